@@ -1,4 +1,4 @@
-//! What runs scripts: given to a table by whoever makes it, so that nothing below knows the language.
+//! The script interpreter. The table's creator supplies it, so nothing below knows the language.
 
 use crate::command::Script;
 use crate::reply::ReplyBuffer;
@@ -6,15 +6,14 @@ use crate::table::Access;
 
 /// Runs scripts on a table.
 ///
-/// A script is run by every replica of its group, at the same place of the history. So whatever it does and answers must
-/// follow from the script and from what [`Access`] tells it, and from nothing else: not from what ran before, not from the
-/// node, not from addresses in memory.
+/// Every replica of a group runs a script, at the same point of the history. So its effects and its reply must follow
+/// from the script and from what [`Access`] returns alone, not from earlier runs, the node, or memory addresses.
 pub trait Interpreter: Sync + std::fmt::Debug {
     /// Runs a script and appends one reply to `out`.
     fn run(&self, script: &Script<'_>, access: &mut Access<'_>, out: &mut ReplyBuffer);
 }
 
-/// The interpreter of a table that was given none: it refuses every script.
+/// The default interpreter of a table: it refuses every script.
 #[derive(Clone, Copy, Debug)]
 pub struct NoInterpreter;
 

@@ -1,10 +1,10 @@
 //! Commands, replies, versions, expiry and the in-memory table: the deterministic state machine.
 //!
-//! Everything here is a pure function of its inputs. The table is told the time and the version of each
-//! write; it reads no clock and draws no random number. Two tables that were given the same records hold
-//! the same keys, values, versions and deadlines.
+//! Everything here is a pure function of its inputs. The caller passes in the time and the version of each write; the
+//! table reads no clock and draws no random number. Two tables that have applied the same records hold the same keys,
+//! values, versions and deadlines.
 //!
-//! Reading order: [`Command`] (what can be asked), [`Reply`] (what is answered), [`Table`] (what is kept), [`locks`].
+//! Reading order: [`Command`] (requests), [`Reply`] (answers), [`Table`] (the data), [`locks`].
 
 pub mod codec;
 pub mod coded;
@@ -30,8 +30,8 @@ pub use shared::SharedBytes;
 pub use table::{Register, SnapshotId, Statistics, Table};
 pub use watch::{RecordName, Watch};
 
-/// Orders the writes of a key: a replication offset, a log index, or an ABD tag's counter.
+/// Orders the writes of a key: a replication offset, a log index, or the counter of an ABD tag.
 pub type Version = u64;
 
-/// Milliseconds since the Unix epoch, as the group's leader saw them.
+/// Milliseconds since the Unix epoch, by the clock of the group's leader.
 pub type UnixMs = u64;

@@ -1,9 +1,9 @@
-//! What can be asked of a group: commands with their options resolved and checked.
+//! The commands that a group executes, with their options resolved and checked.
 //!
-//! A command borrows its keys and values, from a client's input buffer or from a record of the log. Its
-//! encoding is the record that replicas exchange: a tag, then the fields in order. Relative expiry times
-//! stay relative: the record's own time, given by the group's leader, makes them absolute when the record
-//! is applied, so every replica computes the same deadline.
+//! A command borrows its keys and values, from a client's input buffer or from a record of the log. Its encoding is the
+//! record that replicas exchange: a tag, then the fields in order. Relative expiry times stay relative. The record
+//! carries a time, set by the group's leader, which makes them absolute when the record is applied, so every replica
+//! computes the same deadline.
 
 mod comparison;
 mod encoding;
@@ -31,7 +31,7 @@ pub use supplied::Supplied;
 pub use transaction::{Draft, Transaction, Watched};
 pub use work::Known;
 
-/// When a key is to expire.
+/// When a key expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deadline {
     /// This many milliseconds after the command takes effect. May be zero or negative.
@@ -47,14 +47,14 @@ pub enum Expiry {
     Clear,
     /// The key's expiry stays as it is.
     Keep,
-    /// The key expires then.
+    /// The key expires at this deadline.
     Set(Deadline),
 }
 
-/// When a write is carried out.
+/// The condition under which a write is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// In any case.
+    /// Unconditionally.
     Always,
     /// Only if the key does not exist (`NX`).
     IfAbsent,
@@ -62,18 +62,18 @@ pub enum Condition {
     IfPresent,
 }
 
-/// When `EXPIRE` and its kin set a deadline.
+/// The condition under which `EXPIRE` and its kin set a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpireCondition {
-    /// In any case.
+    /// Unconditionally.
     Always,
     /// Only if the key has no expiry (`NX`).
     IfNone,
     /// Only if the key has an expiry (`XX`).
     IfSome,
-    /// Only if later than the present one; no expiry counts as infinitely late (`GT`).
+    /// Only if later than the current one; no expiry counts as infinitely late (`GT`).
     IfLater,
-    /// Only if earlier than the present one (`LT`).
+    /// Only if earlier than the current one (`LT`).
     IfEarlier,
     /// Only if the key has an expiry and the new one is later (`XX GT`).
     IfSomeAndLater,
@@ -81,18 +81,18 @@ pub enum ExpireCondition {
     IfSomeAndEarlier,
 }
 
-/// How a `SET` is answered.
+/// What a `SET` replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetAnswer {
     /// `OK`, or null when its condition was not met (`SET`).
     Status,
     /// 1, or 0 when its condition was not met (`SETNX`).
     Integer,
-    /// The value before, or null (`SET … GET`, `GETSET`).
+    /// The previous value, or null (`SET … GET`, `GETSET`).
     Before,
 }
 
-/// In which unit, and from where, a key's expiry is told.
+/// The unit and origin in which a key's expiry is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpiryUnit {
     /// Seconds from now (`TTL`).
@@ -107,29 +107,29 @@ pub enum ExpiryUnit {
 
 /// A command on one group's table.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[allow(missing_docs)] // The fields are named after what the variants' texts say.
+#[allow(missing_docs)] // The fields are named after the terms in the variants' docs.
 pub enum Command<'a> {
     // Reads.
     /// The value (`GET`).
     Get { key: &'a [u8] },
     /// Value, version and absolute deadline in ms (or null): an array of three, or null. For HTTP.
     Fetch { key: &'a [u8] },
-    /// The values, null where there is none (`MGET`).
+    /// The values, null for a missing key (`MGET`).
     MultiGet { keys: List<'a> },
-    /// How many of the keys exist, repeats counted (`EXISTS`, `TOUCH`).
+    /// How many of the keys exist, counting repeats (`EXISTS`, `TOUCH`).
     Exists { keys: List<'a> },
-    /// The kind of value: `string` or `none` (`TYPE`).
+    /// The type of the value: `string`, `hash` or `none` (`TYPE`).
     Type { key: &'a [u8] },
     /// The value's length in bytes (`STRLEN`).
     Length { key: &'a [u8] },
-    /// A part of the value, by Redis's rules for negative and too large positions (`GETRANGE`).
+    /// A part of the value, by Redis's rules for negative and out-of-range positions (`GETRANGE`).
     GetRange { key: &'a [u8], start: i64, end: i64 },
     /// The key's expiry: -2 without the key, -1 without an expiry (`TTL` and its kin).
     TimeToLive { key: &'a [u8], unit: ExpiryUnit },
     /// All keys that match a glob pattern (`KEYS`).
     Keys { pattern: &'a [u8] },
-    /// Some keys from a cursor on, and the next cursor (`SCAN`). A scan goes through groups one by one: this group has
-    /// the number `group`, and `next` comes after it, 0 when it is the last. See [`crate::table::scan_group`].
+    /// Some keys from a cursor on, and the next cursor (`SCAN`). A scan visits groups one by one: `group` is this
+    /// group's number and `next` the one after it, 0 if this is the last. See [`crate::table::scan_group`].
     Scan {
         position: u64,
         count: u64,
@@ -138,63 +138,65 @@ pub enum Command<'a> {
         group: u16,
         next: u16,
     },
-    /// A key picked by `draw`, a number drawn by whoever asks (`RANDOMKEY`).
+    /// A key picked by `draw`, a random number from the caller (`RANDOMKEY`).
     RandomKey { draw: u64 },
     /// The number of keys (`DBSIZE`).
     Size,
-    /// How the value is kept, in Redis's words, or null (`OBJECT ENCODING`).
+    /// How Redis would store the value, in Redis's terms, or null (`OBJECT ENCODING`).
     Encoding { key: &'a [u8] },
-    /// Bytes that key and value take, or null (`MEMORY USAGE`).
+    /// Bytes that the key and its value occupy, or null (`MEMORY USAGE`).
     MemoryUsage { key: &'a [u8] },
     /// The digest of the value, or null (`DIGEST`).
     Digest { key: &'a [u8] },
-    /// How the keys are now, for a later [`Transaction`] to compare (`WATCH`): an array of the highest version in use in
-    /// the table, and of each key's version, 0 for one that does not exist. Where a failover can lose writes, the version
-    /// of this read's outcome is the epoch of its leader, else 0: versions of different epochs cannot be compared.
+    /// The current state of the keys, for a later [`Transaction`] to compare (`WATCH`): an array of the table's highest
+    /// version in use and each key's version, 0 for a missing key. Where a failover can lose writes, the version of
+    /// this read's outcome is its leader's epoch, else 0: versions of different epochs cannot be compared.
     Watch { keys: List<'a> },
 
     // Writes.
     /// Stores a value (`SET`, `SETNX`, `SETEX`, `PSETEX`, `GETSET`).
     Set { key: &'a [u8], value: &'a [u8], expiry: Expiry, condition: Condition, answer: SetAnswer },
-    /// Answers the value and removes the key (`GETDEL`).
+    /// Returns the value and removes the key (`GETDEL`).
     GetDelete { key: &'a [u8] },
-    /// Answers the value and changes its expiry (`GETEX`).
+    /// Returns the value and changes its expiry (`GETEX`).
     GetExpire { key: &'a [u8], expiry: Expiry },
-    /// Stores several values; with `if_absent` all or none, answered 1 or 0, else `OK` (`MSET`, `MSETNX`).
+    /// Stores several values and replies `OK`; with `if_absent` stores all or none and replies 1 or 0 (`MSET`,
+    /// `MSETNX`).
     MultiSet { pairs: List<'a>, if_absent: bool },
-    /// Removes keys and answers how many there were (`DEL`, `UNLINK`).
+    /// Removes keys and returns how many existed (`DEL`, `UNLINK`).
     Delete { keys: List<'a> },
-    /// Appends to the value and answers its length (`APPEND`). `bytes_max` limits the value's length.
+    /// Appends to the value and returns its length (`APPEND`). `bytes_max` limits the value's length.
     Append { key: &'a [u8], value: &'a [u8], bytes_max: u64 },
-    /// Overwrites a part of the value, padded with zero bytes, and answers its length (`SETRANGE`).
+    /// Overwrites a part of the value, padding with zero bytes, and returns its length (`SETRANGE`).
     SetRange { key: &'a [u8], offset: u64, value: &'a [u8] },
-    /// Adds to an integer and answers the sum (`INCR`, `DECR`, `INCRBY`, `DECRBY`).
+    /// Adds to an integer and returns the sum (`INCR`, `DECR`, `INCRBY`, `DECRBY`).
     IncrementBy { key: &'a [u8], delta: i64 },
-    /// Adds to a decimal number, given as text that was checked, and answers the sum (`INCRBYFLOAT`).
+    /// Adds a decimal number, given as validated text, and returns the sum (`INCRBYFLOAT`).
     IncrementByFloat { key: &'a [u8], delta: &'a [u8] },
-    /// Sets the key's deadline, removes it if that is past; answers 1 or 0 (`EXPIRE` and its kin).
+    /// Sets the key's deadline, or removes the key if the deadline is past; returns 1 or 0 (`EXPIRE` and its kin).
     Expire { key: &'a [u8], deadline: Deadline, condition: ExpireCondition },
-    /// Removes the key's expiry; answers 1 or 0 (`PERSIST`).
+    /// Removes the key's expiry; returns 1 or 0 (`PERSIST`).
     Persist { key: &'a [u8] },
-    /// Renames a key, expiry and all; with `if_absent` answers 1 or 0, else `OK` (`RENAME`, `RENAMENX`).
+    /// Renames a key with its expiry and replies `OK`; with `if_absent` replies 1 or 0 (`RENAME`, `RENAMENX`).
     Rename { from: &'a [u8], to: &'a [u8], if_absent: bool },
-    /// Copies a key, expiry and all; answers 1 or 0 (`COPY`).
+    /// Copies a key with its expiry; returns 1 or 0 (`COPY`).
     Copy { from: &'a [u8], to: &'a [u8], replace: bool },
-    /// Stores a value if the one that is there meets a condition (`SET … IFEQ` and its kin).
+    /// Stores a value if the current one meets a condition (`SET … IFEQ` and its kin).
     SetIf { key: &'a [u8], value: &'a [u8], expiry: Expiry, comparison: Comparison<'a>, answer: SetAnswer },
-    /// Removes a key if its value meets a condition; answers 1 or 0 (`DELIFEQ`, `DELEX`).
+    /// Removes a key if its value meets a condition; returns 1 or 0 (`DELIFEQ`, `DELEX`).
     DeleteIf { key: &'a [u8], comparison: Comparison<'a> },
     /// Removes every key (`FLUSHDB`, `FLUSHALL`).
     Clear,
-    /// Removes every key whose deadline is at or before `until`; answers how many. Proposed by the leader.
+    /// Removes every key whose deadline is at or before `until`; returns how many. Proposed by the leader.
     Purge { until: UnixMs },
-    /// Stores a value that was versioned elsewhere, if its version is newer than the key's; answers an array
-    /// of 1 or 0 and the key's version afterwards (`POST /replicate`).
+    /// Stores a value that was versioned elsewhere, if its version is newer than the key's; returns an array of 1 or 0
+    /// and the key's version afterwards (`POST /replicate`).
     Replicate { key: &'a [u8], value: &'a [u8], version: Version },
 
-    // Values that are kept as fragments: see [`crate::coded`].
-    /// Stores a value whose fragments are kept already (`SET` of a large value). Refused if their keepers are not the group's
-    /// members any more, by the number of their membership, or if the value was given up meanwhile.
+    // Values stored as fragments: see [`crate::coded`].
+    /// Stores a value whose fragments are already stored (`SET` of a large value). Refused if the group's membership is
+    /// no longer number `membership`, whose members hold the fragments, or if the value has been given up in the
+    /// meantime.
     SetCoded {
         key: &'a [u8],
         reference: &'a [u8; REFERENCE_BYTES],
@@ -203,40 +205,40 @@ pub enum Command<'a> {
         condition: Condition,
         answer: SetAnswer,
     },
-    /// Puts the bytes of a value in the place of the reference to it, if that is still what the key holds; its version
-    /// and deadline stay. Answers 1 or 0.
+    /// Replaces the reference to a value by its bytes, if the key still holds that reference; version and deadline
+    /// stay. Returns 1 or 0.
     Inline { key: &'a [u8], reference: &'a [u8; REFERENCE_BYTES], value: &'a [u8] },
-    /// No value of this coordinator up to this counter is stored from now on: fragments of those that are not stored yet
-    /// are of no use.
+    /// Gives up all values of this coordinator up to this counter that are not stored yet: none of them will ever be
+    /// stored, so their fragments are useless.
     Abandon { coordinator: Coordinator, counter: u64 },
 
-    // Writes that are too long for one record: see `table::long`.
-    /// A part of a long command, which has so many bytes in all; answers how many bytes of it are gathered.
+    // Writes too long for one record: see `table::long`.
+    /// A part of a long command that has `length` bytes in all; returns how many bytes of it are gathered.
     LongPart { id: ValueId, offset: u32, length: u32, bytes: &'a [u8] },
-    /// Carries out a long command whose parts are gathered, and is answered as that. Of a transaction that watches keys it
-    /// says under which leadership they were watched.
+    /// Carries out a long command whose parts are gathered, and returns that command's reply. For a transaction that
+    /// watches keys, `watched_in` is the leadership under which they were watched.
     LongEnd { id: ValueId, watched_in: Option<u64> },
 
     // Both.
-    /// Several commands in one step, answered by an array of their replies, or by a null array and nothing done if a
-    /// watched key is not as it was (`EXEC`). A read unless one of its commands is a write.
+    /// Several commands in one step, answered by an array of their replies, or by a null array with nothing done if a
+    /// watched key has changed (`EXEC`). A read unless one of its commands is a write.
     Transaction(Transaction<'a>),
-    /// Something about locks (`LOCK` and its kin).
+    /// A command on locks (`LOCK` and its kin).
     Lock(LockCommand<'a>),
-    /// A write that takes effect if it carries the newest token of a lock, else is answered with `FENCED` (`SET … FENCE`).
+    /// A write that takes effect only if it carries a lock's newest token, else the reply is `FENCED` (`SET … FENCE`).
     Fenced(Fenced<'a>),
-    /// A program that runs commands on the keys that it names, in one step (`EVAL`, `EVALSHA`). A read if it may only
+    /// A program that runs commands on the keys it declares, in one step (`EVAL`, `EVALSHA`). A read if it may only
     /// read (`EVAL_RO`).
     Script(Script<'a>),
-    /// Something about a hash (`HSET` and its kin).
+    /// A command on a hash (`HSET` and its kin).
     Hash(HashCommand<'a>),
 
-    /// A command with the bytes that it needs of values that are kept outside the table. Ordered as a write.
+    /// A command with the bytes it needs from values stored outside the table. Ordered as a write.
     Supplied(Supplied<'a>),
 }
 
 impl<'a> Command<'a> {
-    /// True when the command may change the table, and so must be ordered.
+    /// Whether the command may change the table, and so must be ordered.
     pub fn is_write(&self) -> bool {
         use Command::*;
         match self {
@@ -269,7 +271,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// About how many bytes a write takes: its values and lists. 0 for one that cannot be long.
+    /// The approximate size of a write in bytes: its values and lists. 0 for one that cannot be long.
     #[inline]
     pub fn payload_bytes(&self) -> usize {
         use Command::*;
@@ -331,7 +333,7 @@ impl<'a> Command<'a> {
     }
 }
 
-// Commands are decoded into arrays and copied: a kind that needs much room makes all of them slower.
+// Commands are decoded into arrays and copied: one large variant makes all of them slower.
 const _: () = assert!(size_of::<Command<'_>>() <= 80);
 
 #[cfg(test)]

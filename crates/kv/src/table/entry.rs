@@ -4,12 +4,12 @@
 //! version u64 | deadline u64 | key length and kind u32 | value length u32 | key | value | slack
 //! ```
 //!
-//! One allocation means one cache miss to compare the key, read the deadline and copy the value, and it
-//! costs less memory than separate strings. Slack appears when a value shrinks or grows by appending; it is
-//! bounded by [`Entry::fits`] and [`Entry::room_for`].
+//! One allocation means one cache miss to compare the key, read the deadline and copy the value, and it costs less
+//! memory than separate strings. Slack appears when a value shrinks, or grows by appending; [`Entry::fits`] and
+//! [`Entry::room_for`] bound it.
 //!
-//! A large value that is told is **lent** instead of copied: whoever tells it holds the allocation with the table. What
-//! changes such an entry meanwhile is done to a copy, or to the next value, which has an allocation of its own anyway.
+//! A large value in a reply is **lent** instead of copied: the reply shares the allocation with the table. A change to
+//! a lent entry is made to a copy, or to the next value, which has an allocation of its own anyway.
 
 use super::NO_DEADLINE;
 use crate::coded::Reference;
@@ -18,28 +18,29 @@ use std::sync::Arc;
 
 pub(super) const HEADER_BYTES: usize = 24;
 
-/// A value of so many bytes is large: it is told in pieces by snapshots. Tests have more of them.
+/// Size in bytes from which a value is large, and snapshots send it in pieces. Smaller in tests, so that more values
+/// are large.
 const LARGE_BYTES: usize = if cfg!(test) { 40 } else { 1 << 20 };
-/// The top two bits of the key's length say how the value is kept.
+/// The top two bits of the key's length hold how the value is stored.
 const KIND_SHIFT: u32 = 30;
-/// The next one is set where what stands in the place of the value is not the bytes of a string: a reference or a hash, as
-/// the two bits above say. So an update in place, which compares lengths of keys, passes such an entry by without looking
-/// at its kind, and a `GET` of a string looks at one bit.
+/// The next bit is set where the entry holds something other than the bytes of a string: a reference or a hash, as the
+/// two bits above say. So an update in place, which compares key lengths, skips such an entry without looking at its
+/// kind, and a `GET` of a string tests one bit.
 const SPECIAL_BIT: u32 = 1 << (KIND_SHIFT - 1);
 const KEY_LENGTH_MASK: u32 = SPECIAL_BIT - 1;
-/// What the top two bits are where a special entry holds a reference; where it holds a hash they are 0.
+/// The top two bits of a special entry that holds a reference; for a hash they are 0.
 const CODED: u8 = 3;
 
-/// What the value is, and how Redis would keep it.
+/// The kind of a value, and how Redis would store it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// As it came: an integer if it reads as one.
+    /// As the client wrote it: an integer if it parses as one.
     Plain = 0,
-    /// A string, even if it reads as an integer: a sum of `INCRBYFLOAT`.
+    /// A string, even if it parses as an integer: a sum of `INCRBYFLOAT`.
     Text = 1,
     /// A string that was changed in place.
     Raw = 2,
-    /// Kept as fragments: a [`Reference`] stands in the place of the value.
+    /// Kept as fragments or on the disk: the entry holds a [`Reference`] instead of the value.
     Coded = 3,
     /// A hash: see [`super::fields`].
     Hash = 4,
@@ -51,7 +52,7 @@ impl Kind {
     }
 }
 
-/// What an entry says beside its key and its value.
+/// The metadata of an entry, beside its key and its value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stamp {
     pub(super) version: Version,
@@ -60,14 +61,14 @@ pub(super) struct Stamp {
     pub(super) kind: Kind,
 }
 
-/// A key with its value, version and deadline. The default one is none: it marks a free place.
+/// A key with its value, version and deadline. The default is no entry: it marks a free place.
 #[derive(Clone, Debug)]
 pub(super) struct Entry(Allocation);
 
 #[derive(Clone, Debug)]
 enum Allocation {
     Own(Box<[u8]>),
-    /// It is lent, or was.
+    /// Currently or formerly lent.
     Lent(Arc<Vec<u8>>),
 }
 
@@ -81,14 +82,14 @@ impl Default for Entry {
 }
 
 impl From<Vec<u8>> for Entry {
-    /// All of its bytes, header and all.
+    /// Takes the whole entry, header included.
     fn from(bytes: Vec<u8>) -> Entry {
         Entry(Allocation::Own(bytes.into_boxed_slice()))
     }
 }
 
 impl Entry {
-    /// False for what marks a free place.
+    /// Whether this is an entry, and not the mark of a free place.
     #[inline]
     pub(super) fn is_some(&self) -> bool {
         !matches!(&self.0, Allocation::Own(bytes) if bytes.is_empty())
@@ -102,7 +103,7 @@ impl Entry {
         }
     }
 
-    /// The bytes, to be changed: a copy of them, if somebody else holds these.
+    /// Returns the bytes to be changed: copies them first if they are shared.
     #[inline]
     fn bytes_mut(&mut self) -> &mut [u8] {
         match &mut self.0 {
@@ -111,7 +112,7 @@ impl Entry {
         }
     }
 
-    /// Takes the bytes out: a copy of them, if somebody else holds these.
+    /// Takes the bytes out: copies them if they are shared.
     fn take_bytes(&mut self) -> Vec<u8> {
         match std::mem::take(self).0 {
             Allocation::Own(bytes) => bytes.into_vec(),
@@ -119,7 +120,7 @@ impl Entry {
         }
     }
 
-    /// It is lent, or was. Reads one word of the entry itself and nothing of its allocation.
+    /// Whether it is or was lent. Reads one word of the entry itself and nothing of its allocation.
     #[inline(always)]
     pub(super) fn is_lent(&self) -> bool {
         matches!(self.0, Allocation::Lent(_))
@@ -129,7 +130,7 @@ impl Entry {
         matches!(&self.0, Allocation::Lent(bytes) if Arc::strong_count(bytes) > 1)
     }
 
-    /// Lends the allocation, which stays where it is: copies of this entry hold it too.
+    /// Lends the allocation, which does not move: clones of this entry share it too.
     pub(super) fn lend(&mut self) -> &Arc<Vec<u8>> {
         if let Allocation::Own(bytes) = &mut self.0 {
             self.0 = Allocation::Lent(Arc::new(std::mem::take(bytes).into_vec()));
@@ -152,7 +153,7 @@ impl Entry {
         Self::with_capacity(HEADER_BYTES + key.len() + value.len(), key, &[value], stamp)
     }
 
-    /// An entry whose value is `parts`, one behind the other, in an allocation of `capacity` bytes.
+    /// Returns an entry whose value is the concatenation of `parts`, in an allocation of `capacity` bytes.
     fn with_capacity(capacity: usize, key: &[u8], parts: &[&[u8]], stamp: Stamp) -> Entry {
         let value_length = parts.iter().map(|part| part.len()).sum();
         let mut bytes = Vec::with_capacity(capacity);
@@ -164,8 +165,8 @@ impl Entry {
         Entry::from(bytes)
     }
 
-    /// The entry whose key and value end these bytes, behind room for its header: nothing is copied. None if there is no
-    /// such room.
+    /// Makes an entry from `bytes`, which end with its key and value and have room for its header in front: nothing is
+    /// copied. Returns `None` if there is no such room.
     pub(super) fn taking_over(mut bytes: Vec<u8>, key_length: usize, stamp: Stamp) -> Option<Entry> {
         let value_length = bytes.len().checked_sub(HEADER_BYTES + key_length)?;
         write_header(&mut bytes, key_length, value_length, stamp);
@@ -211,13 +212,13 @@ impl Entry {
         }
     }
 
-    /// True when the value is a string and its bytes are here.
+    /// Whether the value is a string whose bytes are here.
     #[inline]
     pub(super) fn is_bytes(&self) -> bool {
         u32::from_le_bytes(self.field(16)) & SPECIAL_BIT == 0
     }
 
-    /// True when a reference stands in the place of the value.
+    /// Whether the entry holds a reference instead of the value.
     #[inline]
     pub(super) fn is_coded(&self) -> bool {
         !self.is_bytes() && self.kind() == Kind::Coded
@@ -228,7 +229,7 @@ impl Entry {
         !self.is_bytes() && self.kind() == Kind::Hash
     }
 
-    /// What stands in the place of the value, if it is kept as fragments.
+    /// The reference that the entry holds instead of the value, if any.
     #[inline]
     pub(super) fn reference(&self) -> Option<Reference> {
         if !self.is_coded() {
@@ -237,18 +238,18 @@ impl Entry {
         Reference::decode(self.value()).ok()
     }
 
-    /// True when a snapshot tells it in pieces.
+    /// Whether a snapshot sends it in pieces.
     #[inline]
     pub(super) fn is_large(&self) -> bool {
         self.value_length() >= LARGE_BYTES && !self.is_coded()
     }
 
-    /// Bytes that stand in the place of the value.
+    /// Bytes that the entry holds: of the value, or of the reference.
     pub(super) fn held_bytes(&self) -> usize {
         self.value_length()
     }
 
-    /// Bytes of the value, wherever it is kept.
+    /// Bytes of the value, wherever it is stored.
     pub(super) fn told_length(&self) -> usize {
         self.reference().map_or(self.value_length(), |reference| reference.length as usize)
     }
@@ -274,9 +275,9 @@ impl Entry {
         &self.bytes()[start..start + self.value_length()]
     }
 
-    /// Value and version, if this is the entry of `key`, has not expired, and holds the bytes of a string.
+    /// Returns value and version, if this is the entry of `key`, has not expired, and holds the bytes of a string.
     ///
-    /// It looks at the allocation once and at the header as a whole, which is half of what asking for each field takes.
+    /// It reads the allocation once and the header as a whole, which takes half the time of reading field by field.
     #[inline(always)]
     pub(super) fn string_of(&self, key: &[u8], now: UnixMs) -> Option<(&[u8], Version)> {
         let (header, rest) = self.bytes().split_first_chunk::<HEADER_BYTES>()?;
@@ -288,7 +289,7 @@ impl Entry {
         is_it.then(|| (value, u64::from_le_bytes(field_of(header, 0))))
     }
 
-    /// Key and value, one behind the other.
+    /// The key followed by the value.
     pub(super) fn key_and_value(&self) -> &[u8] {
         &self.bytes()[HEADER_BYTES..HEADER_BYTES + self.key_length() + self.value_length()]
     }
@@ -307,22 +308,22 @@ impl Entry {
         self.bytes().len()
     }
 
-    /// True when an entry of `needed` bytes belongs into `capacity` bytes: it has room and wastes at most a third.
+    /// Whether an entry of `needed` bytes fits into `capacity` bytes: it has room and wastes at most a third.
     #[inline]
     fn fits(needed: usize, capacity: usize) -> bool {
         needed <= capacity && !is_wasteful(capacity - needed, capacity)
     }
 
-    /// The allocation for a value that is growing: half as much again, so that appending is cheap on average.
+    /// The capacity for a growing value: half as much again, so that appending has amortised constant cost.
     fn room_for(needed: usize) -> usize {
         needed + needed / 2
     }
 
-    /// Replaces value and version if this is the entry of `key`, does not expire, and has the right size; else
-    /// changes nothing and returns false.
+    /// Replaces value and version if this is the entry of `key`, does not expire, and has the right size. Else changes
+    /// nothing and returns false.
     ///
-    /// Where things are follows from the length of the key that is given, so that writing them does not wait for
-    /// the length that is held.
+    /// Offsets follow from the length of the given key, so that writes do not wait until the stored length has been
+    /// read.
     #[inline(always)]
     pub(super) fn update(&mut self, key: &[u8], value: &[u8], version: Version) -> bool {
         let Allocation::Own(bytes) = &mut self.0 else { return false };
@@ -346,7 +347,7 @@ impl Entry {
         is_it
     }
 
-    /// Replaces everything but the key; in place when the size allows.
+    /// Replaces everything but the key, in place if the size allows.
     #[inline]
     pub(super) fn overwrite(&mut self, value: &[u8], stamp: Stamp) {
         let start = HEADER_BYTES + self.key_length();
@@ -375,14 +376,14 @@ impl Entry {
         let bytes = self.bytes_mut();
         write_header(bytes, start - HEADER_BYTES, grown, stamp);
         if offset > length {
-            // What lies behind the value is left over from an earlier, longer one.
+            // The bytes behind the value are left over from an earlier, longer one.
             bytes[start + length..start + offset].fill(0);
         }
         bytes[start + offset..start + offset + part.len()].copy_from_slice(part);
     }
 
-    /// Changes the value where it stands. `edit` gets its bytes, with room behind them if it is to be longer, and leaves
-    /// the `length` bytes that it is to have.
+    /// Changes the value in place. `edit` gets its bytes, followed by room if the value grows, and leaves the new value
+    /// in the first `length` bytes.
     pub(super) fn edit(&mut self, length: usize, stamp: Stamp, edit: impl FnOnce(&mut [u8])) {
         let start = HEADER_BYTES + self.key_length();
         let room = self.value_length().max(length);
@@ -397,7 +398,7 @@ impl Entry {
         }
     }
 
-    /// Makes the allocation larger, if it has less than so many bytes.
+    /// Enlarges the allocation if it has fewer than `needed` bytes.
     fn make_room(&mut self, needed: usize) {
         if needed > self.capacity() {
             let mut bytes = self.take_bytes();
@@ -409,10 +410,10 @@ impl Entry {
     }
 }
 
-/// Compares two keys of the same length: those of usual lengths without a call.
+/// Compares two keys of the same length, without a call for common lengths.
 #[inline(always)]
 fn is_same(held: &[u8], key: &[u8]) -> bool {
-    /// The first and the last bytes, which overlap when there are fewer than twice as many.
+    /// The first `N` and the last `N` bytes, which overlap in fewer than 2 `N` bytes.
     #[inline(always)]
     fn ends<const N: usize>(bytes: &[u8]) -> (Option<&[u8; N]>, Option<&[u8; N]>) {
         (bytes.first_chunk(), bytes.last_chunk())
@@ -424,7 +425,7 @@ fn is_same(held: &[u8], key: &[u8]) -> bool {
     }
 }
 
-/// More than a third of the capacity is left unused.
+/// Whether more than a third of the capacity is unused.
 #[inline]
 fn is_wasteful(slack: usize, capacity: usize) -> bool {
     slack * 3 > capacity
@@ -435,13 +436,12 @@ fn key_length_in(header: &[u8; HEADER_BYTES]) -> usize {
     key_length_and_special_in(header) & KEY_LENGTH_MASK as usize
 }
 
-/// The key's length, or more than any key has where the value is no string whose bytes are here.
+/// The key's length, or more than any key's if the value is not a string whose bytes are here.
 #[inline]
 fn key_length_and_special_in(header: &[u8; HEADER_BYTES]) -> usize {
     (u32::from_le_bytes(field_of(header, 16)) & (KEY_LENGTH_MASK | SPECIAL_BIT)) as usize
 }
 
-/// The bytes of one field.
 #[inline]
 fn field_of<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut part = [0; N];
@@ -449,10 +449,10 @@ fn field_of<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     part
 }
 
-/// Writes a header field by field, straight to its place: built elsewhere and copied, it would have to wait until
-/// earlier writes have reached memory.
+/// Writes a header field by field, straight to its place: a header built elsewhere and then copied would have to wait
+/// until the earlier writes have reached memory.
 ///
-/// Keys and values are far below what the fields can hold: what clients and peers send is limited on arrival.
+/// Keys and values are far shorter than the fields allow: what clients and peers send is limited on arrival.
 #[inline]
 fn write_header(bytes: &mut [u8], key_length: usize, value_length: usize, stamp: Stamp) {
     debug_assert!(key_length <= KEY_LENGTH_MASK as usize && value_length <= u32::MAX as usize);

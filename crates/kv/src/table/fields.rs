@@ -6,16 +6,18 @@
 //! place: hash of the field u32 | offset of its item u32
 //! ```
 //!
-//! Items stand in the order in which the fields were added, places in the order of hashes and, where those are equal, of
-//! fields. So a field is found by a binary search; fields are told in the order in which they came, as Redis does with
-//! small hashes; and a scan goes by hashes, which never change, so it tells a field that is there all the time exactly
-//! once.
+//! Items are in the order in which the fields were added, places in the order of hashes and, where those are equal, of
+//! fields. So a binary search finds a field; fields are returned in the order in which they were added, as Redis does
+//! with small hashes; and a scan goes by hashes, which never change, so it returns a field that exists throughout
+//! exactly once.
 //!
-//! One allocation for all: a hash of a few fields, as locks and sessions have, costs hardly more than a string, and is
-//! copied, saved for a snapshot and put back by a script as one. The price is that a change moves what stands behind it,
-//! 2 to 3 ms in a hash of [`HASH_BYTES_MAX`](crate::limits::HASH_BYTES_MAX), 2 us in one of a thousand fields.
+//! One allocation for everything: a hash of a few fields, such as locks and sessions have, costs hardly more than a
+//! string, and is copied, saved for a snapshot and restored by a script as a unit. The price is that a change moves
+//! everything behind it: 2 to 3 ms in a hash of [`HASH_BYTES_MAX`](crate::limits::HASH_BYTES_MAX), 2 us in one of a
+//! thousand fields.
 //!
-//! The bytes follow from the commands alone (the hash of a field is the same everywhere), so replicas have the same.
+//! The bytes follow from the commands alone (the hash of a field is the same everywhere), so replicas have the same
+//! bytes.
 
 use crate::codec::{Malformed, Reader, Writer};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
@@ -25,7 +27,7 @@ const COUNT_BYTES: usize = 4;
 const PLACE_BYTES: usize = 8;
 const ITEM_HEAD_BYTES: usize = 8;
 
-/// It must not change: replicas would differ, and snapshots would not be read.
+/// The hash of a field. It must not change: replicas would differ, and old snapshots would be unreadable.
 fn hash_of(field: &[u8]) -> u32 {
     const SECRETS: RapidSecrets = RapidSecrets::seed(0x0066_6965_6c64_7321);
     (rapidhash_v3_seeded(field, &SECRETS) >> 32) as u32
@@ -45,22 +47,22 @@ fn put_number(bytes: &mut [u8], at: usize, number: usize) {
     bytes[at..at + 4].copy_from_slice(&(number as u32).to_le_bytes());
 }
 
-/// The fields of a hash, to be read.
+/// A read-only view of the fields of a hash.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fields<'v> {
     bytes: &'v [u8],
 }
 
 impl<'v> Fields<'v> {
-    /// The fields in the value of an entry that holds a hash: what is written here, or was checked.
+    /// A view of the value of an entry that holds a hash. The bytes are trusted: written here, or checked.
     pub(super) fn of(value: &'v [u8]) -> Fields<'v> {
         Fields { bytes: value }
     }
 
-    /// The same for bytes that come from elsewhere.
+    /// A view of bytes from elsewhere, after checking them.
     ///
     /// # Errors
-    /// [`Malformed`] unless they are what is written here for at least one field.
+    /// [`Malformed`] unless they are a valid hash with at least one field.
     pub(super) fn check(value: &'v [u8]) -> Result<Fields<'v>, Malformed> {
         const NOT_A_HASH: Malformed = Malformed("the value of a hash is not what it says");
         let mut reader = Reader::new(value);
@@ -81,7 +83,7 @@ impl<'v> Fields<'v> {
         if is_sorted { Ok(Fields { bytes: value }) } else { Err(NOT_A_HASH) }
     }
 
-    /// Number of fields.
+    /// The number of fields.
     pub(super) fn len(&self) -> usize {
         number_at(self.bytes, 0) as usize
     }
@@ -91,12 +93,12 @@ impl<'v> Fields<'v> {
         self.bytes.len()
     }
 
-    /// What a field adds to the bytes of a hash.
+    /// Bytes that a new field adds to a hash.
     pub(super) fn bytes_of(field: &[u8], value: &[u8]) -> usize {
         item_bytes(field, value) + PLACE_BYTES
     }
 
-    /// Where the places begin.
+    /// The offset at which the places begin.
     fn places(&self) -> usize {
         self.bytes.len() - self.len() * PLACE_BYTES
     }
@@ -120,7 +122,7 @@ impl<'v> Fields<'v> {
         self.bytes[start..start + field_bytes + value_bytes].split_at(field_bytes)
     }
 
-    /// The rank of a field among the places; where it would stand if there is none.
+    /// The rank of a field among the places; `Err` with the rank at which to insert it if it does not exist.
     fn rank(&self, field: &[u8]) -> Result<usize, usize> {
         let wanted = (hash_of(field), field);
         let (mut low, mut high) = (0, self.len());
@@ -142,7 +144,7 @@ impl<'v> Fields<'v> {
         self.rank(field).ok().map(|rank| self.item(self.offset_at(rank)).1)
     }
 
-    /// Fields with their values, in the order in which they were added.
+    /// Iterates over fields with their values, in the order in which they were added.
     pub(super) fn iter(self) -> impl Iterator<Item = (&'v [u8], &'v [u8])> {
         let mut offset = COUNT_BYTES;
         let end = self.places();
@@ -153,8 +155,8 @@ impl<'v> Fields<'v> {
         })
     }
 
-    /// Tells about `count` fields from a cursor on, and returns the cursor for the rest; 0 is the start and the end. Fields
-    /// whose hashes are equal are told together.
+    /// Passes about `count` fields from a cursor on to `tell`, and returns the cursor for the rest; 0 means both start
+    /// and end. Fields with equal hashes are passed together.
     pub(super) fn scan(self, cursor: u64, count: u64, mut tell: impl FnMut(&'v [u8], &'v [u8])) -> u64 {
         let (mut low, mut high) = (0, self.len());
         while low < high {
@@ -173,7 +175,7 @@ impl<'v> Fields<'v> {
         0
     }
 
-    /// What sets a field, new or not: see [`Edit::apply`].
+    /// Returns the edit that sets a field, new or not: see [`Edit::apply`].
     pub(super) fn set<'e>(&self, field: &'e [u8], value: &'e [u8]) -> Edit<'e> {
         let before = self.bytes.len();
         match self.rank(field) {
@@ -188,7 +190,7 @@ impl<'v> Fields<'v> {
         }
     }
 
-    /// What removes a field, if it is there. Not the last one: then the hash goes.
+    /// Returns the edit that removes a field, if it exists. Not for the last field: then the key itself is removed.
     pub(super) fn remove(&self, field: &[u8]) -> Option<Edit<'static>> {
         let rank = self.rank(field).ok()?;
         let (field, value) = self.item(self.offset_at(rank));
@@ -198,7 +200,7 @@ impl<'v> Fields<'v> {
     }
 }
 
-/// A change of one field, worked out before room is made for it.
+/// A change of one field, computed before room is made for it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Edit<'e> {
     before: usize,
@@ -214,17 +216,18 @@ enum What<'e> {
 }
 
 impl Edit<'_> {
-    /// Bytes of the hash with the change.
+    /// Bytes of the hash after the change.
     pub(super) fn length_after(&self) -> usize {
         self.after
     }
 
-    /// True if a field is added.
+    /// Whether the change adds a field.
     pub(super) fn adds(&self) -> bool {
         matches!(self.what, What::Add { .. })
     }
 
-    /// Makes the change in the bytes for which it was worked out. Behind them there is room if it needs any.
+    /// Applies the change to the bytes for which it was computed. If it makes the hash longer, there must be room
+    /// behind them.
     pub(super) fn apply(&self, bytes: &mut [u8]) {
         let Edit { before, after, what } = *self;
         let held = Fields::of(&bytes[..before]);
@@ -232,7 +235,7 @@ impl Edit<'_> {
         match what {
             What::Add { rank, field, value } => {
                 let (place, item) = (held.place(rank), item_bytes(field, value));
-                // From the back to the front, since all of it moves backward.
+                // From the back to the front, since everything moves backward.
                 bytes.copy_within(place..before, place + item + PLACE_BYTES);
                 bytes.copy_within(places..place, places + item);
                 put_number(bytes, place + item, hash_of(field) as usize);
@@ -269,7 +272,7 @@ impl Edit<'_> {
     }
 }
 
-/// Items behind an offset have moved by so many bytes.
+/// Adjusts the places for items behind `offset` that have moved by `by` bytes.
 fn move_offsets(bytes: &mut [u8], count: usize, offset: usize, by: i64) {
     let places = bytes.len() - count * PLACE_BYTES;
     // All of them, without a branch: a hash may have hundreds of thousands.
@@ -281,8 +284,8 @@ fn move_offsets(bytes: &mut [u8], count: usize, offset: usize, by: i64) {
     }
 }
 
-/// The bytes of a hash with these fields, in this order; none may come twice. For many at once: added one by one, each
-/// would move those before it.
+/// Returns the bytes of a hash with these fields, in this order; no field may occur twice. For many at once: adding
+/// them one by one would move the bytes each time.
 pub(super) fn build<'f>(fields: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> Vec<u8> {
     let mut bytes = vec![0; COUNT_BYTES];
     let mut places = Vec::new();
@@ -316,7 +319,7 @@ mod tests {
         Fields::of(bytes).iter().map(|(field, value)| (field.to_vec(), value.to_vec())).collect()
     }
 
-    /// The plainest thing that a hash could be.
+    /// The simplest possible model of a hash.
     #[derive(Default)]
     struct Model(Vec<(Vec<u8>, Vec<u8>)>);
 
@@ -372,7 +375,7 @@ mod tests {
             if cursor == 0 {
                 break;
             }
-            // One that was told already, and one that was not there before.
+            // One that was returned already, and one that did not exist before.
             let edit = Fields::of(&bytes).remove(&seen[gone]).unwrap();
             gone += 1;
             change(&mut bytes, edit);
@@ -397,7 +400,7 @@ mod tests {
         for at in 0..whole.len() {
             let mut other = whole.clone();
             other[at] ^= 0x40;
-            // Values may be anything; nothing else may.
+            // Values may be any bytes; nothing else may.
             assert_eq!(Fields::check(&other).is_ok(), [13, 23, 24].contains(&at), "{at}");
         }
         assert!(Fields::check(&build(std::iter::empty())).is_err(), "a hash without fields");

@@ -1,11 +1,11 @@
-//! From a key to its entry.
+//! The index: maps a key to its entry.
 //!
-//! The index is many small hash tables, chosen by the hash's upper bits, so that a table that outgrows its
-//! memory is moved a part at a time: nobody waits for ten million keys to move. It owns the entries, so a key is
-//! two waits for memory: for the place, which says where the entry is, and for the entry.
+//! The index consists of many small hash tables, chosen by the hash's upper bits, so that when the table grows it moves
+//! a small part at a time: no command waits for ten million keys to move. It owns the entries, so finding a key takes
+//! two waits for memory: one for the place, which says where the entry is, and one for the entry.
 //!
-//! Entries stand in the order of their hashes, and a key's hash never changes. So a hash is a mark in the whole
-//! index that outlives every move of entries: `SCAN` and snapshots go by hashes.
+//! Entries are in the order of their hashes, and a key's hash never changes. So a hash is a position in the whole index
+//! that survives every move of entries: `SCAN` and snapshots proceed by hashes.
 
 use super::entry::Entry;
 use super::partition::Partition;
@@ -17,19 +17,20 @@ const PARTITION_BITS: u32 = 10;
 /// Bits of a hash within its partition.
 const ITEM_BITS: u32 = 32;
 
-/// The hash of a key, made once per command: 10 bits name the partition, the lower 32 order its entries.
-/// Very few keys share one, but some do.
+/// The hash of a key, computed once per command: 10 bits select the partition, the lower 32 order its entries. A few
+/// keys share a hash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct KeyHash(u64);
 
 impl KeyHash {
-    /// Bits that a hash has.
+    /// Number of bits of a hash.
     pub(super) const BITS: u32 = PARTITION_BITS + ITEM_BITS;
 
     /// Greater than every key's hash.
     pub(super) const END: KeyHash = KeyHash((PARTITIONS as u64) << ITEM_BITS);
 
-    /// From what [`KeyHash::number`] said, or from any other number: those too large are the end.
+    /// Converts a number back, one from [`KeyHash::number`] or any other: one that is too large becomes
+    /// [`KeyHash::END`].
     pub(super) fn from_number(number: u64) -> KeyHash {
         KeyHash(number).min(Self::END)
     }
@@ -39,7 +40,7 @@ impl KeyHash {
         self.0
     }
 
-    /// The next greater one.
+    /// The next greater hash.
     pub(super) fn next(self) -> KeyHash {
         KeyHash(self.0 + 1)
     }
@@ -59,7 +60,7 @@ impl KeyHash {
     }
 }
 
-/// Where an entry stands until an entry is added or removed.
+/// The place of an entry, valid until an entry is added or removed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) hash: KeyHash,
@@ -70,7 +71,7 @@ pub(super) struct Place {
 #[derive(Debug)]
 pub(super) struct Index {
     secrets: RapidSecrets,
-    /// Bits of a hash that count. Tests leave some out, so that keys collide.
+    /// The bits of a hash that are used. Tests clear some, so that keys collide.
     #[cfg(test)]
     mask: u64,
     partitions: Box<[Partition; PARTITIONS]>,
@@ -95,7 +96,7 @@ impl Index {
         }
     }
 
-    /// Makes keys collide whose hashes agree in these bits.
+    /// Keeps only these bits of a hash, so that keys collide.
     #[cfg(test)]
     pub(super) fn keep_hash_bits(&mut self, mask: u64) {
         self.mask = mask;
@@ -106,47 +107,47 @@ impl Index {
         let hash = rapidhash_v3_inline::<true, false, false>(key, &self.secrets);
         #[cfg(test)]
         let hash = hash & self.mask;
-        // The lowest bit is left out, so that no key's hash stands for a free place.
+        // The lowest bit is cleared, so that no key's hash equals that of a free place.
         KeyHash(hash >> (u64::BITS - KeyHash::BITS) & !1)
     }
 
-    /// A number of so many bits that only the seed decides. It tells no more of it than a key's hash does.
+    /// Returns `bits` bits that depend on the seed only. They reveal no more of it than a key's hash does.
     pub(super) fn drawn_from_seed(&self, bits: u32) -> u64 {
         rapidhash_v3_inline::<true, false, false>(b"", &self.secrets) >> (u64::BITS - bits)
     }
 
-    /// Number of entries.
+    /// The number of entries.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.count
     }
 
-    /// Bytes allocated, those of the entries themselves left out.
+    /// Bytes allocated, not counting the entries themselves.
     pub(super) fn bytes(&self) -> usize {
         self.bytes + PARTITIONS * size_of::<Partition>()
     }
 
-    /// The first entry with this hash that `check` accepts.
+    /// Returns the first entry with this hash that `check` accepts.
     pub(super) fn find(&self, hash: KeyHash, check: impl Fn(&Entry) -> bool) -> Option<(Place, &Entry)> {
         let partition = &self.partitions[hash.partition()];
         let at = partition.find(hash.item(), check)?;
         Some((Place { hash, at }, partition.get(at)?))
     }
 
-    /// An entry that most likely has the key with this hash: whoever asks compares keys, and if it has not, or there
-    /// is none, asks [`Index::find`].
+    /// Returns the entry that most likely has the key with this hash. The caller compares keys, and falls back to
+    /// [`Index::find`] if they differ or there is no entry.
     #[inline(always)]
     pub(super) fn likely(&self, hash: KeyHash) -> Option<&Entry> {
         self.partitions[hash.partition()].likely(hash.item())
     }
 
-    /// Like [`Index::likely`], to change the entry.
+    /// Like [`Index::likely`], but mutable.
     #[inline(always)]
     pub(super) fn likely_mut(&mut self, hash: KeyHash) -> Option<&mut Entry> {
         self.partitions[hash.partition()].likely_mut(hash.item())
     }
 
-    /// The entry in a place that was found.
+    /// Returns the entry at a place that was found.
     #[inline]
     pub(super) fn entry(&self, place: Place) -> &Entry {
         match self.partitions[place.hash.partition()].get(place.at) {
@@ -155,7 +156,7 @@ impl Index {
         }
     }
 
-    /// Like [`Index::entry`], to change it.
+    /// Like [`Index::entry`], but mutable.
     #[inline]
     pub(super) fn entry_mut(&mut self, place: Place) -> &mut Entry {
         match self.partitions[place.hash.partition()].get_mut(place.at) {
@@ -164,7 +165,7 @@ impl Index {
         }
     }
 
-    /// Adds the entry of a key that is not there.
+    /// Adds the entry of a key that does not exist yet.
     pub(super) fn insert(&mut self, hash: KeyHash, entry: Entry) {
         let partition = &mut self.partitions[hash.partition()];
         let before = partition.bytes();
@@ -173,7 +174,7 @@ impl Index {
         self.count += 1;
     }
 
-    /// Takes the entry out of a place that was found.
+    /// Removes the entry at a place that was found.
     pub(super) fn remove(&mut self, place: Place) -> Entry {
         let partition = &mut self.partitions[place.hash.partition()];
         let before = partition.bytes();
@@ -185,7 +186,7 @@ impl Index {
         entry
     }
 
-    /// Takes all entries, in an index of their own.
+    /// Moves all entries into an index of their own.
     pub(super) fn take(&mut self) -> Index {
         let empty = Index {
             secrets: self.secrets,
@@ -198,7 +199,7 @@ impl Index {
         std::mem::replace(self, empty)
     }
 
-    /// Drops the entries of one partition, and returns how many they were: 0 when none are left. O(entries of a
+    /// Drops the entries of one partition and returns how many there were: 0 when none are left. O(entries of a
     /// partition).
     pub(super) fn drop_some(&mut self) -> usize {
         let Some(partition) = self.partitions.iter_mut().find(|partition| partition.len() > 0) else {
@@ -211,18 +212,18 @@ impl Index {
         count
     }
 
-    /// The entries with this hash: one or none, but for very few hashes.
+    /// Iterates over the entries with this hash: one or none, except for very few hashes.
     pub(super) fn all_with(&self, hash: KeyHash) -> impl Iterator<Item = &Entry> {
         let entries = self.partitions[hash.partition()].walk_from(hash.item());
         entries.take_while(move |(item, _)| *item == hash.item()).map(|(_, entry)| entry)
     }
 
-    /// Like [`Index::all_with`], to change them.
+    /// Like [`Index::all_with`], but mutable.
     pub(super) fn all_with_mut(&mut self, hash: KeyHash) -> impl Iterator<Item = &mut Entry> {
         self.partitions[hash.partition()].all_with_mut(hash.item())
     }
 
-    /// All entries in the order of their hashes, from `start` on.
+    /// Iterates over all entries in the order of their hashes, from `start` on.
     pub(super) fn walk_from(&self, start: KeyHash) -> impl Iterator<Item = (KeyHash, &Entry)> {
         let partitions = self.partitions.iter().enumerate().skip(start.partition());
         partitions.flat_map(move |(number, partition)| {
@@ -236,7 +237,7 @@ impl Index {
         self.walk_from(KeyHash::default()).map(|(_, entry)| entry)
     }
 
-    /// The entry with so many before it, and its hash.
+    /// Returns the entry at index `number` in the order of hashes, and its hash.
     pub(super) fn nth(&self, mut number: usize) -> Option<(KeyHash, &Entry)> {
         for (partition, held) in self.partitions.iter().enumerate() {
             if number < held.len() {

@@ -1,14 +1,13 @@
 //! The in-memory table: the state machine that every protocol drives.
 //!
-//! [`Table::apply`] takes one record of the group's history; [`Table::read`] answers without one. A record's
-//! time and number come with it, so that every replica that applies the same records holds the same keys,
-//! values, versions and deadlines. `KEYS` and `SCAN` tell keys in the order of their hashes, which replicas with the
-//! same seed share.
+//! [`Table::apply`] takes one record of the group's history; [`Table::read`] needs no record. A record carries its time
+//! and number, so replicas that apply the same records hold the same keys, values, versions and deadlines. `KEYS` and
+//! `SCAN` return keys in the order of their hashes, which replicas with the same seed share.
 //!
-//! Reading order: `entry` (one key in memory), `partition` and `index` (where entries stand and how a key is found),
-//! `store` (the few ways in which the table changes), then the commands: `reads`, `scan`, `strings`, `numbers`,
+//! Reading order: `entry` (one key in memory), `partition` and `index` (where entries are stored and how a key is
+//! found), `store` (the few ways in which the table changes), then the commands: `reads`, `scan`, `strings`, `numbers`,
 //! `fields` and `hashes`, `expire`, `keys`, `transactions`, `locks`, `scripts`, `registers`; last `coded` and `spill`
-//! (values that are not in the table), `long` (commands that come in parts), and `snapshot`.
+//! (values that are not in the table), `long` (commands that arrive in parts), and `snapshot`.
 
 mod coded;
 mod entry;
@@ -59,30 +58,30 @@ pub use scripts::{Access, ScriptRefusal};
 pub use snapshot::{SnapshotId, encode_value};
 pub use spill::Spilled;
 
-/// What a record is answered with that an operator has had skipped.
+/// The reply to a record that an operator has had skipped.
 const SKIPPED: &str = "SKIPPED this command ended every node that carried it out, and an operator has decided to leave it out; nothing was done";
 
-/// Later than any deadline: the key does not expire.
+/// The deadline of a key that does not expire: later than any other.
 const NO_DEADLINE: UnixMs = UnixMs::MAX;
 
-/// Highest version that [`Command::Replicate`] may bring: far enough from the end that versions can go on growing.
+/// Highest version that [`Command::Replicate`] accepts: low enough that versions can keep growing.
 pub const REPLICATED_VERSION_MAX: Version = 1 << 62;
 
-/// How many keys [`Table::warm`] takes: enough to overlap the waits, few enough that all is still in the cache
-/// when it is used.
+/// How many keys [`Table::warm`] takes: enough to overlap the waits, few enough that all are still in the cache when
+/// used.
 pub const WARMED_KEYS_MAX: usize = 16;
 
-/// With fewer keys than that [`Table::warm`] is not worth its while.
+/// With fewer keys than this, [`Table::warm`] does not pay off.
 const FEW_KEYS: usize = 1000;
 
-/// What a table has counted since it was made. Each replica counts for itself.
+/// Counters since the table was created. Each replica counts for itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Keys that were asked for and were there.
+    /// Lookups that found the key.
     pub hits: u64,
-    /// Keys that were asked for and were not there.
+    /// Lookups that did not find the key.
     pub misses: u64,
-    /// Keys that were removed because their deadline had passed.
+    /// Keys removed because their deadline had passed.
     pub expired: u64,
 }
 
@@ -90,54 +89,55 @@ pub struct Statistics {
 #[derive(Debug)]
 pub struct Table {
     index: Index,
-    /// Deadlines with the hashes of their keys, the next one to come first. Keys that share both share an element.
+    /// Deadlines with the hashes of their keys, earliest first. Keys that share both share an element.
     expiries: BTreeSet<(UnixMs, KeyHash)>,
-    /// Keys with a deadline.
+    /// Number of keys with a deadline.
     expiring: usize,
-    /// Snapshots that are being taken.
+    /// Open snapshots.
     snapshots: Vec<Snapshot>,
     snapshots_begun: u64,
     /// The highest version ever given.
     floor: Version,
-    /// What is remembered of keys that were removed.
+    /// What the table remembers of removed keys.
     departed: Departed,
-    /// What is known of values that are kept as fragments.
+    /// State of values stored as fragments.
     coded: CodedValues,
-    /// What is known of values that are kept outside the table.
+    /// State of values on the disk.
     spilled: SpilledValues,
-    /// Commands of which not all has come yet.
+    /// Commands that have not arrived completely.
     long: LongCommands,
-    /// Large entries of which a copy of a table has told some pieces: by key and version, each behind room for its header.
+    /// Large entries of a snapshot transfer that have arrived in part, by key and version, each with room for its
+    /// header in front.
     arriving: BTreeMap<(Box<[u8]>, Version), Vec<u8>>,
-    /// What was removed all at once and still takes memory.
+    /// Indexes that were removed as a whole and still occupy memory.
     discarded: Vec<Index>,
     /// Entries that are tombstones.
     tombstones: usize,
-    /// Bytes of all entries, with what the allocator adds.
+    /// Bytes of all entries, including the allocator's overhead.
     entry_bytes: usize,
     statistics: Statistics,
-    /// A namespace of their own beside the keys.
+    /// The locks: a namespace of their own beside the keys.
     locks: Locks,
-    /// What has followed from records about locks, until somebody takes it.
+    /// Events that followed from records about locks, until [`Table::take_lock_events`] takes them.
     lock_events: Vec<LockEvent>,
-    /// For replies whose head is known only at their end.
+    /// For replies whose head is known only once they are complete.
     scratch: ReplyBuffer,
-    /// Nobody will see what the record that is being applied is answered with, or no more of it: its reads, and what
-    /// its writes would tell of a value, are left out.
+    /// The reply to the record being applied, or the rest of it, will be dropped: skip its reads and the values that
+    /// its writes would return.
     is_quiet: bool,
-    /// For the replies that nobody asked for.
+    /// Collects the replies that are dropped.
     unasked: ReplyBuffer,
     /// What runs scripts.
     interpreter: &'static dyn Interpreter,
     watched: Watching,
-    /// What the scripts of the transaction that is being carried out have cost so far.
+    /// What the scripts of the current transaction have cost so far.
     transaction_cost: Option<u64>,
     script_costs: ScriptCosts,
-    /// About how long all scripts have taken that were run here; it never falls.
+    /// The approximate time that all scripts have taken on this replica; it never decreases.
     scripts_ns: u64,
 }
 
-/// The record that is being applied: what it gives to the keys that it writes, and its time.
+/// The record being applied: the version it gives to the keys it writes, and its time.
 #[derive(Clone, Copy, Debug)]
 struct Record {
     version: Version,
@@ -145,8 +145,8 @@ struct Record {
 }
 
 impl Table {
-    /// An empty table. `seed` is mixed into the hash of every key, so that nobody can choose keys that collide;
-    /// the order of `KEYS` and `SCAN`, and the key that `RANDOMKEY` picks, follow from it, and nothing else does.
+    /// Returns an empty table. `seed` is mixed into the hash of every key, so that no client can choose keys that
+    /// collide; it determines the order of `KEYS` and `SCAN` and the key that `RANDOMKEY` picks, and nothing else.
     pub fn new(seed: u64) -> Table {
         Table {
             index: Index::new(seed),
@@ -177,33 +177,33 @@ impl Table {
         }
     }
 
-    /// Scripts are run by this interpreter from now on.
+    /// Sets the interpreter that runs scripts from now on.
     pub fn set_interpreter(&mut self, interpreter: &'static dyn Interpreter) {
         self.interpreter = interpreter;
     }
 
-    /// Which record of this group ends the process is told to whoever watches.
+    /// Sets the `watch` that is notified of records of this group that may end the process.
     pub fn set_watch(&mut self, group: u16, watch: &'static dyn Watch) {
         self.watched.set(group, watch);
     }
 
-    /// These records are carried out by nobody: each changes nothing, and is answered by an error.
+    /// Skips these records: each changes nothing, and its reply is an error.
     pub fn skip(&mut self, records: &[RecordName]) {
         self.watched.skip(records);
     }
 
-    /// Who watches, and what is skipped, is as with another table.
+    /// Takes over the watch and the skipped records of another table.
     pub fn take_watched_of(&mut self, table: &mut Table) {
         self.watched = std::mem::take(&mut table.watched);
     }
 
-    /// Carries out one record of the group's history and appends one reply to `out`.
+    /// Applies one record of the group's history and appends one reply to `out`.
     ///
-    /// `offset` is the record's number in that history and `time` its time, as its leader saw it. The record's
-    /// version is `offset`, or one more than the highest version in use if that is more; the keys that it
-    /// writes get that version, which is returned. Only a record that changes something uses its version up.
+    /// `offset` is the record's number in that history and `time` its time by its leader's clock. The record's version
+    /// is `offset`, or one more than the highest version in use if that is more. The keys that it writes get that
+    /// version, which is returned. A record uses its version up only if it changes something.
     ///
-    /// A read is served as by [`Table::read`].
+    /// A read is answered as by [`Table::read`].
     #[inline(always)]
     pub fn apply(
         &mut self,
@@ -227,9 +227,8 @@ impl Table {
         version
     }
 
-    /// Carries out one record as [`Table::apply`] does, where nobody waits for its reply: on a replica that follows, and
-    /// when records are replayed. What changes nothing but the reply is not done: a transaction's reads may ask for
-    /// gigabytes.
+    /// Applies one record as [`Table::apply`] does, where no client waits for its reply: on a follower, and when
+    /// records are replayed. Work that affects only the reply is skipped: a transaction's reads may ask for gigabytes.
     #[inline(always)]
     pub fn apply_unasked(&mut self, command: &Command<'_>, offset: Version, time: UnixMs) {
         if !self.watched.begin(command, offset, time) {
@@ -247,7 +246,7 @@ impl Table {
         Record { version: offset.max(self.floor.saturating_add(1)), time: latest(time) }
     }
 
-    /// Carries out what most records are, which is answered by `OK`; all else stays out of the way.
+    /// Carries out the most common record, a plain `SET` answered by `OK`; everything else stays off this path.
     #[inline(always)]
     fn apply_common(&mut self, command: &Command<'_>, record: Record) -> bool {
         let Command::Set {
@@ -326,17 +325,17 @@ impl Table {
             Supplied(supplied) => self.supply(&supplied, record, out),
             LongPart { id, offset, length, bytes } => self.gather(id, (offset, length), bytes, record, out),
             LongEnd { id, .. } => return self.carry_out_long(id, record, out),
-            // Within another command: what it answers is not all of a reply.
+            // Within another command: its reply is only a part of the whole.
             Get { key } => return self.get(key, record.time, None, out),
             _ => return self.read(command, record.time, out),
         }
         record.version
     }
 
-    /// Answers a read at the time `now` and appends one reply to `out`. Returns the version of the key that
-    /// was read; 0 when there is none, or when the command names none or several.
+    /// Answers a read at the time `now` and appends one reply to `out`. Returns the version of the key that was read; 0
+    /// if it does not exist, or if the command names no key or several.
     ///
-    /// A write is refused: it has to be ordered first.
+    /// A write is refused: it must be ordered first.
     #[inline]
     pub fn read(&mut self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) -> Version {
         let now = latest(now);
@@ -389,43 +388,42 @@ impl Table {
         0
     }
 
-    /// Looks at what commands on these keys will need, so that it is in the processor's cache afterwards: at most
-    /// [`WARMED_KEYS_MAX`] keys, any others are left out. Changes nothing.
+    /// Touches what commands on these keys will need, so that it is in the processor's cache. Takes at most
+    /// [`WARMED_KEYS_MAX`] keys and ignores the rest. Changes nothing.
     ///
     /// In a large table a command spends nearly all of its time waiting for memory, twice in a row: for the place,
-    /// which the index finds, and for the entry. Here the first wait is begun for all keys before the second, so
-    /// that the waits of one step overlap.
+    /// which the index finds, and for the entry. Here the first wait begins for all keys before the second, so that the
+    /// waits of each step overlap.
     pub fn warm<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
         let mut entries = [None; WARMED_KEYS_MAX];
         for (place, key) in entries.iter_mut().zip(keys) {
             *place = self.index.likely(self.index.hash(key));
         }
         let seen = entries.iter().flatten().fold(0, |seen, entry: &&Entry| seen ^ entry.touch());
-        std::hint::black_box(seen); // Nobody needs it, but the work must not be left out.
+        std::hint::black_box(seen); // The result is unused, but the work must not be optimised away.
     }
 
-    /// False for a table of few keys, which are in the caches anyway.
+    /// Whether [`Table::warm`] pays off: not for a table of few keys, which are in the caches anyway.
     pub fn gains_by_warming(&self) -> bool {
         self.index.len() >= FEW_KEYS
     }
 
-    /// Number of keys, those included whose deadline has passed and that were not removed yet.
-    /// Tombstones are no keys.
+    /// The number of keys, including expired ones that have not been removed yet. Tombstones are not counted.
     pub fn len(&self) -> usize {
         self.index.len() - self.tombstones
     }
 
-    /// True when there is no key.
+    /// Whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Number of keys with a deadline.
+    /// The number of keys with a deadline.
     pub fn expires(&self) -> usize {
         self.expiring
     }
 
-    /// Bytes that keys, values and the index take; an estimate. Open snapshots are not counted.
+    /// Estimated bytes of keys, values and the index. Open snapshots are not counted.
     pub fn memory_bytes(&self) -> usize {
         const EXPIRY_BYTES: usize = 24;
         self.entry_bytes
@@ -436,17 +434,17 @@ impl Table {
             + self.long.memory_bytes()
     }
 
-    /// Bytes that a key and its value take; 0 without the key.
+    /// Bytes of a key and its value; 0 if the key does not exist.
     pub fn bytes_of(&self, key: &[u8]) -> usize {
         self.peek(key, 0).map_or(0, Entry::memory_bytes)
     }
 
-    /// What was counted so far.
+    /// The counters so far.
     pub fn statistics(&self) -> Statistics {
         self.statistics
     }
 
-    /// Puts another table in this one's place, but for what runs scripts. What this one held is left to
+    /// Replaces this table by another one, but keeps what runs scripts. Leaves the memory of the old contents to
     /// [`Table::tidy`].
     pub fn replace(&mut self, table: Table) {
         let mut before = std::mem::replace(self, table);
@@ -456,8 +454,8 @@ impl Table {
         self.discarded.append(&mut before.discarded);
     }
 
-    /// Gives the memory of keys that were removed all at once back to the system, about so many at a time: ten
-    /// million would take seconds. True when there is more. Changes nothing that anybody sees.
+    /// Frees memory of keys that were removed all at once, about `keys` keys at a time: ten million would take seconds.
+    /// Returns whether there is more. Changes nothing visible.
     pub fn tidy(&mut self, keys: usize) -> bool {
         let mut dropped = 0;
         while dropped < keys
@@ -471,7 +469,7 @@ impl Table {
         !self.is_tidy()
     }
 
-    /// True when [`Table::tidy`] has nothing to do.
+    /// Whether [`Table::tidy`] has nothing to do.
     pub fn is_tidy(&self) -> bool {
         self.discarded.is_empty()
     }
@@ -481,8 +479,8 @@ impl Table {
         self.floor
     }
 
-    /// Sets the highest version ever given: with [`Table::install`], the part of a snapshot that is no entry.
-    /// Never goes below the version of a key.
+    /// Raises the highest version ever given: the part of a snapshot that is not an entry, to use with
+    /// [`Table::install`]. Never goes below the version of a key.
     pub fn set_version_floor(&mut self, floor: Version) {
         self.floor = self.floor.max(floor);
     }

@@ -1,41 +1,44 @@
 //! One small hash table: entries in the order of their hashes, with gaps.
 //!
-//! Ordered linear probing (Amble and Knuth, 1974). A hash has a *home*, the place where it stands if it can: the
-//! hash scaled to the number of homes, so that homes grow with hashes. Entries that want the same home stand
-//! behind it, still in the order of their hashes; those of the last homes run over into a tail.
+//! Ordered linear probing (Amble and Knuth, 1974). A hash has a *home*, its preferred place: the hash scaled to the
+//! number of homes, so that homes grow with hashes. Entries with the same home follow each other from there, in the
+//! order of their hashes; those of the last homes overflow into a tail.
 //!
-//! Each place has a *tag*, one byte of its hash. A search compares the tags of eight places from the home on at once.
-//! That takes no branch that a processor could foresee wrongly, so it goes on with the next command while it waits for
-//! the memory of this one. What is not found so is searched in order of hashes: the search ends at a greater hash or a
-//! gap, behind which all hashes are greater.
+//! Each place has a *tag*, one byte of its hash. A search compares the tags of eight places, from the home on, at once.
+//! That takes no branch that the processor could mispredict, so it proceeds to the next command while it waits for the
+//! memory of this one. An entry not found this way is searched for in the order of hashes: the search ends at a greater
+//! hash or at a gap, behind which all hashes are greater.
 //!
-//! Tags, hashes and entries stand apart: the tags of a million keys take 1.3 MB, which a cache near by holds.
+//! Tags, hashes and entries are stored apart: the tags of a million keys take 1.3 MB, which fits in a low-level cache.
 
 use super::entry::Entry;
 
-/// The hash of a place without an entry: greater than every other. See [`super::index::KeyHash`].
+/// The hash of an empty place: greater than every other. See [`super::index::KeyHash`].
 const FREE: u32 = u32::MAX;
 
 /// Places whose tags a search compares at once.
 const WINDOW: usize = 8;
 /// The lowest bit of each tag in a window.
 const LOWEST_BITS: u64 = 0x0101_0101_0101_0101;
-/// A partition of one home is a sorted list of at most [`WINDOW`] entries; the next size has so many homes.
+/// The number of homes of the second smallest partition. The smallest has one home: a sorted list of at most [`WINDOW`]
+/// entries.
 const HOMES_MIN: u32 = 16;
-/// An entry that would stand farther from its home makes the partition grow early, unless that has not helped so
-/// far. By chance it never happens at four fifths full; it does when entries come in the order of their hashes,
-/// as from a snapshot of a table with the same seed.
+/// An entry that would be farther than this from its home makes the partition grow early, unless the partition is
+/// sparse, when growing does not help. At up to four fifths full this never happens by chance; it does when entries are
+/// added in the order of their hashes, as from a snapshot of a table with the same seed.
 const DISTANCE_MAX: usize = 64;
 
-/// Entries of the keys whose hashes have the same upper bits. In one cache line, as every search begins by reading it.
+/// Entries of the keys whose hashes have the same upper bits. Aligned to one cache line, as every search begins by
+/// reading it.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct Partition {
-    /// Of each place the hash of its entry, or [`FREE`]. From every home on there are as many as a search compares.
+    /// The hash of the entry in each place, or [`FREE`]. From every home on there are at least [`WINDOW`] places.
     hashes: Box<[u32]>,
-    /// Of each place the tag of its hash; of a gap 0, which a hash may have too.
+    /// The tag of the hash in each place; 0 for a gap, but a hash may have tag 0 too.
     tags: Box<[u8]>,
-    /// As many places, but in a partition of one home only as many as are needed. A gap has the default one.
+    /// The entry in each place: as many places as `hashes`, except in a partition of one home, which has only as many
+    /// as needed. A gap holds the default entry.
     entries: Box<[Entry]>,
     homes: u32,
     count: u32,
@@ -46,14 +49,14 @@ fn home_among(homes: u32, hash: u32) -> usize {
     ((u64::from(hash) * u64::from(homes)) >> 32) as usize
 }
 
-/// Neighbours have the upper bits of their hashes in common, and the lowest is always 0.
+/// The bits above the lowest one. Neighbours share the upper bits of their hashes, and the lowest bit is always 0.
 #[inline]
 fn tag(hash: u32) -> u8 {
     (hash >> 1) as u8
 }
 
 impl Partition {
-    /// Number of entries.
+    /// The number of entries.
     pub(super) fn len(&self) -> usize {
         self.count as usize
     }
@@ -68,21 +71,21 @@ impl Partition {
         home_among(self.homes, hash)
     }
 
-    /// Where an entry with this hash most likely is, if it is near its home: it compares tags only, so it may name
-    /// another one, or a gap. Whoever asks compares keys.
+    /// Returns the most likely place of an entry with this hash, if that is near its home. Only tags are compared, so
+    /// the place may hold another entry or a gap: the caller compares keys.
     #[inline(always)]
     fn likely_place(&self, hash: u32) -> Option<usize> {
         let home = self.home(hash);
         self.begin_wait_for_entries(home);
         let window = u64::from_le_bytes(*self.tags.get(home..)?.first_chunk::<WINDOW>()?);
-        // Of the bytes that are zero, and so of the tags that are equal, the lowest is marked rightly (Mycroft, 1987).
+        // The lowest marked byte is a true match: a zero byte of `differing`, so an equal tag (Mycroft, 1987).
         let differing = window ^ (LOWEST_BITS * u64::from(tag(hash)));
         let equal = differing.wrapping_sub(LOWEST_BITS) & !differing & (LOWEST_BITS << 7);
         if equal == 0 { None } else { Some(home + (equal.trailing_zeros() / u8::BITS) as usize) }
     }
 
-    /// Looks at the entries' side of a home, of which nobody needs the answer: so the wait for that memory begins with
-    /// the wait for the tags, not after it. It reads a word each of two lines, and no more: see [`super::Table::update`].
+    /// Reads the entries at a home and ignores the result, so that the wait for that memory begins together with the
+    /// wait for the tags. Reads one word of each of two lines and no more: see [`super::Table::update`].
     #[inline(always)]
     fn begin_wait_for_entries(&self, home: usize) {
         if let Some([first, _, _, fourth]) =
@@ -92,26 +95,26 @@ impl Partition {
         }
     }
 
-    /// Like [`Partition::likely_place`], the entry there; the one of a gap has no key.
+    /// Like [`Partition::likely_place`], but returns the entry there; that of a gap has no key.
     #[inline(always)]
     pub(super) fn likely(&self, hash: u32) -> Option<&Entry> {
         self.entries.get(self.likely_place(hash)?)
     }
 
-    /// Like [`Partition::likely`], to change the entry.
+    /// Like [`Partition::likely`], but mutable.
     #[inline(always)]
     pub(super) fn likely_mut(&mut self, hash: u32) -> Option<&mut Entry> {
         self.entries.get_mut(self.likely_place(hash)?)
     }
 
-    /// The place of the first entry with this hash that `check` accepts.
+    /// Returns the place of the first entry with this hash that `check` accepts.
     pub(super) fn find(&self, hash: u32, check: impl Fn(&Entry) -> bool) -> Option<usize> {
         let start = self.lower_bound(hash);
         let equal = self.hashes[start..].iter().take_while(|held| **held == hash).count();
         (start..start + equal).find(|at| self.get(*at).is_some_and(&check))
     }
 
-    /// The place of the first entry whose hash is not less; where such an entry would stand if there is none.
+    /// Returns the place of the first entry whose hash is not less, or where such an entry would be inserted.
     fn lower_bound(&self, hash: u32) -> usize {
         let home = self.home(hash);
         // A gap is greater than any hash.
@@ -128,26 +131,26 @@ impl Partition {
         self.entries.get_mut(at).filter(|entry| entry.is_some())
     }
 
-    /// Entries with their hashes in the order of these, from `hash` on.
+    /// Iterates over entries and their hashes in the order of hashes, from `hash` on.
     pub(super) fn walk_from(&self, hash: u32) -> impl Iterator<Item = (u32, &Entry)> {
         let start = self.lower_bound(hash);
         let places = self.hashes[start..].iter().zip(&self.entries[start..]);
         places.filter(|(_, entry)| entry.is_some()).map(|(hash, entry)| (*hash, entry))
     }
 
-    /// The entries with this hash, to change them.
+    /// Iterates mutably over the entries with this hash.
     pub(super) fn all_with_mut(&mut self, hash: u32) -> impl Iterator<Item = &mut Entry> {
         let start = self.lower_bound(hash);
         let places = self.hashes[start..].iter().zip(&mut self.entries[start..]);
         places.take_while(move |(held, _)| **held == hash).map(|(_, entry)| entry)
     }
 
-    /// Adds an entry behind those that have its hash already.
+    /// Adds an entry behind those that already have its hash.
     pub(super) fn insert(&mut self, hash: u32, entry: Entry) {
         if self.is_full() {
             self.rebuild(self.more_homes());
         }
-        // No entry has the hash FREE, so there is a next one.
+        // No entry has the hash FREE, so `hash + 1` does not overflow.
         let mut at = self.lower_bound(hash + 1);
         if at - self.home(hash) > DISTANCE_MAX && !self.is_sparse() {
             self.rebuild(self.more_homes());
@@ -170,7 +173,7 @@ impl Partition {
         self.count += 1;
     }
 
-    /// At four fifths of its homes: beyond that entries stand far from their homes.
+    /// Whether four fifths of the homes are taken: beyond that, entries are far from their homes.
     fn is_full(&self) -> bool {
         match self.homes {
             0 => true,
@@ -179,7 +182,7 @@ impl Partition {
         }
     }
 
-    /// With two thirds of the homes empty: if entries stand far from their homes all the same, their hashes are
+    /// Whether two thirds of the homes are empty: if entries are far from their homes all the same, their hashes are
     /// equal or nearly so, and more homes do not help.
     fn is_sparse(&self) -> bool {
         u64::from(self.count) * 3 <= u64::from(self.homes)
@@ -189,7 +192,7 @@ impl Partition {
         if self.count == 0 { 1 } else { (self.homes + self.homes / 2).max(HOMES_MIN) }
     }
 
-    /// Takes the entry out of a place that holds one, and moves those behind it nearer to their homes.
+    /// Takes the entry out of an occupied place, and moves those behind it nearer to their homes.
     pub(super) fn remove(&mut self, at: usize) -> Option<Entry> {
         let is_displaced =
             |place: &usize| self.hashes[*place] != FREE && self.home(self.hashes[*place]) < *place;
@@ -201,7 +204,7 @@ impl Partition {
         self.entries[at..end].rotate_left(1);
         let entry = std::mem::take(&mut self.entries[end - 1]);
         self.count -= 1;
-        // At a sixth, to half: so a partition whose size swings does not resize to and fro.
+        // Shrink to half below one sixth, so that a partition whose size fluctuates does not resize back and forth.
         if self.count == 0 {
             *self = Partition::default();
         } else if u64::from(self.count) * 6 < u64::from(self.homes) {
@@ -211,7 +214,7 @@ impl Partition {
         entry.is_some().then_some(entry)
     }
 
-    /// Moves the entries to another number of homes, with a tail that has room for one more.
+    /// Moves the entries to `homes` homes, with a tail that has room for one more.
     fn rebuild(&mut self, homes: u32) {
         let held = || self.hashes.iter().filter(|hash| **hash != FREE);
         let end = held().fold(0, |end, hash| end.max(home_among(homes, *hash)) + 1);
@@ -254,7 +257,7 @@ mod tests {
         partition.find(hash, |entry| number_of(entry) == number)
     }
 
-    /// The farthest that an entry stands from its home.
+    /// The farthest that any entry is from its home.
     fn distance(partition: &Partition) -> usize {
         let places = partition.hashes.iter().enumerate().filter(|(_, hash)| **hash != FREE);
         places.map(|(at, hash)| at - partition.home(*hash)).max().unwrap_or(0)
@@ -264,7 +267,7 @@ mod tests {
         number.wrapping_mul(0x9e37_79b1) & !1
     }
 
-    /// Inserts and removes in waves, so that it grows and shrinks, beside a sorted map.
+    /// Inserts and removes in waves, so that the partition grows and shrinks, and compares it with a sorted map.
     fn compare_with_a_model(hash_of: impl Fn(u32) -> u32) {
         let (mut partition, mut model) = (Partition::default(), BTreeMap::new());
         let mut state = 1u64;

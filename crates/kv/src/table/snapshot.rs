@@ -1,15 +1,16 @@
-//! Snapshots: all entries as they were at one record, taken in chunks while writes go on.
+//! Snapshots: all entries as they were at one record, read in chunks while writes continue.
 //!
-//! A snapshot walks the index in the order of hashes. The first write to a key whose hash it has not passed yet
-//! saves the entries with that hash as they were, and notes the hash; what is found there later does not belong
-//! to the snapshot. Nothing is copied when a snapshot begins, and while none is open a write pays one branch.
+//! A snapshot walks the index in the order of hashes. The first write to a key whose hash the walk has not reached yet
+//! saves the entries with that hash as they were, and notes the hash; entries that the walk finds there later do not
+//! belong to the snapshot. Nothing is copied when a snapshot begins, and while none is open a write costs one extra
+//! branch.
 //!
-//! A chunk is a run of entries: version `u64`, deadline `u64`, kind `u8`, key, value (each with its length). A large value is
-//! told in pieces, in order, so that no chunk is much longer than it is to be.
-//! The order of entries means nothing. What the table remembers of keys that are gone stands among them as entries
-//! of a kind of their own, whose keys are the names of marks (see `transactions`). So do the locks, which are encoded when
-//! the snapshot begins: they are few beside the keys, and small. What is gathered of long commands only ever grows: a snapshot
-//! notes how far it went.
+//! A chunk is a run of entries: version `u64`, deadline `u64`, kind `u8`, key, value (each with its length). A large
+//! value is sent in pieces, in order, so that no chunk is much longer than requested. The order of entries means
+//! nothing. What the table remembers of removed keys is encoded among them as entries of a special kind, whose keys are
+//! the names of marks (see `transactions`). So are the locks, which are encoded when the snapshot begins: compared with
+//! the keys they are few, and small. The gathered parts of long commands only ever grow: a snapshot notes how far they
+//! reached.
 
 use super::entry::{Entry, HEADER_BYTES, Kind, Stamp};
 use super::fields::Fields;
@@ -25,77 +26,77 @@ use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// In the place of a kind of value: no entry, but a mark of keys that are gone.
+/// Special kind: a mark of removed keys, not an entry.
 const MARK: u8 = 255;
-/// In the place of a kind of value: no entry, but up to which counter a coordinator's values are given up.
+/// Special kind: the counter up to which a coordinator's values are given up, not an entry.
 const ABANDONED: u8 = 253;
 
-/// In the place of a kind of value: no entry, but a spilled value. Only copies for other replicas hold such.
+/// Special kind: a value on the disk, not an entry. Only snapshot transfers to other replicas contain it.
 const VALUE: u8 = 252;
 
-/// In the place of a kind of value: no entry, but something about locks.
+/// Special kind: an item of the locks, not an entry.
 const LOCKS: u8 = 254;
 
-/// In the place of a kind of value: no entry, but a part of a long command.
+/// Special kind: a part of a long command, not an entry.
 const LONG: u8 = 251;
 
-/// In the place of a kind of value: a piece of an entry that is large. Its value begins with the entry's kind, the value's
-/// length, and where the piece stands in it.
+/// Special kind: a piece of a large entry. Its value begins with the entry's kind, the length of the whole value, and
+/// the offset of the piece in it.
 const PIECE: u8 = 250;
 
-/// Bytes of a large value in a piece.
+/// Bytes of a large value in one piece.
 const PIECE_BYTES: usize = if cfg!(test) { 15 } else { 256 << 10 };
-/// Bytes before it.
+/// Bytes in front of a piece.
 const PIECE_HEAD_BYTES: usize = 9;
 
-/// Names an open snapshot of a table.
+/// Identifies an open snapshot of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SnapshotId(u64);
 
-/// A snapshot that is being taken.
+/// An open snapshot.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     id: SnapshotId,
-    /// Where the walk goes on: it has passed all lesser hashes.
+    /// Where the walk continues: it has passed all smaller hashes.
     next: KeyHash,
-    /// Hashes that the walk will leave out, for their entries were saved.
+    /// Hashes that the walk will skip, because their entries were saved.
     done: BTreeSet<KeyHash>,
-    /// Entries as they were before a write. The last is told first.
+    /// Entries as they were before a write. The last one is sent first.
     saved: Vec<Entry>,
-    /// The large entry that is being told.
+    /// The large entry that is being sent.
     telling: Option<Telling>,
-    /// What was remembered of keys that were gone, as far as it is not told yet.
+    /// Marks of removed keys that have not been sent yet.
     marks: Vec<(u16, Version)>,
-    /// The locks as they were, as far as they are not told yet.
+    /// Items of the locks that have not been sent yet.
     locks: Vec<Box<[u8]>>,
-    /// What was given up of values that are kept as fragments, as far as it is not told yet.
+    /// Values that were given up and have not been sent yet.
     abandoned: Vec<ValueId>,
-    /// What is gathered of long commands, as far as it is not told yet.
+    /// Parts of long commands that have not been sent yet.
     pub(super) long: Vec<SnapshotPart>,
     /// The index as it was when the table was cleared: walked from then on instead of the table's.
     kept: Option<Arc<Index>>,
 }
 
-/// An entry of which some pieces are told.
+/// An entry of which some pieces have been sent.
 #[derive(Debug)]
 struct Telling {
     hash: KeyHash,
     key: Box<[u8]>,
-    /// Where the next piece begins.
+    /// Offset of the next piece.
     next: usize,
-    /// It was saved, or has changed since it was begun: this is how it was.
+    /// The entry as it was, if it was saved or has changed since its first piece.
     saved: Option<Entry>,
 }
 
 impl Snapshot {
-    /// Whether the entries with this hash would have to be saved before one of them changes.
+    /// Whether the entries with this hash must be saved before one of them changes.
     pub(super) fn wants(&self, hash: KeyHash) -> bool {
         let is_ahead = hash >= self.next && !self.done.contains(&hash);
         let is_told = self.telling.as_ref().is_some_and(|it| it.hash == hash && it.saved.is_none());
         self.kept.is_none() && (is_ahead || is_told)
     }
 
-    /// The entries with this hash are about to change, or one is about to join them.
+    /// Saves the entries with this hash: one is about to change or to be added.
     pub(super) fn save(&mut self, hash: KeyHash, index: &Index) {
         if !self.wants(hash) {
             return;
@@ -108,7 +109,7 @@ impl Snapshot {
         }
     }
 
-    /// Appends pieces of the large entry that is being told. True when there is enough.
+    /// Appends pieces of the large entry that is being sent. Returns whether `out` has reached `enough` bytes.
     fn tell_on(&mut self, table: &Index, enough: usize, out: &mut Vec<u8>) -> bool {
         let index = self.kept.as_deref().unwrap_or(table);
         while let Some(Telling { hash, key, next, saved }) = &mut self.telling {
@@ -129,15 +130,15 @@ impl Snapshot {
         false
     }
 
-    /// The table is being cleared; this was its index.
+    /// Keeps the table's previous index when the table is cleared.
     pub(super) fn keep(&mut self, index: &Arc<Index>) {
         if self.kept.is_none() {
             self.kept = Some(Arc::clone(index));
         }
     }
 
-    /// Appends entries until `out` has grown by `bytes_max`, spilled values counted, or none are left; true when there may
-    /// be more.
+    /// Appends entries until `out` has grown by `bytes_max`, counting values on the disk, or no entries are left.
+    /// Returns whether there may be more.
     fn chunk(
         &mut self,
         (table, long): (&Index, &LongCommands),
@@ -205,7 +206,7 @@ impl Snapshot {
                 continue;
             }
             if out.len() + spilled.bytes >= enough {
-                // The walk passes all entries of a hash at once; what finds no room waits for the next chunk.
+                // The walk passes all entries of a hash at once; those without room wait for the next chunk.
                 self.saved.push(entry.clone());
             } else if entry.is_large() {
                 self.telling = Some(Telling { hash, key: entry.key().into(), next: 0, saved: None });
@@ -219,7 +220,7 @@ impl Snapshot {
         !self.saved.is_empty() || self.telling.is_some()
     }
 
-    /// Whether the walk, which has come to this hash, has to leave it out.
+    /// Whether the walk, now at this hash, must skip it.
     fn is_done(&mut self, hash: KeyHash) -> bool {
         while let Some(first) = self.done.first()
             && *first < hash
@@ -230,7 +231,7 @@ impl Snapshot {
     }
 }
 
-/// The spilled values to which the entries of a chunk refer, if they are to go with it.
+/// The values on the disk that the entries of a chunk refer to, if they are sent with it.
 #[derive(Default)]
 struct Counted {
     is_on: bool,
@@ -249,7 +250,7 @@ impl Counted {
     }
 }
 
-/// Appends a spilled value to a chunk.
+/// Appends a value on the disk to a chunk.
 pub fn encode_value(reference: Reference, value: &[u8], out: &mut Vec<u8>) {
     out.put_u64(0);
     out.put_u64(0);
@@ -319,7 +320,7 @@ fn encode_abandoned(id: ValueId, out: &mut Vec<u8>) {
 }
 
 impl Table {
-    /// Begins a snapshot of the table as it is now. It has to be ended with [`Table::end_snapshot`].
+    /// Begins a snapshot of the table's current state. It must be ended with [`Table::end_snapshot`].
     pub fn begin_snapshot(&mut self) -> SnapshotId {
         self.snapshots_begun += 1;
         let id = SnapshotId(self.snapshots_begun);
@@ -344,7 +345,7 @@ impl Table {
         id
     }
 
-    /// What is gathered of long commands is left out of a snapshot: a fault that tests plant.
+    /// Leaves the parts of long commands out of a snapshot: a planted fault.
     #[cfg(feature = "planted-bugs")]
     pub fn leave_out_long(&mut self, id: SnapshotId) {
         self.snapshots
@@ -353,10 +354,10 @@ impl Table {
             .for_each(|snapshot| snapshot.long.clear());
     }
 
-    /// Appends the next chunk of a snapshot to `out`; true when there is more to come.
+    /// Appends the next chunk of a snapshot to `out`; returns whether there is more.
     ///
-    /// A chunk ends with the first entry that brings it to `bytes_max`, so it may be longer by one entry and
-    /// holds at least one; only the last one may be empty. An id that is not open has nothing more to come.
+    /// A chunk ends with the first entry that brings it to `bytes_max`, so it may exceed that by one entry. Each chunk
+    /// holds at least one entry, except the last, which may be empty. An id that is not open has nothing more.
     pub fn snapshot_chunk(&mut self, id: SnapshotId, bytes_max: usize, out: &mut Vec<u8>) -> bool {
         let Some(snapshot) = self.snapshots.iter_mut().find(|snapshot| snapshot.id == id) else {
             return false;
@@ -364,8 +365,9 @@ impl Table {
         snapshot.chunk((&self.index, &self.long), bytes_max, out, &mut Counted::default())
     }
 
-    /// As [`Table::snapshot_chunk`], for another replica: the spilled values to which the chunk's entries refer go with it,
-    /// and count. They are left in `references`, to be appended by [`encode_value`].
+    /// Like [`Table::snapshot_chunk`], for a snapshot transfer to another replica: the values on the disk that the
+    /// chunk's entries refer to are sent with it, and count towards `bytes_max`. Their references are returned in
+    /// `references`; the caller appends them with [`encode_value`].
     pub fn copy_chunk(
         &mut self,
         id: SnapshotId,
@@ -381,22 +383,23 @@ impl Table {
         more
     }
 
-    /// Ends a snapshot, whether or not all of it was taken.
+    /// Ends a snapshot, whether or not it was read completely.
     pub fn end_snapshot(&mut self, id: SnapshotId) {
         let Some(place) = self.snapshots.iter().position(|snapshot| snapshot.id == id) else { return };
-        // The last one that has kept an index gives it back.
+        // The last snapshot that holds a kept index gives it back.
         if let Some(index) = self.snapshots.remove(place).kept.and_then(Arc::into_inner) {
             self.discard(index);
         }
     }
 
     /// Adds the entries of a snapshot's chunk and returns how many there were. Chunks may come from several tables: of
-    /// two entries with one key, the one with the higher version stays. Those of one table come in order.
+    /// two entries with the same key, the one with the higher version stays. The chunks of one table must come in
+    /// order.
     ///
-    /// What a chunk does not hold is the version floor: see [`Table::set_version_floor`].
+    /// A chunk does not contain the version floor: see [`Table::set_version_floor`].
     ///
     /// # Errors
-    /// [`Malformed`] when the bytes are no chunk. Entries before the fault were added: throw the table away.
+    /// [`Malformed`] when the bytes are not a chunk. The entries before the fault have been added: discard the table.
     pub fn install(&mut self, chunk: &[u8]) -> Result<usize, Malformed> {
         let mut reader = Reader::new(chunk);
         let mut count = 0;
@@ -446,7 +449,7 @@ impl Table {
                 Fields::check(value)?;
             }
             if self.register(key).version < version {
-                // No record was applied: its time, which decides what has expired, is the beginning of time.
+                // No record is being applied: its time, which decides what has expired, is 0.
                 self.put(key, value, deadline, kind, Record { version, time: 0 });
             }
             count += 1;
@@ -454,7 +457,7 @@ impl Table {
         Ok(count)
     }
 
-    /// Takes a piece of a large entry. True when it was the last one. One that was taken already may come again.
+    /// Takes a piece of a large entry, ignoring one it already has. Returns whether it was the last one.
     fn take_piece(
         &mut self,
         key: &[u8],
@@ -472,7 +475,7 @@ impl Table {
         let name = (key.into(), version);
         let value_at = HEADER_BYTES + key.len();
         let entry = self.arriving.entry(name).or_insert_with(|| {
-            // Behind room for the entry's header. What is not used yet takes no memory.
+            // Behind room for the entry's header. Memory that is not used yet is not occupied.
             let mut entry = Vec::with_capacity((value_at + length).min(piece.len() << 12));
             entry.resize(HEADER_BYTES, 0);
             entry.extend_from_slice(key);
@@ -502,8 +505,9 @@ impl Table {
         Ok(true)
     }
 
-    /// A fingerprint of all keys, values, versions and deadlines, of the version floor, of locks, of what is gathered of long
-    /// commands and of what is remembered of keys that are gone: replicas that hold the same have the same, whatever their seeds and however they came to it.
+    /// Returns a fingerprint of the table's content: all keys, values, versions and deadlines, the version floor, the
+    /// locks, the gathered parts of long commands, and the marks of removed keys. Replicas with the same content have
+    /// the same fingerprint, whatever their seeds and however they got there.
     pub fn digest(&self) -> u64 {
         const SECRETS: RapidSecrets = RapidSecrets::seed(0x71756f72617465);
         let hash = |bytes: &[u8]| rapidhash_v3_seeded(bytes, &SECRETS);

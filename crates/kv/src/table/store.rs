@@ -1,7 +1,7 @@
-//! The few ways in which the table changes. Every command is made of these.
+//! The few ways in which the table changes. Every command consists of these.
 //!
-//! Here the index, the expiry order, the byte count, the version floor and open snapshots are kept in step;
-//! nothing else touches them.
+//! This module keeps the index, the expiry order, the byte count, the version floor and open snapshots in step; nothing
+//! else touches them.
 
 use super::entry::{Entry, Kind, Stamp};
 use super::index::{Index, KeyHash, Place};
@@ -9,12 +9,12 @@ use super::registers::DELETED;
 use super::{NO_DEADLINE, Record, Table};
 use crate::{SharedBytes, UnixMs};
 
-/// What the allocator takes for `capacity` bytes: it rounds up and may keep a word for itself.
+/// Bytes that the allocator uses for `capacity` bytes: it rounds up and may keep a word for itself.
 fn allocated_bytes(capacity: usize) -> usize {
     (capacity + 8).next_multiple_of(16)
 }
 
-/// True when a deadline is one that will come.
+/// Whether a deadline is a real one: neither that of a key without expiry nor of a tombstone.
 fn expires(deadline: UnixMs) -> bool {
     deadline != NO_DEADLINE && deadline != DELETED
 }
@@ -27,13 +27,13 @@ impl Entry {
 }
 
 impl Table {
-    /// The place of a key and its entry, expired or not.
+    /// Returns the place of a key and its entry, expired or not.
     #[inline(never)]
     pub(super) fn find(&self, hash: KeyHash, key: &[u8]) -> Option<(Place, &Entry)> {
         self.index.find(hash, |entry| entry.has_key(key))
     }
 
-    /// The entry of a key that has not expired.
+    /// Returns the entry of a key that has not expired.
     #[inline]
     pub(super) fn peek(&self, key: &[u8], now: UnixMs) -> Option<&Entry> {
         let hash = self.index.hash(key);
@@ -44,7 +44,7 @@ impl Table {
         (!entry.expired(now)).then_some(entry)
     }
 
-    /// The place of a key for a write: a key that has expired is removed here, and is missing.
+    /// Returns the place of a key for a write: an expired key is removed here and counts as missing.
     #[inline]
     pub(super) fn find_live(&mut self, hash: KeyHash, key: &[u8], record: Record) -> Option<Place> {
         let (place, entry) = self.find(hash, key)?;
@@ -56,12 +56,11 @@ impl Table {
         Some(place)
     }
 
-    /// Does what most writes are: an update in place of a key that does not expire, while no snapshot is open.
-    /// Nothing changes then but the entry and the version floor. Returns false, and has changed nothing, when it
-    /// is not that.
+    /// Does the most common write: an update in place of a key that does not expire, while no snapshot is open. This
+    /// changes only the entry and the version floor. Returns false, and changes nothing, if the write is any other.
     ///
-    /// A processor looks ahead a fixed number of instructions, so the shorter a command is, the more commands wait
-    /// for memory at once. In a large table that decides how many are carried out in a second.
+    /// A processor looks ahead a fixed number of instructions, so the shorter a command is, the more commands wait for
+    /// memory at once. In a large table this determines the number of commands per second.
     #[inline(always)]
     pub(super) fn update(&mut self, key: &[u8], value: &[u8], record: Record) -> bool {
         let is_done = self.snapshots.is_empty()
@@ -88,7 +87,7 @@ impl Table {
         }
     }
 
-    /// Puts an entry in the place of what its key has now.
+    /// Stores an entry in place of its key's current one, if any.
     pub(super) fn put_entry(&mut self, entry: Entry, record: Record) {
         let hash = self.index.hash(entry.key());
         match self.find(hash, entry.key()) {
@@ -100,14 +99,14 @@ impl Table {
         }
     }
 
-    /// Lends the value of a key that is there.
+    /// Lends the value of a key that exists.
     #[cold]
     pub(super) fn lend_value(&mut self, key: &[u8]) -> Option<SharedBytes> {
         let (place, _) = self.find(self.index.hash(key), key)?;
         Some(self.index.entry_mut(place).lend_value())
     }
 
-    /// Adds an entry whose key is not there.
+    /// Adds an entry whose key does not exist.
     pub(super) fn insert(&mut self, hash: KeyHash, entry: Entry, record: Record) {
         if !self.snapshots.is_empty() {
             self.save_for_snapshots(hash);
@@ -124,7 +123,7 @@ impl Table {
         self.raise_floor(record);
     }
 
-    /// Replaces value, deadline and kind of the key in a place. Returns the deadline before.
+    /// Replaces value, deadline and kind of the key at a place. Returns the previous deadline.
     #[inline]
     pub(super) fn overwrite(
         &mut self,
@@ -137,14 +136,14 @@ impl Table {
         self.change(place, deadline, record, |entry| entry.overwrite(value, record.stamp(deadline, kind)))
     }
 
-    /// Writes into the value in a place from `offset` on. Deadline as before.
+    /// Overwrites a part of the value at a place, from `offset` on. The deadline stays.
     pub(super) fn write_at(&mut self, place: Place, offset: usize, part: &[u8], record: Record) {
         let deadline = self.index.entry(place).deadline();
         let stamp = record.stamp(deadline, Kind::Raw);
         self.change(place, deadline, record, |entry| entry.write_at(offset, part, stamp));
     }
 
-    /// Changes the hash in a place where it stands: see [`Entry::edit`]. Deadline as before.
+    /// Changes the hash at a place: see [`Entry::edit`]. The deadline stays.
     pub(super) fn edit_hash(
         &mut self,
         place: Place,
@@ -157,12 +156,12 @@ impl Table {
         self.change(place, deadline, record, |entry| entry.edit(length, stamp, edit));
     }
 
-    /// Gives the key in a place another deadline.
+    /// Sets the deadline of the key at a place.
     pub(super) fn set_deadline(&mut self, place: Place, deadline: UnixMs, record: Record) {
         self.change(place, deadline, record, |entry| entry.restamp(record.stamp(deadline, entry.kind())));
     }
 
-    /// Every change of an entry that stays in its place goes through here. Returns the deadline before.
+    /// Changes an entry that stays in its place; every such change goes through here. Returns the previous deadline.
     #[inline]
     fn change(
         &mut self,
@@ -182,7 +181,7 @@ impl Table {
         if entry.is_bytes() {
             self.spilled.note(entry.key(), entry.value().len());
         }
-        // The new one first: it may be the same.
+        // The new reference first: it may be the same as the old one.
         if let Some(reference) = coded_after {
             self.gain_reference(reference);
         }
@@ -209,7 +208,7 @@ impl Table {
         self.tombstones += usize::from(deadline == DELETED);
     }
 
-    /// An entry with this hash had this deadline and has it no longer.
+    /// Removes a deadline that an entry with this hash no longer has.
     fn remove_deadline(&mut self, hash: KeyHash, deadline: UnixMs) {
         if expires(deadline) {
             self.expiring -= 1;
@@ -220,8 +219,8 @@ impl Table {
         self.tombstones -= usize::from(deadline == DELETED);
     }
 
-    /// The entries with this hash are about to change. Large ones are lent to the snapshots that want them: not copied, if
-    /// what comes has an allocation of its own.
+    /// Saves the entries with this hash, which are about to change, for the snapshots that want them. Large ones are
+    /// lent: not copied, if the new value has an allocation of its own.
     #[cold]
     fn save_for_snapshots(&mut self, hash: KeyHash) {
         if !self.snapshots.iter().any(|snapshot| snapshot.wants(hash)) {
@@ -235,7 +234,7 @@ impl Table {
         }
     }
 
-    /// The place of a key that expires first, and its deadline, if that is at or before `until`.
+    /// Returns the place and entry of the key that expires first, if its deadline is at or before `until`.
     pub(super) fn first_to_expire(&self, until: UnixMs) -> Option<(Place, &Entry)> {
         let (deadline, hash) = *self.expiries.first()?;
         if deadline > until {
@@ -244,7 +243,7 @@ impl Table {
         self.index.find(hash, |entry| entry.deadline() == deadline)
     }
 
-    /// Removes the key in a place and returns what it was.
+    /// Removes the key at a place and returns its entry.
     pub(super) fn remove(&mut self, place: Place, record: Record) -> Entry {
         let entry = self.take_out(place, record);
         if entry.deadline() != DELETED {
@@ -253,7 +252,7 @@ impl Table {
         entry
     }
 
-    /// Removes the entry in a place as if it had never been.
+    /// Removes the entry at a place, without noting its key as removed.
     fn take_out(&mut self, place: Place, record: Record) -> Entry {
         if !self.snapshots.is_empty() {
             self.save_for_snapshots(place.hash);
@@ -268,7 +267,7 @@ impl Table {
         entry
     }
 
-    /// Puts a key back to what it was before the record wrote it, version and all: an entry, or none.
+    /// Restores a key to its state before the record wrote it, version included: an entry, or none.
     pub(super) fn put_back(&mut self, key: &[u8], before: Option<Entry>, record: Record) {
         let hash = self.index.hash(key);
         if let Some((place, _)) = self.find(hash, key) {
@@ -279,7 +278,7 @@ impl Table {
         }
     }
 
-    /// Removes all keys. An open snapshot that has not passed them all takes the index over as it was.
+    /// Removes all keys. Open snapshots that are not past all keys keep the old index.
     pub(super) fn remove_all(&mut self, record: Record) {
         let index = self.index.take();
         self.departed.note_all(self.floor);
@@ -298,8 +297,8 @@ impl Table {
         self.raise_floor(record);
     }
 
-    /// Drops an index, at once if it is small. A large one is left to [`Table::tidy`]; were small ones too, they
-    /// could become any number before that is called again.
+    /// Drops an index: a small one at once, a large one through [`Table::tidy`]. If small ones were left too, any
+    /// number could accumulate before the next call of `tidy`.
     pub(super) fn discard(&mut self, index: Index) {
         const AT_ONCE: usize = 1000;
         if index.len() > AT_ONCE {
@@ -314,7 +313,7 @@ impl Table {
 }
 
 impl Record {
-    /// What an entry says that this record writes.
+    /// The metadata of an entry that this record writes.
     #[inline]
     pub(super) fn stamp(self, deadline: UnixMs, kind: Kind) -> Stamp {
         Stamp { version: self.version, deadline, kind }
