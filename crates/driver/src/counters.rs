@@ -1,4 +1,4 @@
-//! What a driver counts. The node counts its own.
+//! The driver's counters. The node has its own.
 
 /// Plain numbers: only one thread touches them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -9,9 +9,9 @@ pub struct Counters {
     pub client_bytes_out: u64,
     /// Clients closed because a request took too long to arrive.
     pub clients_too_slow: u64,
-    /// Clients closed because they had nothing to say for too long.
+    /// Clients closed because they were idle for too long.
     pub clients_idle: u64,
-    /// Clients closed because requests in part took too much memory.
+    /// Clients closed because incomplete requests took too much memory.
     pub clients_too_large: u64,
     /// Bytes read from peers.
     pub peer_bytes_in: u64,

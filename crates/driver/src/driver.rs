@@ -1,9 +1,9 @@
 //! A node and its turns.
 //!
-//! A turn is: read and parse everything that is ready and give it to the node; tell the node what is finished; end the
-//! node's turn, which makes one batch of all that; write the batches to the peers, then the replies to the clients. Nothing
-//! in it blocks, takes a lock or starts a thread, and a request costs one read and one write. Batches come from load, not
-//! from waiting: what arrives during a turn is the next turn's batch.
+//! A turn reads and parses everything that is ready and gives it to the node, passes it the results of finished work, and
+//! ends the node's turn, which makes one batch of all that. Then it writes the batches to the peers and the replies to the
+//! clients. Nothing in it blocks, takes a lock or starts a thread, and a request costs one read and one write. Batches come
+//! from load, not from waiting: what arrives during a turn is the next turn's batch.
 
 use crate::clients::{Clients, Socket};
 use crate::counters::Counters;
@@ -17,13 +17,13 @@ use protocol::Now;
 use protocol::planted::Fault;
 use storage::{ValueWork, Work};
 
-/// Free memory is given back to the system at most this often.
+/// Least time between two releases of free memory to the system.
 const RELEASE_US: u64 = 1_000_000;
 
-/// How often idle connections are looked through.
+/// How often idle connections are swept.
 const SWEEP_US: u64 = 1_000_000;
 
-/// What comes next in a turn.
+/// The next step of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Begin,
@@ -33,15 +33,15 @@ enum Step {
     Give,
 }
 
-/// The disk has failed, and the process must end at once. What is on the disk is not known, so nothing has left that rests
-/// on it.
+/// The disk has failed, and the process must end at once. The disk's contents are unknown, so nothing that depends on them
+/// has been sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stopped {
-    /// Why, in words.
+    /// The reason, as text.
     pub why: String,
 }
 
-/// A node, its clients' connections, and all that its turns are made of.
+/// A node, its clients' connections, and everything else that its turns need.
 pub struct Driver<S> {
     /// The node.
     pub node: Node,
@@ -59,11 +59,11 @@ pub struct Driver<S> {
     /// When the turn began.
     now: Now,
     sweep_at_us: u64,
-    /// When memory was last given back.
+    /// When memory was last released.
     released_us: u64,
 }
 
-/// A driver, apart: its clients, its peers, and what all parts of a turn share.
+/// A driver's parts, borrowed separately: its clients, its peers, and what all parts of a turn share.
 struct Parts<'a, S, C> {
     clients: &'a mut Clients<S>,
     peers: &'a mut Peers,
@@ -72,7 +72,7 @@ struct Parts<'a, S, C> {
 }
 
 impl<S: Socket> Driver<S> {
-    /// A node that has taken no turn yet.
+    /// Creates a driver whose node has taken no turn yet.
     pub fn new(node: Node, clients: Clients<S>, sizes: Sizes) -> Driver<S> {
         Driver {
             node,
@@ -98,12 +98,12 @@ impl<S: Socket> Driver<S> {
         &self.clients
     }
 
-    /// When the last turn began, on the monotonic clock.
+    /// When the last turn began, in microseconds of the monotonic clock.
     pub fn began_us(&self) -> u64 {
         self.now.monotonic_us
     }
 
-    /// When the next turn has to begin if nothing happens, on the monotonic clock; 0: at once.
+    /// When the next turn has to begin if nothing happens, in microseconds of the monotonic clock; 0 means at once.
     #[inline]
     pub fn next_turn_us<W: World<Socket = S>>(&self, world: &W) -> u64 {
         if self.clients.is_unfinished() || self.peers.is_unfinished(&self.node) {
@@ -115,7 +115,7 @@ impl<S: Socket> Driver<S> {
     /// Takes a turn.
     ///
     /// # Errors
-    /// The node has stopped.
+    /// [`Stopped`] when the node has stopped.
     #[inline]
     pub fn turn<W: World<Socket = S>>(&mut self, world: &mut W) -> Result<(), Stopped> {
         self.begin(world);
@@ -126,10 +126,10 @@ impl<S: Socket> Driver<S> {
         Ok(())
     }
 
-    // The steps of a turn. They come in this order and in no other. A process may stand still between two of them, while more
-    // arrives, or die there: a world in which that happens takes the steps one by one.
+    // The steps of a turn, which must be called in this order. Between two of them a process may pause, while more arrives,
+    // or die: a world that simulates this takes the steps one by one.
 
-    /// A turn begins: the node learns what time it is.
+    /// Begins a turn: gives the node the time.
     #[inline]
     pub fn begin<W: World<Socket = S>>(&mut self, world: &W) {
         self.enter(Step::Begin, Step::TakeIn);
@@ -137,7 +137,7 @@ impl<S: Socket> Driver<S> {
         self.node.begin_turn(self.now);
     }
 
-    /// What has arrived goes in, and what is finished. The node makes its batch of it.
+    /// Takes in what has arrived and what has finished. The node makes its batch of it.
     pub fn take_in<W: World<Socket = S>>(&mut self, world: &mut W) {
         self.enter(Step::TakeIn, Step::SendAhead);
         self.take_input(world);
@@ -146,8 +146,8 @@ impl<S: Socket> Driver<S> {
         self.node.flush();
     }
 
-    /// If the turn is about to write to the disk, sends first what does not depend on that write, so that peers work on it
-    /// meanwhile.
+    /// If the turn is about to write to the disk, first sends what does not depend on that write, so that peers can work on
+    /// it meanwhile.
     #[inline]
     pub fn send_ahead<W: World<Socket = S>>(&mut self, world: &mut W) {
         self.enter(Step::SendAhead, Step::Write);
@@ -156,10 +156,10 @@ impl<S: Socket> Driver<S> {
         }
     }
 
-    /// The turn's records are written, and what is to be done beside the node begins.
+    /// Writes the turn's records, and begins the work that runs beside the node.
     ///
     /// # Errors
-    /// The node has stopped.
+    /// [`Stopped`] when the node has stopped.
     #[inline]
     pub fn write<W: World<Socket = S>>(&mut self, world: &mut W) -> Result<(), Stopped> {
         self.enter(Step::Write, Step::Give);
@@ -173,7 +173,7 @@ impl<S: Socket> Driver<S> {
         Ok(())
     }
 
-    /// What the turn has for peers and clients leaves.
+    /// Sends the turn's output to peers and clients.
     pub fn give<W: World<Socket = S>>(&mut self, world: &mut W) {
         self.enter(Step::Give, Step::Begin);
         self.give_output(world);
@@ -187,9 +187,9 @@ impl<S: Socket> Driver<S> {
         self.next = next;
     }
 
-    /// Makes the rest of the log durable before an orderly exit, and notes in the log that it is: the next start can then tell
-    /// damage from a write that was cut short. Returns true when nothing is left to wait for; until then, call it again
-    /// whenever work has finished. Take no more turns after the first call: input would only add more to write.
+    /// Makes the rest of the log durable before an orderly exit, and records in the log that it is, so that the next start
+    /// can tell damage from a write that was cut short. Returns true when nothing is left to wait for; until then, call it
+    /// again whenever work has finished. Take no more turns after the first call: input would only add more to write.
     pub fn settle_log<W: World<Socket = S>>(&mut self, world: &mut W) -> bool {
         while let Some((work, result)) = world.next_finished() {
             self.node.work_finished(work, result);
@@ -200,7 +200,7 @@ impl<S: Socket> Driver<S> {
         is_settled
     }
 
-    /// The driver, apart.
+    /// Borrows the driver's parts separately.
     #[inline]
     fn parts<C: Clock>(&mut self, clock: C) -> Parts<'_, S, C> {
         let planted = self.node.configuration().planted;
@@ -212,7 +212,7 @@ impl<S: Socket> Driver<S> {
     #[inline]
     fn take_input<W: World<Socket = S>>(&mut self, world: &mut W) {
         let Parts { clients, peers, turn, .. } = &mut self.parts(world.clock());
-        // Who was interrupted in the last turn goes first.
+        // Clients that were interrupted in the last turn go first.
         clients.serve_waiting(turn);
         peers.serve_unfinished(world, turn);
         while let Some(event) = world.next_event() {
@@ -238,7 +238,7 @@ impl<S: Socket> Driver<S> {
         }
     }
 
-    /// Cuts values, and tells the node how long that takes.
+    /// Encodes values, and reports to the node how long that took.
     #[inline]
     fn code_values<W: World<Socket = S>>(&mut self, world: &W) {
         if self.node.has_values_to_code() {
@@ -270,7 +270,7 @@ impl<S: Socket> Driver<S> {
         self.lines.drain(..).for_each(|line| world.log(&line));
     }
 
-    /// Tells the node how much memory the process takes, when it wants to know.
+    /// Reports the process's memory to the node, when the node wants a measurement.
     #[inline]
     fn measure_memory<W: World<Socket = S>>(&mut self, world: &mut W) {
         let Counters { client_bytes_in, client_bytes_out, peer_bytes_in, .. } = self.counters;
@@ -287,7 +287,7 @@ impl<S: Socket> Driver<S> {
         }
     }
 
-    /// Runs what is due once in a while.
+    /// Runs periodic tasks that are due.
     #[inline]
     fn run_periodic_tasks<W: World<Socket = S>>(&mut self, world: &mut W) {
         self.log_lines(world);

@@ -1,15 +1,16 @@
-//! One turn of a node, in whatever world: sockets and files, a simulation, or a test.
+//! One turn of a node, in any world: sockets and files, a simulation, or a test.
 //!
 //! The node ([`node::Node`]) is a state machine without input or output. A [`Driver`] steps it: it takes in what has
-//! arrived, tells the node what was finished beside it, has it make one batch of all that, writes the batches to the peers
-//! and the replies to the clients. What it reads from and writes to is a [`World`]. There is no other loop that steps a
-//! node: so what is found in the simulator is found in the turn that serves production, its backpressure, its looking
-//! ahead and the buffers that it lends to the node included.
+//! arrived, passes the node the results of work that ran beside it, has it make one batch of all that, and writes the
+//! batches to the peers and the replies to the clients. It reads from and writes to a [`World`]. No other loop steps a
+//! node, so the simulator exercises the very turn that serves production, including its backpressure, its look-ahead and
+//! the buffers that it lends to the node.
 //!
-//! A driver is owned by whoever runs it and shares nothing, so a process may have several, each with its node.
+//! A driver is owned by the loop that runs it and shares nothing, so a process may have several, each with its own node.
 //!
-//! Reading order: [`world`] (what a driver asks for), [`driver`](Driver) (a turn), [`clients`] (who is read when, and how
-//! much), `clients/connection` (requests out of bytes), `peers` (who is held back), [`turn`] (what these share).
+//! Reading order: [`world`] (what a driver needs from the world), [`driver`](Driver) (a turn), [`clients`] (which client
+//! is read when, and how much), `clients/connection` (parsing requests), `peers` (which peers are held back), [`turn`]
+//! (what these share).
 
 pub mod clients;
 mod counters;

@@ -1,8 +1,8 @@
-//! Warnings that strangers can cause.
+//! Rate limits for warnings that strangers can cause.
 
 use node::{Level, Line};
 
-/// Keeps what strangers can cause from filling the log: so many lines in a while, then a count of the rest.
+/// Keeps strangers from filling the log: a few lines per window, then a count of the rest.
 #[derive(Debug, Default)]
 pub struct Limiter {
     window_start_us: u64,
@@ -14,7 +14,8 @@ impl Limiter {
     const WINDOW_US: u64 = 60_000_000;
     const LINES_PER_WINDOW: u32 = 5;
 
-    /// Adds a warning to what is to be logged unless there have been too many.
+    /// Adds a warning to `lines`, unless the window already has too many. The next window begins with the
+    /// number of lines left out.
     pub fn warn(&mut self, now_us: u64, lines: &mut Vec<Line>, text: impl FnOnce() -> String) {
         let mut tell = |text| lines.push(Line { level: Level::Warning, text });
         if now_us.saturating_sub(self.window_start_us) >= Self::WINDOW_US {

@@ -1,25 +1,25 @@
-//! Looking ahead in a pipeline.
+//! Look-ahead in a pipeline.
 
 use wire::resp::{Arguments, Limits, Progress, RequestParser};
 
-/// Requests parsed before the one in front of them is carried out, so that what they need can be fetched from
+/// Requests parsed before the one in front of them is executed, so that what they need can be fetched from
 /// memory all at once: in a large table a command spends most of its time waiting for memory.
 pub(crate) struct LookAhead {
     parsers: [RequestParser; LookAhead::REQUESTS],
-    /// Where each begins and ends.
+    /// Where each request begins and ends.
     spans: [(usize, usize); LookAhead::REQUESTS],
 }
 
 impl LookAhead {
-    /// Enough to overlap the waiting, few enough that what was fetched is still there when it is used.
+    /// Enough to overlap the waits, few enough that what was fetched is still in the cache when it is used.
     const REQUESTS: usize = 15;
 
-    /// Nothing parsed yet.
+    /// Creates a look-ahead that has parsed nothing.
     pub(crate) fn new() -> LookAhead {
         LookAhead { parsers: std::array::from_fn(|_| RequestParser::new()), spans: Default::default() }
     }
 
-    /// Parses the whole requests that `bytes` begins with, and says how many there are.
+    /// Parses the complete requests at the start of `bytes`, and returns how many there are.
     pub(crate) fn parse(&mut self, bytes: &[u8], limits: &Limits) -> usize {
         let mut at = 0;
         for (count, (parser, span)) in self.parsers.iter_mut().zip(&mut self.spans).enumerate() {
@@ -29,7 +29,7 @@ impl LookAhead {
                     at += consumed;
                 }
                 _ => {
-                    // The rest of it comes later, to another parser.
+                    // The rest of it arrives later and goes to another parser.
                     *parser = RequestParser::new();
                     return count;
                 }
@@ -38,12 +38,12 @@ impl LookAhead {
         Self::REQUESTS
     }
 
-    /// The arguments of one of them.
+    /// The arguments of the request at `index`.
     pub(crate) fn arguments<'a>(&'a self, index: usize, bytes: &'a [u8]) -> Arguments<'a> {
         self.parsers[index].arguments(&bytes[self.spans[index].0..])
     }
 
-    /// Its length in bytes.
+    /// The length of the request at `index`, in bytes.
     pub(crate) fn length(&self, index: usize) -> usize {
         self.spans[index].1 - self.spans[index].0
     }

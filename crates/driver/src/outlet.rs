@@ -1,18 +1,18 @@
-//! How far a socket has come with what is to be written.
+//! How much of the output a socket has taken.
 
 use std::io::{self, IoSlice, Write};
 
-/// How far a socket has come with output that another part of the program appends to.
+/// How much of a buffer a socket has taken, while another part of the program appends to it.
 #[derive(Debug, Default)]
 pub struct Outlet {
     /// Bytes at the front that are written.
     written: usize,
-    /// The socket had no room. An event tells when it has again.
+    /// The socket had no room. An event reports when it has again.
     pub is_blocked: bool,
 }
 
 impl Outlet {
-    /// Writes as much as the socket takes and removes it. Tells how much that was.
+    /// Writes as much as the socket takes and removes it from `bytes`. Returns the number of bytes written.
     ///
     /// # Errors
     /// The connection is broken.
@@ -27,8 +27,8 @@ impl Outlet {
         Ok(count)
     }
 
-    /// The same with what stands behind these bytes, all in one. Tells how much it was of the bytes, and how much of the
-    /// rest, which is not removed.
+    /// Writes `bytes` and, after them, `behind`, in one call of the system where possible. Returns how many bytes were
+    /// written of `bytes`, which are removed, and how many of `behind`, which are not.
     ///
     /// # Errors
     /// The connection is broken.
@@ -54,7 +54,7 @@ impl Outlet {
         Ok((of_bytes, gone - of_bytes))
     }
 
-    /// Writes once what has this length. Tells how much of it the socket has taken.
+    /// Calls `write` once, for output of `length` bytes. Returns how many of them the socket has taken.
     fn put(&mut self, length: usize, write: impl FnOnce() -> io::Result<usize>) -> io::Result<usize> {
         match write() {
             Ok(0) => Err(io::ErrorKind::WriteZero.into()),
@@ -76,7 +76,7 @@ impl Outlet {
             bytes.clear();
             self.written = 0;
         } else if self.written > bytes.len() / 2 {
-            // Only now and then, so that a slow reader's long output is not moved for every little piece.
+            // Only once half of it is written, so that a slow reader's long output is not moved for every small piece.
             bytes.drain(..self.written);
             self.written = 0;
         }

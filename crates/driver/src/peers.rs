@@ -1,29 +1,30 @@
 //! Which connections of peers are read.
 //!
-//! A disk that stands still holds the peers back, as it would if every turn waited for it: what they send next waits with
-//! them, and not here. What brings no records, as what is urgent and every handshake, is always read.
+//! A disk that stalls holds the peers back, as it would if every turn waited for it: their next messages wait with them,
+//! and not here. Connections that bring no records, such as those for urgent messages and every handshake, are always
+//! read.
 
 use crate::turn::Turn;
 use crate::world::World;
 use node::Node;
 use protocol::planted::Fault;
 
-/// Connections of peers, by their numbers in the world.
+/// Connections of peers, by the world's numbers for them.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
-    /// Which go on in the next turn without a new event.
+    /// Served in the next turn without a new event.
     unfinished: Vec<usize>,
     serving: Vec<usize>,
 }
 
 impl Peers {
-    /// True when the next turn has work that no event will announce.
+    /// Whether the next turn has work that no event will announce.
     #[inline]
     pub(crate) fn is_unfinished(&self, node: &Node) -> bool {
         !self.unfinished.is_empty() && !node.is_log_behind()
     }
 
-    /// Goes on with those whose input was not finished in the last turn.
+    /// Continues with the connections whose input was not finished in the last turn.
     #[inline]
     pub(crate) fn serve_unfinished<W: World>(&mut self, world: &mut W, turn: &mut Turn<'_, W::Clock>) {
         std::mem::swap(&mut self.unfinished, &mut self.serving);
@@ -33,7 +34,7 @@ impl Peers {
         self.serving.clear();
     }
 
-    /// Something may have come over a connection.
+    /// Reads a connection that may have input, unless the peer is held back.
     pub(crate) fn serve<W: World>(
         &mut self,
         connection: usize,

@@ -1,25 +1,25 @@
 //! How much is done at a time.
 
-/// How much is done at a time. The simulator has smaller ones, so that it meets with little data what else needs much.
+/// How much is done at a time. The simulator uses smaller sizes, to reach with little data what otherwise takes much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// The buffer that everything is read into. Large enough for a deep pipeline, small enough to stay in the cache.
+    /// Size of the buffer that everything is read into. Large enough for a deep pipeline, small enough to stay in the cache.
     pub buffer_bytes: usize,
-    /// Most bytes that one client's input may take of a turn, so that nobody waits long for his own.
+    /// Most bytes read from one client in a turn, so that the others do not wait long.
     pub client_bytes_max: usize,
-    /// When so much has been read from clients in a turn, the others' input is the next turn's: followers are busy with what
-    /// this turn ordered meanwhile, instead of waiting for all of it. As much as some hundred small requests.
+    /// When this much has been read from clients in a turn, the input of the rest is left to the next turn: meanwhile
+    /// followers work on what this turn ordered, instead of waiting for all of it. About some hundred small requests.
     pub input_bytes_max: u64,
-    /// Most bytes of large values that are written to one client in a turn, about.
+    /// Approximately the most bytes of large values written to one client in a turn.
     pub output_bytes_max: usize,
-    /// Most bytes read from one peer in a turn, about.
+    /// Approximately the most bytes read from one peer in a turn.
     pub peer_bytes_max: usize,
-    /// A buffer with so much is lent to the node, which may keep a large value in it.
+    /// A buffer that holds at least this much is lent to the node, which may keep a large value in it.
     pub lent_bytes_min: usize,
 }
 
 impl Default for Sizes {
-    /// Those of the server.
+    /// The server's sizes.
     fn default() -> Sizes {
         Sizes {
             buffer_bytes: 64 << 10,

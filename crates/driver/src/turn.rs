@@ -7,12 +7,12 @@ use node::{Line, Node};
 use protocol::Now;
 use protocol::planted::Planted;
 
-/// Where the time comes from.
+/// A source of time.
 pub trait Clock: Copy {
-    /// The time.
+    /// The current time, monotonic and wall clock.
     fn now(&self) -> Now;
 
-    /// Microseconds of the monotonic clock alone.
+    /// The monotonic clock alone, in microseconds.
     fn monotonic_us(&self) -> u64 {
         self.now().monotonic_us
     }
@@ -22,27 +22,27 @@ pub trait Clock: Copy {
 pub struct Turn<'a, C> {
     /// The node.
     pub node: &'a mut Node,
-    /// What is counted.
+    /// What the driver counts.
     pub counters: &'a mut Counters,
-    /// What is to be logged, beside what the node has to tell.
+    /// Lines to be logged, besides the node's own.
     pub lines: &'a mut Vec<Line>,
-    /// What sockets are read into. Its contents mean nothing between two reads.
+    /// The buffer that sockets are read into. Its contents mean nothing between two reads.
     pub buffer: &'a mut [u8],
     /// How much is done at a time.
     pub sizes: &'a Sizes,
     /// When the turn began.
     pub now: Now,
-    /// Where the time comes from.
+    /// The source of time.
     pub clock: C,
     /// Requests parsed ahead.
     pub(crate) ahead: &'a mut LookAhead,
-    /// A fault to be found, in tests.
+    /// Faults planted by tests.
     pub(crate) planted: Planted,
 }
 
 impl<C: Clock> Turn<'_, C> {
-    /// Something has been read: the node is told what time it is by now. A leader answers reads by a lease, and this
-    /// process may have stood still since the turn began, while what has just been read was not even asked.
+    /// Gives the node the current time after a read. A leader answers reads under its lease, and this process may
+    /// have paused since the turn began, while the request just read had not even been sent.
     pub fn has_read(&mut self) {
         self.node.advance(Now { monotonic_us: self.clock.monotonic_us(), unix_ms: self.now.unix_ms });
     }

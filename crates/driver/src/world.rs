@@ -1,4 +1,4 @@
-//! What a driver asks of the world around its node.
+//! What a driver needs from the world around its node.
 
 use crate::clients::{Change, Clients, Socket};
 use crate::counters::Counters;
@@ -6,91 +6,91 @@ use crate::turn::{Clock, Turn};
 use node::{ClientId, Line, Usage};
 use storage::{Disk, DiskError, ValueWork, Work};
 
-/// Something has happened at a connection.
+/// Something has happened on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// At that of the client with this index ([`ClientId::index`]). It may have been the connection of a client that had the
+    /// On the connection of the client with this index ([`ClientId::index`]). The event may be for a client that had the
     /// index before.
     Client(usize, Change),
-    /// At one of a peer, which the world knows by this number.
+    /// On a connection of a peer, by the world's number for it.
     Peer(usize),
 }
 
-/// What came of a piece of work with large values.
+/// The result of a piece of work with large values.
 pub type ValueResult = Result<Option<Vec<u8>>, DiskError>;
 
-/// The world around one node. The functions stand in the order in which a turn asks for them.
+/// The world around one node. The functions are in the order in which a turn calls them.
 pub trait World {
-    /// Where the time comes from.
+    /// The source of time.
     type Clock: Clock;
-    /// Where the node's log is.
+    /// The disk that holds the node's log.
     type Disk: Disk;
-    /// A client's end of a connection.
+    /// The node's end of a client's connection.
     type Socket: Socket;
 
-    /// The time.
+    /// Returns the source of time.
     fn clock(&self) -> Self::Clock;
 
     // Input.
 
-    /// The next thing that has happened since the turn before, if there is one.
+    /// Returns the next event since the last turn, if there is one.
     fn next_event(&mut self) -> Option<Event>;
 
-    /// False for a connection of a peer over which nothing comes that has to be written to the log.
+    /// Whether a peer's connection may bring something that has to be written to the log.
     fn brings_records(&self, connection: usize) -> bool;
 
-    /// Gives the node what has come over a connection of a peer, up to a turn's share. True when there may be more.
+    /// Gives the node what has arrived on a peer's connection, up to a turn's share. Returns true when there may be more.
     fn read_peer(&mut self, connection: usize, turn: &mut Turn<'_, Self::Clock>) -> bool;
 
-    /// Does what the world has to do when all events were seen: it accepts connections, dials peers, takes calls.
+    /// Does the world's own work once all events are handled: accepts connections, dials peers, takes calls.
     fn attend(&mut self, clients: &mut Clients<Self::Socket>, turn: &mut Turn<'_, Self::Clock>);
 
     // Work beside the node.
 
-    /// A piece of the log's work that is over, and what came of it. Each is given once.
+    /// Returns the next finished piece of the log's work and its result. Each is returned once.
     fn next_finished(&mut self) -> Option<(Work, Result<(), DiskError>)>;
 
-    /// The same of work with large values.
+    /// Like [`next_finished`](Self::next_finished), for work with large values.
     fn next_finished_value(&mut self) -> Option<(ValueWork, ValueResult)>;
 
-    /// Writes what the node has for its peers, as far as there is room.
+    /// Writes the node's output for its peers, as far as there is room.
     fn write_to_peers(&mut self, turn: &mut Turn<'_, Self::Clock>);
 
     /// The node's disk.
     fn disk(&mut self) -> &mut Self::Disk;
 
-    /// Begins a piece of the log's work, which goes on beside the node.
+    /// Begins a piece of the log's work, which runs beside the node.
     fn begin_work(&mut self, work: Work);
 
-    /// The same of work with large values.
+    /// Like [`begin_work`](Self::begin_work), for work with large values.
     fn begin_value_work(&mut self, work: ValueWork);
 
     // Output.
 
-    /// A client has something to be told which is not one of those with a socket.
+    /// Delivers output to a client that has no socket.
     fn tell(&mut self, client: ClientId, turn: &mut Turn<'_, Self::Clock>);
 
-    /// How much memory the process takes, in bytes.
+    /// The process's resident memory, in bytes.
     fn resident_bytes(&mut self) -> u64 {
         0
     }
 
-    /// Gives memory that is free back to the system.
+    /// Releases free memory to the system.
     fn release(&mut self) {}
 
-    /// What the process uses, for `INFO`.
+    /// The process's resource usage, for `INFO`.
     fn usage(&mut self, _counters: &Counters) -> Usage {
         Usage::default()
     }
 
-    /// Takes a line of the log.
+    /// Writes a line to the log.
     fn log(&mut self, line: &Line);
 
-    /// The turn is over: runs what is due once in a while.
+    /// Runs periodic tasks, at the end of a turn.
     fn run_periodic_tasks(&mut self, _turn: &mut Turn<'_, Self::Clock>) {}
 
     // Between turns.
 
-    /// When the next turn has to begin for the world's own sake, on the monotonic clock; 0: at once.
+    /// When the world itself needs the next turn to begin, in microseconds of the monotonic clock; 0 means at once.
     fn wakeup_us(&self) -> u64;
 }

@@ -1,4 +1,4 @@
-//! One client's connection: its socket, what has arrived of its requests, how far its replies are written.
+//! One client's connection: its socket, its input that is not consumed yet, how far its replies are written.
 
 use std::io;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use crate::look_ahead::LookAhead;
 use crate::outlet::Outlet;
 use crate::turn::{Clock, Turn};
 
-/// So many times as much room is made for a large request as has arrived of it.
+/// Room for a large request is made in advance up to this many times what has arrived of it.
 const LARGE_PROPORTION: usize = 64;
 
 /// How long a client that has ended its input may wait for its last replies.
 const LAST_REPLIES_US_MAX: u64 = 10_000_000;
 
-/// How fast a large request must arrive: each millisecond beyond the timeout must have brought this much.
+/// How fast a large request must arrive: each millisecond beyond the timeout must have brought this many bytes.
 const REQUEST_BYTES_PER_MS: usize = 100;
 
 /// A client's connection.
@@ -26,29 +26,29 @@ pub(super) struct Connection<S> {
     pub(super) id: ClientId,
     pub(super) socket: S,
     parser: RequestParser,
-    /// What has arrived and is not taken yet: the beginning of a request, or requests put off.
+    /// Input that is not consumed yet: the beginning of a request, or requests put off.
     pub(super) input: Vec<u8>,
     /// How far its replies are written.
     outlet: Outlet,
-    /// When the request whose beginning is in `input` began, if one is.
+    /// When the incomplete request in `input` began, if there is one.
     partial_since_us: Option<u64>,
-    /// When it has last sent something or taken a reply.
+    /// When the client last sent something or took a reply.
     heard_us: u64,
     /// When its input ended, if it has.
     ended_us: Option<u64>,
     /// The socket may hold more.
     has_unread: bool,
-    /// The client has closed its side: read on until the end is seen.
+    /// The client has closed its side: read on until the end of the input.
     is_hung_up: bool,
-    /// Whole requests may be in `input`: the node did not want them.
+    /// `input` may hold complete requests that the node did not want yet.
     is_put_off: bool,
-    /// There is output that the socket has not been tried with.
+    /// There is output that has not been offered to the socket yet.
     pub(super) has_unwritten: bool,
-    /// Among those that go on in the next turn.
+    /// It is in one of the lists of connections to serve in a later turn.
     pub(super) is_listed: bool,
 }
 
-/// How a connection stands after its input was taken.
+/// The state of a connection after its input was taken.
 pub(super) enum Standing {
     /// Nothing to do until something happens.
     Waits,
@@ -59,7 +59,7 @@ pub(super) enum Standing {
 }
 
 impl<S: Socket> Connection<S> {
-    /// A connection that has just been let in.
+    /// Creates a connection that has just been accepted.
     pub(super) fn new(id: ClientId, socket: S, now_us: u64) -> Connection<S> {
         Connection {
             id,
@@ -78,19 +78,19 @@ impl<S: Socket> Connection<S> {
         }
     }
 
-    /// Notes what has changed. True when output can go on.
+    /// Records what has changed. Returns true when output can continue.
     pub(super) fn note(&mut self, change: Change) -> bool {
         self.has_unread |= change.is_readable || change.is_over;
         self.is_hung_up |= change.is_over;
         change.is_writable && std::mem::take(&mut self.outlet.is_blocked)
     }
 
-    /// True while replies wait for the client to make room.
+    /// Whether replies wait for the client to make room.
     pub(super) fn is_blocked(&self) -> bool {
         self.outlet.is_blocked
     }
 
-    /// True when its input is to go on as soon as the node wants it.
+    /// Whether there is input to take as soon as the node wants it.
     pub(super) fn has_more_input(&self) -> bool {
         self.is_put_off || self.has_unread
     }
@@ -103,7 +103,7 @@ impl<S: Socket> Connection<S> {
         let mut share = turn.sizes.client_bytes_max;
         while self.has_unread {
             if self.is_put_off || !turn.node.wants_input(self.id) {
-                // Nothing is read from a client that waits for a lock; the system tells when it is gone.
+                // Nothing is read from a client that waits for a lock; an event reports when the client is gone.
                 if self.is_hung_up && turn.node.hang_up(self.id) {
                     self.ended_us = Some(turn.now.monotonic_us);
                 }
@@ -119,7 +119,7 @@ impl<S: Socket> Connection<S> {
             };
             match read {
                 Ok(0) => {
-                    // It may only have closed its half, and still reads what it asked for.
+                    // The client may have closed only its half, and may still read the replies to its requests.
                     self.has_unread = false;
                     self.ended_us = Some(turn.now.monotonic_us);
                     turn.node.close_after_replies(self.id);
@@ -143,13 +143,13 @@ impl<S: Socket> Connection<S> {
         Standing::Waits
     }
 
-    /// True when a large request has begun, and has room for as much as is read at a time.
+    /// Whether a large request has begun, and has room for a full read.
     fn has_room_for(&self, turn: &Turn<'_, impl Clock>) -> bool {
         let room = self.input.capacity() - self.input.len();
         self.input.len() >= turn.sizes.lent_bytes_min && room >= turn.buffer.len()
     }
 
-    /// Reads at most so many bytes to where they will be parsed.
+    /// Reads at most `bytes` bytes to where they will be parsed.
     fn read_in_place(&mut self, bytes: usize) -> io::Result<usize> {
         let end = self.input.len();
         self.input.resize(end + bytes, 0);
@@ -174,7 +174,7 @@ impl<S: Socket> Connection<S> {
         }
     }
 
-    /// Parses what the connection keeps.
+    /// Parses the connection's own input.
     fn parse_kept(&mut self, turn: &mut Turn<'_, impl Clock>) {
         let mut input = std::mem::take(&mut self.input);
         let (taken, needed) = if input.len() >= turn.sizes.lent_bytes_min {
@@ -196,8 +196,8 @@ impl<S: Socket> Connection<S> {
             input.drain(..taken);
             (taken, needed)
         };
-        // Room for what is announced only in proportion to what has arrived. Of a large request that is all of it at once:
-        // room that nobody has written to takes no memory, and to move what is there takes longer than others may wait.
+        // Room for the announced length is made only in proportion to what has arrived. A large request gets all of it at
+        // once: untouched room takes no memory, and moving what is there would keep other clients waiting too long.
         let proportion = if input.len() >= turn.sizes.lent_bytes_min { LARGE_PROPORTION } else { 1 };
         if needed / proportion <= input.len() {
             input.reserve_exact(needed);
@@ -215,8 +215,8 @@ impl<S: Socket> Connection<S> {
         }
     }
 
-    /// Gives the node every whole request in `bytes` that it wants. Tells how many bytes they took, and how many
-    /// more the one that has begun needs at least.
+    /// Gives the node every complete request in `bytes` that it wants. Returns how many bytes these took, and the least
+    /// number of bytes that the incomplete request still needs.
     fn parse(&mut self, bytes: &[u8], node: &mut Node, ahead: &mut LookAhead) -> (usize, usize) {
         let mut limits = node.request_limits(self.id);
         let mut taken = 0;
@@ -231,7 +231,7 @@ impl<S: Socket> Connection<S> {
                     return (bytes.len(), 0);
                 }
             };
-            // Who has not authenticated yet may do so with the first request, and has other limits then.
+            // A client that has not authenticated yet may do so with the first request, and then has other limits.
             let window = if limits.authenticated { ahead.parse(&rest[first..], &limits) } else { 0 };
             if window > 0 {
                 let others = (0..window).map(|index| ahead.arguments(index, &rest[first..]));
@@ -242,7 +242,7 @@ impl<S: Socket> Connection<S> {
                 if node.is_spent() || !node.wants_input(self.id) || !node.has_room_for(bytes) {
                     self.is_put_off = true;
                     if index == 0 {
-                        // Parsed again when it is wanted.
+                        // It is parsed again when it is wanted.
                         self.parser = RequestParser::new();
                     }
                     return (taken, 0);
@@ -263,7 +263,7 @@ impl<S: Socket> Connection<S> {
         (taken, 0)
     }
 
-    /// Writes as much of the output as the socket takes, and tells how much.
+    /// Writes as much of the output as the socket takes, and returns how much.
     pub(super) fn write(&mut self, output: &mut Output, now_us: u64) -> io::Result<usize> {
         let count = match output.parts() {
             (bytes, None) => self.outlet.write(&mut self.socket, bytes)?,
@@ -279,23 +279,23 @@ impl<S: Socket> Connection<S> {
         Ok(count)
     }
 
-    /// True when nothing has come or gone for so long.
+    /// Whether nothing has been received or sent for `timeout_seconds`; 0 means no timeout.
     pub(super) fn is_idle(&self, now_us: u64, timeout_seconds: u64) -> bool {
         timeout_seconds > 0 && now_us.saturating_sub(self.heard_us) / 1_000_000 > timeout_seconds
     }
 
-    /// True when its input has ended and its last replies, which it could have, do not come.
+    /// Whether its input has ended and its last replies do not come, though the client could take them.
     pub(super) fn is_forgotten(&self, now_us: u64) -> bool {
         let is_late = |since: u64| now_us.saturating_sub(since) > LAST_REPLIES_US_MAX;
         !self.outlet.is_blocked && self.ended_us.is_some_and(is_late)
     }
 
-    /// True while the beginning of a request waits for the rest, for which there is room already.
+    /// Whether an incomplete request waits for its rest, for which there is room already.
     pub(super) fn awaits_rest(&self) -> bool {
         self.partial_since_us.is_some()
     }
 
-    /// True when the request that has begun takes too long to arrive.
+    /// Whether the incomplete request takes too long to arrive.
     pub(super) fn is_too_slow(&self, now_us: u64, request_timeout_ms: u64) -> bool {
         let allowed_ms = request_timeout_ms + (self.input.len() / REQUEST_BYTES_PER_MS) as u64;
         self.partial_since_us.is_some_and(|since| now_us.saturating_sub(since) / 1000 > allowed_ms)

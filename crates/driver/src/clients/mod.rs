@@ -1,14 +1,13 @@
-//! The connections of clients: accepting, reading, writing, and what a client may not do.
+//! The connections of clients: accepting, reading, writing, and limits on what a client may do.
 //!
-//! Sockets are edge-triggered and registered once, for reading and writing; the system tells of each change
-//! one time. So a connection remembers what it knows: `has_unread` (a read may find something) and
-//! `is_blocked` (a write would find no room). A read that does not fill the buffer has emptied the socket and
-//! spares the one that would only say so; the end of the input, which such a read can hide, is announced by
-//! its own event.
+//! Sockets are edge-triggered and registered once, for reading and writing; the system reports each change once. So a
+//! connection remembers what it knows: `has_unread` (a read may find something) and `is_blocked` (a write would find no
+//! room). A read that does not fill the buffer has emptied the socket and saves a second read that would find nothing; the
+//! end of the input, which such a read can hide, has an event of its own.
 //!
-//! All connections read into one buffer of the driver and requests are parsed in it. Only what does not end in
-//! it, the beginning of a request, is copied to the connection. A large request is thus copied once more than
-//! if it were read in place; that costs what clearing the place for it would have cost.
+//! All connections read into one buffer of the driver, and requests are parsed there. Only a request that is still
+//! incomplete at the buffer's end is copied to the connection. A large request is thus copied once more than if it were read
+//! in place; that costs as much as clearing the place for it would have cost.
 
 mod connection;
 
@@ -20,17 +19,17 @@ use self::connection::{Connection, Standing};
 use crate::limiter::Limiter;
 use crate::turn::{Clock, Turn};
 
-/// Buffers that have grown larger than this are given back when they are not needed.
+/// Larger buffers are shrunk when they are not needed.
 const RETAINED_BYTES_MAX: usize = 16 << 10;
 
-/// A client's end of a connection. Neither reading nor writing waits: where nothing is there, or no room, that is the error
-/// [`WouldBlock`](std::io::ErrorKind::WouldBlock), and the world tells when it changes.
+/// The node's end of a client's connection. Reads and writes do not block: when there is no data, or no room, they fail with
+/// [`WouldBlock`](std::io::ErrorKind::WouldBlock), and the world reports when that changes.
 pub trait Socket: Read + Write {
-    /// Who is at the other end, for the log.
+    /// The client's address, for the log.
     fn address(&self) -> String;
 }
 
-/// What has changed at a connection since it was last told.
+/// What has changed on a connection since the last event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Change {
     /// There may be something to read.
@@ -43,20 +42,20 @@ pub struct Change {
 
 /// All clients' connections.
 pub struct Clients<S> {
-    /// By the index that the node has given the client.
+    /// Indexed by the node's number for the client.
     connections: Vec<Option<Connection<S>>>,
-    /// What `client_bytes_in` counted when the turn began.
+    /// `client_bytes_in` at the start of the turn.
     bytes_in_before: u64,
-    /// Who goes on in the next turn without a new event: a turn's share was used up, or input was put off.
+    /// Served in the next turn without a new event: a turn's share was used up, or input was put off.
     unfinished: Vec<ClientId>,
-    /// Who goes on in the next turn before them: so much had been read in this one that they were not served.
+    /// Served before those in the next turn: the turn's share of input was used up before their turn came.
     postponed: Vec<ClientId>,
-    /// Who goes on when the node is not crowded any more.
+    /// Served again when the node is no longer crowded.
     held: Vec<ClientId>,
-    /// Buffers for lists of clients, kept for reuse.
+    /// Lists of clients, kept for reuse.
     ready: Vec<ClientId>,
     waiting: Vec<ClientId>,
-    /// Bytes that have arrived and are not taken yet, over all connections.
+    /// Bytes that have arrived and are not consumed yet, over all connections.
     input_bytes: usize,
     input_bytes_max: usize,
     request_timeout_ms: u64,
@@ -64,8 +63,8 @@ pub struct Clients<S> {
 }
 
 impl<S: Socket> Clients<S> {
-    /// No clients yet. Requests that have begun may take `input_bytes_max` of memory, and a small one so many milliseconds to
-    /// arrive.
+    /// Creates an empty set of clients. Incomplete requests may take `input_bytes_max` bytes of memory together, and a small
+    /// one may take `request_timeout_ms` to arrive.
     pub fn new(input_bytes_max: usize, request_timeout_ms: u64) -> Clients<S> {
         Clients {
             connections: Vec::new(),
@@ -82,30 +81,30 @@ impl<S: Socket> Clients<S> {
         }
     }
 
-    /// Bytes that have arrived and are not taken yet.
+    /// Bytes that have arrived and are not consumed yet, over all connections.
     pub fn input_bytes(&self) -> usize {
         self.input_bytes
     }
 
-    /// True when the next turn has work that no event will announce.
+    /// Whether the next turn has work that no event will announce.
     pub(crate) fn is_unfinished(&self) -> bool {
         !self.unfinished.is_empty() || !self.postponed.is_empty()
     }
 
-    /// Adds the connection of a client, under the number that the node has given it.
+    /// Adds a client's connection, under the node's number for it.
     pub fn add(&mut self, id: ClientId, socket: S, turn: &Turn<'_, impl Clock>) {
         if self.connections.len() <= id.index() {
             self.connections.resize_with(id.index() + 1, || None);
         }
         let connection = Connection::new(id, socket, turn.now.monotonic_us);
-        // One that the node has ended in this turn may still have the place.
+        // A connection that the node has ended in this turn may still be in the slot.
         if let Some(ended) = self.connections[id.index()].replace(connection) {
             self.input_bytes -= ended.input.len();
         }
     }
 
-    /// Something happened at a client's socket. An event may be older than the connection that has its place
-    /// now; then this one looks in vain, which does no harm.
+    /// Handles an event on a client's socket. The event may be older than the connection that is in the slot now; then
+    /// reading and writing find nothing to do, which is harmless.
     pub(crate) fn on_change(&mut self, index: usize, change: Change, turn: &mut Turn<'_, impl Clock>) {
         let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else { return };
         let id = connection.id;
@@ -115,8 +114,9 @@ impl<S: Socket> Clients<S> {
         self.serve_or_postpone(id, turn);
     }
 
-    /// Begins a turn with those whose input waits: first who was not served in the last turn, in the order in which they came,
-    /// then who was and has more. So nobody is kept waiting by one who always has more.
+    /// Begins a turn with the clients whose input waits: first those that were not served in the last turn, in the order of
+    /// their arrival, then those that were served and have more. So a client that always has more does not keep the others
+    /// waiting.
     pub(crate) fn serve_waiting(&mut self, turn: &mut Turn<'_, impl Clock>) {
         self.bytes_in_before = turn.counters.client_bytes_in;
         let mut waiting = std::mem::take(&mut self.waiting);
@@ -160,7 +160,7 @@ impl<S: Socket> Clients<S> {
                     self.held.push(id);
                 }
             }
-            // Nothing will tell of the next turn.
+            // No event will start the next turn.
             Standing::Waits if connection.has_more_input() && turn.node.is_spent() => self.list(id),
             Standing::Waits => {}
             Standing::Unfinished => self.list(id),
@@ -180,7 +180,7 @@ impl<S: Socket> Clients<S> {
         }
     }
 
-    /// Writes a turn's replies. Clients of other kinds than these are left in `others`.
+    /// Writes a turn's replies. Clients without a socket are left in `others`.
     pub(crate) fn write_replies(&mut self, others: &mut Vec<ClientId>, turn: &mut Turn<'_, impl Clock>) {
         let mut ready = std::mem::take(&mut self.ready);
         turn.node.ready_clients(&mut ready);
@@ -194,7 +194,7 @@ impl<S: Socket> Clients<S> {
         self.ready = ready;
     }
 
-    /// Writes what the node has for a client, as far as the socket takes it, and does what comes after.
+    /// Writes the node's output for a client, as far as the socket takes it, and handles what follows.
     fn write(&mut self, id: ClientId, turn: &mut Turn<'_, impl Clock>) {
         let Some(connection) = connection_of(&mut self.connections, id) else { return };
         let mut share = turn.sizes.output_bytes_max;
@@ -224,7 +224,7 @@ impl<S: Socket> Clients<S> {
         }
     }
 
-    /// Forgets a connection, here and in the node.
+    /// Removes a connection, here and in the node.
     fn close(&mut self, id: ClientId, turn: &mut Turn<'_, impl Clock>) {
         let Some(slot) = self.connections.get_mut(id.index()) else { return };
         if let Some(mut connection) = slot.take_if(|connection| connection.id == id) {
@@ -235,7 +235,7 @@ impl<S: Socket> Clients<S> {
         }
     }
 
-    /// Tells a client why, and closes its connection. The text stands behind what it has been answered.
+    /// Sends a client an error behind the replies it already has, and closes its connection.
     fn refuse(&mut self, id: ClientId, error: &[u8], turn: &mut Turn<'_, impl Clock>) {
         if let Some(output) = turn.node.output_in_parts(id) {
             output.end().extend_from_slice(error);
@@ -259,13 +259,13 @@ impl<S: Socket> Clients<S> {
         self.refuse(id, error, turn);
     }
 
-    /// Once a second: closes who is too slow or idle, gives back buffers that have grown.
+    /// Closes clients that are too slow or idle, and shrinks buffers that have grown. Runs once a second.
     pub(crate) fn sweep(&mut self, idle_timeout_seconds: u64, turn: &mut Turn<'_, impl Clock>) {
         let now_us = turn.now.monotonic_us;
         for index in 0..self.connections.len() {
             let Some(connection) = &mut self.connections[index] else { continue };
             let id = connection.id;
-            // To take the room of a large request away and to make it again would copy what is there, both times.
+            // Shrinking the buffer of a large request and growing it again would copy its contents twice.
             if !connection.awaits_rest() {
                 shrink(&mut connection.input);
             }
@@ -284,7 +284,7 @@ impl<S: Socket> Clients<S> {
         }
     }
 
-    /// True while replies wait for their clients to make room.
+    /// Whether any replies wait for their clients to make room.
     pub fn has_unwritten(&self) -> bool {
         self.connections.iter().flatten().any(Connection::is_blocked)
     }
