@@ -1,4 +1,4 @@
-//! Asking: changes that are wished for on this node, until the control leader has answered.
+//! Asking: the changes that this node has requested and the control leader has not answered yet.
 
 use super::change::Change;
 use super::message::Message;
@@ -13,11 +13,11 @@ struct Open {
     change: Vec<u8>,
     deadline_us: u64,
     send_at_us: u64,
-    /// How often it was sent.
+    /// How many times it was sent.
     times_sent: u32,
 }
 
-/// Changes in the order in which they were asked for.
+/// Changes in the order in which they were requested.
 #[derive(Debug, Default)]
 pub(super) struct Asking {
     open: BTreeMap<u64, Open>,
@@ -25,7 +25,7 @@ pub(super) struct Asking {
 }
 
 impl Asking {
-    /// Takes a change.
+    /// Adds a change.
     pub(super) fn ask(
         &mut self,
         now: Now,
@@ -53,8 +53,8 @@ impl Asking {
         self.open.insert(self.last, open);
     }
 
-    /// Sends what is to be sent to the control nodes, again if there was no answer; ends what has waited too long. What
-    /// this node itself is to do, as the control leader, is returned.
+    /// Sends the control nodes what is due, repeats what was not answered, and ends what has waited too long. Returns
+    /// what this node itself has to do as the control leader.
     pub(super) fn send(
         &mut self,
         now: Now,
@@ -81,10 +81,11 @@ impl Asking {
         here
     }
 
-    /// What came of a change. A second answer says nothing new.
+    /// Takes the outcome of a change. A second answer is ignored.
     pub(super) fn answered(&mut self, id: u64, result: Result<u64, String>, out: &mut Effects) {
         let Some(open) = self.open.remove(&id) else { return };
-        // A leader that is gone may have made the change before it could say so, and then it was refused for that.
+        // A leader that is gone may have made the change before it could answer, and the repeated request was refused
+        // for that.
         let is_doubtful = open.times_sent > 1;
         let result = result.map_err(|why| match is_doubtful {
             true => format!("{why} (it was asked for more than once: an earlier try may have succeeded)"),

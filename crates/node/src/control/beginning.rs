@@ -1,15 +1,15 @@
 //! Beginning: when a control node may take part in the control group for the first time.
 //!
-//! A voter must not forget what it promised. A node whose storage is empty may be new, or it may have lost what it held;
-//! and the map that would tell is held by the very group that it wants to enter. So:
+//! A voter must not forget what it promised. A node whose storage is empty may be new, or it may have lost what it
+//! held; and the map that would tell is held by the very group that the node wants to enter. So:
 //!
-//! * A new cluster begins when all of its control nodes have been started: each asks the others (`Hello`), and takes part
-//!   when each of them either has not taken part itself, or does so knowing the storage that this node has now. What it
-//!   heard it keeps as a record, durable before its first vote. A node that had taken part and lost its storage is known
-//!   by another storage to all that took part, and is never let in this way.
-//! * In a cluster that exists, a node takes part when a map that was agreed on has it among the control group's members
-//!   with the storage that it has now: it is new in the cluster, or it was replaced, and was made a member after that.
-//! * A node that finds the record of having begun goes on as the voter that it was.
+//! * A new cluster begins when all of its control nodes have been started: each asks the others (`Hello`), and takes
+//!   part when each of them either has not taken part itself, or does so knowing the storage that this node has now. It
+//!   keeps their answers as a record, durable before its first vote. A node that had taken part and lost its storage is
+//!   known by another storage to all that took part, and is never admitted in this way.
+//! * In an existing cluster, a node takes part when a committed map has it among the control group's members with the
+//!   storage that it has now: it is new in the cluster, or it was replaced, and was made a member after that.
+//! * A node that finds the record of having begun continues as the voter that it was.
 
 use super::Effects;
 use super::map::{CONTROL_GROUP, ClusterMap};
@@ -23,11 +23,11 @@ use std::collections::BTreeMap;
 pub(super) struct Beginning {
     /// The control nodes' storages when this node began to take part.
     begun: Option<BTreeMap<NodeId, u64>>,
-    /// What others said, while it has not.
+    /// The others' answers, until this node takes part.
     heard: BTreeMap<NodeId, Heard>,
     asks_at_us: u64,
     times_asked: u32,
-    /// Who was missing when it was told.
+    /// The nodes that were missing at the last report.
     told: Vec<NodeId>,
 }
 
@@ -75,7 +75,7 @@ impl Beginning {
         if self.has_begun() { u64::MAX } else { self.asks_at_us }
     }
 
-    /// A control node says hello.
+    /// Takes a control node's `Hello`.
     pub(super) fn hello(
         &mut self,
         from: NodeId,
@@ -97,7 +97,7 @@ impl Beginning {
         }
     }
 
-    /// Takes part from now on, if all control nodes of a new cluster agree that it has not before.
+    /// Takes part from now on, if all control nodes of a new cluster confirm that this node has not taken part before.
     pub(super) fn begin_new_cluster(
         &mut self,
         (id, identity): (NodeId, u64),
@@ -123,7 +123,7 @@ impl Beginning {
         true
     }
 
-    /// Takes part from now on, as an agreed map says.
+    /// Takes part from now on, as a committed map says.
     pub(super) fn begin_as_member(&mut self, map: &ClusterMap, out: &mut Effects) {
         let members = map.groups.get(&CONTROL_GROUP).map(|group| group.members.clone()).unwrap_or_default();
         let identity = |node: NodeId| Some((node, map.nodes.get(&node)?.start.identity));

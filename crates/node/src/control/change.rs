@@ -1,6 +1,6 @@
-//! Changes of the map: pure functions from one map to the next, refused with a sentence for people.
+//! Changes of the map: pure functions from one map to the next, which refuse with a sentence for people.
 //!
-//! What the map alone cannot tell, above all who is alive and whose lease has run out, is checked by the control leader
+//! What the map alone cannot tell, above all which nodes are alive and whose lease is over, the control leader checks
 //! before it makes a change: see `leading`.
 
 use super::map::{
@@ -19,93 +19,95 @@ use protocol::leader_follower::Acks;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Most shards of one keyspace.
+/// The most shards of one keyspace.
 pub const SHARDS_MAX: u16 = 256;
 
-/// Most groups of a cluster, all shards of all keyspaces together. The map, which is kept and sent whole, has some 200 bytes of
-/// each.
+/// The most groups of a cluster, all shards of all keyspaces together. The map, which is kept and sent whole, has some
+/// 200 bytes for each.
 pub const GROUPS_MAX: usize = 4096;
 
-/// Most nodes of a cluster, and the greatest number that a node may have.
+/// The most nodes of a cluster, and the greatest number that a node may have.
 pub const NODES_MAX: usize = 256;
 
 /// Settings that can change while a keyspace is in use.
 const CHANGEABLE: [&str; 8] =
     ["acks", "reads", "backlog_bytes", "retry", "lease", "coding", "coding_threshold", "script_cost_max"];
 
-/// One change.
+/// A change of the map.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 // Changes are few, and none is kept for long.
 #[allow(clippy::large_enum_variant)]
 #[serde(rename_all = "kebab-case")]
 pub enum Change {
-    /// There is a new keyspace.
+    /// Adds a keyspace.
     CreateKeyspace(Keyspace),
-    /// A keyspace and all its keys are gone. Not the default one.
+    /// Removes a keyspace and all its keys. Not the default one.
     DropKeyspace(String),
-    /// Settings of a keyspace, those that can change at run time, have new values.
+    /// Gives new values to settings of a keyspace that can change at run time.
     SetKeyspace {
-        /// The keyspace.
+        /// The keyspace's prefix.
         prefix: String,
-        /// Settings and their values.
+        /// The settings' names and new values.
         settings: BTreeMap<String, String>,
     },
-    /// A majority of a keyspace's replicas has lost its memory, and an operator gives up what it had acknowledged.
+    /// Gives up what a keyspace had acknowledged, by an operator's decision, since a majority of its replicas has lost
+    /// its memory.
     RecoverKeyspace {
-        /// The keyspace: one of registers.
+        /// The keyspace's prefix; it must be one of registers.
         prefix: String,
-        /// Of each group that stands still, the members without their memory and the life in which they are so.
+        /// For each blocked group, the members without their memory, each with the incarnation for which that holds.
         lost: BTreeMap<GroupId, BTreeMap<NodeId, u64>>,
     },
-    /// There is a new node. It gets replicas of the keyspaces that have one on each node when it has started.
+    /// Adds a node. It gets replicas of the keyspaces that have one on each node when it has started.
     AddNode(NodeAddress),
-    /// A node is to go: its replicas are moved, then it is gone.
+    /// Removes a node: its replicas are moved first.
     RemoveNode {
-        /// The node.
+        /// The node's number.
         id: NodeId,
-        /// Even if keyspaces, or the control group, then have fewer replicas than they had.
+        /// Remove it even if keyspaces, or the control group, then have fewer replicas than they had.
         force: bool,
     },
-    /// A node that is dead comes back with new storage: in each of its groups it will be a new member.
+    /// Prepares for a dead node to come back with new storage: in each of its groups it will be a new member.
     ReplaceNode {
-        /// The node.
+        /// The node's number.
         id: NodeId,
-        /// Even if it alone held everything that was acknowledged in a group.
+        /// Replace it even if it alone held everything that was acknowledged in a group.
         accept_loss: bool,
     },
-    /// A node started. Its first start is taken as it is, others only if they are later ones of the same storage.
+    /// Registers a node's start. The first one is always accepted, others only if they are later starts of the same
+    /// storage.
     NodeStarted {
-        /// The node.
+        /// The node's number.
         id: NodeId,
-        /// How it started.
+        /// The start: storage, incarnation and process.
         start: Start,
     },
-    /// A group's replicas tell which of them hold everything (leader-follower), or take part in this membership with all
+    /// Reports which of a group's replicas hold everything (leader-follower), or take part in this membership with all
     /// that they need (other protocols).
     InSync {
-        /// The group.
+        /// The group's number.
         group: GroupId,
-        /// The epoch in which this is so.
+        /// The epoch in which this holds.
         epoch: u64,
         /// The group's revision, as its leader knew it.
         revision: u64,
-        /// The replicas, in ascending order.
+        /// The nodes of these replicas, in ascending order.
         in_sync: Vec<NodeId>,
     },
-    /// Leader-follower groups get these leaders, each in a new epoch.
+    /// Gives leader-follower groups these leaders, each in a new epoch.
     AppointLeaders(Vec<(GroupId, NodeId)>),
-    /// What is known, or was decided, of a record that ends whoever carries it out.
+    /// Records what is known, or was decided, of a record that crashes the process that executes it.
     Quarantine {
-        /// Its group.
+        /// The record's group.
         group: GroupId,
-        /// What changes.
+        /// What is reported or decided.
         step: QuarantineStep,
     },
-    /// A group gets one more member or loses one.
+    /// Adds a member to a group, or removes one.
     MoveMember {
-        /// The group.
+        /// The group's number.
         group: GroupId,
-        /// Which of both, and who.
+        /// Whether a member is added or removed, and which.
         step: Step,
     },
 }
@@ -114,17 +116,18 @@ pub enum Change {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
-    /// A node becomes a member. It holds nothing yet.
+    /// The node becomes a member. It holds nothing yet.
     Add(NodeId),
-    /// A node is no member any more.
+    /// The node stops being a member.
     Remove(NodeId),
 }
 
 impl ClusterMap {
-    /// The map after a change: the same one if the change asks for what is so already, else one with the next version.
+    /// Returns the map after a change: the same map if it already has what the change asks for, else one with the next
+    /// version.
     ///
     /// # Errors
-    /// A sentence that says why this cannot be.
+    /// A sentence that says why the change is not possible.
     pub fn apply(&self, change: &Change) -> Result<ClusterMap, String> {
         let mut map = self.clone();
         match change {
@@ -215,8 +218,8 @@ impl ClusterMap {
         Ok(())
     }
 
-    /// Where a new shard has its leader, or, without one, its first replica: on the nodes after the configured one in
-    /// turn, else where there are the fewest of these.
+    /// Chooses the node for a new shard's leader or, without one, its first replica: the nodes after the configured one
+    /// in turn, else the node with the fewest of these.
     fn first_node(&self, keyspace: &Keyspace, kind: Kind, shard: u16) -> NodeId {
         let nodes = self.staying();
         if let Some(place) = nodes.iter().position(|node| *node == keyspace.leader) {
@@ -250,14 +253,15 @@ impl ClusterMap {
     fn set_keyspace(&mut self, prefix: &str, settings: &BTreeMap<String, String>) -> Result<(), String> {
         let nodes = self.staying().len();
         let entry = self.keyspaces.get_mut(prefix).ok_or_else(|| no_keyspace(prefix))?;
-        // A node that was removed by force left it with fewer replicas than it is to have.
+        // After a node was removed by force, it may have fewer replicas than its setting says.
         let nodes = nodes.max(usize::from(entry.keyspace.replicas));
         let changed = with_settings(&entry.keyspace, settings)?.resolved(nodes)?;
         let (before, after) = (Kind::of(&entry.keyspace), Kind::of(&changed));
         let groups = entry.groups.clone();
         entry.keyspace = changed;
-        // Under `all` the in-sync set is a promise, under other acks a preference: what it was kept as before the change
-        // is not enough. A new epoch begins with the leader alone, and is settled when enough others hold everything.
+        // Under `all` the in-sync set is a promise, under other `acks` a preference: an in-sync set from before the
+        // change is not enough. A new epoch begins with the leader alone, and is settled when enough others hold
+        // everything.
         let is_all = |kind| matches!(kind, Kind::LeaderFollower { acks: Acks::All, .. });
         for id in if before == after { Vec::new() } else { groups } {
             if let Some(group) = self.groups.get_mut(&id) {
@@ -292,7 +296,7 @@ impl ClusterMap {
                 }
             }
             let Some(group) = self.groups.get_mut(id) else { continue };
-            // A minority gets back from the others what it has forgotten: nothing is to be given up.
+            // A minority gets back from the others what it has forgotten: nothing need be given up.
             let known = members.keys().filter(|node| group.members.contains(node)).count();
             if known < members.len() || 2 * known <= group.members.len() {
                 return Err(format!("nodes {:?} are no majority of group {id}", members.keys()));
@@ -375,14 +379,15 @@ impl ClusterMap {
         }
     }
 
-    /// How many nodes hold replicas, or could: who stays and has ever started.
+    /// How many nodes hold replicas or could hold them: nodes that stay and have ever started.
     fn holders(&self) -> usize {
         let holds = |id: &NodeId| self.groups.values().any(|group| group.members.contains(id));
         let has_started = |id: &NodeId| self.nodes.get(id).is_some_and(|node| node.start.identity != 0);
         self.staying().iter().filter(|id| has_started(id) || holds(id)).count()
     }
 
-    /// What would have fewer replicas than it is to have, or fewer than three, on fewer nodes, and what that means.
+    /// Lists what would have fewer replicas than its setting says, or fewer than three, on fewer nodes, and what that
+    /// means.
     fn losses(&self, before: usize, after: usize) -> Vec<String> {
         const FEW: usize = 3;
         const NAMED_MAX: usize = 8;
@@ -424,7 +429,7 @@ impl ClusterMap {
         for group_id in ids {
             let (kind, name) = (self.kind(group_id), self.name_of(group_id));
             let Some(group) = self.groups.get_mut(&group_id) else { continue };
-            // Registers in memory are got back from the others by whoever starts.
+            // Registers in memory are recovered from the others after every start.
             if !group.members.contains(&id) || kind == (Kind::Registers { durable: false }) {
                 continue;
             }
@@ -442,7 +447,7 @@ impl ClusterMap {
                 continue;
             }
             if group.members == [id] {
-                group.epoch += 1; // It begins again, empty.
+                group.epoch += 1; // The group begins again, empty.
                 continue;
             }
             group.in_sync = others;
@@ -459,8 +464,8 @@ impl ClusterMap {
         Ok(())
     }
 
-    /// What a node has recorded in a group of registers does not count any more; `life` was its last with the storage that
-    /// it had.
+    /// From now on nothing counts that a node has recorded in a group of registers. `life` is its last incarnation with
+    /// the storage that it had.
     fn refill(&mut self, id: NodeId, group: GroupId, life: u64, accepts_loss: bool) {
         if let Some(node) = self.nodes.get_mut(&id) {
             let before = match node.rejoins.get(&group) {
@@ -486,7 +491,7 @@ impl ClusterMap {
             }
         }
         if known.life == 0 {
-            return Ok(()); // The storage was known at most, as a control node's is: it has never held anything.
+            return Ok(()); // At most the storage was known, as a control node's is: it has never held anything.
         }
         for group_id in self.groups.keys().copied().collect::<Vec<_>>() {
             let Kind::LeaderFollower { durable, .. } = self.kind(group_id) else { continue };
@@ -498,7 +503,8 @@ impl ClusterMap {
                 group.in_sync.retain(|node| *node != id);
             }
             if group.leader == id {
-                // Even one that lost nothing may have sent what it did not have safe, and would give these offsets again.
+                // Even if it lost nothing, it may have sent records that were not durable, and would assign their
+                // offsets again.
                 group.epoch += 1;
                 group.leader = match group.in_sync.contains(&id) {
                     true => id,
@@ -533,7 +539,7 @@ impl ClusterMap {
             return Err(format!("{name}: {in_sync:?} are not members of it in order, its leader among them"));
         }
         group.in_sync = in_sync.to_vec();
-        // The first members of a consensus group begin it with nothing, each when it hears of it. One that heard of the
+        // The first members of a consensus group begin it empty, each when it learns of it. One that learned of the
         // next membership first would be taken for one that has lost what it had.
         let needed = match (kind, group.epoch) {
             (Kind::Consensus, 1) => group.members.len(),
@@ -563,7 +569,7 @@ impl ClusterMap {
         }
         group.epoch += 1;
         if group.leader != leader {
-            // Who was deposed is dead, or leaves: nobody is to wait for it. The others hold what they held.
+            // The deposed leader is dead or leaves: writes must not wait for it. The others hold what they held.
             let before = group.leader;
             group.in_sync.retain(|node| *node != before);
             group.leader = leader;
@@ -621,10 +627,11 @@ impl ClusterMap {
         Ok(())
     }
 
-    /// Whether a member may go though its group is not settled. In a consensus group who lost its storage takes part no
-    /// more, and a membership that waits for it to come as a newcomer would never begin. No write gets out of reach by
-    /// that: each membership is agreed on by a majority of the one before it, and the map only says which is wanted. The first
-    /// membership is settled when all have begun it: one that leaves, and never has, as it was dead, is not waited for.
+    /// Whether a member may be removed though its group is not settled. In a consensus group a member that lost its
+    /// storage no longer takes part, and a membership that waits for it to come as a newcomer would never begin. That
+    /// loses no write: a majority of each membership agrees on the next one, and the map only says which is wanted. The
+    /// first membership is settled when all have begun it: a member that leaves, and has never begun because it was
+    /// dead, is not waited for.
     pub(super) fn may_withdraw(&self, id: GroupId, node: NodeId) -> bool {
         let (Some(group), Some(known)) = (self.groups.get(&id), self.nodes.get(&node)) else { return false };
         let have_others_begun = group.members.iter().all(|it| *it == node || group.in_sync.contains(it));
@@ -643,10 +650,10 @@ impl ClusterMap {
     }
 }
 
-/// A group has other members. One change of members keeps every write that was acknowledged within reach of whoever
-/// leads next, two in a row may not, and under a count of acknowledgements not even one does. So it is counted anew who
-/// holds everything, and until enough do, nobody is appointed and no member changes. Under `all` the in-sync set holds
-/// everything at any time, and under `none` nothing is promised.
+/// Begins a new membership of a group. After one change of members the next leader still finds every write that was
+/// acknowledged; after two in a row it may not, and under a count of acknowledgements not even after one. So the
+/// members that hold everything are counted anew, and until there are enough no leader is appointed and no member
+/// changes. Under `all` the in-sync set holds everything at any time, and under `none` nothing is promised.
 fn begin_membership(group: &mut Group, kind: Kind) {
     group.epoch += 1;
     match kind {
@@ -657,7 +664,7 @@ fn begin_membership(group: &mut Group, kind: Kind) {
     group.settled = group.in_sync.len() >= kind.settles_with(group.members.len());
 }
 
-/// What a loss of replicas means for failures.
+/// Describes what a loss of replicas means for failures.
 fn loss(name: &str, had: usize, left: usize, survives: usize) -> String {
     let survives = match survives {
         0 => "survives no failure".to_string(),
@@ -667,7 +674,7 @@ fn loss(name: &str, had: usize, left: usize, survives: usize) -> String {
     format!("of {name} {left} of {had} replicas, which {survives}")
 }
 
-/// So many nodes from one on, in a ring, in ascending order.
+/// Returns `count` nodes from `first` on, in a ring, in ascending order.
 fn ring(nodes: &[NodeId], first: NodeId, count: usize) -> Vec<NodeId> {
     let place = nodes.iter().position(|node| *node == first).unwrap_or(0);
     let mut members: Vec<NodeId> = nodes.iter().cycle().skip(place).take(count).copied().collect();
@@ -685,7 +692,8 @@ fn check_acks(keyspace: &Keyspace, replicas: usize) -> Result<(), String> {
     }
 }
 
-/// Values that are cut into as many parts as the keyspace wants must outlive the failures that so many replicas bear.
+/// Checks that values cut into as many parts as the keyspace wants survive the failures that `replicas` replicas
+/// survive.
 fn check_coding(keyspace: &Keyspace, before: usize, replicas: usize) -> Result<(), String> {
     let Some(coding) = keyspace.coding() else { return Ok(()) };
     let parts = match coding.parts {
@@ -709,7 +717,7 @@ fn check_coding(keyspace: &Keyspace, before: usize, replicas: usize) -> Result<(
     })
 }
 
-/// A keyspace with some settings changed.
+/// Returns a keyspace with some settings changed.
 fn with_settings(keyspace: &Keyspace, settings: &BTreeMap<String, String>) -> Result<Keyspace, String> {
     let name = keyspace.name();
     let mut fields = serde_json::to_value(keyspace).map_err(|error| error.to_string())?;

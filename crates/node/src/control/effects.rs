@@ -1,4 +1,4 @@
-//! What comes out of a control component, in buffers that are reused.
+//! The output of a control component, in buffers that are reused.
 
 use super::map::{ClusterMap, GroupId};
 use super::message::Message;
@@ -8,12 +8,12 @@ use protocol::{NodeId, Recipient, Result as Outcome, Trace};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// What came of a change that was asked for here.
+/// The outcome of a change that was requested here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Which request.
+    /// The number of the request.
     pub request: u64,
-    /// The version of the map that has it, or why not.
+    /// The version of the map that has the change, or why none has.
     pub result: Result<u64, ChangeError>,
 }
 
@@ -23,18 +23,18 @@ pub enum ChangeError {
     /// It cannot be made; the sentence says why.
     #[error("ERR {0}")]
     Refused(String),
-    /// Nobody has answered.
+    /// No control leader has answered.
     #[error(
         "UNKNOWN the control group did not answer within {seconds} s; the change may have been made or may still be"
     )]
     Unknown {
-        /// For how long.
+        /// How long the request waited.
         seconds: u64,
     },
 }
 
 impl ChangeError {
-    /// What its client is told came of it.
+    /// The outcome to report to the client.
     pub(crate) fn outcome(&self) -> Outcome {
         match self {
             ChangeError::Refused(_) => Outcome::Refused,
@@ -43,77 +43,78 @@ impl ChangeError {
     }
 }
 
-/// Something worth telling.
+/// Something to report to an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// This node leads the control group.
+    /// This node became the control leader.
     Leads,
-    /// It does no more.
+    /// This node stopped being the control leader.
     LeadsNoMore,
     /// The control leader gave a group another leader.
     Appointed {
-        /// The group.
+        /// The group's number.
         group: GroupId,
-        /// The leader.
+        /// The new leader.
         leader: NodeId,
-        /// In place of this one.
+        /// The former leader.
         instead_of: NodeId,
     },
     /// This node may take part in its groups.
     Admitted,
-    /// It may not.
+    /// This node may not take part in its groups.
     Refused {
-        /// Why.
+        /// A sentence that says why.
         why: String,
     },
-    /// It was removed from the cluster.
+    /// This node was removed from the cluster.
     Removed {
-        /// The first map that it knows without it.
+        /// The version of the first map that this node has without it.
         map_version: u64,
     },
     /// A new cluster waits for control nodes that have not been started yet.
     WaitsFor {
-        /// These.
+        /// The nodes that are waited for.
         nodes: Vec<NodeId>,
     },
 }
 
-/// What comes out. Whoever takes it: first the map, then [`Effects::is_admitted`], then the lease. A lease counts for the
-/// groups that the newest map lets this node lead, and for no others.
+/// The output. Process it in this order: first the map, then [`Effects::is_admitted`], then the lease. A lease counts
+/// only for the groups that the newest map lets this node lead.
 #[derive(Debug, Default)]
 pub struct Effects {
     /// Messages to the components of other nodes, their bytes in [`Effects::bytes`].
     pub messages: Vec<Outgoing>,
-    /// Records for the node's log, numbered through this component's life as a replica's are.
+    /// Records for the node's log, as ranges of [`Effects::bytes`], numbered through this component's lifetime as a
+    /// replica's are.
     pub records: Vec<Range<usize>>,
     /// The bytes of messages, records and the map's record.
     pub bytes: Vec<u8>,
-    /// The newest map that the control group has agreed on, when there is a newer one.
+    /// The newest map that the control group has committed, when there is a newer one.
     pub map: Option<Rc<ClusterMap>>,
-    /// With it: the bytes to be kept in the place of the former ones, for the node's next start.
+    /// With it: the bytes to keep for the node's next start, replacing the former ones.
     pub map_record: Option<Range<usize>>,
-    /// What else is to be kept in the place of the former bytes, for the node's next start: before the records that came
-    /// with it.
+    /// More bytes to keep for the node's next start, replacing the former ones. Write them before the records that came
+    /// with them.
     pub positions_record: Option<Range<usize>>,
-    /// True when this start of the node was accepted: from now on it may take part in the groups that
-    /// [`ClusterMap::groups_of`] says, and in none before.
+    /// Whether this start of the node was admitted: from now on it may take part in the groups that
+    /// [`ClusterMap::groups_of`] returns, and in none before.
     pub is_admitted: bool,
-    /// Why this start of the node was not accepted. It must not take part in anything.
+    /// Why this start of the node was not admitted. It must not take part in anything.
     pub refused: Option<String>,
-    /// With [`Effects::refused`]: the cluster had this node and has it no more. Its process has nothing to do here.
+    /// With [`Effects::refused`]: the cluster had this node and no longer has it. Its process has nothing to do here.
     pub is_removed: bool,
-    /// No other node leads what this node leads in the newest map, before this moment of its own monotonic clock.
+    /// Until this moment of this node's monotonic clock, no other node leads what this node leads in the newest map.
     pub lease_until_us: Option<u64>,
-    /// What came of changes.
+    /// The outcomes of changes that were requested here.
     pub answers: Vec<Answer>,
-    /// What happened here.
+    /// Events to report.
     pub events: Vec<Event>,
     /// What happened in the control group's replica.
     pub trace: Vec<Trace>,
 }
 
 impl Effects {
-    /// Forgets everything and keeps the buffers.
+    /// Removes everything and keeps the buffers.
     pub fn clear(&mut self) {
         self.messages.clear();
         self.records.clear();

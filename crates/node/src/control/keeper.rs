@@ -1,5 +1,5 @@
-//! The keeper: the control group's replica on a control node. The map with version v is the value under the key `map:v`,
-//! written only if it is not there: so exactly one proposal makes each version, whoever proposes.
+//! The keeper: the control group's replica on a control node. The map with version v is the value under the key
+//! `map:v`, written only if the key is absent: so exactly one proposal makes each version, whichever node proposes.
 
 use super::Effects;
 use super::map::CONTROL_GROUP;
@@ -12,7 +12,7 @@ use protocol::contract::{Input, NodeId, Now, Replica as _, Result as Outcome};
 use protocol::{Configuration, Progress, Request, Ticket};
 use std::collections::BTreeMap;
 
-/// So many versions are kept, for people who look.
+/// How many versions are kept, for people who look.
 const KEPT_VERSIONS: u64 = 8;
 
 /// The control group's replica.
@@ -21,22 +21,22 @@ pub(super) struct Keeper {
     pub(super) replica: Replica,
     effects: protocol::Effects,
     reply: ReplyBuffer,
-    /// How many of this life's records are not the replica's: they came before its first.
+    /// How many of this incarnation's records are not the replica's: they came before its first.
     records_before: u64,
     sequence: u64,
     /// The checkpoint under way begins with a record of the component's own.
     checkpoint_begins: bool,
     proposed: Option<Ticket>,
-    /// What came of the last proposal, until it is taken.
+    /// The outcome of the last proposal, until it is taken.
     end: Option<ProposalEnd>,
 }
 
-/// What came of a proposal.
+/// The outcome of a proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProposalEnd {
-    /// It is the map.
+    /// The proposal is the map.
     Won,
-    /// It is not, and never will be.
+    /// It is not the map, and never will be.
     Lost,
     /// It may still become the map.
     Unknown,
@@ -73,7 +73,7 @@ impl Keeper {
         self.step(now, Input::Configure(configuration), out);
     }
 
-    /// The replica's records of this life come behind so many others.
+    /// The replica's records of this incarnation follow `records` others.
     pub(super) fn begins_after(&mut self, records: u64) {
         self.records_before = records;
     }
@@ -166,7 +166,8 @@ impl Keeper {
             condition: Condition::IfAbsent,
             answer: SetAnswer::Status,
         };
-        // It ends when it is decided, or can never be: no earlier, since nobody could tell which of both it will be.
+        // It ends when it is committed, or can never be. Not earlier, since no node could then know which of the two it
+        // will be.
         const NEVER_US: u64 = 24 * 3600 * 1_000_000;
         self.end = None;
         self.proposed = Some(Ticket { client: 0, sequence: self.sequence + 1 });
@@ -179,7 +180,7 @@ impl Keeper {
         }
     }
 
-    /// Asks for something that is not looked at: whoever leads keeps its lease while there are readers.
+    /// Sends a read whose reply is ignored: a leader keeps its lease while there are readers.
     pub(super) fn keep_lease(&mut self, now: Now, out: &mut Effects) {
         const PATIENCE_US: u64 = 100_000;
         self.request(now, Command::Get { key: b"map:" }, PATIENCE_US, out);
@@ -197,7 +198,7 @@ impl Keeper {
         );
     }
 
-    /// The newest map that is decided and applied here, if it is newer than one that is known.
+    /// Returns the newest map that is committed and applied here, if it is newer than version `known`.
     pub(super) fn newer_map(&mut self, now: Now, known: u64) -> Option<Vec<u8>> {
         let mut newest = None;
         let mut version = known;
@@ -208,7 +209,7 @@ impl Keeper {
         if newest.is_some() || known > 0 && self.map(now, known).is_some() {
             return newest;
         }
-        // A copy of the table may have skipped versions that are not kept any more.
+        // A snapshot transfer may have skipped versions that are not kept any more.
         self.reply.clear();
         self.replica.peek(&Command::Keys { pattern: b"map:*" }, now.unix_ms, &mut self.reply);
         let version = versions(self.reply.as_bytes()).max().filter(|version| *version > known)?;
@@ -230,7 +231,7 @@ fn key_of(version: u64) -> String {
     format!("map:{version}")
 }
 
-/// The versions among an encoded list of keys.
+/// Yields the versions among an encoded list of keys.
 fn versions(reply: &[u8]) -> impl Iterator<Item = u64> {
     let mut reader = Reader::new(reply);
     let elements = std::iter::from_fn(move || Reply::decode(&mut reader).ok());

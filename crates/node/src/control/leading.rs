@@ -1,5 +1,5 @@
-//! Leading: what the control leader does. It hears the nodes, grants leases, appoints leaders in the place of dead ones,
-//! and makes changes. See the parent module for why that is safe.
+//! Leading: what the control leader does. It hears the nodes, grants leases, replaces dead leaders, and makes changes.
+//! See the parent module for why that is safe.
 
 use super::change::{Change, Step};
 use super::keeper::{Keeper, ProposalEnd};
@@ -25,7 +25,7 @@ struct Heard {
     is_open: bool,
 }
 
-/// A change that somebody asked for.
+/// A change that a node asked for.
 #[derive(Clone, Debug)]
 struct Asked {
     from: NodeId,
@@ -38,14 +38,14 @@ struct Asked {
 #[derive(Debug)]
 struct InFlight {
     version: u64,
-    /// Who would lead less with it: nobody of these gets a lease while it may become the map.
+    /// The nodes that would lose leaderships with it: none of them gets a lease while it may become the map.
     deposed: BTreeSet<NodeId>,
     asked: Vec<Asked>,
-    /// It is not known what came of it, and will not be told.
+    /// The outcome is unknown, and will not be reported.
     is_unknown: bool,
 }
 
-/// What a control node knows in case it leads, and does when it does.
+/// The control leader's state. Every control node keeps some of it, in case it leads.
 #[derive(Debug, Default)]
 pub(super) struct Leading {
     /// The ballot in which it leads.
@@ -55,25 +55,25 @@ pub(super) struct Leading {
     heard: BTreeMap<NodeId, Heard>,
     /// When each node last got a lease from this leader.
     granted: BTreeMap<NodeId, u64>,
-    /// Of each node that has not confirmed what it was told since: the first renewal that was answered, and when.
+    /// For each node that has not confirmed a lease since: the first renewal that was answered, and when.
     unconfirmed: BTreeMap<NodeId, (u64, u64)>,
     waiting: Vec<Asked>,
-    /// What was answered lately, in case the answer is lost.
+    /// The latest answers, in case one is lost.
     answered: VecDeque<(NodeId, u64, u64, Result<u64, String>)>,
     in_flight: Option<InFlight>,
     read_at_us: u64,
     /// What it saw when it last looked for something to do and found nothing.
     looked: Option<Outlook>,
-    /// It leads at this moment, and nobody else can have made another map than it has.
+    /// It leads at this moment, and no other node can have made a newer map than it has.
     is_leased: bool,
     pub(super) here: Here,
 }
 
-/// All that proposals of its own rest on: the map, whether positions are told, and whether each node is alive, is dead, and
-/// has no lease any more.
+/// Everything that the leader's own proposals depend on: the map's version, whether a majority has reported positions,
+/// and for each node whether it is alive, is dead, and has no lease any more.
 type Outlook = (u64, bool, Vec<(NodeId, bool, bool, bool)>);
 
-/// What the control leader says to its own node.
+/// The control leader's messages to its own node.
 #[derive(Debug, Default)]
 pub(super) struct Here {
     /// A renewal's number, the map's version, and how long the lease lasts.
@@ -82,26 +82,26 @@ pub(super) struct Here {
     pub(super) answered: Vec<(u64, Result<u64, String>)>,
 }
 
-/// What leading rests on in one turn.
+/// What leading depends on in one turn.
 pub(super) struct Turn<'a> {
     pub(super) now: Now,
     pub(super) id: NodeId,
     pub(super) timing: &'a Timing,
     pub(super) moves_control_group: bool,
-    /// Most groups of which a node may hold a replica.
+    /// The most groups of which a node may hold a replica.
     pub(super) groups_max: usize,
     pub(super) planted: Planted,
-    /// The newest map; not agreed on when its version is 0.
+    /// The newest map; not committed if its version is 0.
     pub(super) map: &'a Rc<ClusterMap>,
     pub(super) positions: &'a Positions,
-    /// A majority of the control nodes has told what they had heard of positions.
+    /// Whether a majority of the control nodes has reported the positions that it had heard.
     pub(super) are_positions_told: bool,
-    /// What is proposed when nothing was ever agreed on.
+    /// The map to propose if none was ever committed.
     pub(super) first: Option<ClusterMap>,
 }
 
 impl Turn<'_> {
-    /// Whether a node may come in as this start, by all that is known of it.
+    /// Checks whether a node may be admitted with this start, by everything known of it.
     fn may_come_in(&self, map: &ClusterMap, node: NodeId, start: Start) -> Result<(), String> {
         match self.planted.has(Fault::OlderDiskLetIn) {
             true => map.check_start(node, start, 0),
@@ -111,7 +111,7 @@ impl Turn<'_> {
 }
 
 impl Leading {
-    /// A node is there. Control nodes listen whether they lead or not.
+    /// Takes a node's renewal. Control nodes listen whether they lead or not.
     pub(super) fn hear(
         &mut self,
         now: Now,
@@ -122,13 +122,14 @@ impl Leading {
     ) {
         let silence_us = timing.with_margin_us(timing.node_lease_ms);
         let is_late = self.heard.get(&from).is_some_and(|heard| {
-            // A copy that was started by mistake, and often, may be in a later life than the right one.
+            // A copy of the storage that was started by mistake, and often, may be in a later incarnation than the
+            // right one.
             let is_there = now.monotonic_us < heard.at_us + silence_us;
             heard.start == start && heard.sequence >= sequence
                 || heard.start.identity == start.identity && heard.start.life > start.life && is_there
         });
         if !is_late {
-            // Who was silent could not say either that it hears, and another process never did.
+            // A node that was silent could not confirm a lease either, and another process never got one.
             let goes_on = self
                 .heard
                 .get(&from)
@@ -141,7 +142,8 @@ impl Leading {
         }
     }
 
-    /// Somebody asks for a change. Whoever does not lead forgets it: all control nodes were asked.
+    /// Takes a node's request for a change. A control node that does not lead drops it: the request went to all control
+    /// nodes.
     pub(super) fn ask(
         &mut self,
         own_id: NodeId,
@@ -185,7 +187,7 @@ impl Leading {
         }
     }
 
-    /// Does what is to be done now. True when it has proposed something.
+    /// Does what is due now. Returns true if this node leads, since the replica may then have more to send.
     pub(super) fn work(&mut self, turn: &Turn<'_>, keeper: &mut Keeper, out: &mut Effects) -> bool {
         let now_us = turn.now.monotonic_us;
         let status = keeper.status(turn.now);
@@ -210,11 +212,11 @@ impl Leading {
         }
         self.settle(turn, keeper.take_end(), out);
         if !self.is_leased {
-            return true; // The read is to be sent.
+            return true; // The read must be sent.
         }
         self.grant(turn, keeper.replica.leased_until_us(turn.now), out);
-        // To look through all groups in every turn would cost too much: what nobody asked for waits some milliseconds, and is
-        // looked for only if anything has changed.
+        // Looking through all groups in every turn would cost too much: work that no node asked for waits some
+        // milliseconds, and is looked for only if anything has changed.
         if self.in_flight.is_none() && status.writable && (is_due || !self.waiting.is_empty()) {
             let outlook = self.outlook(turn, keeper);
             if !self.waiting.is_empty() || outlook.is_none() || outlook != self.looked {
@@ -229,7 +231,7 @@ impl Leading {
         if self.ballot.is_some() { self.read_at_us } else { u64::MAX }
     }
 
-    /// What there is to see. None if there is something to do in any case.
+    /// What the leader sees now. None if there is something to do in any case.
     fn outlook(&self, turn: &Turn<'_>, keeper: &Keeper) -> Option<Outlook> {
         let map: &ClusterMap = turn.map;
         let has_started = |(id, node): (&NodeId, &Node)| {
@@ -250,7 +252,7 @@ impl Leading {
         Some((map.version, turn.are_positions_told, map.nodes.keys().map(standing).collect()))
     }
 
-    /// Another ballot: what was proposed before is decided in the log that was taken over, or never will be.
+    /// Begins another ballot: what was proposed before is committed in the log that was taken over, or never will be.
     fn begin(&mut self, ballot: Option<u64>) {
         self.ballot = ballot;
         self.appends_since_us = None;
@@ -264,7 +266,7 @@ impl Leading {
 
     // Proposals.
 
-    /// Looks what came of the proposal under way. The map that is known now is the newest that is applied.
+    /// Takes the outcome of the proposal under way. `turn.map` is the newest map that is applied.
     fn settle(&mut self, turn: &Turn<'_>, end: Option<ProposalEnd>, out: &mut Effects) {
         let Some(in_flight) = &mut self.in_flight else { return };
         in_flight.is_unknown |= end == Some(ProposalEnd::Unknown);
@@ -277,7 +279,7 @@ impl Leading {
                 let asked = self.in_flight.take().expect("it was just there").asked;
                 self.waiting.splice(0..0, asked);
             }
-            // Somebody's proposal made this version. If nobody knows whose, whoever asked asks again.
+            // Some proposal made this version. If its proposer is not known, the nodes that asked ask again.
             _ if in_flight.is_unknown && turn.map.version >= in_flight.version => self.in_flight = None,
             _ => {}
         }
@@ -301,8 +303,8 @@ impl Leading {
         let mut next = before.clone();
         let silence_us = turn.timing.with_margin_us(turn.timing.node_lease_ms);
         for (node, heard) in &self.heard {
-            // Who is replaced has been silent for that long: its last words must not let it in again, or its successor,
-            // with another storage, would have to stay out.
+            // A node that is being replaced has been silent for that long: its last renewals must not admit it again,
+            // or its successor, with other storage, would have to stay out.
             let is_there = turn.now.monotonic_us < heard.at_us + silence_us;
             if is_there
                 && turn.are_positions_told
@@ -364,7 +366,7 @@ impl Leading {
         keeper.propose(turn.now, next.version, &next.encode(), out);
     }
 
-    /// Makes a change that somebody asked for, if what the map alone cannot tell allows it, too.
+    /// Makes a change that a node asked for, if what the map alone cannot tell allows it, too.
     fn make(&self, turn: &Turn<'_>, map: &ClusterMap, change: &Change) -> Result<ClusterMap, String> {
         let is_fixed = |node: &NodeId| {
             let control = map.groups.get(&CONTROL_GROUP);
@@ -415,8 +417,8 @@ impl Leading {
         }
     }
 
-    /// Refuses to take away a node that too many others are too dead to do without: its groups would wait for them, and
-    /// could change no more.
+    /// Refuses to remove a node if too many of the others are dead: its groups would wait for them, and could not
+    /// change any more.
     fn check_without(&self, turn: &Turn<'_>, map: &ClusterMap, id: NodeId) -> Result<(), String> {
         let is_alive = |node: &NodeId| self.is_alive(turn, map, *node);
         let staying: Vec<NodeId> = map.staying().into_iter().filter(|node| *node != id).collect();
@@ -458,12 +460,12 @@ impl Leading {
 
     // Leases.
 
-    /// Answers the renewals that are open.
+    /// Answers the open renewals.
     fn grant(&mut self, turn: &Turn<'_>, leased_until_us: u64, out: &mut Effects) {
         let now_us = turn.now.monotonic_us;
         let serve_on = self.leaving_without_successor(turn);
         for (node, heard) in &mut self.heard {
-            // A renewal that could not be answered at once is not answered later: it would look as if the node was alive.
+            // A renewal that could not be answered at once is not answered later: the node would look alive.
             heard.is_open &= now_us < heard.at_us + turn.timing.renew_ms * 1000;
             if !heard.is_open {
                 continue;
@@ -471,7 +473,7 @@ impl Leading {
             let Some(known) = turn.map.nodes.get(node) else {
                 if turn.map.version > 0 {
                     heard.is_open = false;
-                    // Who was in it learns from the map that it was removed.
+                    // A node that was in the cluster learns from the map that it was removed.
                     if turn.map.version > heard.map_version && *node != turn.id {
                         out.send([*node], &Message::Map { bytes: &turn.map.encode() });
                     }
@@ -514,8 +516,9 @@ impl Leading {
         }
     }
 
-    /// The nodes that are to leave and lead a group in which nobody else can be appointed yet: it is not settled, or those
-    /// who could are dead or not in sync. It settles, and they get in sync, only while somebody leads it who serves.
+    /// The nodes that are leaving but lead a group in which no other member can be appointed yet: the group is not
+    /// settled, or the candidates are dead or not in sync. It settles, and they get in sync, only while it has a leader
+    /// that serves.
     fn leaving_without_successor(&self, turn: &Turn<'_>) -> BTreeSet<NodeId> {
         let is_leaving =
             |node: &NodeId| turn.map.nodes.get(node).is_some_and(|known| known.state == NodeState::Leaving);
@@ -529,7 +532,7 @@ impl Leading {
         groups.filter(lacks_successor).map(|(_, group)| group.leader).collect()
     }
 
-    /// Whether a node was heard lately and hears, as the start that the map knows.
+    /// Whether a node was heard lately and hears, with the start that the map knows.
     fn is_alive(&self, turn: &Turn<'_>, map: &ClusterMap, id: NodeId) -> bool {
         let (Some(heard), Some(known)) = (self.heard.get(&id), map.nodes.get(&id)) else { return false };
         let silent_us = turn.now.monotonic_us.saturating_sub(heard.at_us);
@@ -539,8 +542,8 @@ impl Leading {
             && silent_us < turn.timing.with_margin_us(turn.timing.node_lease_ms)
     }
 
-    /// Whether a node was silent, or does not hear, for so long that it must be dead or cut off. Whom this leader never heard may be about to
-    /// start.
+    /// Whether a node was silent, or has not heard, for so long that it must be dead or cut off. A node that this
+    /// leader never heard may be about to start.
     fn is_dead(&self, turn: &Turn<'_>, map: &ClusterMap, id: NodeId) -> bool {
         let Some(since_us) = self.appends_since_us else { return false };
         let known = map.nodes.get(&id).map(|node| node.start);
@@ -550,11 +553,11 @@ impl Leading {
         is_deaf || turn.now.monotonic_us >= last_us + turn.timing.with_margin_us(turn.timing.node_lease_ms)
     }
 
-    /// Whether every lease that a node ever got is over, wherever it came from.
+    /// Whether every lease that a node ever got is over, whichever leader granted it.
     fn is_over(&self, turn: &Turn<'_>, id: NodeId) -> bool {
         let now_us = turn.now.monotonic_us;
         let Some(since_us) = self.appends_since_us else { return false };
-        // Alone, this leader waited for no log's lease before it appended.
+        // Alone, this leader waited for no log lease before it appended.
         let is_alone = turn.map.groups.get(&CONTROL_GROUP).is_some_and(|group| group.members.len() == 1);
         let earlier_ms = if is_alone { turn.timing.node_lease_ms } else { turn.timing.grace_ms };
         let own_us = self.granted.get(&id).copied();
@@ -564,14 +567,15 @@ impl Leading {
         is_own_over && now_us >= since_us + turn.timing.with_margin_us(earlier_ms)
     }
 
-    /// Who is to lead in the place of leaders that are dead, or leave.
+    /// The next leaders of groups whose leaders are dead or leave.
     fn replacements(&self, turn: &Turn<'_>, map: &ClusterMap) -> Vec<(GroupId, NodeId)> {
         let mut leads: BTreeMap<NodeId, usize> = BTreeMap::new();
         map.groups.values().for_each(|group| *leads.entry(group.leader).or_default() += 1);
         let mut replacements = Vec::new();
         for (id, group) in &map.groups {
             let Kind::LeaderFollower { acks, .. } = map.kind(*id) else { continue };
-            // One that stands still does not lead in any node's eyes, its own among them, before the map lets it go on.
+            // A leader that is stopped does not lead, in any node's view, its own included, until the map lets it go
+            // on.
             let stands_still = map.quarantine.stands(*id, group.leader).is_some();
             let is_to_go = stands_still
                 || map.nodes.get(&group.leader).is_none_or(|node| node.state == NodeState::Leaving)
@@ -607,25 +611,25 @@ impl Leading {
             .filter(move |node| *node != group.leader && stays(node) && self.is_alive(turn, map, *node))
     }
 
-    /// Tells a new map to the nodes that do not hold the log.
+    /// Sends a new map to the nodes that do not hold the log.
     pub(super) fn spread(&self, map: &ClusterMap, out: &mut Effects) {
         if !self.is_leased {
             return;
         }
         let holds_log =
             |node: &NodeId| map.groups.get(&CONTROL_GROUP).is_some_and(|it| it.members.contains(node));
-        // Who has just been removed is told as well.
+        // The node that was just removed gets it as well.
         let to = self.heard.keys().copied().filter(|node| !holds_log(node));
         out.send(to, &Message::Map { bytes: &map.encode() });
     }
 }
 
-/// Whether a node that was told something at some time, and has not confirmed it, does not hear.
+/// Whether a node that was granted something at some time, and has not confirmed it, does not hear.
 fn is_deaf(turn: &Turn<'_>, (_, told_us): (u64, u64)) -> bool {
     turn.now.monotonic_us >= told_us + turn.timing.with_margin_us(turn.timing.node_lease_ms)
 }
 
-/// Who would lead a leader-follower group no more.
+/// The nodes that lose leaderships of leader-follower groups.
 fn deposed(before: &ClusterMap, after: &ClusterMap) -> BTreeSet<NodeId> {
     let leads_no_more = |(id, group): &(&GroupId, &Group)| {
         matches!(before.kind(**id), Kind::LeaderFollower { .. })
@@ -634,7 +638,8 @@ fn deposed(before: &ClusterMap, after: &ClusterMap) -> BTreeSet<NodeId> {
     before.groups.iter().filter(leads_no_more).map(|(_, group)| group.leader).collect()
 }
 
-/// Who takes part in the control group's newest membership, if that is more than the map says.
+/// A change to the members of the control group's newest membership that take part, if these are more than the map
+/// says.
 fn members_of_control(turn: &Turn<'_>, keeper: &Keeper, map: &ClusterMap) -> Option<Change> {
     let group = map.groups.get(&CONTROL_GROUP)?;
     let status = keeper.status(turn.now);
@@ -677,12 +682,12 @@ fn check_groups(before: &ClusterMap, after: &ClusterMap, groups_max: usize) -> R
     Ok(())
 }
 
-/// What this version of the program cannot keep is refused.
+/// Refuses what this version of the program cannot keep.
 fn checked(map: ClusterMap, prefix: &str) -> Result<ClusterMap, String> {
     let nodes = map.nodes.len();
     if let Some(entry) = map.keyspaces.get(prefix) {
         let mut keyspace = entry.keyspace.clone();
-        keyspace.leader = 1; // Who leads was looked at already; numbers of nodes may have gaps.
+        keyspace.leader = 1; // The leader was checked already; nodes' numbers may have gaps.
         keyspace.check(nodes)?;
     }
     Ok(map)

@@ -1,5 +1,5 @@
-//! The lease of this node's leaderships: it is renewed at all control nodes, and granted by the one that leads. See the
-//! parent module for what it means.
+//! The lease of this node's leaderships: the node renews it at all control nodes, and the one that leads grants it. See
+//! the parent module for what it means.
 
 use super::message::Message;
 use super::{Control, Effects, Options};
@@ -14,7 +14,7 @@ pub(super) struct NodeLease {
     sequence: u64,
     /// The newest renewal that was answered.
     answered: u64,
-    /// When the last renewals were sent.
+    /// The last renewals that were sent, with their times.
     sent: VecDeque<(u64, u64)>,
 }
 
@@ -36,7 +36,7 @@ impl Control {
         let map_version = self.map.version;
         let answered = self.lease.answered;
         self.leading.hear(now, timing, *id, *start, (sequence, map_version, answered));
-        // Who has no lease may not know who the control nodes are, as a newcomer without a map: it asks everybody.
+        // A node without a lease may not know the control nodes, as a newcomer without a map: it asks all nodes.
         let lasted_us = self.lease.until_us + timing.node_lease_ms * 1000;
         let is_known = lasted_us > now.monotonic_us;
         let everybody = || self.map.nodes.keys().copied().collect();

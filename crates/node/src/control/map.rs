@@ -1,4 +1,4 @@
-//! The cluster map: which nodes there are, which keyspaces, which groups, and who is in them. Plain data.
+//! The cluster map: nodes, keyspaces, groups and their members. Plain data.
 
 use super::change::no_node;
 use super::quarantine::Quarantine;
@@ -12,98 +12,98 @@ use protocol::{Configuration, NodeId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A group's number. None is ever used twice.
+/// A group's number. No number is ever used twice.
 pub type GroupId = u16;
 
 /// The group that holds the map itself.
 pub const CONTROL_GROUP: GroupId = 0;
 
-/// Most bytes that an encoded map may have.
+/// The most bytes of an encoded map.
 pub const MAP_BYTES_MAX: usize = 16 << 20;
 
-/// The state of the cluster. A new one is made of an old one by [`ClusterMap::apply`] only.
+/// The state of the cluster. Only [`ClusterMap::apply`] makes a new one from an old one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterMap {
-    /// Grows by one with each map that is agreed on. The first one is 1.
+    /// Grows by one with each committed map. The first one has 1.
     pub version: u64,
-    /// The nodes.
+    /// The nodes, by their numbers.
     pub nodes: BTreeMap<NodeId, Node>,
     /// The keyspaces, by their prefixes.
     pub keyspaces: BTreeMap<String, KeyspaceEntry>,
     /// The groups, the control group among them.
     pub groups: BTreeMap<GroupId, Group>,
-    /// Records that end whoever carries them out.
+    /// Records that crash the process that executes them.
     #[serde(default, skip_serializing_if = "Quarantine::is_empty")]
     pub quarantine: Quarantine,
-    /// The number of the next group. Beyond the last one when all numbers are used up.
+    /// The number of the next group. Greater than any group number when all are used up.
     pub next_group: u32,
 }
 
-/// Who a node is: its storage, how often that was opened, and by which process. A node that does not come back as a
-/// later start of the same storage may have forgotten what it promised.
+/// One start of a node: its storage, how often that was opened, and by which process. A node that does not come back as
+/// a later start of the same storage may have forgotten what it promised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Start {
-    /// Drawn at random when the storage was first used. 0: nobody has started here yet.
+    /// Drawn at random when the storage was first used. 0: the node has never started.
     pub identity: u64,
-    /// How often the storage was opened, this time included.
+    /// The incarnation: how often the storage was opened, this time included.
     pub life: u64,
-    /// Drawn at random at each start. A copy of the storage that is one life older is opened in the same life as the
-    /// process that was registered last; this tells the two apart.
+    /// Drawn at random at each start. A copy of the storage that is one incarnation older is opened in the same
+    /// incarnation as the process that was registered last; this tells the two apart.
     pub run: u64,
-    /// Where the storage's log ended when it was opened: of starts in a row that were not let in, when the first of them
-    /// opened it. What is found of it later must not be less: see `positions`.
+    /// Where the storage's log ended when it was opened. Of consecutive starts that were not admitted, the end that the
+    /// first of them found. A later start must not find less: see `positions`.
     #[serde(default)]
     pub found: u64,
 }
 
-/// A node.
+/// What the cluster knows of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
-    /// Where it is reached.
+    /// Its number, and where it is reached.
     pub address: NodeAddress,
     /// The newest start that was accepted.
     pub start: Start,
-    /// Whether it is to stay.
+    /// Whether it stays in the cluster.
     pub state: NodeState,
-    /// Groups that it must leave and enter again as a new member, or whose replicas it must begin anew, since it lost its
+    /// Groups that it must leave and enter again as a new member, or whose replicas it must rebuild, since it lost its
     /// storage.
     pub rejoins: BTreeMap<GroupId, Rejoin>,
 }
 
-/// Whether a node is to stay.
+/// Whether a node stays in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeState {
-    /// It is.
+    /// It stays.
     Member,
-    /// Its replicas are moved to other nodes; with the last of them it is gone.
+    /// It leaves: its replicas are moved to other nodes, and with the last of them it is gone.
     Leaving,
 }
 
-/// What is left to do for a replica that has lost its storage.
+/// What remains to be done for a replica that has lost its storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rejoin {
-    /// It is still counted as the member that it was. It must not take part.
+    /// It still counts as the member that it was. It must not take part.
     Leave,
-    /// It is out and comes in again.
+    /// It was removed, and will be added again.
     Join,
-    /// It stays the member that it is, as in groups of registers all do, but what it had recorded does not count.
+    /// It stays the member that it is, as in all groups of registers, but what it had recorded does not count.
     Refill {
-        /// Its first start with the storage that it has now; 0: it has not started since.
+        /// Its first incarnation with its present storage; 0: it has not started since.
         since: u64,
-        /// How often it had been started with other storage.
+        /// How many incarnations it had with other storage.
         lives_before: u64,
-        /// Nobody is to wait for what it held.
+        /// Whether what it held is given up, so that its group need not wait for it.
         accepts_loss: bool,
     },
 }
 
 impl Rejoin {
-    /// What a replica of registers has to be told at each start.
+    /// What a replica of registers needs to know at each start.
     pub(crate) fn replacement(&self) -> Option<Replacement> {
         match *self {
             Rejoin::Refill { since, lives_before, accepts_loss } => {
@@ -118,24 +118,24 @@ impl Rejoin {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyspaceEntry {
-    /// What is promised.
+    /// Its settings.
     pub keyspace: Keyspace,
     /// Its shards' groups, in the order of the shards.
     pub groups: Vec<GroupId>,
 }
 
-/// Hash slots from one to another, both included.
+/// A range of hash slots, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Slots {
-    /// The first one.
+    /// The first slot.
     pub first: u16,
-    /// The last one.
+    /// The last slot.
     pub last: u16,
 }
 
 impl Slots {
-    /// The slots of one shard of so many.
+    /// The slots of shard number `shard` out of `shards`.
     pub fn of_shard(shard: u16, shards: u16) -> Slots {
         let from = |shard: u32| (shard * u32::from(SLOTS) / u32::from(shards)) as u16;
         Slots { first: from(u32::from(shard)), last: from(u32::from(shard) + 1) - 1 }
@@ -146,34 +146,35 @@ impl Slots {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
-    /// The prefix of its keyspace. The control group has none: empty.
+    /// The prefix of its keyspace. Empty for the control group, which has none.
     pub keyspace: String,
-    /// Which shard of it.
+    /// The shard's number within the keyspace.
     pub shard: u16,
     /// The shard's hash slots.
     pub slots: Slots,
     /// The nodes that hold a replica, in ascending order.
     pub members: Vec<NodeId>,
-    /// leader-follower: who leads. consensus: who would be a good leader. Else 0.
+    /// leader-follower: the leader. consensus: the preferred leader. Else 0.
     pub leader: NodeId,
-    /// leader-follower: which leadership. Else which membership. From 1, and only grows.
+    /// leader-follower: the number of the leadership. Else of the membership. Begins at 1 and only grows.
     pub epoch: u64,
-    /// leader-follower: see [`protocol::Configuration`]. Else the members that are known to take part in this epoch with
-    /// all that they need.
+    /// leader-follower: see [`protocol::Configuration`]. Else the members that are known to take part in this epoch
+    /// with all that they need.
     pub in_sync: Vec<NodeId>,
-    /// How often anything of this group has changed. A wish counts only if nothing has since its leader had it: wishes are
-    /// repeated and may come late, and a set that the leader has left behind must not come back.
+    /// How often anything of this group has changed. A leader's wish counts only if nothing has changed since the
+    /// leader learned the revision: wishes are repeated and may come late, and a set that the leader has left behind
+    /// must not come back.
     pub revision: u64,
-    /// Registers: members whose memory was given up by an operator, in that life of their nodes.
+    /// Registers: members whose memory an operator gave up, with the incarnation for which that holds.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub given_up: BTreeMap<NodeId, u64>,
-    /// False from a change of members until enough of them are known to hold everything: until then nobody is
+    /// False from a change of members until enough of them are known to hold everything: until then no leader is
     /// appointed, and no other member changes.
     pub settled: bool,
 }
 
 impl Group {
-    /// What its replicas are told.
+    /// The configuration of the group's replicas.
     pub fn configuration(&self) -> Configuration {
         Configuration {
             epoch: self.epoch,
@@ -184,7 +185,7 @@ impl Group {
         }
     }
 
-    /// What one of its replicas is told, in this life of its node.
+    /// The configuration of one of its replicas, in this incarnation of its node.
     pub fn configuration_of(&self, node: NodeId, life: u64) -> Configuration {
         Configuration { is_given_up: self.given_up.get(&node) == Some(&life), ..self.configuration() }
     }
@@ -195,22 +196,22 @@ impl Group {
 pub enum Kind {
     /// The map appoints the leader.
     LeaderFollower {
-        /// How many hold a write that was acknowledged.
+        /// How many replicas hold a write before it is acknowledged.
         acks: Acks,
-        /// Whether a replica that starts again still holds what it acknowledged.
+        /// Whether a replica still holds after a restart what it acknowledged.
         durable: bool,
     },
-    /// They elect one.
+    /// The replicas elect a leader.
     Consensus,
-    /// Nobody leads.
+    /// There is no leader.
     Registers {
-        /// Whether a replica that starts again still holds what it acknowledged.
+        /// Whether a replica still holds after a restart what it acknowledged.
         durable: bool,
     },
 }
 
 impl Kind {
-    /// Of a keyspace.
+    /// The kind of a keyspace's groups.
     pub fn of(keyspace: &Keyspace) -> Kind {
         let durable = keyspace.keeps_records();
         match keyspace.replication {
@@ -220,7 +221,7 @@ impl Kind {
         }
     }
 
-    /// How many members must be known to hold everything before a group of so many is settled.
+    /// How many members must be known to hold everything before a group of `members` is settled.
     pub(super) fn settles_with(self, members: usize) -> usize {
         match self {
             Kind::LeaderFollower { acks: Acks::None | Acks::All, .. } => 1,
@@ -232,13 +233,13 @@ impl Kind {
     }
 }
 
-/// How many nodes hold the map in a cluster of so many.
+/// How many nodes hold the map in a cluster of `nodes`.
 pub fn control_members(nodes: usize) -> usize {
     if nodes < 5 { nodes.min(3) } else { 5 }
 }
 
 impl ClusterMap {
-    /// The map that all nodes of a new cluster begin with. It counts when the control group has agreed on it.
+    /// The map that all nodes of a new cluster begin with. It takes effect once the control group has committed it.
     ///
     /// # Errors
     /// A sentence when there are no nodes, or a keyspace cannot be kept on them.
@@ -286,7 +287,7 @@ impl ClusterMap {
         keyspace.map(|entry| Kind::of(&entry.keyspace)).unwrap_or(Kind::Registers { durable: false })
     }
 
-    /// What people call a group.
+    /// A group's name for people.
     pub fn name_of(&self, id: GroupId) -> String {
         match self.groups.get(&id) {
             _ if id == CONTROL_GROUP => "the control group".into(),
@@ -298,7 +299,7 @@ impl ClusterMap {
         }
     }
 
-    /// The groups in which a node takes part. One that it must leave since it lost its storage is not among them.
+    /// The groups in which a node takes part. A group that it must leave since it lost its storage is not among them.
     pub fn groups_of(&self, node: NodeId) -> impl Iterator<Item = (GroupId, &Group)> {
         let rejoins = self.nodes.get(&node).map(|node| &node.rejoins);
         let takes_part = move |id: &GroupId| rejoins.is_some_and(|it| it.get(id) != Some(&Rejoin::Leave));
@@ -308,11 +309,12 @@ impl ClusterMap {
             .map(|(id, group)| (*id, group))
     }
 
-    /// Whether a node, whose log is known to have been durable up to a position, may come in as this start.
+    /// Checks whether a node may be admitted with this start, given that its log is known to have been durable up to
+    /// `durable`.
     pub(super) fn check_start(&self, id: NodeId, start: Start, durable: u64) -> Result<(), String> {
         let known = self.nodes.get(&id).ok_or_else(|| no_node(id))?.start;
         if known == start || known.identity == 0 {
-            return Ok(()); // Nobody has started here yet, or the node was replaced.
+            return Ok(()); // The node has never started, or was replaced.
         }
         if start.identity != known.identity {
             return Err(format!(
@@ -336,13 +338,13 @@ impl ClusterMap {
         Ok(())
     }
 
-    /// The nodes that are to stay, in ascending order.
+    /// The nodes that stay in the cluster, in ascending order.
     pub(super) fn staying(&self) -> Vec<NodeId> {
         let is_member = |node: &Node| node.state == NodeState::Member;
         self.nodes.iter().filter(|(_, node)| is_member(node)).map(|(id, _)| *id).collect()
     }
 
-    /// How many replicas a group is to have on so many nodes.
+    /// How many replicas a group has, as a target, on `nodes` nodes.
     pub(super) fn replicas_of(&self, id: GroupId, nodes: usize) -> usize {
         let keyspace = self.groups.get(&id).and_then(|group| self.keyspaces.get(&group.keyspace));
         match keyspace {
@@ -354,7 +356,7 @@ impl ClusterMap {
 
     // Bytes.
 
-    /// The map as it is kept and sent.
+    /// Encodes the map, as it is kept and sent.
     pub fn encode(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("a map is made of numbers, strings, lists and maps of these")
     }
@@ -362,7 +364,7 @@ impl ClusterMap {
     /// Reads a map.
     ///
     /// # Errors
-    /// A sentence when the bytes are no map, or one that cannot be.
+    /// A sentence when the bytes are not a map, or the map is inconsistent.
     pub fn decode(bytes: &[u8]) -> Result<ClusterMap, String> {
         if bytes.len() > MAP_BYTES_MAX {
             return Err(format!("a map of {} bytes is longer than {MAP_BYTES_MAX}", bytes.len()));
@@ -372,10 +374,10 @@ impl ClusterMap {
         Ok(map)
     }
 
-    /// Looks whether the map is one that can be.
+    /// Checks the map for consistency.
     ///
     /// # Errors
-    /// A sentence that says what cannot be.
+    /// A sentence that says what is inconsistent.
     pub fn check(&self) -> Result<(), String> {
         let wrong = |what: String| Err(format!("map {}: {what}", self.version));
         if !self.groups.contains_key(&CONTROL_GROUP) || !self.keyspaces.contains_key("") {
@@ -437,7 +439,7 @@ impl Node {
     }
 }
 
-/// How many replicas a keyspace is to have on so many nodes.
+/// How many replicas a keyspace has, as a target, on `nodes` nodes.
 pub(super) fn replicas(keyspace: &Keyspace, nodes: usize) -> usize {
     keyspace.replicas_on(nodes)
 }

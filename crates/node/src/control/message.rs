@@ -1,90 +1,90 @@
-//! What control components say to each other.
+//! Messages between control components.
 
 use super::map::{MAP_BYTES_MAX, Start};
 use kv::codec::{Malformed, Reader, Writer};
 
-/// Most bytes of one change that is asked for.
+/// The most bytes of one requested change.
 pub(super) const CHANGE_BYTES_MAX: usize = 1 << 20;
 
-/// Most bytes of a sentence.
+/// The most bytes of a sentence.
 const SENTENCE_BYTES_MAX: usize = 4096;
 
-/// A message.
+/// A message between the control components of two nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// I am here, in this life, with this map: renew my lease (every node, to all control nodes).
+    /// I am here, in this incarnation, with this map: renew my lease (every node, to all control nodes).
     Renew {
         /// How the sender started.
         start: Start,
-        /// Which of its renewals.
+        /// The renewal's number; it grows with each one of this start.
         sequence: u64,
-        /// The newest map that it has.
+        /// The version of the sender's newest map.
         map_version: u64,
-        /// The newest of its renewals that was answered. 0: none was.
+        /// The newest of the sender's renewals that was answered. 0: none was.
         answered: u64,
-        /// Everything that its log holds below this position is there after every crash.
+        /// The log position up to which the sender's log survives every crash.
         durable: u64,
     },
-    /// Your lease lasts so long from when you asked, if you act on this map or a newer one (control leader).
+    /// Your lease lasts this long from when you asked, if you act on this map or a newer one (control leader).
     Renewed {
-        /// Which renewal is answered.
+        /// The number of the renewal that this answers.
         sequence: u64,
-        /// The newest map.
+        /// The newest map's version.
         map_version: u64,
-        /// How long.
+        /// How long the lease lasts, in microseconds.
         lasts_us: u64,
     },
     /// This is the newest map (control leader).
     Map {
-        /// The map.
+        /// The encoded map.
         bytes: &'a [u8],
     },
     /// Make this change (any node, to all control nodes: the leader does it).
     Ask {
-        /// The process that asks.
+        /// The process that asks: [`Start::run`].
         run: u64,
-        /// Which of its changes.
+        /// The number of the change within that process.
         id: u64,
-        /// The change.
+        /// The encoded change.
         change: &'a [u8],
     },
-    /// What came of it (control leader).
+    /// The outcome of a change (control leader).
     Answered {
-        /// The process that asked.
+        /// The process that asked: [`Start::run`].
         run: u64,
-        /// Which of its changes.
+        /// The number of the change within that process.
         id: u64,
-        /// The map that has it, or why it cannot be.
+        /// The version of the map that has it, or why it cannot be made.
         result: Result<u64, String>,
     },
-    /// You are not let in (control leader).
+    /// You are not admitted (control leader).
     Refused {
-        /// Who.
+        /// The refused start.
         start: Start,
-        /// The map that does not know it.
+        /// The version of the map that does not have this start.
         map_version: u64,
-        /// Why.
+        /// A sentence that says why.
         why: String,
     },
-    /// A control node that has never taken part asks the others whether anybody has (`is_question`), and is told.
+    /// A control node that has never taken part asks the others whether any has (`is_question`), and they answer.
     Hello {
         /// The sender's storage.
         identity: u64,
-        /// It takes part.
+        /// Whether the sender takes part.
         has_begun: bool,
         /// The storage that the receiver had when the sender began to take part; 0 before.
         knows: u64,
-        /// It wants an answer.
+        /// Whether the sender wants an answer.
         is_question: bool,
     },
     /// A message of the control group's replicas.
     Replica {
-        /// The message.
+        /// The encoded message.
         bytes: &'a [u8],
     },
-    /// This is what I have heard of how far nodes' logs are durable (control nodes, to each other).
+    /// What I have heard of how far nodes' logs are durable (control nodes, to each other).
     Heard {
-        /// See `positions`.
+        /// Encoded as in `positions`.
         bytes: &'a [u8],
     },
 }
@@ -100,7 +100,7 @@ const REPLICA: u8 = 8;
 const HEARD: u8 = 9;
 
 impl<'a> Message<'a> {
-    /// Appends the message's encoding.
+    /// Appends the message's encoding to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Message::Renew { start, sequence, map_version, answered, durable } => {
@@ -161,10 +161,10 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Reads a whole message.
+    /// Reads a message, which must be all of `bytes`.
     ///
     /// # Errors
-    /// [`Malformed`] when the bytes are none.
+    /// [`Malformed`] when the bytes are not a message.
     pub fn decode(bytes: &'a [u8]) -> Result<Message<'a>, Malformed> {
         let mut reader = Reader::new(bytes);
         let message = match reader.u8()? {

@@ -1,9 +1,11 @@
-//! The control group: it holds the cluster map, and sees to it that every group has a leader that is alive.
+//! The control group: it holds the cluster map and keeps a live leader in every group.
 //!
-//! One [`Control`] per node. It takes inputs and leaves [`Effects`], as replicas do, and knows no clock and no socket.
-//! On the first three nodes, or the first five of a larger cluster, it holds a replica of group 0 (`keeper`), whose table
-//! is the list of maps: the map with version v is the value under `map:v`, written only if it is not there. Whoever leads
-//! that group is the control leader (`leading`).
+//! One [`Control`] per node. It takes inputs and fills [`Effects`], as replicas do, and uses no clock and no socket.
+//! On the first three nodes, or the first five of a larger cluster, it holds a replica of group 0 (`keeper`), whose
+//! table
+//! is the list of maps: the map with version v is the value under `map:v`, written only if the key is absent. The
+//! leader
+//! of that group is the control leader (`leading`).
 //!
 //! ```text
 //!  node 4                 control leader 1                          control nodes 2, 3
@@ -18,71 +20,74 @@
 //!
 //! # Promise
 //!
-//! * All nodes that have a map of some version have the same one. A node acts on a map only when it was agreed on.
+//! * All nodes that have a map of some version have the same one. A node acts on a map only once it is committed.
 //! * No two nodes hold, at the same moment, a lease under which they lead the same leader-follower group.
-//! * A leader that dies is replaced by a member that lives, as soon as the dead one's lease is over; under `acks = all`
-//!   only by one of the in-sync set, and so by one that holds everything that was acknowledged. A dead node that comes
-//!   back follows: leadership is not given back by itself. In consensus groups leaders are the protocol's own matter.
-//! * A node that comes back with less than it had is not let in as what it was.
+//! * A leader that dies is replaced by a live member as soon as the dead one's lease is over; under `acks = all` only
+//!   by a member of the in-sync set, and so by one that holds everything that was acknowledged. A dead node that comes
+//!   back follows: it does not get its leaderships back by itself. In consensus groups the protocol elects leaders.
+//! * A node that comes back with less than it had is not admitted as the node it was.
 //!
 //! # Why no two nodes lead
 //!
-//! A node leads a group when the newest map that it has says so, and its lease lasts. The lease that `Renewed` brings
-//! lasts from when the node *sent* the `Renew`, by its own clock, for at most `node_lease_ms` and for no longer than the
-//! sender of `Renewed` said. It counts only if the node's map is at least as new as the sender's was.
+//! A node leads a group when its newest map says so and its lease lasts. The lease that `Renewed` grants begins when
+//! the node *sent* the `Renew`, by its own clock. It lasts at most `node_lease_ms`, and no longer than `Renewed` says.
+//! It counts only if the node's map is at least as new as the sender's was.
 //!
-//! *The same control leader.* It grants leases while its replica is leased, that is, while nobody else can have got a
-//! map agreed on; so the map that it names is the newest. From when it proposes a map by which a node leads less until
-//! it knows what came of that, it grants that node nothing. And it proposes to take a group from its leader only when
-//! it has granted that leader nothing for `node_lease_ms` and a margin, on its own clock: the lease began before it was
-//! granted, so it is over. When the old leader is heard again, it gets a lease only with a map that does not let it
-//! lead.
+//! *The same control leader.* It grants leases only while its replica holds the log lease, that is, while no other
+//! leader can have committed a map; so the map that it names is the newest. From the moment it proposes a map that
+//! takes leaderships from a node until it knows the outcome, it grants that node nothing. And it proposes to take a
+//! group from its leader only when it has granted that leader nothing for `node_lease_ms` and a margin, on its own
+//! clock: the lease began before it was granted, so it is over. When the old leader is heard again, it gets a lease
+//! only with a map that does not let it lead.
 //!
-//! *An older control leader A, and a newer one, B.* A granted only while its log lease lasted, which began at the
-//! latest when it proposed the newest entry that it committed, at P; and what it granted ends no later than `grace_ms`
-//! after that lease: `Renewed` says how long, and the node counts from an earlier moment. So by the clocks of A and of
-//! the node everything that A ever granted is over at P + `lease_ms` + `grace_ms`. B appends nothing before R +
-//! `lease_ms` + `lease_margin_ms`, where R is when the newest entry of the log that it took over came to it, and so
-//! behind P: see `protocol::consensus`. B counts `grace_ms` and a margin from the first moment when it could append, and
-//! only then takes any group from anybody. A itself, or whatever was between them in another ballot, is an older leader
-//! just the same. The lease of the node on which the control leader runs follows the same rules: it renews as the others
-//! do, without messages. A control group of one replica has no log lease, and grants the full `node_lease_ms`; when it
-//! starts again it waits for all of that.
+//! *An older control leader A, and a newer one, B.* A granted leases only while its log lease lasted. That began, at
+//! the latest, when A proposed the newest entry that it committed, at P; and A's grants end no later than `grace_ms`
+//! after it: `Renewed` says how long, and the node counts from an earlier moment. So by the clocks of A and of the node
+//! everything that A ever granted is over at P + `lease_ms` + `grace_ms`. B appends nothing before R + `lease_ms` +
+//! `lease_margin_ms`, where R is when B received the newest entry of the log that it took over, which is after P: see
+//! `protocol::consensus`. B counts `grace_ms` and a margin from the first moment when it could append, and only then
+//! takes any group from its leader. The same holds when A is B itself in an earlier ballot, and for any leader between
+//! the two. The lease of the node on which the control leader runs follows the same rules: that node renews as the
+//! others do, without messages. A control group of one replica has no log lease, and grants the full `node_lease_ms`;
+//! after a restart it waits for all of that.
 //!
-//! *A map that A proposed and that is decided late.* B has in its log what will ever be decided of A's, and answers
-//! nothing before that is applied. *A node that starts again* has no lease, and the process that had one is gone:
-//! nobody waits for it when another start of the same storage is registered.
+//! *A map that A proposed and that is committed late.* B's log holds all of A's proposals that can still be committed,
+//! and B answers nothing before they are applied. *A node that restarts* has no lease, and the process that had one is
+//! gone: once another start of the same storage is registered, the old lease is not waited for.
 //!
-//! *A node that is heard and does not hear.* Its renewals say which of them was answered last. One that was told of a
-//! lease and does not say so for as long as a lease lasts is as good as dead. From then on it is answered with leases of
-//! no length, so that its last real one runs out and another can lead, until it confirms one: then it hears again.
+//! *A node that is heard but does not hear.* Each renewal names the newest of its renewals that was answered. A node
+//! that was granted a lease and does not confirm it for as long as a lease lasts counts as dead. From then on it is
+//! granted leases of zero length, so that its last real one runs out and another node can lead, until it confirms one:
+//! then it hears again.
 //!
 //! Only durations are measured, each on one clock. Rates of clocks may differ by the margin, a tenth: 4 % each.
 //!
 //! # How long it takes
 //!
-//! Kill the node that is both control leader and leader of a group, at K. B's log was changed last at R <= K, so B may
-//! append from R + 220 ms on, if it is elected by then: that takes two rounds of heartbeats until all miss the leader and
-//! two more until all know it, 320 ms. At the later of these + 110 ms every lease that A granted is over, and A's node has
-//! been silent for 330 ms, since every node renews at all control nodes. So the new map is proposed by K + 430 ms, and is
-//! known to the new leader a round of the log and a message later. If only the group's leader dies, it is K + 330 ms and
-//! what is left of a look at all groups, every 19 ms. The control group's log lease is shorter than that of other groups
-//! for this, and it renews it by an empty entry every 100 ms. Without `grace_ms`, if leases were granted for their full
-//! 300 ms to the end of the log lease, B would have to wait until K + 650 ms.
+//! Kill, at K, the node that is both control leader and leader of a group. B's log last changed at R <= K, so B may
+//! append from R + 220 ms on, if it is elected by then: that takes two rounds of heartbeats until all miss the leader
+//! and two more until all know it, 320 ms. At the later of these + 110 ms every lease that A granted is over, and A's
+//! node has been silent for 330 ms, since every node renews at all control nodes. So the new map is proposed by K + 430
+//! ms, and the new leader knows it a round of the log and a message later. If only the group's leader dies, it is K +
+//! 330 ms plus the rest of the interval between checks of all groups, 19 ms. The control group's log lease is shorter
+//! than that of other groups for this reason, and an empty entry renews it every 100 ms. Without `grace_ms`, if leases
+//! were granted for their full 300 ms to the end of the log lease, B would have to wait until K + 650 ms.
 //!
 //! # Caveats
 //!
-//! * A control node that finds its records votes in the control group before its start is accepted: else no cluster would
-//!   come back from a loss of power. That its storage was put back to an earlier time only those can tell who heard it
-//!   since. What they know is compared when it asks to be let in (`positions`), which every node does before it takes part
-//!   in any other group, and then the control leader refuses it, or it refuses itself; what it voted for until then is the
-//!   matter of `protocol::consensus`. Its votes are not ignored by those who know better: whoever restores all machines
-//!   from backups of different times would have a control group without a leader, and nobody to tell why.
-//! * What a node made durable after its last renewal that was heard, within 75 ms before its death, nobody can miss when an
-//!   older disk comes back that lacks no more than that. Nor what was written and never synced: with `durability = "os"` a
-//!   node whose disk is put back may have acknowledged more than any position told.
+//! * A control node that finds its records votes in the control group before its start is accepted: otherwise no
+//!   cluster would recover from a loss of power. Only nodes that have heard it since can tell that its storage was put
+//!   back to an earlier time. What they know is compared when the node asks for admission (`positions`), which every
+//!   node does before it takes part in any other group; then the control leader refuses it, or it refuses itself. What
+//!   it voted for until then is up to `protocol::consensus`. Nodes that know better do not ignore its votes: after
+//!   restoring all machines from backups of different times, the control group would have no leader, and no node could
+//!   say why.
+//! * If a node makes something durable after its last renewal that was heard, within 75 ms before its death, and an
+//!   older disk comes back that lacks no more than that, no node notices. The same holds for what was written and never
+//!   synced: with `durability = "os"` a node whose disk is put back may have acknowledged more than any position
+//!   reported.
 //! * A keyspace that is dropped is still served by its leader until the map reaches it, or its lease is over.
-//! * The clock that comes with an input must have been read after the input had arrived.
+//! * The clock value that comes with an input must have been read after the input arrived.
 
 mod asking;
 mod beginning;
@@ -121,18 +126,18 @@ pub use quarantine::{FatalRecord, Quarantine, SKIPPED_MAX, Step as QuarantineSte
 use record::Record;
 use std::rc::Rc;
 
-/// How long things take, in milliseconds. The same on all nodes.
+/// Durations and intervals, in milliseconds. The same on all nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// A node renews its lease this often.
+    /// How often a node renews its lease.
     pub renew_ms: u64,
-    /// A node's lease lasts at most so long from when it asked for it.
+    /// The longest that a node's lease lasts, from when the node asked for it.
     pub node_lease_ms: u64,
-    /// A node's lease outlasts the log lease of the control leader that granted it by at most so much.
+    /// The longest that a node's lease outlasts the log lease of the control leader that granted it.
     pub grace_ms: u64,
-    /// A change that is not answered in this time may or may not be made.
+    /// After this time without an answer the outcome of a change is unknown.
     pub answer_ms: u64,
-    /// The control group's own.
+    /// The timing of the control group's own consensus.
     pub consensus: consensus::Timing,
 }
 
@@ -153,7 +158,7 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// The same with all that is waited for `times` as long.
+    /// The same timing, `times` slower; only `answer_ms` stays.
     pub fn slower(self, times: u64) -> Timing {
         Timing {
             renew_ms: self.renew_ms * times,
@@ -164,32 +169,32 @@ impl Timing {
         }
     }
 
-    /// So long on one clock is over when so much has passed on another one: a tenth more, in microseconds.
+    /// How long to wait on one clock, in microseconds, until `duration_ms` is over on another: a tenth more.
     fn with_margin_us(&self, duration_ms: u64) -> u64 {
         duration_ms * 1100
     }
 }
 
-/// What a component is told when it is made.
+/// What a [`Control`] is made with.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// This node.
+    /// This node's number.
     pub id: NodeId,
-    /// How it started.
+    /// This start of the node: its storage, incarnation and process.
     pub start: Start,
-    /// Seeds the hash of the control group's table.
+    /// The seed of the hash of the control group's table.
     pub seed: u64,
-    /// What all nodes of a new cluster begin with, see [`ClusterMap::initial`].
+    /// The map that all nodes of a new cluster begin with, see [`ClusterMap::initial`].
     pub initial: ClusterMap,
-    /// Times.
+    /// Durations and intervals; the same on all nodes.
     pub timing: Timing,
     /// Whether the control group's members follow the cluster's nodes. That needs replicas that can change members.
     pub moves_control_group: bool,
-    /// Most groups of which a node may hold a replica, when a keyspace is created.
+    /// The most groups of which a node may hold a replica, checked when a keyspace is created.
     pub groups_max: usize,
-    /// A fault to test the tests with.
+    /// A planted fault, for tests.
     pub planted: Planted,
-    /// Who is told which record ends the process.
+    /// Notes which record is being executed, where the note outlives the process.
     pub watch: Option<&'static dyn kv::Watch>,
 }
 
@@ -197,7 +202,7 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Control {
     options: Options,
-    /// The newest map that was agreed on; before there is one, the initial map with version 0.
+    /// The newest committed map; before there is one, the initial map with version 0.
     map: Rc<ClusterMap>,
     keeper: Option<Keeper>,
     beginning: Beginning,
@@ -205,19 +210,20 @@ pub struct Control {
     asking: Asking,
     positions: Positions,
     lease: NodeLease,
-    /// Who granted the last lease. 0: nobody has.
+    /// The node that granted the last lease. 0: none has.
     leader_heard: NodeId,
     is_admitted: bool,
     refused: Option<String>,
-    /// That is because the cluster has no such node. It has forgotten nothing, so it is let in as soon as there is one.
+    /// Refused because the cluster has no such node. It has forgotten nothing, so it is admitted as soon as there is
+    /// one.
     is_unknown: bool,
-    /// The epoch of the control group that its replica was told last.
+    /// The epoch that the control group's replica was last configured with.
     configured_epoch: u64,
     has_started: bool,
 }
 
 impl Control {
-    /// A component that does nothing before [`Control::start`].
+    /// Creates a component that does nothing before [`Control::start`].
     pub fn new(options: Options) -> Control {
         let map = Rc::new(ClusterMap { version: 0, ..options.initial.clone() });
         Control {
@@ -240,10 +246,10 @@ impl Control {
 
     // The beginning.
 
-    /// Takes one record that an earlier life made, or that a checkpoint holds, in order.
+    /// Takes one record of an earlier incarnation or of a checkpoint. Call it for each record, in order.
     ///
     /// # Errors
-    /// [`Malformed`] when it is no record: the node must not start with it.
+    /// [`Malformed`] when it is not a record: the node must not start with it.
     pub fn replay(&mut self, now: Now, record: &[u8]) -> Result<(), Malformed> {
         match Record::decode(record)? {
             Record::Begun(identities) => self.beginning.restore(identities),
@@ -255,10 +261,10 @@ impl Control {
         Ok(())
     }
 
-    /// Takes the newest bytes of [`Effects::map_record`] that an earlier life left.
+    /// Restores the map from the newest bytes of [`Effects::map_record`] that an earlier incarnation left.
     ///
     /// # Errors
-    /// A sentence when they are no map.
+    /// A sentence when the bytes are not a map.
     pub fn restore_map(&mut self, bytes: &[u8]) -> Result<(), String> {
         let map = ClusterMap::decode(bytes)?;
         if map.version > self.map.version {
@@ -267,7 +273,7 @@ impl Control {
         Ok(())
     }
 
-    /// Takes the newest bytes of [`Effects::positions_record`] that an earlier life left.
+    /// Restores the positions from the newest bytes of [`Effects::positions_record`] that an earlier incarnation left.
     ///
     /// # Errors
     /// [`Malformed`] when they are something else.
@@ -275,8 +281,8 @@ impl Control {
         self.positions.restore(bytes)
     }
 
-    /// Begins, with a log that ends at this position. The newest map that is known is told, if one was ever agreed on, so
-    /// that the node knows its groups.
+    /// Starts with a log that ends at `log_end`. If any map was ever committed, puts the newest known one into the
+    /// effects, so that the node knows its groups.
     pub fn start(&mut self, now: Now, log_end: u64, out: &mut Effects) {
         self.has_started = true;
         let (found, is_first) = self.positions.open(log_end);
@@ -318,9 +324,9 @@ impl Control {
                 if !is_in && self.is_control_node() && self.control_nodes().contains(&from) {
                     self.tell_positions(&[from], out);
                 }
-                // A storage that is empty knows what its configuration names. Who leads may have been added since, and then
-                // neither can reach the other before this one has heard of it. A map that was agreed on may come from anybody.
-                // Whoever was removed is told so in the same way.
+                // An empty storage knows only the nodes of its configuration. The leader may have been added since, and
+                // then neither can reach the other before this node has heard of it. A committed map may come from any
+                // node. A node that was removed learns of it in the same way.
                 if !is_in && map < self.map.version && self.is_control_node() {
                     out.send([from], &Message::Map { bytes: &self.map.encode() });
                 }
@@ -342,7 +348,7 @@ impl Control {
                 self.asking.answered(number, result, out);
             }
             Message::Refused { start: refused, map_version, why } if refused == start => {
-                // It may have been said before a later map let this node in, and come after that map.
+                // It may have been sent before a later map admitted this node, and arrive after that map.
                 if map_version >= self.map.version || !self.is_registered() {
                     self.refuse(why, out);
                 }
@@ -356,22 +362,22 @@ impl Control {
         Ok(())
     }
 
-    /// Time has passed.
+    /// Runs what is due at `now`.
     pub fn tick(&mut self, now: Now, out: &mut Effects) {
         if let Some(keeper) = self.running() {
             keeper.step(now, Input::Tick, out);
         }
     }
 
-    /// The component's records up to this number are durable.
+    /// The component's records up to number `record` are durable.
     pub fn durable(&mut self, now: Now, record: u64, out: &mut Effects) {
         if let Some(keeper) = self.running() {
             keeper.durable(now, record, out);
         }
     }
 
-    /// The node's log is durable up to this position. To be told only when the record that says that this start was let in,
-    /// see [`Effects::is_admitted`], is durable, too.
+    /// The node's log is durable up to `position`. Call this only when the record of this start's admission, see
+    /// [`Effects::is_admitted`], is durable, too.
     pub fn log_is_durable(&mut self, position: u64) {
         self.positions.note_durable(position);
     }
@@ -386,14 +392,14 @@ impl Control {
         }
     }
 
-    /// Asks the control group for a change, a wish of a group's leader or a command of an operator. The answer comes with
-    /// the number of the request.
+    /// Asks the control group for a change, on behalf of a group's leader or an operator. The answer carries the number
+    /// `request`.
     pub fn change(&mut self, now: Now, request: u64, change: &Change, out: &mut Effects) {
         self.asking.ask(now, &self.options.timing, request, change, out);
     }
 
-    /// The turn ends. Wanted after inputs, and when [`Control::wakeup_us`] has come; it costs too much for every turn of a
-    /// busy node.
+    /// Ends the turn. Call it after inputs, and when [`Control::wakeup_us`] has come; it costs too much for every turn
+    /// of a busy node.
     pub fn flush(&mut self, now: Now, out: &mut Effects) {
         if !self.has_started {
             return;
@@ -417,7 +423,7 @@ impl Control {
         }
     }
 
-    /// When the next [`Control::tick`] and [`Control::flush`] are wanted.
+    /// Returns when [`Control::tick`] and [`Control::flush`] are due next.
     pub fn wakeup_us(&self, now: Now) -> u64 {
         let asking_us = self.lease.renew_at_us.min(self.asking.wakeup_us());
         if self.refused.is_some() {
@@ -454,7 +460,7 @@ impl Control {
 
     // What is known.
 
-    /// The newest map that was agreed on. Before there is one, the initial map with version 0.
+    /// The newest committed map. Before there is one, the initial map with version 0.
     pub fn map(&self) -> &Rc<ClusterMap> {
         &self.map
     }
@@ -464,32 +470,32 @@ impl Control {
         self.is_admitted && self.refused.is_none()
     }
 
-    /// Why this node may not take part, if it was told so.
+    /// Why this node was refused admission, if it was.
     pub fn refusal(&self) -> Option<&str> {
         self.refused.as_deref()
     }
 
-    /// How the control group's replica stands, on a control node.
+    /// The status of the control group's replica, on a control node.
     pub fn status(&self, now: Now) -> Option<consensus::Status> {
         self.keeper.as_ref().map(|keeper| keeper.status(now))
     }
 
-    /// Who leads the control group, as this node was last told by a lease that has not run out. 0: nobody is known to.
+    /// The control leader, as named by the last lease if that has not run out. 0: none is known.
     pub fn leader(&self, now: Now) -> NodeId {
         if self.lease.until_us > now.monotonic_us { self.leader_heard } else { 0 }
     }
 
-    /// Where the log of this node ended when it was found: see [`Start::found`].
+    /// Where this node's log ended when it was opened: see [`Start::found`].
     pub fn found(&self) -> u64 {
         self.options.start.found
     }
 
-    /// Up to where a node's log was durable, as far as this one knows, if it is a control node.
+    /// Up to where `node`'s log was durable, as far as this node knows. None if this is not a control node.
     pub fn known_durable(&self, node: NodeId) -> Option<u64> {
         self.is_control_node().then(|| self.positions.known(&self.map, node))
     }
 
-    /// Until when nobody else leads what this node leads by its newest map.
+    /// Until when no other node leads the groups that this node leads by its newest map.
     pub fn lease_until_us(&self) -> u64 {
         self.lease.until_us
     }
@@ -509,7 +515,7 @@ impl Control {
         self.map.groups_of(self.options.id).any(|(id, _)| id == CONTROL_GROUP)
     }
 
-    /// On a control node that has never taken part: looks whether it may now.
+    /// Takes part in the control group for the first time, if this is a control node and may now.
     fn begin(&mut self, now: Now, out: &mut Effects) {
         if self.beginning.has_begun() || !self.is_control_node() {
             return;
@@ -535,7 +541,7 @@ impl Control {
         }
     }
 
-    /// Tells the control group's replica who its members are.
+    /// Configures the control group's replica with its members.
     fn take_part(&mut self, now: Now, out: &mut Effects) {
         if !self.beginning.has_begun() || self.refused.is_some() {
             return;
@@ -546,12 +552,12 @@ impl Control {
         }
         let configuration = group.configuration();
         self.configured_epoch = group.epoch;
-        // A node that stopped between beginning and its replica's first record has no replica yet.
+        // A node that stopped after `Begun` and before its replica's first record has no replica yet.
         let new = || Keeper::new(&self.options);
         self.keeper.get_or_insert_with(new).configure(now, &configuration, out);
     }
 
-    /// Sends the changes that are asked for here.
+    /// Sends the changes that this node asks for.
     fn ask(&mut self, now: Now, out: &mut Effects) {
         let Options { id, start, timing, .. } = &self.options;
         let others: Vec<NodeId> = self.control_nodes().iter().copied().filter(|node| node != id).collect();
@@ -560,13 +566,13 @@ impl Control {
         }
     }
 
-    /// Ends the replica's turn, and looks for maps that were agreed on in it.
+    /// Ends the replica's turn, and looks for maps that were committed in it.
     fn keep(&mut self, now: Now, out: &mut Effects) {
         let known = self.map.version;
         let Some(keeper) = self.running() else { return };
         keeper.step(now, Input::Flush, out);
         let Some(bytes) = keeper.newer_map(now, known) else { return };
-        // Only what was encoded by a control leader is ever agreed on.
+        // Every committed value was encoded by a control leader.
         if let Ok(map) = ClusterMap::decode(&bytes) {
             self.adopt(now, map, out);
             self.leading.spread(&self.map, out);
@@ -601,7 +607,7 @@ impl Control {
         self.leading.work(&turn, keeper, out)
     }
 
-    /// What the control leader says to its own node.
+    /// Takes the control leader's messages to its own node.
     fn hear_myself(&mut self, out: &mut Effects) {
         let here = std::mem::take(&mut self.leading.here);
         if let Some((sequence, map_version, lasts_us)) = here.renewed {
@@ -614,7 +620,7 @@ impl Control {
         here.answered.into_iter().for_each(|(number, result)| self.asking.answered(number, result, out));
     }
 
-    /// Takes a map that was agreed on, if it is newer.
+    /// Takes a committed map, if it is newer.
     fn adopt(&mut self, now: Now, map: ClusterMap, out: &mut Effects) {
         if map.version <= self.map.version {
             return;
@@ -635,7 +641,7 @@ impl Control {
             out.events.push(Event::Admitted);
         }
         self.is_admitted |= is_registered;
-        // It was replaced, and enters anew. What it had promised before as a voter it may have forgotten all the same.
+        // The node was replaced, and enters anew. It may have forgotten all the same what it had promised as a voter.
         if is_registered && (!self.beginning.has_begun() || self.is_unknown) {
             self.refused = None;
         }
@@ -647,7 +653,7 @@ impl Control {
         self.take_part(now, out);
     }
 
-    /// Keeps what is known of positions, for the next start.
+    /// Writes the known positions to the log, for the next start.
     fn keep_positions(&mut self, now: Now, out: &mut Effects) {
         let start = out.bytes.len();
         self.positions.keep(now.monotonic_us, &self.map, &mut out.bytes);
@@ -660,7 +666,7 @@ impl Control {
         out.send(to.iter().copied(), &Message::Heard { bytes: &bytes });
     }
 
-    /// Whether the map that this node holds has it as it runs now.
+    /// Whether this node's map has the node as this very start.
     fn is_registered(&self) -> bool {
         let Options { id, start, .. } = &self.options;
         self.map.nodes.get(id).is_some_and(|node| node.start == *start)
@@ -677,7 +683,7 @@ impl Control {
         out.refused = Some(why.clone());
         self.refused = Some(why);
         self.is_unknown = !self.map.nodes.contains_key(&self.options.id);
-        // If it is let in again, that is news.
+        // A later admission is an event again.
         self.is_admitted = false;
     }
 }

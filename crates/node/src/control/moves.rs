@@ -1,14 +1,15 @@
-//! Moves: which members of groups have to come and go. A group changes by one member at a time, and goes on only when it
-//! is settled (or would wait for ever for one that has lost its storage), so a cluster gets where it should be in steps that each leave everything within reach.
+//! Moves: which members groups must gain and lose. A group changes by one member at a time, and goes on only when it is
+//! settled (or it would wait forever for a member that has lost its storage). So a cluster reaches its target in steps
+//! that each keep everything within reach.
 
 use super::change::{Change, Step};
 use super::map::{CONTROL_GROUP, ClusterMap, Group, GroupId, Kind, NodeState, Rejoin};
 use protocol::NodeId;
 
 impl ClusterMap {
-    /// What can be done now, one step for each group at most. Empty when everything is where it should be, or nothing can
-    /// be done before something else happens. Who comes into a group is one of those that are alive: a group that waits for
-    /// one that is not would stay with too few, and change no more.
+    /// Returns what can be done now, at most one step for each group. Empty when everything is where it should be, or
+    /// nothing can be done before something else happens. Only live nodes are added to a group: with one that is dead
+    /// the group would stay with too few, and could not change any more.
     pub fn next_moves(&self, moves_control_group: bool, is_alive: impl Fn(NodeId) -> bool) -> Vec<Change> {
         let staying = self.staying();
         let step = |id, group| self.next_step(id, group, &staying, &is_alive);
@@ -18,8 +19,8 @@ impl ClusterMap {
             .filter(|(id, _)| moves_control_group || **id != CONTROL_GROUP)
             .filter_map(|(id, group)| Some(Change::MoveMember { group: *id, step: step(*id, group)? }))
             .collect();
-        // Whoever is told that a node is gone turns it off; a group that it has just left may still need its vote for the
-        // membership without it.
+        // A node whose operator is told that it is gone is turned off; a group that it has just left may still need its
+        // vote for the membership without it.
         let all_settled = self.groups.values().all(|group| group.settled);
         let is_gone =
             |id: &NodeId| all_settled && !self.groups.values().any(|group| group.members.contains(id));
@@ -37,13 +38,13 @@ impl ClusterMap {
         is_alive: impl Fn(NodeId) -> bool,
     ) -> Option<Step> {
         if matches!(self.kind(id), Kind::Registers { .. }) {
-            return None; // They begin and end with the members that they have.
+            return None; // Registers keep the members that they begin with.
         }
         let wanted = self.replicas_of(id, staying.len());
         let has_rejoin = |node: &NodeId, rejoin| {
             self.nodes.get(node).is_some_and(|node| node.rejoins.get(&id) == Some(&rejoin))
         };
-        // Who lost its storage holds nothing: without it the group is better off.
+        // A member that lost its storage holds nothing: the group is better off without it.
         if let Some(lost) = group.members.iter().find(|node| has_rejoin(node, Rejoin::Leave)) {
             let is_free = group.settled || self.may_withdraw(id, *lost);
             return (is_free && self.may_leave(id, group, *lost, false)).then_some(Step::Remove(*lost));
@@ -56,7 +57,7 @@ impl ClusterMap {
         let stay: Vec<NodeId> =
             group.members.iter().copied().filter(|member| staying.contains(member)).collect();
         if stay.len() < wanted {
-            // Only who has started can hold anything.
+            // Only a node that has started can hold anything.
             let has_started = |node: &&NodeId| self.nodes.get(node).is_some_and(|it| it.start.identity != 0);
             let may_come = |node: &&NodeId| !group.members.contains(node) && is_alive(**node);
             let free = staying.iter().filter(may_come).filter(has_started);
@@ -72,7 +73,8 @@ impl ClusterMap {
         self.may_leave(id, group, *leaves, true).then_some(Step::Remove(*leaves))
     }
 
-    /// Whether a group can do without a member now. One that holds something goes when all others do, too.
+    /// Whether a group can do without a member now. A member that holds something may leave only when all others hold
+    /// it, too.
     fn may_leave(&self, id: GroupId, group: &Group, leaves: NodeId, holds_something: bool) -> bool {
         let leads = matches!(self.kind(id), Kind::LeaderFollower { .. }) && group.leader == leaves;
         let others_hold_all =

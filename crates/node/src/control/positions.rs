@@ -1,26 +1,28 @@
-//! Positions: how far the nodes' logs are known to reach, by which a disk that was put back to an earlier state is known.
+//! Positions: how far the nodes' logs are known to reach. They show when a disk was put back to an earlier state.
 //!
-//! A copy of a disk that was made while the process ran is opened in the next life: by its lives alone it looks like an
-//! ordinary restart. But positions of a log only grow, over restarts too, and what a sync has covered is there after every
-//! crash. So each renewal says up to where the sender's log is durable, and control nodes remember that of the start that
-//! was let in last. A later start says where it *found* the end of its log. If that lies before what had been durable, the
-//! disk is an older one, whatever its lives say.
+//! A copy of a disk that was made while the process ran is opened in the next incarnation: going by incarnations alone
+//! it looks like an ordinary restart. But positions of a log only grow, over restarts too, and what a sync has covered
+//! survives every crash. So each renewal says up to where the sender's log is durable, and control nodes remember that
+//! for the start that was admitted last. A later start says where it *found* the end of its log. If that is before what
+//! had been durable, the disk is an older one, whatever its incarnation is.
 //!
-//! * **What a start appends before it is let in proves nothing.** A voter of the control group records what it accepts at
-//!   once, so an older disk could grow beyond what it lacks and look complete after one more restart. So of starts in a row
-//!   that were not let in, the first one's end counts. That is kept as the first record of such a start, before which
-//!   nothing of it can be there; and from when it is let in, it says nothing beyond that end to be durable before the
-//!   record that ends this is durable itself. Else a start that loses that record would fall short of its own word.
-//! * **The map knows the end that was found by the start that was let in last**, and so every control node does. What is
-//!   remembered here counts for that very start. When the map has a later one, which found no less or came in anew after
-//!   `CLUSTER REPLACE`, nothing of the earlier one's is needed, or true, any more.
-//! * **Control nodes keep what they remember**, and tell it to each other, once a second and when a link breaks. All of
-//!   them may lose their power together; and one that was cut off from a node, and so has not heard it, may come to lead.
-//! * **A control leader lets nobody in, itself included, before a majority has told it what they remember** since it
-//!   started. The very one whose disk is an older one may come to lead, and has nothing about that on its disk.
+//! * **What a start appends before its admission proves nothing.** A voter of the control group records what it accepts
+//!   at once, so an older disk could grow beyond what it lacks and look complete after one more restart. So of
+//!   consecutive starts that were not admitted, the first one's end counts. It is kept as the first record of such a
+//!   start: nothing else of that start can precede it. After admission, the node reports nothing beyond that end as
+//!   durable before the record that ends this phase is durable itself. Otherwise a start that loses that record would
+//!   fall short of its own word.
+//! * **The map holds the end that the start admitted last had found**, and so every control node knows it. What is
+//!   remembered here counts for that very start. When the map has a later one, which found no less or entered anew
+//!   after `CLUSTER REPLACE`, what was remembered of the earlier one is no longer needed, or true.
+//! * **Control nodes keep what they remember**, and send it to each other, once a second and when a link breaks. All of
+//!   them may lose their power together; and one that was cut off from a node, and so has not heard it, may come to
+//!   lead.
+//! * **A control leader admits no node, itself included, before a majority has reported what they remember** since it
+//!   started. The leader itself may be the node whose disk is an older one, and its disk has nothing about that.
 //!
-//! What became durable after the last renewal that was heard, 75 ms before the death at most, nobody knows of here. In
-//! `docs/design/control.md` stands what else is not found.
+//! What became durable after the last renewal that was heard, at most 75 ms before the death, is not known here.
+//! `docs/design/control.md` lists what else is not found.
 
 use super::map::{ClusterMap, Start};
 use super::message::{put_start, take_start};
@@ -28,26 +30,26 @@ use kv::codec::{Malformed, Reader, Writer};
 use protocol::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How often what is remembered is kept.
+/// How often what is remembered is written to the log.
 const KEEP_US: u64 = 1_000_000;
 
-/// The first byte of what is kept, by which it is told from a map.
+/// The first byte of the written positions. It distinguishes them from a map.
 const KEPT: u8 = 1;
 
 /// What is known of this node's log, and was heard of others'.
 #[derive(Debug, Default)]
 pub(super) struct Positions {
-    /// This node.
+    /// This node's number.
     own: NodeId,
-    /// Where the log ended when it was opened for the first time since this node was last let in. None: it is in.
+    /// Where the log ended when it was first opened since this node was last admitted. None: it is admitted.
     found: Option<u64>,
     /// Up to where this node's log is durable, as far as others may count on it.
     durable: u64,
-    /// Of each node the start that was let in last, and up to where its log was durable.
+    /// For each node, the start that was admitted last, and up to where its log was durable.
     heard: BTreeMap<NodeId, (Start, u64)>,
-    /// The control nodes that have told, since this start, what they had heard.
+    /// The control nodes that have reported, since this start, what they had heard.
     told_by: BTreeSet<NodeId>,
-    /// Something was heard that is not kept.
+    /// Whether something was heard that is not written yet.
     is_news: bool,
     keep_at_us: u64,
 }
@@ -59,7 +61,8 @@ impl Positions {
 
     // This node.
 
-    /// The log was opened and ends here. Says which end counts, and whether that is to be kept, before anything else.
+    /// The log was opened and ends at `end`. Returns the end that counts, and whether it must be written before
+    /// anything else.
     pub(super) fn open(&mut self, end: u64) -> (u64, bool) {
         let is_first = self.found.is_none();
         let found = *self.found.get_or_insert(end);
@@ -67,12 +70,12 @@ impl Positions {
         (found, is_first)
     }
 
-    /// This start was let in.
+    /// This start was admitted.
     pub(super) fn let_in(&mut self) {
         self.found = None;
     }
 
-    /// This node's log is durable up to here.
+    /// This node's log is durable up to `position`.
     pub(super) fn note_durable(&mut self, position: u64) {
         self.durable = self.durable.max(position);
     }
@@ -83,23 +86,23 @@ impl Positions {
 
     // Others.
 
-    /// A node's log is durable up to there, as it says itself or another control node has heard. Only of a start that was
-    /// let in: nobody counts on others.
+    /// A node's log is durable up to `durable`, as the node itself reports or another control node has heard. Ignored
+    /// unless this start was admitted: nothing relies on other starts.
     pub(super) fn hear(&mut self, map: &ClusterMap, node: NodeId, start: Start, durable: u64) {
         if map.nodes.get(&node).is_none_or(|known| known.start != start) {
             return;
         }
         let (of, most) = self.heard.entry(node).or_insert((start, 0));
-        // In its own log a node need not keep what is lost together with that.
+        // A node need not keep, in its own log, what is lost together with that log.
         self.is_news |= node != self.own && (*of != start || *most < durable);
         *most = if *of == start { durable.max(*most) } else { durable };
         *of = start;
     }
 
-    /// Another control node tells what it has heard.
+    /// Takes another control node's report of what it has heard.
     ///
     /// # Errors
-    /// [`Malformed`] when no control node says this.
+    /// [`Malformed`] when no control node can have sent it.
     pub(super) fn told(&mut self, map: &ClusterMap, by: NodeId, bytes: &[u8]) -> Result<(), Malformed> {
         for (node, start, durable) in take_heard(bytes)? {
             self.hear(map, node, start, durable);
@@ -108,7 +111,7 @@ impl Positions {
         Ok(())
     }
 
-    /// Whether a majority of these control nodes has told what they had heard.
+    /// Whether a majority of these control nodes has reported what it had heard.
     pub(super) fn are_told(&self, control_nodes: &[NodeId]) -> bool {
         let has_told = |node: &&NodeId| **node == self.own || self.told_by.contains(*node);
         control_nodes.iter().filter(has_told).count() > control_nodes.len() / 2
@@ -121,7 +124,7 @@ impl Positions {
         heard.map_or(known.start.found, |(_, durable)| known.start.found.max(*durable))
     }
 
-    /// Whether a node may come in as this start.
+    /// Checks whether a node may be admitted with this start.
     ///
     /// # Errors
     /// A sentence that says why not.
@@ -131,17 +134,17 @@ impl Positions {
 
     // What is kept.
 
-    /// A link broke: what was heard last over it is not to wait.
+    /// A link broke: what was last heard over it should be written at once.
     pub(super) fn hurry(&mut self) {
         self.keep_at_us = 0;
     }
 
-    /// Whether it is time to keep what was heard.
+    /// Whether it is time to write what was heard.
     pub(super) fn is_due(&self, now_us: u64) -> bool {
         self.is_news && now_us >= self.keep_at_us
     }
 
-    /// Appends what is to be kept for the next start, in the place of what was kept before.
+    /// Appends what must be kept for the next start, replacing what was kept before.
     pub(super) fn keep(&mut self, now_us: u64, map: &ClusterMap, out: &mut Vec<u8>) {
         self.heard.retain(|node, _| map.nodes.contains_key(node));
         (self.is_news, self.keep_at_us) = (false, now_us + KEEP_US);
@@ -160,10 +163,10 @@ impl Positions {
         }
     }
 
-    /// Takes what an earlier start has kept.
+    /// Restores what an earlier start has kept.
     ///
     /// # Errors
-    /// [`Malformed`] when it is something else.
+    /// [`Malformed`] when the bytes are something else.
     pub(super) fn restore(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
         let mut reader = Reader::new(bytes);
         if reader.u8()? != KEPT {
@@ -177,12 +180,12 @@ impl Positions {
     }
 }
 
-/// True when these bytes are positions, and not a map.
+/// Whether these bytes are positions rather than a map.
 pub(crate) fn is_positions(bytes: &[u8]) -> bool {
     bytes.first() == Some(&KEPT)
 }
 
-/// Reads what [`Positions::put_heard`] has written.
+/// Reads the output of [`Positions::put_heard`].
 fn take_heard(bytes: &[u8]) -> Result<Vec<(NodeId, Start, u64)>, Malformed> {
     let mut reader = Reader::new(bytes);
     let mut heard = Vec::new();

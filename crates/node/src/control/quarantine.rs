@@ -1,16 +1,16 @@
-//! Records that end whoever carries them out, as far as the cluster map is concerned: which replicas stand still before
-//! one, and which records are left out by all.
+//! Records that crash the process that executes them, as far as the cluster map is concerned: which replicas are
+//! stopped before one, and which records all replicas skip.
 //!
-//! A replica that stands still is told so here first, and goes on only when the map says so: since it was released, or
-//! since the record is skipped. So a record is skipped only while every replica of its group stands before it: none has
-//! carried it out, and none will.
+//! A replica that is stopped first has that recorded here, and goes on only when the map says so: because it was
+//! released, or because the record is skipped. A record is skipped only while every replica of its group is stopped
+//! before it: none has executed it, and none will.
 
 use super::map::{ClusterMap, GroupId, Kind};
 use protocol::NodeId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Most records of a cluster that are skipped. Each is remembered for as long as its keyspace is there.
+/// The most records of a cluster that are skipped. Each is remembered as long as its keyspace exists.
 pub const SKIPPED_MAX: usize = 64;
 
 /// Names a record of a group, as [`kv::RecordName`] does.
@@ -19,7 +19,7 @@ pub const SKIPPED_MAX: usize = 64;
 pub struct FatalRecord {
     /// Its number in the group's history.
     pub offset: u64,
-    /// Its time.
+    /// Its time, in milliseconds, by its leader's clock.
     pub time: u64,
 }
 
@@ -29,37 +29,37 @@ impl From<FatalRecord> for kv::RecordName {
     }
 }
 
-/// What the map says of such records.
+/// What the map records of such records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Quarantine {
-    /// The replicas that stand still, each before which record of its group.
+    /// The stopped replicas of each group, with the record before which each is stopped.
     pub standing: BTreeMap<GroupId, BTreeMap<NodeId, FatalRecord>>,
-    /// Records that change nothing on any replica, in the order in which it was decided.
+    /// Records that change nothing on any replica, in the order of the decisions.
     pub skipped: BTreeMap<GroupId, Vec<FatalRecord>>,
 }
 
-/// What changes about them.
+/// A change to the quarantine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
-    /// A node's replica stands still before a record. It says so itself.
+    /// A node's replica is stopped before a record. The node itself reports it.
     Stand(NodeId, FatalRecord),
-    /// A node's replica is to go on, and carries the record out.
+    /// A node's replica may go on, and executes the record.
     Release(NodeId),
-    /// All are.
+    /// All stopped replicas of the group may go on.
     Retry,
     /// The record with this number changes nothing on any replica.
     Skip(u64),
 }
 
 impl Quarantine {
-    /// Nothing was ever wrong.
+    /// Whether no replica is stopped and no record is skipped.
     pub fn is_empty(&self) -> bool {
         self.standing.is_empty() && self.skipped.is_empty()
     }
 
-    /// Before which record a node's replica of a group stands still.
+    /// The record before which a node's replica of a group is stopped.
     pub fn stands(&self, group: GroupId, node: NodeId) -> Option<FatalRecord> {
         self.standing.get(&group)?.get(&node).copied()
     }
@@ -69,7 +69,7 @@ impl Quarantine {
         self.skipped.get(&group).map_or(&[], Vec::as_slice)
     }
 
-    /// A node's replicas begin anew.
+    /// Forgets that a node's replicas are stopped, since they begin anew.
     pub(super) fn forget_node(&mut self, node: NodeId) {
         for standing in self.standing.values_mut() {
             standing.remove(&node);
@@ -78,12 +78,12 @@ impl Quarantine {
 }
 
 impl ClusterMap {
-    /// The record before which a group stands still, if so many of its replicas do that it cannot go on.
+    /// The record before which a group is stopped, if so many of its replicas are that it cannot go on.
     pub fn stands_still(&self, id: GroupId) -> Option<FatalRecord> {
         let (standing, group) = (self.quarantine.standing.get(&id)?, self.groups.get(&id)?);
         let (kind, members) = (self.kind(id), group.members.len());
         let are_too_few = members - standing.len().min(members) < kind.settles_with(members);
-        // Whoever could lead in its place would.
+        // If another replica could lead instead, it would already.
         let lacks_leader =
             matches!(kind, Kind::LeaderFollower { .. }) && standing.contains_key(&group.leader);
         (are_too_few || lacks_leader).then(|| standing.values().next().copied()).flatten()
@@ -151,7 +151,7 @@ impl ClusterMap {
         Ok(record)
     }
 
-    /// Forgets what is said of groups and replicas that are no more.
+    /// Forgets groups and replicas that no longer exist.
     pub(super) fn tidy_quarantine(&mut self) {
         let ClusterMap { quarantine: Quarantine { standing, skipped }, groups, .. } = self;
         for (id, nodes) in standing.iter_mut() {

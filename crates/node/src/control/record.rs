@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 /// A record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Record<'a> {
-    /// One of the replica's.
+    /// A record of the replica.
     Replica(&'a [u8]),
-    /// This node takes part in the control group, with members that have these storages.
+    /// This node takes part in the control group, whose members have these storages.
     Begun(BTreeMap<NodeId, u64>),
 }
 
