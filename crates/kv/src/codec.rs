@@ -1,7 +1,7 @@
-//! Integers and byte strings to and from bytes, little-endian, bounds-checked.
+//! Encodes and decodes integers and byte strings, little-endian, bounds-checked.
 //!
-//! Commands, replies and peer messages share these. A [`Reader`] never panics and never allocates: what a
-//! peer or a file sends may end anywhere.
+//! Commands, replies and peer messages share this codec. A [`Reader`] never panics and never allocates: input from a
+//! peer or a file may end anywhere.
 
 /// The bytes ended early or held a value that the format does not allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,12 +20,12 @@ impl<'a> Reader<'a> {
         Reader { rest: bytes }
     }
 
-    /// What has not been read yet.
+    /// The unread bytes.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// True when everything was read.
+    /// Whether everything has been read.
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
@@ -107,7 +107,7 @@ pub trait Writer {
     fn put_i64(&mut self, value: i64);
     /// Appends 0 or 1.
     fn put_bool(&mut self, value: bool);
-    /// Appends a 32-bit length and the bytes. Longer strings than 4 GiB cannot be built: every input is limited.
+    /// Appends a 32-bit length and the bytes. Strings longer than 4 GiB cannot occur: every input is limited.
     fn put_bytes(&mut self, bytes: &[u8]);
 }
 

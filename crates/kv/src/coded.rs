@@ -1,14 +1,14 @@
-//! Values that are kept as fragments: what the table knows of them.
+//! Values stored as fragments: what the table knows of them.
 //!
-//! Where a keyspace codes its large values, a key's entry holds a [`Reference`] in the place of the bytes. The table has
-//! all that most commands need: length, digest, version, deadline. What needs the bytes themselves is left to whoever
-//! asked:
+//! Where a keyspace codes its large values, a key's entry holds a [`Reference`] instead of the bytes. The table has all
+//! that most commands need: length, digest, version, deadline. Commands that need the bytes themselves are left to the
+//! caller:
 //!
-//! * A read is answered with references in the place of values ([`crate::Reply::Unresolved`]); whoever asked fetches the
-//!   fragments and puts the values in.
+//! * A read replies with references instead of values ([`crate::Reply::Unresolved`]); the caller fetches the fragments
+//!   and inserts the values.
 //! * A write that needs bytes (`APPEND`, `GETDEL`, ...) does nothing and names the values that it needs
-//!   ([`crate::Reply::Needs`]); whoever asked fetches them, puts them into the table ([`crate::Command::Inline`]), and asks
-//!   again. All replicas do the same with it, whichever fragments they hold.
+//!   ([`crate::Reply::Needs`]); the caller fetches them, puts them into the table ([`crate::Command::Inline`]), and
+//!   repeats the write. All replicas do the same, whichever fragments they hold.
 
 use crate::Version;
 use crate::codec::{Malformed, Reader, Writer};
@@ -16,24 +16,24 @@ use crate::command::digest_of;
 use crate::limits::VALUE_BYTES_MAX_CEILING;
 use crate::table::part_of;
 
-/// In the place of a coordinator's node: nobody's, each replica keeps the value for itself. See [`crate::table::Spilled`].
+/// The coordinator's node of a value on the disk, which each replica stores for itself. See [`crate::table::Spilled`].
 const SPILLED: u16 = 0;
 
-/// Who cuts values into fragments: one life of one node.
+/// Cuts values into fragments: one incarnation of one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Coordinator {
-    /// The node.
+    /// The node's number; 0 for values on the disk.
     pub node: u16,
-    /// Which of its lives: no two have the same.
+    /// The number of its incarnation, unique for the node. For values on the disk, the version of the record.
     pub life: u64,
 }
 
-/// Names a value that was cut into fragments. Never used twice: each attempt to store a value has one of its own.
+/// The name of a value that was cut into fragments. Never reused: each attempt to store a value gets a new one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ValueId {
-    /// Who has cut it.
+    /// The coordinator that cut it.
     pub coordinator: Coordinator,
-    /// Which of its values, from 1.
+    /// The number of the value among those of its coordinator, from 1.
     pub counter: u64,
 }
 
@@ -55,44 +55,44 @@ impl ValueId {
     }
 }
 
-/// Bytes of an encoded [`Reference`].
+/// Length of an encoded [`Reference`], in bytes.
 pub const REFERENCE_BYTES: usize = 31;
 
-/// Bytes of an encoded [`ValueRef`].
+/// Length of an encoded [`ValueRef`], in bytes.
 pub(crate) const VALUE_REF_BYTES: usize = REFERENCE_BYTES + 17;
 
-/// What an entry holds of a value that is kept as fragments.
+/// The content of an entry whose value is stored outside the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reference {
-    /// Which value.
+    /// The value's name.
     pub id: ValueId,
-    /// How many fragments it takes to have it back.
+    /// How many fragments it takes to reconstruct the value.
     pub parts: u8,
-    /// Its length in bytes.
+    /// The value's length in bytes.
     pub length: u32,
-    /// Its digest: see [`crate::command::digest_of`].
+    /// The value's digest: see [`crate::command::digest_of`].
     pub digest: u64,
 }
 
 impl Reference {
-    /// A value that every replica keeps whole and for itself: the `index`th that the record spilled which gave its keys this
-    /// version.
+    /// Returns the reference to a value that every replica stores whole, for itself: the value number `index` of those
+    /// spilled by the record of this version.
     pub fn spilled(version: Version, index: u64, length: u32, digest: u64) -> Reference {
         let id = ValueId { coordinator: Coordinator { node: SPILLED, life: version }, counter: index };
         Reference { id, parts: 1, length, digest }
     }
 
-    /// True when every replica keeps the value whole and for itself, outside the table.
+    /// Whether every replica stores the value whole, for itself, outside the table.
     pub fn is_spilled(&self) -> bool {
         self.id.coordinator.node == SPILLED
     }
 
-    /// True when these bytes are the value.
+    /// Whether these bytes are the value.
     pub fn is_of(&self, value: &[u8]) -> bool {
         self.length as usize == value.len() && self.digest == digest_of(value)
     }
 
-    /// As it stands in entries and records.
+    /// The encoding used in entries and records.
     pub fn encoded(&self) -> [u8; REFERENCE_BYTES] {
         let mut bytes = Vec::with_capacity(REFERENCE_BYTES);
         self.id.put(&mut bytes);
@@ -104,7 +104,7 @@ impl Reference {
         encoded
     }
 
-    /// Reads what [`Reference::encoded`] wrote.
+    /// Decodes the result of [`Reference::encoded`].
     ///
     /// # Errors
     /// [`Malformed`] when the bytes are anything else.
@@ -120,7 +120,7 @@ impl Reference {
     }
 }
 
-/// Which part of a value is told.
+/// The part of a value that a reply contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
     /// All of it.
@@ -135,7 +135,7 @@ pub enum View {
 }
 
 impl View {
-    /// What is told of a value.
+    /// Returns this part of a value.
     pub fn of<'v>(&self, value: &'v [u8]) -> &'v [u8] {
         match *self {
             View::Whole => value,
@@ -144,17 +144,17 @@ impl View {
     }
 }
 
-/// An element of a reply that stands for a value, or a part of one: see [`crate::Reply::Reference`].
+/// An element of a reply that represents a value, or a part of one: see [`crate::Reply::Reference`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValueRef {
     /// The value.
     pub reference: Reference,
-    /// Which part of it.
+    /// The part of it that the reply contains.
     pub view: View,
 }
 
 impl ValueRef {
-    /// As it stands in a reply.
+    /// The encoding used in a reply.
     pub(crate) fn encoded(&self) -> [u8; VALUE_REF_BYTES] {
         let mut out = Vec::with_capacity(VALUE_REF_BYTES);
         out.extend_from_slice(&self.reference.encoded());
@@ -170,7 +170,7 @@ impl ValueRef {
         encoded
     }
 
-    /// Reads what a reply holds.
+    /// Decodes an element of a reply.
     ///
     /// # Errors
     /// [`Malformed`] when the bytes are anything else.

@@ -1,35 +1,37 @@
 //! Glob patterns as Redis matches them: `KEYS`, `SCAN … MATCH`, `PSUBSCRIBE`.
 //!
-//! `*` stands for any bytes, `?` for one, `[a-z]` and `[^a-z]` for one inside or outside a class, and `\`
-//! takes the next byte literally. An unclosed class reaches to the end of the pattern.
+//! `*` matches any bytes, `?` one byte, `[a-z]` and `[^a-z]` one byte inside or outside a class, and `\` takes the next
+//! byte literally. An unclosed class extends to the end of the pattern.
 //!
-//! A pattern is read once and then matched in time linear in the text, whatever the pattern says. Its elements are the states of
-//! an automaton (bit-parallel simulation after Baeza-Yates and Gonnet, "A New Approach to Text Searching", CACM 1992): bit `s`
-//! is set when the text so far matches the first `s` elements, a byte moves every bit whose element it matches, and a bit
-//! behind which a star stands also stays. So a text of n bytes costs n steps of one word for each 64 elements.
+//! A pattern is parsed once and then matched in time linear in the text, whatever the pattern. Its elements are the
+//! states of an automaton (bit-parallel simulation after Baeza-Yates and Gonnet, "A New Approach to Text Searching",
+//! CACM 1992): bit `s` is set when the text so far matches the first `s` elements; each byte moves every bit whose
+//! element it matches, and a bit followed by a star also stays. So a text of n bytes costs n steps of one word for each
+//! 64 elements.
 
-/// Longest pattern that a client may send, in bytes. Each byte that is matched costs 16 steps then, at most: some 5 ns.
+/// Longest pattern that a client may send, in bytes. At this length each text byte costs at most 16 steps, some 5 ns.
 pub const PATTERN_BYTES_MAX: usize = 1 << 10;
 
 const WORD_BITS: usize = u64::BITS as usize;
 
-/// A pattern that was read.
+/// A parsed pattern.
 #[derive(Clone, Debug)]
 pub struct Pattern {
-    /// Elements that are no stars; states are one more.
+    /// Number of elements other than stars; there is one more state.
     elements: usize,
-    /// Words for one set of states.
+    /// Words in one set of states.
     words: usize,
-    /// The class of each byte: bytes of one class match the same elements. 0 is that of bytes which no element names.
+    /// The class of each byte: bytes of one class match the same elements. Class 0 is that of bytes that no element
+    /// names.
     classes: Box<[u8; 256]>,
-    /// For each class the states whose element its bytes match.
+    /// For each class, the states whose element its bytes match.
     matching: Vec<u64>,
-    /// States behind which a star stands.
+    /// States followed by a star.
     staying: Vec<u64>,
     has_star: bool,
 }
 
-/// Which bytes an element matches.
+/// The bytes that an element matches.
 struct ByteSet([u64; 4]);
 
 impl ByteSet {
@@ -52,7 +54,7 @@ impl ByteSet {
 }
 
 impl Pattern {
-    /// Reads a pattern.
+    /// Parses a pattern.
     pub fn new(pattern: &[u8]) -> Pattern {
         let (mut sets, mut stars) = (Vec::new(), Vec::new());
         let mut rest = pattern;
@@ -80,7 +82,7 @@ impl Pattern {
         let mut classes = Box::new([0; 256]);
         let (mut matching, mut sums): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
         for (byte, states) in of_bytes.chunks_exact(words).enumerate() {
-            // Most bytes are told apart by this alone.
+            // This sum alone distinguishes most bytes.
             let sum =
                 states.iter().fold(0, |sum: u64, word| (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15));
             let mut known = matching.chunks_exact(words).zip(&sums);
@@ -96,12 +98,12 @@ impl Pattern {
         Pattern { elements: sets.len(), words, classes, matching, staying, has_star }
     }
 
-    /// How much memory it takes.
+    /// The memory that it occupies, in bytes.
     pub fn memory_bytes(&self) -> usize {
         size_of::<Pattern>() + 256 + (self.matching.len() + self.staying.len()) * size_of::<u64>()
     }
 
-    /// About how many nanoseconds it takes to match a text of this length, at most: measured, not derived.
+    /// An upper estimate of the nanoseconds it takes to match a text of this length: measured, not derived.
     pub fn match_ns(&self, text_bytes: usize) -> u64 {
         const FETCH_NS: u64 = 200;
         let is_matched = text_bytes >= self.elements && (self.has_star || text_bytes == self.elements);
@@ -109,7 +111,7 @@ impl Pattern {
         if is_matched { FETCH_NS + text_bytes as u64 * byte_tenths_ns / 10 } else { FETCH_NS / 10 }
     }
 
-    /// True when the whole of `text` matches. Takes `text.len()` steps at most, each of a word for 64 elements.
+    /// Whether the whole of `text` matches. Takes at most `text.len()` steps, each of one word per 64 elements.
     pub fn matches(&self, text: &[u8]) -> bool {
         // Each element takes one byte, and only stars take more.
         if text.len() < self.elements || text.len() > self.elements && !self.has_star {
@@ -156,7 +158,8 @@ impl Pattern {
     }
 }
 
-/// The first element of `pattern`, which is neither empty nor begins with a star: which bytes it matches, and how long it is.
+/// Parses the first element of `pattern`, which is neither empty nor begins with a star: the bytes it matches, and its
+/// length.
 fn element(pattern: &[u8]) -> (ByteSet, usize) {
     let mut set = ByteSet::none();
     let length = match pattern {

@@ -1,20 +1,20 @@
-//! Numbers kept as text: what counts as one, how sums are made and written.
+//! Numbers stored as text: how they are parsed, added and formatted.
 //!
-//! Integers follow Redis's strict rule: the one way to write an `i64`, so no plus, space or leading zero.
-//! Sums of decimals are exact wherever the digits allow, which is what people expect of `0.1 + 0.2`; the
-//! result has at most 17 digits after the point, as in Redis. Beyond that, arithmetic is `f64`, which rounds
-//! the same on every machine, so replicas agree.
+//! Integers follow Redis's strict rule: the canonical form of an `i64`, so no plus, space or leading zero. Sums of
+//! decimals are exact wherever the digits allow, which is what people expect of `0.1 + 0.2`; the result has at most 17
+//! digits after the point, as in Redis. Beyond that, arithmetic is `f64`, which rounds the same on every machine, so
+//! replicas agree.
 
 /// Digits after the point in a sum.
 const FRACTION_DIGITS_MAX: u32 = 17;
 
-/// Longest text that is looked at as a decimal number, in bytes.
+/// Texts of this many bytes or more are not decimal numbers.
 const FLOAT_TEXT_BYTES_MAX: usize = 5 * 1024;
 
 /// Room for any `i64` as text.
 pub const INTEGER_TEXT_BYTES_MAX: usize = 20;
 
-/// The integer that `text` is the canonical writing of.
+/// Parses an integer in its canonical form; `None` for any other text.
 ///
 /// ```
 /// use kv::number::parse_integer;
@@ -64,10 +64,10 @@ pub fn format_integer(value: i64, buffer: &mut [u8; INTEGER_TEXT_BYTES_MAX]) -> 
     &buffer[start..]
 }
 
-/// The number that `text` stands for, by the rules of `INCRBYFLOAT`.
+/// Parses a number by the rules of `INCRBYFLOAT`.
 ///
-/// A sign, digits with or without a point, an exponent; `inf` and `infinity` in any case. No spaces, no
-/// `nan`, and nothing that is too large for a double or so small that it would become zero.
+/// A sign, digits with or without a point, an exponent; `inf` and `infinity` in any case. No spaces, no `nan`, and
+/// nothing that is too large for a double or so small that it would become zero.
 ///
 /// ```
 /// use kv::number::parse_float;
@@ -101,8 +101,8 @@ pub enum FloatError {
     NotFinite,
 }
 
-/// Adds two numbers given as text and writes the sum as `INCRBYFLOAT` does: no exponent, at most 17 digits
-/// after the point, no zeros at the end, no negative zero.
+/// Adds two numbers given as text and formats the sum as `INCRBYFLOAT` does: no exponent, at most 17 digits after the
+/// point, no trailing zeros, no negative zero.
 ///
 /// ```
 /// use kv::number::add_floats;
@@ -111,7 +111,7 @@ pub enum FloatError {
 /// ```
 ///
 /// # Errors
-/// [`FloatError`] when one is no number, or the sum is infinite.
+/// [`FloatError`] when one is not a number, or the sum is not finite.
 pub fn add_floats(first: &[u8], second: &[u8]) -> Result<String, FloatError> {
     let first_float = parse_float(first).ok_or(FloatError::NotANumber)?;
     let second_float = parse_float(second).ok_or(FloatError::NotANumber)?;
@@ -130,7 +130,7 @@ pub fn add_floats(first: &[u8], second: &[u8]) -> Result<String, FloatError> {
     Ok(trim(text))
 }
 
-/// Removes zeros after the point, a point with nothing behind it, and the sign of a zero.
+/// Removes trailing zeros after the point, a trailing point, and the sign of a zero.
 fn trim(mut text: String) -> String {
     if text.contains('.') {
         text.truncate(text.trim_end_matches('0').trim_end_matches('.').len());
@@ -146,7 +146,7 @@ struct Decimal {
 }
 
 impl Decimal {
-    /// Reads text that [`parse_float`] has accepted; none when an `i128` cannot hold its digits.
+    /// Parses text that [`parse_float`] has accepted; `None` when an `i128` cannot hold its digits.
     fn parse(text: &[u8]) -> Option<Decimal> {
         let (negative, text) = match text {
             [b'-', rest @ ..] => (true, rest),
@@ -162,7 +162,7 @@ impl Decimal {
         let mut units: i128 = 0;
         let mut scale: i32 = 0;
         let mut after_point = false;
-        // Zeros are held back until a digit follows, so that those at the end cost no room.
+        // Zeros are held back until a digit follows, so that trailing ones take no room.
         let mut zeros: u32 = 0;
         for byte in significand {
             match byte {
@@ -197,12 +197,12 @@ impl Decimal {
         Some(Decimal { units: lift(self)?.checked_add(lift(other)?)?, scale })
     }
 
-    /// With [`FRACTION_DIGITS_MAX`] digits after the point, a half rounded to even.
+    /// Formats the number with at most [`FRACTION_DIGITS_MAX`] digits after the point, a half rounded to even.
     fn write(self) -> String {
         let mut units = self.units.unsigned_abs();
         let mut scale = self.scale;
         if scale > FRACTION_DIGITS_MAX {
-            // `add` made this power already, so it fits.
+            // `add` has computed this power already, so it fits.
             let divisor = 10u128.pow(scale - FRACTION_DIGITS_MAX);
             let (quotient, rest) = (units / divisor, units % divisor);
             let up = rest * 2 > divisor || (rest * 2 == divisor && quotient % 2 == 1);

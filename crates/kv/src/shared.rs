@@ -1,10 +1,10 @@
-//! Bytes that several hold: a large value is copied as seldom as possible, since a copy of many megabytes takes longer than
-//! anybody else may wait.
+//! Shared bytes: a large value is copied as seldom as possible, since a copy of many megabytes takes longer than any
+//! other client should wait.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-/// A part of a buffer that is shared and never changes.
+/// A part of an immutable, shared buffer.
 #[derive(Clone, Debug, Default)]
 pub struct SharedBytes {
     buffer: Arc<Vec<u8>>,
@@ -12,14 +12,14 @@ pub struct SharedBytes {
 }
 
 impl SharedBytes {
-    /// A part of a buffer, as far as it goes.
+    /// The given part of a buffer, clamped to its length.
     pub fn of(buffer: &Arc<Vec<u8>>, range: Range<usize>) -> SharedBytes {
         let end = range.end.min(buffer.len());
         SharedBytes { buffer: Arc::clone(buffer), range: range.start.min(end)..end }
     }
 
-    /// The part of a buffer that is this slice, if it is one, and most of the buffer: a small part would keep the whole from
-    /// being given back.
+    /// Returns the part of a buffer that is this slice, if the slice lies in the buffer and is most of it: a small part
+    /// would keep the whole buffer from being freed.
     pub fn within(buffer: &Arc<Vec<u8>>, slice: &[u8]) -> Option<SharedBytes> {
         let start = (slice.as_ptr() as usize).checked_sub(buffer.as_ptr() as usize)?;
         let range = start..start.checked_add(slice.len())?;
@@ -27,13 +27,12 @@ impl SharedBytes {
         is_most.then(|| SharedBytes { buffer: Arc::clone(buffer), range })
     }
 
-    /// These bytes' share of the memory that they keep, where others keep it as well: all who share it together count it
-    /// once.
+    /// These bytes divided by the number of holders of the buffer, so that all holders together count its memory once.
     pub fn share_bytes(&self) -> usize {
         self.len() / Arc::strong_count(&self.buffer).max(1)
     }
 
-    /// The same bytes from `start` to `end`.
+    /// The part of these bytes from `start` to `end`, clamped to their length.
     pub fn part(&self, start: usize, end: usize) -> SharedBytes {
         let (end, start) = (end.min(self.len()), start.min(end));
         let range = self.range.start + start..self.range.start + end;

@@ -1,34 +1,34 @@
-//! Which record ends the process: said before it does, as there is no later.
+//! Notes which record is about to end the process: beforehand, as afterwards is too late.
 
 use crate::command::{Command, Script};
 use crate::{UnixMs, Version};
 use std::fmt::Debug;
 
-/// Names a record of one group: its place in the group's history, and its time, which tell it from one that another leader
-/// has put in its place.
+/// Identifies a record of one group by its place in the group's history and its time, which distinguishes it from a
+/// record that another leader has put in the same place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RecordName {
     /// Its number in the history.
     pub offset: Version,
-    /// Its time, as its leader saw it.
+    /// Its time, by its leader's clock.
     pub time: UnixMs,
 }
 
-/// Notes what is being carried out, where it outlives this process: see [`crate::Table::set_watch`].
+/// Notes the record being carried out, in a place that outlives this process: see [`crate::Table::set_watch`].
 pub trait Watch: Debug + Sync {
-    /// A record of this group is carried out from now on that may end the process without a word, or that is ending it.
+    /// A record of this group begins that may end the process without warning, or a record is ending it now.
     fn begun(&self, group: u16, record: RecordName);
 
-    /// It was carried out.
+    /// The record was carried out.
     fn over(&self);
 }
 
-/// What a table knows of records that have ended the process.
+/// A table's view of records that have ended, or may end, the process.
 #[derive(Debug, Default)]
 pub(crate) struct Watching {
     watch: Option<&'static dyn Watch>,
     group: u16,
-    /// Those that change nothing, on any replica.
+    /// Records that are skipped on every replica.
     skipped: Vec<RecordName>,
     under_way: RecordName,
     is_under_way: bool,
@@ -43,7 +43,7 @@ impl Watching {
         self.skipped = records.to_vec();
     }
 
-    /// A record begins. False for one that is to be skipped.
+    /// Begins a record. Returns false if it is to be skipped.
     #[inline(always)]
     pub(crate) fn begin(&mut self, command: &Command<'_>, offset: Version, time: UnixMs) -> bool {
         let name = RecordName { offset, time };
@@ -62,7 +62,7 @@ impl Watching {
         self.is_under_way = false;
     }
 
-    /// The record that is under way runs a script, by an interpreter that is not safe code.
+    /// Notes that the current record runs a script: the interpreter is not safe code.
     pub(crate) fn begin_script(&self, script: &Script<'_>) {
         self.tell();
         if cfg!(debug_assertions) && script.text().starts_with(PLANTED_ABORT) {
@@ -83,7 +83,7 @@ impl Watching {
     }
 }
 
-/// A table goes in the middle of a record only when that record has panicked.
+/// A table is dropped in the middle of a record only when that record has panicked.
 impl Drop for Watching {
     fn drop(&mut self) {
         if self.is_under_way {
@@ -92,11 +92,11 @@ impl Drop for Watching {
     }
 }
 
-/// What a `SET` of this key does on every replica, where the program was built with debug assertions: so tests have a
-/// record that ends the process. A released program has none.
+/// A `SET` of a key with this suffix panics on every replica, in builds with debug assertions: it gives tests a record
+/// that ends the process. Release builds do not have it.
 const PLANTED_PANIC: &[u8] = b"planted:panic";
 
-/// And what a script that begins so does.
+/// A script with this prefix aborts the process, in the same builds.
 const PLANTED_ABORT: &[u8] = b"--planted:abort";
 
 fn planted(command: &Command<'_>) {

@@ -1,13 +1,14 @@
-//! Redis's rules for patterns as they are told, one element after the other, and what must hold for any pattern and text. The
-//! fuzz target includes this very file.
+//! Redis's rules for patterns applied literally, one element after the other, and a property that holds for any pattern
+//! and text. The fuzz target includes this very file.
 
-/// For each end of the pattern and of the text, whether it is known that the one matches the other.
+/// For each suffix of the pattern and of the text, whether the one matches the other, if known.
 struct Known {
     matches: Vec<Option<bool>>,
     text_bytes: usize,
 }
 
-/// Whether a pattern matches a text, by the rules. Takes time in proportion to the product of their squared lengths at most.
+/// Whether a pattern matches a text, by the rules. Takes time at most proportional to the product of their squared
+/// lengths.
 fn by_the_rules(pattern: &[u8], text: &[u8], known: &mut Known) -> bool {
     let place = pattern.len() * (known.text_bytes + 1) + text.len();
     if let Some(matches) = known.matches[place] {
@@ -48,7 +49,7 @@ fn by_the_rules(pattern: &[u8], text: &[u8], known: &mut Known) -> bool {
     matches
 }
 
-/// A matcher says what the rules say.
+/// Asserts that a matcher agrees with the rules.
 pub(crate) fn agrees(pattern: &[u8], text: &[u8], matches: impl Fn(&[u8], &[u8]) -> bool) {
     let places = (pattern.len() + 1) * (text.len() + 1);
     let mut known = Known { matches: vec![None; places], text_bytes: text.len() };
@@ -57,7 +58,7 @@ pub(crate) fn agrees(pattern: &[u8], text: &[u8], matches: impl Fn(&[u8], &[u8])
     assert_eq!(matches(pattern, text), expected, "{}", shown());
 }
 
-/// As [`agrees`], of bytes of which the first says where the pattern ends.
+/// Like [`agrees`], for arbitrary bytes, the first of which says where the pattern ends.
 pub(crate) fn any_bytes(data: &[u8], matches: impl Fn(&[u8], &[u8]) -> bool) {
     const TEXT_BYTES_MAX: usize = 256;
     let Some((end, data)) = data.split_first() else { return };

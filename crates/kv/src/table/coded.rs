@@ -1,13 +1,14 @@
-//! Values that are kept outside the table: which of them keys refer to, and what needs their bytes. Most of this is about
-//! those that are kept as fragments; what else there is of those that each replica keeps for itself is in `spill`.
+//! Values stored outside the table: which of them keys refer to, and which commands need their bytes. Most of this is
+//! about values stored as fragments; `spill` has the rest about values on the disk, which each replica stores for
+//! itself.
 //!
-//! Several keys may refer to one value (`COPY`), so references are counted. When the last one goes, or the first one
-//! comes, whoever keeps this replica's fragments is told ([`Table::take_coded_changes`]).
+//! Several keys may refer to one value (`COPY`), so references are counted. [`Table::take_coded_changes`] reports when
+//! the first reference is made and when the last one is dropped, for the code that stores this replica's fragments.
 //!
-//! A value whose fragments are kept may never be stored: its coordinator has died, say. Fragments of such values can be
-//! let go only when it is certain that no record will ever refer to them. So a record gives up all values of a
-//! coordinator up to a counter ([`Command::Abandon`]): a record that would store one of them later is refused, by every
-//! replica alike. What is given up is a part of the table: snapshots hold it.
+//! A value whose fragments are stored may never be stored itself: its coordinator may have died, for example. The
+//! fragments of such a value can be dropped only once no record can ever refer to it. So a record gives up all values
+//! of a coordinator up to a counter ([`Command::Abandon`]): every replica refuses a later record that would store one
+//! of them. What is given up is a part of the table: snapshots contain it.
 
 use super::entry::{Entry, Kind};
 use super::{Record, Table};
@@ -18,27 +19,27 @@ use crate::reply::{Reply, ReplyBuffer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-/// Longer values are no decimal numbers: see [`crate::number`].
+/// Longer values are not decimal numbers: see [`crate::number`].
 const NUMBER_BYTES_MAX: u32 = 5 * 1024;
 
-/// What a table knows of values that are kept as fragments.
+/// A table's state of values stored as fragments.
 #[derive(Debug, Default)]
 pub(super) struct CodedValues {
-    /// Every value that keys refer to, and how many do.
+    /// Every value that keys refer to, and the number of those keys.
     references: BTreeMap<ValueId, (Reference, u32)>,
-    /// Up to which counter a coordinator's values are given up, if keys do not refer to them already.
+    /// The counter up to which a coordinator's values are given up, except those that keys refer to already.
     abandoned: BTreeMap<Coordinator, u64>,
-    /// The membership of the group.
+    /// The number of the group's membership.
     membership: u32,
     changes: CodedChanges,
 }
 
-/// What has happened to values that are kept as fragments.
+/// Changes to values stored as fragments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CodedChanges {
-    /// Values to which keys refer that did not, or the reverse, or that will never be referred to.
+    /// Values whose first reference was made or whose last one was dropped, or that no key will ever refer to.
     pub values: BTreeSet<ValueId>,
-    /// Coordinators of whose values some were given up, and up to which counter.
+    /// Coordinators whose values were given up, and up to which counter.
     pub abandoned: BTreeMap<Coordinator, u64>,
 }
 
@@ -64,7 +65,7 @@ impl CodedValues {
         self.changes.values.extend(std::mem::take(&mut self.references).into_keys());
     }
 
-    /// Up to which counters values are given up.
+    /// The given-up values: each coordinator with the counter up to which its values are given up.
     pub(super) fn abandoned(&self) -> impl Iterator<Item = ValueId> {
         self.abandoned
             .iter()
@@ -79,7 +80,7 @@ impl CodedValues {
 }
 
 impl Table {
-    /// One key more refers to a value.
+    /// Counts one more key that refers to a value.
     pub(super) fn gain_reference(&mut self, reference: Reference) {
         match reference.is_spilled() {
             true => self.spilled.gain(reference),
@@ -87,7 +88,7 @@ impl Table {
         }
     }
 
-    /// One key less refers to a value.
+    /// Counts one key less that refers to a value.
     pub(super) fn lose_reference(&mut self, reference: Reference) {
         match reference.is_spilled() {
             true => self.spilled.lose(reference),
@@ -95,16 +96,17 @@ impl Table {
         }
     }
 
-    // For whoever keeps the fragments.
+    // For the code that stores the fragments.
 
-    /// What has happened to values that are kept as fragments since this was called last. Empty tables take no time.
+    /// Returns the changes to values stored as fragments since the last call, `None` if there are none. Takes no time
+    /// if no values are coded.
     pub fn take_coded_changes(&mut self) -> Option<CodedChanges> {
         let changes = &mut self.coded.changes;
         let is_empty = changes.values.is_empty() && changes.abandoned.is_empty();
         (!is_empty).then(|| std::mem::take(changes))
     }
 
-    /// The value of this name, if keys refer to it.
+    /// The reference to the value with this name, if keys refer to it.
     pub fn reference(&self, id: ValueId) -> Option<Reference> {
         self.coded.references.get(&id).map(|(reference, _)| *reference)
     }
@@ -114,13 +116,13 @@ impl Table {
         self.coded.references.values().map(|(reference, _)| *reference)
     }
 
-    /// True when a value was given up: no record will ever store it, but keys may refer to it already.
+    /// Whether a value was given up: no record will ever store it, but keys may refer to it already.
     pub fn is_abandoned(&self, id: ValueId) -> bool {
         self.coded.abandoned.get(&id.coordinator).is_some_and(|counter| id.counter <= *counter)
     }
 
-    /// The group has another membership from here on: values that the members of an earlier one keep cannot be stored any
-    /// more.
+    /// Sets the number of the group's membership. Values stored by the members of an earlier one can no longer be
+    /// stored in the table.
     pub fn set_membership(&mut self, membership: u32) {
         self.coded.membership = membership;
     }
@@ -146,7 +148,7 @@ impl Table {
             return out
                 .error("ABANDONED the value was given up before it was stored; nothing was done, try again");
         }
-        // Whatever comes of it, nothing will refer to it that does not now.
+        // Whatever the outcome, no new reference to it will be made afterwards: report it.
         self.coded.changes.values.insert(id);
         if membership != self.coded.membership {
             return out.error("RECONFIGURED the group's members have changed; nothing was done, try again");
@@ -178,7 +180,7 @@ impl Table {
         };
         let entry = self.index.entry(place);
         let (version, deadline) = (entry.version(), entry.deadline());
-        // The same value: whoever watches the key sees no change.
+        // The value is the same: a transaction that watches the key sees no change.
         self.overwrite(place, value, deadline, Kind::Plain, Record { version, ..record });
         out.integer(1);
     }
@@ -188,13 +190,13 @@ impl Table {
         out.ok();
     }
 
-    // What needs bytes.
+    // Commands that need bytes.
 
     pub(super) fn holds_coded(&self) -> bool {
         !self.coded.references.is_empty() || !self.spilled.is_empty()
     }
 
-    /// Tells, in the place of a value, which one it is.
+    /// Replies with the reference to a value instead of the value.
     pub(super) fn tell_reference(reference: Reference, view: View, out: &mut ReplyBuffer) {
         out.push(Reply::Reference(&ValueRef { reference, view }.encoded()));
     }
@@ -203,14 +205,15 @@ impl Table {
         self.peek(key, now).and_then(Entry::reference)
     }
 
-    /// Whether a write needs the bytes of values that are kept as fragments. Then it must not be carried out: what it
-    /// needs is told instead.
+    /// Returns whether a write needs the bytes of values stored outside the table. Then it must not be carried out: the
+    /// reply names the values it needs.
     #[cold]
     pub(super) fn tell_needs(&self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) -> bool {
         let mut needs: BTreeMap<&[u8], Reference> = BTreeMap::new();
         match command {
             Command::Transaction(transaction) => {
-                // A value may go from key to key within it: if one of its commands needs bytes, all have them.
+                // A value may move from key to key within the transaction: if one of its commands needs bytes, supply
+                // those of all keys.
                 if transaction.commands().any(|command| command.is_part_of_need()) {
                     for command in transaction.commands() {
                         command.for_each_key(|key| {
@@ -219,7 +222,7 @@ impl Table {
                     }
                 }
             }
-            // What a script asks for is known only when it runs: before that, it has all that it may ask for.
+            // A script's accesses are known only when it runs: supply the bytes of all keys that it declares.
             Command::Script(script) => {
                 for key in script.keys() {
                     needs.extend(self.reference_of(key, now).map(|reference| (key, reference)));
@@ -237,7 +240,7 @@ impl Table {
             return false;
         }
         if self.is_quiet {
-            return true; // Nobody is told.
+            return true; // The reply will be dropped.
         }
         let mut encoded = Vec::new();
         command.encode(&mut encoded);
@@ -252,7 +255,7 @@ impl Table {
 }
 
 impl Command<'_> {
-    /// Whether this write may need the bytes of a value that is kept as fragments.
+    /// Whether this write may need the bytes of a value stored outside the table.
     pub fn may_need_bytes(&self) -> bool {
         match self {
             Command::Transaction(transaction) => transaction.commands().any(|it| it.is_part_of_need()),
@@ -261,13 +264,13 @@ impl Command<'_> {
         }
     }
 
-    /// Whether a write of which this command is a part needs the bytes of values.
+    /// Whether a write that includes this command needs the bytes of values.
     fn is_part_of_need(&self) -> bool {
         needs_bytes(self).is_some() || reads_bytes(self) || matches!(self, Command::Script(_))
     }
 }
 
-/// The key whose value a write must have to be carried out, and of which lengths it makes a difference.
+/// The key whose value a write needs in order to be carried out, and the range of lengths for which it does.
 fn needs_bytes<'a>(command: &Command<'a>) -> Option<(&'a [u8], RangeInclusive<u32>)> {
     use Command::*;
     let any = 0..=u32::MAX;
@@ -287,7 +290,7 @@ fn needs_bytes<'a>(command: &Command<'a>) -> Option<(&'a [u8], RangeInclusive<u3
     }
 }
 
-/// Whether a command is answered with the bytes of values.
+/// Whether a command's reply contains the bytes of values.
 fn reads_bytes(command: &Command<'_>) -> bool {
     matches!(command, Command::Get { .. } | Command::MultiGet { .. } | Command::GetRange { .. })
 }

@@ -1,8 +1,8 @@
 //! Expiry: `EXPIRE` and its kin, `PERSIST`, and the leader's `Purge`.
 //!
-//! A key whose deadline has come is missing from that moment on, for reads by the reader's clock and for
-//! writes by the record's time. A write first removes those of its keys that have expired, a purge removes all
-//! that are due; both are records, so replicas agree on what is there.
+//! A key is missing from its deadline on, for reads by the reader's clock and for writes by the record's time. A write
+//! first removes those of its keys that have expired, a purge removes all that are due; both are records, so replicas
+//! agree on what exists.
 
 use super::{NO_DEADLINE, Record, Table};
 use crate::UnixMs;
@@ -57,10 +57,9 @@ impl Table {
         out.integer(count as i64);
     }
 
-    /// Up to which deadline a leader should propose [`crate::Command::Purge`] now; none when nothing is due.
+    /// The deadline up to which a leader should propose [`crate::Command::Purge`] now; `None` when nothing is due.
     ///
-    /// Chosen so that the purge removes about `keys_max` keys at most: more only when several keys share that
-    /// deadline.
+    /// Chosen so that the purge removes at most about `keys_max` keys: more only when several keys share that deadline.
     pub fn purge_until(&self, now: UnixMs, keys_max: usize) -> Option<UnixMs> {
         let deadlines = self.expiries.iter().map(|(deadline, _)| *deadline);
         let until = deadlines.take(keys_max.max(1)).take_while(|deadline| *deadline <= now).last();
@@ -68,7 +67,7 @@ impl Table {
     }
 }
 
-/// Whether a key that expires at `present` may be made to expire at `new` instead.
+/// Whether a key that expires at `present` may get the deadline `new` instead.
 fn allows(condition: ExpireCondition, present: UnixMs, new: UnixMs) -> bool {
     use ExpireCondition::*;
     let (some, later, earlier) = (present != NO_DEADLINE, new > present, new < present);

@@ -1,4 +1,4 @@
-//! Commands on hashes: `HSET`, `HGET` and their kin. What a hash is in memory: [`super::fields`].
+//! Commands on hashes: `HSET`, `HGET` and their kin. For the representation of a hash see [`super::fields`].
 
 use super::entry::{Entry, Kind};
 use super::fields::{Edit, Fields, build};
@@ -17,24 +17,24 @@ use std::collections::{BTreeMap, BTreeSet};
 const NOT_AN_INTEGER: &str = "ERR hash value is not an integer";
 const NOT_A_FLOAT: &str = "ERR hash value is not a float";
 
-/// From so many fields on that are changed at once, the hash is built anew.
+/// If a command changes at least this many fields, the hash is rebuilt.
 const BUILT_ANEW_MIN: usize = 64;
-/// The same for a large hash, where each change by itself takes long.
+/// The same for a large hash, where each single change takes long.
 pub(crate) const BUILT_ANEW_MIN_LARGE: usize = 24;
-/// A hash of so many bytes is large in this respect.
+/// Size in bytes from which a hash is large in this respect.
 const LARGE_HASH_BYTES: usize = 1 << 20;
 
 fn built_anew_min(bytes: usize) -> usize {
     if bytes >= LARGE_HASH_BYTES { BUILT_ANEW_MIN_LARGE } else { BUILT_ANEW_MIN }
 }
 
-/// Up to so many fields `HSCAN` tells all at once, as Redis does; and `OBJECT ENCODING` says so.
+/// `HSCAN` returns a hash of up to this many fields at once, as Redis does; `OBJECT ENCODING` uses the same limit.
 const LISTPACK_FIELDS_MAX: usize = 512;
-/// Longest field or value of what `OBJECT ENCODING` calls a listpack, in bytes.
+/// Longest field or value in what `OBJECT ENCODING` calls a listpack, in bytes.
 const LISTPACK_ITEM_BYTES_MAX: usize = 64;
 
 impl Fields<'_> {
-    /// How Redis would keep the hash, as `OBJECT ENCODING` tells it.
+    /// How Redis would store the hash, as `OBJECT ENCODING` reports it.
     pub(super) fn encoding(self) -> &'static [u8] {
         let is_short = |text: &[u8]| text.len() <= LISTPACK_ITEM_BYTES_MAX;
         let is_small = self.len() <= LISTPACK_FIELDS_MAX
@@ -43,7 +43,7 @@ impl Fields<'_> {
     }
 }
 
-/// The key of a command on hashes, and where it is if it exists.
+/// The key of a command on hashes, and its place if it exists.
 #[derive(Clone, Copy)]
 struct Found<'k> {
     key: &'k [u8],
@@ -108,7 +108,7 @@ impl Table {
                     Err(error) => out.error(&error),
                 }
             }
-            // Told by `read_hash`.
+            // Answered by `read_hash`.
             Get { .. } | MultiGet { .. } | All { .. } | Length { .. } => {}
             Exists { .. } | ValueLength { .. } | Scan { .. } => {}
         }
@@ -131,7 +131,7 @@ impl Table {
         self.fields(found)?.get(field)
     }
 
-    /// Sets one field. Nothing is done when that makes the hash too large.
+    /// Sets one field. Does nothing if that would make the hash too large.
     fn set_field(
         &mut self,
         found: Found<'_>,
@@ -152,7 +152,7 @@ impl Table {
         Ok(())
     }
 
-    /// Sets fields and returns how many are new. Nothing is done when that makes the hash too large.
+    /// Sets fields and returns how many are new. Does nothing if that would make the hash too large.
     fn set_fields(
         &mut self,
         found: Found<'_>,
@@ -184,7 +184,7 @@ impl Table {
             }
             return Ok(added);
         }
-        // The last value that is given for a field counts; the field stands where it came first.
+        // The last value given for a field counts; the field keeps the position of its first occurrence.
         let values: BTreeMap<&[u8], &[u8]> = pairs.pairs().collect();
         let mut told = BTreeSet::new();
         let old = held.into_iter().flat_map(Fields::iter);
@@ -199,7 +199,7 @@ impl Table {
         Ok(added)
     }
 
-    /// Removes fields and returns how many there were. A hash that has no field left goes.
+    /// Removes fields and returns how many existed. A hash without fields is removed.
     fn delete_fields(&mut self, found: Found<'_>, fields: List<'_>, record: Record) -> usize {
         let (Some(place), Some(held)) = (found.place, self.fields(found)) else { return 0 };
         let before = held.len();
@@ -256,7 +256,7 @@ fn tell(command: &HashCommand<'_>, fields: Option<Fields<'_>>, out: &mut ReplyBu
         MultiGet { fields: wanted, .. } => {
             let told: usize = wanted.iter().filter_map(get).map(<[u8]>::len).sum();
             if told > out.reply_bytes_max() {
-                // One field may be asked for many times.
+                // One field may be requested many times.
                 return super::reads::refuse_large_reply(out.len(), out);
             }
             out.array(wanted.len());

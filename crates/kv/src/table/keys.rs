@@ -68,8 +68,8 @@ impl Table {
         out.ok();
     }
 
-    /// Stores the value if its version is newer than the key's; the table's versions then grow from there.
-    /// Returns the key's version afterwards.
+    /// Stores the value if its version is newer than the key's; the table's versions then grow from there. Returns the
+    /// key's version afterwards.
     pub(super) fn replicate(
         &mut self,
         key: &[u8],
@@ -93,7 +93,7 @@ impl Table {
             }
             None if newer => {
                 if version < record.version {
-                    // Not the highest: a key that was watched here may have had it before.
+                    // Not the highest version: a key that was watched here may have had it before.
                     self.departed.note_unordered(record.version);
                     self.raise_floor(record);
                 }

@@ -1,4 +1,4 @@
-//! Locks beside the keys: no command on keys sees them. And writes that a lock guards.
+//! Locks beside the keys, which no command on keys sees; and writes guarded by a lock.
 
 use super::{Record, Table};
 use crate::command::{Fenced, LockCommand};
@@ -17,8 +17,8 @@ impl Table {
         self.locks.plant(planted);
     }
 
-    /// What has followed from records about locks since this was last asked, in order: who was granted a lock, and which
-    /// leases began and ended.
+    /// Returns the events that followed from records about locks since the last call, in order: which locks were
+    /// granted, and which leases began and ended.
     #[inline]
     pub fn take_lock_events(&mut self) -> Option<Vec<LockEvent>> {
         if self.lock_events.is_empty() { None } else { Some(std::mem::take(&mut self.lock_events)) }
@@ -31,20 +31,20 @@ impl Table {
         out: &mut ReplyBuffer,
     ) {
         self.locks.apply(command, record.version, &mut self.lock_events).write(out);
-        // Tokens and sessions are versions. The next record has another one, whether or not this one gave its own away.
+        // Tokens and sessions are versions. Use up the record's version, whether or not it became one of them.
         self.raise_floor(record);
     }
 
     pub(super) fn read_locks(&mut self, command: &LockCommand<'_>, out: &mut ReplyBuffer) {
         match *command {
-            // What is left of a lease only who measures it knows.
+            // Only the leader, which measures the lease, knows how much of it is left.
             LockCommand::Describe { name } => self.locks.describe(name, None, out),
             LockCommand::Check { name, waiter } => self.locks.check(name, waiter).write(out),
             _ => out.error("ERR a write has to be ordered before it is applied"),
         }
     }
 
-    /// Carries out a write that a lock guards, if its token is the newest.
+    /// Carries out a write guarded by a lock, if its token is the newest.
     pub(super) fn apply_behind_fence(&mut self, fenced: &Fenced<'_>, record: Record, out: &mut ReplyBuffer) {
         match fenced.command().filter(|_| self.locks.allows(fenced.name, fenced.token)) {
             Some(command) => {

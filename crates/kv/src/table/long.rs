@@ -1,13 +1,13 @@
-//! Long commands: a write that is too long for one record comes in parts, each a record of its own, and takes effect with
-//! one more.
+//! Long commands: a write that is too long for one record arrives in parts, each a record of its own, and one more
+//! record makes it take effect.
 //!
-//! A record goes through a node in one piece, and is copied several times on its way: one of 64 MiB would hold up
-//! everything else for so long that its group takes the node for dead. The parts of a long command are gathered here, by
-//! every replica alike, and nobody sees anything of them until the command is carried out. They are a part of the table:
-//! snapshots hold them.
+//! A record passes through a node in one piece, and is copied several times on its way: one of 64 MiB would block
+//! everything else for so long that its group would presume the node dead. Every replica alike gathers the parts of a
+//! long command here, and they are invisible until the command is carried out. They are a part of the table: snapshots
+//! contain them.
 //!
-//! Whoever sends parts may send one again whose outcome it does not know, and is told how far they are gathered. When no
-//! more come for [`ABANDONED_AFTER_MS`], they are dropped with the next [`Command::Purge`].
+//! A coordinator that does not know the outcome of a part may send it again; the reply says how much has been gathered.
+//! When no more parts arrive for [`ABANDONED_AFTER_MS`], the next [`Command::Purge`] drops them.
 
 use super::entry::{Entry, HEADER_BYTES, Kind};
 use super::{NO_DEADLINE, Record, Table};
@@ -18,14 +18,14 @@ use crate::{Command, UnixMs, ValueId, Version};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Parts are dropped when no more have come for so long, by the records' time.
+/// Parts are dropped when no more have arrived for this long, by the records' time.
 const ABANDONED_AFTER_MS: u64 = 60_000;
 
-/// Room before the parts: a plain `SET` has its value where an entry of the table has it then, behind the entry's header and
-/// the key, which is shorter by what stands between them in the encoding.
+/// Room in front of the parts. With it the value of an encoded plain `SET`, which has [`PLAIN_SET_BYTES`] beside key
+/// and value, begins exactly where a table entry has it: behind the entry's header and the key.
 const ROOM_BYTES: usize = HEADER_BYTES - PLAIN_SET_BYTES;
 
-/// Snapshots hold so many bytes of parts in one item.
+/// Bytes of parts in one item of a snapshot.
 const ITEM_BYTES: usize = 256 << 10;
 
 const MISSING: &str = "TRYAGAIN NOQUORUM parts of the command are missing; nothing was done, try again";
@@ -34,16 +34,16 @@ const MISSING: &str = "TRYAGAIN NOQUORUM parts of the command are missing; nothi
 #[derive(Debug, Default)]
 pub(super) struct LongCommands {
     gathered: BTreeMap<ValueId, Gathered>,
-    /// Bytes of these.
+    /// Total bytes of the gathered parts.
     bytes: usize,
 }
 
-/// The parts of one, as far as they have come.
+/// The parts of one command gathered so far.
 #[derive(Debug)]
 struct Gathered {
-    /// Of the whole command.
+    /// Length of the whole command, in bytes.
     length: u32,
-    /// Behind [`ROOM_BYTES`].
+    /// The parts, preceded by [`ROOM_BYTES`].
     bytes: Vec<u8>,
     /// When they are dropped.
     deadline: UnixMs,
@@ -60,18 +60,18 @@ impl LongCommands {
         self.bytes
     }
 
-    /// The first deadline, if that is due.
+    /// The earliest deadline, if it is due.
     pub(super) fn due(&self, now: UnixMs) -> Option<UnixMs> {
         self.gathered.values().map(|it| it.deadline).min().filter(|deadline| *deadline <= now)
     }
 
-    /// Takes one part, if it is the next. Tells how many bytes are gathered.
+    /// Takes one part, if it is the next. Returns how many bytes are gathered.
     fn take(&mut self, id: ValueId, (offset, length): (u32, u32), part: &[u8], deadline: UnixMs) -> usize {
         let is_first = offset == 0 && !part.is_empty();
         let gathered = match self.gathered.entry(id) {
             std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::btree_map::Entry::Vacant(place) if is_first => {
-                // What is not used yet takes no memory.
+                // Memory that is not used yet is not occupied.
                 let mut bytes = Vec::with_capacity((ROOM_BYTES + length as usize).min(part.len() << 12));
                 bytes.resize(ROOM_BYTES, 0);
                 place.insert(Gathered { length, bytes, deadline })
@@ -93,7 +93,7 @@ impl LongCommands {
         Some(gathered)
     }
 
-    /// Calls `visit` with what is gathered, piece by piece, as snapshots hold it.
+    /// Calls `visit` with the gathered parts, piece by piece, as snapshots contain them.
     pub(super) fn for_each_item(&self, mut visit: impl FnMut(&[u8])) {
         let mut out = Vec::new();
         for mut part in self.parts() {
@@ -117,7 +117,7 @@ impl LongCommands {
         self.gathered.iter().map(part).collect()
     }
 
-    /// Takes an item of a snapshot. Those of one command come in order.
+    /// Takes an item of a snapshot. The items of one command must come in order.
     pub(super) fn take_item(&mut self, item: &[u8]) -> Result<(), Malformed> {
         let mut reader = Reader::new(item);
         let id = ValueId::take(&mut reader)?;
@@ -130,8 +130,8 @@ impl LongCommands {
     }
 }
 
-/// What was gathered of a long command when a snapshot began, as far as it is not told yet. More may be gathered behind it
-/// meanwhile; when it is carried out or dropped, the snapshot is left the bytes.
+/// What was gathered of a long command when a snapshot began and has not been sent yet. More may be gathered behind it
+/// in the meantime; when the command is carried out or dropped, the snapshot keeps the bytes.
 #[derive(Debug)]
 pub(super) struct SnapshotPart {
     id: ValueId,
@@ -143,7 +143,7 @@ pub(super) struct SnapshotPart {
 }
 
 impl SnapshotPart {
-    /// Appends the next item. False when there is none left.
+    /// Appends the next item. Returns false if there is none left.
     pub(super) fn encode(&mut self, live: Option<&LongCommands>, out: &mut Vec<u8>) -> bool {
         let gathered = live.and_then(|live| live.gathered.get(&self.id)).map(|gathered| &gathered.bytes);
         let bytes = self.bytes.as_deref().or(gathered);
@@ -165,7 +165,7 @@ impl SnapshotPart {
 }
 
 impl Table {
-    /// Takes a part of a long command. Answers how many bytes of it are gathered.
+    /// Takes a part of a long command. Replies how many bytes of it are gathered.
     pub(super) fn gather(
         &mut self,
         id: ValueId,
@@ -192,11 +192,11 @@ impl Table {
         }
         let bytes = match is_told {
             true => self.leave_to_snapshots(id, gathered.bytes),
-            // Most are long for their value: that is not copied.
+            // Most commands are long because of their value, which is not copied.
             false => match Self::take_over(gathered.bytes, record) {
                 Ok(entry) => {
                     let hash = self.index.hash(entry.key());
-                    // One that has expired is counted and noted as such.
+                    // An expired key is counted and noted as such.
                     self.find_live(hash, entry.key(), record);
                     self.put_entry(entry, record);
                     out.ok();
@@ -216,7 +216,7 @@ impl Table {
         record.version
     }
 
-    /// Makes the entry that a plain `SET` stores of its parts.
+    /// Makes the entry that a plain `SET` stores from its parts, or returns them if it is another command.
     fn take_over(mut bytes: Vec<u8>, record: Record) -> Result<Entry, Vec<u8>> {
         let mut reader = Reader::new(&bytes[ROOM_BYTES..]);
         let Ok(Command::Set {
@@ -230,7 +230,7 @@ impl Table {
             return Err(bytes);
         };
         let key_length = key.len();
-        // Written in another form, the same command has its value elsewhere.
+        // If the same command was encoded in another form, its value is elsewhere.
         if !reader.is_empty() || HEADER_BYTES + key_length + value.len() != bytes.len() {
             return Err(bytes);
         }
@@ -243,7 +243,7 @@ impl Table {
         }
     }
 
-    /// Drops what is gathered and was to be dropped by then.
+    /// Drops what is gathered and due to be dropped by `until`.
     pub(super) fn drop_long(&mut self, until: UnixMs) {
         let overdue = self.long.gathered.iter().filter(|(_, gathered)| gathered.deadline <= until);
         for id in overdue.map(|(id, _)| *id).collect::<Vec<_>>() {
@@ -253,7 +253,7 @@ impl Table {
         }
     }
 
-    /// What was gathered of a command goes to the snapshots that have not told it yet.
+    /// Leaves the parts of a command to the snapshots that have not sent them yet.
     fn leave_to_snapshots(&mut self, id: ValueId, bytes: Vec<u8>) -> Arc<Vec<u8>> {
         let bytes = Arc::new(bytes);
         let parts = self.snapshots.iter_mut().flat_map(|snapshot| &mut snapshot.long);

@@ -1,4 +1,4 @@
-//! Counters: `INCR` and its kin, `INCRBYFLOAT`. Text stands for the numbers; see [`crate::number`].
+//! Counters: `INCR` and its kin, `INCRBYFLOAT`. Numbers are stored as text; see [`crate::number`].
 
 use super::entry::{Entry, Kind};
 use super::index::Place;
@@ -61,12 +61,12 @@ impl Table {
         out.bulk(text);
     }
 
-    /// A value that is kept as fragments, and whose bytes were not asked for, is too long to be a number.
+    /// A value stored outside the table, whose bytes were not requested, is too long to be a number.
     fn is_no_number(&self, found: Option<Place>) -> bool {
         found.is_some_and(|place| self.index.entry(place).is_coded())
     }
 
-    /// Another value for the key in a place; its deadline stays.
+    /// Replaces the value of the key at a place; its deadline stays.
     fn replace_value(&mut self, place: Place, value: &[u8], kind: Kind, record: Record) {
         let deadline = self.index.entry(place).deadline();
         self.overwrite(place, value, deadline, kind, record);

@@ -11,17 +11,17 @@ use crate::reply::{Reply, ReplyBuffer};
 use crate::{UnixMs, Version};
 use std::num::NonZero;
 
-/// Longest value that Redis keeps in one piece with its header, in bytes.
+/// Longest value that Redis embeds in one allocation with its header, in bytes.
 const EMBEDDED_BYTES_MAX: usize = 44;
 
-/// What an element of a reply takes beside its bytes.
+/// Bytes of a reply element beside its content.
 const ELEMENT_BYTES: usize = 5;
 
-/// A value so long is not to be moved more than once.
+/// A value of this many bytes should not be moved more than once.
 const LARGE_BYTES: usize = 256 << 10;
 
 impl Table {
-    /// Looks a key up for a read, counts the hit or miss, and answers with what `tell` makes of the entry.
+    /// Looks a key up for a read, passes the entry to `tell`, and counts the hit or miss. Returns the key's version.
     #[inline]
     fn tell(&mut self, key: &[u8], now: UnixMs, tell: impl FnOnce(Option<&Entry>)) -> Version {
         let entry = self.peek(key, now);
@@ -38,9 +38,9 @@ impl Table {
         self.statistics.misses += u64::from(!hit);
     }
 
-    /// `GET`. A value that has at least so many bytes is lent.
+    /// `GET`. A value of at least `lent_bytes_min` bytes is lent.
     ///
-    /// As with [`Table::update`], what most reads are is short, and all else stays out of the way.
+    /// As with [`Table::update`], the path of most reads is short, and everything else stays off it.
     #[inline(always)]
     pub(super) fn get(
         &mut self,
@@ -61,7 +61,8 @@ impl Table {
         }
     }
 
-    /// `GET` of what may be missing, far from its home, kept elsewhere, or so large that it is lent.
+    /// `GET` of a key that may be missing or far from its home, or of a value that is stored elsewhere or so large that
+    /// it is lent.
     #[inline(never)]
     fn get_unusual(
         &mut self,
@@ -122,7 +123,7 @@ impl Table {
             let entry = self.peek(key, now);
             let hit = entry.is_some();
             match entry {
-                // As in Redis: what is no string has no value here.
+                // As in Redis, a key that is not a string has no value here.
                 Some(entry) if entry.is_hash() => out.null(),
                 Some(entry) => {
                     let length = entry.told_length();
@@ -141,7 +142,7 @@ impl Table {
         }
     }
 
-    /// Makes room for the values of all these keys at once: else large ones would be moved with each that comes behind them.
+    /// Makes room for the values of all these keys at once: otherwise large ones would be moved for each that follows.
     #[cold]
     fn make_room(&self, keys: List<'_>, now: UnixMs, out: &mut ReplyBuffer) {
         let entries = keys.iter().filter_map(|key| self.peek(key, now));
@@ -223,7 +224,7 @@ impl Table {
         })
     }
 
-    /// Does not count as asking for the key, as in Redis.
+    /// Does not count as a lookup of the key, as in Redis.
     pub(super) fn encoding(&mut self, key: &[u8], now: UnixMs, out: &mut ReplyBuffer) -> Version {
         let Some(entry) = self.peek(key, now) else {
             out.null();
@@ -239,9 +240,9 @@ impl Table {
         entry.version()
     }
 
-    /// Does not count as asking for the key, as in Redis.
+    /// Does not count as a lookup of the key, as in Redis.
     pub(super) fn memory_usage(&mut self, key: &[u8], now: UnixMs, out: &mut ReplyBuffer) -> Version {
-        // The index is shared by all keys; a key's part, gaps included, is about this.
+        // The index is shared by all keys; this is about one key's part of it, gaps included.
         const INDEX_BYTES: usize = 30;
         let Some(entry) = self.peek(key, now) else {
             out.null();
@@ -253,13 +254,13 @@ impl Table {
 }
 
 impl Entry {
-    /// The kind of the value, as clients know it.
+    /// The type of the value, as clients know it.
     pub(super) fn type_name(&self) -> &'static [u8] {
         if self.is_hash() { b"hash" } else { b"string" }
     }
 }
 
-/// A string, or the reference that stands in its place.
+/// Appends a string, or the reference to it.
 fn tell_value(entry: &Entry, view: View, out: &mut ReplyBuffer) {
     if entry.is_hash() {
         return out.error(WRONG_KIND);
@@ -270,7 +271,7 @@ fn tell_value(entry: &Entry, view: View, out: &mut ReplyBuffer) {
     }
 }
 
-/// The reply of a command that was begun at `start` holds references.
+/// Marks the reply that begins at `start` as unresolved: it contains references.
 #[cold]
 pub(super) fn mark_unresolved(command: &Command<'_>, start: usize, out: &mut ReplyBuffer) {
     let mut encoded = Vec::new();
@@ -278,7 +279,7 @@ pub(super) fn mark_unresolved(command: &Command<'_>, start: usize, out: &mut Rep
     out.mark_unresolved(start, &encoded);
 }
 
-/// From `start` to `end` inclusive; negative positions count from the end of the value.
+/// Returns the bytes from `start` to `end` inclusive; negative positions count from the end of the value.
 pub(crate) fn part_of(value: &[u8], start: i64, end: i64) -> &[u8] {
     if start < 0 && end < 0 && start > end {
         return b"";
@@ -291,7 +292,7 @@ pub(crate) fn part_of(value: &[u8], start: i64, end: i64) -> &[u8] {
     if start > end { b"" } else { &value[start as usize..=end as usize] }
 }
 
-/// Replaces a reply that was begun at `start`.
+/// Replaces a reply that begins at `start` by an error.
 pub(super) fn refuse_large_reply(start: usize, out: &mut ReplyBuffer) {
     out.truncate(start);
     let bytes_max = out.reply_bytes_max();

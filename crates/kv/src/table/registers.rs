@@ -1,9 +1,8 @@
 //! The table as a set of registers: each key on its own, ordered by the versions that its writers chose.
 //!
-//! The quorum protocols do not order records: they order the writes of one key, by tags. Here a tag is the
-//! entry's version, and a write takes effect if its version is higher than the key's. A key that was deleted
-//! keeps its version: its entry stays as a tombstone, whose deadline lies before all times, so that every read
-//! takes it for missing.
+//! The quorum protocols do not order records: they order the writes of one key, by tags. Here a tag is the entry's
+//! version, and a write takes effect if its version is higher than the key's. A deleted key keeps its version: its
+//! entry stays as a tombstone, whose deadline lies before all times, so that every read treats it as missing.
 
 use super::entry::{Entry, Kind};
 use super::index::KeyHash;
@@ -13,14 +12,15 @@ use crate::{UnixMs, Version};
 /// The deadline of a tombstone.
 pub(super) const DELETED: UnixMs = 0;
 
-/// What a key holds, and which write made it so.
+/// The content of a key, and the write that stored it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Register<'a> {
-    /// The tag of the write. 0: the key was never written.
+    /// The tag of the write; 0 if the key was never written.
     pub version: Version,
-    /// From when on the key is missing: [`Register::NEVER`] for no expiry, 0 when it was deleted.
+    /// The time from which the key is missing, in milliseconds since the Unix epoch: [`Register::NEVER`] for no expiry,
+    /// 0 if it was deleted.
     pub deadline: UnixMs,
-    /// The value; empty when the key was deleted.
+    /// The value; empty if the key was deleted.
     pub value: &'a [u8],
 }
 
@@ -31,19 +31,19 @@ impl Register<'_> {
     /// A key that was never written.
     pub const UNWRITTEN: Register<'static> = Register { version: 0, deadline: DELETED, value: b"" };
 
-    /// True when a read at this time finds a value.
+    /// Whether a read at this time finds a value.
     pub fn is_live(&self, now: UnixMs) -> bool {
         self.deadline > now
     }
 
-    /// True when the key was deleted, or never written.
+    /// Whether the key was deleted, or never written.
     pub fn is_deleted(&self) -> bool {
         self.deadline == DELETED
     }
 }
 
 impl Table {
-    /// What a key holds, tombstones and expired keys included.
+    /// Returns the register of a key, tombstones and expired keys included.
     pub fn register(&self, key: &[u8]) -> Register<'_> {
         match self.find(self.index.hash(key), key) {
             Some((_, entry)) => {
@@ -53,8 +53,8 @@ impl Table {
         }
     }
 
-    /// Stores what a write made of a key, unless the key has that write already or a later one. Returns true
-    /// when it was stored.
+    /// Stores the result of a write to a key, unless the key already has that write or a later one. Returns whether it
+    /// was stored.
     pub fn put_register(&mut self, key: &[u8], register: Register<'_>) -> bool {
         let Register { version, deadline, value } = register;
         let record = Record { version, time: 0 };
@@ -67,7 +67,7 @@ impl Table {
         true
     }
 
-    /// Forgets a key altogether if it is a tombstone of this version. Returns true when it was.
+    /// Removes a key entirely if it is a tombstone of this version. Returns whether it was.
     pub fn remove_tombstone(&mut self, key: &[u8], version: Version) -> bool {
         let hash = self.index.hash(key);
         match self.find(hash, key) {
@@ -79,9 +79,9 @@ impl Table {
         }
     }
 
-    /// Turns up to `keys_max` keys whose deadline is at or before `until` into tombstones with the versions
-    /// that they have, and tells each. Returns how many they were. Of the keys of one deadline the seed decides which
-    /// come first.
+    /// Turns up to `keys_max` keys whose deadline is at or before `until` into tombstones with their current versions,
+    /// and passes each to `tell`. Returns how many there were. Among keys with the same deadline, the seed decides the
+    /// order.
     pub fn bury_expired(
         &mut self,
         until: UnixMs,
@@ -101,8 +101,8 @@ impl Table {
         count
     }
 
-    /// Tells about `keys_max` keys, tombstones and expired ones included, from a cursor on, and returns the cursor
-    /// for the rest. 0 is the start and the end. A key that is there all the time is told exactly once.
+    /// Passes about `keys_max` keys from a cursor on, tombstones and expired ones included, to `tell`, and returns the
+    /// cursor for the rest. 0 means both start and end. A key that exists throughout is passed exactly once.
     pub fn walk_registers(
         &self,
         cursor: u64,
@@ -121,7 +121,7 @@ impl Table {
         0
     }
 
-    /// Tombstones held.
+    /// The number of tombstones.
     pub fn tombstones(&self) -> usize {
         self.tombstones
     }

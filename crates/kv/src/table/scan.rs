@@ -1,13 +1,13 @@
 //! Reads of the whole table: `KEYS`, `SCAN`, `RANDOMKEY`.
 //!
-//! A scan goes through the index in the order of hashes, and tells the keys together whose hashes agree in their upper
-//! bits. A key's hash does not change, whatever is written meanwhile, so **a scan tells every key that is present
-//! throughout exactly once**, and one that comes or goes meanwhile at most once.
+//! A scan walks the index in the order of hashes, and returns keys together whose hashes share their upper bits. A
+//! key's hash does not change, whatever is written in the meantime, so **a scan returns every key that is present
+//! throughout exactly once**, and one that is added or removed in the meantime at most once.
 //!
-//! Tables with the same seed have their keys in the same order, so a scan can go on at another replica. A table with another
-//! one orders them otherwise. So a cursor says which seed it is from, and where it meets another one (the cluster's secret
-//! was changed meanwhile, say) the scan of the group begins anew: keys are told twice then, as Redis allows, and none is
-//! left out.
+//! Tables with the same seed have their keys in the same order, so a scan can continue at another replica. A table with
+//! another seed orders them differently. So a cursor identifies its seed, and if it meets another one (the cluster's
+//! secret was changed in the meantime, for example) the scan of the group starts over: it then returns keys twice, as
+//! Redis allows, and omits none.
 
 use super::Table;
 use super::entry::Entry;
@@ -18,22 +18,22 @@ use crate::glob::Pattern;
 use crate::limits::KEY_BYTES_MAX;
 use crate::reply::ReplyBuffer;
 
-/// A cursor ends with so many bits that name a group.
+/// The lowest bits of a cursor: the group.
 const GROUP_BITS: u32 = 16;
 
-/// Before them stand so many of the hash that comes next, the upper ones. Of a million keys a hundred pairs agree in them.
+/// The bits above: the upper bits of the next hash. Of a million keys, a hundred pairs share them.
 const HASH_BITS: u32 = 32;
 
-/// And first so many that the table's seed decides: as many as a signed number has room for. Two seeds look alike once in
-/// 32 768 changes from one table to another.
+/// The highest bits, which the table's seed determines: as many as a signed number has room for. Two seeds look alike
+/// once in 32 768 changes from one table to another.
 const SEED_BITS: u32 = 15;
 
-/// The group that a cursor of `SCAN` goes on in. 0: a scan begins.
+/// The group in which a cursor of `SCAN` continues; 0 for the start of a scan.
 pub fn scan_group(cursor: u64) -> u16 {
     cursor as u16
 }
 
-/// Where a scan of one group stands: all keys whose hashes begin with less were told.
+/// The position of a scan within one group: all keys whose hashes begin with a smaller value were returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Mark(u64);
 
@@ -46,7 +46,7 @@ impl Mark {
         KeyHash::from_number(self.0 << (KeyHash::BITS - HASH_BITS))
     }
 
-    /// Where a cursor goes on. A mark of another table means nothing here: from the start, then.
+    /// The position of a cursor. A mark from another table means nothing here: start over.
     fn from_cursor(cursor: u64, seed_mark: u64) -> Mark {
         let is_from_here = cursor >> (GROUP_BITS + HASH_BITS) == seed_mark;
         Mark(if is_from_here { cursor >> GROUP_BITS & ((1 << HASH_BITS) - 1) } else { 0 })
@@ -57,24 +57,24 @@ impl Mark {
     }
 }
 
-/// A scan ends a step early rather than let its reply grow beyond the limit: so much is left for the keys of one more mark,
-/// hardly ever more than two.
+/// A scan ends a step early so that its reply stays within the limit: this much is reserved for the keys of one more
+/// mark, hardly ever more than two.
 const SCAN_BYTES_LEFT: usize = 16 * KEY_BYTES_MAX;
 
-/// Up to so many keys `RANDOMKEY` looks at all of them; beyond it draws.
+/// Up to this many keys, `RANDOMKEY` looks at all of them; above, it draws.
 const RANDOM_COUNTED_MAX: usize = 4096;
 
 /// Keys that `RANDOMKEY` draws before it walks on from one.
 const RANDOM_TRIES: u64 = 16;
 
-/// Expired keys that `RANDOMKEY` passes over before it answers that there is none.
+/// Expired keys that `RANDOMKEY` skips before it replies that there is none.
 const RANDOM_EXPIRED_MAX: usize = 1000;
 
-/// Which keys a scan tells.
+/// Selects the keys that a scan returns.
 #[derive(Clone, Copy)]
 pub(super) struct Filter<'a> {
     pub(super) pattern: Option<&'a Pattern>,
-    /// Kind of value, in any case of letters.
+    /// Kind of value, case-insensitive.
     pub(super) kind: Option<&'a [u8]>,
 }
 
@@ -108,10 +108,10 @@ impl Table {
         self.scratch = told;
     }
 
-    /// Visits about `count` entries from a cursor on and tells their keys. `group` is this table's, and `next_group`
-    /// the one that the scan goes on with, 0 if there is none.
+    /// Visits about `count` entries from a cursor on and returns their keys. `group` is this table's group, and
+    /// `next_group` the next one of the scan, 0 if there is none.
     ///
-    /// When a group is done the cursor is the number of the next one, or 0 after the last: 0 means only start and end.
+    /// At the end of a group the cursor is the number of the next one, or 0 after the last: 0 means only start and end.
     pub(super) fn scan(
         &mut self,
         cursor: u64,
@@ -148,7 +148,8 @@ impl Table {
         self.scratch = told;
     }
 
-    /// Each key that has not expired is as likely as the other, unless so many have that the draws meet none.
+    /// Picks each key that has not expired with equal probability, unless so many have expired that the draws find
+    /// none.
     pub(super) fn random_key(&mut self, draw: u64, now: UnixMs, out: &mut ReplyBuffer) {
         match self.draw_entry(draw, now) {
             Some(entry) => out.bulk(entry.key()),

@@ -1,7 +1,7 @@
 //! Scripts: what a program may do with the table while it runs.
 //!
-//! A script names its keys beforehand, and gets no others. So it runs in the group that has them, and what it has changed
-//! can be put back: when a script is cut off by a limit, nothing of it stays ([`Access::undo`]).
+//! A script declares its keys beforehand and may use no others. So it runs in the group that has them, and its changes
+//! can be undone: when a limit ends a script, none of its writes remain ([`Access::undo`]).
 
 use super::entry::Entry;
 use super::index::KeyHash;
@@ -14,11 +14,11 @@ use crate::reply::{Announcement, ReplyBuffer};
 /// Why a command of a script was not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptRefusal<'a> {
-    /// The script may only read.
+    /// The command is a write, and the script may only read.
     Write,
-    /// It uses a key that the script has not named beforehand.
+    /// The command uses this key, which the script has not declared.
     Undeclared(&'a [u8]),
-    /// What it answers or does is not the same on every replica, or it concerns all keys.
+    /// The command's effect or reply differs between replicas, or it concerns all keys.
     NotInScripts,
 }
 
@@ -26,20 +26,20 @@ pub enum ScriptRefusal<'a> {
 #[derive(Debug)]
 pub struct Access<'t> {
     table: &'t mut Table,
-    /// What the run gives to the keys that it writes; `None` when it may only read.
+    /// The version and time for the keys that the run writes; `None` when it may only read.
     record: Option<Record>,
     now: UnixMs,
-    /// The declared keys in ascending order, each with what it was before the run first wrote it.
+    /// The declared keys in ascending order, each with its state before the run first wrote it.
     keys: Vec<(&'t [u8], Before)>,
-    /// What the run has published so far, and how many bytes.
+    /// What the run has published so far, and its size in bytes.
     announcements: Vec<Announcement>,
     announced_bytes: usize,
-    /// What the run may cost, and has cost.
+    /// The limit on the run's cost, and its cost so far.
     cost_max: u64,
     cost: u64,
 }
 
-/// What a key was before a script wrote it.
+/// The state of a key before a script wrote it.
 #[derive(Debug)]
 enum Before {
     Untouched,
@@ -47,8 +47,8 @@ enum Before {
     Was(Entry),
 }
 
-/// What scripts have cost here lately, by the hash of their text. It decides only how many are let in at a time, so replicas
-/// need not agree on it. When two scripts share a place, the later one takes it.
+/// The recent cost of scripts on this replica, by the hash of their text. It determines only how many scripts are
+/// admitted at a time, so replicas need not agree on it. When two scripts share a place, the later one takes it.
 #[derive(Debug, Default)]
 pub(super) struct ScriptCosts(Vec<(KeyHash, u64)>);
 
@@ -65,7 +65,7 @@ impl ScriptCosts {
     }
 
     fn note(&mut self, hash: KeyHash, cost: u64) {
-        // The cost may depend on the arguments, so an expensive run is forgotten slowly.
+        // The cost may depend on the arguments, so forget an expensive run slowly.
         let before = self.of(hash).unwrap_or(0);
         self.0.resize(Self::PLACES, (KeyHash::END, 0));
         self.0[Self::place(hash)] = (hash, cost.max(before - before / 8));
@@ -78,12 +78,12 @@ impl Access<'_> {
         self.now
     }
 
-    /// What the run may still cost. The scripts of one transaction share what one may.
+    /// The cost that the run may still incur. The scripts of one transaction share one script's limit.
     pub fn cost_left(&self) -> u64 {
         self.cost_max.saturating_sub(self.cost)
     }
 
-    /// The run has cost so much.
+    /// Adds to the cost of the run.
     pub fn spend(&mut self, cost: u64) {
         self.cost += cost;
     }
@@ -91,7 +91,7 @@ impl Access<'_> {
     /// Carries out one command of the script and appends one reply to `out`.
     ///
     /// # Errors
-    /// [`ScriptRefusal`] when it is not for scripts, or not for this one: nothing was done, `out` is as it was.
+    /// [`ScriptRefusal`] if no script, or not this one, may use the command: nothing was done, `out` is unchanged.
     pub fn call<'c>(
         &mut self,
         command: &Command<'c>,
@@ -119,15 +119,16 @@ impl Access<'_> {
         Ok(())
     }
 
-    /// Bytes of what a key holds; 0 without the key. What is done in the middle of it can take as long as they are many.
+    /// Bytes stored under a key; 0 if it does not exist. A change in the middle can take time in proportion to them.
     pub fn held_bytes(&self, key: &[u8]) -> usize {
         self.table.peek(key, self.now).map_or(0, Entry::held_bytes)
     }
 
-    /// Publishes a message when the run is over. False, and nothing done, if it has published too much.
+    /// Publishes a message once the run is over. Returns false, with nothing done, if the run would publish too much.
     ///
     /// # Errors
-    /// [`ScriptRefusal::Write`] when the script may only read: a record is what lets one replica alone publish it.
+    /// [`ScriptRefusal::Write`] when the script may only read: only for a record can a single replica be chosen to
+    /// publish.
     pub fn publish(
         &mut self,
         is_sharded: bool,
@@ -150,7 +151,8 @@ impl Access<'_> {
         Ok(true)
     }
 
-    /// Puts all keys back to what they were before the run, which has published nothing. Versions that were used up stay so.
+    /// Restores all keys to their state before the run, and discards what it was to publish. Versions that were used up
+    /// remain used up.
     pub fn undo(&mut self) {
         self.announcements.clear();
         let Some(record) = self.record else { return };
@@ -177,16 +179,16 @@ impl Access<'_> {
     }
 }
 
-/// Whether scripts may use a command: one on named keys whose outcome is the same on every replica.
+/// Whether scripts may use a command: only one on named keys whose outcome is the same on every replica.
 fn may_stand_in_a_script(command: &Command<'_>) -> bool {
     use Command::*;
     !matches!(
         command,
-        // On all keys: a script has only those that it has named.
+        // On all keys: a script has only those it has declared.
         Keys { .. } | Scan { .. } | RandomKey { .. } | Size | Clear | Purge { .. }
-        // Told by memory, which differs from replica to replica.
+        // Depends on memory, which differs between replicas.
         | MemoryUsage { .. }
-        // What only the cluster itself asks, and steps within a step.
+        // Used only by the cluster itself, or a step of its own.
         | Fetch { .. } | Watch { .. } | Replicate { .. } | Transaction(_) | Script(_) | Lock(_) | SetCoded { .. } | Inline { .. } | Abandon { .. } | Supplied(_)
         | LongPart { .. } | LongEnd { .. }
     )
@@ -202,7 +204,7 @@ impl Known for Table {
     }
 
     fn script_ns(&self, script: &Script<'_>) -> u64 {
-        // As much as a turn may take: a script that was never run here is let in alone.
+        // As much as one turn may take: a script that was never run here is admitted alone.
         const UNKNOWN_NS: u64 = 5_000_000;
         let cost = self.script_costs.of(self.index.hash(script.text()));
         cost.map_or(UNKNOWN_NS, |cost| cost * UNIT_NS).min(script.most_ns())
@@ -210,7 +212,7 @@ impl Known for Table {
 }
 
 impl Table {
-    /// About how long all scripts have taken that were run on this table, in nanoseconds.
+    /// The approximate time, in nanoseconds, that all scripts on this table have taken.
     pub fn scripts_ns(&self) -> u64 {
         self.scripts_ns
     }
@@ -230,10 +232,10 @@ impl Table {
         keys.sort_unstable_by_key(|(key, _)| *key);
         keys.dedup_by_key(|(key, _)| *key);
         let interpreter = self.interpreter;
-        // What commands answer decides what a script does next, though nobody may see what it answers itself.
+        // The replies to its commands decide what a script does next, even if its own reply is dropped.
         let was_quiet = std::mem::take(&mut self.is_quiet);
         let (announcements, announced_bytes) = (Vec::new(), 0);
-        // Nobody has to go through what only reads again, so that is not noted.
+        // A script that only reads is not a record that will be replayed, so it is not noted.
         if record.is_some() {
             self.watched.begin_script(script);
         }

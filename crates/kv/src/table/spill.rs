@@ -1,13 +1,14 @@
-//! Spilled values: values that are too large for memory, of which the table keeps references only.
+//! Values on the disk: values too large for memory, of which the table keeps references only.
 //!
-//! A record is carried out as ever, with the bytes in the table. When it is done, every value that it has left there and
-//! that is long enough is *spilled*: a [`Reference`] stands in its place, and the bytes are handed to whoever keeps them
-//! for this replica ([`Table::take_spilled`]). What needs them later has them fetched, by the rules of [`crate::coded`]; a
-//! write is supplied with them ([`crate::Command::Supplied`]).
+//! A record is carried out as usual, with the bytes in the table. Afterwards, every value that it has stored and that
+//! is long enough is *spilled*: a [`Reference`] takes its place, and the bytes are handed to the code that stores them
+//! for this replica ([`Table::take_spilled`]). A command that needs them later has them fetched, by the rules of
+//! [`crate::coded`]; a write is supplied with them ([`crate::Command::Supplied`]).
 //!
-//! All replicas of a group spill the same values, by the same names: what is carried out must not depend on who holds what.
-//! A name is the version of the record, the value's number within it, its length and its digest. Where a failover gives
-//! versions twice, names with the same version are of different bytes, or it does not matter which of them is meant.
+//! All replicas of a group spill the same values under the same names: what is carried out must not depend on which
+//! replica holds what. A name consists of the version of the record, the value's number within it, its length and its
+//! digest. Where a failover gives a version twice, names with that version denote different bytes, or it does not
+//! matter which of them is meant.
 
 use super::entry::Kind;
 use super::{Record, Table};
@@ -17,34 +18,34 @@ use crate::command::{Supplied, digest_of};
 use crate::reply::ReplyBuffer;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a reference takes beside its entry: an estimate.
+/// Estimated memory of a reference beside its entry.
 const REFERENCE_MEMORY_BYTES: usize = 96;
 
-/// What a table knows of values that it has spilled.
+/// A table's state of values that it has spilled.
 #[derive(Debug)]
 pub(super) struct SpilledValues {
     /// The shortest value that is spilled, in bytes.
     pub(super) bytes_min: usize,
-    /// Every spilled value that keys refer to, and how many do.
+    /// Every spilled value that keys refer to, and the number of those keys.
     references: BTreeMap<Reference, u32>,
-    /// Keys that the present record has given a value that is long enough.
+    /// Keys to which the current record has given a value that is long enough.
     large: Vec<Box<[u8]>>,
-    /// Values that the present record was supplied with: what the key was given, and its version then.
+    /// Values supplied to the current record: for each key, the version it had then and the reference.
     supplied: BTreeMap<Box<[u8]>, (Version, Reference)>,
     news: Spilled,
 }
 
-/// What has happened to spilled values.
+/// Changes to spilled values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spilled {
-    /// Values to be kept, in the order in which they were spilled.
+    /// Values to store, in the order in which they were spilled.
     pub kept: Vec<(Reference, Vec<u8>)>,
-    /// Values to which no key refers any more.
+    /// Values that no key refers to any more.
     pub released: BTreeSet<Reference>,
 }
 
 impl Spilled {
-    /// Adds what has happened in another table, as that of a copy that is being received.
+    /// Adds the changes of another table, such as one received by snapshot transfer.
     pub fn append(&mut self, other: Spilled) {
         self.kept.extend(other.kept);
         self.released.extend(other.released);
@@ -89,7 +90,7 @@ impl SpilledValues {
         self.references.len() * REFERENCE_MEMORY_BYTES
     }
 
-    /// A key has a value of this length now.
+    /// Notes that a key now has a value of this length.
     #[inline]
     pub(super) fn note(&mut self, key: &[u8], length: usize) {
         if length >= self.bytes_min {
@@ -97,22 +98,22 @@ impl SpilledValues {
         }
     }
 
-    /// A value has come with a copy of the table.
+    /// Notes a value that arrived with a snapshot transfer.
     pub(super) fn came(&mut self, reference: Reference, value: &[u8]) {
         self.news.kept.push((reference, value.to_vec()));
     }
 }
 
 impl Table {
-    // For whoever keeps the values.
+    // For the code that stores the values.
 
-    /// Values of at least so many bytes are spilled from now on. To be said before the first record: all replicas of a
-    /// group must spill the same.
+    /// Spills values of at least `bytes_min` bytes from now on. Call this before the first record is applied: all
+    /// replicas of a group must spill the same values.
     pub fn spill_from(&mut self, bytes_min: usize) {
         self.spilled.bytes_min = bytes_min;
     }
 
-    /// What has happened to spilled values since this was called last.
+    /// Returns the changes to spilled values since the last call.
     #[inline]
     pub fn take_spilled(&mut self) -> Option<Spilled> {
         let news = &self.spilled.news;
@@ -134,13 +135,13 @@ impl Table {
         self.spilled.references.keys().copied()
     }
 
-    /// How many spilled values there are.
+    /// The number of spilled values.
     pub fn spilled_len(&self) -> usize {
         self.spilled.references.len()
     }
 
-    /// This table takes another one's place, or the other one is of no use any more: what is to be kept is still to be
-    /// kept, and what only the other one referred to is not needed.
+    /// Takes over the changes of another table that is replaced by this one or discarded: values that were to be stored
+    /// are still to be stored, and values that only the other table referred to are not needed.
     pub fn take_spilled_of(&mut self, other: &mut Table) {
         other.spilled.lose_all();
         let Spilled { mut kept, released } = std::mem::take(&mut other.spilled.news);
@@ -151,7 +152,7 @@ impl Table {
 
     // Records.
 
-    /// The record is carried out: the long values that it has left are spilled.
+    /// After the record has been carried out, spills the long values that it has stored.
     #[inline]
     pub(super) fn spill(&mut self, record: Record) {
         if !self.spilled.large.is_empty() || !self.spilled.supplied.is_empty() {
@@ -185,7 +186,7 @@ impl Table {
         }
     }
 
-    /// Carries out a command with the values that it needs in their keys, if the keys still refer to them.
+    /// Carries out a command after putting the values that it needs under their keys, if the keys still refer to them.
     pub(super) fn supply(&mut self, supplied: &Supplied<'_>, record: Record, out: &mut ReplyBuffer) {
         let Some(command) = supplied.command() else {
             return out.error("ERR a command that cannot be supplied with values");
@@ -194,12 +195,12 @@ impl Table {
             let entry = self.peek(key, record.time);
             entry.is_some_and(|entry| entry.reference() == Some(reference)) && reference.is_of(value)
         };
-        // If only some were put in place, what is asked for next would be the others, over and over.
+        // If only some were put in place, the reply would name the others as needed, over and over.
         if supplied.values().all(is_current) {
             for (key, reference, value) in supplied.values() {
                 let Some((place, entry)) = self.find(self.index.hash(key), key) else { continue };
                 let (version, deadline) = (entry.version(), entry.deadline());
-                // The same value: whoever watches the key sees no change.
+                // The value is the same: a transaction that watches the key sees no change.
                 self.overwrite(place, value, deadline, Kind::Plain, Record { version, ..record });
                 self.spilled.supplied.insert(key.into(), (version, reference));
             }

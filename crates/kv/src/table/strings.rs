@@ -10,7 +10,7 @@ use crate::reply::ReplyBuffer;
 
 const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 
-/// What a command on strings is answered with where there is a hash, and the reverse.
+/// The reply to a command on strings for a key that holds a hash, and the reverse.
 pub(super) const WRONG_KIND: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
 /// A command was answered with [`WRONG_KIND`].
@@ -71,7 +71,7 @@ impl Table {
         );
     }
 
-    /// Answers, and stores a value with its expiry if one is to be stored.
+    /// Replies, and stores `new` with its expiry if it is given.
     pub(super) fn set_found(
         &mut self,
         (hash, key, found): (KeyHash, &[u8], Option<Place>),
@@ -94,7 +94,7 @@ impl Table {
             Expiry::Set(deadline) => record.deadline(deadline),
         };
         match found {
-            // A value that has expired already is not stored, and the one that it replaces goes.
+            // A value whose deadline has passed is not stored, and the one it replaces is removed.
             Some(place) if deadline <= record.time => drop(self.remove(place, record)),
             None if deadline <= record.time => {}
             Some(place) => {
@@ -122,8 +122,8 @@ impl Table {
         }
     }
 
-    /// Whether the value in a place meets a condition. One that is kept as fragments is known by its digest; it is longer or
-    /// shorter than whatever it is compared with, or its bytes would be here.
+    /// Whether the value at a place meets a condition. A value stored outside the table is compared by its digest; its
+    /// length differs from that of the given value, or its bytes would be here.
     fn compares(&self, comparison: Comparison<'_>, found: Option<Place>) -> bool {
         let entry = found.map(|place| self.index.entry(place));
         match (comparison, entry.and_then(Entry::reference)) {
@@ -139,7 +139,7 @@ impl Table {
         found.is_some_and(|place| self.index.entry(place).is_hash())
     }
 
-    /// As [`Table::find_live`], for a command on strings: where there is something else it is answered with an error.
+    /// Like [`Table::find_live`], for a command on strings: for a key that holds another kind, replies with an error.
     pub(super) fn find_string(
         &mut self,
         hash: KeyHash,
@@ -155,7 +155,7 @@ impl Table {
         Ok(found)
     }
 
-    /// Answers with the value in a place before it changes, and counts the lookup.
+    /// Replies with the value at a place before it changes, and counts the lookup.
     fn tell_before(&mut self, found: Option<Place>, out: &mut ReplyBuffer) {
         match found {
             Some(_) if self.is_quiet => out.error(CUT_WRITE),
@@ -234,7 +234,7 @@ impl Table {
         out.integer(sum as i64);
     }
 
-    /// The caller has compared the length with its own limit; here only what cannot be held is refused.
+    /// The caller has checked the length against its own limit; here only what cannot be represented is refused.
     pub(super) fn set_range(
         &mut self,
         key: &[u8],
@@ -266,7 +266,7 @@ impl Table {
 }
 
 impl Record {
-    /// When a key expires that is given this deadline now. At or before the record's time: at once.
+    /// The absolute deadline, given the record's time. If it is at or before that time, the key expires at once.
     pub(super) fn deadline(self, deadline: Deadline) -> crate::UnixMs {
         let latest = NO_DEADLINE - 1;
         match deadline {

@@ -1,15 +1,15 @@
-//! Transactions, and how it is known that a watched key is as it was.
+//! Transactions, and how to tell whether a watched key is unchanged.
 //!
-//! A key that exists is as it was if it has the version that it had: every write gives the key that it changes a
-//! version that no key had before. A key that does not exist has no version; it may have come and gone since it was
-//! watched, and whoever watched it may have read it meanwhile. So the table remembers of the keys that are gone the
-//! highest version that one of them had, apart for each of [`BUCKETS`] parts of all keys. What has come since a key was
-//! watched has a higher version than any had then ([`Watched::floor`]), and still has it when it goes.
+//! A key that exists is unchanged if it still has its version: every write gives the key a version that no key had
+//! before. A key that does not exist has no version; it may have been written and removed since it was watched, and the
+//! client may have read it in between. So the table remembers the highest version of the removed keys, separately for
+//! each of [`BUCKETS`] parts of all keys. A key written since the watch has a higher version than any key had then
+//! ([`Watched::floor`]), and still has it when it is removed.
 //!
-//! So a watched key that was changed is never taken for one that was not. The reverse can happen to a key that does not
-//! exist: one time in [`BUCKETS`], when another key came and went.
+//! So a watched key that was changed is never taken for an unchanged one. The reverse can happen to a key that does not
+//! exist: one time in [`BUCKETS`], when another key was written and removed.
 //!
-//! What is remembered is a part of the table: replicas agree on it, and snapshots hold it.
+//! What is remembered is a part of the table: replicas agree on it, and snapshots contain it.
 
 use super::{Record, Table};
 use crate::codec::Writer;
@@ -18,44 +18,44 @@ use crate::reply::{Reply, ReplyBuffer};
 use crate::{UnixMs, Version};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
-/// Parts of all keys. It must not change: replicas would differ.
+/// Number of parts of all keys. It must not change: replicas would differ.
 const BUCKETS: u16 = 1024;
-/// In a snapshot: not a bucket, but [`Departed::unordered`].
+/// In a snapshot, instead of a bucket: [`Departed::unordered`].
 const UNORDERED: u16 = u16::MAX;
 
-/// What stands in the place of a reply that has no room.
+/// Replaces a reply that has no room.
 pub(super) const CUT_WRITE: &str =
     "ERR the replies of the transaction would hold too many bytes; the command was carried out";
 const CUT_READ: &str =
     "ERR the replies of the transaction would hold too many bytes; this command was left out";
 
-/// What is remembered of keys that are gone.
+/// What the table remembers of removed keys.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Departed {
-    /// Of each bucket the highest version of a key that was removed. Empty until one is.
+    /// For each bucket, the highest version of a removed key. Empty until a key is removed.
     versions: Vec<Version>,
-    /// The last record that made a key with a version which was not the highest ([`Command::Replicate`]).
+    /// The last record that created a key with a version that was not the highest ([`Command::Replicate`]).
     unordered: Version,
 }
 
-/// The part of all keys to which one belongs: the same on every replica.
+/// The part of all keys that a key belongs to: the same on every replica.
 fn bucket_of(key: &[u8]) -> usize {
     const SECRETS: RapidSecrets = RapidSecrets::seed(0x0077_6174_6368_6564);
     (rapidhash_v3_seeded(key, &SECRETS) % u64::from(BUCKETS)) as usize
 }
 
 impl Departed {
-    /// A key is removed that had this version.
+    /// Notes the removal of a key that had this version.
     pub(super) fn note(&mut self, key: &[u8], version: Version) {
         self.raise(bucket_of(key), version);
     }
 
-    /// All keys are removed, none of which had a higher version.
+    /// Notes the removal of all keys, none of which had a higher version.
     pub(super) fn note_all(&mut self, version: Version) {
         (0..usize::from(BUCKETS)).for_each(|bucket| self.raise(bucket, version));
     }
 
-    /// A record makes a key with a version that is not the highest.
+    /// Notes that a record creates a key with a version that is not the highest.
     pub(super) fn note_unordered(&mut self, version: Version) {
         self.unordered = version;
     }
@@ -69,13 +69,13 @@ impl Departed {
         self.versions.get(bucket_of(key)).copied().unwrap_or(0)
     }
 
-    /// Everything in it: a name and a version each.
+    /// All marks: a name and a version each.
     pub(super) fn marks(&self) -> impl Iterator<Item = (u16, Version)> {
         let versions = (0..).zip(self.versions.iter().copied());
         versions.chain([(UNORDERED, self.unordered)]).filter(|(_, version)| *version > 0)
     }
 
-    /// Takes one over from another table; false if there is none of that name.
+    /// Adds a mark from another table; returns false if no mark has that name.
     pub(super) fn take_mark(&mut self, name: u16, version: Version) -> bool {
         match name {
             UNORDERED => self.unordered = self.unordered.max(version),
@@ -85,7 +85,7 @@ impl Departed {
         true
     }
 
-    /// A mark as the digest of a table counts it.
+    /// Encodes a mark for the table's digest.
     pub(super) fn encoded(mark: (u16, Version)) -> Vec<u8> {
         let mut bytes = Vec::new();
         bytes.put_u16(mark.0);
@@ -103,7 +103,7 @@ impl Table {
         }
     }
 
-    /// Whether a watched key has been left alone since.
+    /// Whether a watched key is unchanged.
     fn is_as_watched(&self, watched: &Watched<'_>, now: UnixMs) -> bool {
         let Watched { key, version, floor } = *watched;
         if self.departed.unordered > floor {
@@ -111,19 +111,20 @@ impl Table {
         }
         match self.find(self.index.hash(key), key) {
             Some((_, entry)) if version > 0 => entry.version() == version && !entry.expired(now),
-            // What has expired was not there then, either, if it is as old as that.
+            // An expired key was missing when it was watched, too, if its version is not above the floor.
             Some((_, entry)) if !entry.expired(now) || entry.version() > floor => false,
             _ => version == 0 && self.departed.version_of(key) <= floor,
         }
     }
 
-    /// Whether all keys that a transaction watches are as they were.
+    /// Whether all keys that a transaction watches are unchanged.
     pub fn is_as_it_was(&self, transaction: &Transaction<'_>, now: UnixMs) -> bool {
         transaction.watched().all(|watched| self.is_as_watched(&watched, now))
     }
 
-    /// Its replies hold at most about `bytes_max` bytes: what is beyond is cut, and what is only read there is not read.
-    /// So a transaction that asks for one large value over and over costs no more than a reply may.
+    /// Carries out a transaction whose replies hold at most about `bytes_max` bytes: further replies are cut, and
+    /// further reads skipped. So a transaction that asks for one large value many times costs no more than a single
+    /// reply may.
     pub(super) fn transact(
         &mut self,
         transaction: &Transaction<'_>,
@@ -164,7 +165,7 @@ impl Table {
         let start = out.len();
         out.array(transaction.len());
         for command in transaction.commands() {
-            // What replicas hold must not depend on who is told what: a write is carried out in any case.
+            // The content of replicas must not depend on who receives replies: a write is carried out in any case.
             if self.is_quiet && !command.is_write() {
                 out.error(CUT_READ);
                 continue;
