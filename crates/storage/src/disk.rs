@@ -1,30 +1,28 @@
-//! What the log asks of a disk: ten verbs, two of them in two ways, on the files of one folder.
+//! What the log needs of a disk: ten verbs, two of them in two ways, on the files of one folder.
 
 /// The files of one folder.
 ///
-/// A write is not safe before [`sync`](Disk::sync) of its file, a file's creation, renaming or removal not
-/// before [`sync_folder`](Disk::sync_folder). At a crash of the machine, of what is not safe each sector of
-/// 512 bytes may be the old one or the new one, and each change of the folder may have happened or not, in
-/// any order.
+/// A write is not safe before [`sync`](Disk::sync) of its file; creating, renaming or removing a file is not safe before
+/// [`sync_folder`](Disk::sync_folder). When the machine crashes, each sector of 512 bytes that is not safe may be the old
+/// one or the new one, and each change of the folder that is not safe may have happened or not, in any order.
 pub trait Disk {
-    /// The names of all files, in any order.
+    /// Returns the names of all files, in any order.
     ///
     /// # Errors
-    /// [`DiskError`] says what failed, as with every verb.
+    /// [`DiskError`] with the verb, the file and the cause, as for every verb.
     fn list(&mut self) -> Result<Vec<String>, DiskError>;
 
-    /// Makes a file of `bytes` zero bytes, in place of one of that name if there is one.
+    /// Creates a file of `bytes` zero bytes, replacing a file of that name if there is one.
     ///
-    /// The space is allocated and the zeros are written: a full disk is met here, and a later sync of bytes
-    /// within has no more to write than these (on ext4 a sync into space that is only reserved costs half as
-    /// much again).
+    /// The space is allocated and the zeros are written: a full disk is noticed here, and a later sync of bytes within the
+    /// file has no more to write than these (on ext4 a sync into space that is only reserved costs half as much again).
     ///
     /// # Errors
     /// [`Cause::Full`] when there is no room.
     fn create(&mut self, file: &str, bytes: u64) -> Result<(), DiskError>;
 
-    /// As [`create`](Disk::create), of a file that may never be written: the space is allocated, and the zeros need not be
-    /// written.
+    /// Like [`create`](Disk::create), for a file that may never be written: the space is allocated, but the zeros need not
+    /// be written.
     ///
     /// # Errors
     /// As with [`create`](Disk::create).
@@ -32,14 +30,14 @@ pub trait Disk {
         self.create(file, bytes)
     }
 
-    /// Writes all of `bytes` at `offset`. The file grows where it must, over a gap of zeros if there is one.
+    /// Writes all of `bytes` at `offset`. The file grows if necessary, over a gap of zeros if there is one.
     ///
     /// # Errors
     /// [`DiskError`]. Part of the bytes may have been written.
     fn write(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), DiskError>;
 
-    /// As [`write`](Disk::write), of what is to come to the disk at once: of whole blocks, unless they end with the file. It
-    /// need not go through memory that the operating system keeps for the file.
+    /// Like [`write`](Disk::write), for bytes that should reach the disk at once: whole blocks, unless they end with the
+    /// file. They need not go through the operating system's page cache.
     ///
     /// # Errors
     /// As with [`write`](Disk::write).
@@ -47,41 +45,41 @@ pub trait Disk {
         self.write(file, offset, bytes)
     }
 
-    /// Makes a file no longer than `bytes`.
+    /// Shortens a file to at most `bytes`.
     ///
     /// # Errors
     /// [`DiskError`].
     fn cut(&mut self, file: &str, bytes: u64) -> Result<(), DiskError>;
 
-    /// Fills `buffer` from `offset` on, as far as the file goes, and says how many bytes that were.
+    /// Fills `buffer` from `offset` on, as far as the file goes, and returns the number of bytes read.
     ///
     /// # Errors
     /// [`DiskError`].
     fn read(&mut self, file: &str, offset: u64, buffer: &mut [u8]) -> Result<usize, DiskError>;
 
-    /// The file's length.
+    /// Returns the file's length in bytes.
     ///
     /// # Errors
     /// [`Cause::Missing`] when there is no such file.
     fn length(&mut self, file: &str) -> Result<u64, DiskError>;
 
-    /// Gives a file another name, in place of one that had it.
+    /// Renames a file, replacing one that had the new name.
     ///
     /// # Errors
     /// [`DiskError`].
     fn rename(&mut self, from: &str, to: &str) -> Result<(), DiskError>;
 
-    /// Removes a file. There may be none of that name.
+    /// Removes a file. It need not exist.
     ///
     /// # Errors
     /// [`DiskError`].
     fn remove(&mut self, file: &str) -> Result<(), DiskError>;
 
-    /// Returns when every byte that was written to the file before is safe.
+    /// Returns when every byte written to the file before is safe.
     ///
     /// # Errors
-    /// [`DiskError`]: then nobody knows what is safe, and trying again proves nothing, since a
-    /// kernel may count the lost pages as written.
+    /// [`DiskError`]: then it is unknown what is safe, and trying again proves nothing, since a kernel may count the lost
+    /// pages as written.
     fn sync(&mut self, file: &str) -> Result<(), DiskError>;
 
     /// Returns when every creation, renaming and removal before is safe.
@@ -91,7 +89,7 @@ pub trait Disk {
     fn sync_folder(&mut self) -> Result<(), DiskError>;
 }
 
-/// What a disk was asked to do.
+/// The operation asked of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// [`Disk::list`]
@@ -133,7 +131,7 @@ impl std::fmt::Display for Verb {
     }
 }
 
-/// Why a disk could not.
+/// Why a disk operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Cause {
     /// There is no such file.
@@ -147,22 +145,21 @@ pub enum Cause {
     Failed(String),
 }
 
-/// What a disk could not do, and why.
+/// A disk operation that failed, and why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot {verb} {file}: {cause}")]
 pub struct DiskError {
-    /// What was asked.
+    /// The operation.
     pub verb: Verb,
-    /// Of which file; the folder's own name where the folder was meant.
+    /// The file; the folder's own name if the operation was on the folder.
     pub file: String,
-    /// Why not.
+    /// The cause.
     pub cause: Cause,
 }
 
 impl DiskError {
-    /// True when nothing but a lack of room kept this from happening, and nothing that was safe is in doubt.
-    /// A full disk that shows only in a sync is not told so: what that sync left behind is as unknown as
-    /// after any other.
+    /// Whether lack of room was the only failure, and nothing that was safe is in doubt. False for a full disk that shows
+    /// only in a sync: what that sync left behind is as unknown as after any other failed sync.
     pub fn is_only_full(&self) -> bool {
         self.cause == Cause::Full && matches!(self.verb, Verb::Create | Verb::Write | Verb::Rename)
     }

@@ -1,4 +1,4 @@
-//! What can be wrong with the files of a log.
+//! Errors in the files of a log.
 
 use crate::Position;
 use crate::disk::DiskError;
@@ -7,30 +7,30 @@ use crate::format::Identity;
 /// Why the log, or a snapshot, cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StorageError {
-    /// The disk could not do something.
+    /// An operation of the disk failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// A file is not what was written.
+    /// A file's contents are not what was written.
     #[error("{file} is damaged at byte {offset}: {damage}")]
     Damaged {
         /// The file.
         file: String,
-        /// Where in it.
+        /// The offset in the file.
         offset: u64,
         /// What is wrong there.
         damage: Damage,
     },
-    /// A file of another cluster, node or worker, or of an earlier life of this one.
+    /// A file of another cluster, node or worker, or of an earlier log of this one.
     #[error("{file} belongs to {found}, and this is {expected}")]
     Foreign {
         /// The file.
         file: String,
-        /// Whose it is.
+        /// The identity in the file.
         found: Identity,
-        /// Who we are.
+        /// The identity of this log.
         expected: Identity,
     },
-    /// A file of another version of this program.
+    /// A file of another version of the format.
     #[error(
         "{file} has format version {found}, and this program reads version {expected}: start the program that wrote it, or \
          this one with an empty folder"
@@ -38,12 +38,12 @@ pub enum StorageError {
     Version {
         /// The file.
         file: String,
-        /// Its version.
+        /// The file's version.
         found: u32,
-        /// The one we read.
+        /// The version that this program reads.
         expected: u32,
     },
-    /// A write or sync failed earlier. What is on the disk is not known; the node must stop.
+    /// A write or sync failed earlier. The contents of the disk are unknown; the node must stop.
     #[error("the log has stopped, since an earlier call failed: {0}")]
     Stopped(DiskError),
 }
@@ -51,50 +51,51 @@ pub enum StorageError {
 /// What is wrong with a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
-    /// The file is named by the manifest, or every log has one, and it is not there.
+    /// The file does not exist, though the manifest names it or every log has one.
     #[error("the file is missing")]
     Missing,
-    /// Not even the first bytes are right.
+    /// Not even the first bytes are right. Holds the kind of file expected.
     #[error("this is no {0} of a log")]
     Magic(&'static str),
-    /// The bytes differ from those that were written.
+    /// The bytes differ from those that were written. Holds the part of the file.
     #[error("the checksum of its {0} does not match")]
     Checksum(&'static str),
-    /// The file ends too early, or too late.
+    /// The file ends too early or too late.
     #[error("the file has {found} bytes, and {expected} were written")]
     Length {
-        /// Its length.
+        /// Its length in bytes.
         found: u64,
-        /// What it should be.
+        /// The expected length in bytes.
         expected: u64,
     },
-    /// The file stands under the name of another one.
+    /// The file has the name of another one.
     #[error("it says that it is number {found}, and its name says {expected}")]
     Misnamed {
-        /// In the file.
+        /// The number in the file.
         found: u64,
-        /// In the name.
+        /// The number in the name.
         expected: u64,
     },
-    /// It stands where something else belongs.
+    /// Something other than expected is at this place.
     #[error("position {found} stands where position {expected} belongs")]
     Misplaced {
-        /// What is there.
+        /// The position found.
         found: Position,
-        /// What belongs there.
+        /// The position expected.
         expected: Position,
     },
-    /// The log ends here, and yet it is known that it once went on, durably.
+    /// The log ends here, though it is known to have continued, durably.
     #[error("the log ends here, at position {end}, and {told_by} says that it was durable up to {durable}")]
     Lost {
-        /// Where the log ends.
+        /// The position at which the log ends.
         end: Position,
-        /// Up to where it was durable.
+        /// The position up to which it was durable.
         durable: Position,
-        /// What knows.
+        /// What records this: the manifest, a segment or a batch.
         told_by: String,
     },
-    /// The checksum matches and the contents make no sense: whoever wrote this had a bug.
+    /// The checksum matches but the contents make no sense: the program that wrote this had a bug.
+    /// Holds the part that is malformed.
     #[error("its {0} make no sense")]
     Malformed(&'static str),
 }

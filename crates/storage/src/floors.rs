@@ -1,28 +1,28 @@
-//! Which part of the log each group still needs.
+//! The part of the log that each group still needs.
 
 use std::collections::BTreeMap;
 
 use crate::{Group, Position};
 
-/// Where the entries stand that a group needs, from its floor on.
+/// The positions of the entries that a group needs, from its floor on.
 #[derive(Clone, Copy, Debug)]
 struct Extent {
     needed: Position,
     last: Position,
 }
 
-/// Groups without an entry above their floor need nothing and are not here: a group that is silent does not
+/// Groups without an entry above their floor need nothing and are not listed, so an idle group does not
 /// hold back the removal of segments.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Extents(BTreeMap<Group, Extent>);
 
 impl Extents {
-    /// The group has an entry at `position`, which is above all that it had before.
+    /// Notes that the group has an entry at `position`, which is above all earlier ones.
     pub(crate) fn entry(&mut self, group: Group, position: Position) {
         self.0.entry(group).or_insert(Extent { needed: position, last: position }).last = position;
     }
 
-    /// The group needs nothing below `floor` any more.
+    /// Notes that the group no longer needs anything below `floor`.
     pub(crate) fn raise(&mut self, group: Group, floor: Position) {
         if let Some(extent) = self.0.get_mut(&group) {
             extent.needed = extent.needed.max(floor);
@@ -32,7 +32,7 @@ impl Extents {
         }
     }
 
-    /// The lowest position that is needed, and the group that needs it.
+    /// Returns the lowest position that is needed, and the group that needs it.
     pub(crate) fn oldest(&self) -> Option<(Position, Group)> {
         self.0.iter().map(|(group, extent)| (extent.needed, *group)).min()
     }

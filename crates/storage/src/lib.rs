@@ -1,32 +1,29 @@
 //! The write-ahead log of one worker, shared by its groups, and the snapshots that bound it.
 //!
-//! Sans-I/O: everything here works on a [`Disk`] that is handed in, the real one or a simulated one that
-//! loses, tears, flips and refuses. What takes long, a sync above all, is handed out as [`Work`] to be run
-//! beside the worker's loop, so that nobody who only reads ever waits for it.
+//! Sans-I/O: everything here works on a [`Disk`] passed in by the caller, the real one or a simulated one that loses, tears,
+//! flips and refuses. Slow operations, syncs above all, are handed out as [`Work`] to run beside the worker's loop, so that
+//! clients that only read never wait for them.
 //!
 //! # The promise
 //!
-//! * An entry below [`Log::durable`] is there after every crash, in its place.
-//! * After a crash the log is a prefix of what was appended. Nothing is there that was not written.
-//! * What a crash cannot have done is damage. It is refused by file and byte, and never cut off or guessed
-//!   at.
-//! * After the first write or sync that failed the log answers nothing but that error.
+//! * An entry below [`Log::durable`] survives every crash, at its position.
+//! * After a crash the log is a prefix of what was appended. It contains nothing that was not written.
+//! * Whatever a crash cannot have caused is damage. It is refused, with file and byte, and never cut off or guessed at.
+//! * After the first write or sync that failed, the log returns nothing but that error.
 //!
-//! How a torn tail is told from damage is in [`tail`](mod@crate::tail). The whole format is in
-//! `docs/design/storage.md`.
+//! [`tail`](mod@crate::tail) describes how a torn tail is told from damage. The whole format is in `docs/design/storage.md`.
 //!
 //! # Positions
 //!
-//! A position is the number of bytes that the log had taken before: batches and their headers count, the
-//! headers of segments and unused space do not. So an entry's position says where it stands (segment and
-//! byte, by one subtraction, without an index), how far apart two entries are on the disk, and, compared with
-//! [`Log::durable`], whether it is safe. Positions only grow, over restarts too.
+//! A position is the number of bytes that the log had taken before: batches and their headers count, the headers of segments
+//! and unused space do not. So an entry's position says where the entry is (segment and byte, by one subtraction, without an
+//! index), how far apart two entries are on the disk, and, compared with [`Log::durable`], whether the entry is safe.
+//! Positions only grow, across restarts too.
 //!
-//! Reading order: [`disk`] (what a disk does), [`work`] (what runs beside the loop), [`format`](mod@format)
-//! (what stands in the files), [`log`] (append, write, sync), [`upkeep`](mod@crate::upkeep) (new segments,
-//! snapshots taken into account, old segments removed), [`snapshot`], [`opening`] and `replay` (a start),
-//! `tail` (what a crash left). Disks for tests and simulations are [`memory`] and [`simulated`]. Large values are not in the
-//! log's files: [`values`](mod@values).
+//! Reading order: [`disk`] (what a disk does), [`work`] (what runs beside the loop), [`format`](mod@format) (the layout of
+//! the files), [`log`] (append, write, sync), [`upkeep`](mod@crate::upkeep) (new segments, committing snapshots, removing
+//! old segments), [`snapshot`], [`opening`] and `replay` (startup), `tail` (what a crash left). Disks for tests and
+//! simulations are [`memory`] and [`simulated`]. Large values are not in the log's files: [`values`](mod@values).
 
 pub mod disk;
 pub mod error;
@@ -59,8 +56,8 @@ pub use upkeep::Outcome;
 pub use values::{ValueName, ValueStore, ValueWork};
 pub use work::{Step, Work};
 
-/// A place in the log: how many bytes it had taken before. See the [crate]'s page.
+/// A place in the log: the number of bytes that the log had taken before it. See the [crate]'s page.
 pub type Position = u64;
 
-/// Names one of the groups that share the log.
+/// The number of one of the groups that share the log.
 pub type Group = u16;

@@ -1,12 +1,12 @@
 //! Append, write, sync: the path of every durable command.
 //!
-//! One turn of a worker: [`Log::append`] for each record, and [`Log::begin_sync`] if somebody waits for durability:
-//! whatever is gathered is written and synced beside the loop. [`Log::finished`] says that it is done, and
-//! [`Log::durable`] has moved. While it runs, turns go on and gather; the next sync covers them all. Where somebody
-//! waits for less, that it outlives the process, the turn calls [`Log::write`] first.
+//! In one turn a worker calls [`Log::append`] for each record, and [`Log::begin_sync`] if something waits for durability:
+//! everything gathered is written and synced beside the loop. When [`Log::finished`] reports that the sync is done,
+//! [`Log::durable`] has moved. While it runs, turns go on and gather; the next sync covers them all. If records need only
+//! outlive the process, the turn calls [`Log::write`] first.
 //!
-//! Every write is of whole blocks: it begins with what its first block holds already and ends with zeros, which is
-//! what stands behind the log's end anyway.
+//! Every write covers whole blocks: it begins with what its first block already holds and ends with zeros, which is what
+//! follows the log's end anyway.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -24,21 +24,22 @@ use crate::upkeep::{Outcome, Upkeep};
 use crate::work::{Lane, Step, Work};
 use crate::{Group, Position};
 
-/// How a log is to be.
+/// Settings of a log.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Whose it is. `identity.log` is used when the folder is new; otherwise the folder's own holds.
+    /// The log's identity. `identity.log` is used when the folder is new; otherwise the folder's own applies.
     pub identity: Identity,
-    /// Length of a segment's file. A multiple of the sector's.
+    /// Length of a segment's file in bytes, a multiple of the sector size.
     pub segment_bytes: u64,
-    /// Whether room is kept for what gives room back when the disk is full: twice as much as a segment takes, and a little.
+    /// Whether room is reserved for the operations that free room when the disk is full: twice as much as a segment takes,
+    /// and a little.
     pub has_reserve: bool,
-    /// A fault to test the tests with.
+    /// A fault planted by tests.
     pub planted: Planted,
 }
 
 impl Options {
-    /// Segments of 64 MiB, and no reserve.
+    /// Returns the default settings: segments of 64 MiB, and no reserve.
     pub fn new(identity: Identity) -> Options {
         Options { identity, segment_bytes: 64 << 20, has_reserve: false, planted: Planted::default() }
     }
@@ -51,16 +52,16 @@ pub(crate) struct Segment {
     pub(crate) first: Position,
 }
 
-/// A sync that is under way.
+/// A sync that is running.
 #[derive(Clone, Copy, Debug)]
 struct Syncing {
-    /// Up to where it counts.
+    /// The position up to which it makes the log durable.
     up_to: Position,
-    /// It writes first.
+    /// Whether it writes first.
     writes: bool,
 }
 
-/// What was handed out to be written.
+/// Bytes handed out to be written.
 #[derive(Clone, Debug)]
 pub(crate) struct Batch {
     file: String,
@@ -68,38 +69,38 @@ pub(crate) struct Batch {
     bytes: Vec<u8>,
 }
 
-/// The write-ahead log of one worker, open for writing. [`open`](crate::open) makes it.
+/// The write-ahead log of one worker, open for writing. Made by [`open`](crate::open).
 #[derive(Debug)]
 pub struct Log {
     pub(crate) options: Options,
-    /// As it is on the disk.
+    /// The manifest as it is on the disk.
     pub(crate) manifest: Manifest,
-    /// Those in use, oldest first; never empty.
+    /// Segments in use, oldest first; never empty.
     pub(crate) segments: VecDeque<Segment>,
-    /// Those that are ready to be used next.
+    /// Segments that are ready to be used next.
     pub(crate) spares: VecDeque<u64>,
-    /// The disk was full when it was last asked for room, and no segment is ready since.
+    /// The error from the last time the disk had no room, until a segment is ready again.
     pub(crate) full: Option<DiskError>,
-    /// A full disk may be asked again: [`Log::retry`].
+    /// A full disk may be tried again: [`Log::retry`].
     pub(crate) may_retry: bool,
     /// Nothing can be written: the last segment is used up.
     pub(crate) is_used_up: bool,
     pub(crate) reserve: Reserve,
     pub(crate) gathered: Gathered,
-    /// Memory for what is written next.
+    /// Memory for the next batch.
     spare_bytes: Vec<u8>,
-    /// There was no room for it: it is written once more, as it is, before anything else.
+    /// A batch for which there was no room: it is written again, unchanged, before anything else.
     pub(crate) refused: Option<Batch>,
     pub(crate) written: Position,
     pub(crate) durable: Position,
-    /// What the disk says about how far the log is durable: see [`Log::note_durable`].
+    /// The durable position that is recorded on the disk: see [`Log::note_durable`].
     pub(crate) noted: Position,
     pub(crate) extents: Extents,
     pub(crate) next_snapshot: u64,
-    /// The sync that is under way.
+    /// The sync that is running.
     syncing: Option<Syncing>,
     pub(crate) upkeep: Upkeep,
-    /// How many readers each snapshot has that must not be removed yet.
+    /// The number of readers of each snapshot that must not be removed yet.
     pub(crate) pinned: BTreeMap<u64, u32>,
     pub(crate) stopped: Option<DiskError>,
 }
@@ -138,28 +139,27 @@ impl Log {
         }
     }
 
-    /// Whose log it is.
+    /// The identity of the log.
     pub fn identity(&self) -> Identity {
         self.manifest.identity
     }
 
-    /// Takes an entry into this turn's batch and says where it will stand. It is safe when [`Log::durable`]
-    /// is above that. Nothing is written before [`Log::write`].
+    /// Appends an entry to this turn's batch and returns its position. The entry is durable when [`Log::durable`] is above
+    /// that. Nothing is written before [`Log::write`].
     ///
     /// # Panics
-    /// When it is longer than [`ENTRY_BYTES_MAX`](crate::format::batch::ENTRY_BYTES_MAX), 1 GiB.
+    /// When the entry is longer than [`ENTRY_BYTES_MAX`](crate::format::batch::ENTRY_BYTES_MAX), 1 GiB.
     pub fn append(&mut self, group: Group, kind: u16, bytes: &[u8]) -> Position {
         self.append_parts(group, kind, [bytes, &[]])
     }
 
-    /// The same with an entry in two parts, one behind the other.
+    /// Like [`Log::append`], for an entry in two consecutive parts.
     ///
     /// # Panics
     /// As [`Log::append`].
     pub fn append_parts(&mut self, group: Group, kind: u16, parts: [&[u8]; 2]) -> Position {
         if self.stopped.is_some() {
-            // Nothing will be written any more: gather nothing, so that memory does not grow until the node
-            // stops.
+            // Nothing will be written any more: gather nothing, so that memory does not grow until the node stops.
             return Position::MAX;
         }
         let position = self.gathered.append(self.durable, group, kind, parts);
@@ -167,15 +167,15 @@ impl Log {
         position
     }
 
-    /// Writes what was appended and not yet written, by one write. To be called at most once per turn.
+    /// Writes what was appended and not yet written, with one write. Call it at most once per turn.
     ///
-    /// It is in the operating system's hands then, and outlives this process; a crash of the machine it
-    /// outlives when it is durable. While a sync runs that writes ([`Log::is_writing`]) nothing happens: two writes
-    /// must not meet in one block.
+    /// The bytes are then with the operating system and outlive this process; they outlive a crash of the machine once they
+    /// are durable. Does nothing while a sync that writes is running ([`Log::is_writing`]): two writes must not meet in one
+    /// block.
     ///
     /// # Errors
     /// [`StorageError::Disk`] when the disk is full: nothing is lost, the entries wait, and a later call writes them.
-    /// [`StorageError::Stopped`] after anything else.
+    /// [`StorageError::Stopped`] after any other failure.
     pub fn write<D: Disk>(&mut self, disk: &mut D) -> Result<(), StorageError> {
         self.running()?;
         if self.written == self.end() || self.is_writing() {
@@ -194,7 +194,7 @@ impl Log {
         Ok(())
     }
 
-    /// What is to be written next: what there was no room for, or else everything that is gathered.
+    /// Returns what is to be written next: a batch that was refused for lack of room, or else everything gathered.
     fn take_batch(&mut self) -> Result<Batch, StorageError> {
         match &self.full {
             Some(error) if self.refused.is_some() && !self.may_retry => {
@@ -204,28 +204,28 @@ impl Log {
         }
     }
 
-    /// There was no room for all of a batch. What of it is in the file is no more than a write that a crash cuts short:
-    /// nothing is known to be there before the same bytes were written to the same place with success.
+    /// Keeps a batch for which there was no room. Whatever part of it is in the file counts as no more than a write that a
+    /// crash cut short: nothing is known to be there until the same bytes have been written to the same place successfully.
     fn refuse_batch(&mut self, batch: Batch, error: DiskError) {
         self.refused = Some(batch);
         (self.full, self.may_retry) = (Some(error), false);
     }
 
-    /// What was written is: its memory is used again.
+    /// Takes back the memory of a batch that is written.
     fn give_back(&mut self, bytes: Vec<u8>) {
         if bytes.capacity() <= SPARE_BYTES_MAX {
             self.spare_bytes = bytes;
         }
     }
 
-    /// Everything that was handed out is written.
+    /// Notes that everything handed out is written.
     fn batch_written(&mut self) {
         self.written = self.gathered.start();
         self.is_used_up = false;
         self.noted = self.noted.max(self.durable);
     }
 
-    /// Everything that is gathered, as it is to be written: to which file, and where.
+    /// Returns everything gathered, ready to be written, with its file and offset.
     fn take_gathered(&mut self) -> Result<Batch, StorageError> {
         let length = self.gathered.whole_bytes();
         let offset = self.offset();
@@ -235,7 +235,7 @@ impl Log {
         }
         let (number, offset) = (self.segment().number, self.offset());
         let end = offset + length;
-        // Up to the block's end; behind the segment's there is nothing yet that must not be read.
+        // Up to the block's end; after the segment's own end there is nothing yet that must not be read.
         let blocks_end = end.next_multiple_of(BLOCK_PAYLOAD_BYTES as u64).min(segment_bytes.max(end));
         let start = offset - self.gathered.lead() as u64;
         let lead = (end % BLOCK_PAYLOAD_BYTES as u64) as usize;
@@ -247,10 +247,10 @@ impl Log {
         Ok(Batch { file: segment_file(number), offset: place(start), bytes })
     }
 
-    /// Goes on in a new segment, if one is ready. Its header is written with the first batch.
+    /// Continues in a new segment, if one is ready. Its header is written with the first batch.
     ///
-    /// When it is still being made, the present one grows beyond its length instead: that costs some
-    /// speed, and nobody waits. When it could not be made, that is told, until it is made.
+    /// While the next segment is still being made, the present one grows beyond its length instead: that costs some speed,
+    /// and nothing waits. If it could not be made, returns that error until it is made.
     fn next_segment(&mut self) -> Result<(), StorageError> {
         let Some(number) = self.spares.pop_front() else {
             self.is_used_up = self.full.is_some();
@@ -263,97 +263,98 @@ impl Log {
         Ok(())
     }
 
-    /// There may be room again: what was refused for lack of it is tried once more. To be called now and
-    /// then, every 100 ms for example, after a full disk was told; not in every turn, since each try costs
-    /// some writes.
+    /// Tries again what was refused for lack of room. Call it periodically, for example every 100 ms, after the log has
+    /// reported a full disk; not in every turn, since each try costs some writes.
     pub fn retry(&mut self) {
         self.may_retry = true;
         self.upkeep.is_postponed = false;
         self.note_room();
     }
 
-    /// True when there was no room for something, and is not known to be again. With a reserve, what is written goes on: into
-    /// the rest of the present segment, and the reserve.
+    /// Whether something was refused for lack of room, and there is not known to be room again. With a reserve, writing goes
+    /// on: into the rest of the present segment, and the reserve.
     pub fn is_full(&self) -> bool {
         self.full.is_some()
     }
 
-    /// There is room again when all is ready that is kept ready, whatever else there was no room for.
+    /// Notes that there is room again once everything kept ready is ready, whatever else was refused for lack of room.
     pub(crate) fn note_room(&mut self) {
         let is_ready = !self.spares.is_empty() && self.refused.is_none();
         let is_whole = !self.options.has_reserve || self.reserve.missing().is_none();
         self.full.take_if(|_| is_ready && is_whole);
     }
 
-    /// How many bytes of log a segment takes.
+    /// The number of bytes of log that a segment holds.
     pub fn segment_bytes(&self) -> u64 {
         payload_of(self.options.segment_bytes)
     }
 
-    /// How many bytes can be written for which there is room already.
+    /// The number of bytes that can be written into room that is already allocated.
     pub fn ready_bytes(&self) -> u64 {
         let segment_bytes = self.segment_bytes();
         let files = self.spares.len() as u64 + u64::from(self.reserve.has(Kept::Segment));
         segment_bytes.saturating_sub(self.offset()) + files * (segment_bytes - SEGMENT_HEADER_BYTES)
     }
 
-    /// True when the log takes more than one segment: a snapshot of what needs the oldest lets go of something.
+    /// Whether the log takes more than one segment: a snapshot of the group that needs the oldest segment then frees
+    /// something.
     pub fn can_be_shortened(&self) -> bool {
         self.segments.len() > 1
     }
 
-    /// Bytes of all snapshots that a start would read.
+    /// The total length, in bytes, of the snapshots that a start would read.
     pub fn snapshot_bytes(&self) -> u64 {
         let snapshots = self.manifest.floors.values().filter_map(|floor| floor.snapshot);
         snapshots.map(|snapshot| snapshot.bytes).sum()
     }
 
-    /// True while a sync runs that writes what was gathered before it.
+    /// Whether a sync is running that first writes what was gathered before it.
     pub fn is_writing(&self) -> bool {
         self.syncing.is_some_and(|syncing| syncing.writes)
     }
 
-    /// Everything below was handed out to be written, everything from here on will be by one write.
+    /// The end of what was handed out to be written. Everything from here on is written by one write.
     pub fn gathered_from(&self) -> Position {
         self.gathered.start()
     }
 
-    /// Everything below was written.
+    /// The position below which everything is written.
     pub fn written(&self) -> Position {
         self.written
     }
 
-    /// Every entry that was appended so far stands below, every later one not below. A snapshot of a group's
-    /// state as it is now stands for this position.
+    /// The end of the log: every entry appended so far is below it, every later one is not. A snapshot of a group's state as
+    /// it is now has this position.
     pub fn end(&self) -> Position {
         self.gathered.end()
     }
 
-    /// Everything below is there after every crash.
+    /// The position below which everything survives every crash.
     pub fn durable(&self) -> Position {
         self.durable
     }
 
-    /// The group that needs the oldest part of the log, and from where: a snapshot of it lets segments go.
+    /// The group that needs the oldest part of the log, and from which position: a snapshot of that group frees segments.
     pub fn oldest(&self) -> Option<(Group, Position)> {
         self.extents.oldest().map(|(position, group)| (group, position))
     }
 
-    /// The numbers of the segments that belong to the log, those made in advance too.
+    /// The numbers of the segments that belong to the log, including those made in advance.
     pub fn segment_numbers(&self) -> std::ops::Range<u64> {
         self.manifest.first_segment..self.manifest.next_segment
     }
 
-    /// How many bytes a start would have to read.
+    /// The number of bytes of log that a start would have to read.
     pub fn held_bytes(&self) -> u64 {
         self.written - self.manifest.start
     }
 
-    /// Makes what was appended durable, and writes it if it is not written: the work to be done beside the loop. None
-    /// when all is durable, or while an earlier sync runs.
+    /// Begins to make what was appended durable, after writing it if necessary. Returns the work to run beside the loop, or
+    /// None when everything is durable or an earlier sync is running.
     ///
     /// # Errors
-    /// As with [`write`](Self::write), unless something is written that can be made durable.
+    /// As with [`write`](Self::write), except that a full disk is no error while something already written can be made
+    /// durable.
     pub fn begin_sync(&mut self) -> Result<Option<Work>, StorageError> {
         self.running()?;
         if self.syncing.is_some() || self.durable == self.end() {
@@ -363,7 +364,7 @@ impl Log {
         if self.written < self.end() {
             match self.take_batch() {
                 Ok(Batch { file, offset, bytes }) => steps.push(Step::WriteThrough { file, offset, bytes }),
-                // What is written already is made durable all the same: snapshots, which give room, wait for it.
+                // What is already written is made durable all the same: snapshots, which free room, wait for it.
                 Err(StorageError::Disk(_)) if self.durable < self.written => {}
                 Err(error) => return Err(error),
             }
@@ -371,14 +372,14 @@ impl Log {
         let writes = !steps.is_empty();
         let up_to = if writes { self.gathered.start() } else { self.written };
         self.syncing = Some(Syncing { up_to, writes });
-        // All segments that hold something that is not known to be durable. Nearly always that is one.
+        // All segments that hold something not known to be durable: nearly always one.
         let ends = self.segments.iter().skip(1).map(|next| next.first).chain([up_to]);
         let undurable = self.segments.iter().zip(ends).filter(|(_, end)| *end > self.durable);
         steps.extend(undurable.map(|(segment, _)| Step::Sync { file: segment_file(segment.number) }));
         Ok(Some(Work { lane: Lane::Sync, steps }))
     }
 
-    /// A sync is over.
+    /// Handles the end of a sync.
     pub(crate) fn sync_finished(
         &mut self,
         work: Work,
@@ -412,7 +413,7 @@ impl Log {
         Ok(Outcome::Durable)
     }
 
-    /// The error that stopped the log, if one did.
+    /// Returns the error that stopped the log, if one did.
     ///
     /// # Errors
     /// [`StorageError::Stopped`].
@@ -423,7 +424,7 @@ impl Log {
         }
     }
 
-    /// Stops for good when something failed.
+    /// Stops the log for good if `result` is an error.
     pub(crate) fn stop_on<T>(&mut self, result: Result<T, DiskError>) -> Result<T, StorageError> {
         result.map_err(|error| {
             self.stopped = Some(error.clone());
@@ -435,7 +436,7 @@ impl Log {
         *self.segments.back().expect("a log has a segment")
     }
 
-    /// Where in the present segment the next batch goes.
+    /// The offset in the present segment at which the next batch begins.
     fn offset(&self) -> u64 {
         SEGMENT_HEADER_BYTES + (self.gathered.start() - self.segment().first)
     }

@@ -1,25 +1,25 @@
-//! The simplest disk that is right: files in memory, for tests and examples that need just a disk.
+//! The simplest correct disk: files in memory, for tests and examples that just need a disk.
 
 use std::collections::BTreeMap;
 
 use crate::disk::{Cause, Disk, DiskError, Verb};
 
-/// Files in memory. Everything is safe at once, and nothing ever fails but what is asked of a file that is not there, or
-/// needs room that was taken away.
+/// Files in memory. Everything is safe at once. The only failures are operations on a file that does not exist, and a
+/// lack of room after [`set_full`](MemoryDisk::set_full).
 #[derive(Clone, Debug, Default)]
 pub struct MemoryDisk {
     files: BTreeMap<String, Vec<u8>>,
-    /// How many bytes all files together may have.
+    /// The most bytes that all files together may have.
     capacity: Option<usize>,
 }
 
 impl MemoryDisk {
-    /// A disk without files.
+    /// Creates a disk without files.
     pub fn new() -> MemoryDisk {
         MemoryDisk::default()
     }
 
-    /// From now on there is no room for more than the files have, or there is again.
+    /// Limits the disk to the bytes that its files have now, or removes the limit.
     pub fn set_full(&mut self, is_full: bool) {
         self.capacity = is_full.then(|| self.used_bytes());
     }
@@ -44,7 +44,7 @@ fn missing(verb: Verb, file: &str) -> DiskError {
     DiskError { verb, file: file.to_owned(), cause: Cause::Missing }
 }
 
-/// A place in a file, or in the buffer of a reader.
+/// A place in a file, or in a reader's buffer.
 fn place(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }

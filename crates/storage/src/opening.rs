@@ -1,5 +1,5 @@
-//! A start: [`open`] finds what is there, the node takes up its snapshots, [`Opening::replay`] tells the
-//! entries above them and gives the [`Log`], ready for more.
+//! Startup: [`open`] finds the files, the node loads its snapshots, [`Opening::replay`] replays the entries
+//! above them and returns the [`Log`], ready for more.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ use crate::upkeep::{replace_manifest, run, write_manifest};
 use crate::work::Step;
 use crate::{Group, Position};
 
-/// A log whose files are all there, before its entries are read.
+/// A log whose files are all present, before its entries are read.
 #[derive(Debug)]
 pub struct Opening {
     options: Options,
@@ -28,23 +28,23 @@ pub struct Opening {
     is_new: bool,
 }
 
-/// What a replay found.
+/// The result of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replayed {
-    /// How many entries were told.
+    /// The number of entries replayed.
     pub entries: u64,
-    /// How many bytes the log has.
+    /// The length of the log in bytes.
     pub bytes: u64,
-    /// The tail that was cut off, if there was one. It had not been called durable.
+    /// The tail that was cut off, if there was one. It had not been reported durable.
     pub torn: Option<Torn>,
 }
 
-/// Opens the log of a folder, or makes a new one in a folder that has none.
+/// Opens the log in a folder, or creates one in a folder that has none.
 ///
-/// Other files in the folder are left alone; it must be used by nobody else.
+/// Other files in the folder are left alone. No other process may use the folder.
 ///
 /// # Errors
-/// [`StorageError`]: the disk, or what was found.
+/// [`StorageError`]: the disk failed, or the files cannot be used.
 pub fn open<D: Disk>(disk: &mut D, options: Options) -> Result<Opening, StorageError> {
     let files: BTreeSet<String> = disk.list()?.into_iter().filter(|file| is_ours(file)).collect();
     let missing = |file: &str| StorageError::damaged(file, 0, Damage::Missing);
@@ -74,7 +74,7 @@ pub fn open<D: Disk>(disk: &mut D, options: Options) -> Result<Opening, StorageE
     Ok(opening)
 }
 
-/// True when a log's creation was not finished here, or never begun: nobody can have written to it.
+/// Whether creating the log was never begun here, or not finished: then nothing can have been written to it.
 fn was_never_used<D: Disk>(disk: &mut D, files: &BTreeSet<String>) -> Result<bool, StorageError> {
     let first = segment_file(0);
     if files.iter().any(|file| *file != first && file != MANIFEST_NEW_FILE) {
@@ -83,7 +83,7 @@ fn was_never_used<D: Disk>(disk: &mut D, files: &BTreeSet<String>) -> Result<boo
     if !files.contains(&first) {
         return Ok(true);
     }
-    // Whose log it would be is not known: nothing in it counts as old.
+    // The identity of such a log is not known: nothing in it counts as old.
     let mut window = Window::open(disk, 0, 0)?;
     let mut offset = SEGMENT_HEADER_BYTES;
     while offset < window.length {
@@ -96,7 +96,7 @@ fn was_never_used<D: Disk>(disk: &mut D, files: &BTreeSet<String>) -> Result<boo
     Ok(true)
 }
 
-/// The manifest comes last: before it is there, there is no log.
+/// Creates the files of a log. The manifest comes last: until it exists, there is no log.
 fn create<D: Disk>(disk: &mut D, options: &Options) -> Result<(), DiskError> {
     let file = segment_file(0);
     let mut header = Vec::new();
@@ -125,12 +125,12 @@ fn read_manifest<D: Disk>(disk: &mut D) -> Result<Manifest, StorageError> {
 }
 
 impl Opening {
-    /// True when there was no log: whoever has been here before has forgotten everything.
+    /// Whether there was no log: this node has no memory of anything before.
     pub fn is_new(&self) -> bool {
         self.is_new
     }
 
-    /// Whose log it is.
+    /// The identity of the log.
     pub fn identity(&self) -> Identity {
         self.manifest.identity
     }
@@ -140,22 +140,22 @@ impl Opening {
         self.manifest.openings
     }
 
-    /// The snapshots that stand for what [`replay`](Self::replay) will not tell.
+    /// Readers of the snapshots, which cover the entries that [`replay`](Self::replay) leaves out.
     pub fn snapshots(&self) -> Vec<SnapshotReader> {
         let Manifest { identity, floors, .. } = &self.manifest;
         floors.iter().filter_map(|(group, floor)| SnapshotReader::new(*identity, *group, floor)).collect()
     }
 
-    /// The group's snapshot.
+    /// A reader of the group's snapshot, if there is one.
     pub fn snapshot(&self, group: Group) -> Option<SnapshotReader> {
         SnapshotReader::new(self.identity(), group, self.manifest.floors.get(&group)?)
     }
 
-    /// Tells every entry that no snapshot stands for, in the order in which they were appended, and gives the
-    /// log, durable up to its end.
+    /// Passes every entry that no snapshot covers to `each`, in the order in which they were appended, and
+    /// returns the log, durable up to its end.
     ///
     /// # Errors
-    /// [`StorageError`]: the disk, or damage. Then what was told must be forgotten.
+    /// [`StorageError`]: the disk failed, or damage. Then the entries passed on must be discarded.
     pub fn replay<D: Disk>(
         self,
         disk: &mut D,
@@ -167,7 +167,8 @@ impl Opening {
         manifest.openings += 1;
         manifest.durable = found.end;
         manifest.clearing = false;
-        // Written anew though little in it has changed: the folder's sync may have failed in an earlier life.
+        // Written again though little in it has changed: the folder's sync may have failed in an earlier
+        // incarnation.
         write_manifest(disk, options.planted, &manifest)?;
         let reserve = find_reserve(disk, &options)?;
         remove_others(disk, &manifest, &reserve)?;
@@ -182,7 +183,7 @@ impl Opening {
     }
 }
 
-/// What the block in which the log ends holds of it.
+/// Reads what the block in which the log ends holds of the log.
 fn read_lead<D: Disk>(disk: &mut D, salt: u64, number: u64, end: u64) -> Result<Vec<u8>, StorageError> {
     let length = (end % BLOCK_PAYLOAD_BYTES as u64) as usize;
     let start = end - length as u64;
@@ -194,7 +195,7 @@ fn read_lead<D: Disk>(disk: &mut D, salt: u64, number: u64, end: u64) -> Result<
     Ok(lead)
 }
 
-/// The files of the reserve that are there as a whole.
+/// Finds the files of the reserve that are present in full length.
 fn find_reserve<D: Disk>(disk: &mut D, options: &Options) -> Result<Vec<Kept>, DiskError> {
     let mut found = Vec::new();
     for kept in Kept::ALL.into_iter().filter(|_| options.has_reserve) {
@@ -207,8 +208,8 @@ fn find_reserve<D: Disk>(disk: &mut D, options: &Options) -> Result<Vec<Kept>, D
     Ok(found)
 }
 
-/// Removes what an interrupted piece of upkeep left: files that the manifest does not name, not yet or not
-/// any more.
+/// Removes what an interrupted piece of upkeep left: files that the manifest does not name, not yet or no
+/// longer.
 fn remove_others<D: Disk>(disk: &mut D, manifest: &Manifest, reserve: &[Kept]) -> Result<(), DiskError> {
     let segments = (manifest.first_segment..manifest.next_segment).map(segment_file);
     let snapshots = manifest.floors.iter().filter_map(|(group, floor)| Some((*group, floor.snapshot?)));

@@ -3,12 +3,12 @@
 //! Without the feature `planted-bugs` nothing can be planted: [`Planted::has`] is false and the branches
 //! behind it are not compiled in.
 
-/// A fault of published systems, each the absence of one rule.
+/// A fault seen in published systems: each is the absence of one rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// A batch at the end whose checksum does not match is taken for valid.
+    /// A batch at the end whose checksum does not match is taken as valid.
     TornTailAccepted,
-    /// The checksum of a batch is computed, and not compared.
+    /// The checksum of a batch is computed but not compared.
     ChecksumNotCompared,
     /// A sync that failed counts as done.
     SyncErrorIgnored,
@@ -16,17 +16,17 @@ pub enum Fault {
     SyncCoversLaterWrites,
     /// The folder is not synced after files were created or renamed.
     FolderNotSynced,
-    /// A snapshot is taken into account before the log is durable up to its position.
+    /// A snapshot is committed before the log is durable up to its position.
     SnapshotBeforeLog,
-    /// What was read at a start counts as durable, though a failed sync may have left it in memory only.
+    /// What was read at a start counts as durable, though a failed sync may have left it only in memory.
     ReadCountsAsDurable,
-    /// The log ends at the first batch that is not valid, whatever stands behind it.
+    /// The log ends at the first invalid batch, whatever follows it.
     LossNotNoticed,
-    /// What stood behind the cut of a torn tail is left there.
+    /// What followed the cut of a torn tail is left there.
     TailNotCleared,
 }
 
-/// The fault that is planted, if any.
+/// The planted fault, if any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Planted {
     #[cfg(feature = "planted-bugs")]
@@ -40,7 +40,7 @@ impl Planted {
         Planted { fault: Some(fault) }
     }
 
-    /// True when this fault is planted.
+    /// Whether this fault is planted.
     #[inline]
     pub fn has(self, fault: Fault) -> bool {
         #[cfg(feature = "planted-bugs")]

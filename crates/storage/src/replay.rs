@@ -14,38 +14,37 @@ use crate::log::Segment;
 use crate::planted::{Fault, Planted};
 use crate::{Group, Position};
 
-/// How much is read at once: whole sectors.
+/// The number of bytes of the log read at once: whole sectors.
 pub(crate) const READ_BYTES: usize = (1 << 20) / SECTOR_BYTES * PAYLOAD_BYTES;
 
-/// What a scan found.
+/// The result of a scan.
 #[derive(Debug)]
 pub(crate) struct Scan {
     /// The segments in use, oldest first.
     pub(crate) segments: VecDeque<Segment>,
-    /// Where in the last of them the log ends ...
+    /// The offset in the last of them at which the log ends ...
     pub(crate) offset: u64,
-    /// ... and at which position.
+    /// ... and its position.
     pub(crate) end: Position,
-    /// What the batches say about how far the log is durable.
+    /// The durable position that the batches record.
     pub(crate) durable: Position,
     pub(crate) extents: Extents,
-    /// How many entries were told.
+    /// The number of entries replayed.
     pub(crate) entries: u64,
 }
 
 /// Whether a segment was read to its end.
 enum SegmentEnd {
-    /// Behind the last batch nothing has been written here.
+    /// Nothing has been written here after the last batch.
     Whole,
-    /// Here is a batch of which a part is missing.
+    /// Part of the batch here is missing.
     Torn,
 }
 
-/// Reads all batches in order and tells `each` the entries that no snapshot stands for.
+/// Reads all batches in order and passes the entries that no snapshot covers to `each`.
 ///
-/// Ends at the first batch that is not there as a whole, in a way that a crash can explain. Whether a crash
-/// *is* the explanation is settled afterwards ([`tail`](crate::tail)). What no crash explains is refused at
-/// once.
+/// Ends at the first batch that is not complete, in a way that a crash can explain. Whether a crash *is* the
+/// explanation is settled afterwards ([`tail`](crate::tail)). What no crash explains is refused at once.
 pub(crate) fn scan<D: Disk>(
     disk: &mut D,
     manifest: &Manifest,
@@ -82,7 +81,7 @@ pub(crate) fn scan<D: Disk>(
             if is_first || header.first < expected {
                 return Err(misplaced(Damage::Misplaced { found: header.first, expected }));
             }
-            // The segment before should go on up to here: its end is missing.
+            // The previous segment should continue up to here: its end is missing.
             break;
         }
         scanner.found.segments.push_back(Segment { number, first: header.first });
@@ -113,7 +112,7 @@ impl<F: FnMut(Entry<'_>)> Scanner<'_, F> {
             if bytes.len() < BATCH_HEADER_BYTES {
                 return Ok(SegmentEnd::Torn);
             }
-            // A header lies within one sector. So it is not torn: it is whole, or damaged.
+            // A header lies within one sector, so it is never torn: it is whole, or damaged.
             let Some(header) = BatchHeader::decode(self.salt, bytes) else {
                 return Err(window.damaged(offset, Damage::Checksum("batch's header")));
             };
@@ -153,23 +152,23 @@ impl<F: FnMut(Entry<'_>)> Scanner<'_, F> {
             }
         });
         let makes_sense = makes_sense && header.durable <= header.position;
-        // Accepting a torn batch means to take what can be read of it.
+        // Accepting a torn batch means taking what can be read of it.
         (makes_sense || self.planted.has(Fault::TornTailAccepted))
             .then_some(())
             .ok_or(Damage::Malformed("entries"))
     }
 }
 
-/// True when one of the sectors that the bytes at `offset` lie in holds nothing of them: it was not written.
+/// Whether one of the sectors that hold the bytes at `offset` contains nothing of them: it was not written.
 ///
-/// The first one, if it is begun, holds the batch's header and is therefore there.
+/// The first one, if the bytes start inside it, holds the batch's header and is therefore present.
 fn has_empty_sector(offset: u64, bytes: &[u8]) -> bool {
     let begun = (offset.next_multiple_of(PAYLOAD_BYTES as u64) - offset) as usize;
     let rest = bytes.get(begun..).unwrap_or_default();
     rest.chunks(PAYLOAD_BYTES).any(is_zero)
 }
 
-/// A segment of which some is in memory. Offsets and lengths are those of the log's bytes in it.
+/// A segment of which a part is in memory. Offsets and lengths count bytes of the log in the segment.
 #[derive(Debug)]
 pub(crate) struct Window {
     file: String,
@@ -180,14 +179,14 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// The segment of that number in the log that has this one.
+    /// Opens segment `number` of the log with this salt.
     pub(crate) fn open<D: Disk>(disk: &mut D, salt: u64, number: u64) -> Result<Window, DiskError> {
         let file = segment_file(number);
         let length = payload_of(disk.length(&file)?);
         Ok(Window { file, sectors: Sectors { salt, number }, length, start: 0, bytes: Vec::new() })
     }
 
-    /// So many bytes from `offset` on, or those that there are.
+    /// Returns `length` bytes from `offset` on, or as many as there are.
     pub(crate) fn get<D: Disk>(
         &mut self,
         disk: &mut D,

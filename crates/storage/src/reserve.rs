@@ -1,14 +1,14 @@
-//! The reserve: files that take room on the disk in advance, for what gives room back when there is none.
+//! The reserve: files that take room on the disk in advance, for the operations that free room when the disk is full.
 //!
-//! A full disk must not keep a log from being shortened, nor the deletions from being recorded that make it worth while.
+//! A full disk must not prevent a log from being shortened, nor the deletions that make this worthwhile from being recorded.
 //! So three files wait, allocated and unused: one becomes the next segment, one the next snapshot, and a small one the next
-//! manifest. Each is renamed to what it becomes, so nobody else on the disk can take the room away. They are made again when
-//! there is room, the first two of segments that are not needed any more where there are such.
+//! manifest. Each is renamed to what it becomes, so nothing else on the disk can take the room. They are made again when
+//! there is room, the first two from segments that are no longer needed if there are any.
 
 /// What a file of the reserve is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
-    /// The next segment. Nothing but zeros, or what an older segment left, stands in it.
+    /// The next segment. It holds nothing but zeros, or what an older segment left.
     Segment,
     /// The next snapshot.
     Snapshot,
@@ -17,7 +17,7 @@ pub(crate) enum Kept {
 }
 
 impl Kept {
-    /// The small one first: what it was made of must not go into part of a large one.
+    /// The small one first: the room that it was made from must not go into part of a large one.
     pub(crate) const ALL: [Kept; 3] = [Kept::Manifest, Kept::Segment, Kept::Snapshot];
 
     /// The file's name.
@@ -25,7 +25,7 @@ impl Kept {
         format!("reserve-{}", self as u8)
     }
 
-    /// The file's length.
+    /// The file's length in bytes.
     pub(crate) fn bytes(self, segment_bytes: u64) -> u64 {
         match self {
             Kept::Segment | Kept::Snapshot => segment_bytes,
@@ -34,7 +34,7 @@ impl Kept {
     }
 }
 
-/// Which of the files are there.
+/// The files of the reserve that exist.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reserve(Vec<Kept>);
 
@@ -51,14 +51,14 @@ impl Reserve {
         self.0.push(kept);
     }
 
-    /// A file that is used now, if it is there.
+    /// Takes a file out of the reserve for use, and returns its name, if it exists.
     pub(crate) fn take(&mut self, kept: Kept) -> Option<String> {
         let place = self.0.iter().position(|other| *other == kept)?;
         self.0.swap_remove(place);
         Some(kept.file())
     }
 
-    /// One that is not there.
+    /// Returns a file of the reserve that does not exist.
     pub(crate) fn missing(&self) -> Option<Kept> {
         Kept::ALL.into_iter().find(|kept| !self.has(*kept))
     }

@@ -1,17 +1,16 @@
-//! A disk in memory that loses, tears, flips and refuses: what tests of the log and the simulator run on.
+//! A disk in memory that loses, tears, flips and refuses, for tests of the log and the simulator.
 //!
-//! Faults that it knows:
-//! - power loss: of what was not synced, each sector of 512 bytes is the old one or any that was written since, each
-//!   by itself; a file has the old length or one that it had since; each change of the folder that was not synced has
+//! It simulates these faults:
+//! - power loss: each sector of 512 bytes that was not synced is independently the old one or any that was written
+//!   since; a file has its old length or one that it has had since; each change of the folder that was not synced has
 //!   happened or not, in order or not;
-//! - a failed sync: what it should have saved is lost, though it can still be read until the power goes, and no later
-//!   sync saves it (as Linux's page cache does it);
-//! - a sync saves nothing that was written after it was begun;
-//! - no room beyond a capacity; any verb refused, at a given operation or the next time; bytes changed behind
-//!   everybody's back.
+//! - a failed sync: what it should have saved is lost, though it can be read until the power fails, and no later sync
+//!   saves it (like Linux's page cache);
+//! - a sync saves nothing that was written after it began;
+//! - no room beyond a capacity; any verb refused, at a given operation or the next time; bytes changed silently.
 //!
-//! What is safe is held once. Of a sector that was written since, the disk keeps what it was and what it became, so
-//! that a write, a sync and a power loss cost no more than what is not safe.
+//! What is safe is stored once. For a sector written since, the disk keeps its old and new contents, so that a write,
+//! a sync and a power loss cost no more than the bytes that are not safe.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,17 +21,17 @@ type Image = [u8; SECTOR_BYTES];
 
 const NONE: std::ops::Range<u64> = 0..0;
 
-/// A small seeded generator (SplitMix64; Steele, Lea and Flood 2014): a seed means the same numbers on every machine.
+/// A small seeded generator (SplitMix64; Steele, Lea and Flood 2014): a seed gives the same numbers on every machine.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The numbers of a seed.
+    /// Creates the generator of a seed.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -40,33 +39,33 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`, which is not 0.
+    /// Returns a number below `bound`, which must not be 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.draw() % bound
     }
 
-    /// True `parts` times out of a hundred.
+    /// Returns true with a probability of `parts` percent.
     pub fn percent(&mut self, parts: u64) -> bool {
         self.below(100) < parts
     }
 }
 
-/// A sector of which a reader sees something else than what is safe, or than what will be.
+/// A sector whose safe contents differ from what a reader sees, or from what will be safe.
 #[derive(Clone, Debug)]
 struct Sector {
     safe: Image,
-    /// As it became by each write since, with the write's number. None are left of those that a failed sync lost.
+    /// Its contents after each write since, with the write's number. Those that a failed sync lost are removed.
     written: Vec<(u64, Image)>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct File {
-    /// What a reader sees.
+    /// The bytes that a reader sees.
     seen: Vec<u8>,
     safe_length: usize,
-    /// Lengths that it was given since, with the writes' numbers.
+    /// Its lengths since, with the writes' numbers.
     lengths: Vec<(u64, usize)>,
-    /// Sectors that are not listed are safe as they are seen.
+    /// Sectors that are not listed are safe with the contents that a reader sees.
     sectors: BTreeMap<usize, Sector>,
 }
 
@@ -86,7 +85,7 @@ impl File {
         }
     }
 
-    /// What was behind the new end is gone, whatever becomes of the length.
+    /// What was beyond the new end is gone, whatever happens to the length.
     fn cut(&mut self, sequence: u64, length: usize) {
         if self.seen.len() > length {
             self.seen.truncate(length);
@@ -114,7 +113,7 @@ impl File {
         }
     }
 
-    /// Everything is saved but what was written too late. If the sync fails, it is lost instead.
+    /// Saves everything except what was written too late. If the sync fails, that is lost instead.
     fn sync(&mut self, too_late: &std::ops::Range<u64>, succeeds: bool) {
         let File { seen, safe_length, lengths, sectors } = self;
         let is_late = |sequence: u64| too_late.contains(&sequence);
@@ -142,7 +141,7 @@ impl File {
         if let Some((_, next)) = lengths.get(known).filter(|_| survivors == Survivors::Random)
             && *next > length
         {
-            // A long write, or the filling with zeros, was interrupted.
+            // A long write, or filling with zeros, was interrupted.
             let sectors = random.below((next - length).div_ceil(SECTOR_BYTES) as u64) as usize;
             length = ((length / SECTOR_BYTES + sectors) * SECTOR_BYTES).clamp(length, *next);
         }
@@ -165,7 +164,7 @@ impl File {
 #[derive(Clone, Debug)]
 enum Change {
     Create(String, u64),
-    /// Of this very file, whatever has the old name after a crash.
+    /// For this very file, whatever has the old name after a crash.
     Rename(String, String, u64),
     Remove(String),
 }
@@ -187,7 +186,7 @@ impl Change {
     }
 }
 
-/// What of the unsynced survives a power loss.
+/// What survives a power loss of what was not synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Survivors {
     /// Nothing of it.
@@ -199,7 +198,7 @@ pub enum Survivors {
 }
 
 impl Survivors {
-    /// How many of so many versions have come to the disk itself, the last of them last.
+    /// Returns how many of `versions` versions have reached the disk, the first of them first.
     fn choose(self, versions: usize, random: &mut Random) -> usize {
         match self {
             Survivors::Nothing => 0,
@@ -210,16 +209,16 @@ impl Survivors {
     }
 }
 
-/// What happens at one operation.
+/// What happens at an operation.
 #[derive(Clone, Debug)]
 pub enum Trouble {
-    /// The power goes: nothing works before [`SimulatedDisk::lose_power`].
+    /// The power fails: nothing works before [`SimulatedDisk::lose_power`].
     Crash,
     /// The verb fails for this reason.
     Fail(Cause),
 }
 
-/// The files of one folder, on a disk that fails when it is told to.
+/// The files of one folder, on a disk that fails on demand.
 #[derive(Clone, Debug)]
 pub struct SimulatedDisk {
     files: BTreeMap<u64, File>,
@@ -228,22 +227,23 @@ pub struct SimulatedDisk {
     changes: Vec<Change>,
     next_file: u64,
     sequence: u64,
-    /// Writes with these numbers were made while the present sync ran.
+    /// The numbers of the writes that were made while the present sync ran.
     too_late: std::ops::Range<u64>,
-    /// How often it was asked for anything.
+    /// The number of operations so far.
     pub operations: u64,
-    /// What happens at which operation, counted from 1.
+    /// The trouble for each operation, counted from 1.
     pub trouble: BTreeMap<u64, Trouble>,
-    /// What the next operation of a kind is refused with.
+    /// The cause with which the next operation of a kind is refused.
     pub refusal: Option<(Verb, Cause)>,
-    /// How many bytes all files together may have.
+    /// The most bytes that all files together may have; None means no limit.
     pub capacity: Option<u64>,
     is_off: bool,
     random: Random,
 }
 
 impl SimulatedDisk {
-    /// A disk without files. The seed decides what survives a power loss, and how far a write comes that fails.
+    /// Creates a disk without files. The seed decides what survives a power loss, and how much of a failed write is
+    /// done.
     pub fn new(seed: u64) -> SimulatedDisk {
         SimulatedDisk {
             files: BTreeMap::new(),
@@ -262,12 +262,12 @@ impl SimulatedDisk {
         }
     }
 
-    /// Trouble at the n-th operation from now.
+    /// Plants trouble at the n-th operation from now.
     pub fn trouble_in(&mut self, operations: u64, trouble: Trouble) {
         self.trouble.insert(self.operations + operations, trouble);
     }
 
-    /// True when the power went at an operation, and did not come back yet.
+    /// Whether the power failed at an operation, and has not come back yet.
     pub fn is_off(&self) -> bool {
         self.is_off
     }
@@ -277,7 +277,7 @@ impl SimulatedDisk {
         self.sequence
     }
 
-    /// Does something that was begun at `moment`: its syncs save nothing that was written since then by others.
+    /// Runs something that was begun at `moment`: its syncs save nothing that others have written since then.
     pub fn since<T>(&mut self, moment: u64, act: impl FnOnce(&mut SimulatedDisk) -> T) -> T {
         self.too_late = moment + 1..self.sequence + 1;
         let result = act(self);
@@ -285,7 +285,7 @@ impl SimulatedDisk {
         result
     }
 
-    /// The power goes and comes back.
+    /// Simulates a power loss and the power's return.
     pub fn lose_power(&mut self, survivors: Survivors) {
         let mut names = std::mem::take(&mut self.safe_names);
         let count = self.changes.len() as u64;
@@ -320,7 +320,7 @@ impl SimulatedDisk {
             .filter_map(|(name, number)| Some((name.as_str(), self.files.get(number)?.seen.as_slice())))
     }
 
-    /// True when no power loss can take this byte of a file back.
+    /// Whether no power loss can revert this byte of a file.
     pub fn is_safe(&self, file: &str, offset: u64) -> bool {
         let number = self.names.get(file).filter(|number| self.safe_names.get(file) == Some(number));
         number.and_then(|number| self.files.get(number)).is_some_and(|file| {
@@ -329,7 +329,7 @@ impl SimulatedDisk {
         })
     }
 
-    /// Changes a file behind everybody's back. Where its bytes were safe, they are so as they are now.
+    /// Changes a file silently. Bytes that were safe are safe with their new contents.
     pub fn tamper(&mut self, file: &str, change: impl FnOnce(&mut Vec<u8>)) {
         if let Some(file) = self.names.get(file).and_then(|number| self.files.get_mut(number)) {
             change(&mut file.seen);
@@ -338,12 +338,12 @@ impl SimulatedDisk {
         }
     }
 
-    /// Bytes of all files.
+    /// The number of bytes of all files.
     pub fn used_bytes(&self) -> u64 {
         self.files().map(|(_, bytes)| bytes.len() as u64).sum()
     }
 
-    /// Counts the operation. The error is given after it was begun, if it is one that leaves something behind.
+    /// Counts the operation. Errors that leave something behind are returned only after the operation has begun.
     fn begin(&mut self, verb: Verb, file: &str) -> Result<(), DiskError> {
         let error = |cause| Err(DiskError { verb, file: file.to_owned(), cause });
         if self.is_off {

@@ -1,7 +1,7 @@
-//! A store of values in memory that loses, refuses and rots: what tests and the simulator run on.
+//! A store of values in memory that loses, refuses and rots, for tests and the simulator.
 //!
-//! A power loss keeps a prefix of what was done since the last [`persist`](ValueStore::persist), as a store does that has
-//! a log of its own.
+//! A power loss keeps a prefix of what was done since the last [`persist`](ValueStore::persist), like a store with a log
+//! of its own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,38 +10,38 @@ use crate::disk::{Cause, DiskError, Verb};
 use crate::simulated::Random;
 use crate::values::{ValueName, ValueStore};
 
-/// A change that is not safe: what the value of that name is from then on.
+/// A change that is not safe: a name, and its value from then on.
 type Change = (ValueName, Option<Arc<Vec<u8>>>);
 
 /// Values in memory.
 #[derive(Clone, Debug, Default)]
 pub struct SimulatedValues {
     seen: BTreeMap<ValueName, Arc<Vec<u8>>>,
-    /// What undoes each change that is not safe, in the order in which they were made.
+    /// What undoes each change that is not safe, in the order of the changes.
     undo: Vec<Change>,
-    /// No more bytes than this find room.
+    /// The most bytes that all values together may have; None means no limit.
     pub capacity: Option<u64>,
-    /// The next change, or persisting, fails so.
+    /// The cause with which the next change or persist fails.
     pub refusal: Option<Cause>,
 }
 
 impl SimulatedValues {
-    /// Bytes of all values.
+    /// The number of bytes of all values.
     pub fn used_bytes(&self) -> u64 {
         self.seen.values().map(|value| value.len() as u64).sum()
     }
 
-    /// How many values there are.
+    /// The number of values.
     pub fn len(&self) -> usize {
         self.seen.len()
     }
 
-    /// True when there is none.
+    /// Whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.seen.is_empty()
     }
 
-    /// The machine loses its power: a random part of what was not safe is gone.
+    /// Simulates a power loss of the machine: a random part of what was not safe is gone.
     pub fn lose_power(&mut self, random: &mut Random) {
         let kept = random.below(self.undo.len() as u64 + 1) as usize;
         while self.undo.len() > kept
@@ -56,7 +56,7 @@ impl SimulatedValues {
         (self.capacity, self.refusal) = (None, None);
     }
 
-    /// Changes a byte of a value behind everybody's back. False if there is none.
+    /// Corrupts a byte of a value without reporting it. Returns false if there is none.
     pub fn rot(&mut self, place: u64) -> bool {
         let count = self.seen.len().max(1) as u64;
         let Some(value) = self.seen.values_mut().nth((place % count) as usize) else { return false };

@@ -1,14 +1,13 @@
-//! Snapshots: a group's state in a file of its own, that stands for all of the group's entries below a
-//! position.
+//! Snapshots: a group's state in a file of its own, which covers all of the group's entries below a position.
 //!
-//! [`Log::begin_snapshot`], [`Log::append_snapshot`] for each chunk, [`Log::commit_snapshot`]: chunks are
-//! gathered as the group hands them out, and written piece by piece, which is upkeep: nobody's turn waits for it, and
-//! the disk never has much of them to do at once. A large one is written over the group's last but one, whose file would
-//! have to be removed otherwise. At last the file is synced, the manifest names it, and
-//! [`Outcome::SnapshotTaken`](crate::Outcome::SnapshotTaken) tells it. A crash before leaves the snapshot before, or none.
+//! [`Log::begin_snapshot`], [`Log::append_snapshot`] for each chunk, [`Log::commit_snapshot`]: chunks are gathered as the
+//! group hands them out, and written piece by piece, as upkeep: no turn waits for it, and the disk never has much of it to
+//! do at once. A large snapshot is written over the group's last but one, whose file would otherwise have to be removed.
+//! Finally the file is synced, the manifest names it, and [`Outcome::SnapshotTaken`](crate::Outcome::SnapshotTaken) reports
+//! it. A crash before that leaves the previous snapshot, or none.
 //!
-//! A snapshot need not be of this node's own making: one that came from a peer is written with the position
-//! [`Log::end`], and stands for everything that the group has appended here.
+//! A snapshot need not be made by this node: one received from a peer is written with the position [`Log::end`], and covers
+//! everything that the group has appended here.
 
 use crate::disk::{Disk, DiskError};
 use crate::error::{Damage, StorageError};
@@ -19,8 +18,8 @@ use crate::log::Log;
 use crate::upkeep::NewFloor;
 use crate::{Group, Position};
 
-/// A snapshot is written in pieces of this length, or some times that. Whatever waits for the disk waits behind what it was
-/// given before: the syncs of commands behind hundreds of megabytes, if a snapshot were written at once.
+/// A snapshot is written in pieces of this many bytes, or a small multiple. The disk works in order: if a snapshot were
+/// written at once, the syncs of commands would wait behind hundreds of megabytes.
 const PIECE_BYTES: usize = 512 << 10;
 
 /// A snapshot that is being written.
@@ -30,18 +29,18 @@ pub struct SnapshotWriter {
     header: SnapshotHeader,
     file: String,
     chunks: u64,
-    /// Bytes that were handed out to be written ...
+    /// The number of bytes handed out to be written ...
     written: u64,
-    /// ... and those behind them.
+    /// ... and the bytes after them.
     gathered: Vec<u8>,
 }
 
-/// A part of a snapshot that is to be written.
+/// A part of a snapshot, to be written.
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
     pub(crate) group: Group,
     pub(crate) file: String,
-    /// 0: the file is to be made, or is that of a snapshot that nobody needs any more.
+    /// If 0, the file must be created, or is the file of a snapshot that is no longer needed.
     pub(crate) offset: u64,
     pub(crate) bytes: Vec<u8>,
 }
@@ -58,13 +57,13 @@ pub struct SnapshotReader {
 }
 
 impl Log {
-    /// Begins a snapshot of a group. It will stand for all of the group's entries below `position`.
+    /// Begins a snapshot of a group, which will cover all of the group's entries below `position`.
     ///
     /// # Errors
     /// [`StorageError::Stopped`].
     ///
     /// # Panics
-    /// When the log has not come as far as `position`.
+    /// When `position` is beyond the end of the log.
     pub fn begin_snapshot(
         &mut self,
         group: Group,
@@ -78,14 +77,14 @@ impl Log {
         Ok(SnapshotWriter { header, file, chunks: 0, written: 0, gathered })
     }
 
-    /// Takes the next chunk. While [`Log::is_pacing_snapshot`], the one after it should wait: it would be held in memory.
+    /// Adds the next chunk. While [`Log::is_pacing_snapshot`], hold back the next one: it would be kept in memory.
     ///
     /// # Errors
-    /// [`StorageError::Disk`] when the disk had no room for an earlier one: abandon the snapshot then. Else
+    /// [`StorageError::Disk`] when the disk had no room for an earlier chunk: then abandon the snapshot. Otherwise
     /// [`StorageError::Stopped`].
     ///
     /// # Panics
-    /// When it is longer than [`CHUNK_BYTES_MAX`](crate::format::snapshot::CHUNK_BYTES_MAX), 1 GiB.
+    /// When the chunk is longer than [`CHUNK_BYTES_MAX`](crate::format::snapshot::CHUNK_BYTES_MAX), 1 GiB.
     pub fn append_snapshot(&mut self, writer: &mut SnapshotWriter, bytes: &[u8]) -> Result<(), StorageError> {
         self.running()?;
         if let Some(error) = self.upkeep.without_room.get(&writer.file) {
@@ -96,7 +95,7 @@ impl Log {
         writer.gathered.extend_from_slice(&header);
         writer.gathered.extend_from_slice(bytes);
         writer.chunks += 1;
-        // Where segments are small, so are these.
+        // With small segments the pieces are small, too.
         let piece = PIECE_BYTES.min(self.options.segment_bytes as usize / 4).max(SECTOR_BYTES);
         if writer.gathered.len() >= piece && self.upkeep.pieces.is_empty() {
             let whole = writer.gathered.len() / piece * piece;
@@ -108,12 +107,12 @@ impl Log {
         Ok(())
     }
 
-    /// All chunks are taken: the snapshot may take effect, once it is written and the log is durable up to its position
-    /// ([`Log::wants_sync`]). It has when [`Outcome::SnapshotTaken`](crate::Outcome::SnapshotTaken) says so.
-    /// One below the group's present snapshot, or of a group that was forgotten meanwhile, is dropped.
+    /// Ends the chunks: the snapshot is committed once it is written and the log is durable up to its position
+    /// ([`Log::wants_sync`]). [`Outcome::SnapshotTaken`](crate::Outcome::SnapshotTaken) reports that. A snapshot is dropped
+    /// if it is below the group's present one, or if the group was forgotten meanwhile.
     ///
     /// # Errors
-    /// [`StorageError::Disk`] when the disk had no room for a part of it: the snapshot is gone. Else
+    /// [`StorageError::Disk`] when the disk had no room for a part of it: the snapshot is gone. Otherwise
     /// [`StorageError::Stopped`].
     pub fn commit_snapshot(&mut self, mut writer: SnapshotWriter) -> Result<(), StorageError> {
         self.running()?;
@@ -140,8 +139,8 @@ impl Log {
         self.upkeep.garbage.push_back(writer.file);
     }
 
-    /// The group's newest snapshot that has been taken, to be read. It stays until it is
-    /// [closed](Log::close_snapshot), though a newer one takes its place.
+    /// Opens the group's newest committed snapshot for reading. It stays until it is [closed](Log::close_snapshot), even if
+    /// a newer one replaces it.
     pub fn open_snapshot(&mut self, group: Group) -> Option<SnapshotReader> {
         let floor = self.manifest.floors.get(&group)?;
         let reader = SnapshotReader::new(self.identity(), group, floor)?;
@@ -149,7 +148,7 @@ impl Log {
         Some(reader)
     }
 
-    /// The reader is done with.
+    /// Closes a reader.
     pub fn close_snapshot(&mut self, reader: SnapshotReader) {
         let number = reader.place.number;
         let Some(readers) = self.pinned.get_mut(&number) else { return };
@@ -165,7 +164,7 @@ impl Log {
 }
 
 impl SnapshotWriter {
-    /// Hands out what is gathered, and begins anew with `rest`.
+    /// Hands out what is gathered, and starts again with `rest`.
     fn next_piece(&mut self, rest: Vec<u8>) -> Piece {
         let bytes = std::mem::replace(&mut self.gathered, rest);
         let (group, file, offset) = (self.header.group, self.file.clone(), self.written);
@@ -182,28 +181,28 @@ impl SnapshotReader {
         Some(SnapshotReader { identity, header, place, file, next: 0, offset: 0 })
     }
 
-    /// Whose state it is.
+    /// The group whose state it holds.
     pub fn group(&self) -> Group {
         self.header.group
     }
 
-    /// It stands for all of the group's entries below.
+    /// The position below which it covers all of the group's entries.
     pub fn position(&self) -> Position {
         self.header.position
     }
 
-    /// How many chunks it has.
+    /// The number of chunks.
     pub fn chunks(&self) -> u64 {
         self.place.chunks
     }
 
-    /// Length of its file.
+    /// The length of its file, in bytes.
     pub fn bytes(&self) -> u64 {
         self.place.bytes
     }
 
-    /// Reads the next chunk into `chunk`, in place of what is there. False when there are no more, and then
-    /// the whole snapshot is known to be good.
+    /// Reads the next chunk into `chunk`, replacing its contents. Returns false when there are no more chunks; the whole
+    /// snapshot is then known to be intact.
     ///
     /// # Errors
     /// [`StorageError`]: the snapshot is damaged, or cannot be read.
@@ -225,7 +224,7 @@ impl SnapshotReader {
         let body = self.offset + CHUNK_HEADER_BYTES as u64;
         let end = body + u64::from(header.length);
         let is_last = self.next == self.place.chunks;
-        // No memory is asked for that the file cannot fill.
+        // Never allocates memory that the file cannot fill.
         if header.last != is_last || end > self.place.bytes || (is_last && end != self.place.bytes) {
             return Err(self.damaged(Damage::Malformed("chunks")));
         }
@@ -239,13 +238,13 @@ impl SnapshotReader {
         Ok(!is_last)
     }
 
-    /// Checks the file's length and its beginning, and goes to the first chunk.
+    /// Checks the file's length and its beginning, and moves to the first chunk.
     pub(crate) fn check_header<D: Disk>(&mut self, disk: &mut D) -> Result<(), StorageError> {
         let found = match disk.length(&self.file) {
             Err(DiskError { cause: crate::Cause::Missing, .. }) => return Err(self.damaged(Damage::Missing)),
             length => length?,
         };
-        // One that was written over a longer one may have some of that behind it.
+        // If it was written over a longer one, some of that may follow it.
         if found < self.place.bytes {
             return Err(self.damaged(Damage::Length { found, expected: self.place.bytes }));
         }

@@ -1,33 +1,30 @@
-//! What a crash left behind the end of the log, and how it is told from damage.
+//! What a crash left after the end of the log, and how it is told from damage.
 //!
-//! A crash of the machine keeps, of every sector that was written and not synced, the old bytes or the new
-//! ones. The old ones are zeros, or count as zeros since they are an older segment's. From
-//! this follows what a crash can leave, and everything else is damage:
+//! When the machine crashes, every sector that was written and not synced holds either the old bytes or the new ones. The
+//! old ones are zeros, or count as zeros because they belong to an older segment. This determines what a crash can leave;
+//! everything else is damage:
 //!
-//! 1. **A batch's header is whole or zero**, since it lies within one sector. One that is neither is damage.
-//! 2. **A torn batch lacks a sector**: behind its whole header there is a sector with nothing but zeros in
-//!    it. A batch whose checksum does not match though no sector is lacking was written as a whole once, and
-//!    changed later: damage.
-//! 3. **What was durable cannot be torn.** Each batch, each segment's header and the manifest say up to where
-//!    the log was durable when they were written. If any of them, wherever it stands behind the end, names a
-//!    position above the end, then the end is not where a crash cut the log: damage.
+//! 1. **A batch's header is whole or zero**, since it lies within one sector. If it is neither, that is damage.
+//! 2. **A torn batch lacks a sector**: after its whole header there is a sector with nothing but zeros in it. A batch whose
+//!    checksum does not match though no sector is missing was written as a whole once, and changed later: damage.
+//! 3. **What was durable cannot be torn.** Each batch, each segment's header and the manifest record up to where the log
+//!    was durable when they were written. If any of them, wherever it is after the end, names a position above the end,
+//!    then the end is not where a crash cut the log: damage.
 //!
-//! What remains is a torn tail: nobody was told that it is safe. It is **cleared to zeros**, and that is
-//! synced, before the log is used. Otherwise a batch behind the cut could be found again at its place after
-//! the next crash, once new batches of just that length stand before it; and the first rule would not hold
-//! any more.
+//! What remains is a torn tail, which was never reported durable. It is **cleared to zeros**, and that is synced, before
+//! the log is used. Otherwise a batch after the cut could be found again at its place after the next crash, once new
+//! batches of just that length precede it; and the first rule would no longer hold.
 //!
-//! One case is left. The last batches before a silence may be durable with nothing behind them that says so;
-//! if a sector of theirs turns to zeros as a whole, or sectors that were all zero from the beginning hide
-//! that no sector is lacking, damage looks like a torn write. [`Log::note_durable`](crate::Log::note_durable)
-//! closes it, and the cut is told in any case ([`Replayed::torn`](crate::Replayed)).
+//! One case is left. The last batches before an idle time may be durable with nothing after them that says so. If one of
+//! their sectors turns to zeros as a whole, or sectors that were all zero from the beginning hide that no sector is
+//! missing, damage looks like a torn write. [`Log::note_durable`](crate::Log::note_durable) closes this gap, and the cut is
+//! reported in any case ([`Replayed::torn`](crate::Replayed)).
 //!
-//! **Reading is no proof of being on the disk.** After a failed sync a kernel may hold pages in memory, count
-//! them as written, and give them to a restarted process; another sync would find nothing to do. So what is
-//! above the last position that is known to be durable is written again, byte for byte, before it is synced
-//! and counts as durable. Nor does a zero that is read prove that a tail was cleared: the manifest says that
-//! it is being cleared before that is begun, and a start that finds this clears all that is unused, whatever
-//! it reads there.
+//! **Reading is no proof of being on the disk.** After a failed sync a kernel may hold pages in memory, count them as
+//! written, and return them to a restarted process; another sync would find nothing to do. So what is above the last
+//! position known to be durable is written again, byte for byte, before it is synced and counts as durable. Nor does a zero
+//! that is read prove that a tail was cleared: the manifest records that a tail is being cleared before clearing begins,
+//! and a start that finds this record clears all unused space, whatever it reads there.
 
 use crate::disk::Disk;
 use crate::error::{Damage, StorageError};
@@ -41,7 +38,7 @@ use crate::replay::{READ_BYTES, Scan, Window};
 use crate::work::Step;
 use crate::{Position, upkeep};
 
-/// How much is cleared, or written again, at once: whole sectors of a file.
+/// The number of bytes cleared or written again at once: whole sectors of a file.
 const WRITE_BYTES: usize = 2048 * SECTOR_BYTES;
 
 /// A tail that a crash cut short, and that was cleared.
@@ -49,16 +46,16 @@ const WRITE_BYTES: usize = 2048 * SECTOR_BYTES;
 pub struct Torn {
     /// The segment in which the log ends.
     pub file: String,
-    /// Where in it.
+    /// The offset in that file at which the log ends.
     pub offset: u64,
-    /// At which position.
+    /// The position at which the log ends.
     pub position: Position,
-    /// How many bytes of sectors with something in them were cleared behind that; all that is unused, if an
-    /// earlier start did not finish with it.
+    /// The number of bytes cleared after that, counting whole sectors that were not empty; all unused space, if an earlier
+    /// start did not finish clearing.
     pub bytes: u64,
 }
 
-/// Bytes of a segment that are not zero and not of the log.
+/// Bytes of a segment that are not zero and not part of the log.
 #[derive(Debug)]
 struct Remains {
     number: u64,
@@ -66,7 +63,7 @@ struct Remains {
     end: u64,
 }
 
-/// Settles where the log ends: refuses damage, clears a torn tail, and makes what is there durable.
+/// Settles where the log ends: refuses damage, clears a torn tail, and makes the rest durable.
 pub(crate) fn settle<D: Disk>(
     disk: &mut D,
     manifest: &mut Manifest,
@@ -110,7 +107,7 @@ struct Survey<'a, D> {
 }
 
 impl<D: Disk> Survey<'_, D> {
-    /// Looks at everything behind the end of the log.
+    /// Examines everything after the end of the log.
     fn survey(mut self) -> Result<Vec<Remains>, StorageError> {
         if self.manifest.durable > self.scan.end {
             return Err(self.lost(self.manifest.durable, MANIFEST_FILE.to_owned()));
@@ -134,7 +131,7 @@ impl<D: Disk> Survey<'_, D> {
         let mut window = self.window(number)?;
         let mut offset = from;
         while offset < window.length {
-            // Up to the end of a sector, so that the rest goes by whole ones.
+            // Up to the end of a sector, so that the rest is read by whole ones.
             let sector_rest = PAYLOAD_BYTES - (offset % PAYLOAD_BYTES as u64) as usize;
             let length = if sector_rest < PAYLOAD_BYTES { sector_rest } else { READ_BYTES };
             let bytes = window.get(self.disk, offset, length)?;
@@ -173,7 +170,7 @@ fn add(all: &mut Vec<Remains>, number: u64, start: u64, end: u64) {
     }
 }
 
-/// Refuses when a batch's header in this sector says that the log was durable beyond its end.
+/// Refuses the log when a batch's header in this sector says that it was durable beyond its end.
 fn look_for_a_later_batch(
     manifest: &Manifest,
     scan: &Scan,
@@ -197,7 +194,7 @@ fn lost(scan: &Scan, durable: Position, told_by: String) -> StorageError {
     StorageError::damaged(file, place(scan.offset), Damage::Lost { end: scan.end, durable, told_by })
 }
 
-/// Clears what remains to zeros. A sector of which a part is of the log stays this segment's; all others are nobody's then.
+/// Clears what remains to zeros. A sector that is partly in the log keeps this segment's number; all others get none.
 fn clear<D: Disk>(disk: &mut D, remains: &[Remains], syncs: &mut Vec<String>) -> Result<(), StorageError> {
     let zeros = vec![0; if remains.is_empty() { 0 } else { WRITE_BYTES }];
     for Remains { number, start, end } in remains {
@@ -218,7 +215,7 @@ fn clear<D: Disk>(disk: &mut D, remains: &[Remains], syncs: &mut Vec<String>) ->
     Ok(())
 }
 
-/// Writes what is not known to be durable again, as it is.
+/// Writes what is not known to be durable again, unchanged.
 fn write_again<D: Disk>(disk: &mut D, scan: &Scan, syncs: &mut Vec<String>) -> Result<(), StorageError> {
     let ends = scan.segments.iter().skip(1).map(|next| next.first).chain([scan.end]);
     let undurable = scan.segments.iter().zip(ends).filter(|(_, end)| *end > scan.durable);
@@ -226,8 +223,7 @@ fn write_again<D: Disk>(disk: &mut D, scan: &Scan, syncs: &mut Vec<String>) -> R
     for (segment, end) in undurable {
         let file = segment_file(segment.number);
         let offset_of = |position: Position| SEGMENT_HEADER_BYTES + (position - segment.first);
-        // By whole sectors: a page that is written in part is written as a whole, but not every disk need
-        // know that.
+        // By whole sectors: a page that is written in part is written as a whole, but not every disk need know that.
         let from = if scan.durable > segment.first { offset_of(scan.durable) } else { 0 };
         let mut offset = place(from - from % PAYLOAD_BYTES as u64);
         let end = place(offset_of(end).next_multiple_of(PAYLOAD_BYTES as u64));

@@ -1,12 +1,11 @@
-//! What keeps a log going, beside the path of commands: the next segment is made before it is needed,
-//! snapshots are taken into account, and what nobody needs any more is removed.
+//! What keeps a log going, beside the path of commands: making the next segment before it is needed, committing snapshots,
+//! and removing what is no longer needed.
 //!
-//! All of it goes through the manifest, in one order that a crash may interrupt anywhere: first everything
-//! that the new manifest names is made safe, then the manifest takes the place of the old one, then what it
-//! no longer names is removed.
+//! All of it goes through the manifest, in an order that a crash may interrupt anywhere: first everything that the new
+//! manifest names is made safe, then the manifest replaces the old one, then what it no longer names is removed.
 //!
-//! Upkeep never syncs a segment that is in use. A kernel tells a failed sync once: were the same file synced
-//! from two sides, one of them could be told that all is well.
+//! Upkeep never syncs a segment that is in use. A kernel reports a failed sync once: if the same file were synced from two
+//! sides, one of them could learn of success though the other one's sync failed.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,43 +20,42 @@ use crate::snapshot::Piece;
 use crate::work::{Lane, Step, Work};
 use crate::{Group, Position};
 
-/// Files of this length, or of a segment's if that is less, are used again when they are not needed any more. To remove a
-/// large file makes a file system free its blocks, and tell the device of that, for which everybody waits who syncs at that
-/// moment; and the next file would have to be given blocks anew.
+/// Files of this length, or of a segment's length if that is less, are reused once they are not needed. Removing a large
+/// file makes the file system free its blocks and inform the device, and every sync at that moment waits for it; and the
+/// next file would need new blocks.
 const REUSED_BYTES_MIN: u64 = 8 << 20;
 
-/// A file that is used again is so many times as long as it need be, at most. To cut it frees blocks, too.
+/// A reused file is at most this many times as long as it needs to be. Cutting it frees blocks, too.
 const LEFT_OVER_MAX: u64 = 2;
 
-/// So many segments wait for that at most.
+/// The most segments kept for reuse.
 const REUSED_MAX: usize = 6;
 
-/// What came of a piece of work.
+/// The result of a piece of work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// [`Log::durable`] may have moved.
     Durable,
-    /// There was no room for what the sync was to write. Nothing is lost; [`Log::retry`] tries again.
+    /// There was no room for what the sync had to write. Nothing is lost; [`Log::retry`] tries again.
     SyncRefused(DiskError),
     /// The next segment is ready.
     SegmentReady,
-    /// There is no room for another segment. The present one can be filled; then [`Log::write`] tells this
-    /// error and has lost nothing. Snapshots may give room; [`Log::retry`] tries again.
+    /// There is no room for another segment. The present one can still be filled; then [`Log::write`] returns this error and
+    /// has lost nothing. Snapshots may free room; [`Log::retry`] tries again.
     SegmentRefused(DiskError),
-    /// The group's snapshot stands: a start begins with it, and the log below its position is not needed by
-    /// the group.
+    /// The group's snapshot is committed: a start begins with it, and the group does not need the log below its position.
     SnapshotTaken(Group, Position),
     /// There is no room. The snapshot is gone, and everything is as before it.
     SnapshotRefused(Group, DiskError),
-    /// The disk says that the group is gone: a start finds nothing of it.
+    /// The disk records that the group is gone: a start finds nothing of it.
     Forgotten(Group),
-    /// Files were removed or noted; nobody waits for that.
+    /// Files were removed, or a fact was recorded; nothing waits for that.
     Tidied,
-    /// There was no room to write it down; [`Log::retry`] tries again.
+    /// There was no room to record something; [`Log::retry`] tries again.
     Postponed(DiskError),
 }
 
-/// A floor on its way into the manifest.
+/// A floor that is not in the manifest yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewFloor {
     pub(crate) group: Group,
@@ -66,15 +64,15 @@ pub(crate) struct NewFloor {
 
 #[derive(Debug)]
 enum Task {
-    /// Takes a snapshot, or the end of a group, into account.
+    /// Commits a snapshot, or the end of a group.
     Raise(NewFloor),
-    /// Makes the next segment, of a file that is not needed any more if there is one, or of the reserve's.
+    /// Makes the next segment, from a file that is no longer needed if there is one, or from the reserve's.
     Spare(u64, Option<String>),
-    /// Writes a part of a snapshot; the first into a file that is not needed any more if there is one, or the reserve's.
+    /// Writes a part of a snapshot; the first part into a file that is no longer needed if there is one, or the reserve's.
     Write(Piece, Option<String>),
-    /// Makes a file of the reserve, of a segment that is not needed any more if there is one.
+    /// Makes a file of the reserve, from a segment that is no longer needed if there is one.
     Reserve(Kept, Option<String>),
-    /// Writes a manifest that needs fewer segments, or knows better how far the log is durable.
+    /// Writes a manifest that needs fewer segments, or records a higher durable position.
     Note,
     /// Removes a file that no manifest names.
     Remove,
@@ -83,32 +81,32 @@ enum Task {
 #[derive(Debug)]
 struct Running {
     task: Task,
-    /// The manifest that will hold when it is done.
+    /// The manifest that applies when the task is done.
     manifest: Manifest,
 }
 
-/// What is to be done, and what is being done.
+/// Pending and running upkeep.
 #[derive(Debug, Default)]
 pub(crate) struct Upkeep {
     pub(crate) floors: VecDeque<NewFloor>,
     pub(crate) garbage: VecDeque<String>,
-    /// Segments that no manifest names: the next ones are made of them.
+    /// Segments that no manifest names, to be reused as the next ones.
     used: Vec<String>,
-    /// Of groups with large snapshots the one before the present one: the next is written over it.
+    /// For groups with large snapshots, the file of the previous one: the next is written over it.
     used_snapshots: BTreeMap<Group, String>,
     note: bool,
-    /// There was no room to write something down: that waits for [`Log::retry`].
+    /// There was no room to record something: that waits for [`Log::retry`].
     pub(crate) is_postponed: bool,
-    /// What is to be written of snapshots.
+    /// Parts of snapshots that are still to be written.
     pub(crate) pieces: VecDeque<Piece>,
-    /// Snapshots that are not committed yet, and a part of which the disk had no room for.
+    /// Snapshots that are not committed yet, for a part of which the disk had no room.
     pub(crate) without_room: BTreeMap<String, DiskError>,
     running: Option<Running>,
 }
 
 impl Log {
-    /// The next piece of upkeep, to be done beside the loop; None when there is none, or while one is under
-    /// way. To be called every turn: it costs next to nothing.
+    /// Returns the next piece of upkeep, to run beside the loop; None when there is none, or while one is running. Call it
+    /// every turn: it costs next to nothing.
     ///
     /// # Errors
     /// [`StorageError::Stopped`].
@@ -123,43 +121,42 @@ impl Log {
         Ok(Some(Work { lane: Lane::Upkeep, steps: self.options.planted.steps(steps) }))
     }
 
-    /// True when upkeep waits for the log to be durable further, or when so much is not that the next start
-    /// would be slow: begin a sync though no client waits for one.
+    /// Whether to begin a sync though no client waits for one: upkeep waits for a higher durable position, or so much is not
+    /// durable that the next start would be slow.
     pub fn wants_sync(&self) -> bool {
         let floor = self.upkeep.floors.front().is_some_and(|new| new.floor.position > self.durable);
         floor || self.written.saturating_sub(self.durable) > self.options.segment_bytes
     }
 
-    /// Says on the disk how far the log is durable, by a piece of upkeep. Each batch says it of those before
-    /// it, so only the last batches before a silence gain: should they be lost or damaged later, a start can
-    /// tell that from a write that a crash cut short. To be called when all is durable and nothing was
-    /// written for a while, and before an orderly end.
+    /// Records on the disk, by a piece of upkeep, how far the log is durable. Each batch records it for those before it, so
+    /// this matters only for the last batches before an idle time: if they are lost or damaged later, a start can tell that
+    /// from a write that a crash cut short. Call it when everything is durable and nothing was written for a while, and
+    /// before an orderly exit.
     pub fn note_durable(&mut self) {
         self.upkeep.note = true;
     }
 
-    /// True when the disk says of all that is durable that it is.
+    /// Whether the disk records the whole of the durable position.
     pub fn is_noted(&self) -> bool {
         self.noted >= self.durable
     }
 
-    /// True while a part of a snapshot is written: it should go on when that is over.
+    /// Whether a part of a snapshot is being written; the caller should hand over more only when that is done.
     pub fn is_pacing_snapshot(&self) -> bool {
         let is_running = |running: &Running| matches!(running.task, Task::Write(..));
         !self.upkeep.pieces.is_empty() || self.upkeep.running.as_ref().is_some_and(is_running)
     }
 
-    /// The group is gone: its entries up to now, and its snapshot, are not needed and will not be replayed.
+    /// Drops the group: its entries up to now and its snapshot are no longer needed and will not be replayed.
     pub fn forget(&mut self, group: Group) {
         let floor = Floor { position: self.end(), snapshot: None };
         self.upkeep.floors.push_back(NewFloor { group, floor });
     }
 
-    /// A piece of work is over: says what came of it.
+    /// Handles the end of a piece of work, and returns its outcome.
     ///
     /// # Errors
-    /// [`StorageError::Stopped`] when it failed otherwise than for lack of room, or the log had
-    /// stopped before.
+    /// [`StorageError::Stopped`] when the work failed for any reason but lack of room, or the log had stopped before.
     pub fn finished(
         &mut self,
         work: Work,
@@ -182,19 +179,19 @@ impl Log {
             self.upkeep.garbage.append(&mut self.upkeep.used.drain(..).collect());
         }
         if is_full && (!has_reserve || self.refused.is_some() || self.is_used_up) {
-            // Nothing goes on without some room: what is kept for later is given up.
+            // Nothing can continue without some room: give up what is kept for later.
             let Upkeep { garbage, used_snapshots, .. } = &mut self.upkeep;
             garbage.extend(std::mem::take(used_snapshots).into_values());
             garbage.extend(self.reserve.take(Kept::Snapshot));
         }
-        // What gives room comes first; and what was refused goes before another file gets its name.
+        // What frees room comes first; and the refused batch goes before another file gets its name.
         if is_full && !self.upkeep.garbage.is_empty() {
             return Some(Task::Remove);
         }
         if self.spares.is_empty() {
             let used = self.upkeep.used.pop();
             let used = used.or_else(|| is_full.then(|| self.reserve.take(Kept::Segment)).flatten());
-            // Where the next one is late, the present one grows.
+            // If the next segment is late, the present one grows.
             if used.is_some() || !is_full {
                 return Some(Task::Spare(self.manifest.next_segment, used));
             }
@@ -206,7 +203,7 @@ impl Log {
         if waits && (!has_reserve || self.upkeep.is_postponed) {
             return None;
         }
-        // All of a snapshot is written before it takes effect.
+        // All of a snapshot is written before it is committed.
         if let Some(piece) = self.upkeep.pieces.pop_front() {
             let is_first = piece.offset == 0;
             let used = is_first.then(|| self.upkeep.used_snapshots.remove(&piece.group)).flatten();
@@ -214,8 +211,7 @@ impl Log {
             let used = used.or_else(reserve);
             return Some(Task::Write(piece, used));
         }
-        // A floor above the end that a crash leaves would hide what is appended there later: the log comes
-        // first.
+        // A floor above the end that a crash leaves would hide what is appended there later: the log comes first.
         let up_to =
             if self.options.planted.has(Fault::SnapshotBeforeLog) { self.written } else { self.durable };
         while let Some(new) = self.upkeep.floors.front().copied()
@@ -226,7 +222,7 @@ impl Log {
             if present.is_none_or(|present| present.position <= new.floor.position) {
                 return Some(Task::Raise(new));
             }
-            // The group was forgotten while its snapshot was being written.
+            // The group was dropped while its snapshot was being written.
             self.discard(&new);
         }
         let note = std::mem::take(&mut self.upkeep.note) && self.durable > self.noted;
@@ -241,7 +237,7 @@ impl Log {
         (used.is_some() || !waits).then_some(Task::Reserve(missing, used))
     }
 
-    /// The steps of a task, and the manifest that holds after them.
+    /// Returns the steps of a task, and the manifest that applies after them.
     fn steps(&mut self, task: &mut Task) -> (Vec<Step>, Manifest) {
         let mut steps = Vec::new();
         let mut manifest = self.manifest.clone();
@@ -252,7 +248,7 @@ impl Log {
             Task::Raise(NewFloor { group, floor }) => {
                 if let Some(place) = floor.snapshot {
                     let file = snapshot_file(*group, place.number);
-                    // It was written over a longer one, perhaps: the rest of that is room for the next.
+                    // If it was written over a longer one, the rest is room for the next.
                     steps.push(Step::Cut { file: file.clone(), bytes: place.bytes * LEFT_OVER_MAX });
                     steps.push(Step::Sync { file });
                 }
@@ -311,8 +307,8 @@ impl Log {
         (steps, manifest)
     }
 
-    /// Which of the segments is the first that is needed. It must have come to the disk itself before it may
-    /// stand as the first one: durable above its first position, so that its header is there.
+    /// Returns the index of the first segment that is needed. A segment may become the first one only when the log is
+    /// durable above its first position, so that its header is on the disk.
     fn first_needed(&self, oldest: Option<(Position, Group)>) -> usize {
         let needed = oldest.map_or(self.written, |(position, _)| position);
         let unneeded = |next: &&Segment| next.first <= needed && next.first < self.durable;
@@ -388,7 +384,7 @@ impl Log {
         outcome
     }
 
-    /// No manifest names this snapshot any more, and nobody reads it.
+    /// Gives up a snapshot that no manifest names any more and that is not being read.
     pub(crate) fn let_go(&mut self, group: Group, snapshot: SnapshotPlace) {
         let file = snapshot_file(group, snapshot.number);
         let is_large = snapshot.bytes >= REUSED_BYTES_MIN.min(self.options.segment_bytes);
@@ -399,8 +395,7 @@ impl Log {
         }
     }
 
-    /// The disk is full. Nothing that the present manifest names was touched; what was made for the new one
-    /// goes.
+    /// Handles a full disk. Nothing that the present manifest names was touched; what was made for the new one is dropped.
     fn refused(&mut self, task: Task, error: DiskError) -> Outcome {
         (self.full, self.may_retry) = (Some(error.clone()), false);
         match task {
@@ -415,7 +410,7 @@ impl Log {
             }
             Task::Spare(number, Some(used)) if self.options.has_reserve => {
                 self.upkeep.is_postponed = true;
-                // It may have its new name already, and is not in the manifest.
+                // It may already have its new name, and is not in the manifest.
                 let is_renamed = error.verb != Verb::Rename || error.file != used;
                 self.upkeep.used.push(if is_renamed { segment_file(number) } else { used });
                 Outcome::SegmentRefused(error)
@@ -441,7 +436,8 @@ impl Log {
         }
     }
 
-    /// A part of a snapshot cannot be written. If all of it is taken, it is gone; else its writer is told by the next chunk.
+    /// Handles a part of a snapshot that cannot be written. If all of the snapshot was handed over, the snapshot is dropped;
+    /// otherwise its writer gets the error with the next chunk.
     fn snapshot_without_room(&mut self, piece: Piece, error: DiskError) -> Outcome {
         let Upkeep { floors, garbage, pieces, without_room, .. } = &mut self.upkeep;
         pieces.retain(|other| other.file != piece.file);
@@ -468,7 +464,7 @@ impl Log {
     }
 }
 
-/// The steps by which a manifest takes the place of the one before. On a full disk it is written into a file of the reserve.
+/// Returns the steps by which a manifest replaces the previous one. On a full disk it is written into a file of the reserve.
 pub(crate) fn replace_manifest(manifest: &Manifest, reserve: Option<String>) -> Vec<Step> {
     let (file, bytes) = (MANIFEST_NEW_FILE.to_owned(), manifest.encode());
     let cut = Step::Cut { file: file.clone(), bytes: bytes.len() as u64 };
@@ -486,7 +482,7 @@ pub(crate) fn replace_manifest(manifest: &Manifest, reserve: Option<String>) -> 
     steps
 }
 
-/// Replaces the manifest here and now, as a start does, by means of the reserve where there is no room.
+/// Replaces the manifest immediately, as a start does, using the reserve if there is no room.
 pub(crate) fn write_manifest<D: Disk>(
     disk: &mut D,
     planted: Planted,
@@ -500,7 +496,7 @@ pub(crate) fn write_manifest<D: Disk>(
     }
 }
 
-/// Does steps here and now, as a start does. What could not be synced is told like everything else.
+/// Runs steps immediately, as a start does. A failed sync is returned like any other error.
 pub(crate) fn run<D: Disk>(disk: &mut D, planted: Planted, steps: Vec<Step>) -> Result<(), DiskError> {
     planted.steps(steps).iter().try_for_each(|step| match step.run(disk) {
         Err(DiskError { verb: Verb::Sync, .. }) if planted.has(Fault::SyncErrorIgnored) => Ok(()),
@@ -509,7 +505,7 @@ pub(crate) fn run<D: Disk>(disk: &mut D, planted: Planted, steps: Vec<Step>) -> 
 }
 
 impl Planted {
-    /// The steps, without those that the planted fault forgets.
+    /// Returns the steps, without those that the planted fault leaves out.
     fn steps(self, mut steps: Vec<Step>) -> Vec<Step> {
         if self.has(Fault::FolderNotSynced) {
             steps.retain(|step| *step != Step::SyncFolder);

@@ -1,51 +1,51 @@
-//! What runs beside the worker's loop.
+//! Work that runs beside the worker's loop.
 //!
-//! A sync takes as long as some hundred commands. So the log does not sync: it says which steps are to be
-//! done, in order, and is told later what came of them. A real server runs them on a thread, a simulator at
-//! some later time. The log takes batches meanwhile; the next sync covers them all (group commit).
+//! A sync takes as long as some hundred commands. So the log does not sync: it returns the steps to be
+//! done, in order, and later receives their result. A real server runs them on a thread, a simulator at
+//! some later time. Meanwhile the log takes batches; the next sync covers them all (group commit).
 
 use crate::disk::{Disk, DiskError};
 
-/// One verb, with all that it needs.
+/// One operation of a disk, with its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// [`Disk::create`]
     Create {
         /// The new file.
         file: String,
-        /// Its length.
+        /// Its length in bytes.
         bytes: u64,
     },
     /// [`Disk::reserve`]
     Reserve {
         /// The new file.
         file: String,
-        /// Its length.
+        /// Its length in bytes.
         bytes: u64,
     },
     /// [`Disk::write`]
     Write {
         /// The file.
         file: String,
-        /// Where in it.
+        /// The offset in the file.
         offset: u64,
-        /// What.
+        /// The bytes to write.
         bytes: Vec<u8>,
     },
     /// [`Disk::write_through`]
     WriteThrough {
         /// The file.
         file: String,
-        /// Where in it.
+        /// The offset in the file.
         offset: u64,
-        /// What.
+        /// The bytes to write.
         bytes: Vec<u8>,
     },
     /// [`Disk::cut`]
     Cut {
         /// The file.
         file: String,
-        /// Its length at most.
+        /// The most bytes that it keeps.
         bytes: u64,
     },
     /// [`Disk::rename`]
@@ -70,10 +70,10 @@ pub enum Step {
 }
 
 impl Step {
-    /// Does it.
+    /// Runs the step.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Any error of the disk.
     pub fn run<D: Disk>(&self, disk: &mut D) -> Result<(), DiskError> {
         match self {
             Step::Create { file, bytes } => disk.create(file, *bytes),
@@ -89,16 +89,17 @@ impl Step {
     }
 }
 
-/// Which of the log's two kinds of work. At most one of each is under way; they may run at the same time.
+/// The log's two kinds of work. At most one piece of each is running; the two kinds may run at the same
+/// time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
     /// Replies wait for it: it must not queue behind upkeep.
     Sync,
-    /// New segments, snapshots, removals. It may take long.
+    /// New segments, snapshots, removals. May take long.
     Upkeep,
 }
 
-/// Steps to be done in order, up to the first that fails. The log must be told what came of them
+/// Steps to be done in order, up to the first that fails. Their result must be passed to the log
 /// ([`Log::finished`](crate::Log::finished)).
 #[derive(Clone, Debug)]
 #[must_use = "the log waits to be told what came of it"]
@@ -113,15 +114,15 @@ impl Work {
         self.lane
     }
 
-    /// What is to be done.
+    /// The steps, in order.
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
 
-    /// Does all of it, here and now.
+    /// Runs all steps immediately.
     ///
     /// # Errors
-    /// What the disk said at the first step that failed. The later ones were not tried.
+    /// The error of the first step that failed. The later steps were not tried.
     pub fn run<D: Disk>(&self, disk: &mut D) -> Result<(), DiskError> {
         self.steps.iter().try_for_each(|step| step.run(disk))
     }

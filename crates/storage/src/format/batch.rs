@@ -1,4 +1,4 @@
-//! Batches: what one turn appended, as one piece that is there as a whole or not at all.
+//! Batches: what one turn appended, written as one piece that survives whole or not at all.
 //!
 //! ```text
 //! header, 32 bytes, at a multiple of 32:
@@ -8,37 +8,37 @@
 //! zeros up to a multiple of 32
 //! ```
 //!
-//! A header lies within one sector, since 32 divides 512 and the first batch begins at byte 512: after a
-//! crash it is there or it is not, it is never torn. `durable` is the position up to which the log was known
-//! to be durable when the batch was written: where the log ends earlier than that, something was lost.
+//! A header lies within one sector, since 32 divides 512 and the first batch begins at byte 512. So after a crash it
+//! is either present or absent, never torn. `durable` is the position up to which the log was known to be durable when
+//! the batch was written: if the log ends before that, something was lost.
 
 use super::{Fields, checksum};
 use crate::{Group, Position};
 
-/// Length of a batch's header; batches begin at multiples of this.
+/// Length of a batch's header in bytes; batches begin at multiples of it.
 pub const BATCH_HEADER_BYTES: usize = 32;
 
-/// Length of what precedes an entry's bytes.
+/// Length of the header of an entry, in bytes.
 pub const ENTRY_HEADER_BYTES: usize = 8;
 const ENTRY_ALIGNMENT_BYTES: usize = 8;
 
-/// A batch is closed, and another one begun, when its entries pass this length. It bounds what a start must
-/// hold in memory, save for one entry that is longer.
+/// A batch is closed, and another one begun, when its entries exceed this many bytes. This bounds what a start must
+/// hold in memory, except for one entry that is longer.
 pub const BATCH_BYTES_MAX: usize = 4 << 20;
 
-/// The longest entry. Far above what a client can send.
+/// The longest entry, in bytes: far above what a client can send.
 pub const ENTRY_BYTES_MAX: usize = 1 << 30;
 
 /// One entry of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// Where it stands.
+    /// Its position.
     pub position: Position,
-    /// Whose it is.
+    /// Its group.
     pub group: Group,
-    /// What it is, in the group's own numbering. The log carries it and does not look at it.
+    /// Its kind, in the group's own numbering. The log carries the kind and does not interpret it.
     pub kind: u16,
-    /// What was appended.
+    /// The bytes that were appended.
     pub bytes: &'a [u8],
 }
 
@@ -64,7 +64,7 @@ impl BatchHeader {
         bytes
     }
 
-    /// None when these are not 32 bytes that [`encode`](Self::encode) made for this log.
+    /// Returns None when these are not 32 bytes that [`encode`](Self::encode) made for this log.
     pub(crate) fn decode(salt: u64, bytes: &[u8]) -> Option<BatchHeader> {
         let bytes = bytes.get(..BATCH_HEADER_BYTES)?;
         let mut fields = Fields(bytes);
@@ -84,7 +84,7 @@ impl BatchHeader {
     }
 }
 
-/// Calls `each` with the entries of a batch. False when they are not what an encoder makes.
+/// Calls `each` with the entries of a batch. Returns false when they are not what an encoder makes.
 #[must_use]
 pub(crate) fn each_entry(header: &BatchHeader, body: &[u8], mut each: impl FnMut(Entry<'_>)) -> bool {
     let mut fields = Fields(body);
@@ -103,43 +103,43 @@ pub(crate) fn each_entry(header: &BatchHeader, body: &[u8], mut each: impl FnMut
     fields.0.is_empty()
 }
 
-/// What has been appended and not yet written: one batch, or several when it is much. In front of them stands what
-/// their first block holds already, so that whole blocks can be written.
+/// What was appended and not yet written: one batch, or several if it is much. It is preceded by what the first block
+/// already holds, so that whole blocks can be written.
 #[derive(Debug)]
 pub(crate) struct Gathered {
     salt: u64,
-    /// Where in the log the first batch will stand.
+    /// The position of the first batch.
     start: Position,
     /// The beginning of the block, then the batches.
     bytes: Vec<u8>,
     /// Length of that beginning.
     lead: usize,
-    /// Where in `bytes` the open batch begins, and how many entries it has.
+    /// Where in `bytes` the open batch begins, and its number of entries.
     open: Option<(usize, u32)>,
-    /// Memory that was handed out and has come back.
+    /// Memory that was handed out and has been given back.
     spare: Vec<u8>,
 }
 
-/// So much memory is kept for what is gathered next, and as much for what is gathered meanwhile.
+/// Memory of up to this length is kept for what is gathered next, and as much for what is gathered meanwhile.
 pub(crate) const SPARE_BYTES_MAX: usize = 2 << 20;
 
 impl Gathered {
-    /// Nothing yet. The block in which it will stand begins with `lead`.
+    /// Creates an empty one, in a block that begins with `lead`.
     pub(crate) fn new(salt: u64, start: Position, lead: Vec<u8>) -> Gathered {
         Gathered { salt, start, lead: lead.len(), bytes: lead, open: None, spare: Vec::new() }
     }
 
-    /// Where the first batch will stand: everything before was handed out to be written.
+    /// The position of the first batch: everything before it was handed out to be written.
     pub(crate) fn start(&self) -> Position {
         self.start
     }
 
-    /// How many bytes stand before the first batch.
+    /// The number of bytes before the first batch.
     pub(crate) fn lead(&self) -> usize {
         self.lead
     }
 
-    /// Every entry so far stands below, every later one not below.
+    /// Every entry appended so far is below this position, every later one is not.
     pub(crate) fn end(&self) -> Position {
         self.position(self.bytes.len())
     }
@@ -148,12 +148,12 @@ impl Gathered {
         self.start + (place - self.lead) as u64
     }
 
-    /// How much the log will grow when this is written.
+    /// The number of bytes by which the log grows when this is written.
     pub(crate) fn whole_bytes(&self) -> u64 {
         (self.bytes.len() - self.lead).next_multiple_of(BATCH_HEADER_BYTES) as u64
     }
 
-    /// It will stand in a new file, behind that one's header.
+    /// Makes what is gathered go to a new file, after that file's header.
     pub(crate) fn begin_file(&mut self, header: Vec<u8>) {
         let before = std::mem::replace(&mut self.lead, header.len());
         self.bytes.splice(..before, header);
@@ -189,7 +189,7 @@ impl Gathered {
         position
     }
 
-    /// Closes the last batch: all batches are as they are to be written.
+    /// Closes the last batch: all batches are then ready to be written.
     fn close(&mut self, durable: Position) {
         if let Some((batch, entries)) = self.open.take() {
             let body = &self.bytes[batch + BATCH_HEADER_BYTES..];
@@ -205,8 +205,8 @@ impl Gathered {
         }
     }
 
-    /// Hands everything out as it is to be written: the beginning of the block, the batches, and so many zeros. Begins
-    /// anew behind it, in a block that will then have `lead` bytes.
+    /// Hands everything out ready to be written: the beginning of the block, the batches, and `zeros` zeros. Starts
+    /// anew after it, in a block that will then hold `lead` bytes.
     pub(crate) fn take(&mut self, durable: Position, zeros: usize, lead: usize) -> Vec<u8> {
         self.close(durable);
         self.start = self.end();
@@ -219,7 +219,7 @@ impl Gathered {
         taken
     }
 
-    /// What was handed out is written: its memory is used again.
+    /// Takes back the memory of what was written.
     pub(crate) fn give_back(&mut self, taken: Vec<u8>) {
         if (self.spare.capacity() + 1..=SPARE_BYTES_MAX).contains(&taken.capacity()) {
             self.spare = taken;

@@ -1,4 +1,4 @@
-//! The manifest: the one file that says which others belong to the log.
+//! The manifest: the one file that names the others that belong to the log.
 //!
 //! ```text
 //! preamble, 40 bytes | openings: u64 | first segment: u64 | next segment: u64 | start: u64 | durable: u64 |
@@ -7,9 +7,10 @@
 //!               its chunks: u64 | length of its file: u64
 //! ```
 //!
-//! It is replaced as a whole: written under another name, synced, renamed, the folder synced. A file that it
-//! names is safe before it is, and a file that it no longer names is removed after. So a crash at any step
-//! leaves a manifest whose files are all there, and perhaps some more, which a start removes.
+//! It is replaced as a whole: written under another name, synced, renamed, and the folder synced. A file
+//! that it names is safe before the manifest is, and a file that it no longer names is removed afterwards.
+//! So a crash at any step leaves a manifest whose files all exist, and perhaps some more, which a start
+//! removes.
 
 use std::collections::BTreeMap;
 
@@ -19,18 +20,18 @@ use crate::{Group, Position};
 
 const FLOOR_BYTES: usize = 40;
 
-/// The manifest cannot be longer than this: each of 65536 groups has at most one floor.
+/// The greatest length of the manifest: each of 65536 groups has at most one floor.
 pub(crate) const MANIFEST_BYTES_MAX: u64 = 128 + (FLOOR_BYTES as u64) * (1 << 16);
 
-/// From where on a group's entries count, and what stands for those before.
+/// The position from which a group's entries count, and the snapshot that covers those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Floor {
     pub(crate) position: Position,
-    /// None: nothing. The group was dropped.
+    /// None if nothing covers them: the group was dropped.
     pub(crate) snapshot: Option<SnapshotPlace>,
 }
 
-/// Which file a snapshot is in.
+/// The file of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SnapshotPlace {
     pub(crate) number: u64,
@@ -41,19 +42,19 @@ pub(crate) struct SnapshotPlace {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Manifest {
     pub(crate) identity: Identity,
-    /// How often the log was opened.
+    /// The number of times that the log was opened.
     pub(crate) openings: u64,
     /// Segments from this number on ...
     pub(crate) first_segment: u64,
-    /// ... and below this one belong to the log, and are all there.
+    /// ... and below this one belong to the log, and all exist.
     pub(crate) next_segment: u64,
     /// The first position of the first segment.
     pub(crate) start: Position,
-    /// The log was durable up to here when the manifest was written.
+    /// The position up to which the log was durable when the manifest was written.
     pub(crate) durable: Position,
-    /// No snapshot has had this number, nor a higher one.
+    /// No snapshot has had this number or a higher one.
     pub(crate) next_snapshot: u64,
-    /// A start has begun to clear what stood behind the end of the log, and may not have finished.
+    /// A start has begun to clear what followed the end of the log, and may not have finished.
     pub(crate) clearing: bool,
     pub(crate) floors: BTreeMap<Group, Floor>,
 }

@@ -1,7 +1,7 @@
-//! What stands in the files. All numbers are little-endian; `docs/design/storage.md` has the pictures.
+//! The layout of the files. All numbers are little-endian; `docs/design/storage.md` has the diagrams.
 //!
-//! Every file begins with the same 40 bytes, the preamble: what kind of file, which version of the format, a
-//! checksum, and whose it is.
+//! Every file begins with the same 40 bytes, the preamble: the kind of file, the version of the format, a checksum,
+//! and the log's identity.
 
 pub mod batch;
 pub mod manifest;
@@ -14,33 +14,33 @@ pub use batch::Entry;
 use crate::Group;
 use crate::error::{Damage, StorageError};
 
-/// The format's version. A program refuses every other one. It covers what is recorded, too: in version 1 the computed
-/// fragments of coded values were other ones. Before version 3 sectors did not say of which segment they are.
+/// The format's version. A program refuses every other one. It covers the contents of records, too: in version 1 the
+/// computed fragments of coded values were different. Before version 3, sectors did not name their segment.
 pub const VERSION: u32 = 3;
 
-/// What a disk writes as a whole: after a crash a sector holds what it held before or what was written, never
-/// a part.
+/// The unit that a disk writes as a whole: after a crash a sector holds either its old contents or the new, never a
+/// part.
 pub const SECTOR_BYTES: usize = 512;
 
-/// What is written at once: a whole number of these, at a multiple of it. A disk then never has to be read to
-/// change a part of a block, and a write need not go through memory that the operating system keeps for the file.
+/// The unit of writes: each write has a whole number of these, at a multiple of this length. The disk then never has
+/// to read in order to change part of a block, and a write can bypass the operating system's page cache.
 pub const BLOCK_BYTES: usize = 4096;
 
-/// Length of the preamble.
+/// Length of the preamble in bytes.
 pub(crate) const PREAMBLE_BYTES: usize = 40;
 const CHECKSUM_AT: std::ops::Range<usize> = 12..16;
 
-/// Whose a log is.
+/// The identity of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// The cluster.
+    /// The cluster's number.
     pub cluster: u64,
-    /// The node, from 1.
+    /// The node's number, from 1.
     pub node: u16,
-    /// Which of the node's workers.
+    /// The number of the node's worker.
     pub worker: u16,
-    /// The log itself: a number drawn at random when the folder was new. It is mixed into every checksum, so
-    /// that no value of a client and no file of another life of this node can look like a batch of this log.
+    /// The log's own number, drawn at random when the folder was new. It is mixed into every checksum, so that no
+    /// client's value and no file of an earlier log of this node can look like a batch of this log.
     pub log: u64,
 }
 
@@ -62,9 +62,9 @@ pub(crate) const MANIFEST: Kind = Kind { magic: *b"qrt-mani", name: "manifest" }
 pub(crate) const SEGMENT: Kind = Kind { magic: *b"qrt-segm", name: "segment" };
 pub(crate) const SNAPSHOT: Kind = Kind { magic: *b"qrt-snap", name: "snapshot" };
 
-/// The one file that says which others belong to the log.
+/// The name of the manifest, the one file that names the others that belong to the log.
 pub const MANIFEST_FILE: &str = "manifest";
-/// A manifest that is being written. It counts when it has been renamed.
+/// The name of a manifest that is being written. It counts once it has been renamed.
 pub const MANIFEST_NEW_FILE: &str = "manifest.new";
 
 /// The name of a segment.
@@ -77,7 +77,7 @@ pub fn snapshot_file(group: Group, number: u64) -> String {
     format!("snapshot-{group:05}-{number:010}")
 }
 
-/// True for names that this crate gives. Other files in the folder are not touched.
+/// Whether this crate gives such names. Other files in the folder are not touched.
 pub(crate) fn is_ours(file: &str) -> bool {
     let numbers = |rest: &str| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit() || b == b'-');
     file == MANIFEST_FILE
@@ -87,7 +87,7 @@ pub(crate) fn is_ours(file: &str) -> bool {
         || file.strip_prefix("snapshot-").is_some_and(numbers)
 }
 
-/// CRC-32 of bytes of this log.
+/// The CRC-32 of bytes of the log with this salt.
 pub(crate) fn checksum(salt: u64, parts: &[&[u8]]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&salt.to_le_bytes());
@@ -97,7 +97,7 @@ pub(crate) fn checksum(salt: u64, parts: &[&[u8]]) -> u32 {
     hasher.finalize()
 }
 
-/// Appends the preamble, with a checksum still to come.
+/// Appends the preamble, with a placeholder for the checksum.
 pub(crate) fn begin(kind: Kind, identity: &Identity, out: &mut Vec<u8>) {
     out.extend_from_slice(&kind.magic);
     out.extend_from_slice(&VERSION.to_le_bytes());
@@ -119,7 +119,7 @@ fn preamble_checksum(bytes: &[u8]) -> u32 {
     checksum(0, &[&bytes[..CHECKSUM_AT.start], &bytes[CHECKSUM_AT.end..]])
 }
 
-/// Checks what [`seal`] sealed and gives whose it is, and what follows the preamble.
+/// Checks what [`seal`] sealed, and returns the identity and what follows the preamble.
 pub(crate) fn check<'a>(
     kind: Kind,
     file: &str,
@@ -147,7 +147,7 @@ pub(crate) fn check<'a>(
     Ok((identity, fields))
 }
 
-/// Reads one number after the other.
+/// Reads consecutive numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
@@ -177,9 +177,9 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// True when all bytes are zero.
+/// Whether all bytes are zero.
 pub(crate) fn is_zero(bytes: &[u8]) -> bool {
-    // Sixteen at a time: a start looks at all the unused space of a segment this way.
+    // Sixteen at a time: a start checks all the unused space of a segment this way.
     let (chunks, rest) = bytes.as_chunks::<16>();
     chunks.iter().all(|chunk| u128::from_ne_bytes(*chunk) == 0) && rest.iter().all(|byte| *byte == 0)
 }

@@ -1,30 +1,31 @@
-//! Sectors of segments: each says in which segment it was written.
+//! Sectors of segments: each names the segment for which it was written.
 //!
 //! ```text
 //! 480 bytes of the log | number of the segment: u64 | checksum of that: u32 | zeros, 20 bytes
 //! ```
 //!
-//! A file that was another segment before becomes the next one as it is. What a sector holds that was written for an older
-//! segment counts as zeros, so that the rest of this crate meets what it would in a new file: bytes that were written for
-//! this segment, and zeros. Nobody has to write those zeros, which would be as many bytes as the log itself.
+//! A file that was an older segment is reused as the next one without being cleared. Sectors that were written for the
+//! older segment count as zeros, so the rest of this crate sees what it would in a new file: bytes that were written for
+//! this segment, and zeros. Those zeros, which would be as many bytes as the log itself, need not be written.
 //!
-//! Everything else in this crate counts bytes of the log: 480 a sector. Only here they become places in a file.
+//! Everything else in this crate counts bytes of the log: 480 per sector. They are converted to offsets in a file only
+//! here.
 
 use super::{BLOCK_BYTES, SECTOR_BYTES, checksum};
 
-/// What of a sector is of the log. A multiple of 32, so that a batch's header lies within one sector.
+/// Bytes of the log per sector. A multiple of 32, so that a batch's header lies within one sector.
 pub(crate) const PAYLOAD_BYTES: usize = 480;
 
-/// What of a block is of the log.
+/// Bytes of the log per block.
 pub(crate) const BLOCK_PAYLOAD_BYTES: usize = BLOCK_BYTES / SECTOR_BYTES * PAYLOAD_BYTES;
 
-/// Where in a segment's file a byte of the log is that has this offset in it.
+/// Returns the offset in a segment's file of the byte of the log with this offset in the segment.
 pub(crate) fn place(offset: u64) -> u64 {
     let payload = PAYLOAD_BYTES as u64;
     offset / payload * SECTOR_BYTES as u64 + offset % payload
 }
 
-/// How many bytes of the log there are in so many bytes of a file.
+/// The number of bytes of the log in `bytes` bytes of a file.
 pub(crate) fn payload_of(bytes: u64) -> u64 {
     let (sector, payload) = (SECTOR_BYTES as u64, PAYLOAD_BYTES as u64);
     bytes / sector * payload + (bytes % sector).min(payload)
@@ -35,7 +36,7 @@ pub(crate) fn payload_of(bytes: u64) -> u64 {
 pub(crate) struct Sectors {
     /// The log's number.
     pub(crate) salt: u64,
-    /// The segment's.
+    /// The segment's number.
     pub(crate) number: u64,
 }
 
@@ -56,7 +57,7 @@ impl Sectors {
         number < self.number && stamp == Sectors { number, ..self }.stamp()
     }
 
-    /// Appends bytes of the log, from a sector's start on, as they stand in the file: whole sectors, the last one filled up
+    /// Appends bytes of the log to `out` in the file's form, from a sector's start on: whole sectors, the last one padded
     /// with zeros.
     pub(crate) fn write(self, bytes: &[u8], out: &mut Vec<u8>) {
         let stamp = self.stamp();
@@ -68,7 +69,7 @@ impl Sectors {
         }
     }
 
-    /// Makes of what stands in the file, from a sector's start on, bytes of the log.
+    /// Turns `bytes` as read from the file, from a sector's start on, into bytes of the log.
     pub(crate) fn read(self, bytes: &mut Vec<u8>) {
         let mut length = 0;
         for start in (0..bytes.len()).step_by(SECTOR_BYTES) {
@@ -129,7 +130,7 @@ mod tests {
         assert_eq!(read(SECTORS, mixed)[..481], [&[1; 480][..], &[0]].concat());
     }
 
-    /// Zeros would say that nothing was written here: they are never made of what may be somebody's data.
+    /// Zeros mean that nothing was written here, so data that may belong to another log must never be read as zeros.
     #[test]
     fn only_an_older_segment_of_this_log_counts_as_zeros() {
         let of = |sectors: Sectors| read(SECTORS, written(sectors, &[9; 480]));

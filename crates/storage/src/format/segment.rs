@@ -1,4 +1,4 @@
-//! Segments: the files that the log's batches stand in, one after the other.
+//! Segments: the files that hold the log's batches, one after the other.
 //!
 //! ```text
 //! the first sector's bytes: preamble, 40 bytes | number: u64 | first position: u64 | durable: u64 | zeros
@@ -6,15 +6,15 @@
 //! zeros up to the end
 //! ```
 //!
-//! A segment is made of zeros, or of what was a segment before, which counts as zeros ([`sector`](super::sector)). So what
-//! has not been written is zero: the rule on which the telling of torn from damaged rests.
+//! A segment is made of zeros, or of an older segment, which counts as zeros ([`sector`](super::sector)). So what has not
+//! been written is zero. This is the rule by which a torn tail is told from damage.
 
 use super::sector::PAYLOAD_BYTES;
 use super::{Fields, Identity, SEGMENT, begin, check, is_zero, seal, segment_file};
 use crate::Position;
 use crate::error::{Damage, StorageError};
 
-/// Where the first batch begins.
+/// The offset of the first batch.
 pub const SEGMENT_HEADER_BYTES: u64 = PAYLOAD_BYTES as u64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(crate) struct SegmentHeader {
     pub(crate) number: u64,
     /// The position of its first batch.
     pub(crate) first: Position,
-    /// Up to where the log was known to be durable when this segment was begun.
+    /// The position up to which the log was known to be durable when this segment was begun.
     pub(crate) durable: Position,
 }
 
@@ -38,8 +38,8 @@ impl SegmentHeader {
         bytes
     }
 
-    /// The header of the segment of that number; None when it has not been used. `bytes` are those of the file's
-    /// first sector, or what there is of it.
+    /// Decodes the header of segment `number`; None when the segment has not been used. `bytes` are those of the file's
+    /// first sector, or as many as exist.
     pub(crate) fn decode(
         identity: &Identity,
         number: u64,

@@ -11,11 +11,11 @@ use super::{Fields, Identity, SNAPSHOT, begin, check, checksum, seal, snapshot_f
 use crate::error::{Damage, StorageError};
 use crate::{Group, Position};
 
-/// Length of a snapshot's header.
+/// Length of a snapshot's header in bytes.
 pub const SNAPSHOT_HEADER_BYTES: usize = 64;
-/// Length of what precedes a chunk's bytes.
+/// Length of the header of a chunk, in bytes.
 pub const CHUNK_HEADER_BYTES: usize = 24;
-/// The longest chunk. A reader needs no more memory than this for whatever a file says.
+/// The longest chunk, in bytes. A reader needs no more memory than this, whatever a file claims.
 pub const CHUNK_BYTES_MAX: usize = 1 << 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl ChunkHeader {
         bytes
     }
 
-    /// None when these are not what [`encode`](Self::encode) made for this snapshot.
+    /// Returns None when these are not what [`encode`](Self::encode) made for this snapshot.
     pub(crate) fn decode(salt: u64, number: u64, bytes: &[u8]) -> Option<ChunkHeader> {
         let mut fields = Fields(bytes);
         let (length, sum, index) = (fields.u32()?, fields.u32()?, fields.u64()?);
