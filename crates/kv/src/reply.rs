@@ -1,8 +1,8 @@
-//! What a command is answered with, in an encoding of our own.
+//! Replies to commands, in an encoding of our own.
 //!
-//! The table writes replies once, in this protocol-neutral form. A RESP2 or RESP3 session, an HTTP handler
-//! and a node that forwarded the command for its client all read the same bytes. Aggregates are flat: an
-//! [`Reply::Array`] of n is followed by its n elements.
+//! The table writes each reply once, in this protocol-neutral form. A RESP2 or RESP3 session, an HTTP handler and a
+//! node that forwarded the command for its client all read the same bytes. Aggregates are flat: an [`Reply::Array`] of
+//! n is followed by its n elements.
 
 use crate::SharedBytes;
 use crate::codec::{Malformed, Reader, Writer};
@@ -16,7 +16,7 @@ pub enum Reply<'a> {
     Ok,
     /// No value.
     Null,
-    /// No array (RESP2 tells this apart from [`Reply::Null`]).
+    /// No array (RESP2 distinguishes this from [`Reply::Null`]).
     NullArray,
     /// An integer.
     Integer(i64),
@@ -26,42 +26,42 @@ pub enum Reply<'a> {
     Status(&'a [u8]),
     /// An error: its first word is the code that clients match on.
     Error(&'a [u8]),
-    /// Text for people, such as `INFO`: a verbatim string in RESP3.
+    /// Text for humans, such as `INFO`: a verbatim string in RESP3.
     Text(&'a [u8]),
     /// A floating-point number.
     Double(f64),
     /// A truth value: an integer in RESP2.
     Boolean(bool),
-    /// The next n elements.
+    /// An array: the next n elements.
     Array(u32),
-    /// The next n elements, unordered and distinct.
+    /// A set: the next n elements, unordered and distinct.
     Set(u32),
-    /// The next n pairs of elements.
+    /// A map: the next n pairs of elements.
     Map(u32),
-    /// The next n elements, which are not the answer to a request: what a client has subscribed to. An array in RESP2.
+    /// A push: the next n elements, which do not answer a request but come from a subscription. An array in RESP2.
     Push(u32),
-    /// The next element holds references in the place of values. Whoever asked this command, which has changed nothing,
-    /// puts them in. Never within another element.
+    /// The next element contains references instead of values. The caller of this command, which has changed nothing,
+    /// inserts the values. Never nested in another element.
     Unresolved(&'a [u8]),
-    /// Nothing was done: this command needs values that are kept as fragments. The next element is an array of keys, each
-    /// with the reference that it holds. Never within another element.
+    /// Nothing was done: this command needs values stored outside the table. The next element is an array of keys, each
+    /// with the reference that it holds. Never nested in another element.
     Needs(&'a [u8]),
-    /// Stands for a value, or a part of one: an encoded [`ValueRef`].
+    /// A reference to a value, or to a part of one: an encoded [`ValueRef`].
     Reference(&'a [u8]),
-    /// Stands for a byte string that is lent, and held beside the buffer: see [`ReplyBuffer::lent`]. Never within another
+    /// A byte string that is lent, and stored beside the buffer: see [`ReplyBuffer::lent`]. Never nested in another
     /// element.
     Lent(u32),
 }
 
-/// Replies, one behind the other, in one growing buffer.
+/// Consecutive replies in one growing buffer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplyBuffer {
     bytes: Vec<u8>,
     /// How many references were ever written.
     references: u64,
-    /// What is to be published with these replies.
+    /// Messages to publish with these replies.
     announcements: Vec<Announcement>,
-    /// The shortest value that is lent to it, and not copied, in bytes. None are where there is none.
+    /// The shortest value, in bytes, that is lent to this buffer instead of copied. `None`: all are copied.
     lent_bytes_min: Option<NonZero<usize>>,
     lent: Vec<SharedBytes>,
     /// See [`ReplyBuffer::is_over_full`].
@@ -70,19 +70,19 @@ pub struct ReplyBuffer {
     reply_bytes_max: Option<NonZero<usize>>,
 }
 
-/// A message for whoever listens to a channel: what a script has published. It is sent by whoever sends the reply, and
-/// not at all where nobody gets it.
+/// A message to a channel that a script has published. The node that sends the reply also sends the message; without a
+/// reply, no node sends it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announcement {
-    /// By `SPUBLISH`.
+    /// Whether it was published by `SPUBLISH`.
     pub is_sharded: bool,
-    /// The channel.
+    /// The channel's name.
     pub channel: Box<[u8]>,
     /// The message.
     pub message: Box<[u8]>,
 }
 
-/// What a buffer keeps for its next replies, in bytes.
+/// Most bytes that a buffer retains for its next replies.
 const RETAINED_BYTES_MAX: usize = 1 << 20;
 
 const OK: u8 = 0;
@@ -105,7 +105,7 @@ const REFERENCE: u8 = 102;
 const LENT: u8 = 103;
 
 impl ReplyBuffer {
-    /// An empty buffer.
+    /// Returns an empty buffer.
     pub fn new() -> Self {
         Self::default()
     }
@@ -120,12 +120,12 @@ impl ReplyBuffer {
         self.bytes.len()
     }
 
-    /// True when nothing was written.
+    /// Whether nothing was written.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Forgets everything, keeps a moderate capacity for reuse.
+    /// Removes everything; keeps a moderate capacity for reuse.
     #[inline]
     pub fn clear(&mut self) {
         self.bytes.clear();
@@ -144,31 +144,31 @@ impl ReplyBuffer {
         self.lent.clear();
     }
 
-    /// How many references to values were ever written into this buffer.
+    /// How many references to values were ever written to this buffer.
     pub(crate) fn references(&self) -> u64 {
         self.references
     }
 
-    /// Says of the element that was begun at `start` that it holds references, and what was asked.
+    /// Marks the element that begins at `start` as one with references, and adds the command that it answers.
     pub(crate) fn mark_unresolved(&mut self, start: usize, command: &[u8]) {
         let element = self.bytes.split_off(start);
         self.push(Reply::Unresolved(command));
         self.bytes.extend_from_slice(&element);
     }
 
-    /// True when an encoded reply is not the whole answer: it begins with [`Reply::Unresolved`] or [`Reply::Needs`].
+    /// Whether an encoded reply is not the whole answer: it begins with [`Reply::Unresolved`] or [`Reply::Needs`].
     #[inline]
     pub fn is_unfinished(encoded: &[u8]) -> bool {
         matches!(encoded.first(), Some(&(UNRESOLVED | NEEDS)))
     }
 
-    /// True when an encoded reply begins with an error.
+    /// Whether an encoded reply begins with an error.
     #[inline]
     pub fn is_error(encoded: &[u8]) -> bool {
         encoded.first() == Some(&ERROR)
     }
 
-    /// The byte string that is all of an encoded reply, if it is one: most replies to reads are.
+    /// Returns the byte string if an encoded reply consists of just one: most replies to reads do.
     #[inline]
     pub fn only_bulk(encoded: &[u8]) -> Option<&[u8]> {
         match encoded {
@@ -181,58 +181,59 @@ impl ReplyBuffer {
         }
     }
 
-    /// From now on a value of at least so many bytes, which is all of a reply, is lent and not copied. Whoever says this
-    /// looks for such replies ([`ReplyBuffer::lent`]); nobody else meets one.
+    /// From now on, lends a value of at least `bytes_min` bytes instead of copying it, if it is a whole reply. The
+    /// caller must check for such replies with [`ReplyBuffer::lent`]; without this call there are none.
     pub fn lend_from(&mut self, bytes_min: usize) {
         self.lent_bytes_min = NonZero::new(bytes_min);
     }
 
-    /// From now on no replies are to be added behind so many bytes.
+    /// Sets the size in bytes beyond which [`ReplyBuffer::is_over_full`].
     pub fn bound(&mut self, bytes_max: usize) {
         self.bytes_max = NonZero::new(bytes_max);
     }
 
-    /// From now on one reply may hold so many bytes: a few bytes may ask for one value over and over.
+    /// Limits each reply to `bytes_max` bytes from now on: a request of a few bytes may ask for one value many times.
     pub fn bound_each(&mut self, bytes_max: usize) {
         self.reply_bytes_max = NonZero::new(bytes_max);
     }
 
-    /// What one reply may hold.
+    /// Most bytes in one reply.
     #[inline]
     pub fn reply_bytes_max(&self) -> usize {
         self.reply_bytes_max.map_or(crate::limits::REPLY_BYTES_MAX, NonZero::get)
     }
 
-    /// True when it holds so much that further replies have to wait, or be refused: a few bytes may ask for megabytes.
+    /// Whether the buffer is so large that further replies must wait or be refused: requests of a few bytes may ask for
+    /// megabytes.
     #[inline]
     pub fn is_over_full(&self) -> bool {
         self.bytes.len() > self.bytes_max.map_or(crate::limits::REPLIES_BYTES_MAX, NonZero::get)
     }
 
-    /// The shortest value that is lent, if any is.
+    /// The shortest value that is lent, in bytes, if any is.
     #[inline]
     pub(crate) fn lent_bytes_min(&self) -> Option<NonZero<usize>> {
         self.lent_bytes_min
     }
 
-    /// Appends a byte string that is lent.
+    /// Appends a lent byte string.
     pub(crate) fn push_lent(&mut self, value: SharedBytes) {
         self.push(Reply::Lent(self.lent.len() as u32));
         self.lent.push(value);
     }
 
-    /// True when some of these replies are values that are lent.
+    /// Whether some of these replies are lent values.
     #[inline]
     pub fn has_lent(&self) -> bool {
         !self.lent.is_empty()
     }
 
-    /// The values that are lent, in the order in which they are told. Takes them away.
+    /// Takes the lent values out, in the order of their replies.
     pub fn take_lent(&mut self) -> Vec<SharedBytes> {
         std::mem::take(&mut self.lent)
     }
 
-    /// Which of the values that are lent an encoded reply is, if it is one.
+    /// The index among the lent values of an encoded reply, if it is one.
     pub fn lent(encoded: &[u8]) -> Option<usize> {
         match encoded.first() {
             Some(&LENT) => match Reply::first(encoded) {
@@ -243,38 +244,38 @@ impl ReplyBuffer {
         }
     }
 
-    /// Adds what is to be published with these replies.
+    /// Adds messages to publish with these replies.
     pub(crate) fn announce(&mut self, announcements: &mut Vec<Announcement>) {
         self.announcements.append(announcements);
     }
 
-    /// Takes what is to be published with these replies, in order.
+    /// Takes the messages to publish with these replies, in order.
     pub fn take_announcements(&mut self) -> Vec<Announcement> {
         std::mem::take(&mut self.announcements)
     }
 
-    /// True when something is to be published with these replies.
+    /// Whether there are messages to publish with these replies.
     #[inline]
     pub fn has_announcements(&self) -> bool {
         !self.announcements.is_empty()
     }
 
-    /// Cuts back to `length` bytes, to replace a reply that was begun.
+    /// Truncates to `length` bytes, to replace a reply that was begun.
     pub fn truncate(&mut self, length: usize) {
         self.bytes.truncate(length);
     }
 
-    /// Takes the encoded replies away, where they stand.
+    /// Takes the encoded replies out, without copying them.
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }
 
-    /// Makes room for so many more bytes.
+    /// Reserves room for `bytes` more bytes.
     pub(crate) fn reserve(&mut self, bytes: usize) {
         self.bytes.reserve(bytes);
     }
 
-    /// Appends replies that are encoded already.
+    /// Appends replies that are already encoded.
     pub fn extend_encoded(&mut self, encoded: &[u8]) {
         self.bytes.extend_from_slice(encoded);
     }
@@ -380,7 +381,7 @@ impl ReplyBuffer {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Appends what stands before a byte string of this length. Its bytes are to follow.
+    /// Appends the head of a byte string of this length. The caller appends its bytes.
     pub fn bulk_head(&mut self, length: usize) {
         self.bytes.put_u8(BULK);
         self.bytes.put_u32(length as u32);
@@ -436,7 +437,7 @@ impl<'a> Reply<'a> {
         })
     }
 
-    /// The first element of an encoded reply; an empty or malformed one reads as an error.
+    /// The first element of an encoded reply; an error if that is empty or malformed.
     pub fn first(encoded: &'a [u8]) -> Reply<'a> {
         Reply::decode(&mut Reader::new(encoded)).unwrap_or(Reply::Error(b"ERR malformed reply"))
     }

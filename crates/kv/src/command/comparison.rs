@@ -1,22 +1,22 @@
-//! Conditions on a value: what `SET … IFEQ` and its kin compare.
+//! Conditions on a value, for `SET … IFEQ` and its kin.
 //!
-//! A digest is XXH3's 64 bits, as in Redis 8.4: a client that holds a large value sends 16 characters in its place.
+//! A digest is the 64 bits of XXH3, as in Redis 8.4: a client that holds a large value sends 16 characters instead.
 
 use crate::codec::{Malformed, Reader, Writer};
 
-/// Hexadecimal digits of a digest, as clients write it.
+/// Number of hexadecimal digits of a digest, as clients write it.
 pub const DIGEST_HEX_BYTES: usize = 16;
 
-/// A condition on the value that a key has now.
+/// A condition on the current value of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison<'a> {
-    /// It is this one (`IFEQ`). False for a key that does not exist.
+    /// The value equals this one (`IFEQ`). False for a key that does not exist.
     Equal(&'a [u8]),
-    /// It is not this one (`IFNE`). True for a key that does not exist.
+    /// The value differs from this one (`IFNE`). True for a key that does not exist.
     NotEqual(&'a [u8]),
-    /// Its digest is this one (`IFDEQ`). False for a key that does not exist.
+    /// The value's digest equals this one (`IFDEQ`). False for a key that does not exist.
     DigestEqual(u64),
-    /// Its digest is not this one (`IFDNE`). True for a key that does not exist.
+    /// The value's digest differs from this one (`IFDNE`). True for a key that does not exist.
     DigestNotEqual(u64),
 }
 
@@ -26,7 +26,7 @@ const DIGEST_EQUAL: u8 = 2;
 const DIGEST_NOT_EQUAL: u8 = 3;
 
 impl<'a> Comparison<'a> {
-    /// Whether it holds for a value, or for a key without one.
+    /// Whether it holds for a value, or for a key that does not exist.
     pub fn holds(&self, value: Option<&[u8]>) -> bool {
         match *self {
             Comparison::Equal(other) => value == Some(other),
@@ -36,7 +36,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Bytes of the value that is compared with.
+    /// Bytes of the value to compare with.
     pub(super) fn payload_bytes(&self) -> usize {
         match self {
             Comparison::Equal(value) | Comparison::NotEqual(value) => value.len(),
@@ -44,7 +44,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// A digest as a client writes it, in letters of any case.
+    /// Parses a digest as a client writes it, in upper or lower case.
     pub fn digest_from_hex(text: &[u8]) -> Option<u64> {
         let is_digest = text.len() == DIGEST_HEX_BYTES && text.iter().all(u8::is_ascii_hexdigit);
         let text = std::str::from_utf8(text).ok().filter(|_| is_digest)?;
@@ -83,17 +83,17 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// The digest of a value that comes in pieces.
+/// Computes the digest of a value that arrives in pieces.
 #[derive(Clone, Default)]
 pub struct Digest(xxhash_rust::xxh3::Xxh3);
 
 impl Digest {
-    /// Takes the next piece.
+    /// Adds the next piece.
     pub fn update(&mut self, piece: &[u8]) {
         self.0.update(piece);
     }
 
-    /// The digest of all pieces: what [`digest_of`] says of them as one.
+    /// The digest of all pieces: the same as [`digest_of`] the whole.
     pub fn finish(&self) -> u64 {
         self.0.digest()
     }

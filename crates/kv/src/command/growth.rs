@@ -1,14 +1,14 @@
-//! Which commands may make the data larger, and by how much more than what they carry.
+//! Commands that may enlarge the data, and by how much more than their own size.
 
 use super::{Command, HashCommand, LockCommand};
 use crate::table::BUILT_ANEW_MIN_LARGE;
 
-/// A change of a smaller hash takes no time that matters.
+/// A change of a hash below this size takes negligible time.
 const MOVED_BYTES_MIN: usize = 128 << 10;
 
 impl Command<'_> {
-    /// True when the command may make the data larger: what Redis marks with `denyoom`, with what asks for locks. A node
-    /// that has no memory left refuses it, and carries out the others.
+    /// Whether the command may enlarge the data: those that Redis marks with `denyoom`, and those that request locks. A
+    /// node without free memory refuses these and carries out the others.
     pub fn may_grow(&self) -> bool {
         use Command::*;
         match self {
@@ -23,13 +23,13 @@ impl Command<'_> {
             Transaction(transaction) => transaction.commands().any(|command| command.may_grow()),
             // Its parts are here already.
             LongEnd { .. } => false,
-            // A command that was let through before its values were fetched, and values that take the place of references.
+            // A command that was admitted before its values were fetched, and values that replace references.
             Supplied(_) | Inline { .. } => false,
             _ => false,
         }
     }
 
-    /// True when all that the command does is to delete.
+    /// Whether the command only deletes.
     pub fn only_deletes(&self) -> bool {
         use Command::*;
         match self {
@@ -44,8 +44,8 @@ impl Command<'_> {
         }
     }
 
-    /// By how many bytes the data may grow beyond what the command itself carries: a `SETRANGE` far behind the end, a
-    /// `COPY`. `bytes_of` says how many bytes a key takes now.
+    /// The number of bytes by which the data may grow beyond the command's own size: a `SETRANGE` far beyond the end, a
+    /// `COPY`. `bytes_of` returns the current size of a key in bytes.
     #[inline]
     pub fn growth_bytes(&self, bytes_of: &dyn Fn(&[u8]) -> usize) -> u64 {
         match self {
@@ -56,8 +56,8 @@ impl Command<'_> {
         }
     }
 
-    /// How many bytes of large hashes the command moves at most: a hash is one piece of memory, and a change moves what
-    /// stands behind it. `bytes_of` says how many bytes a key takes now.
+    /// The most bytes of large hashes that the command moves: a hash is one piece of memory, and a change moves
+    /// everything behind it. `bytes_of` returns the current size of a key in bytes.
     #[inline]
     pub fn moved_bytes(&self, bytes_of: &dyn Fn(&[u8]) -> usize) -> u64 {
         match self {

@@ -1,9 +1,9 @@
-//! What can be asked of a key that holds a hash: fields, each with a value.
+//! Commands on a key that holds a hash: fields, each with a value.
 
 use super::List;
 use crate::codec::{Malformed, Reader, Writer};
 
-/// What is told of the fields of a hash.
+/// The part of a hash's fields to return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HashPart {
     /// Their names (`HKEYS`).
@@ -14,20 +14,20 @@ pub enum HashPart {
     Both,
 }
 
-/// What is asked of a hash. A key that does not exist is a hash without fields, and one that has none does not exist.
+/// A command on a hash. A key that does not exist is a hash without fields, and a hash without fields does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // The fields are named after what the variants' texts say.
+#[allow(missing_docs)] // The fields are named after the terms in the variants' docs.
 pub enum HashCommand<'a> {
     // Reads.
     /// A field's value, or null (`HGET`).
     Get { key: &'a [u8], field: &'a [u8] },
-    /// The values of fields, null where there is none (`HMGET`).
+    /// The values of fields, null for a missing field (`HMGET`).
     MultiGet { key: &'a [u8], fields: List<'a> },
     /// All fields, in the order in which they were added (`HGETALL`, `HKEYS`, `HVALS`).
     All { key: &'a [u8], part: HashPart },
-    /// How many fields there are (`HLEN`).
+    /// The number of fields (`HLEN`).
     Length { key: &'a [u8] },
-    /// Whether there is a field: 1 or 0 (`HEXISTS`).
+    /// Whether a field exists: 1 or 0 (`HEXISTS`).
     Exists { key: &'a [u8], field: &'a [u8] },
     /// The length of a field's value in bytes (`HSTRLEN`).
     ValueLength { key: &'a [u8], field: &'a [u8] },
@@ -35,19 +35,19 @@ pub enum HashCommand<'a> {
     Scan { key: &'a [u8], position: u64, count: u64, pattern: Option<&'a [u8]> },
 
     // Writes. `bytes_max` limits the bytes of the whole hash.
-    /// Sets fields; answers how many are new (`HSET`), or `OK` (`HMSET`).
+    /// Sets fields; returns how many are new (`HSET`), or `OK` (`HMSET`).
     Set { key: &'a [u8], pairs: List<'a>, bytes_max: u64, counts: bool },
-    /// Sets a field that there is not; answers 1 or 0 (`HSETNX`).
+    /// Sets a field that does not exist; returns 1 or 0 (`HSETNX`).
     SetIfAbsent { key: &'a [u8], field: &'a [u8], value: &'a [u8], bytes_max: u64 },
-    /// Removes fields; answers how many there were (`HDEL`).
+    /// Removes fields; returns how many existed (`HDEL`).
     Delete { key: &'a [u8], fields: List<'a> },
-    /// Adds to the integer in a field and answers the sum (`HINCRBY`).
+    /// Adds to the integer in a field and returns the sum (`HINCRBY`).
     IncrementBy { key: &'a [u8], field: &'a [u8], delta: i64, bytes_max: u64 },
-    /// Adds to the decimal number in a field, given as text that was checked, and answers the sum (`HINCRBYFLOAT`).
+    /// Adds to the decimal number in a field, given as validated text, and returns the sum (`HINCRBYFLOAT`).
     IncrementByFloat { key: &'a [u8], field: &'a [u8], delta: &'a [u8], bytes_max: u64 },
 }
 
-// Tags of the encoding. Writes are from 64 on. A tag is never given to another command.
+// Tags of the encoding. Writes are from 64 on. A tag is never reused for another command.
 const GET: u8 = 1;
 const MULTI_GET: u8 = 2;
 const ALL: u8 = 3;
@@ -62,7 +62,7 @@ const INCREMENT_BY: u8 = 67;
 const INCREMENT_BY_FLOAT: u8 = 68;
 
 impl<'a> HashCommand<'a> {
-    /// True when it may change the table.
+    /// Whether it may change the table.
     pub fn is_write(&self) -> bool {
         use HashCommand::*;
         match self {
@@ -73,7 +73,7 @@ impl<'a> HashCommand<'a> {
         }
     }
 
-    /// How many fields it changes at most.
+    /// The most fields that it changes.
     pub fn changes(&self) -> usize {
         use HashCommand::*;
         match self {
@@ -83,7 +83,7 @@ impl<'a> HashCommand<'a> {
         }
     }
 
-    /// The hash.
+    /// The hash's key.
     pub fn key(&self) -> &'a [u8] {
         use HashCommand::*;
         match *self {

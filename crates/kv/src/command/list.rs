@@ -2,7 +2,7 @@
 
 use crate::codec::{Malformed, Reader, Writer};
 
-/// Byte strings, one behind the other, each with its length: the keys of an `MGET`, the pairs of an `MSET`.
+/// Consecutive byte strings, each with its length: the keys of an `MGET`, the pairs of an `MSET`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct List<'a> {
     encoded: &'a [u8],
@@ -50,12 +50,12 @@ impl<'a> List<'a> {
         self.encoded.len()
     }
 
-    /// Number of items.
+    /// The number of items.
     pub fn len(&self) -> usize {
         self.count as usize
     }
 
-    /// True when there are none.
+    /// Whether there are no items.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -66,7 +66,7 @@ impl<'a> List<'a> {
         std::iter::from_fn(move || reader.bytes().ok())
     }
 
-    /// The items two by two: keys with their values. An odd item at the end is left out.
+    /// The items in pairs: keys with their values. An odd item at the end is ignored.
     pub fn pairs(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone {
         let mut reader = Reader::new(self.encoded);
         std::iter::from_fn(move || Some((reader.bytes().ok()?, reader.bytes().ok()?)))

@@ -1,7 +1,7 @@
-//! What can be asked of the locks of a group.
+//! Commands on the locks of a group.
 //!
-//! A lock is not a key: no command on keys sees it. Its name is routed like one, so that a lock and the keys that it guards
-//! can be put into one group.
+//! A lock is not a key: no command on keys sees it. Its name is routed like a key, so that a lock and the keys that it
+//! guards can be placed in one group.
 
 use super::Command;
 use super::encoding::may_stand_behind_a_fence;
@@ -9,62 +9,65 @@ use crate::Version;
 use crate::codec::{Malformed, Reader, Writer};
 use std::num::NonZeroU64;
 
-/// Names one request that waits for a lock, among all that ever wait.
+/// Identifies a request that waits for a lock, uniquely for all time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WaiterId {
-    /// The node that the client is connected to: who is told of the grant.
+    /// The node that the client is connected to, which is notified of the grant.
     pub node: u16,
-    /// Which start of that node: drawn anew at each, so that no number is taken for one of another life.
+    /// The incarnation of that node: drawn anew at each start, so that numbers of different incarnations are not
+    /// confused.
     pub life: u64,
-    /// Counted by that node, from 1.
+    /// The number of the request, counted by that node from 1.
     pub number: NonZeroU64,
 }
 
-/// For how long a lock is held if it is not released.
+/// For how long a lock is held unless it is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
-    /// So many milliseconds from the grant or the last renewal.
+    /// This many milliseconds from the grant or the last renewal.
     Lease(u64),
     /// As long as the session of this number lasts.
     Session(Version),
 }
 
-/// What is asked of the locks of a group. Who leads the group measures leases; the records say that they are over.
+/// A command on the locks of a group. The group's leader measures leases; records end them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // The fields are named after what the variants' texts say.
+#[allow(missing_docs)] // The fields are named after the terms in the variants' docs.
 pub enum LockCommand<'a> {
     // Reads.
-    /// How a lock stands: a map, or null when it is free (`LOCK.INFO`).
+    /// The state of a lock: a map, or null when it is free (`LOCK.INFO`).
     Describe { name: &'a [u8] },
-    /// How a request that waits stands: its token, `QUEUED`, or null when nothing is known of it.
+    /// The state of a waiting request: its token, `QUEUED`, or null when it is unknown.
     Check { name: &'a [u8], waiter: WaiterId },
 
     // Writes.
-    /// Asks for a lock: answered by a token, by null when another one holds it and nobody waits, or by `QUEUED` (`LOCK`).
+    /// Requests a lock; returns a token, or null if another owner holds it and the request does not wait, or `QUEUED`
+    /// (`LOCK`).
     Acquire { name: &'a [u8], owner: &'a [u8], hold: Hold, waiter: Option<WaiterId> },
-    /// The lease begins anew and lasts so many milliseconds; answers 1 or 0 (`LOCK.RENEW`).
+    /// Renews a lease for `lease_ms` milliseconds from now; returns 1 or 0 (`LOCK.RENEW`).
     Renew { name: &'a [u8], token: Version, lease_ms: u64 },
-    /// The holder gives a lock back; answers 1 or 0 (`UNLOCK`).
+    /// Releases a lock; returns 1 or 0 (`UNLOCK`).
     Release { name: &'a [u8], token: Version },
-    /// A request waits no longer. If it was granted the lock, the lock is passed on. Asked by its coordinator.
+    /// Withdraws a waiting request. If it was granted the lock, the lock is passed on. Sent by its coordinator.
     Withdraw { name: &'a [u8], waiter: WaiterId },
-    /// None of the requests that wait for clients of a node do so any longer, but for those of one of its lives, if one is
-    /// said. What they were granted they keep. Asked by that node in a new life, or by the leader when it is gone.
+    /// Gives up all waiting requests of a node, except those of the `spared` incarnation, if any. Locks already granted
+    /// are kept. Sent by that node in a new incarnation, or by the leader when the node is gone.
     Forsake { node: u16, spared: Option<u64> },
-    /// A lease has lasted its time. Proposed by the leader.
+    /// Ends a lease that has run out. Proposed by the leader.
     Expire { name: &'a [u8], token: Version, number: u64 },
-    /// Begins a session, which can hold locks; answers its id: the group's number and the record's version (`LOCK.SESSION
-    /// OPEN`). The key says in which group.
+    /// Opens a session, which can hold locks; returns its id: the group's number and the record's version
+    /// (`LOCK.SESSION OPEN`). The key determines the group.
     OpenSession { key: &'a [u8], group: u16, lease_ms: u64 },
-    /// The session's lease begins anew; answers 1 or 0 (`LOCK.SESSION RENEW`).
+    /// Renews the session's lease; returns 1 or 0 (`LOCK.SESSION RENEW`).
     RenewSession { key: &'a [u8], session: Version },
-    /// Ends a session: what it holds is freed, who waits under it waits no longer; answers 1 or 0 (`LOCK.SESSION CLOSE`).
+    /// Ends a session: frees its locks and removes the requests that wait under it; returns 1 or 0 (`LOCK.SESSION
+    /// CLOSE`).
     CloseSession { key: &'a [u8], session: Version },
-    /// A session's lease has lasted its time. Proposed by the leader.
+    /// Ends a session whose lease has run out. Proposed by the leader.
     ExpireSession { session: Version, number: u64 },
 }
 
-// Tags behind the command's own. They stand in logs: a tag is never given to anything else.
+// Tags behind the command's own. They are stored in logs: a tag is never reused for anything else.
 const DESCRIBE: u8 = 1;
 const CHECK: u8 = 2;
 const ACQUIRE: u8 = 64;
@@ -120,12 +123,13 @@ impl Hold {
 }
 
 impl<'a> LockCommand<'a> {
-    /// True when it must be ordered.
+    /// Whether it must be ordered.
     pub fn is_write(&self) -> bool {
         !matches!(self, LockCommand::Describe { .. } | LockCommand::Check { .. })
     }
 
-    /// What says to which group it belongs: a lock's name, or a key. None for what only concerns the group that it is in.
+    /// The lock's name or the key that determines its group. `None` for a command that concerns only the group it is
+    /// in.
     pub fn key(&self) -> Option<&'a [u8]> {
         use LockCommand::*;
         match *self {
@@ -236,14 +240,14 @@ impl<'a> LockCommand<'a> {
 
 /// A write that takes effect only if it carries the newest token of a lock (`SET … FENCE name token`).
 ///
-/// Whether it does is decided when the record is applied, so nothing can come between.
+/// This is decided when the record is applied, so nothing can come in between.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Fenced<'a> {
-    /// The lock that guards what is written.
+    /// The lock that guards the write.
     pub name: &'a [u8],
-    /// The token that the writer was granted.
+    /// The token of the writer's grant.
     pub token: Version,
-    /// The write, encoded: it was checked that it can be decoded.
+    /// The encoded write. Checked: it can be decoded.
     command: &'a [u8],
 }
 
@@ -255,7 +259,7 @@ impl std::fmt::Debug for Fenced<'_> {
 }
 
 impl<'a> Fenced<'a> {
-    /// A write behind a fence, encoded in `scratch`. `None` for a command that cannot be.
+    /// A fenced write, encoded in `scratch`. `None` for a command that cannot be fenced.
     pub fn build(
         name: &'a [u8],
         token: Version,

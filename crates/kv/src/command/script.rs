@@ -1,14 +1,14 @@
 //! Scripts: a program that runs commands on its keys in one step.
 //!
-//! A script is one command, as a transaction is: its record holds the program's text, its keys and its arguments, and
-//! every replica runs it when it applies the record. What runs it is an [`crate::Interpreter`]; nothing here knows the
+//! Like a transaction, a script is one command: its record holds the program's text, its keys and its arguments, and
+//! every replica runs it when it applies the record. An [`crate::Interpreter`] runs it; nothing here knows the
 //! language.
 
 use super::List;
 use crate::codec::{Malformed, Reader, Writer};
 use crate::limits::SCRIPT_COST_DEFAULT;
 
-/// How long a unit of a script's cost takes, about: see `docs/measurements/scripts.md`.
+/// Approximate time in nanoseconds of one unit of a script's cost: see `docs/measurements/scripts.md`.
 pub(crate) const UNIT_NS: u64 = 10;
 
 /// A program with the keys that it may use and its arguments.
@@ -21,13 +21,13 @@ pub struct Script<'a> {
     writes: bool,
 }
 
-/// What a run may do. It can differ from node to node, or change, so what the node says that was asked travels with the
-/// script, and holds for every replica.
+/// The limits of a run. They can differ from node to node, or change, so those of the node that received the request
+/// travel with the script, and hold on every replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScriptLimits {
     /// Longest value that it may store, in bytes.
     pub value_bytes_max: u64,
-    /// What it may cost, in units.
+    /// Most that it may cost, in units.
     pub cost_max: u32,
 }
 
@@ -39,8 +39,8 @@ impl std::fmt::Debug for Script<'_> {
 }
 
 impl<'a> Script<'a> {
-    /// A script in `scratch`, which is cleared first. `inputs` are its keys, of which there are `key_count`, and behind
-    /// them its arguments. None unless there are so many inputs.
+    /// Builds a script in `scratch`, which is cleared first. `inputs` are its `key_count` keys, followed by its
+    /// arguments. `None` if there are fewer inputs than that.
     pub fn build<'i>(
         scratch: &'a mut Vec<u8>,
         text: &'i [u8],
@@ -59,7 +59,7 @@ impl<'a> Script<'a> {
         self.parts.bytes()
     }
 
-    /// How many nanoseconds it takes at most, about.
+    /// The approximate maximum time of a run, in nanoseconds.
     pub fn most_ns(&self) -> u64 {
         u64::from(self.limits.cost_max) * UNIT_NS
     }
@@ -79,17 +79,17 @@ impl<'a> Script<'a> {
         self.parts.iter().skip(1 + self.key_count as usize)
     }
 
-    /// Number of keys.
+    /// The number of keys.
     pub fn key_count(&self) -> usize {
         self.key_count as usize
     }
 
-    /// What a run may do.
+    /// The limits of a run.
     pub fn limits(&self) -> ScriptLimits {
         self.limits
     }
 
-    /// False when it may only read (`EVAL_RO`).
+    /// Whether it may write; false for `EVAL_RO`.
     pub fn is_write(&self) -> bool {
         self.writes
     }
@@ -101,7 +101,7 @@ impl<'a> Script<'a> {
         out.put_u32(self.limits.cost_max);
     }
 
-    /// Reads what was encoded; before scripts told their cost, if `has_cost` is false.
+    /// Decodes a script; with `has_cost` false, one from before scripts carried their cost limit.
     pub(super) fn decode(
         reader: &mut Reader<'a>,
         writes: bool,

@@ -1,4 +1,4 @@
-//! A command with the bytes that it needs of values that are kept outside the table.
+//! A command with the bytes it needs from values stored outside the table.
 
 use super::encoding::may_be_supplied;
 use super::{Command, List};
@@ -6,12 +6,12 @@ use crate::codec::{Malformed, Reader, Writer};
 use crate::coded::Reference;
 
 /// Values, each with the key that refers to it, and the command that needs them. The command is carried out as if the
-/// table held the values, if that is still what the keys refer to; and all in one record, so nothing comes between.
+/// table held the values, if the keys still refer to them; all in one record, so nothing comes in between.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Supplied<'a> {
-    /// Keys, references and values in turn: it was checked that the references can be.
+    /// Keys, references and values in turn. Checked: the references are valid.
     values: List<'a>,
-    /// The command, encoded: it was checked that it can be decoded.
+    /// The encoded command. Checked: it can be decoded.
     command: &'a [u8],
 }
 
@@ -23,8 +23,8 @@ impl std::fmt::Debug for Supplied<'_> {
 }
 
 impl<'a> Supplied<'a> {
-    /// A command, given as its encoding, with values that are encoded in `scratch`. `None` for a command that needs none,
-    /// or that nobody can have asked.
+    /// A command, given as its encoding, with values that are encoded in `scratch`. `None` for a command that needs no
+    /// values, or that no client can have sent.
     pub fn build<'v>(
         values: impl IntoIterator<Item = (&'v [u8], Reference, &'v [u8])>,
         command: &'a [u8],
@@ -54,7 +54,7 @@ impl<'a> Supplied<'a> {
         }
     }
 
-    /// Each key with what it refers to, and the value.
+    /// Each key with its reference and the value.
     pub fn values(&self) -> impl Iterator<Item = (&'a [u8], Reference, &'a [u8])> + use<'a> {
         let mut items = self.values.iter();
         std::iter::from_fn(move || {

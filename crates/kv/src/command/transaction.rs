@@ -1,22 +1,23 @@
-//! Transactions: several commands that take effect in one step, if the keys that were watched are as they were.
+//! Transactions: several commands that take effect in one step, if the watched keys are unchanged.
 //!
-//! A transaction is one command: one record of the log, one request to another node, one reply. What the keys are
-//! compared with was read from the group before ([`Command::Watch`]); it travels in the record, and every replica
-//! compares it when it applies the record. So nothing can come between the comparison and the commands, whoever leads.
+//! A transaction is one command: one record of the log, one request to another node, one reply. The versions that the
+//! keys are compared with were read from the group beforehand ([`Command::Watch`]); they travel in the record, and
+//! every replica compares them when it applies the record. So nothing can come between the comparison and the commands,
+//! whichever node leads.
 
 use super::Command;
 use super::encoding::may_stand_in_a_transaction;
 use crate::Version;
 use crate::codec::{Malformed, Reader, Writer};
 
-/// A key as a client has found it: see [`Command::Watch`].
+/// A key as a client has seen it: see [`Command::Watch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watched<'a> {
     /// The key.
     pub key: &'a [u8],
-    /// The version that it had, or 0 if it did not exist.
+    /// Its version then, or 0 if it did not exist.
     pub version: Version,
-    /// The highest version that was in use in the whole table at that moment.
+    /// The highest version in use in the whole table then.
     pub floor: Version,
 }
 
@@ -46,18 +47,18 @@ impl std::fmt::Debug for Transaction<'_> {
 }
 
 impl<'a> Transaction<'a> {
-    /// Under which leadership the keys were watched; means nothing when none is. See [`Command::Watch`].
+    /// The leadership under which the keys were watched; meaningless if no keys are watched. See [`Command::Watch`].
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// The keys that must be as they were.
+    /// The keys that must be unchanged.
     pub fn watched(&self) -> impl Iterator<Item = Watched<'a>> + use<'a> {
         let mut reader = Reader::new(self.watched);
         std::iter::from_fn(move || Watched::take(&mut reader).ok())
     }
 
-    /// True when there are any.
+    /// Whether any keys are watched.
     pub fn is_watching(&self) -> bool {
         self.watched_count > 0
     }
@@ -74,7 +75,7 @@ impl<'a> Transaction<'a> {
         std::iter::from_fn(move || Command::decode(&mut reader).ok())
     }
 
-    /// Number of commands.
+    /// The number of commands.
     pub fn len(&self) -> usize {
         self.command_count as usize
     }
@@ -84,12 +85,12 @@ impl<'a> Transaction<'a> {
         self.commands.len()
     }
 
-    /// True when there are none.
+    /// Whether there are no commands.
     pub fn is_empty(&self) -> bool {
         self.command_count == 0
     }
 
-    /// True when one of the commands may change the table.
+    /// Whether one of the commands may change the table.
     pub fn is_write(&self) -> bool {
         self.writes
     }
@@ -108,7 +109,7 @@ impl<'a> Transaction<'a> {
         out.put_bytes(self.commands);
     }
 
-    /// Checks everything in it, so that whoever carries it out meets nothing that cannot be.
+    /// Checks everything in it, so that no invalid command is found when it is carried out.
     pub(super) fn decode(reader: &mut Reader<'a>, writes: bool) -> Result<Transaction<'a>, Malformed> {
         let epoch = reader.u64()?;
         let (watched_count, watched) = (reader.u32()?, reader.bytes()?);
@@ -132,7 +133,7 @@ impl<'a> Transaction<'a> {
     }
 }
 
-/// A transaction that is being gathered.
+/// A transaction that is being built.
 #[derive(Clone, Debug, Default)]
 pub struct Draft {
     epoch: u64,
@@ -144,7 +145,7 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Adds a key that must be as it was. All must have been watched under one leadership.
+    /// Adds a key that must be unchanged. All keys must have been watched under one leadership.
     pub fn watch(&mut self, epoch: u64, watched: Watched<'_>) {
         self.epoch = epoch;
         self.watched.put_bytes(watched.key);
@@ -153,7 +154,7 @@ impl Draft {
         self.watched_count += 1;
     }
 
-    /// Adds a command. Returns false, and adds nothing, if it is one that cannot be a part of a transaction.
+    /// Adds a command. Returns false, and adds nothing, if it cannot be a part of a transaction.
     pub fn push(&mut self, command: &Command<'_>) -> bool {
         let start = self.commands.len();
         command.encode(&mut self.commands);
@@ -166,22 +167,22 @@ impl Draft {
         true
     }
 
-    /// Bytes of what was added.
+    /// Bytes added so far.
     pub fn bytes(&self) -> usize {
         self.watched.len() + self.commands.len()
     }
 
-    /// Keys that must be as they were.
+    /// The number of watched keys.
     pub fn watched_len(&self) -> usize {
         self.watched_count as usize
     }
 
-    /// Commands added.
+    /// The number of commands added.
     pub fn len(&self) -> usize {
         self.command_count as usize
     }
 
-    /// True when no command was added.
+    /// Whether no command was added.
     pub fn is_empty(&self) -> bool {
         self.command_count == 0
     }

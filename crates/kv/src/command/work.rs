@@ -1,18 +1,19 @@
-//! Which commands take longer than their bytes tell.
+//! Commands that take longer than their size suggests.
 
 use super::{Command, HashCommand, Script};
 
-/// How long it takes to look at one key of a table, or to forget it, about.
+/// Approximate time to visit or to drop one key of a table.
 const KEY_NS: u64 = 50;
 
-/// What is looked at of a hash for each field that `HSCAN` is to visit, in bytes.
+/// Bytes of a hash that `HSCAN` reads for each field it visits.
 const SCANNED_FIELD_BYTES: u64 = 256;
 
-/// A pattern is matched in steps of so many of its bytes.
+/// A pattern is matched in steps of this many of its bytes.
 const PATTERN_STEP_BYTES: usize = 64;
 
 impl Command<'_> {
-    /// True for those that may walk through a table or a large value, or run a script: [`Command::walk_ns`] tells how long that takes.
+    /// Whether the command may walk through a table or a large value, or run a script: [`Command::walk_ns`] estimates
+    /// the time.
     #[inline]
     pub fn may_walk(&self) -> bool {
         use Command::*;
@@ -29,7 +30,7 @@ impl Command<'_> {
         )
     }
 
-    /// About how many nanoseconds the command takes beside what its own bytes cost.
+    /// The approximate time in nanoseconds that the command takes beyond the cost of its own bytes.
     pub fn walk_ns(&self, known: &impl Known) -> u64 {
         use Command::*;
         const RANDOM_LOOKS: u64 = 4096;
@@ -50,7 +51,7 @@ impl Command<'_> {
                 let (mut walks_ns, mut scripts_ns) = (0_u64, 0_u64);
                 for command in transaction.commands() {
                     match command {
-                        // They share what one may cost.
+                        // The scripts of a transaction share one script's limit.
                         Script(script) => {
                             let more_ns = scripts_ns.saturating_add(known.script_ns(&script));
                             scripts_ns = more_ns.min(script.most_ns());
@@ -65,19 +66,19 @@ impl Command<'_> {
     }
 }
 
-/// What decides how long a command takes.
+/// The quantities that determine how long a command takes.
 pub trait Known {
-    /// How many keys there are.
+    /// The number of keys.
     fn keys(&self) -> usize;
 
-    /// How many bytes one of them takes.
+    /// Bytes of one key.
     fn bytes_of(&self, key: &[u8]) -> usize;
 
-    /// How many nanoseconds a script will take, as far as that can be known before.
+    /// The time that a script will take, in nanoseconds, as far as known beforehand.
     fn script_ns(&self, script: &Script<'_>) -> u64;
 }
 
-/// How many times as long as a look alone it takes to match each key or field with a pattern.
+/// The factor by which matching a pattern makes a visit to a key or field longer.
 fn steps(pattern: Option<&[u8]>) -> u64 {
     1 + pattern.map_or(0, |pattern| pattern.len() / PATTERN_STEP_BYTES) as u64
 }
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
     use crate::{Draft, ScriptLimits};
 
-    /// A million keys of a mebibyte each, and scripts that take a second.
+    /// A million keys of one mebibyte each, and scripts that take a second.
     struct Large;
 
     impl Known for Large {

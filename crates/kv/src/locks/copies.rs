@@ -1,4 +1,4 @@
-//! Locks as bytes: the items of a copy. Each stands for itself, and their order means nothing.
+//! Locks as bytes: the items of a snapshot. Each is self-contained, and their order means nothing.
 
 use super::queue::{Queue, Waiter};
 use super::{BUCKETS, Lock, Locks, Session};
@@ -10,7 +10,7 @@ const LOCK: u8 = 2;
 const SESSION: u8 = 3;
 
 impl Locks {
-    /// Calls `take` with every item of a copy.
+    /// Calls `take` with every item of a snapshot.
     pub(crate) fn for_each_item(&self, mut take: impl FnMut(&[u8])) {
         let mut item = Vec::new();
         let mut tell = |write: &dyn Fn(&mut Vec<u8>)| {
@@ -43,10 +43,10 @@ impl Locks {
         }
     }
 
-    /// Takes one item of a copy in.
+    /// Adds one item of a snapshot.
     ///
     /// # Errors
-    /// [`Malformed`] when the bytes are no item.
+    /// [`Malformed`] when the bytes are not an item.
     pub(crate) fn take_item(&mut self, item: &[u8]) -> Result<(), Malformed> {
         let mut reader = Reader::new(item);
         match reader.u8()? {
@@ -73,7 +73,7 @@ impl Locks {
         if reader.is_empty() { Ok(()) } else { Err(Malformed("bytes behind an item of a copy of locks")) }
     }
 
-    /// What can be found again in a lock that a copy holds.
+    /// Rebuilds the indexes for a lock from a snapshot.
     fn index(&mut self, name: &[u8], lock: &Lock) {
         if let Hold::Session(session) = lock.hold {
             self.under.insert((session, name.into(), None));

@@ -1,26 +1,27 @@
-//! Locks: who holds which, who waits for it, and which fencing tokens were given.
+//! Locks: which are held and by whom, which requests wait, and which fencing tokens were given.
 //!
-//! A lock is a lease with a fencing token. This is the state machine of one group's locks: a pure function of the records
-//! that are applied to it, so that all replicas agree on who holds what. It knows no clock. A lease ends by a record that
-//! says so ([`LockCommand::Expire`]), and it is the leader that measures when: on its own monotonic clock, from when the
-//! grant took effect, or from when it began to lead if that is later. So a failover can make a lease longer and never
+//! A lock is a lease with a fencing token. This is the state machine of one group's locks: a pure function of the
+//! records applied to it, so that all replicas agree on who holds what. It knows no clock. A record ends a lease
+//! ([`LockCommand::Expire`]), and the leader measures when it is due: on its own monotonic clock, from when the grant
+//! took effect, or from when it began to lead if that is later. So a failover can make a lease longer but never
 //! shorter, and no wall clock matters.
 //!
-//! * **A grant is a part of the record that frees the lock.** Whoever waits stands in a queue that all replicas know; when
-//!   the lock is released, or its lease ends, the first of the queue holds it in that same step. A hand-off is one record.
-//! * **A token is the version of the record that granted the lock.** Versions only grow, in every life and under every
-//!   leader, so tokens do.
-//! * **A repeated request does no harm.** An owner that holds the lock has the same token again; one that waits keeps its
-//!   place. So whoever does not know what came of a request asks again.
-//! * **Only who cannot have told anybody may give a grant back.** A request that has waited is withdrawn by its coordinator
-//!   in the same life. Whatever the owner does after the grant (it asks again, it renews) shows that it knows of it, and
-//!   ends that right.
-//! * **What is free is forgotten**, but for the highest token that a lock of its part of all names ever had: so a stale
-//!   token is refused ([`Locks::allows`]) even when nothing is left of its lock, and memory does not grow with the names
-//!   that were ever used. A token whose lock is free may be refused although it is the newest. It guards nothing any more.
+//! * **A grant is a part of the record that frees the lock.** Waiting requests stand in a queue that all replicas know;
+//!   when the lock is released, or its lease ends, the first in the queue gets it in that same step. A hand-off is one
+//!   record.
+//! * **A token is the version of the record that granted the lock.** Versions only grow, in every incarnation and under
+//!   every leader, so tokens do too.
+//! * **A repeated request does no harm.** An owner that holds the lock gets the same token again; one that waits keeps
+//!   its place. So a client that does not know the outcome of a request repeats it.
+//! * **A grant can be given back only while its owner cannot know of it.** The coordinator of a request that has waited
+//!   withdraws it, within the same incarnation. Anything the owner does after the grant (it repeats the request, it
+//!   renews) shows that it knows of the grant, and ends that right.
+//! * **Free locks are forgotten**, except for the highest token of any lock in the same part of all names: so a stale
+//!   token is refused ([`Locks::allows`]) even when nothing is left of its lock, and memory does not grow with the
+//!   names ever used. A token whose lock is free may be refused although it is the newest: it guards nothing any more.
 //!
-//! What others must know of a step beside its answer, who was granted a lock and which leases began, is told as
-//! [`LockEvent`]s. Reading order: this file, `queue`, `copies`.
+//! [`LockEvent`]s report what else follows from a record beside its reply: which requests were granted a lock, and
+//! which leases began. Reading order: this file, `queue`, `copies`.
 
 mod copies;
 pub mod planted;
@@ -46,13 +47,13 @@ pub const LOCK_NAME_BYTES_MAX: usize = 1024;
 /// Longest name of an owner, in bytes.
 pub const OWNER_BYTES_MAX: usize = 256;
 
-/// Longest lease, and longest wait, in milliseconds: a day.
+/// Longest lease, and longest wait, in milliseconds: one day.
 pub const LEASE_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 
-/// Most that may wait for one lock.
+/// Most requests that may wait for one lock.
 pub const WAITERS_MAX: usize = 10_000;
 
-/// Most that may wait for all locks of a group.
+/// Most requests that may wait for all locks of a group.
 pub const WAITING_MAX: usize = 100_000;
 
 /// Most locks that may be held in a group.
@@ -61,10 +62,10 @@ pub const LOCKS_MAX: usize = 1_000_000;
 /// Most sessions of a group.
 pub const SESSIONS_MAX: usize = 100_000;
 
-/// What a request is answered with that waits.
+/// The reply to a request that waits.
 pub const QUEUED: &[u8] = b"QUEUED";
 
-/// Parts of all names. It must not change: replicas would differ.
+/// Number of parts of all names. It must not change: replicas would differ.
 const BUCKETS: usize = 1024;
 
 /// A lock that is held.
@@ -73,14 +74,15 @@ struct Lock {
     owner: Box<[u8]>,
     token: Version,
     hold: Hold,
-    /// Counts the times that the lease was given or renewed: whoever measures it must not end a newer one.
+    /// Counts how often the lease was given or renewed, so that a measurement of an older lease does not end a newer
+    /// one.
     number: u64,
-    /// The request that was granted it, as long as it is not known that its client was told.
+    /// The request that was granted the lock, as long as its client may not know of the grant.
     waiter: Option<WaiterId>,
     queue: Queue,
 }
 
-/// What a lease is for.
+/// The object that a lease is for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
     /// The lock of this name.
@@ -89,69 +91,69 @@ pub enum Subject {
     Session(Version),
 }
 
-/// A lease, for whoever measures how long it lasts.
+/// A lease, for the leader that measures it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// The grant, or the session.
+    /// The token of the grant, or the number of the session.
     pub token: Version,
-    /// Which of its leases: it is renewed.
+    /// Which lease of this grant or session: each renewal increments it.
     pub number: u64,
-    /// How long it lasts, in milliseconds.
+    /// Its duration in milliseconds.
     pub ms: u64,
 }
 
-/// What a request that waits is told.
+/// The news for a request that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
-    /// It holds the lock, with this token.
+    /// It holds the lock now, with this token.
     Granted(Version),
-    /// The session under which it waited is over.
+    /// The session under which it waited has ended.
     SessionOver,
-    /// Its owner has asked again, elsewhere, and waits there now.
+    /// Its owner has repeated the request elsewhere, and waits there now.
     Superseded,
     /// It was given up, as its coordinator seemed to be gone.
     Forsaken,
 }
 
-/// What follows from a record beside its answer.
+/// What follows from a record beside its reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockEvent {
-    /// A lease begins now. It takes the place of the subject's lease before.
+    /// A lease begins now, and replaces the subject's previous one.
     Leased(Subject, Lease),
-    /// The subject has no lease any more.
+    /// The subject no longer has a lease.
     Ended(Subject),
-    /// A request that waits for the lock of this name is to be told something.
+    /// There is news for a request that waits for the lock of this name.
     Told {
-        /// Which request.
+        /// The request.
         waiter: WaiterId,
-        /// The lock.
+        /// The lock's name.
         name: Box<[u8]>,
-        /// What.
+        /// The news.
         word: Word,
     },
 }
 
-/// What a replica has counted since it was started.
+/// A replica's counters since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockStatistics {
     /// Locks that were granted.
     pub grants: u64,
-    /// Leases of locks and sessions that have ended by themselves.
+    /// Leases of locks and sessions that ran out.
     pub expiries: u64,
 }
 
-/// How a lock stands.
+/// The state of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing<'l> {
-    /// Who holds it.
+    /// The owner that holds it.
     pub owner: &'l [u8],
-    /// Since when, as a token.
+    /// The token of the grant.
     pub token: Version,
-    /// For how long.
+    /// For how long it is held.
     pub hold: Hold,
-    /// The lease that lasts: the lock's, or its session's. `None` if that is over, which only a fault can bring about.
+    /// The current lease: the lock's, or its session's. `None` if that has ended, which only a fault can cause.
     pub lease: Option<Lease>,
-    /// How many wait.
+    /// How many requests wait.
     pub waiters: usize,
 }
 
@@ -160,18 +162,18 @@ pub struct Standing<'l> {
 pub struct Locks {
     held: BTreeMap<Box<[u8]>, Lock>,
     sessions: BTreeMap<Version, Session>,
-    /// Of each part of all names the highest token of a lock that is forgotten. Empty until one is.
+    /// For each part of all names, the highest token of a forgotten lock. Empty until a lock is forgotten.
     forgotten: Vec<Version>,
-    // What follows is found by these and can be made again of what is above.
-    /// For which lock each request waits.
+    // The rest are indexes, which can be rebuilt from the above.
+    /// The lock that each request waits for.
     waiting: BTreeMap<WaiterId, Box<[u8]>>,
-    /// What is held, and who waits, under each session.
+    /// The locks held, and the requests waiting, under each session.
     under: BTreeSet<(Version, Box<[u8]>, Option<WaiterId>)>,
     statistics: LockStatistics,
     planted: Planted,
 }
 
-/// What comes of a command.
+/// The result of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Integer(Version),
@@ -212,12 +214,12 @@ impl Answer {
 }
 
 impl Locks {
-    /// Plants a fault.
+    /// Plants a fault, in tests.
     pub fn plant(&mut self, planted: Planted) {
         self.planted = planted;
     }
 
-    /// Carries out a record of this version, and appends what follows from it.
+    /// Carries out a record of this version, and appends the events that follow from it.
     pub(crate) fn apply(
         &mut self,
         command: &LockCommand<'_>,
@@ -270,7 +272,7 @@ impl Locks {
             return NO_SESSION;
         }
         if let Some(id) = waiter {
-            // A node that asks in a new life has forgotten for whom it asked before.
+            // A node that asks in a new incarnation has forgotten its earlier requests.
             self.forsake(id.node, Some(id.life), events);
             if self.waiting.get(&id).is_some_and(|other| **other != *name) {
                 self.leave_queue(id);
@@ -292,7 +294,7 @@ impl Locks {
         if *lock.owner == *owner {
             let before = std::mem::replace(&mut lock.hold, hold);
             lock.number += 1;
-            // Its owner may know the token by now, from whichever request: no other one can give the grant back.
+            // The owner may know the token by now, through either request: so no other request can give the grant back.
             if lock.waiter != waiter {
                 lock.waiter = None;
             }
@@ -342,14 +344,14 @@ impl Locks {
         }
         lock.hold = Hold::Lease(lease_ms);
         lock.number += 1;
-        // Its owner knows the token, and so does not need to be told.
+        // The owner knows the token, so it does not need to be notified.
         lock.waiter = None;
         self.begin_hold(name, Hold::Lease(lease_ms), events);
         flag(true)
     }
 
-    /// A request waits no longer: its client has left, or its time is over. If it was granted the lock before this record,
-    /// of which nobody has told it then, the lock is passed on.
+    /// Withdraws a request that waits: its client has left, or its time has run out. If an earlier record has granted
+    /// it the lock, no client has heard of that, and the lock is passed on.
     fn withdraw(
         &mut self,
         name: &[u8],
@@ -367,7 +369,7 @@ impl Locks {
         }
     }
 
-    /// None waits any longer for whom a node has asked, but for those of one of its lives.
+    /// Gives up all requests of a node that wait, except those of the `spared` incarnation.
     fn forsake(&mut self, node: u16, spared: Option<u64>, events: &mut Vec<LockEvent>) -> Answer {
         let forsaken: Vec<WaiterId> = self.waiters_of(node, spared).collect();
         for waiter in &forsaken {
@@ -378,11 +380,11 @@ impl Locks {
         Answer::Integer(forsaken.len() as u64)
     }
 
-    /// Those who wait for clients of a node, but for those of one of its lives.
+    /// The waiting requests of a node's clients, except those of the `spared` incarnation.
     fn waiters_of(&self, node: u16, spared: Option<u64>) -> impl Iterator<Item = WaiterId> {
         let first = |life: u64| WaiterId { node, life, number: NonZeroU64::MIN };
         let last = WaiterId { node, life: u64::MAX, number: NonZeroU64::MAX };
-        // Without one that is spared the first part is all of them.
+        // If none is spared, the first part is all of them.
         let (end, begin) = match spared {
             Some(life) => (first(life), life.checked_add(1).map_or(last, first)),
             None => (last, last),
@@ -391,12 +393,12 @@ impl Locks {
         parts.map(|(id, _)| *id)
     }
 
-    /// Whether anybody waits for clients that a node had in another life than this one.
+    /// Whether requests of a node wait that it made in an incarnation other than `life`.
     pub fn has_waiters_of_other_lives(&self, node: u16, life: u64) -> bool {
         self.waiters_of(node, Some(life)).next().is_some()
     }
 
-    /// How a request stands that may wait.
+    /// The state of a request that may wait.
     pub(crate) fn check(&self, name: &[u8], id: WaiterId) -> Answer {
         match self.held.get(name) {
             Some(lock) if lock.waiter == Some(id) => Answer::Integer(lock.token),
@@ -405,7 +407,8 @@ impl Locks {
         }
     }
 
-    /// The lock goes to who has waited longest. The token is this record's: no other grant of the lock has it.
+    /// Passes the lock to the request that has waited longest. The token is this record's version: no other grant of
+    /// the lock has it.
     fn pass_on(&mut self, name: &[u8], version: Version, events: &mut Vec<LockEvent>) -> Answer {
         let token = self.token_of(version);
         let Some(lock) = self.held.get_mut(name) else { return flag(false) };
@@ -457,7 +460,7 @@ impl Locks {
         }
     }
 
-    /// Takes a request out of the queue that it stands in, and tells for which lock that was.
+    /// Takes a request out of its queue, and returns the lock for which it waited.
     fn leave_queue(&mut self, id: WaiterId) -> Option<Box<[u8]>> {
         let name = self.waiting.get(&id)?.clone();
         let waiter = self.held.get_mut(&name)?.queue.remove(id)?;
@@ -472,10 +475,10 @@ impl Locks {
         }
     }
 
-    // What others want to know.
+    // Queries.
 
-    /// Whether what is done with this token may be done: not if a newer one was granted since, nor if it is none of this
-    /// lock's.
+    /// Whether a write with this token is allowed: not if a newer token was granted since, nor if the token does not
+    /// belong to this lock.
     pub fn allows(&self, name: &[u8], token: Version) -> bool {
         match self.held.get(name) {
             Some(lock) => token == lock.token,
@@ -483,7 +486,7 @@ impl Locks {
         }
     }
 
-    /// How a lock stands; `None` if it is free.
+    /// The state of a lock; `None` if it is free.
     pub fn standing(&self, name: &[u8]) -> Option<Standing<'_>> {
         let Lock { owner, token, hold, number, queue, .. } = self.held.get(name)?;
         let lease = match *hold {
@@ -493,7 +496,7 @@ impl Locks {
         Some(Standing { owner, token: *token, hold: *hold, lease, waiters: queue.len() })
     }
 
-    /// Writes how a lock stands: a map, or null if it is free. `left_ms` is what is left of its lease, where it is known.
+    /// Writes the state of a lock: a map, or null if it is free. `left_ms` is the rest of its lease, where known.
     pub fn describe(&self, name: &[u8], left_ms: Option<u64>, out: &mut ReplyBuffer) {
         let Some(Standing { owner, token, hold, lease, waiters }) = self.standing(name) else {
             return out.null();
@@ -524,7 +527,7 @@ impl Locks {
         }
     }
 
-    /// All leases, of locks and sessions: what a new leader begins to measure.
+    /// All leases, of locks and sessions: a new leader begins to measure them.
     pub fn leases(&self) -> impl Iterator<Item = (Subject, Lease)> {
         let locks = self.held.iter().filter_map(|(name, lock)| match lock.hold {
             Hold::Lease(ms) => {
@@ -550,32 +553,32 @@ impl Locks {
         nodes
     }
 
-    /// Number of locks that are held.
+    /// The number of locks that are held.
     pub fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// True when none is held.
+    /// Whether no lock is held.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// Number of requests that wait.
+    /// The number of requests that wait.
     pub fn waiters(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Number of sessions.
+    /// The number of sessions.
     pub fn sessions(&self) -> usize {
         self.sessions.len()
     }
 
-    /// What was counted.
+    /// The counters so far.
     pub fn statistics(&self) -> LockStatistics {
         self.statistics
     }
 
-    /// Bytes that all this takes: an estimate from usual lengths of names.
+    /// Estimated memory in bytes, assuming usual lengths of names.
     pub fn memory_bytes(&self) -> usize {
         const LOCK_BYTES: usize = 320;
         const WAITER_BYTES: usize = 480;

@@ -1,16 +1,16 @@
-//! Known faults that a test can plant in the locks, to show that tests and simulator find them.
+//! Planted faults of locks, to show that tests and simulator find them.
 //!
-//! Without the feature `planted-bugs` nothing can be planted: [`Planted::has`] is false and the branches behind it are not
-//! compiled in.
+//! Without the feature `planted-bugs` no fault can be planted: [`Planted::has`] returns false and the branches behind
+//! it are not compiled in.
 
 /// A fault of published systems, each the absence of one rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// Whoever names a lock can release or renew it, whatever the token.
+    /// Any client that names a lock can release or renew it, whatever the token.
     FreedByNonOwner,
-    /// Tokens are counted from those of the locks that are held: they begin again when these are free.
+    /// Tokens are counted from those of the held locks: they start over when these are free.
     TokenReused,
-    /// A request that has waited is granted the lock under a session that is over.
+    /// A waiting request is granted the lock under a session that has ended.
     SessionNotRechecked,
 }
 
@@ -28,7 +28,7 @@ impl Planted {
         Planted { fault: Some(fault) }
     }
 
-    /// True when this fault is planted.
+    /// Whether this fault is planted.
     #[inline]
     pub fn has(self, fault: Fault) -> bool {
         #[cfg(feature = "planted-bugs")]

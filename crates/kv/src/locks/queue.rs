@@ -1,4 +1,4 @@
-//! Who waits for one lock, the first to come first. An owner stands in a queue once.
+//! The requests that wait for one lock, in order of arrival. An owner is in a queue at most once.
 
 use crate::command::{Hold, WaiterId};
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ pub(super) struct Waiter {
     pub(super) hold: Hold,
 }
 
-/// The requests that wait for one lock. Places only grow, so that one in the middle can leave at once.
+/// The requests that wait for one lock. Place numbers only grow, so that a request in the middle can leave cheaply.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     by_place: BTreeMap<u64, Waiter>,
@@ -19,7 +19,7 @@ pub(super) struct Queue {
     by_id: BTreeMap<WaiterId, u64>,
 }
 
-/// The order is what counts; a copy may number the places anew.
+/// Only the order counts: a snapshot transfer may renumber the places.
 impl PartialEq for Queue {
     fn eq(&self, other: &Queue) -> bool {
         self.iter().eq(other.iter())
@@ -41,7 +41,7 @@ impl Queue {
         self.by_owner.contains_key(owner)
     }
 
-    /// Behind all others; in the place of the one of the same owner, which is given back.
+    /// Adds a request at the end, or in the place of one by the same owner, which is returned.
     pub(super) fn push(&mut self, waiter: Waiter) -> Option<Waiter> {
         let behind = self.by_place.last_key_value().map_or(0, |(place, _)| place + 1);
         let place = *self.by_owner.entry(waiter.owner.clone()).or_insert(behind);

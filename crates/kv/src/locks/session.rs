@@ -1,7 +1,8 @@
 //! Sessions: one keep-alive for many locks.
 //!
-//! A session is a lease, too. Locks can be held, and waited for, under it instead of under leases of their own. When it ends,
-//! closed or its lease over, all of that ends in the same record: each lock goes to its next waiter.
+//! A session is a lease, too. Locks can be held, and waited for, under a session instead of under leases of their own.
+//! When the session is closed or its lease runs out, all of them end in the same record: each lock goes to its next
+//! waiter.
 
 use super::planted::Fault;
 use super::{Answer, Lease, LockEvent, Locks, SESSIONS_MAX, Subject, TOO_MANY_HELD, Word};
@@ -9,12 +10,12 @@ use crate::Version;
 use crate::command::WaiterId;
 use std::fmt;
 
-/// A session's name for clients: `group-number`. Both are needed to find it, as every group counts for itself.
+/// A session's name for clients: `group-number`. It takes both to find the session, as every group counts for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionId {
-    /// The group that it is in.
+    /// The session's group.
     pub group: u16,
-    /// The version of the record that began it.
+    /// The version of the record that opened it.
     pub number: Version,
 }
 
@@ -25,7 +26,7 @@ impl fmt::Display for SessionId {
 }
 
 impl SessionId {
-    /// Reads what `Display` writes.
+    /// Parses the output of `Display`; `None` for other text.
     pub fn parse(text: &[u8]) -> Option<SessionId> {
         let (group, number) = std::str::from_utf8(text).ok()?.split_once('-')?;
         Some(SessionId { group: group.parse().ok()?, number: number.parse().ok()? })
@@ -36,7 +37,7 @@ impl SessionId {
 pub(super) struct Session {
     pub(super) group: u16,
     pub(super) lease_ms: u64,
-    /// Counts the times that its lease was given or renewed.
+    /// Counts how often its lease was given or renewed.
     pub(super) number: u64,
 }
 
@@ -74,7 +75,7 @@ impl Locks {
         true
     }
 
-    /// Ends a session; one whose lease is over only if that lease is the present one.
+    /// Ends a session; if `lease` is given, only if that is still the current one.
     pub(super) fn end_session(
         &mut self,
         id: Version,
@@ -95,7 +96,7 @@ impl Locks {
             .take_while(|(session, ..)| *session == id)
             .map(|(_, name, waiter)| (name.clone(), *waiter))
             .collect();
-        // Who waits leaves first: nothing is granted under a session that is over.
+        // Waiting requests leave first: nothing is granted under a session that has ended.
         for (name, waiter) in &under {
             if let Some(waiter) = *waiter
                 && !self.planted.has(Fault::SessionNotRechecked)

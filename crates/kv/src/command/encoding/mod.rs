@@ -1,4 +1,4 @@
-//! Commands as bytes: the records of the log, and what one node passes on to another.
+//! Commands as bytes: the records of the log, and the requests that nodes forward to each other.
 
 #[cfg(test)]
 mod tests;
@@ -7,7 +7,7 @@ use super::{Command, Comparison, Condition, Deadline, ExpireCondition, Expiry, E
 use crate::codec::{Malformed, Reader, Writer};
 use crate::coded::{REFERENCE_BYTES, Reference, ValueId};
 
-// Tags of the encoding. Reads are below 64. A tag is never given to another command.
+// Tags of the encoding. Reads are below 64. A tag is never reused for another command.
 const GET: u8 = 1;
 const FETCH: u8 = 2;
 const MULTI_GET: u8 = 3;
@@ -26,7 +26,7 @@ const DIGEST: u8 = 15;
 const WATCH: u8 = 16;
 const READING_TRANSACTION: u8 = 17;
 const LOCK_READ: u8 = 18;
-/// As [`READING_SCRIPT`], from before scripts told what they may cost.
+/// Like [`READING_SCRIPT`], from before scripts carried their cost limit.
 const READING_SCRIPT_WITHOUT_COST: u8 = 19;
 const HASH_READ: u8 = 20;
 const READING_SCRIPT: u8 = 21;
@@ -51,7 +51,7 @@ const DELETE_IF: u8 = 81;
 const TRANSACTION: u8 = 82;
 const LOCK: u8 = 83;
 const FENCED: u8 = 84;
-/// As [`SCRIPT`], from before scripts told what they may cost.
+/// Like [`SCRIPT`], from before scripts carried their cost limit.
 const SCRIPT_WITHOUT_COST: u8 = 85;
 const SET_CODED: u8 = 86;
 const INLINE: u8 = 87;
@@ -63,11 +63,11 @@ const LONG_END: u8 = 92;
 const SCRIPT: u8 = 93;
 /// The plain `SET key value`: by far the most frequent record, so it has a short form.
 const SET_PLAIN: u8 = 127;
-/// What its encoding has beside key and value.
+/// Bytes of its encoding beside key and value.
 pub(crate) const PLAIN_SET_BYTES: usize = 9;
 
-/// Whether an encoded command is one that a client can have put into a transaction. By its tag alone, so that bytes from
-/// elsewhere cannot put one transaction into another without end.
+/// Whether a client can have put an encoded command into a transaction. Decided by its tag alone, so that bytes from
+/// elsewhere cannot nest transactions without end.
 pub(super) fn may_stand_in_a_transaction(encoded: &[u8]) -> bool {
     !matches!(
         encoded.first(),
@@ -77,7 +77,7 @@ pub(super) fn may_stand_in_a_transaction(encoded: &[u8]) -> bool {
     )
 }
 
-/// Whether an encoded command is one that can be supplied with bytes: what a client can have asked.
+/// Whether an encoded command can be supplied with bytes: only one that a client can have sent.
 pub(super) fn may_be_supplied(encoded: &[u8]) -> bool {
     !matches!(
         encoded.first(),
@@ -86,12 +86,12 @@ pub(super) fn may_be_supplied(encoded: &[u8]) -> bool {
     )
 }
 
-/// Whether an encoded command is one that can come in parts. Not parts themselves, without end.
+/// Whether an encoded command can arrive in parts. Not parts themselves, which could nest without end.
 pub(crate) fn may_come_in_parts(encoded: &[u8]) -> bool {
     !matches!(encoded.first(), None | Some(&(PURGE | LOCK | LOCK_READ | LONG_PART | LONG_END)))
 }
 
-/// Whether an encoded command is one that a client can have put behind a fence.
+/// Whether a client can have put an encoded command behind a fence.
 pub(super) fn may_stand_behind_a_fence(encoded: &[u8]) -> bool {
     matches!(encoded.first(), Some(&(SET_PLAIN | SET | SET_IF)))
 }
@@ -117,7 +117,8 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// Appends the encoding of a plain `SET` but for its value, which ends it and is returned; of another command nothing.
+    /// Appends the encoding of a plain `SET` without its value, which comes last and is returned. For another command,
+    /// appends nothing.
     pub fn encode_before_value(&self, out: &mut Vec<u8>) -> Option<&'a [u8]> {
         let Command::Set {
             key,
@@ -320,7 +321,7 @@ impl<'a> Command<'a> {
 
     /// Takes one command off the front of `reader`.
     ///
-    /// # Errors
+    /// [`Malformed`] when the bytes end early or contain something that no encoder writes.
     /// [`Malformed`] when the bytes end early or hold what no encoder writes.
     #[inline]
     pub fn decode(reader: &mut Reader<'a>) -> Result<Command<'a>, Malformed> {
@@ -416,7 +417,7 @@ impl<'a> Command<'a> {
                 expiry: take_expiry(reader)?,
                 condition: condition(reader.u8()?)?,
                 answer: match set_answer(reader.u8()?)? {
-                    // It would need the bytes of the value before.
+                    // It would need the bytes of the previous value.
                     SetAnswer::Before => return Err(Malformed("a coded value that asks for the one before")),
                     answer => answer,
                 },
