@@ -1,4 +1,5 @@
-//! What a study measures a point with: the running system, the load generator, faults, and what it all costs.
+//! The environment in which a study measures a point: the running system, the load generator, faults, and the cost of
+//! it all.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,17 +14,17 @@ use super::{Figures, Scale};
 use crate::load::{self, Operation, Options, Outcome, Report};
 use crate::systems::{Meter, NodeUsage, Running};
 
-/// How long a load runs between two looks at whether it still grows.
+/// How long a load runs between two checks of whether its throughput still grows.
 const WARM_UP_SLICE: Duration = Duration::from_secs(1);
 
-/// It grows as long as the best of the last slices is so much above the best before.
+/// Throughput still grows while the best of the latest slices exceeds the best before them by this factor.
 const GROWS_BY: f64 = 1.05;
 const LAST_SLICES: usize = 3;
 
-/// Told how a load goes on.
+/// Receives the progress of a load.
 pub(super) type Tell<'a> = &'a (dyn Fn(&load::Progress) + Sync);
 
-/// Where a point is measured.
+/// The environment in which a point is measured.
 pub struct Arena<'a> {
     running: Option<Running<'a>>,
     folder: &'a Path,
@@ -33,38 +34,38 @@ pub struct Arena<'a> {
     tell: Tell<'a>,
     usage: Vec<NodeUsage>,
     checked: Option<Checked>,
-    /// Why a history could not be kept.
+    /// The error that kept a history from being stored.
     unkept: Option<Error>,
-    /// How many histories were written down on this start.
+    /// How many histories were written since the system was started.
     histories: u32,
-    /// What others have done with the keys of the next load, as far as it was recorded.
+    /// The recorded history of earlier operations on the keys of the next load.
     before: Option<History>,
-    /// How many loads were run on this start: each has keys of its own.
+    /// How many loads were run since the system was started: each has its own keys.
     loads: u32,
-    /// What this start has been warmed up for.
+    /// The loads for which the system has been warmed up since it was started.
     warmed_up: BTreeSet<String>,
     /// Why the system was measured before it was warm.
     cold: Option<String>,
 }
 
-/// What happens to a node, numbered from 0, while a load runs.
+/// A fault of a node, numbered from 0, while a load runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It is killed, as by `kill -9`.
+    /// Kills the node, as by `kill -9`.
     Kill(usize),
-    /// It stands still.
+    /// Pauses the node.
     Pause(usize),
-    /// It goes on.
+    /// Resumes the node.
     Resume(usize),
-    /// It is started again after it was killed.
+    /// Restarts the node after it was killed.
     Restart(usize),
 }
 
-/// What a load found, and what it cost the nodes while it was measured.
+/// The result of a load, and its cost to the nodes while it was measured.
 pub struct Driven {
-    /// What the load generator found.
+    /// The load generator's report.
     pub report: Report,
-    /// What each node used.
+    /// The resources that each node used.
     pub usage: Vec<NodeUsage>,
     meter: Meter,
 }
@@ -104,7 +105,7 @@ impl<'a> Arena<'a> {
         self.running.as_mut().context("this arm starts no system")
     }
 
-    /// A folder for whatever an arm without a system writes.
+    /// A folder for files of an arm without a system.
     pub fn folder(&self) -> &Path {
         self.folder
     }
@@ -114,22 +115,22 @@ impl<'a> Arena<'a> {
         self.folder.parent()
     }
 
-    /// Which of the repeats this is, from 1: a good seed.
+    /// The number of this repeat, from 1: usable as a seed.
     pub fn repeat(&self) -> u32 {
         self.repeat
     }
 
-    /// How much of the study is run: a quick run measures each point for a shorter time, too.
+    /// How much of the study is run. A quick run also measures each point for a shorter time.
     pub fn scale(&self) -> Scale {
         self.scale
     }
 
-    /// Whether histories are to be recorded and checked.
+    /// Whether histories are recorded and checked.
     pub fn verifies(&self) -> bool {
         self.verify
     }
 
-    /// Checks a history that a study has recorded by itself at this point, with those before it.
+    /// Checks a history that a study has recorded by itself at this point, together with the earlier ones.
     pub fn check(&mut self, history: History) {
         self.histories += 1;
         let file = self.folder.join(format!("history-{}.jsonl.gz", self.histories));
@@ -137,15 +138,15 @@ impl<'a> Arena<'a> {
         self.checked = Some(verify::check(&history, file, self.checked.take()));
     }
 
-    /// A prefix for keys that nobody has used since the system was started. A history that is to be checked must know
-    /// all that was ever written to its keys.
+    /// Returns a prefix for keys that have not been used since the system was started. A history can only be checked if
+    /// it contains everything ever written to its keys.
     pub fn new_keys(&mut self) -> String {
         self.loads += 1;
         format!("{}-{}:", self.repeat, self.loads)
     }
 
-    /// Runs a load that is not measured, and that must succeed: it prepares what the next one is measured with, and belongs to
-    /// that one's history.
+    /// Runs a load that is not measured and that must succeed. It prepares the data for the next load, and belongs to
+    /// that load's history.
     ///
     /// # Errors
     /// The load cannot be run, or not all of it was done.
@@ -161,12 +162,12 @@ impl<'a> Arena<'a> {
         Ok(())
     }
 
-    /// Warms a system up that is slow at first, as those are that a Java machine compiles while they run: the load runs in
-    /// slices of a second until its throughput grows no longer, or for `at_most`, which is noted. Once for each `what` on a
-    /// start.
+    /// Warms up a system that is slow at first, such as one that a Java machine compiles while it runs. The load runs
+    /// in slices of a second until its throughput stops growing, or for `at_most`, which is noted. Runs once for each
+    /// `what` between two starts of the system.
     ///
     /// # Errors
-    /// The load cannot be run, or nothing of it succeeded.
+    /// The load cannot be run, or no operation of it succeeded.
     pub fn warm_up(&mut self, what: &str, options: &Options, at_most: Duration) -> Result<()> {
         if !self.warmed_up.insert(what.to_owned()) {
             return Ok(());
@@ -180,7 +181,7 @@ impl<'a> Arena<'a> {
             let report = load::run(&slice, |_| ())?;
             ensure!(report.operations() > 0, "nothing succeeded of what was to warm it up");
             rates.push(report.operations_per_second());
-            // Its keys are there now.
+            // Its keys exist now.
             slice.load = false;
         }
         if !has_stopped_growing(&rates) {
@@ -192,17 +193,17 @@ impl<'a> Arena<'a> {
         Ok(())
     }
 
-    /// Runs a load on the system and measures what it costs. With `--verify` every operation is recorded, and the
-    /// history checked afterwards: keys must be new, or written by this load before they are read.
+    /// Runs a load on the system and measures its cost. With `--verify` every operation is recorded, and the history is
+    /// checked afterwards: keys must be new, or written by this load before they are read.
     ///
     /// # Errors
-    /// The load cannot be run, or a value came back that nobody has written.
+    /// The load cannot be run, or a read returned a value that was never written.
     pub fn drive(&mut self, options: &Options) -> Result<Driven> {
         self.drive_with_faults(options, &[])
     }
 
-    /// Runs a load as [`Arena::drive`] does, but records nothing: where reads may be old, a history would call them
-    /// wrong.
+    /// Runs a load like [`Arena::drive`], but records nothing: where stale reads are allowed, the check of a history
+    /// would report them as violations.
     ///
     /// # Errors
     /// As [`Arena::drive`].
@@ -210,12 +211,12 @@ impl<'a> Arena<'a> {
         self.run_load(&Options { record: false, ..options.clone() }, &[])
     }
 
-    /// Runs a load, and does to nodes what is said, when it is said. Times count from the end of the warm-up, and
-    /// must be in order; keys that the load writes beforehand delay them, so write them by a load of their own.
+    /// Runs a load and injects the faults at their times. Times are measured from the end of the warm-up, and must be
+    /// in order; keys that the load writes beforehand delay them, so write these keys with a separate load.
     ///
     /// # Errors
-    /// The load cannot be run, a value came back that nobody has written, a node cannot be started again, or has
-    /// ended by itself, or the load ended before all was done to the nodes.
+    /// The load cannot be run, a read returned a value that was never written, a node cannot be restarted or has ended
+    /// by itself, or the load ended before all faults were injected.
     pub fn drive_with_faults(&mut self, options: &Options, faults: &[(Duration, Fault)]) -> Result<Driven> {
         self.run_load(&Options { record: options.record || self.verify, ..options.clone() }, faults)
     }
@@ -226,7 +227,7 @@ impl<'a> Arena<'a> {
         let mut meter = Meter::new(running.nodes().len());
         let mut faults = faults.iter().copied().peekable();
         let (result, injected) = std::thread::scope(|scope| {
-            // The load has a thread of its own and not the faults: a process that is started ends with its thread.
+            // The load gets its own thread, not the faults: a process ends with the thread that started it.
             let (has_ended, ended) = channel::<()>();
             let measured_from = Instant::now() + options.warmup;
             let loader = scope.spawn(move || {
@@ -281,21 +282,21 @@ impl<'a> Arena<'a> {
         Ok(Driven { report, usage, meter })
     }
 
-    /// Looks whether every node still runs, but those that the study has killed.
+    /// Checks that every node still runs, except those that the study has killed.
     pub(super) fn check_alive(&mut self) -> Result<()> {
         self.running.as_mut().map_or(Ok(()), Running::check_alive)
     }
 
-    /// What the last load cost each node, and what the check of its history said; for the sweep.
+    /// Returns each node's usage during the last load, and the result of checking its history; for the sweep.
     ///
     /// # Errors
-    /// A history could not be written down.
+    /// A history could not be written.
     pub(super) fn take_notes(&mut self) -> Result<(Vec<NodeUsage>, Option<Checked>)> {
         self.unkept.take().map_or(Ok(()), Err)?;
         Ok((std::mem::take(&mut self.usage), self.checked.take()))
     }
 
-    /// Why the last point was measured before its system was warm.
+    /// Returns why the last point was measured before its system was warm.
     pub(super) fn take_cold(&mut self) -> Option<String> {
         self.cold.take()
     }
@@ -334,8 +335,8 @@ fn inject(running: &mut Running<'_>, fault: Fault) -> Result<()> {
     Ok(())
 }
 
-/// The load ended before some faults were due. Those are carried out that undo earlier ones: the next point is to find
-/// all nodes as it would have.
+/// The load ended before some faults were due. Carries out those that undo earlier ones, so that the next point finds
+/// all nodes in the state it expects.
 fn make_whole(running: &mut Running<'_>, late: &[(Duration, Fault)]) -> Result<()> {
     running.resume_all();
     let mut has_restarted = false;
@@ -349,7 +350,8 @@ fn make_whole(running: &mut Running<'_>, late: &[(Duration, Fault)]) -> Result<(
 }
 
 impl Driven {
-    /// The processor time of all nodes over the measured time, in so many equal stretches: percent of one processor.
+    /// The processor time of all nodes over the measured time, in `stretches` equal stretches: percent of one
+    /// processor.
     pub fn processor_percents(&self, stretches: u32) -> Vec<f64> {
         let length = self.report.elapsed() / stretches.max(1);
         let begin = |stretch: u32| self.report.measured_from() + length * stretch;
@@ -395,7 +397,7 @@ impl Driven {
             figures.insert("cpu_us_per_op", per_operation(cpu_s * 1e6));
             let disk_bytes = self.usage.iter().map(|node| node.disk_bytes).sum::<f64>();
             figures.insert("disk_bytes_per_op", per_operation(disk_bytes));
-            // A sum is one only when all nodes tell.
+            // The sum is valid only when all nodes report.
             if let Some(sent) = self.usage.iter().map(|node| node.peer_bytes).sum::<Option<f64>>() {
                 figures.insert("peer_bytes_per_op", per_operation(sent));
             }
@@ -416,7 +418,7 @@ mod tests {
         assert!(!has_stopped_growing(&[]) && !has_stopped_growing(&[100.0; 3]), "too few to tell");
         assert!(has_stopped_growing(&[100.0, 101.0, 99.0, 104.0]));
         assert!(!has_stopped_growing(&[100.0, 101.0, 99.0, 120.0]));
-        // One slow slice, and it goes on.
+        // After one slow slice it still continues.
         assert!(!has_stopped_growing(&[100.0, 150.0, 200.0, 90.0, 220.0]));
         assert!(has_stopped_growing(&[100.0, 200.0, 205.0, 201.0, 208.0]));
     }

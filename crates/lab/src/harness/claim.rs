@@ -6,13 +6,13 @@ use super::Results;
 
 /// What a paper claims.
 pub struct Claim {
-    /// The claim, in a sentence.
+    /// The claim, in one sentence.
     pub claim: &'static str,
-    /// Where in the paper, and the paper's figure.
+    /// The place in the paper, and the paper's figure.
     pub paper: &'static str,
-    /// Looks at what was measured, whatever its repeats are like. [`Claim::judged`] asks it more than once.
+    /// Judges the measurements, whatever their spread over repeats. [`Claim::judged`] calls it several times.
     pub judge: Box<dyn Fn(&Results) -> Judgement>,
-    /// The arms that it speaks of: without one of them it is not measured.
+    /// The arms that the claim is about: if one of them is missing, the claim is not measured.
     needs: Vec<&'static str>,
     decided_by: Decided,
 }
@@ -20,20 +20,20 @@ pub struct Claim {
 /// What it takes to decide a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Decided {
-    /// The verdict is the same whichever repeat is taken of each point, so that repeats that overlap decide nothing.
+    /// The verdict is the same whichever repeat is taken of each point, so overlapping repeats decide nothing.
     AnyRepeats,
     /// The verdict is the same in each round by itself. For figures that are only compared within a round.
     EachRound,
-    /// This verdict needs one occurrence, such as an answer that is wrong. The opposite needs all rounds.
+    /// This verdict needs one occurrence, such as a wrong answer. The opposite verdict needs all rounds.
     OneOccurrence(Verdict),
 }
 
-/// How often a repeat of each point is drawn. Where two points with three repeats each touch at one end only, one draw in
-/// nine shows it: all miss it once in 10^10.
+/// How many times a repeat of each point is drawn. Where two points with three repeats each touch at one end only, one
+/// draw in nine shows it: all miss it once in 10^10.
 const DRAWS: u64 = 200;
 
 impl Claim {
-    /// A claim and who judges it.
+    /// A claim and its judge.
     pub fn new(
         claim: &'static str,
         paper: &'static str,
@@ -42,30 +42,31 @@ impl Claim {
         Claim { claim, paper, judge: Box::new(judge), needs: Vec::new(), decided_by: Decided::AnyRepeats }
     }
 
-    /// The same about these arms: it is not measured where one of them is absent.
+    /// Returns the claim with the arms it is about: it is not measured if one of them is absent.
     pub fn about(mut self, arms: &[&'static str]) -> Claim {
         self.needs = arms.to_vec();
         self
     }
 
-    /// The same with a judge that compares figures within a round only.
+    /// Returns the claim with a judge that compares figures within a round only.
     pub fn within_rounds(mut self) -> Claim {
         self.decided_by = Decided::EachRound;
         self
     }
 
-    /// The same where one occurrence is enough for this verdict, as one stale read is for "does not hold".
+    /// Returns the claim with a verdict that one occurrence decides, as one stale read decides "does not hold".
     pub fn decided_by_one(mut self, verdict: Verdict) -> Claim {
         self.decided_by = Decided::OneOccurrence(verdict);
         self
     }
 
-    /// Judges it by the rules that hold for every claim:
+    /// Judges the claim by the rules that hold for every claim:
     ///
-    /// * a claim about an arm that is absent is not measured;
-    /// * what was measured while the machine's host took the processors away is left out, but for what one occurrence decides;
+    /// * a claim about an absent arm is not measured;
+    /// * measurements taken while the machine's host withheld the processors are left out, except for a verdict that
+    ///   one occurrence decides;
     /// * one repeat decides nothing;
-    /// * repeats that overlap decide nothing: the judge has to come to the same verdict whichever repeats it is given.
+    /// * overlapping repeats decide nothing: the judge must reach the same verdict whichever repeats it is given.
     ///
     /// It takes 200 times as long as the judge.
     pub fn judged(&self, results: &Results) -> Judged {
@@ -111,7 +112,7 @@ impl Claim {
         Judgement { why: why.trim_start().to_owned(), ..judgement }
     }
 
-    /// The verdict, if the repeats agree on it.
+    /// Returns the verdict if the repeats agree on it.
     fn agreed(&self, whole: Judgement, results: &Results) -> Judgement {
         let undecided = |why: String| Judgement { verdict: Verdict::Undecided, why, ..whole.clone() };
         let rounds: Vec<Verdict> = results.rounds().iter().map(|round| (self.judge)(round).verdict).collect();
@@ -150,28 +151,28 @@ impl Claim {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// It holds.
+    /// The claim holds.
     Holds,
-    /// It does not hold.
+    /// The claim does not hold.
     DoesNotHold,
-    /// What the paper saw comes from how it measured: the same was run here with the fault and without, and the figure moved as
-    /// said.
+    /// The paper's result comes from how it measured: the same was run here with and without the fault, and the figure
+    /// moved as claimed.
     RestsOnFault,
-    /// It does not hold here, and there may be a fault in how the paper measured, which was not reproduced.
+    /// The claim does not hold here; a suspected fault in how the paper measured was not reproduced.
     NotReproduced,
-    /// What was measured does not tell, as when the repeats differ by as much as what is compared.
+    /// The measurements do not decide it, for example because repeats differ by as much as what is compared.
     Undecided,
-    /// What is needed was not measured in this run.
+    /// The measurements that the claim needs are missing from this run.
     NotMeasured,
 }
 
 impl Verdict {
-    /// Whether it says something of the claim.
+    /// Whether the verdict says anything about the claim.
     pub fn is_decided(self) -> bool {
         !matches!(self, Verdict::Undecided | Verdict::NotMeasured)
     }
 
-    /// For people.
+    /// The verdict in words, for the report.
     pub fn words(self) -> &'static str {
         match self {
             Verdict::Holds => "holds",
@@ -183,7 +184,7 @@ impl Verdict {
         }
     }
 
-    /// For people, after "it".
+    /// The verdict as a clause, after "it".
     fn clause(self) -> &'static str {
         match self {
             Verdict::NotReproduced => "is not reproduced",
@@ -192,29 +193,29 @@ impl Verdict {
     }
 }
 
-/// What was found about a claim.
+/// The result of judging a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Judgement {
     /// The figure measured here.
     pub ours: String,
     /// Whether the claim holds.
     pub verdict: Verdict,
-    /// Why.
+    /// The reason for the verdict.
     pub why: String,
 }
 
 impl Judgement {
-    /// A judgement.
+    /// Creates a judgement.
     pub fn new(verdict: Verdict, ours: impl Into<String>, why: impl Into<String>) -> Judgement {
         Judgement { ours: ours.into(), verdict, why: why.into() }
     }
 
-    /// It holds, or it does not.
+    /// The claim holds, or it does not.
     pub fn holds_if(holds: bool, ours: impl Into<String>, why: impl Into<String>) -> Judgement {
         Judgement::new(if holds { Verdict::Holds } else { Verdict::DoesNotHold }, ours, why)
     }
 
-    /// It holds, or it does not, or repeats differ by too much to tell.
+    /// The claim holds, or it does not, or repeats differ by too much to decide (`None`).
     pub fn decided(holds: Option<bool>, ours: impl Into<String>, why: impl Into<String>) -> Judgement {
         match holds {
             Some(holds) => Judgement::holds_if(holds, ours, why),
@@ -225,8 +226,9 @@ impl Judgement {
         }
     }
 
-    /// The claim holds, or it is not reproduced. `suspected` says what in the paper's measurement may be the cause; it was not
-    /// observed here, so the report calls it suspected. `holds` is `None` when repeats differ by too much to tell.
+    /// The claim holds, or it is not reproduced. `suspected` names the possible cause in the paper's measurement; it
+    /// was not observed here, so the report calls it suspected. `holds` is `None` when repeats differ by too much to
+    /// decide.
     pub fn reproduced(
         holds: Option<bool>,
         ours: impl Into<String>,
@@ -242,8 +244,8 @@ impl Judgement {
         }
     }
 
-    /// The claim does not hold where it is measured without a fault of the paper's. `moved` says whether it does when it is
-    /// measured with that fault, by this run: `None` if this run does not tell.
+    /// The claim does not hold when measured without a fault of the paper's. `moved` is whether it holds when measured
+    /// with that fault, in this run; `None` if this run does not show it.
     pub fn of_fault(moved: Option<bool>, ours: impl Into<String>, fault: &str) -> Judgement {
         let why = match moved {
             Some(true) => {
@@ -255,7 +257,7 @@ impl Judgement {
         Judgement::new(Verdict::NotReproduced, ours, why)
     }
 
-    /// What is needed is not there.
+    /// The measurements that the claim needs are missing.
     pub fn not_measured(why: impl Into<String>) -> Judgement {
         Judgement::new(Verdict::NotMeasured, "", why)
     }
@@ -268,10 +270,10 @@ pub struct Judged {
     pub claim: String,
     /// The paper's figure.
     pub paper: String,
-    /// The arms that it speaks of.
+    /// The arms that the claim is about.
     #[serde(default)]
     pub about: Vec<String>,
-    /// What was found.
+    /// The result.
     #[serde(flatten)]
     pub judgement: Judgement,
 }
@@ -283,7 +285,7 @@ mod tests {
     use super::*;
     use crate::harness::{Row, STEAL_PERCENT};
 
-    /// Both arms at one point: how long each takes in each round, and what the host took away meanwhile.
+    /// Both arms at one point: the time of each in each round, and what the host took away meanwhile.
     fn results(ours: &[(f64, f64)], theirs: &[(f64, f64)]) -> Results {
         let mut results = Results::new(&["clients"], &["ms", STEAL_PERCENT]);
         for (arm, rounds) in [("ours", ours), ("theirs", theirs)] {
@@ -331,7 +333,7 @@ mod tests {
             (judged.verdict, judged.why.as_str()),
             (Verdict::Undecided, "One repeat decides nothing.")
         );
-        // Nor do two of one arm alone.
+        // Nor do two repeats of one arm alone.
         assert_eq!(verdict(&is_faster(), &quiet(&[1.0, 1.0], &[3.0])), Verdict::Undecided);
     }
 
@@ -363,7 +365,7 @@ mod tests {
 
     #[test]
     fn what_was_measured_while_the_machine_was_disturbed_is_left_out() {
-        // It would hold in two rounds of three, were the third not the host's.
+        // It would hold in two rounds of three if the host had not disturbed the third.
         let ours = [(1.0, 0.0), (2.0, 2.0), (9.0, 40.0)];
         let judged = is_faster().judged(&results(&ours, &[(3.0, 0.0); 3])).judgement;
         assert_eq!(judged.verdict, Verdict::Holds);
@@ -373,7 +375,7 @@ mod tests {
         let mut others = results(&[(1.0, 0.0); 2], &[(3.0, 0.0); 2]);
         others.push(Row { arm: "another".to_owned(), ..results(&[(9.0, 40.0)], &[]).rows()[0].clone() });
         assert_eq!(claim.judged(&others).judgement.why, "Because.");
-        // What is left is one round, or none.
+        // One round is left, or none.
         let rest = [(1.0, 0.0), (1.0, 40.0)];
         assert_eq!(verdict(&is_faster(), &results(&rest, &[(3.0, 0.0); 2])), Verdict::Undecided);
         assert_eq!(verdict(&is_faster(), &results(&[(1.0, 40.0); 2], &[(3.0, 0.0); 2])), Verdict::Undecided);

@@ -1,20 +1,20 @@
-//! What a study computes from all that it has measured: pictures and tables that are not of single measures.
+//! Figures and tables that a study computes from all its measurements, rather than from single measures.
 
 use crate::report::Colour;
 
-/// What is shown beside the measured figures.
+/// The computed figures and tables, shown beside the measured ones.
 #[derive(Clone, Debug, Default)]
 pub struct Derived {
-    /// Pictures, in their order.
+    /// The drawings, in display order.
     pub drawings: Vec<Drawing>,
-    /// Tables, in their order.
+    /// The tables, in display order.
     pub listings: Vec<Listing>,
 }
 
-/// A picture of something computed.
+/// A drawing of computed data.
 #[derive(Clone, Debug)]
 pub enum Drawing {
-    /// Fields of colours.
+    /// Coloured fields.
     HeatMap(HeatMap),
     /// Lines.
     Curves(Curves),
@@ -23,7 +23,7 @@ pub enum Drawing {
 }
 
 impl Drawing {
-    /// Its file's name without an ending, its title, and the paper's figure of which it is the counterpart.
+    /// Its file's name without extension, its title, and the corresponding figure of the paper.
     pub fn heading(&self) -> (&str, &str, &'static str) {
         match self {
             Drawing::HeatMap(map) => (&map.file, &map.title, map.paper),
@@ -33,91 +33,92 @@ impl Drawing {
     }
 }
 
-/// Which of two is faster, and how much, over two parameters: a field for each pair of values.
+/// Which of two is faster, and by how much, over two parameters: a field for each pair of values.
 #[derive(Clone, Debug)]
 pub struct HeatMap {
-    /// Its file's name, without an ending.
+    /// The file's name, without extension.
     pub file: String,
-    /// What it shows, in a sentence.
+    /// The title: one sentence that says what it shows.
     pub title: String,
-    /// Which of the paper's figures it is the counterpart of; empty if of none.
+    /// The corresponding figure of the paper; empty if there is none.
     pub paper: &'static str,
-    /// What the horizontal axis says.
+    /// The label of the horizontal axis.
     pub x_title: &'static str,
-    /// What the vertical axis says.
+    /// The label of the vertical axis.
     pub y_title: &'static str,
     /// The columns, from left to right.
     pub columns: Vec<String>,
     /// The rows, from the bottom up.
     pub rows: Vec<String>,
-    /// Row by row: how many times as long the first of the two takes. `None`: not measured.
+    /// Row by row, the first's time divided by the second's. `None`: not measured.
     pub ratios: Vec<Vec<Option<f64>>>,
-    /// The first of the two, which is faster where a ratio is below 1, and its colour.
+    /// The first of the two, faster where a ratio is below 1, and its colour.
     pub first: (String, Colour),
-    /// The second.
+    /// The second of the two, and its colour.
     pub second: (String, Colour),
 }
 
-/// Lines through points that were computed.
+/// Lines through computed points.
 #[derive(Clone, Debug)]
 pub struct Curves {
-    /// Its file's name, without an ending.
+    /// The file's name, without extension.
     pub file: String,
-    /// What it shows, in a sentence.
+    /// The title: one sentence that says what it shows.
     pub title: String,
-    /// Which of the paper's figures it is the counterpart of; empty if of none.
+    /// The corresponding figure of the paper; empty if there is none.
     pub paper: &'static str,
-    /// What the horizontal axis says.
+    /// The label of the horizontal axis.
     pub x_title: &'static str,
-    /// What the vertical axis says.
+    /// The label of the vertical axis.
     pub y_title: &'static str,
-    /// Whether each tenfold takes the same length, horizontally and vertically.
+    /// Whether the horizontal and the vertical axis are logarithmic.
     pub logarithmic: (bool, bool),
-    /// The lines.
+    /// The lines, in drawing order.
     pub curves: Vec<Curve>,
 }
 
-/// A line.
+/// One line of [`Curves`].
 #[derive(Clone, Debug)]
 pub struct Curve {
-    /// What the legend calls it; empty when it is not to stand there.
+    /// Its name in the legend; empty to leave it out of the legend.
     pub name: String,
-    /// How it is drawn.
+    /// The line's colour and style.
     pub colour: Colour,
-    /// Its points, from left to right.
+    /// The points, from left to right.
     pub points: Vec<(f64, f64)>,
-    /// Whether a line joins them: where something was computed, or measured at all that lies between.
+    /// Whether a line joins the points: for computed values, or measurements between which others were
+    /// possible.
     pub is_joined: bool,
-    /// Whether they are marked: where something was measured.
+    /// Whether the points are marked: for measured values.
     pub is_marked: bool,
 }
 
-/// Bars that are made up of steps.
+/// Bars made up of steps.
 #[derive(Clone, Debug)]
 pub struct Stacks {
-    /// Its file's name, without an ending.
+    /// The file's name, without extension.
     pub file: String,
-    /// What it shows, in a sentence.
+    /// The title: one sentence that says what it shows.
     pub title: String,
-    /// Which of the paper's figures it is the counterpart of; empty if of none.
+    /// The corresponding figure of the paper; empty if there is none.
     pub paper: &'static str,
-    /// What the lengths are.
+    /// The quantity that the lengths show, with its unit.
     pub x_title: &'static str,
-    /// The steps, from left to right.
+    /// The steps' names and colours, from left to right.
     pub steps: Vec<(String, Colour)>,
-    /// The bars, from the top down, each with as many lengths as there are steps.
+    /// The bars, from top to bottom: a name, and one length for each step.
     pub bars: Vec<(String, Vec<f64>)>,
 }
 
-/// A table of texts.
+/// A table of text cells.
 #[derive(Clone, Debug)]
 pub struct Listing {
-    /// What it shows.
+    /// The title: what it shows.
     pub title: String,
-    /// Which of the paper's tables or sections it is the counterpart of; empty if of none.
+    /// The corresponding table or section of the paper; empty if there is none.
     pub paper: &'static str,
-    /// The columns.
+    /// The column headings.
     pub head: Vec<String>,
-    /// The rows.
+    /// The rows, with one cell for each column.
     pub rows: Vec<Vec<String>>,
 }

@@ -1,4 +1,4 @@
-//! The folder of a sweep: what was asked for, and what is there already.
+//! The folder of a sweep: its settings, and the results so far.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -12,29 +12,29 @@ use super::machine::now_utc;
 use super::{Results, Scale};
 use crate::systems::NodeUsage;
 
-/// The folder, in that of a sweep, for the histories of its points.
+/// The subfolder of a sweep's folder that holds the histories of its points.
 pub(super) const HISTORIES: &str = "history";
 
-/// Histories that are sound are kept as long as all together are no larger than this.
+/// Sound histories are kept as long as their total size does not exceed this.
 const HISTORY_BYTES_MAX: u64 = 1 << 30;
 
-/// What a sweep was begun with. Only the same goes on with it.
+/// The settings of a sweep. Only a run with the same settings can continue it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
-    /// Which study.
+    /// The study's name.
     pub study: String,
-    /// How much of it.
+    /// How much of the study is run.
     pub scale: Scale,
     /// Whether histories are checked.
     pub verify: bool,
-    /// How often each point is measured.
+    /// How many times each point is measured.
     pub repeats: u32,
     /// Quorate's version, and a checksum of the program: another build is another system.
     pub program: String,
 }
 
 impl Settings {
-    /// In what another's differ, as people would say it.
+    /// Describes the differences from `asked`, for people.
     fn differences(&self, asked: &Settings) -> Vec<String> {
         let scale = |settings: &Settings| settings.scale.pick("--quick", "--full").to_owned();
         let verify =
@@ -51,88 +51,89 @@ impl Settings {
     }
 }
 
-/// What is known of an arm.
+/// Description of an arm.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArmNote {
-    /// Which system.
+    /// The system's name.
     pub system: String,
-    /// Its version.
+    /// The system's version.
     pub version: String,
     /// When it acknowledges a write.
     pub acknowledges: String,
-    /// What such a write outlives.
+    /// What an acknowledged write survives.
     pub durability: String,
-    /// In what it is not the equal of the others.
+    /// How it differs from the other arms.
     pub differs: String,
-    /// What lies between its nodes; empty where nothing was started.
+    /// The network between its nodes; empty if no process was started.
     #[serde(default)]
     pub network: String,
-    /// How its nodes were started.
+    /// The command lines of its nodes.
     pub commands: Vec<String>,
 }
 
-/// What a reader must be told: an arm or a point that there are no figures of, or wrong answers.
+/// Something that a reader must know: an arm or a point without figures, or wrong answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {
-    /// Which arm.
+    /// The arm's name.
     pub arm: String,
-    /// Which point; empty for the arm as a whole.
+    /// The point; empty for the arm as a whole.
     pub point: String,
-    /// `skipped` or `failed`; `cold` of a point that was measured before its system was warm; of a history that is not known to be linearizable the verdict, `violation` or `unknown`.
+    /// `skipped` or `failed`; `cold` for a point that was measured before its system was warm; for a history that is
+    /// not known to be linearizable the verdict, `violation` or `unknown`.
     pub kind: String,
-    /// Why.
+    /// The reason.
     pub text: String,
 }
 
 impl Note {
-    /// Whether it is about a point that was measured, and so stays true when the sweep goes on.
+    /// Whether it is about a point that was measured, and so stays true when the sweep continues.
     pub fn is_of_measured(&self) -> bool {
         ["violation", "unknown", "cold"].contains(&self.kind.as_str())
     }
 }
 
-/// `run.json`.
+/// The content of `run.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunFile {
-    /// What was asked for.
+    /// The settings of the sweep.
     pub settings: Settings,
-    /// When the sweep was begun, in UTC.
+    /// When the sweep began, in UTC.
     pub begun: String,
     /// The command line of the last run.
     pub command: String,
-    /// The arms that were started.
+    /// The arms that were started, by name.
     pub arms: BTreeMap<String, ArmNote>,
     /// What is missing or wrong.
     pub notes: Vec<Note>,
 }
 
-/// What one node used at one point.
+/// The resources that the nodes used at one point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeRow {
-    /// Which arm.
+    /// The arm's name.
     pub arm: String,
-    /// Its parameters' values.
+    /// The point: the values of its parameters.
     pub point: Vec<String>,
-    /// Which of the repeats.
+    /// The number of the repeat, from 1.
     pub repeat: u32,
-    /// What each node used, from node 1.
+    /// Each node's usage, from node 1.
     pub nodes: Vec<NodeUsage>,
 }
 
-/// A sweep's folder, taken by this process.
+/// A sweep's folder, locked by this process.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    /// Never read: it is open for its lock.
+    /// Never read: held open for its lock.
     _lock: File,
 }
 
 impl Folder {
-    /// Takes a folder, which is made if it is not there, for a sweep with these settings. Gives back what an earlier run
-    /// has left: its file and its rows.
+    /// Locks the folder for a sweep with these settings, creating it if necessary. Returns what an earlier run has
+    /// left: its file and its rows.
     ///
     /// # Errors
-    /// Another process has it, it holds something else, or a sweep with other settings.
+    /// Another process has locked the folder, or it holds something else or a sweep with other settings.
     pub fn open(
         path: &Path,
         settings: &Settings,
@@ -169,7 +170,7 @@ impl Folder {
             path.display(),
             differences.join("; ")
         );
-        // What was missing may be there now; what was wrong stays so.
+        // What was missing may exist now; what was wrong stays wrong.
         run.notes.retain(Note::is_of_measured);
         run.command = command_line();
         let results = folder.read_results(parameters)?;
@@ -179,7 +180,7 @@ impl Folder {
     /// Reads a finished or half-done sweep, to be compared or reported again.
     ///
     /// # Errors
-    /// There is none.
+    /// The folder holds none.
     pub fn read(path: &Path, parameters: impl Fn(&str) -> Option<usize>) -> Result<(RunFile, Results)> {
         let file = path.join("run.json");
         let text = fs::read_to_string(&file)
@@ -206,20 +207,20 @@ impl Folder {
         }
     }
 
-    /// A file of the folder.
+    /// The path of a file in the folder.
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// The folder.
+    /// The folder's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes a file as a whole: whoever is interrupted leaves the old one.
+    /// Replaces a file atomically: an interrupted write leaves the old file.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn write(&self, name: &str, fill: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
         let (file, temporary) = (self.file(name), self.file(&format!("{name}.new")));
         let write = || -> Result<()> {
@@ -232,10 +233,10 @@ impl Folder {
         write().with_context(|| format!("cannot write {}", file.display()))
     }
 
-    /// Writes something as JSON.
+    /// Writes a value as JSON.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn write_json(&self, name: &str, what: &impl Serialize) -> Result<()> {
         self.write(name, |output| {
             serde_json::to_writer_pretty(&mut *output, what)?;
@@ -243,7 +244,8 @@ impl Folder {
         })
     }
 
-    /// Takes a history in under a name. False if there is no room for one that is sound: it is removed.
+    /// Moves a history into the folder under this name. Returns false if there is no room for a sound one: it is
+    /// removed.
     ///
     /// # Errors
     /// The folder cannot be read or written.
@@ -269,10 +271,10 @@ impl Folder {
         keep().with_context(|| format!("cannot keep {name} in {}", folder.display()))
     }
 
-    /// Adds to `nodes.csv` what the nodes used at one point.
+    /// Appends the nodes' usage at one point to `nodes.csv`.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn append_nodes(&self, parameters: &[String], row: &NodeRow) -> Result<()> {
         let file = self.file("nodes.csv");
         let is_new = !file.exists();

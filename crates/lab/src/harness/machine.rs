@@ -5,23 +5,23 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-/// What a reader of figures must know about the machine.
+/// The facts about the machine that a reader of figures must know.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// The processor's model.
     pub processor: String,
-    /// Processors that this program may use.
+    /// How many processors this program may use.
     pub processors: usize,
     /// Memory in bytes.
     pub memory_bytes: u64,
-    /// The system and its version.
+    /// The operating system and its version.
     pub system: String,
-    /// How many threads wanted to run, on average over the minute before the sweep.
+    /// The average number of runnable threads in the minute before the sweep.
     pub load_before: f64,
 }
 
 impl Machine {
-    /// This machine, now.
+    /// Inspects this machine, now.
     pub fn look() -> Machine {
         let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
         let cpu_info = read("/proc/cpuinfo");
@@ -45,16 +45,16 @@ impl Machine {
         }
     }
 
-    /// Whether other work was going on that figures will show.
+    /// Whether other work was running that affects the figures.
     pub fn is_busy(&self) -> bool {
         self.load_before > BUSY_SHARE * self.processors as f64
     }
 }
 
-/// Above this share of its processors a machine was busy.
+/// Above this share of its processors a machine counts as busy.
 const BUSY_SHARE: f64 = 0.25;
 
-/// The date and time now in UTC, as RFC 3339 has it.
+/// The current date and time in UTC, as in RFC 3339.
 pub(crate) fn now_utc() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     utc(seconds)
@@ -62,7 +62,7 @@ pub(crate) fn now_utc() -> String {
 
 fn utc(seconds: u64) -> String {
     let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Years begin in March here, so that a leap day is a year's last.
+    // Years begin in March here, so that a leap day is the last day of a year.
     let day = days + 719_468;
     let (era, day_of_era) = (day / 146_097, day % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

@@ -1,14 +1,14 @@
-//! What a study is, and how one is run.
+//! Studies, and how they are run.
 //!
-//! A [`Study`] says what it compares ([`Arm`]s: systems with their settings) at which [`Point`]s, how one point is
-//! measured, which claims of a paper it judges, and what is drawn. The sweep does the rest: it starts each system,
-//! measures each point, repeats all of it, keeps every row as soon as it is there, goes on where an earlier run was
-//! interrupted, and leaves a folder:
+//! A [`Study`] defines what it compares ([`Arm`]s: systems with their settings) at which [`Point`]s, how one point
+//! is measured, which claims of a paper it judges, and what is drawn. The sweep does the rest: it starts each
+//! system, measures each point, repeats everything, stores every row as soon as it is measured, continues an
+//! interrupted run, and leaves a folder:
 //!
-//! | file | what is in it |
+//! | file | content |
 //! |---|---|
 //! | `raw.csv` | a row for each point and repeat |
-//! | `summary.csv` | median, least and greatest of the repeats |
+//! | `summary.csv` | median, minimum and maximum of the repeats |
 //! | `nodes.csv` | what each node used at each point |
 //! | `machine.json` | the machine |
 //! | `run.json` | settings, systems with versions and commands, what was skipped |

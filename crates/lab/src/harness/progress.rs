@@ -1,4 +1,4 @@
-//! How a sweep goes on: one line on a terminal that is written over; elsewhere a line for each arm.
+//! The progress of a sweep: one line that is overwritten on a terminal; elsewhere a line for each arm.
 
 use std::io::IsTerminal;
 
@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::load::{Progress, Stage};
 
-/// How often the line is drawn anew though nothing was told: the time that is left runs on.
+/// How often the line is redrawn without news, since the remaining time changes.
 const TICK: std::time::Duration = std::time::Duration::from_millis(500);
 
 pub(super) struct Line {
@@ -15,7 +15,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Of so many measurements, some of which an earlier run has done.
+    /// Starts with `measurements` in total, of which an earlier run has done `done`.
     pub(super) fn new(measurements: usize, done: usize) -> Line {
         let is_terminal = std::io::stderr().is_terminal();
         let target = if is_terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
@@ -75,7 +75,7 @@ impl Line {
         self.bar.inc(1);
     }
 
-    /// So many measurements will not be done.
+    /// Notes that `measurements` will not be done.
     pub(super) fn leave_out(&self, measurements: usize) {
         let length = self.bar.length().unwrap_or(0).saturating_sub(measurements as u64);
         self.bar.set_length(length);

@@ -1,4 +1,4 @@
-//! The rows of a sweep: kept in `raw.csv`, and asked by judges, figures and tables.
+//! The rows of a sweep: stored in `raw.csv`, and queried by judges, figures and tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -10,29 +10,29 @@ use super::{ArmNote, STEAL_PERCENT};
 use crate::load::random::Random;
 use crate::load::steal::DISTURBED_PERCENT;
 
-/// What a check of a point's history said.
+/// The result of checking a point's history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checked {
-    /// How many operations were looked at.
+    /// How many operations were checked.
     pub operations: u64,
     /// `ok`, `violation` or `unknown`.
     pub verdict: String,
-    /// The files of the histories, a space between several; empty if none was kept.
+    /// The files of the histories, separated by spaces; empty if none was kept.
     pub history: String,
 }
 
 /// One point, measured once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Which arm.
+    /// The arm's name.
     pub arm: String,
-    /// Its parameters' values, in the order of the study's parameters.
+    /// The values of its parameters, in the order of the study's parameters.
     pub point: Vec<String>,
-    /// Which of the repeats, from 1.
+    /// The number of the repeat, from 1.
     pub repeat: u32,
-    /// What was measured.
+    /// The measured figures, by the measures' names.
     pub figures: BTreeMap<String, f64>,
-    /// What the check of its history said, where it was recorded.
+    /// The result of checking its history, if one was recorded.
     pub checked: Option<Checked>,
 }
 
@@ -44,21 +44,21 @@ pub struct Results {
     rows: Vec<Row>,
 }
 
-/// The median of some repeats, with the least and the greatest.
+/// The median of some repeats, with the minimum and the maximum.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// The value in the middle; of an even number the mean of the two.
+    /// The median; of an even number, the mean of the middle two.
     pub median: f64,
-    /// The least.
+    /// The minimum.
     pub min: f64,
-    /// The greatest.
+    /// The maximum.
     pub max: f64,
-    /// How many there are.
+    /// The number of values.
     pub count: usize,
 }
 
 impl Spread {
-    /// Of some values; `None` if there are none.
+    /// The spread of some values; `None` if there are none.
     pub fn of(mut values: Vec<f64>) -> Option<Spread> {
         values.sort_by(f64::total_cmp);
         let (min, max) = (*values.first()?, *values.last()?);
@@ -70,8 +70,8 @@ impl Spread {
         Some(Spread { median, min, max, count: values.len() })
     }
 
-    /// Whether all of these are greater than all of the other: `None` when the two touch, so that repeats differ by as
-    /// much as what is compared.
+    /// Whether all of these values are greater than all of the other's. `None` if the ranges overlap, so that repeats
+    /// differ by as much as what is compared.
     pub fn is_above(&self, other: &Spread) -> Option<bool> {
         if self.min > other.max {
             Some(true)
@@ -84,7 +84,7 @@ impl Spread {
 }
 
 impl Results {
-    /// No rows yet.
+    /// Creates results without rows.
     pub fn new(parameters: &[&str], measures: &[&str]) -> Results {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         Results { parameters: owned(parameters), measures: owned(measures), rows: Vec::new() }
@@ -100,7 +100,7 @@ impl Results {
         &self.measures
     }
 
-    /// All rows, in the order in which they were measured.
+    /// All rows, in the order of measurement.
     pub fn rows(&self) -> &[Row] {
         &self.rows
     }
@@ -110,7 +110,7 @@ impl Results {
         self.rows.push(row);
     }
 
-    /// Whether a point has been measured.
+    /// Whether this point has been measured in this repeat.
     pub fn has(&self, arm: &str, point: &[String], repeat: u32) -> bool {
         self.rows.iter().any(|row| row.arm == arm && row.point == point && row.repeat == repeat)
     }
@@ -125,7 +125,7 @@ impl Results {
         Selection { results: self, rows: self.rows.iter().filter(|row| row.arm == name).collect() }
     }
 
-    /// The arms that have rows, in the order in which they came.
+    /// The arms that have rows, in order of their first row.
     pub fn arms(&self) -> Vec<&str> {
         let mut arms: Vec<&str> = Vec::new();
         for row in &self.rows {
@@ -136,18 +136,18 @@ impl Results {
         arms
     }
 
-    /// The rounds, each by itself, in their order.
+    /// The results of each round, in order.
     pub fn rounds(&self) -> Vec<Results> {
         let rounds: BTreeSet<u32> = self.rows.iter().map(|row| row.repeat).collect();
         rounds.into_iter().map(|round| self.keeping(|row| row.repeat == round)).collect()
     }
 
-    /// What was measured while the machine had the processor time that it wanted, as far as is known.
+    /// The rows measured while the machine had the processor time that it wanted, as far as known.
     pub fn undisturbed(&self) -> Results {
         self.keeping(|row| row.figures.get(STEAL_PERCENT).is_none_or(|percent| *percent <= DISTURBED_PERCENT))
     }
 
-    /// One repeat of each point, drawn by a seed: for each point any, as if it had been the only one.
+    /// One repeat of each point, drawn by a seed, as if it had been the only one.
     pub fn one_repeat_each(&self, seed: u64) -> Results {
         let mut repeats: BTreeMap<(&str, &[String]), Vec<usize>> = BTreeMap::new();
         for (index, row) in self.rows.iter().enumerate() {
@@ -167,13 +167,13 @@ impl Results {
         Results { rows, measures: self.measures.clone(), parameters: self.parameters.clone() }
     }
 
-    /// A measure of a point in each repeat that has it.
+    /// A measure of a point, in each repeat that has it.
     pub fn repeats_of(&self, arm: &str, point: &[String], measure: &str) -> Vec<f64> {
         let rows = self.rows.iter().filter(|row| row.arm == arm && row.point == point);
         rows.filter_map(|row| row.figures.get(measure).copied()).collect()
     }
 
-    /// Operations checked, and verdicts that are not `ok`.
+    /// The number of checked operations, and the verdicts that are not `ok`.
     pub fn checked(&self) -> (u64, Vec<(&Row, &Checked)>) {
         let checked: Vec<(&Row, &Checked)> =
             self.rows.iter().filter_map(|row| Some((row, row.checked.as_ref()?))).collect();
@@ -184,7 +184,7 @@ impl Results {
     /// Writes `raw.csv`.
     ///
     /// # Errors
-    /// The output takes no more.
+    /// The output cannot be written.
     pub fn write_raw(&self, output: impl Write) -> Result<()> {
         let mut csv = csv::Writer::from_writer(output);
         let header = ["arm", "repeat"].into_iter();
@@ -206,14 +206,14 @@ impl Results {
         Ok(())
     }
 
-    /// Reads `raw.csv`. Which columns are parameters is not in it: `parameters` counts them.
+    /// Reads `raw.csv`. The file does not say which columns are parameters: `parameters` is their number.
     ///
     /// # Errors
-    /// It is no such file.
+    /// The file has another format.
     pub fn read_raw(input: impl Read, parameters: usize) -> Result<Results> {
         let mut csv = csv::Reader::from_reader(input);
         let mut header: Vec<String> = csv.headers()?.iter().map(str::to_owned).collect();
-        // Older files have no such column.
+        // Older files lack this column.
         header.pop_if(|last| last == "history");
         let measures_from = 2 + parameters;
         let is_ours = header.len() >= measures_from + 2
@@ -272,10 +272,11 @@ impl Results {
         lines
     }
 
-    /// Writes `summary.csv`. What a write outlives stands beside each figure: figures of different promises look alike.
+    /// Writes `summary.csv`. Each figure is accompanied by what a write survives, since figures of different promises
+    /// look alike.
     ///
     /// # Errors
-    /// The output takes no more.
+    /// The output cannot be written.
     pub fn write_summary(&self, arms: &BTreeMap<String, ArmNote>, output: impl Write) -> Result<()> {
         let mut csv = csv::Writer::from_writer(output);
         let header = ["arm", "durability"].into_iter().chain(self.parameters.iter().map(String::as_str));
@@ -294,7 +295,7 @@ impl Results {
     }
 }
 
-/// Some rows.
+/// A subset of the rows.
 #[derive(Clone, Debug)]
 pub struct Selection<'r> {
     results: &'r Results,
@@ -302,20 +303,20 @@ pub struct Selection<'r> {
 }
 
 impl<'r> Selection<'r> {
-    /// Those of an arm.
+    /// Keeps the rows of an arm.
     pub fn arm(mut self, name: &str) -> Selection<'r> {
         self.rows.retain(|row| row.arm == name);
         self
     }
 
-    /// Those where a parameter has a value.
+    /// Keeps the rows where a parameter has a value.
     pub fn with(mut self, parameter: &str, value: impl Display) -> Selection<'r> {
         let (column, value) = (self.column(parameter), value.to_string());
         self.rows.retain(|row| column.is_some_and(|column| row.point[column] == value));
         self
     }
 
-    /// Those where all of these parameters have these values.
+    /// Keeps the rows where all these parameters have these values.
     pub fn only(self, values: &[(&'static str, String)]) -> Selection<'r> {
         values.iter().fold(self, |selection, (parameter, value)| selection.with(parameter, value))
     }
@@ -324,27 +325,27 @@ impl<'r> Selection<'r> {
         self.results.parameters.iter().position(|name| name == parameter)
     }
 
-    /// The rows.
+    /// The selected rows.
     pub fn rows(&self) -> &[&'r Row] {
         &self.rows
     }
 
-    /// Whether there are none.
+    /// Whether no rows are selected.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// A measure over all these rows.
+    /// The spread of a measure over the selected rows.
     pub fn spread(&self, measure: &str) -> Option<Spread> {
         Spread::of(self.rows.iter().filter_map(|row| row.figures.get(measure).copied()).collect())
     }
 
-    /// The median of a measure over all these rows.
+    /// The median of a measure over the selected rows.
     pub fn median(&self, measure: &str) -> Option<f64> {
         self.spread(measure).map(|spread| spread.median)
     }
 
-    /// The different values of a parameter, in the order in which they came.
+    /// The distinct values of a parameter, in order of first appearance.
     pub fn values(&self, parameter: &str) -> Vec<&'r str> {
         let mut values: Vec<&str> = Vec::new();
         if let Some(column) = self.column(parameter) {
@@ -357,7 +358,7 @@ impl<'r> Selection<'r> {
         values
     }
 
-    /// A measure over a parameter that is a number, in its order.
+    /// A measure's spread for each value of a numeric parameter, in ascending order.
     pub fn series(&self, parameter: &str, measure: &str) -> Vec<(f64, Spread)> {
         let values = self.values(parameter).into_iter();
         let mut series: Vec<(f64, Spread)> = values

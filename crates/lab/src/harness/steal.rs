@@ -3,27 +3,28 @@
 use super::{Results, Row, Spread};
 use crate::load::steal::DISTURBED_PERCENT;
 
-/// A measure that every sweep has besides those of its study: of the processor time that was wanted on this machine
-/// while a point was measured, what its host gave to others, in percent. On a machine without a host it is 0.
+/// A measure that every sweep has besides those of its study: the share of the processor time wanted on this
+/// machine, while a point was measured, that its host gave to others, in percent. It is 0 on a machine without a
+/// host.
 pub const STEAL_PERCENT: &str = "steal_percent";
 
-/// How much a sweep was disturbed.
+/// How much a sweep was disturbed by the host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Steal<'r> {
-    /// How many points it is known of, repeats counted.
+    /// The number of points for which it is known, counting repeats.
     pub points: usize,
-    /// At how many of them it was above 10 %.
+    /// The number of points at which it was above 10 %.
     pub disturbed: usize,
-    /// Its median.
+    /// The median, in percent.
     pub median_percent: f64,
-    /// The most at one of them.
+    /// The maximum at one point, in percent.
     pub worst_percent: f64,
-    /// Which one.
+    /// The row of the maximum.
     pub worst: &'r Row,
 }
 
 impl<'r> Steal<'r> {
-    /// Of a sweep's rows; `None` if no row tells.
+    /// Computes it from a sweep's rows; `None` if no row has the measure.
     pub fn of(results: &'r Results) -> Option<Steal<'r>> {
         let told = results.rows().iter().filter_map(|row| Some((*row.figures.get(STEAL_PERCENT)?, row)));
         let spread = Spread::of(told.clone().map(|(percent, _)| percent).collect())?;
@@ -32,7 +33,7 @@ impl<'r> Steal<'r> {
         Some(Steal { points: spread.count, disturbed, median_percent: spread.median, worst_percent, worst })
     }
 
-    /// What a reader of the figures must know; `None` if no point was disturbed.
+    /// A warning for readers of the figures; `None` if no point was disturbed.
     pub fn warning(&self) -> Option<String> {
         let Steal { points, disturbed, worst_percent, worst, .. } = self;
         let place: Vec<&str> = std::iter::once(&worst.arm).chain(&worst.point).map(String::as_str).collect();

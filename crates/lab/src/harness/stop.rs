@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: everything that was started ends, and so does the lab.
+//! Ctrl-C and SIGTERM: ends every process that was started, and the lab.
 
 use std::io;
 
@@ -7,7 +7,8 @@ use signal_hook::iterator::Signals;
 
 use crate::systems::Children;
 
-/// From now on a signal that asks to stop kills all children and ends this program. What was measured is on the disk.
+/// Installs a handler: from now on a signal that asks to stop kills all children and ends this program. What was
+/// measured is on the disk.
 ///
 /// # Errors
 /// The system refuses.
@@ -19,7 +20,7 @@ pub fn stop_on_signals(children: Children) -> io::Result<()> {
             eprintln!(
                 "\nquorate lab: stopped; what was measured is kept: the same command goes on with the rest"
             );
-            // As a shell tells that a signal ended a program.
+            // The exit status by which a shell reports that a signal ended a program.
             std::process::exit(128 + signal);
         }
     })?;

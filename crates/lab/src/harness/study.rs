@@ -1,4 +1,4 @@
-//! What a study fills in.
+//! The interface that a study implements.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -10,27 +10,27 @@ use super::{Arena, Claim, Derived, Results};
 use crate::report::Colour;
 use crate::systems::System;
 
-/// A study: what is compared, at which points, and what is said about it.
+/// A study: what is compared, at which points, and what is claimed about it.
 pub trait Study: Sync {
     /// Its name on the command line.
     fn name(&self) -> &'static str;
 
-    /// One line that says what it is about.
+    /// One line on the study's topic.
     fn title(&self) -> &'static str;
 
     /// The paper that it reproduces; `None` where the claims are this project's own.
     fn paper(&self) -> Option<Paper>;
 
-    /// What is varied, in one line.
+    /// One line on what is varied.
     fn varies(&self) -> &'static str;
 
-    /// What tells points apart: the columns of `raw.csv` behind the arm.
+    /// The parameters that distinguish points: the columns of `raw.csv` after the arm.
     fn parameters(&self) -> Vec<Parameter>;
 
-    /// What is measured at a point: the further columns of `raw.csv`.
+    /// The measures of a point: the remaining columns of `raw.csv`.
     fn measures(&self) -> Vec<Measure>;
 
-    /// How often each point is measured.
+    /// How many times each point is measured.
     fn repeats(&self, plan: &Plan) -> u32 {
         match plan.scale {
             Scale::Quick => 2,
@@ -38,31 +38,31 @@ pub trait Study: Sync {
         }
     }
 
-    /// What is compared, each with its points. Points of an arm are measured one after the other on one start of its
-    /// system, in this order.
+    /// The arms that are compared, each with its points. An arm's points are measured one after another on one start of
+    /// its system, in this order.
     fn arms(&self, plan: &Plan) -> Vec<Arm>;
 
     /// Measures one point.
     ///
     /// # Errors
-    /// It cannot be measured: the point has failed, and is told in the report.
+    /// The point cannot be measured: it counts as failed, and the report says so.
     fn measure(&self, arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<Figures>;
 
-    /// The paper's claims, in the order of the paper; of a study without one what this project asks of itself.
+    /// The paper's claims, in the order of the paper; for a study without a paper, this project's own.
     fn claims(&self) -> Vec<Claim>;
 
-    /// What is drawn.
+    /// The figures to draw.
     fn figures(&self) -> Vec<Figure>;
 
-    /// What is set in tables.
+    /// The tables to show.
     fn tables(&self) -> Vec<Table>;
 
-    /// What is computed from all that was measured, drawn and listed beside it.
+    /// Figures and tables computed from all measurements.
     fn derived(&self, _results: &Results) -> Derived {
         Derived::default()
     }
 
-    /// What a reader must know beside the figures: how the runs differ from the paper's, each in a sentence.
+    /// Remarks for readers of the figures: how the runs differ from the paper's, each in a sentence.
     fn remarks(&self) -> Vec<String> {
         Vec::new()
     }
@@ -71,7 +71,7 @@ pub trait Study: Sync {
 /// How much of a study is run, and with what.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// How many points.
+    /// How many points are measured.
     pub scale: Scale,
     /// Whether histories are recorded and checked.
     pub verify: bool,
@@ -83,14 +83,14 @@ pub struct Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scale {
-    /// A few: the whole study within two minutes.
+    /// A few points: the whole study within two minutes.
     Quick,
     /// The paper's matrix.
     Full,
 }
 
 impl Scale {
-    /// One of two, by the scale.
+    /// Returns one of the two values, by scale.
     pub fn pick<T>(self, quick: T, full: T) -> T {
         match self {
             Scale::Quick => quick,
@@ -99,54 +99,55 @@ impl Scale {
     }
 }
 
-/// A paper, or whatever else was published.
+/// A paper, or another publication.
 #[derive(Clone, Copy, Debug)]
 pub struct Paper {
-    /// Its title.
+    /// The paper's title.
     pub title: &'static str,
-    /// Who wrote it.
+    /// The paper's authors.
     pub authors: &'static str,
-    /// On what it measured, as far as it says.
+    /// The hardware and software it was measured on, as far as it says.
     pub setting: &'static str,
-    /// Its public code, if there is any: the repository and the commit to which all files and lines that are cited refer.
+    /// Its public code, if any: the repository, and the commit to which all cited files and lines refer.
     pub code: Option<&'static str>,
 }
 
-/// What tells points apart.
+/// A parameter that distinguishes points.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameter {
-    /// Its name, a column of `raw.csv`.
+    /// The name, a column of `raw.csv`.
     pub name: &'static str,
-    /// What an axis says.
+    /// The axis label.
     pub title: &'static str,
 }
 
-/// What is measured.
+/// A measured quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measure {
-    /// Its name, a column of `raw.csv`.
+    /// The name, a column of `raw.csv`.
     pub name: &'static str,
-    /// What an axis says, without the unit.
+    /// The axis label, without the unit.
     pub title: &'static str,
     /// The unit, empty for a count.
     pub unit: &'static str,
-    /// Whether a row without it says that what it times never happened, which figures draw.
+    /// Whether the measure is the time of an event, so that a row without it means the event never happened; figures
+    /// draw that.
     pub is_event: bool,
 }
 
 impl Measure {
-    /// A measure.
+    /// Creates a measure.
     pub const fn new(name: &'static str, title: &'static str, unit: &'static str) -> Measure {
         Measure { name, title, unit, is_event: false }
     }
 
-    /// The same for the time of something that may never happen.
+    /// Returns the measure as the time of an event that may never happen.
     pub const fn or_never(mut self) -> Measure {
         self.is_event = true;
         self
     }
 
-    /// Title and unit.
+    /// Title and unit, as on an axis.
     pub fn label(&self) -> String {
         if self.unit.is_empty() { self.title.to_owned() } else { format!("{} ({})", self.title, self.unit) }
     }
@@ -175,24 +176,24 @@ pub fn load_measures() -> Vec<Measure> {
     ]
 }
 
-/// What was measured at a point, by the names of measures. What is not there is left empty.
+/// The figures of a point, by the names of measures. Missing ones are left empty.
 pub type Figures = BTreeMap<&'static str, f64>;
 
-/// One side of a comparison: a system with its settings, under one name and colour everywhere.
+/// One side of a comparison: a system with its settings, under the same name and colour everywhere.
 pub struct Arm {
-    /// What tables and legends call it.
+    /// The name in tables and legends.
     pub name: String,
-    /// How its lines are drawn.
+    /// The colour and style of its lines.
     pub colour: Colour,
-    /// What is started; `None` where the study measures in this process.
+    /// The system to start; `None` where the study measures in this process.
     pub system: Option<Box<dyn System>>,
-    /// In what it is not the equal of the other arms: acknowledgement, durability, transport. Empty if in nothing.
+    /// How it differs from the other arms: acknowledgement, durability, transport. Empty if it does not.
     pub differs: String,
-    /// Where it is measured.
+    /// The points at which it is measured.
     pub points: Vec<Point>,
 }
 
-/// The values of the parameters at one point. A parameter that is not given is empty.
+/// The values of the parameters at one point. A parameter that is not set is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Point {
     values: Vec<(&'static str, String)>,
@@ -204,21 +205,21 @@ impl Point {
         Point::default()
     }
 
-    /// The same with one value more.
+    /// Returns the point with one more value.
     pub fn with(mut self, parameter: &'static str, value: impl Display) -> Point {
         self.values.push((parameter, value.to_string()));
         self
     }
 
-    /// A value, empty if it is not given.
+    /// The value of a parameter, empty if it is not set.
     pub fn get(&self, parameter: &str) -> &str {
         self.values.iter().find(|(name, _)| *name == parameter).map_or("", |(_, value)| value)
     }
 
-    /// A value that is a number.
+    /// The value of a numeric parameter.
     ///
     /// # Errors
-    /// It is none.
+    /// It is not a number.
     pub fn number<T: std::str::FromStr>(&self, parameter: &str) -> Result<T> {
         let text = self.get(parameter);
         text.parse().map_err(|_| anyhow::anyhow!("{parameter} is '{text}', which is no such number"))
@@ -239,48 +240,50 @@ impl Point {
 /// How a figure is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// A line for each arm over a parameter that is a number; its spread over the repeats is shaded.
+    /// A line for each arm over a numeric parameter; its spread over the repeats is shaded.
     Lines,
-    /// A bar for each arm, in groups by a parameter; its spread is a line at its end. On a logarithmic axis it is a dot.
+    /// A bar for each arm, grouped by a parameter; a line at its end shows the spread. On a logarithmic axis, a dot
+    /// instead.
     Bars,
-    /// A line for each arm over several measures of the same unit, each with a short name: a distribution by its quantiles.
+    /// A line for each arm over several measures of the same unit, each with a short name: a distribution by its
+    /// quantiles.
     Quantiles(&'static [(&'static str, &'static str)]),
 }
 
 /// A figure: a measure over a parameter.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// Its file's name, without an ending.
+    /// The file's name, without extension.
     pub file: String,
-    /// What it shows, in a sentence.
+    /// The title: one sentence that says what it shows.
     pub title: String,
-    /// Which of the paper's figures it is the counterpart of; empty if of none.
+    /// The corresponding figure of the paper; empty if there is none.
     pub paper: &'static str,
     /// How it is drawn.
     pub shape: Shape,
-    /// The parameter along the horizontal axis, or that groups bars. Quantiles need none.
+    /// The parameter along the horizontal axis, or by which bars are grouped. Quantiles need none.
     pub x: &'static str,
-    /// The measure; of quantiles one of them.
+    /// The measure; for quantiles, one of them.
     pub y: &'static str,
-    /// Which points: parameters and their values.
+    /// The points to include: parameters and their values.
     pub only: Vec<(&'static str, String)>,
-    /// Which arms, by name; empty for all.
+    /// The arms to include, by name; empty for all.
     pub arms: Vec<String>,
-    /// Whether each tenfold takes the same length, horizontally and vertically.
+    /// Whether the horizontal and the vertical axis are logarithmic.
     pub logarithmic: (bool, bool),
 }
 
 /// A table of medians: a row for each arm and combination of values.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// What it shows.
+    /// The title: what it shows.
     pub title: String,
-    /// Which of the paper's tables it is the counterpart of; empty if of none.
+    /// The corresponding table of the paper; empty if there is none.
     pub paper: &'static str,
-    /// Which points: parameters and their values.
+    /// The points to include: parameters and their values.
     pub only: Vec<(&'static str, String)>,
-    /// Which arms, by name; empty for all.
+    /// The arms to include, by name; empty for all.
     pub arms: Vec<String>,
-    /// The columns.
+    /// The columns, by the measures' names.
     pub measures: Vec<&'static str>,
 }

@@ -1,7 +1,8 @@
-//! Running a study: every arm, every point, every repeat, and nothing twice.
+//! Runs a study: every arm, every point, every repeat, and nothing twice.
 //!
-//! The sweep goes in rounds, one for each repeat. In a round every arm is started once and measured at all of its
-//! points; the next round begins with the next arm. So what changes on the machine meanwhile meets all arms alike.
+//! The sweep runs in rounds, one for each repeat. In a round every arm is started once and measured at all of its
+//! points; the next round begins with the next arm. So changes on the machine during the sweep affect all arms
+//! alike.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -21,17 +22,17 @@ use crate::systems::{Children, NodePlan, NodeUsage, Running};
 
 /// A study that is to be run.
 pub struct Sweep<'a> {
-    /// Which.
+    /// The study.
     pub study: &'a dyn Study,
     /// How much of it.
     pub plan: Plan,
-    /// Where the results go.
+    /// The folder for the results.
     pub folder: PathBuf,
     /// The processes that it starts.
     pub children: Children,
 }
 
-/// What became of a sweep.
+/// The result of a sweep.
 #[derive(Debug)]
 pub struct Outcome {
     /// Every row.
@@ -40,12 +41,12 @@ pub struct Outcome {
     pub claims: Vec<Judged>,
     /// What is missing or wrong.
     pub notes: Vec<Note>,
-    /// Histories were to be checked, and none was recorded.
+    /// Whether histories should have been checked but none was recorded.
     pub has_checked_nothing: bool,
 }
 
 impl Outcome {
-    /// Whether every arm that could be started was measured, and every answer that was checked is known to be right.
+    /// Whether every arm that could be started was measured, and every checked answer is known to be right.
     pub fn is_sound(&self) -> bool {
         !self.has_checked_nothing
             && self.notes.iter().all(|note| ["skipped", "cold"].contains(&note.kind.as_str()))
@@ -59,11 +60,11 @@ struct State {
 }
 
 impl Sweep<'_> {
-    /// Runs what is left of it and writes the report.
+    /// Runs the rest of the sweep and writes the report.
     ///
     /// # Errors
-    /// The folder is another sweep's, or cannot be written. A system that does not start and a point that cannot be
-    /// measured are no errors: they are told in the report.
+    /// The folder belongs to another sweep, or cannot be written. A system that does not start and a point that
+    /// cannot be measured are no errors: the report shows them.
     pub fn run(&self) -> Result<Outcome> {
         let study = self.study;
         let parameters = study.parameters();
@@ -83,7 +84,7 @@ impl Sweep<'_> {
             Results::new(&parameters, &measures.collect::<Vec<&str>>())
         });
         let mut state = State { folder, run, results };
-        // Looked at before anything is started: how busy the machine was with other things.
+        // Inspected before anything is started: how busy the machine was with other work.
         let machine = Machine::look();
         state.folder.write_json("machine.json", &machine)?;
         state.folder.write_json("run.json", &state.run)?;
@@ -94,7 +95,7 @@ impl Sweep<'_> {
         let mut is_skipped = vec![false; arms.len()];
         for repeat in 1..=repeats {
             if repeat > 1 {
-                // Whoever does not wait for all rounds of a long sweep has a report of those that are done.
+                // Gives a reader who does not wait for all rounds of a long sweep a report of those that are done.
                 report::write(study, &arms, &state.folder, &state.results, &state.run, &machine)?;
             }
             line.round(repeat, repeats);
@@ -111,7 +112,8 @@ impl Sweep<'_> {
         Ok(Outcome { results: state.results, claims, notes: state.run.notes, has_checked_nothing })
     }
 
-    /// Measures what is left of an arm in one round. False when its system is not there: it is not tried again.
+    /// Measures the rest of an arm's points in one round. Returns false when its system is not installed: it is not
+    /// tried again.
     fn run_arm(&self, state: &mut State, arm: &Arm, repeat: u32, line: &Line) -> Result<bool> {
         let parameters = self.study.parameters();
         let is_left = |point: &&Point| !state.results.has(&arm.name, &point.key(&parameters), repeat);
@@ -135,7 +137,7 @@ impl Sweep<'_> {
             note.durability = system.durability();
         }
         line.arm(&arm.name, left.len());
-        // What a study starts may run in a folder of its own.
+        // Processes of a study may run in their own folder.
         let work = std::path::absolute(state.folder.path().join("work"))?;
         let running = match &arm.system {
             None => None,
@@ -166,7 +168,7 @@ impl Sweep<'_> {
             let before = ProcessorTime::look();
             let measured = self.study.measure(arm, point, &mut arena);
             let steal_percent = ProcessorTime::look().and_then(|now| now.steal_percent_since(before?));
-            // However it was measured: figures of a system that has lost a node by itself are none of the system's.
+            // Regardless of the result: figures of a system that has lost a node by itself do not count.
             match measured.and_then(|figures| arena.check_alive().map(|()| figures)) {
                 Ok(figures) => {
                     let (nodes, checked) = arena.take_notes()?;
@@ -175,7 +177,7 @@ impl Sweep<'_> {
                     let figures = figures.map(|(name, value)| (name.to_owned(), value)).collect();
                     let key = point.key(&parameters);
                     let row = Row { arm: arm.name.clone(), point: key, repeat, figures, checked: None };
-                    // A signal kills the nodes: what was measured meanwhile must not become a row.
+                    // A signal kills the nodes: measurements taken meanwhile must not become a row.
                     self.children.undisturbed(|| state.keep(row, nodes, checked))?;
                     if let Some(why) = arena.take_cold() {
                         line.say(&format!("{}, {}: {why}", arm.name, point.words()));
@@ -184,7 +186,7 @@ impl Sweep<'_> {
                     line.done();
                 }
                 Err(error) => {
-                    let (_, checked) = arena.take_notes()?; // They are of no later point.
+                    let (_, checked) = arena.take_notes()?; // They belong to no later point.
                     for file in checked.into_iter().flat_map(|checked| checked.files) {
                         fs::remove_file(&file)
                             .with_context(|| format!("cannot remove {}", file.display()))?;
@@ -195,7 +197,7 @@ impl Sweep<'_> {
             }
         }
         arena.stop();
-        // What nodes leave behind is of interest only when something went wrong.
+        // The nodes' files are of interest only if something went wrong.
         if state.run.notes.iter().any(|note| note.arm == arm.name && note.kind != "cold") {
             let kept = format!("work-{}-{repeat}", file_word(&arm.name));
             let _ = std::fs::rename(&work, state.folder.file(&kept));
@@ -207,14 +209,14 @@ impl Sweep<'_> {
 }
 
 impl State {
-    /// Keeps a row, with what was found of its histories.
+    /// Stores a row, with the results of checking its histories.
     fn keep(&mut self, mut row: Row, nodes: Vec<NodeUsage>, checked: Option<verify::Checked>) -> Result<()> {
         if let Some(checked) = checked {
             let wrong = checked.wrong.as_ref().map(|(file, _)| file);
             let name = history_name(&row.arm, &row.point, row.repeat);
             let mut kept = Vec::new();
             for file in &checked.files {
-                // Where there is one, it has the row's name.
+                // A single history gets the row's name.
                 let name = match checked.files.len() {
                     1 => format!("{name}.jsonl.gz"),
                     _ => format!("{name}-{}.jsonl.gz", kept.len() + 1),
@@ -242,7 +244,7 @@ impl State {
         if !node_row.nodes.is_empty() {
             self.folder.append_nodes(self.results.parameters(), &node_row)?;
         }
-        // The rows come last: a point that is in them is done.
+        // The rows are written last: a point that is in them is done.
         self.folder.write("raw.csv", |output| self.results.write_raw(output))
     }
 
@@ -253,20 +255,20 @@ impl State {
     }
 }
 
-/// What the file of a row's history is called, without its ending.
+/// The file name of a row's history, without extension.
 fn history_name(arm: &str, point: &[String], repeat: u32) -> String {
     let words = [arm].into_iter().chain(point.iter().map(String::as_str)).map(file_word);
     words.chain([repeat.to_string()]).collect::<Vec<String>>().join("-")
 }
 
-/// Words as a part of a file's name.
+/// Makes words usable in a file name.
 fn file_word(words: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '.';
     let parts = words.split(|c: char| !is_plain(c)).filter(|part| !part.is_empty());
     parts.collect::<Vec<&str>>().join("-")
 }
 
-/// This version, and a checksum of the program that is measured.
+/// The version, and a checksum of the measured program.
 fn program_id(program: &Path) -> Result<String> {
     let mut file = File::open(program).with_context(|| format!("cannot read {}", program.display()))?;
     let mut hasher = crc32fast::Hasher::new();

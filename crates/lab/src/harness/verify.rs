@@ -1,4 +1,4 @@
-//! `--verify`: the load generator writes down every operation of the measured run; each history is checked and kept.
+//! `--verify`: the load generator records every operation of the measured run; each history is checked and stored.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -7,30 +7,30 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use check::{History, Limits, Verdict, linearizable_within};
 
-/// How long the check of one history may take. What takes longer is unknown, never ok.
+/// The time limit for checking one history. Beyond it the verdict is unknown, never ok.
 const CHECK_WITHIN: Duration = Duration::from_secs(30);
 
-/// What the check of a point's histories said.
+/// The result of checking a point's histories.
 #[derive(Debug)]
 pub(super) struct Checked {
-    /// How many operations were looked at.
+    /// How many operations were checked.
     pub(super) operations: u64,
     /// The worst of the verdicts: `ok`, `unknown` or `violation`.
     pub(super) verdict: &'static str,
-    /// Where the histories are, compressed.
+    /// The compressed history files.
     pub(super) files: Vec<PathBuf>,
-    /// The first history that is not known to be linearizable: where it is, and why.
+    /// The first history that is not known to be linearizable: its file, and why.
     pub(super) wrong: Option<(PathBuf, String)>,
 }
 
-/// Checks a history, which is kept in this file, and adds what is found to what was found before.
+/// Checks a history, which is stored in this file, and adds the result to that of earlier ones.
 pub(super) fn check(history: &History, file: PathBuf, before: Option<Checked>) -> Checked {
     let by = Instant::now() + CHECK_WITHIN;
-    // The time alone limits the search.
+    // Only the time limits the search.
     let verdict = linearizable_within(history, Limits { steps: u64::MAX }, |_| Instant::now() > by);
     let words = verdict.words(history);
     let (operations, verdict, words) = match verdict {
-        // A check of nothing says nothing.
+        // A check of no operations shows nothing.
         _ if history.answered() == 0 => {
             (0, "unknown", Some("no operation has an answer, so nothing could be checked".to_owned()))
         }
@@ -49,7 +49,7 @@ pub(super) fn check(history: &History, file: PathBuf, before: Option<Checked>) -
     Checked { operations, verdict, files: before.files, wrong }
 }
 
-/// Writes a history down, compressed.
+/// Writes a history, compressed.
 pub(super) fn keep(history: &History, file: &Path) -> Result<()> {
     let write = || -> std::io::Result<()> { history.write_compressed(File::create(file)?) };
     write().with_context(|| format!("cannot write {}", file.display()))
@@ -61,7 +61,7 @@ mod tests {
 
     use super::*;
 
-    /// A write and a read behind it of what was written, or of nothing.
+    /// A write, and a subsequent read of the written value or of nothing.
     fn history(is_read: bool) -> History {
         let mut history = History::new();
         let (key, value) = (history.key(b"k"), history.value(b"v"));
