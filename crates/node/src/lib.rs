@@ -1,13 +1,12 @@
 //! One node, sans-I/O: keyspaces, groups, routing and forwarding, and clients' sessions.
 //!
-//! A [`Node`] takes requests of clients, frames of peers and the time, and leaves replies and frames in
-//! buffers. Whoever drives it owns the sockets, the clock and the files: the server in production, a
-//! simulator in tests.
+//! A [`Node`] takes client requests, frames from peers and the time, and leaves replies and frames in buffers. Its
+//! caller owns the sockets, the clock and the files: the server in production, a simulator in tests.
 //!
-//! Reading order: `node` (turns and clients), `requests` (what a request is and who runs it), `routing` (requests on
-//! their way and outcomes on their way back), `peers` (what nodes say to each other), `keyspace` (prefixes and
-//! promises), `session` (replies in order), `transactions` (what is gathered behind `MULTI`), `scripts` (`EVAL`),
-//! `locks` (who waits for one), `channels` (who listens).
+//! Reading order: `node` (turns and clients), `requests` (which command a request is, and which node runs it),
+//! `routing` (requests to groups, and outcomes back), `peers` (what nodes send each other), `keyspace` (prefixes and
+//! promises), `session` (replies in order), `transactions` (what is queued after `MULTI`), `scripts` (`EVAL`), `locks`
+//! (clients that wait for one), `channels` (subscribers).
 
 mod cache;
 mod channels;
@@ -86,7 +85,8 @@ pub const REDIS_VERSION: &str = "7.0.15";
 /// The version of Quorate.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What runs the scripts of every replica, for those who want to run one without a node: fuzzing, measurements.
+/// Returns the interpreter that runs the scripts of every replica, for callers that run one without a node: fuzzing,
+/// measurements.
 pub fn interpreter() -> &'static dyn kv::Interpreter {
     &scripts::LUA
 }

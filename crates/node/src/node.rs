@@ -36,30 +36,30 @@ use std::sync::Arc;
 use storage::{Disk, DiskError, Work};
 use wire::resp::request::{Limits, ProtocolError};
 
-/// What the node has counted since its start.
+/// Counters since the node's start, or since the last `CONFIG RESETSTAT`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) connections: u64,
     pub(crate) rejected_connections: u64,
-    /// Clients that had not authenticated and made room for others.
+    /// Unauthenticated clients that were closed to make room for others.
     pub(crate) strangers_closed: u64,
-    /// Connections for Redis clients that spoke HTTP.
+    /// Connections to the port for Redis clients that sent HTTP.
     pub(crate) http_requests_refused: u64,
     pub(crate) commands: u64,
     pub(crate) forwarded: u64,
     pub(crate) errors: u64,
     pub(crate) output_overflows: u64,
-    /// Messages of channels that were not sent to a peer with too much on its way to it.
+    /// Channel messages that were dropped because too much was already on its way to the peer.
     pub(crate) messages_dropped: u64,
-    /// Clients that were closed for the memory that they took, and commands that were refused for lack of memory.
+    /// Clients that were closed for the memory that they held, and commands that were refused for lack of memory.
     pub(crate) memory_closed: u64,
     pub(crate) memory_refused: u64,
-    /// Writes that this node has sent to their groups in parts, and replies that it has sent so to other nodes.
+    /// Writes that this node sent to their groups in parts, and replies that it sent to other nodes in parts.
     pub(crate) long_writes: u64,
     pub(crate) long_replies: u64,
 }
 
-/// One node, without its sockets: requests and peers' frames go in, replies and frames come out.
+/// One node, without its sockets: client requests and peers' frames go in, replies and frames come out.
 pub struct Node {
     pub(crate) quarantine: Quarantine,
     pub(crate) configuration: Configuration,
@@ -68,11 +68,11 @@ pub struct Node {
     pub(crate) counters: Counters,
     pub(crate) usage: Usage,
     pub(crate) memory: Memory,
-    /// What was done for clients in this turn; see [`Node::spend`].
+    /// The work done for clients in this turn, in nanoseconds; see [`Node::spend`].
     pub(crate) spent_ns: u64,
     pub(crate) room: Room,
     pub(crate) rate: Rate,
-    /// The time of this turn: what `clock` makes of the machine's clocks.
+    /// The time of this turn, which `clock` derives from the machine's clocks.
     pub(crate) now: Now,
     pub(crate) clock: Clock,
     pub(crate) started: Now,
@@ -81,57 +81,57 @@ pub struct Node {
     pub(crate) control: Control,
     pub(crate) control_effects: control::Effects,
     pub(crate) control_tail: Tail,
-    /// The control component has been given something in this turn.
+    /// Whether the control component was given any input in this turn.
     pub(crate) control_is_due: bool,
     pub(crate) control_wakeup_us: u64,
     /// The newest map that was agreed on.
     pub(crate) map: Rc<ClusterMap>,
     pub(crate) map_record: Vec<u8>,
-    /// What the control component keeps beside it.
+    /// The control component's newest record of positions.
     pub(crate) positions_record: Vec<u8>,
-    /// The records of both.
+    /// The state of both records in the log.
     pub(crate) map_tail: Tail,
-    /// The one that says that this start was let in.
+    /// The number of the record that says that this start was admitted.
     pub(crate) admission_record: u64,
-    /// The control group has let this node take part.
+    /// Whether the control group has admitted this node.
     pub(crate) is_admitted: bool,
-    /// It was removed from the cluster.
+    /// Whether this node was removed from the cluster.
     pub(crate) is_removed: bool,
-    /// Clients that wait for changes of the map, and how many changes were ever asked for here.
+    /// Clients that wait for changes of the map, and how many changes this node has ever requested.
     pub(crate) wanted: Vec<Wanted>,
     pub(crate) requests: u64,
     pub(crate) router: Router,
     pub(crate) sessions: Slab<Session>,
-    /// How many sessions there have ever been.
+    /// How many sessions were ever opened.
     pub(crate) arrivals: u64,
     pub(crate) ready: Vec<ClientId>,
     pub(crate) peers: Vec<Peer>,
-    /// When the other nodes are told next that this one is there.
+    /// When this node next sends the others a sign of life.
     pub(crate) alive_due_us: u64,
     pub(crate) forwards: Slab<Forwarded>,
     pub(crate) forwards_checked_us: u64,
-    /// What these asked, as far as it may be asked again.
+    /// The requests of `forwards`, as far as they may be sent again.
     pub(crate) forwarded: ForwardedBytes,
-    /// Requests that nobody can be asked now.
+    /// Requests that no node can take now.
     pub(crate) waiting: Waiting,
     pub(crate) gathers: Slab<Gather>,
     pub(crate) lock_waits: Waits,
-    /// Answers that are held back for a while.
+    /// Answers that are delayed.
     pub(crate) delays: Delays,
-    /// Keeps passwords from being guessed.
+    /// Slows down the guessing of passwords.
     pub(crate) auth_guard: AuthGuard,
-    /// When the next HTTP at the port for Redis clients is logged.
+    /// When HTTP at the port for Redis clients may be logged again.
     pub(crate) http_warning_due_us: u64,
-    /// Who listens to channels, of the clients of this node.
+    /// The channel subscriptions of this node's clients.
     pub(crate) channels: Channels,
     pub(crate) coding: Coding,
     pub(crate) long: LongCommands,
-    /// The buffer in which the requests stand that are being taken, if it may be kept.
+    /// The buffer that holds the requests that are being taken, if it may be kept.
     pub(crate) lent: Option<Arc<Vec<u8>>>,
     pub(crate) values: Values,
-    /// What replicas' steps leave, to be settled.
+    /// What replicas' steps have produced and is not settled yet.
     pub(crate) effects: Box<Effects>,
-    /// Stands in for them meanwhile; see [`Node::settle`].
+    /// Takes the place of `effects` while they are settled; see [`Node::settle`].
     pub(crate) spare_effects: Option<Box<Effects>>,
     /// Bytes of key lists while a command is carried out.
     pub(crate) scratch: Vec<u8>,
@@ -139,14 +139,14 @@ pub struct Node {
     pub(crate) scripts: scripts::Cache,
     /// The reply of a command that the node answers itself.
     pub(crate) replies: ReplyBuffer,
-    /// Answers go here, while the commands of a transaction are carried out.
+    /// Collects the answers while the commands of a transaction are carried out.
     pub(crate) captured: Option<ReplyBuffer>,
     pub(crate) random: u64,
     pub(crate) log: Vec<Line>,
 }
 
 impl Node {
-    /// Does something for each group.
+    /// Calls `each` for every group.
     pub(crate) fn for_each_group(&mut self, mut each: impl FnMut(&mut Node, u16)) {
         let mut place = 0;
         while let Some(id) = self.groups.id_at(place) {
@@ -155,7 +155,7 @@ impl Node {
         }
     }
 
-    /// Does something for each group that does not rest.
+    /// Calls `each` for every group that is not quiescent.
     pub(crate) fn for_each_awake(&mut self, mut each: impl FnMut(&mut Node, u16)) {
         let mut place = 0;
         while let Some(id) = self.groups.awake_at(place) {
@@ -164,7 +164,7 @@ impl Node {
         }
     }
 
-    /// Gives a group's replica here an input that is no message, and carries out what follows from it.
+    /// Gives an input that is not a message to this node's replica of a group, and carries out the effects.
     #[inline]
     pub(crate) fn step(&mut self, group: u16, input: Input<'_, &[u8]>) {
         if let Some(replica) = &mut self.groups[group].replica {
@@ -174,24 +174,26 @@ impl Node {
         }
     }
 
-    /// What it was told at its start, with keyspaces in the order of their groups.
+    /// The configuration that the node was started with, except that the nodes and keyspaces are those of the newest
+    /// map, with keyspaces in the order of their prefixes.
     pub fn configuration(&self) -> &Configuration {
         &self.configuration
     }
 
-    /// The version of the cluster map that [`Node::configuration`] follows; it grows with each. 0: none was agreed on yet.
+    /// The version of the cluster map that [`Node::configuration`] follows; it grows with each map. 0: no map was
+    /// agreed on yet.
     pub fn map_version(&self) -> u64 {
         self.map.version
     }
 
-    /// The values of `CONFIG GET`.
+    /// The parameters that `CONFIG GET` returns.
     pub fn parameters(&self) -> &Parameters {
         &self.parameters
     }
 
     // Turns.
 
-    /// Begins a turn: everything until [`Node::end_turn`] happens at `now`, which the machine's clocks show.
+    /// Begins a turn: everything until [`Node::end_turn`] happens at `now`, read from the machine's clocks.
     pub fn begin_turn(&mut self, now: Now) {
         let now = self.clock.read(now);
         self.lock_waits.note_pause(now.monotonic_us, self.now.monotonic_us);
@@ -211,7 +213,7 @@ impl Node {
         }
         for index in 0..self.peers.len() {
             if self.peers[index].has_due_requests() {
-                // Each peer has its share, and this node's clients theirs.
+                // Each peer has its own share, and this node's clients have theirs.
                 self.spent_ns = 0;
                 let deferred = std::mem::take(&mut self.peers[index].deferred);
                 let outcome = self.forwarded_requests(index as NodeId + 1, &deferred);
@@ -242,15 +244,15 @@ impl Node {
         }
     }
 
-    /// The monotonic clock was read again, within the turn: what is put in from now on had arrived by then.
+    /// Advances the monotonic clock within the turn: the inputs that follow had arrived by `now`.
     #[inline]
     pub fn advance(&mut self, now: Now) {
         self.now = self.clock.advance(now);
     }
 
-    /// All of this turn has come in: replicas make their batches, and messages of them. What is there for peers after this
-    /// rests on nothing that is still to be written, so it may leave before [`Node::end_turn`] writes: they work on it
-    /// meanwhile.
+    /// Marks the end of this turn's input: replicas make their batches and the messages with them. What is in the
+    /// buffers for peers after this call depends on nothing that is still to be written, so it may leave before
+    /// [`Node::end_turn`] writes: the peers work on it meanwhile.
     pub fn flush(&mut self) {
         self.coding_pump();
         self.pump_long();
@@ -258,18 +260,18 @@ impl Node {
         self.flush_control();
     }
 
-    /// True when [`Node::end_turn`] will write to the disk at once, which takes a moment.
+    /// Whether [`Node::end_turn`] will write to the disk at once, which takes a moment.
     pub fn is_about_to_write(&self) -> bool {
         self.journal.has_unwritten()
     }
 
-    /// Ends a turn, behind [`Node::flush`]: its records are written, and what rests on that, or was gathered for each peer,
-    /// leaves.
+    /// Ends a turn, after [`Node::flush`]: writes its records, and releases what waited for that or was gathered for
+    /// each peer.
     pub fn end_turn<D: Disk>(&mut self, disk: &mut D) {
         self.close_doomed();
         self.checkpoint();
         self.pump_values();
-        // Where what is written is as good as durable, its replica goes on at once, and may record more.
+        // Where a write is as good as durable, the replica continues at once, and may record more.
         const ROUNDS_MAX: u32 = 4;
         for _ in 0..ROUNDS_MAX {
             self.journal.write(disk, self.now, &mut self.log);
@@ -288,7 +290,7 @@ impl Node {
         self.peers.iter_mut().for_each(Peer::end_turn);
     }
 
-    /// Tells replicas which of their records have become durable, and lets go what waited for them.
+    /// Notifies replicas of records that have become durable, and sends the messages that waited for them.
     fn tell_durable(&mut self, flushes: bool) {
         self.for_each_awake(|node, id| {
             let Some(record) = node.journal.news(&mut node.groups[id].tail) else { return };
@@ -309,7 +311,7 @@ impl Node {
         self.journal.news(&mut self.map_tail);
     }
 
-    /// Begins a checkpoint when one is due, or goes on with the one that is under way.
+    /// Begins a checkpoint when one is due, or continues the one under way.
     fn checkpoint(&mut self) {
         if let Some(id) = self.journal.checkpointing() {
             if !self.values.holds_checkpoint(id) && !self.journal.is_pacing() {
@@ -367,12 +369,12 @@ impl Node {
         }
     }
 
-    /// Moves what is to be run beside the loop into `work`: syncs, and the upkeep of the log.
+    /// Moves work that runs beside the event loop into `work`: syncs, and the upkeep of the log.
     pub fn take_work(&mut self, work: &mut Vec<Work>) {
         self.journal.take_work(work);
     }
 
-    /// A piece of that work is over. Within a turn.
+    /// Takes the result of a piece of that work. Call it within a turn.
     pub fn work_finished(&mut self, work: Work, result: Result<(), DiskError>) {
         if let Some(news) = self.journal.work_finished(work, result, self.now, &mut self.log) {
             self.values.log_says(news);
@@ -380,33 +382,33 @@ impl Node {
         self.tell_durable(false);
     }
 
-    /// The process is about to end in an orderly way, and there are no more turns: what is left is written, and is to be
-    /// durable and noted as such. True when there is nothing left to wait for; until then this is to be called again, and
+    /// Settles the log before an orderly end of the process, after the last turn: writes what is left, makes it durable
+    /// and notes that it is. Returns true when nothing is left to wait for; until then, call it again, along with
     /// [`Node::take_work`] and [`Node::work_finished`] as in turns.
     pub fn settle_log<D: Disk>(&mut self, disk: &mut D) -> bool {
         self.journal.write(disk, self.now, &mut self.log);
         self.journal.settle(self.now, &mut self.log)
     }
 
-    /// Why the process must end at once, if it must: its disk has failed, and nobody knows what is on it. Nothing that
-    /// this node has left since the turn before may leave the machine.
+    /// Why the process must end at once, if it must: its disk has failed, and what is on it is unknown. Nothing that
+    /// this node has produced since the previous turn may leave the machine.
     pub fn stopped(&self) -> Option<&str> {
         self.journal.stopped().or(self.values.stopped())
     }
 
-    /// True when this node was removed from the cluster while this process ran: it takes part in nothing any more, and is to
-    /// end as if it had been asked to.
+    /// Whether this node was removed from the cluster while this process ran. It no longer takes part in anything, and
+    /// should end as if it had been asked to.
     pub fn is_removed(&self) -> bool {
         self.is_removed
     }
 
-    /// True while so much waits to be written that nothing more should be taken from peers. The end of a sync, or a try
+    /// Whether so much waits to be written that nothing more should be taken from peers. The end of a sync, or a retry
     /// on a full disk, ends that.
     pub fn is_log_behind(&self) -> bool {
         self.journal.is_behind() || self.values.is_behind()
     }
 
-    /// When, on the monotonic clock, the next turn must begin even if nothing happens.
+    /// When the next turn must begin even if nothing happens, in microseconds of the monotonic clock.
     pub fn next_wakeup_us(&self) -> u64 {
         let writes_checkpoint = |group| !self.values.holds_checkpoint(group) && !self.journal.is_pacing();
         let is_busy =
@@ -428,7 +430,7 @@ impl Node {
 
     // Clients.
 
-    /// A client has connected. `None`: there are too many already.
+    /// Connects a client. Returns `None` if there are too many already.
     pub fn connect(&mut self, kind: ClientKind) -> Option<ClientId> {
         if self.sessions.len() >= self.parameters.connections_max() && !self.close_a_stranger() {
             self.counters.rejected_connections += 1;
@@ -445,8 +447,8 @@ impl Node {
         }))
     }
 
-    /// Closes the client that has been connected longest of those that have not authenticated, so that strangers do not
-    /// keep clients out. False if all have, or there is no password.
+    /// Closes the client that has been connected longest without authenticating, so that strangers do not keep clients
+    /// out. Returns false if all clients have authenticated, or there is no password.
     #[cold]
     pub fn close_a_stranger(&mut self) -> bool {
         let strangers = self.sessions.iter().filter(|(_, session)| !session.authenticated);
@@ -456,7 +458,7 @@ impl Node {
         true
     }
 
-    /// A client is gone. What it asked may still happen; nobody is told.
+    /// Removes a client that has disconnected. Its requests may still take effect; their outcomes go nowhere.
     pub fn disconnect(&mut self, client: ClientId) {
         self.end_subscriptions(client);
         let Some(session) = self.sessions.remove(client) else { return };
@@ -466,7 +468,7 @@ impl Node {
         }
     }
 
-    /// What this client may send.
+    /// The limits of this client's requests.
     pub fn request_limits(&self, client: ClientId) -> Limits {
         let value_bytes_max = self.parameters.value_bytes_max();
         Limits {
@@ -477,39 +479,41 @@ impl Node {
         }
     }
 
-    /// The requests that follow stand in this buffer: a large value of theirs may be kept where it is instead of being copied.
-    /// Taken back with `None`.
+    /// Lends the buffer that holds the requests that follow: a large value in them may be kept in place instead of
+    /// being copied. `None` ends the loan.
     pub fn lend(&mut self, buffer: Option<Arc<Vec<u8>>>) {
         self.lent = buffer;
     }
 
-    /// False when the client has too many requests without an outcome, or too many replies unread: its input
-    /// is to be left alone until it is among the ready clients again, or has taken its output.
+    /// Whether to read more of a client's input. False while the client has too many requests without an outcome, or
+    /// too many unread replies: leave its input alone until it is among the ready clients again, or has taken its
+    /// output.
     pub fn wants_input(&self, client: ClientId) -> bool {
         !self.memory.is_overcrowded() && self.sessions.get(client).is_some_and(Session::wants_input)
     }
 
-    /// True while requests under way take so much memory that no client's large requests are wanted. With twice as much no
-    /// input is wanted at all; it goes on when this is false.
+    /// Whether requests under way take so much memory that no client's large requests are wanted. With twice as much,
+    /// no input is wanted at all; reading resumes when this is false.
     pub fn is_crowded(&self) -> bool {
         self.memory.is_crowded()
     }
 
-    /// False for a request of so many bytes that has to wait until there is more room.
+    /// Whether a request of `request_bytes` may be taken now. If not, it has to wait until there is more room.
     #[inline]
     pub fn has_room_for(&self, request_bytes: usize) -> bool {
         const LARGE_BYTES: usize = 64 << 10;
         request_bytes < LARGE_BYTES || !self.memory.is_crowded()
     }
 
-    /// The client sent what is not a request: it is told so behind its earlier replies, and closed.
+    /// Answers input that is not a request with an error, behind the client's earlier replies, and closes the
+    /// connection.
     pub fn protocol_error(&mut self, client: ClientId, error: &ProtocolError) {
         let text = error.to_string();
         self.answer(client, |replies| replies.error(&text));
         self.close_after_replies(client);
     }
 
-    /// Moves the clients that have new output, or whose session has ended, into `clients`.
+    /// Moves the clients with new output, or whose session has ended, into `clients`.
     pub fn ready_clients(&mut self, clients: &mut Vec<ClientId>) {
         for client in &self.ready {
             if let Some(session) = self.sessions.get_mut(*client) {
@@ -519,17 +523,17 @@ impl Node {
         clients.append(&mut self.ready);
     }
 
-    /// What is to be written to a client. `None`: its session has ended, the connection is to be closed.
+    /// The output of a client. `None` if its session has ended and the connection should be closed.
     pub fn output(&mut self, client: ClientId) -> Option<&mut Output> {
         self.sessions.get_mut(client).map(|session| session.output.filled())
     }
 
-    /// The same, for those who write large values from where they are.
+    /// Like [`Node::output`], for callers that write large values from where they are.
     pub fn output_in_parts(&mut self, client: ClientId) -> Option<&mut Output> {
         self.sessions.get_mut(client).map(|session| &mut session.output)
     }
 
-    /// Answers a request of a client at once, in its order.
+    /// Answers a client's request at once, in its order.
     #[inline]
     pub(crate) fn answer(&mut self, client: ClientId, write: impl FnOnce(&mut ReplyBuffer)) {
         if let Some(captured) = &mut self.captured {
@@ -568,12 +572,12 @@ impl Node {
 
     // The rest of the world.
 
-    /// Tells the node what its process uses, for `INFO`.
+    /// Sets what the process uses, for `INFO`.
     pub fn set_usage(&mut self, usage: Usage) {
         self.usage = usage;
     }
 
-    /// Moves what is to be logged into `lines`.
+    /// Moves the lines to be logged into `lines`.
     pub fn take_log(&mut self, lines: &mut Vec<Line>) {
         lines.append(&mut self.log);
     }
@@ -586,7 +590,7 @@ impl Node {
     }
 }
 
-/// The longest whole request: a few values of the greatest length.
+/// The longest whole request, in bytes: a few values of the greatest length.
 pub(crate) fn request_bytes_max(value_bytes_max: usize) -> usize {
     const SMALLEST: usize = 64 << 20;
     (2 * value_bytes_max).max(SMALLEST) + (1 << 20)

@@ -1,4 +1,4 @@
-//! A client's request: which command it is, whether it may be run, and who runs it.
+//! A client's request: which command it is, whether it may run, and which node runs it.
 
 use crate::clients::{CLIENT_NAME_BYTES_MAX, NAME_TOO_LONG};
 use crate::command::{self, ClientCommand, ConfigCommand, Context, Handler, NodeCommand, TransactionCommand};
@@ -19,27 +19,27 @@ use wire::handshake::secret_matches;
 use wire::resp::Arguments;
 use wire::resp::Protocol;
 
-/// The longest that `DEBUG SLEEP` lets its client wait.
+/// The longest that `DEBUG SLEEP` may make its client wait.
 const DEBUG_SLEEP_MAX: Duration = Duration::from_secs(60);
 
-/// How often it is logged that HTTP came to the port for Redis clients.
+/// How often HTTP at the port for Redis clients is logged.
 const HTTP_WARNING_EVERY: Duration = Duration::from_secs(60);
 
-/// The first word of a request, or of a line of its head, that is HTTP's. Redis refuses the same two. A space behind the colon
-/// is usual, and not needed.
+/// Whether the first word of a request is HTTP: that of a request line, or of a header line. Redis refuses the same
+/// two. A space after the colon is usual, and not needed.
 fn is_http(name: &[u8]) -> bool {
     const HOST: &[u8] = b"Host:";
     let is_host = name.get(..HOST.len()).is_some_and(|start| start.eq_ignore_ascii_case(HOST));
     name.eq_ignore_ascii_case(b"POST") || is_host
 }
 
-/// What a client is told whose address has failed to authenticate too often, and how late.
+/// The answer to a client whose address has failed to authenticate too often, and its delay.
 const TOO_MANY_FAILURES: &str =
     "ERR too many failed attempts to authenticate from your address: try again in a few seconds";
 const REFUSED_AFTER: Duration = Duration::from_secs(1);
 
 impl Node {
-    /// A client sent a whole request. Its reply appears in the client's output, now or in a later turn.
+    /// Takes a whole request of a client. The reply appears in the client's output, now or in a later turn.
     pub fn request(&mut self, client: ClientId, arguments: Arguments<'_>) {
         self.take_request(client, arguments);
         if let Some(session) = self.sessions.get_mut(client) {
@@ -113,8 +113,8 @@ impl Node {
         }
     }
 
-    /// A page of some site has a browser of somebody who may reach this port send it HTTP, whose body is made of commands: the
-    /// connection ends before the body is looked at.
+    /// Closes the connection of a client that spoke HTTP, before its body is looked at. A web page can make the browser
+    /// of a user who may reach this port send it HTTP, with a body made of commands.
     fn refuse_http(&mut self, client: ClientId) {
         let now_us = self.now.monotonic_us;
         self.counters.http_requests_refused += 1;
@@ -131,7 +131,7 @@ impl Node {
         self.kill(client);
     }
 
-    /// A command on keys goes to their group; one on all keys to every group.
+    /// Sends a command on keys to their group, and a command on all keys to every group.
     #[inline]
     fn data_request(&mut self, client: ClientId, command: Command<'_>) {
         if let Some(text) = self.refuses_fence(&command) {
@@ -155,7 +155,7 @@ impl Node {
             Command::RandomKey { .. } => Some(Combine::AnyOf(self.draw())),
             _ => None,
         };
-        // Before any other keyspace is emptied.
+        // Refuse before any other keyspace is emptied.
         if command == Command::Clear {
             let refusal = self.groups.iter().find_map(|(_, group)| group.keyspace.refuses_clear());
             if let Some(text) = refusal {
@@ -175,7 +175,7 @@ impl Node {
             Command::Scan { position, count, pattern, kind, .. } => {
                 let told = scan_group(position);
                 let Some(group) = self.groups.from(told) else {
-                    // It was the last one, and is gone.
+                    // The scan's group was the last one, and no longer exists.
                     return self.answer(client, |replies| {
                         replies.array(2);
                         replies.bulk(b"0");
@@ -285,7 +285,7 @@ impl Node {
         }
     }
 
-    /// Lets one client wait, and nobody else.
+    /// Makes one client wait, and no other.
     fn debug_sleep(&mut self, client: ClientId, seconds: &[u8]) {
         if !self.may_debug(client) {
             let error = "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run \
@@ -324,7 +324,8 @@ impl Node {
         });
     }
 
-    /// Who is not listened to any more gets its answer late, and nothing after it.
+    /// Answers a failed authentication. A client whose address has failed too often gets its answer late, and nothing
+    /// after it.
     fn refuse_authentication(&mut self, client: ClientId, error: &'static str) {
         if error != TOO_MANY_FAILURES {
             return self.answer(client, |replies| replies.error(error));
@@ -346,7 +347,7 @@ impl Node {
                     Err("ERR AUTH <password> called without any password configured for the default user. \
                             Are you sure your configuration is correct?")
                 }
-                // Redis's default user has no password then, and takes any.
+                // Redis's default user has no password then, and accepts any.
                 false if user == b"default" => Ok(()),
                 false => Err("WRONGPASS invalid username-password pair or user is disabled."),
             };
@@ -358,7 +359,7 @@ impl Node {
             self.auth_guard.refused();
             return Err(TOO_MANY_FAILURES);
         }
-        // Both are compared, so that the time says nothing of which was wrong.
+        // Both are always compared, so that the time does not reveal which was wrong.
         if !secret_matches(given, password.as_bytes()) | (user != b"default") {
             if self.auth_guard.failed(address, now_us) {
                 let is_over = !self.auth_guard.listens_to(address, now_us);
@@ -429,7 +430,7 @@ impl Node {
             }
             session.name = name.to_vec();
         }
-        // Earlier replies that still wait were asked for in the old protocol; they are few and soon gone.
+        // Earlier requests that still wait were sent under the old protocol; they are few and soon gone.
         if let Some(protocol) = protocol {
             session.protocol = protocol;
         }
@@ -478,7 +479,7 @@ impl Node {
         }
     }
 
-    /// `WAIT`: the true number of replicas that hold all that this client has written.
+    /// `WAIT`: answers with the true number of replicas that hold all that this client has written.
     fn wait(&mut self, client: ClientId, replicas: &[u8], timeout: &[u8]) {
         let integer =
             |bytes: &[u8]| std::str::from_utf8(bytes).ok().and_then(|text| text.parse::<i64>().ok());
@@ -518,7 +519,7 @@ impl Node {
         });
     }
 
-    /// What only parts of the server may ask, in the place of a client: HTTP works through these.
+    /// Handles commands that only parts of the server may send, in the place of a client: HTTP uses them.
     fn internal_request(&mut self, client: ClientId, arguments: Arguments<'_>) {
         let command = match (&arguments[0], arguments.len()) {
             (b"QUORATE.FETCH", 2) => Command::Fetch { key: &arguments[1] },
@@ -549,7 +550,7 @@ impl Node {
         self.ask(client, group, false, Request::Command(command));
     }
 
-    /// A `SET` with all of its options, answered with the version.
+    /// Runs a `SET` with all of its options, and answers with the version.
     fn put(&mut self, client: ClientId, arguments: Arguments<'_>) {
         let context =
             Context { now_ms: self.now.unix_ms, value_bytes_max: self.parameters.value_bytes_max() };
@@ -565,7 +566,7 @@ impl Node {
         self.scratch = scratch;
     }
 
-    /// Why a fenced write cannot be, if it is one and its lock's keyspace has no locks.
+    /// Why a fenced write is refused, if the keyspace of its lock has no locks.
     #[inline]
     fn refuses_fence(&self, command: &Command<'_>) -> Option<String> {
         match command {
@@ -575,7 +576,7 @@ impl Node {
     }
 }
 
-/// What is carried out at once, behind `MULTI` too.
+/// Whether a command is carried out at once, even after `MULTI`.
 fn ends_or_escapes_a_transaction(handler: Handler) -> bool {
     use TransactionCommand::{Discard, Exec, Multi, Watch};
     matches!(

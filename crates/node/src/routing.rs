@@ -27,22 +27,22 @@ use wire::resp::Arguments;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     pub(crate) ticket: Ticket,
-    /// Earlier requests of the same client have no outcome yet.
+    /// Whether earlier requests of the same client have no outcome yet.
     pub(crate) follows: bool,
-    /// The newest write of the client in this group that was acknowledged.
+    /// The client's newest acknowledged write in this group.
     pub(crate) seen: Version,
     pub(crate) deadline_us: u64,
-    /// How many nodes have passed it on.
+    /// How many nodes have forwarded it.
     pub(crate) hops: u8,
     /// The only leadership of this node that may order it; 0: any.
     pub(crate) leadership: u64,
 }
 
-/// A request may be passed on so often, so that it never goes round in circles: by the node that its client is connected
-/// to, by one that does not lead any more, and by one that has not heard of that yet.
+/// How often a request may be forwarded, so that it never goes round in circles: by the node that its client is
+/// connected to, by one that no longer leads, and by one that has not heard of that yet.
 pub(crate) const HOPS_MAX: u8 = 3;
 
-/// A client's request that was passed on to another node.
+/// A client's request that was forwarded to another node.
 #[derive(Debug)]
 pub(crate) struct Forwarded {
     pub(crate) ticket: Ticket,
@@ -52,34 +52,34 @@ pub(crate) struct Forwarded {
     pub(crate) deadline_us: u64,
     pub(crate) follows: bool,
     pub(crate) seen: Version,
-    /// Where it stands among all that were ever passed on; it keeps that when it is asked again.
+    /// Its number among all requests ever forwarded; it keeps the number when it is sent again.
     pub(crate) number: u64,
-    /// The only leadership that may order it, and how far this node's replica had come in that; 0: any.
+    /// The only leadership that may order it, and how far this node's replica had come in it; 0: any.
     pub(crate) leadership: u64,
     pub(crate) position: u64,
-    /// No answer is to be expected any more, why and since when: it is to be found out whether it has taken effect.
+    /// Why no answer is expected any more, and since when: whether the request took effect is still to be found out.
     pub(crate) doubt: Option<(&'static str, u64)>,
-    /// What was asked: its place among [`ForwardedBytes`]. Empty if that is too long to be kept.
+    /// The request: its place in [`ForwardedBytes`]. Empty if it is too long to be kept.
     pub(crate) request: Range<usize>,
-    /// What has come of its reply, if that comes in parts.
+    /// What has arrived of its reply, if that comes in parts.
     pub(crate) arrived: Vec<u8>,
 }
 
-/// What was asked of other nodes and has no outcome yet, one request behind the other.
+/// Forwarded requests that have no outcome yet, one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct ForwardedBytes {
     bytes: Vec<u8>,
-    /// With so many bytes it is time to leave out those that have been answered.
+    /// At this length, the requests that have been answered are removed.
     collect_at: usize,
-    /// How many requests were passed on so far.
+    /// How many requests were ever forwarded.
     count: u64,
 }
 
-/// Longer requests are not asked again.
+/// Longer requests are not sent again.
 const FORWARDED_BYTES_MAX: usize = 64 << 10;
 
 impl ForwardedBytes {
-    /// Leaves out what belongs to no request any more.
+    /// Removes the bytes that belong to no request any more.
     #[cold]
     fn collect(&mut self, forwards: &mut Slab<Forwarded>) {
         const COLLECT_BYTES_MIN: usize = 64 << 10;
@@ -94,7 +94,7 @@ impl ForwardedBytes {
 }
 
 impl Node {
-    /// A number that nobody can guess without the seed; the same in every run with the same seed.
+    /// Draws a number that cannot be guessed without the seed; the same in every run with the same seed.
     pub(crate) fn draw(&mut self) -> u64 {
         // SplitMix64 (Steele, Lea and Flood 2014).
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -103,7 +103,7 @@ impl Node {
         mixed ^ (mixed >> 31)
     }
 
-    /// The group of all keys of a command: `None` when they are of several.
+    /// The group of all keys of a command; `None` if they are in several groups.
     #[inline]
     pub(crate) fn group_of(&self, command: &Command<'_>) -> Option<u16> {
         if let [only] = self.groups.ids() {
@@ -118,10 +118,10 @@ impl Node {
         found.filter(|_| agree)
     }
 
-    /// Fetches from memory what requests will need whose first argument is a key here. Called before the first of
-    /// several requests is carried out, it waits for all of them at once.
+    /// Loads from memory what requests need whose first argument is a key here. Called before the first of several
+    /// requests is carried out, so that it waits for all of them at once.
     pub fn warm<'a>(&self, requests: impl Iterator<Item = Arguments<'a>>) {
-        // With many keyspaces, sorting the keys out would cost more than it saves.
+        // With many keyspaces, sorting the keys by group would cost more than it saves.
         const GROUPS_MAX: usize = 4;
         let tables = self.groups.iter().take(GROUPS_MAX).filter_map(|(id, group)| {
             let table = group.replica.as_ref()?.table();
@@ -142,14 +142,14 @@ impl Node {
         }
     }
 
-    /// Asks one group for a client.
+    /// Sends a client's request to one group, with the usual deadline.
     #[inline]
     pub(crate) fn ask(&mut self, client: ClientId, group: u16, wants_version: bool, request: Request<'_>) {
         let timeout_us = self.configuration.command_timeout_ms * 1000;
         self.ask_until(client, group, wants_version, request, self.now.monotonic_us + timeout_us);
     }
 
-    /// Asks one group for a client, which must have the outcome by then.
+    /// Sends a client's request to one group; its outcome is due by `deadline_us`.
     #[inline]
     pub(crate) fn ask_until(
         &mut self,
@@ -160,12 +160,12 @@ impl Node {
         deadline_us: u64,
     ) {
         let Some(session) = self.sessions.get_mut(client) else { return };
-        // Who watches keys must not read what is older than what it watches.
+        // A client that watches keys must not read anything older than what it watches.
         let seen = if session.transaction.is_none() { session.seen(group) } else { Version::MAX };
         self.ask_not_before(client, group, wants_version, request, (seen, deadline_us));
     }
 
-    /// Asks one group for a client: nobody whose answer may be stale.
+    /// Sends a client's request to one group, and only to a replica whose answer cannot be stale.
     pub(crate) fn ask_afresh(&mut self, client: ClientId, group: u16, request: Request<'_>) {
         let deadline_us = self.now.monotonic_us + self.configuration.command_timeout_ms * 1000;
         self.ask_not_before(client, group, false, request, (Version::MAX, deadline_us));
@@ -204,7 +204,7 @@ impl Node {
         self.submit(group, Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 }, request);
     }
 
-    /// Asks several groups for a client, each what `request` says, and answers with one reply.
+    /// Sends the requests that `request` makes to several groups for a client, and answers with one reply.
     pub(crate) fn ask_all<'r>(
         &mut self,
         client: ClientId,
@@ -297,7 +297,7 @@ impl Node {
         let input = Input::Request { ticket, request, follows, seen, deadline_us, fenced };
         let stepped = replica.step(self.now, input, &mut self.effects);
         debug_assert_eq!(stepped, Ok(()), "only a message can be malformed");
-        // Whoever can ask another node at once does: the command is still at hand.
+        // If another node can be asked, ask it at once: the command is still at hand.
         let redirect = match self.effects.outcomes.last() {
             Some(outcome) => match outcome.result {
                 Outcome::Redirect { to } if outcome.ticket == ticket => Some(to),
@@ -315,10 +315,11 @@ impl Node {
         self.settle(group);
     }
 
-    /// Who is asked for a group that has no replica here: its leader; where none is known, a replica whose link is up, the next one in a ring, so that different nodes ask different ones.
+    /// The node to ask for a group that has no replica here: its leader; if none is known, a replica whose link is up,
+    /// the next one in a ring, so that different nodes ask different ones.
     pub(crate) fn coordinator_of(&self, group: u16) -> NodeId {
         let Group { keyspace, members, leader, leader_told, refused_by, .. } = &self.groups[group];
-        // What a node leads that stands aside others take over, of which it may not have heard yet.
+        // Others take over what a node that stands aside leads; it may not have heard of that yet.
         let is_taken_over = *leader == self.configuration.node && self.stands_aside(group);
         if keyspace.replication == Protocol::LeaderFollower && !is_taken_over {
             return *leader;
@@ -329,7 +330,7 @@ impl Node {
         {
             return told;
         }
-        // One that has lost its disk never knows who leads: whoever refuses is not asked again before the others.
+        // A node that has lost its disk never knows the leader: skip a node that refused until the others were asked.
         let behind = if *refused_by == 0 { self.configuration.node } else { *refused_by };
         let ring = members.iter().filter(|member| **member > behind).chain(members).copied();
         let serves = |member: &NodeId| self.map.quarantine.stands(group, *member).is_none();
@@ -340,15 +341,16 @@ impl Node {
             .filter(|member| !self.peers[*member as usize - 1].is_silent(self.now, patience))
             .peekable();
         let silent = answering.peek().copied();
-        // A machine that lost its power leaves its link up for a while.
+        // A machine that lost power leaves its link up for a while.
         let with_room = answering.find(|member| !self.peers[*member as usize - 1].is_short);
         with_room.or(silent).or(first).unwrap_or(members[0])
     }
 
-    /// Passes a request on to another node; if there is none that could take it, it waits until there is.
+    /// Forwards a request to another node; if none can take it now, it waits until one can.
     pub(crate) fn forward(&mut self, group: u16, to: NodeId, asked: Asked, request: Request<'_>) {
         if let Some(why) = self.cannot_forward(group, to, &asked) {
-            // Whoever has no part in the group asks another node that has, and one without a leader has others as good.
+            // Refuse: a sender without a replica can ask another member, and without a leader any other member is as
+            // good.
             let is_passed_on = matches!(Origin::of(asked.ticket), Origin::Peer(..));
             if is_passed_on && (!self.is_admitted || !self.groups[group].keyspace.has_leader()) {
                 return self.complete_with_error(asked.ticket, group, Outcome::Refused, &why);
@@ -418,7 +420,7 @@ impl Node {
         peer.flush_if_large();
     }
 
-    /// The leadership of a node for which a client's request is meant, and how far this node's replica has come in it.
+    /// The leadership of a node that a client's request is meant for, and how far this node's replica has come in it.
     #[inline]
     pub(crate) fn leadership_of(&self, group: u16, to: NodeId, ticket: Ticket) -> (u64, u64) {
         if !matches!(Origin::of(ticket), Origin::Session(_) | Origin::Part(_)) {
@@ -430,7 +432,7 @@ impl Node {
         }
     }
 
-    /// Why a request cannot be passed on to this node now, if so: what its client is told unless that changes in time.
+    /// Why a request cannot be forwarded to this node now, if so: the error for its client unless that changes in time.
     #[inline]
     fn cannot_forward(&self, group: u16, to: NodeId, asked: &Asked) -> Option<String> {
         let own = self.configuration.node;
@@ -494,7 +496,7 @@ impl Node {
         format!("CLUSTERDOWN NOLEADER nobody is known to lead keyspace '{name}'; nothing was done, try again")
     }
 
-    /// A request that was passed on has come to its end here.
+    /// Removes a forwarded request that has come to its end here.
     pub(crate) fn take_forward(&mut self, handle: Handle) -> Option<Forwarded> {
         let entry = self.forwards.remove(handle)?;
         self.waiting.in_doubt -= usize::from(entry.doubt.is_some());
@@ -513,8 +515,8 @@ impl Node {
         Some(entry)
     }
 
-    /// What was asked of another node is asked again, by whoever leads now: nothing of it has happened, or it is a read.
-    /// False if that cannot be.
+    /// Sends a forwarded request again, to the current leader: it has had no effect, or is a read. Returns false if
+    /// that is impossible.
     pub(crate) fn ask_again(&mut self, entry: &Forwarded, why: String) -> bool {
         if entry.request.is_empty() || self.groups.get(entry.group).is_none() {
             return false;
@@ -527,7 +529,7 @@ impl Node {
         true
     }
 
-    /// Carries out what a replica's step has left in the effects.
+    /// Carries out the effects that a replica's step has left.
     #[inline]
     pub(crate) fn settle(&mut self, group: u16) {
         self.groups.touch(group);
@@ -543,7 +545,8 @@ impl Node {
 
     #[inline]
     fn settle_effects(&mut self, group: u16, spills: bool) {
-        // Boxes, as this is done for each request: what settling leads to may itself be settled before it returns.
+        // Boxes are swapped, since this runs for each request: what settling leads to may itself be settled before it
+        // returns.
         let fresh = self.spare_effects.take().unwrap_or_default();
         let mut effects = std::mem::replace(&mut self.effects, fresh);
         if effects.replies.has_announcements() {
@@ -571,7 +574,8 @@ impl Node {
             } else if !self.journal.is_full() || self.groups[group].keyspace.has_leader() {
                 self.groups[group].tail.hold(*after_record, *to, *recipient, parts);
             }
-            // Else it would wait for a record that may never be written: registers ask again, and any number of times.
+            // Otherwise it would wait for a record that may never be written: registers ask again, as often as it
+            // takes.
         }
         for event in effects.trace.drain(..) {
             self.tell(group, event);
@@ -602,7 +606,7 @@ impl Node {
         }
     }
 
-    /// Ends what [`Node::settle`] began: neither of the two may be found with anything of this request in it.
+    /// Ends what [`Node::settle`] began: clears both effects, so that neither holds anything of this request.
     #[inline]
     fn reuse_effects(&mut self, mut effects: Box<Effects>) {
         effects.clear();
@@ -611,7 +615,7 @@ impl Node {
         self.spare_effects = Some(spare);
     }
 
-    /// A replica has ended a request.
+    /// Handles the outcome of a request that a replica has ended.
     #[inline]
     pub(crate) fn settle_outcome(
         &mut self,
@@ -650,7 +654,7 @@ impl Node {
         if self.stands_aside(group) {
             return;
         }
-        // A group may name a node of which this one's map does not know yet.
+        // A group may name a node that this node's map does not know yet.
         let peer = self.peers.get_mut(usize::from(to).wrapping_sub(1));
         if let Some(peer) = peer.filter(|peer| peer.up) {
             let envelope = Envelope::Group { group, message };
@@ -691,7 +695,7 @@ impl Node {
                     return self.reply_in_parts((from, link), ticket.sequence, result, (Vec::new(), reply));
                 }
                 let peer = &mut self.peers[from as usize - 1];
-                // Over a newer link there may be another life of that node, which numbers its requests anew.
+                // A newer link may be that of another incarnation of the node, which numbers its requests anew.
                 if peer.up && peer.link == link {
                     ForwardedOutcome { id: ticket.sequence, result, reply }.encode(&mut peer.outcomes);
                     peer.flush_if_large();
@@ -755,7 +759,7 @@ impl Node {
         }
     }
 
-    /// More waits to be written to a client than it may have.
+    /// Closes a client that has more output waiting than it may have.
     #[cold]
     pub(crate) fn close_overflowing(&mut self, client: ClientId) {
         self.counters.output_overflows += 1;

@@ -1,4 +1,4 @@
-//! A client's session: what it was told about itself, and its replies in the order of its requests.
+//! A client's session: its name and settings, and its replies in the order of its requests.
 
 use crate::channels::Subscriptions;
 use crate::output::{OUTPUT_CHUNK_BYTES, Output};
@@ -15,54 +15,55 @@ use wire::resp::reply::{Protocol, write_element, write_reply};
 /// A client, for as long as it is connected.
 pub type ClientId = Handle;
 
-/// Requests of one client that may be waiting for their outcome.
+/// The most requests of one client that may wait for their outcomes.
 const PENDING_MAX: usize = 10_000;
 
-/// How many of them before anything is known of the size of this client's replies. Each reply allows one more, so the
-/// number doubles with each round of them.
+/// The same before the size of this client's replies is known. Each reply allows one more, so the number doubles with
+/// each round of replies.
 const PENDING_FIRST: usize = 256;
 
-/// How many of them however large the replies are, so that large ones still come in batches.
+/// The same however large the replies are, so that large ones still come in batches.
 const PENDING_MIN: usize = 16;
 
-/// What the replies of a client's waiting requests may come to, judged by its latest replies, in bytes. Replies of
-/// requests that wait cannot be refused when they come: without this ten thousand small GETs of large values, in a client's
-/// everyday load, bring gigabytes to a node that cannot know whether the client reads any of it. It is no limit for a client
-/// that means harm: who asks for large values after thousands of small replies gets one window of them.
+/// The most that the replies of a client's waiting requests may come to, judged by its latest replies, in bytes. The
+/// reply of a waiting request cannot be refused when it comes: without this limit, ten thousand small GETs of large
+/// values, an everyday load, bring gigabytes to a node that cannot know whether the client reads any of it. It does not
+/// stop a hostile client: one that asks for large values after thousands of small replies gets one window of them.
 const PENDING_BYTES: usize = 8 << 20;
 
-/// Bytes of one client's requests that may be waiting for their outcome. One request may have more. Several clients that never
-/// stop writing are slowed down by this: with twice as much, three of them came to what a group lets wait, and were refused.
+/// The most bytes of one client's requests that may wait for their outcomes, though a single request may have more.
+/// This slows down several clients that never stop writing: with twice as much, three of them reached the limit of what
+/// may wait for a group, and were refused.
 const WAITING_BYTES_MAX: usize = 4 << 20;
 
-/// Nor are any taken while this much long work of one client waits for its outcomes, in nanoseconds: others are served meanwhile.
+/// The most work of one client's long requests that may wait for outcomes before no more are taken, in nanoseconds:
+/// other clients are served meanwhile.
 const WAITING_NS_MAX: u64 = 10_000_000;
 
-/// Replies that may be waiting for one client before its next requests are read, in bytes.
+/// The most bytes of replies that may wait for one client before its next requests are read.
 const OUTPUT_BYTES_SOFT: usize = 1 << 20;
 
-/// Who is at the other end.
+/// What is at the other end of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientKind {
     /// A client that speaks RESP.
     Resp {
-        /// Its address and port.
+        /// The client's address and port.
         address: String,
-        /// The address and port that it connected to.
+        /// The address and port that the client connected to.
         local_address: String,
-        /// The socket's descriptor, as `CLIENT LIST` tells it.
+        /// The socket's descriptor, as `CLIENT LIST` shows it.
         fd: i32,
     },
     /// A part of the server, such as HTTP: it gets replies in `kv`'s encoding.
     Internal,
 }
 
-/// The reply of a request.
 #[derive(Debug)]
 pub(crate) enum SessionReply<'a> {
-    /// As the table writes it.
+    /// In `kv`'s encoding.
     Encoded(&'a [u8]),
-    /// The same, and so long that it is not copied as a whole.
+    /// In the same encoding, and so long that it is not copied as a whole.
     Long(SharedBytes),
     /// A byte string.
     Value(SharedBytes),
@@ -78,30 +79,29 @@ impl SessionReply<'_> {
     }
 }
 
-/// The place of one request's reply.
+/// The place of one request's reply among those of the session.
 #[derive(Debug)]
 struct Slot {
     state: SlotState,
     /// The number of its command.
     command: Option<usize>,
     begun_us: u64,
-    /// Bytes of the request.
+    /// The size of the request.
     bytes: usize,
-    /// How long it takes, if that is long, in nanoseconds.
+    /// The work that it takes, if that is long, in nanoseconds.
     work_ns: u64,
 }
 
 #[derive(Debug)]
 enum SlotState {
     Waiting,
-    /// As [`SlotState::Waiting`], and what is wanted is the version written, not the `OK`.
+    /// Like [`SlotState::Waiting`], but the reply is the version written, not `OK`.
     WaitingForVersion,
     Ready(Vec<u8>),
     ReadyLong(SharedBytes),
     ReadyValue(SharedBytes),
 }
 
-/// A client's session.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) id: ClientId,
@@ -112,52 +112,52 @@ pub(crate) struct Session {
     pub(crate) protocol: Protocol,
     pub(crate) authenticated: bool,
     pub(crate) created_us: u64,
-    /// Its place among all sessions of this node, in the order in which they came: many come in one turn.
+    /// Its number in the order of arrival among all sessions of this node: many arrive in one turn.
     pub(crate) arrival: u64,
     pub(crate) active_us: u64,
     pub(crate) requests: u64,
-    /// The number of its last command.
+    /// The number of its latest command.
     pub(crate) last_command: Option<usize>,
     pub(crate) no_evict: bool,
     pub(crate) no_touch: bool,
     pub(crate) output: Output,
     /// Groups that this client has written to, acknowledged or not, in ascending order, each with the newest write that
-    /// was acknowledged.
+    /// was acknowledged, or 0.
     written: Vec<(u16, Version)>,
     slots: VecDeque<Slot>,
-    /// What this client has watched and queued; none for nearly all.
+    /// What this client has watched and queued; `None` for nearly all clients.
     pub(crate) transaction: Option<Box<Gathered>>,
-    /// Which of its transactions that is.
+    /// The number of its current transaction.
     pub(crate) generation: u64,
-    /// Requests whose outcomes are not simply their replies, in their order.
+    /// Requests whose outcome is not simply the reply, in order.
     pending: VecDeque<(u64, Pending)>,
-    /// The request of this client that waits for a lock: nothing more is taken from it until that has an end.
+    /// The request of this client that waits for a lock: no more requests are taken from it until that wait ends.
     pub(crate) lock_wait: Option<u64>,
-    /// The channels that it listens to; none for nearly all.
+    /// The channels that it subscribes to; `None` for nearly all clients.
     pub(crate) subscriptions: Option<Box<Subscriptions>>,
-    /// Messages keep their place behind the replies of requests before this one.
+    /// Channel messages stay behind the replies of requests before this one.
     messages_held_until: u64,
-    /// How many of them ask how watched keys are.
+    /// How many of `pending` ask for the versions of watched keys.
     versions_awaited: usize,
-    /// Bytes of the request that is being taken.
+    /// The size of the request that is being taken.
     pub(crate) request_bytes: usize,
-    /// How long the request takes that is being taken, if that is long, and those in `slots`, in nanoseconds.
+    /// The work of the request that is being taken, if that is long, and of those in `slots`, in nanoseconds.
     pub(crate) request_ns: u64,
     waiting_ns: u64,
-    /// Bytes of the requests in `slots`, and as many of them as the node has counted.
+    /// Bytes of the requests in `slots`, and how many of these bytes the node has counted.
     pub(crate) waiting_bytes: usize,
     pub(crate) counted_bytes: usize,
-    /// Bytes of the replies in `slots`, which wait for an earlier one.
+    /// Bytes of the replies in `slots` that wait for an earlier one.
     kept_bytes: usize,
-    /// The request that `slots` begins with.
+    /// The number of the first request in `slots`.
     first: u64,
-    /// How many requests may wait, as far as the number of replies so far tells.
+    /// How many requests may wait, judged by the number of replies so far.
     window: usize,
-    /// The size of this client's replies: that of the largest of late, in bytes.
+    /// The size of this client's replies, in bytes: the largest of the recent ones.
     reply_bytes: usize,
     /// No more input is taken before this request has its reply.
     gate: u64,
-    /// True while it stands in the node's list of clients with something new.
+    /// Whether it is in the node's list of ready clients.
     pub(crate) listed: bool,
     pub(crate) closing: bool,
 }
@@ -204,7 +204,7 @@ impl Session {
         }
     }
 
-    /// Back to how a new connection begins (`RESET`); what it has written and seen stays true.
+    /// Returns to the state of a new connection (`RESET`), except for what the client has written and seen.
     pub(crate) fn reset(&mut self, authenticated: bool) {
         self.name.clear();
         self.protocol = Protocol::Resp2;
@@ -218,19 +218,19 @@ impl Session {
         self.kind == ClientKind::Internal
     }
 
-    /// No further request is taken; the connection is closed once the replies so far are written.
+    /// Takes no further requests, and closes the connection once the replies so far are written.
     pub(crate) fn close_after_replies(&mut self) {
         self.closing = true;
         self.output.close = self.slots.is_empty();
     }
 
-    /// True when earlier requests have no outcome yet.
+    /// Whether earlier requests have no outcome yet.
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {
         !self.slots.is_empty()
     }
 
-    /// True when more of its input may be read.
+    /// Whether more of its input may be read.
     pub(crate) fn wants_input(&self) -> bool {
         !self.closing
             && self.slots.len() < self.pending_max()
@@ -242,22 +242,22 @@ impl Session {
             && self.first >= self.gate
     }
 
-    /// The request that begins next must have its reply before more input is taken.
+    /// Stops input behind the request that begins next, until that request has its reply.
     pub(crate) fn close_gate(&mut self) {
         self.gate = self.first + self.slots.len() as u64 + 1;
     }
 
-    /// No more input is taken before the requests that have begun have their replies.
+    /// Stops input until the requests that have begun have their replies.
     pub(crate) fn close_gate_now(&mut self) {
         self.gate = self.first + self.slots.len() as u64;
     }
 
-    /// True when requests have begun behind this one.
+    /// Whether requests have begun after this one.
     pub(crate) fn has_later(&self, sequence: u64) -> bool {
         self.first + self.slots.len() as u64 > sequence + 1
     }
 
-    /// When a request that waits for its reply has begun.
+    /// When a request that waits for its reply began.
     pub(crate) fn begun_us(&self, sequence: u64) -> Option<u64> {
         self.slots.get(sequence.checked_sub(self.first)? as usize).map(|slot| slot.begun_us)
     }
@@ -271,13 +271,13 @@ impl Session {
         }
     }
 
-    /// The outcome of the request that begins next is for this.
+    /// Notes what the outcome of the request that begins next is for.
     pub(crate) fn expect(&mut self, pending: Pending) {
         self.versions_awaited += usize::from(matches!(pending, Pending::Watch { .. }));
         self.pending.push_back((self.first + self.slots.len() as u64, pending));
     }
 
-    /// What the outcome of a request is for, if it is not simply the reply.
+    /// Takes out what the outcome of a request is for, if it is not simply the reply.
     #[inline]
     pub(crate) fn take_pending(&mut self, sequence: u64) -> Option<Pending> {
         if self.pending.is_empty() {
@@ -289,17 +289,17 @@ impl Session {
         Some(pending)
     }
 
-    /// True when the outcome of a request is not simply its reply.
+    /// Whether the outcome of a request is not simply its reply.
     pub(crate) fn has_pending(&self, sequence: u64) -> bool {
         self.pending.iter().any(|(expected, _)| *expected == sequence)
     }
 
-    /// True while it is not known how the keys are that it watches.
+    /// Whether the versions of keys that it watches are still to come.
     pub(crate) fn is_awaiting_versions(&self) -> bool {
         self.versions_awaited > 0
     }
 
-    /// Where its client is; `None` of a part of the server.
+    /// The client's address; `None` for a part of the server.
     pub(crate) fn ip_address(&self) -> Option<IpAddr> {
         match &self.kind {
             ClientKind::Resp { address, .. } => address.parse().map(|address: SocketAddr| address.ip()).ok(),
@@ -307,7 +307,7 @@ impl Session {
         }
     }
 
-    /// A place for the reply of a request that begins now.
+    /// Makes a place for the reply of a request that begins now.
     #[inline]
     pub(crate) fn begin(&mut self, wants_version: bool) -> Ticket {
         let ticket = Ticket { client: self.id.to_bits(), sequence: self.first + self.slots.len() as u64 };
@@ -321,8 +321,8 @@ impl Session {
         ticket
     }
 
-    /// The reply of a request: written out if it is the next in order, else kept until it is. Tells which
-    /// command it was and when it began.
+    /// Takes the reply of a request: writes it if it is the next in order, else keeps it until it is. Returns the
+    /// number of the command, and when it began.
     #[inline]
     pub(crate) fn complete(
         &mut self,
@@ -392,13 +392,14 @@ impl Session {
         measured
     }
 
-    /// The request that begins next is to be confirmed before any message comes.
+    /// Holds channel messages back until the request that begins next is confirmed.
     pub(crate) fn hold_messages(&mut self) {
         self.messages_held_until = self.first + self.slots.len() as u64 + 1;
     }
 
-    /// What it did not ask for, at the earliest place: in RESP3 between any two replies, but behind the confirmation of what
-    /// it listens to; in RESP2, where it would be taken for a reply, behind all that are waited for.
+    /// Writes a message that the client did not request at the earliest place: in RESP3 between any two replies, but
+    /// behind the confirmation of its subscription; in RESP2, where it would be taken for a reply, behind all
+    /// outstanding replies.
     pub(crate) fn push(&mut self, encoded: &[u8]) {
         let may_overtake = self.protocol == Protocol::Resp3 && self.first >= self.messages_held_until;
         if self.slots.is_empty() || may_overtake {
@@ -419,7 +420,7 @@ impl Session {
         }
     }
 
-    /// The same of a long reply: large values in it stay where they are.
+    /// Writes a long reply; large values in it stay where they are.
     fn write_long(&mut self, reply: &SharedBytes) {
         if self.is_internal() {
             return self.write(reply);
@@ -437,7 +438,7 @@ impl Session {
         debug_assert!(reader.is_empty(), "the node wrote this reply, or checked it when a peer sent it");
     }
 
-    /// The newest write of this client that was acknowledged in a group.
+    /// The client's newest acknowledged write in a group; 0 if there is none.
     #[inline]
     pub(crate) fn seen(&self, group: u16) -> Version {
         match self.written.as_slice() {
@@ -446,14 +447,14 @@ impl Session {
         }
     }
 
-    /// A write of this client was acknowledged.
+    /// Notes that a write of this client was acknowledged.
     #[inline]
     pub(crate) fn saw(&mut self, group: u16, offset: Version) {
         let seen = self.place_of(group);
         *seen = (*seen).max(offset);
     }
 
-    /// This client writes to a group.
+    /// Notes that this client writes to a group.
     #[inline]
     pub(crate) fn wrote(&mut self, group: u16) {
         self.place_of(group);
@@ -475,8 +476,8 @@ impl Session {
         self.written.iter().map(|(group, _)| *group)
     }
 
-    /// About how much memory this session holds: replies, what it has queued and watches, what it listens to, and its names.
-    /// Of what it shares with others it holds its share.
+    /// The approximate memory of this session: replies, what it has queued and watches, subscriptions, and names.
+    /// Memory that is shared with others counts by its share.
     pub(crate) fn memory_bytes(&self) -> usize {
         let kept = |slot: &Slot| match &slot.state {
             SlotState::Ready(encoded) => encoded.capacity(),
@@ -492,7 +493,7 @@ impl Session {
         size_of::<Session>() + slots + self.output.memory_bytes() + kept + gathered + subscriptions + names
     }
 
-    /// Bytes of replies that this session holds.
+    /// Bytes of the replies that this session holds.
     pub(crate) fn output_bytes(&self) -> usize {
         self.output.len() + self.kept_bytes
     }
@@ -501,7 +502,7 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
-    /// Requests that this session takes until it wants no more.
+    /// Begins requests until the session wants no more, and returns how many.
     fn fill(session: &mut Session) -> usize {
         let before = session.slots.len();
         while session.wants_input() {
@@ -510,7 +511,7 @@ mod tests {
         session.slots.len() - before
     }
 
-    /// Answers all that wait, and takes the replies as a client does that reads them.
+    /// Answers all waiting requests, and takes the replies as a client would that reads them.
     fn answer_all(session: &mut Session, bytes: usize) {
         let mut reply = kv::ReplyBuffer::default();
         reply.bulk(&vec![b'v'; bytes]);
@@ -542,7 +543,7 @@ mod tests {
         assert_eq!(fill(&mut session), PENDING_MAX, "large replies of long ago do not count");
     }
 
-    /// What a client gets that reads all there is, and the most that was ever at hand for it.
+    /// Reads all output as a client would. Returns it, and the most that was ever at hand for the client.
     fn read_all(session: &mut Session) -> (Vec<u8>, usize) {
         let (mut read, mut most) = (Vec::new(), 0);
         loop {
@@ -555,7 +556,7 @@ mod tests {
         }
     }
 
-    /// The same for a client whose socket takes so many bytes at a time, of large values from where they are.
+    /// The same for a client whose socket takes `at_a_time` bytes at a time, large values from where they are.
     fn read_in_parts(session: &mut Session, at_a_time: usize) -> Vec<u8> {
         let mut read = Vec::new();
         while !session.output.is_written() {
@@ -581,7 +582,7 @@ mod tests {
             for _ in 0..5 {
                 session.begin(false);
             }
-            // The second and the fourth are large; what is complete before its turn waits for it.
+            // The second and the fourth are large; a reply that is complete before its turn waits for it.
             for sequence in [1, 0, 2, 4, 3] {
                 let reply = match sequence {
                     1 | 3 => SessionReply::Value(value.clone()),
