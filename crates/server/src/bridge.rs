@@ -1,7 +1,7 @@
-//! How HTTP reaches the node: calls come over a bounded channel with a wake-up, answers go back one by one.
+//! How HTTP reaches the node: calls arrive over a bounded channel with a wake-up, and each has a channel for its answer.
 //!
-//! A call runs as a client of the node's own kind, which is answered in the store's own encoding. Clients are
-//! kept for the next call; each has one call at a time, so an answer needs no number.
+//! A call runs as an internal client of the node, which is answered in the store's own encoding. Clients are kept for later
+//! calls; each has one call at a time, so answers need no number.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -19,20 +19,20 @@ const CALLS_MAX: usize = 1024;
 /// Most calls taken per turn.
 const TURN_CALLS_MAX: usize = 256;
 
-/// Buffers that have grown larger than this are given back.
+/// Larger buffers are not kept.
 const RETAINED_BYTES_MAX: usize = 16 << 10;
 
-/// What HTTP asks of the worker.
+/// A call from HTTP to the worker.
 pub(crate) enum Call {
-    /// Run a command; the answer is encoded as [`kv::Reply`]s.
+    /// Runs a command; the answer is encoded as [`kv::Reply`]s.
     Command(ArgumentsBuffer, oneshot::Sender<Vec<u8>>),
-    /// Whoever waited for an answer does so no longer.
+    /// Some call's answer is no longer awaited.
     Abandoned,
-    /// How is the node? As JSON.
+    /// Asks for the node's health, as JSON.
     Health(oneshot::Sender<serde_json::Value>),
-    /// What was counted? As Prometheus text.
+    /// Asks for the counters, as Prometheus text.
     Metrics(oneshot::Sender<String>),
-    /// Which keyspaces are there, and where? As JSON.
+    /// Asks for the keyspaces and their placement, as JSON.
     Keyspaces(oneshot::Sender<serde_json::Value>),
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Hands a call to the worker. False when too many wait, or the worker has ended.
+    /// Hands a call to the worker. Returns false when too many wait, or the worker has ended.
     pub(crate) fn call(&self, call: Call) -> bool {
         match self.calls.try_send(call) {
             Ok(()) => self.waker.wake().is_ok(),
@@ -56,7 +56,7 @@ impl Caller {
 /// The worker's end.
 pub(crate) struct Bridge {
     calls: Receiver<Call>,
-    /// Who waits for the answer of the client with this index.
+    /// The channel for the answer of the client with this index.
     waiting: Vec<Option<(ClientId, oneshot::Sender<Vec<u8>>)>>,
     /// Clients without a call.
     idle: Vec<ClientId>,
@@ -65,7 +65,7 @@ pub(crate) struct Bridge {
     calls_taken: u64,
 }
 
-/// What the bridge leaves to the worker, which knows more.
+/// Calls that the bridge leaves to the worker, which has the data.
 pub(crate) enum Question {
     /// See [`Call::Health`].
     Health(oneshot::Sender<serde_json::Value>),
@@ -75,7 +75,7 @@ pub(crate) enum Question {
     Keyspaces(oneshot::Sender<serde_json::Value>),
 }
 
-/// A bridge and its way in.
+/// Creates a bridge and its caller.
 pub(crate) fn bridge(waker: Arc<Waker>) -> (Caller, Bridge) {
     let (sender, calls) = sync_channel(CALLS_MAX);
     (
@@ -85,12 +85,12 @@ pub(crate) fn bridge(waker: Arc<Waker>) -> (Caller, Bridge) {
 }
 
 impl Bridge {
-    /// True when the next turn has work that no event will announce.
+    /// Whether the next turn has work that no event will announce.
     pub(crate) fn is_unfinished(&self) -> bool {
         self.may_hold_more
     }
 
-    /// Starts the calls that have come. Questions are the worker's to answer, who is told how many calls there were so far.
+    /// Starts the calls that have arrived. Passes questions to `answer`, together with the number of calls so far.
     pub(crate) fn take_calls(
         &mut self,
         turn: &mut Turn<'_>,
@@ -113,7 +113,7 @@ impl Bridge {
         self.may_hold_more = true;
     }
 
-    /// Disconnects the clients whose answers nobody waits for: what they wait for is for somebody else.
+    /// Disconnects the clients whose answers are no longer awaited, so that no lock is granted to them.
     fn drop_abandoned(&mut self, turn: &mut Turn<'_>) {
         let waiting = self.waiting.iter_mut();
         for (id, _) in waiting.filter_map(|slot| slot.take_if(|(_, sender)| sender.is_closed())) {
@@ -139,17 +139,17 @@ impl Bridge {
         turn.node.request(id, arguments.as_arguments());
     }
 
-    /// The next call, for whoever answers in the worker's place.
+    /// Takes the next call, for a test that answers in the worker's place.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn next_call(&mut self) -> Option<Call> {
         self.calls.try_recv().ok()
     }
 
-    /// Passes on a client's answer, if it is one of this bridge's.
+    /// Passes on a client's answer, if the client is one of this bridge's.
     pub(crate) fn on_ready(&mut self, id: ClientId, turn: &mut Turn<'_>) {
         let Some(slot) = self.waiting.get_mut(id.index()) else { return };
         let Some(output) = turn.node.output(id) else {
-            // The node has dropped the client; whoever waits sees its sender go.
+            // The node has dropped the client; dropping the sender shows this to the waiting task.
             slot.take_if(|(client, _)| *client == id);
             return;
         };
@@ -165,7 +165,7 @@ impl Bridge {
             answer
         };
         if let Some((_, sender)) = slot.take_if(|(client, _)| *client == id) {
-            // HTTP may have given up: then nobody wants the answer.
+            // HTTP may have given up: then the answer is not wanted.
             let _ = sender.send(answer);
         }
         if close {

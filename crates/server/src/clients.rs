@@ -1,6 +1,6 @@
-//! The sockets of clients, and who is let in. What is done with them, the driver says ([`driver::clients`]).
+//! The sockets of clients, and accepting them. The driver serves them ([`driver::clients`]).
 //!
-//! Sockets are edge-triggered and registered once, for reading and writing; the system tells of each change one time.
+//! Sockets are edge-triggered and registered once, for reading and writing; the system reports each change once.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::SocketAddr;
@@ -15,12 +15,12 @@ use crate::descriptors::SocketBound;
 use crate::socket;
 use crate::turn::{CLIENT_TOKENS, Turn};
 
-/// Most clients that are let in per turn.
+/// Most clients accepted per turn.
 const TURN_ACCEPTS_MAX: usize = 64;
 
 const TOO_MANY_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
 
-/// A client's end of a connection.
+/// The node's end of a client's connection.
 #[derive(Debug)]
 pub(crate) struct ClientSocket(TcpStream);
 
@@ -53,10 +53,10 @@ impl driver::Socket for ClientSocket {
     }
 }
 
-/// Lets in who waits at the door. True when more may wait.
+/// Accepts waiting clients. Returns true when more may wait.
 ///
 /// # Errors
-/// The system refuses, as when it has no more file descriptors: try again later.
+/// The system refuses, for example because it has no more file descriptors: try again later.
 pub(crate) fn accept(
     clients: &mut Clients<ClientSocket>,
     sockets: SocketBound,
@@ -81,12 +81,12 @@ fn let_in(
     turn: &mut Turn<'_>,
 ) {
     if sockets.is_passed(&socket) {
-        // The next one may find a descriptor.
+        // The next client may get its descriptor.
         turn.node.close_a_stranger();
         let _ = socket.write(TOO_MANY_CLIENTS);
         return;
     }
-    // A client that is gone already shows when it is read.
+    // If the client is gone already, the first read shows it.
     let _ = socket.set_nodelay(true);
     let _ = socket::keep_alive(&socket);
     let local_address = socket.local_addr().map_or(String::new(), |local| local.to_string());

@@ -1,7 +1,7 @@
-//! What a node is told at its start: the file that `quorate server --config FILE` reads.
+//! A node's configuration: the file that `quorate server --config FILE` reads.
 //!
-//! Every key is known or refused, every refusal names the file, the place and what to do. The file holds the
-//! cluster's secret, so it is written for its owner alone.
+//! Every key is known or refused, and every refusal names the file, the place and what to do. The file holds the cluster's
+//! secret, so only its owner may read it.
 //!
 //! ```toml
 //! node = 1                          # which of the nodes below this is
@@ -53,30 +53,32 @@ use serde::{Deserialize, Serialize};
 use crate::memory::{self, MEMORY_BYTES_MIN};
 use crate::values::Engine;
 
-/// Shortest secret: guessing fewer bytes than this is within reach.
+/// The shortest secret, in bytes: a shorter one could be guessed.
 pub const SECRET_BYTES_MIN: usize = 16;
 
-/// What stands above a file that is written.
+/// The comment at the head of a file that is written.
 const FILE_HEAD: &str = "\
 # One node's configuration; docs/reference/configuration.md explains every key. Keys of the whole node stand above the first [table].
 # [[keyspace]] and [[nodes]] are those of a new cluster: once it has begun, KEYSPACE and CLUSTER commands change them.
 ";
 
-/// Where a password goes. At the end of the file it would be a key of the last table.
+/// Where to put a password. At the end of the file it would be a key of the last table.
 const PASSWORD_HINT: &str = "\
 # password = \"...\"    # what clients authenticate with; needed before bind may be an address that other machines reach
 ";
 
-/// Most nodes of one cluster, and the greatest id.
+/// Most nodes of one cluster, and the greatest node id.
 pub const NODES_MAX: usize = node::control::NODES_MAX;
 
-/// What clients may take of a node. Every limit has a name with a unit; who passes one is told or closed.
+/// What clients may take of a node. Every limit has a name with a unit; a client that exceeds one gets an error or is
+/// closed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Memory that a node may take, in bytes. 0: three quarters of the machine's, or of its control group's if that is less.
+    /// Memory that a node may take, in bytes. 0 means three quarters of the machine's, or of its control group's if that is
+    /// less.
     pub memory_max: u64,
-    /// Longest value that a client may store; a thirty-second of the memory at most.
+    /// Longest value that a client may store, in bytes; at most a thirty-second of the memory.
     pub value_bytes_max: usize,
     /// Most clients at the same time.
     pub connections_max: usize,
@@ -86,16 +88,16 @@ pub struct Limits {
     pub http_bytes_max: usize,
     /// Most bytes of replies that a client may leave unread before it is closed.
     pub output_bytes_max: usize,
-    /// Most bytes of requests that have not arrived whole, over all clients.
+    /// Most bytes of incomplete requests, over all clients.
     pub input_bytes_max: usize,
-    /// How long a command may take before it is answered with an error.
+    /// How long a command may take before it gets an error, in milliseconds.
     pub command_timeout_ms: u64,
-    /// How many times as long as usual nodes wait before they take each other for dead, on a network that is slow. It must
-    /// be the same on all nodes, since leases rest on it: nodes with another one are turned away.
+    /// How many times as long as usual nodes wait before they consider each other dead, for slow networks. It must be the
+    /// same on all nodes, since leases depend on it: nodes with another value are turned away.
     pub patience: u64,
-    /// Most groups, shards of keyspaces, of which a node may hold a replica.
+    /// Most groups, which are shards of keyspaces, of which a node may hold a replica.
     pub groups_max: usize,
-    /// How long a request may take to arrive; large ones get more, at 100 bytes per millisecond.
+    /// How long a request may take to arrive, in milliseconds; large ones get more time, at 100 bytes per millisecond.
     pub request_timeout_ms: u64,
 }
 
@@ -121,13 +123,13 @@ impl Default for Limits {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ValueSettings {
-    /// What keeps them. It stays what it is while there are values.
+    /// The storage engine. It cannot change while there are values.
     pub engine: Engine,
 }
 
-/// Where one node reaches another. The map's address stays what everybody else is told.
+/// Where one node reaches another. Everyone else still gets the map's address.
 ///
-/// Of two nodes the one with the higher id dials, so this matters for nodes with lower ids.
+/// Of two nodes, the one with the higher id dials, so this matters for nodes with lower ids.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dial {
@@ -143,25 +145,25 @@ pub struct Dial {
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Which of the nodes this is.
+    /// This node's id.
     pub node: NodeId,
     /// The cluster's name: nodes of another cluster are turned away.
     pub cluster: String,
-    /// What the nodes prove to each other that they know.
+    /// The secret with which the nodes authenticate to each other.
     pub secret: String,
-    /// The node's folder; a relative one is relative to the folder of this file.
+    /// The node's folder; a relative path is relative to the folder of this file.
     #[serde(default = "this_folder")]
     pub data: PathBuf,
     /// The address to listen on.
     #[serde(default = "loopback")]
     pub bind: IpAddr,
-    /// What clients authenticate with. Required when `bind` is reachable from other machines.
+    /// The clients' password. Required when `bind` is reachable from other machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<String>,
-    /// Who may use `DEBUG`: nobody unless it says so.
+    /// Who may use `DEBUG`: no client, by default.
     #[serde(default, skip_serializing_if = "is_default")]
     pub enable_debug_command: DebugCommand,
-    /// Names and addresses in a URL under which HTTP is served, besides loopback's and those of the nodes.
+    /// Names and addresses accepted in URLs of HTTP requests, besides loopback's and those of the nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub http_hosts: Vec<String>,
     /// Limits on what clients may take.
@@ -181,7 +183,7 @@ pub struct Config {
     pub dial: Vec<Dial>,
     /// All nodes of the cluster.
     pub nodes: Vec<NodeAddress>,
-    /// The file that this was read from; told in errors.
+    /// The file that this was read from, named in errors.
     #[serde(skip)]
     pub file: PathBuf,
 }
@@ -224,10 +226,10 @@ impl Config {
         Ok(config)
     }
 
-    /// What is written into a file, for people to edit.
+    /// Returns the configuration as the text of a file, for people to edit.
     ///
     /// # Errors
-    /// It cannot be written as TOML.
+    /// The configuration cannot be written as TOML.
     pub fn text(&self) -> Result<String> {
         let written = toml::to_string(self).context("the configuration cannot be written as TOML")?;
         let mut text = String::from(FILE_HEAD);
@@ -257,7 +259,7 @@ impl Config {
         write().with_context(|| format!("cannot write the configuration file {}", file.display()))
     }
 
-    /// This node's own entry.
+    /// Returns this node's own entry.
     ///
     /// # Errors
     /// There is none.
@@ -270,12 +272,12 @@ impl Config {
         })
     }
 
-    /// True when other users of the machine can read the file and the secret in it.
+    /// Whether other users of the machine can read the file and the secret in it.
     pub fn is_file_exposed(&self) -> bool {
         std::fs::metadata(&self.file).is_ok_and(|metadata| metadata.permissions().mode() & 0o077 != 0)
     }
 
-    /// The name by which nodes know each other: the cluster's, and whatever else must be the same on all of them.
+    /// The name by which nodes know each other: the cluster's, and everything else that must be the same on all of them.
     pub(crate) fn name_for_peers(&self) -> String {
         match self.limits.patience {
             1 => self.cluster.clone(),
@@ -331,7 +333,7 @@ impl Config {
             "nodes: there must be 1 to {NODES_MAX} [[nodes]], not {count}"
         );
         self.own()?;
-        // Nodes come and go, so there may be gaps.
+        // Nodes join and leave, so there may be gaps.
         for NodeAddress { id, .. } in &self.nodes {
             let same = self.nodes.iter().filter(|entry| entry.id == *id).count();
             ensure!(
@@ -362,7 +364,7 @@ impl Config {
         Ok(())
     }
 
-    /// A node that is dialled need not be in `nodes`: it may join later.
+    /// A node in `dial` need not be in `nodes`: it may join later.
     fn check_dial(&self) -> Result<()> {
         for (index, Dial { node, host, port }) in self.dial.iter().enumerate() {
             let twice = self.dial[..index].iter().any(|earlier| earlier.node == *node);
@@ -396,7 +398,7 @@ impl Config {
 }
 
 impl Limits {
-    /// The same limits, with a bound on memory that says how much, and those that follow from it.
+    /// Returns the limits with a definite bound on memory, and with those that follow from it.
     pub(crate) fn within_memory(&self) -> Limits {
         let memory_max = match self.memory_max {
             0 => memory::default_bytes(),
@@ -445,8 +447,8 @@ impl Limits {
     }
 }
 
-/// A reader's error as one line with its place. The text of the line is not told, only its key: it may hold the
-/// secret, and errors end up in logs.
+/// Formats a reader's error as one line with its place. It includes the key but not the text of the line, which may hold the
+/// secret, since errors end up in logs.
 fn located(text: &str, error: &toml::de::Error) -> anyhow::Error {
     let mut place = String::new();
     if let Some(before) = error.span().and_then(|span| text.get(..span.start)) {

@@ -1,8 +1,8 @@
-//! File descriptors: the system lets a process have so many, and the log must never lack one.
+//! File descriptors: the system limits them per process, and the log must never lack one.
 //!
-//! The limit is raised as far as the system allows. A part of it is kept back for the log's and the values' files, for peers
-//! and for whoever knocks at the peer port; HTTP has a share, and clients have the rest. The system gives out the lowest
-//! number that is free, so a socket whose number is in the part that is kept back is one too many, whatever it is counted as.
+//! The limit is raised as far as the system allows. Part of it is reserved for the files of the log and the values, for
+//! peers and for any connection to the peer port; HTTP has a share, and clients have the rest. The system gives out the
+//! lowest free number, so a socket whose number is in the reserved part is one too many, whatever it counts as.
 
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -10,7 +10,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::config::Limits;
 
-/// Descriptors that are kept back, where the limit is not very low.
+/// Descriptors that are reserved, unless the limit is very low.
 const KEPT_BACK: u64 = 256;
 
 /// The first number that no client's socket may have.
@@ -18,14 +18,14 @@ const KEPT_BACK: u64 = 256;
 pub(crate) struct SocketBound(RawFd);
 
 impl SocketBound {
-    /// True for a socket that takes a descriptor which is kept back.
+    /// Whether a socket takes a reserved descriptor.
     pub(crate) fn is_passed(self, socket: &impl AsRawFd) -> bool {
         socket.as_raw_fd() >= self.0
     }
 }
 
-/// Raises the limit of this process as far as is wanted and possible, and lowers what clients may take to what there is.
-/// Says so in the log.
+/// Raises the limit of this process as far as wanted and possible, and lowers the limits on connections to fit. Logs the
+/// result.
 pub(crate) fn share(limits: &mut Limits) -> SocketBound {
     let wanted = (limits.connections_max + limits.http_connections_max) as u64 + KEPT_BACK;
     let present = getrlimit(Resource::Nofile);
@@ -53,7 +53,7 @@ pub(crate) fn share(limits: &mut Limits) -> SocketBound {
     bound
 }
 
-/// Divides so many descriptors.
+/// Divides `have` descriptors.
 fn divide(limits: &mut Limits, have: u64) -> SocketBound {
     let for_sockets = have - KEPT_BACK.min(have / 4);
     let http = (limits.http_connections_max as u64).min(have / 8).max(1);

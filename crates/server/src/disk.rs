@@ -16,56 +16,57 @@ use storage::format::BLOCK_BYTES;
 use storage::work::Lane;
 use storage::{Cause, Disk, DiskError, Verb, Work};
 
-/// A new file is filled with zeros in pieces of this length, each synced before the next: so that the syncs
-/// that commands wait for never queue behind 64 MiB of zeros.
+/// A new file is filled with zeros in pieces of this many bytes, each synced before the next, so that the syncs that
+/// commands wait for never queue behind 64 MiB of zeros.
 const FILL_BYTES: usize = 512 << 10;
 
-/// Where the page cache must hold the zeros, they are written in pieces of this length. A cache may keep each piece as
-/// one large page, and every later write into a page costs the more the larger it is.
+/// If the page cache must hold the zeros, they are written in pieces of this many bytes. A cache may keep each piece as one
+/// large page, and the larger a page, the more every later write into it costs.
 const CACHED_FILL_BYTES: usize = 16 << 10;
 
-/// What goes past the page cache goes in pieces of so many bytes: each is copied to where the disk can take it from.
+/// Direct writes are split into pieces of this many bytes, because each may be copied to aligned memory.
 const DIRECT_PIECE_BYTES: usize = 2 << 20;
 
-/// A large file is removed in steps of so many bytes, with a pause after each, where others use the disk meanwhile: a file
-/// system may tell the device at once of all blocks that are free, and whoever syncs waits until the device is done.
+/// A large file is removed in steps of this many bytes, with a pause after each, to leave the disk to others meanwhile: a
+/// file system may inform the device of all freed blocks at once, and every sync waits until the device is done.
 const REMOVED_BYTES: u64 = 1 << 20;
 
-/// Such a pause is so many times as long as the step was.
+/// A pause is this many times as long as the step before it.
 const REMOVAL_PAUSES: u32 = 4;
 
-/// The longest pause after a step of what may take long.
+/// The longest pause after a step of a slow operation.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// How long one who fills a file waits between two pieces, unless the log has grown by a quarter of one meanwhile: then the
-/// next segment will be needed soon, and where it is late the present one grows, with all that a file system has to do.
+/// Pause between two pieces when filling a file. It ends early when the log has grown by a quarter of a piece: then the next
+/// segment will be needed soon, and if it is late the present one has to grow, with all the work that this means for a file
+/// system.
 const FILL_PAUSE: Duration = Duration::from_millis(8);
 const FILL_LOOK: Duration = Duration::from_millis(1);
 
 /// The files of one folder. Clones share their open files, so that each thread may have one.
 ///
-/// What is synced at once is written past the page cache where the file system can ([`Disk::write_through`]): nobody
-/// reads the log before the next start, and the cache would take new memory for all that is ever written.
+/// What is synced at once is written past the page cache where the file system supports it ([`Disk::write_through`]): the
+/// log is not read before the next start, and the cache would take new memory for everything ever written.
 #[derive(Debug)]
 pub struct FolderDisk {
     folder: Arc<Folder>,
-    /// What is written past the page cache must stand at a multiple of a block in memory too, and is copied here if it does not.
+    /// Bytes written past the page cache must be aligned to a block in memory too; those that are not are copied here.
     aligned: Vec<u8>,
-    /// What takes long is done in steps, with pauses: others use the disk meanwhile, and nobody waits for this.
+    /// Slow operations are done in steps, with pauses: others use the disk meanwhile, and nothing waits for this one.
     is_patient: bool,
 }
 
 #[derive(Debug)]
 struct Folder {
     path: PathBuf,
-    /// Open to be synced.
+    /// The folder, open to be synced.
     folder: File,
     open: Mutex<BTreeMap<String, Arc<File>>>,
-    /// Bytes that were written by those who are not patient.
+    /// Bytes written through clones that are not patient.
     written: AtomicU64,
-    /// The node ends, and waits for whoever would else be patient.
+    /// The node is ending, and waits for operations that would otherwise be patient.
     is_ending: AtomicBool,
-    /// The same files, open to be written past the page cache. None for one that the file system does not open so.
+    /// The same files, opened to be written past the page cache. None for a file that the file system does not open so.
     direct: Mutex<BTreeMap<String, Option<Arc<File>>>>,
 }
 
@@ -76,10 +77,10 @@ impl Clone for FolderDisk {
 }
 
 impl FolderDisk {
-    /// Takes the folder, and makes it if it is not there.
+    /// Opens the folder, and creates it if it does not exist.
     ///
     /// # Errors
-    /// It cannot be made or opened.
+    /// The folder cannot be created or opened.
     pub fn open(path: &Path) -> io::Result<FolderDisk> {
         fs::create_dir_all(path)?;
         let folder = File::open(path)?;
@@ -98,7 +99,7 @@ impl FolderDisk {
         self.folder.path.join(file)
     }
 
-    /// The open files. Held to look one up, never while a file is used.
+    /// The open files. Locked to look a file up, never while one is used.
     fn open_files(&self) -> MutexGuard<'_, BTreeMap<String, Arc<File>>> {
         self.folder.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -118,7 +119,7 @@ impl FolderDisk {
         Ok(file)
     }
 
-    /// The file, open to be written past the page cache, if the file system can.
+    /// The file, opened to be written past the page cache, if the file system supports that.
     fn direct_file(&self, name: &str) -> Option<Arc<File>> {
         if let Some(file) = self.direct_files().get(name) {
             return file.clone();
@@ -126,21 +127,22 @@ impl FolderDisk {
         let file = match open_direct(&self.path(name)) {
             Ok(file) => Some(Arc::new(file)),
             Err(error) if is_not_direct(&error) => None,
-            // Another error passes, perhaps: too many open files.
+            // Any other error may be temporary: too many open files.
             Err(_) => return None,
         };
         self.direct_files().insert(name.to_owned(), file.clone());
         file
     }
 
-    /// Writes whole blocks past the page cache. False when that cannot be done, and nothing is known to be written.
+    /// Writes whole blocks past the page cache. Returns false when that is not possible; then nothing is known to be
+    /// written.
     fn write_direct(&mut self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<bool> {
         let is_whole = offset.is_multiple_of(BLOCK_BYTES as u64) && bytes.len().is_multiple_of(BLOCK_BYTES);
         let Some(file) = is_whole.then(|| self.direct_file(name)).flatten() else { return Ok(false) };
         for (piece, offset) in bytes.chunks(DIRECT_PIECE_BYTES).zip((offset..).step_by(DIRECT_PIECE_BYTES)) {
             match file.write_all_at(in_blocks(&mut self.aligned, piece), offset) {
                 Ok(()) => {}
-                // A file system may open a file so and want something else of the place in memory.
+                // A file system may open a file so and still require another alignment in memory.
                 Err(error) if is_not_direct(&error) => {
                     self.direct_files().insert(name.to_owned(), None);
                     return Ok(false);
@@ -151,18 +153,18 @@ impl FolderDisk {
         Ok(true)
     }
 
-    /// Whether the disk has so much room. Asked before it is taken: whoever takes all that there is, and finds that too little,
-    /// leaves none to others meanwhile.
+    /// Checks that the disk has room for `bytes` bytes, before they are allocated: allocating all the room that is left,
+    /// only to find it too little, would leave none to others meanwhile.
     fn check_room(&self, bytes: u64) -> io::Result<()> {
         let disk = rustix::fs::statvfs(&self.folder.path)?;
-        // Some have no size at all, as those in memory alone.
+        // Some file systems have no size at all, such as those in memory.
         match disk.f_blocks > 0 && disk.f_bavail.saturating_mul(disk.f_frsize) < bytes {
             true => Err(ErrorKind::StorageFull.into()),
             false => Ok(()),
         }
     }
 
-    /// Makes a file of zeros, which are written if it `is_filled`.
+    /// Creates a file of zeros. They are written only if `is_filled`.
     fn make(&mut self, name: &str, bytes: u64, is_filled: bool) -> io::Result<()> {
         self.check_room(bytes)?;
         let mut options = OpenOptions::new();
@@ -172,11 +174,11 @@ impl FolderDisk {
         if bytes > 0 {
             let is_allocated = match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
                 Ok(()) => true,
-                // Not every file system can; then the zeros take the space, one after the other.
+                // Not every file system supports this; then the zeros allocate the space as they are written.
                 Err(rustix::io::Errno::OPNOTSUPP) => false,
                 Err(error) => return Err(error.into()),
             };
-            // Where they can go to the disk from.
+            // Aligned, so that the zeros can be written directly.
             let zeros = vec![0; FILL_BYTES + BLOCK_BYTES];
             let start = zeros.as_ptr().align_offset(BLOCK_BYTES).min(BLOCK_BYTES);
             let zeros = &zeros[start..start + FILL_BYTES];
@@ -202,24 +204,24 @@ impl FolderDisk {
         Ok(())
     }
 
-    /// From now on nobody is patient: the node ends.
+    /// Ends all patience: the node is ending.
     pub fn hurry(&self) {
         self.folder.is_ending.store(true, Ordering::Relaxed);
     }
 
-    /// Whether others are to be left time on the disk.
+    /// Whether to leave disk time to others.
     fn is_patient(&self) -> bool {
         self.is_patient && !self.folder.is_ending.load(Ordering::Relaxed)
     }
 
-    /// Counts what is written of the log.
+    /// Counts bytes written to the log.
     fn note_growth(&self, bytes: &[u8]) {
         if !self.is_patient {
             self.folder.written.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         }
     }
 
-    /// Waits until so much was written, or some time is over.
+    /// Waits until `written` bytes were written, for at most [`FILL_PAUSE`].
     fn wait_for_growth(&self, written: u64) {
         let begun = Instant::now();
         while begun.elapsed() < FILL_PAUSE && self.folder.written.load(Ordering::Relaxed) < written {
@@ -227,7 +229,7 @@ impl FolderDisk {
         }
     }
 
-    /// Makes a file shorter: step by step, where others use the disk meanwhile.
+    /// Shortens a file, step by step if others use the disk meanwhile.
     fn shrink(&self, name: &str, bytes: u64) -> io::Result<()> {
         let file = self.file(name)?;
         let mut length = file.metadata()?.len();
@@ -246,14 +248,14 @@ impl FolderDisk {
     fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.folder.path)? {
-            // A name that is no text is not one of ours.
+            // A name that is not text is not one of ours.
             names.extend(entry?.file_name().into_string());
         }
         Ok(names)
     }
 }
 
-/// Opens a file. Where the system has no descriptor left, which it may have again at any moment, it is asked several times.
+/// Opens a file. If the system has no descriptor left, which can change at any moment, tries several times.
 fn open_patiently(options: &OpenOptions, path: &Path) -> io::Result<File> {
     const TRIES: u32 = 50;
     let mut tried = 0;
@@ -274,7 +276,7 @@ fn open_patiently(options: &OpenOptions, path: &Path) -> io::Result<File> {
     }
 }
 
-/// The process, or the machine, has as many files open as it may have.
+/// Whether the process, or the machine, has as many files open as it may have.
 fn is_out_of_descriptors(error: &io::Error) -> bool {
     let code = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
     matches!(code, Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE))
@@ -292,12 +294,12 @@ fn open_direct(_: &Path) -> io::Result<File> {
     Err(ErrorKind::Unsupported.into())
 }
 
-/// The file system cannot write past the page cache.
+/// Whether the file system cannot write past the page cache.
 fn is_not_direct(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported)
 }
 
-/// The bytes at a place in memory that is a multiple of a block: where they are, if that is one.
+/// Returns the bytes at an address that is a multiple of a block: in place, if they are aligned already.
 fn in_blocks<'a>(buffer: &'a mut Vec<u8>, bytes: &'a [u8]) -> &'a [u8] {
     if bytes.as_ptr().align_offset(BLOCK_BYTES) == 0 {
         return bytes;
@@ -316,7 +318,7 @@ fn error(verb: Verb, file: &str) -> impl FnOnce(io::Error) -> DiskError {
         let cause = match error.kind() {
             ErrorKind::NotFound => Cause::Missing,
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Cause::Full,
-            // As when there is no room: nothing is known to be lost, and it may be better later.
+            // As for a full disk: nothing is known to be lost, and it may succeed later.
             _ if is_out_of_descriptors(&error) => Cause::Full,
             _ => Cause::Failed(error.to_string()),
         };
@@ -349,12 +351,13 @@ impl Disk for FolderDisk {
             self.note_growth(bytes);
         } else {
             self.write(file, offset, bytes)?;
-            // What nobody waits for must not gather in the cache: the next sync of others would have to write it all.
+            // Writes that nothing waits for must not gather in the cache: the next sync of others would have to write them
+            // all.
             if self.is_patient {
                 self.sync(file)?;
             }
         }
-        // Half of the time the disk is others'.
+        // Half of the time is left to others.
         if self.is_patient() {
             std::thread::sleep(begun.elapsed().min(PAUSE));
         }
@@ -401,7 +404,7 @@ impl Disk for FolderDisk {
 
     fn remove(&mut self, file: &str) -> Result<(), DiskError> {
         if self.is_patient() {
-            // What cannot be made shorter can be removed all the same, or that tells why not.
+            // A file that cannot be shortened can still be removed, or removing it reports why not.
             let _ = self.shrink(file, 0);
         }
         self.open_files().remove(file);
@@ -422,8 +425,7 @@ impl Disk for FolderDisk {
     }
 }
 
-/// Runs the log's work beside the loop: a thread for syncs, and one for upkeep, so that no sync waits for
-/// upkeep.
+/// Runs the log's work beside the loop: one thread for syncs and one for upkeep, so that no sync waits for upkeep.
 #[derive(Debug)]
 pub struct WorkThreads {
     lanes: Option<[Sender<Work>; 2]>,
@@ -446,7 +448,7 @@ impl WorkThreads {
             threads.push(std::thread::Builder::new().name(name.to_owned()).spawn(move || {
                 for work in begun {
                     let result = work.run(&mut disk);
-                    // Nobody listens any more when the server ends.
+                    // There is no receiver any more when the server ends.
                     let _ = told.send((work, result));
                     wake();
                 }
@@ -457,16 +459,16 @@ impl WorkThreads {
         Ok(WorkThreads { lanes: Some(lanes), finished, threads })
     }
 
-    /// Hands work over. It returns at once.
+    /// Hands work over. Returns at once.
     pub fn begin(&self, work: Work) {
         if let Some([sync, upkeep]) = &self.lanes {
             let lane = if work.lane() == Lane::Sync { sync } else { upkeep };
-            // A lane ends only with this value.
+            // A lane ends only when this value is dropped.
             let _ = lane.send(work);
         }
     }
 
-    /// Work that is done, and what came of it; for [`storage::Log::finished`].
+    /// Returns finished work and its result, for [`storage::Log::finished`].
     pub fn take_finished(&self) -> Option<(Work, Result<(), DiskError>)> {
         self.finished.try_recv().ok()
     }
@@ -500,7 +502,7 @@ mod tests {
         }
     }
 
-    /// Opens the log and gives what it tells.
+    /// Opens the log and returns it with the entries that it replays.
     fn start(disk: &mut FolderDisk) -> (Log, Vec<(u16, Vec<u8>)>) {
         let mut entries = Vec::new();
         let opening = open(disk, options()).unwrap();
@@ -599,13 +601,13 @@ mod tests {
             assert_eq!(disk.read("file", 0, &mut found), Ok(64 << 10));
             assert!(found == expected, "after {length} bytes at {offset}");
         }
-        // What is measured of this way is true only where it is taken.
+        // Measurements of direct writes are valid only where the file system supports them.
         if open_direct(&path.join("file")).is_ok() {
             assert!(disk.write_direct("file", blocks, &[2; BLOCK_BYTES]).unwrap());
         } else {
             println!("this folder's file system has no way past the page cache");
         }
-        // Beside the page cache and by it, in turns.
+        // Alternately past the page cache and through it.
         disk.write("file", 2 * blocks + 7, b"cached").unwrap();
         disk.write_through("file", 3 * blocks, &[5; BLOCK_BYTES]).unwrap();
         let mut found = [0; 6];

@@ -1,13 +1,13 @@
-//! The node's folder: who may use it, and under which process id it runs.
+//! The node's folder: which process uses it, and its process id.
 //!
-//! - `quorate.lock` is locked while a server uses the folder. The lock goes with the process, however it ends.
-//! - `quorate.home` tells a copy of the folder from the folder (`home`).
+//! - `quorate.lock` is locked while a server uses the folder. The lock ends with the process, however it ends.
+//! - `quorate.home` distinguishes the folder from a copy of it (`home`).
 //! - `storage` is the folder of the node's log.
 //! - `values` is the folder of large values, if there are any.
-//! - `quorate.record` and `quorate.quarantine` tell what has ended the process (`notebook`).
+//! - `quorate.record` and `quorate.quarantine` record what has ended the process (`notebook`).
 //! - `quorate.pid` holds the process id while the server runs; after a crash it is stale until the next start.
 //!
-//! All of it is for the owner alone: files 0600, folders 0700.
+//! All of it is accessible to the owner alone: files 0600, folders 0700.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write as _};
@@ -17,10 +17,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use rustix::fs::Mode;
 
-/// What others than the owner may do with a file.
+/// The permission bits of everyone but the owner.
 const OTHERS: u32 = 0o077;
 
-/// From now on what this process makes is for its owner alone, whoever makes it: engines of large values, too.
+/// Makes all files that this process creates from now on accessible to their owner alone, including those of storage
+/// engines.
 pub fn make_for_owner_alone() {
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
 }
@@ -34,10 +35,10 @@ pub struct DataFolder {
 }
 
 impl DataFolder {
-    /// Makes the folder if needed, and takes it for this process.
+    /// Creates the folder if needed, and locks it for this process.
     ///
     /// # Errors
-    /// Another process uses it, or it cannot be written.
+    /// Another process uses the folder, or it cannot be written.
     pub fn open(path: &Path) -> Result<DataFolder> {
         fs::create_dir_all(path)
             .with_context(|| format!("cannot make the data folder {}", path.display()))?;
@@ -48,13 +49,13 @@ impl DataFolder {
         Ok(folder)
     }
 
-    /// Takes from others what an older version, or a copy, has let them do with the node's files.
+    /// Revokes permissions of others that an older version, or a copy, left on the node's files.
     fn close_to_others(&self) {
         let closed = || {
             for entry in fs::read_dir(&self.path)? {
                 let entry = entry?;
                 let name = entry.file_name();
-                // Whatever else is here is not the node's.
+                // Anything else here is not the node's.
                 if ["storage", "values"].iter().any(|own| name == *own)
                     || name.to_string_lossy().starts_with("quorate.")
                 {
@@ -76,22 +77,22 @@ impl DataFolder {
         self.path.join("storage")
     }
 
-    /// The folder of large values that are not in memory. It is there when there are any.
+    /// The folder of large values that are not in memory. It exists once there are any.
     pub fn values(&self) -> PathBuf {
         self.path.join("values")
     }
 
-    /// Removes the process id: the server ends in an orderly way.
+    /// Removes the process id, when the server ends in an orderly way.
     pub fn close(self) {
         let _ = fs::remove_file(self.path.join("quorate.pid"));
     }
 
-    /// Where it is.
+    /// The folder's path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes down which process this is. On a full disk that goes over what stands there, or is left out: the lock counts.
+    /// Writes the process id. On a full disk the old file is overwritten, or the id is left out: only the lock counts.
     fn write_process(&self) -> Result<()> {
         let contents = format!("{}\n", std::process::id());
         let error = match replace_file(&self.path, "quorate.pid", &contents) {
@@ -124,7 +125,7 @@ pub(crate) fn replace_file(folder: &Path, name: &str, contents: &str) -> Result<
     replace().with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// Closes a file, or a folder with all that is in it. It may be a link to another disk.
+/// Revokes others' permissions on a file, or on a folder with everything in it. The path may be a link to another disk.
 fn close_all_to_others(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         for entry in fs::read_dir(path)? {
@@ -171,9 +172,9 @@ fn lock_folder(path: &Path) -> Result<File> {
     }
 }
 
-/// The process that uses a node's folder now, if one does.
+/// Returns the id of the process that uses a node's folder now, if there is one.
 ///
-/// A stale `quorate.pid` names nobody: only a process that holds the folder's lock counts.
+/// A stale `quorate.pid` names no process: only a process that holds the folder's lock counts.
 pub fn running_process(path: &Path) -> Option<u32> {
     let lock = File::open(path.join("quorate.lock")).ok()?;
     match lock.try_lock_shared() {

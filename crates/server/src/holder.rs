@@ -1,11 +1,11 @@
-//! Who holds a port: so that "in use" comes with the process to look at.
+//! Finds the process that holds a port, to name it in an "in use" error.
 
 use std::fs;
 use std::path::Path;
 
-/// The process that listens on a TCP port, as `process 123 (redis-server)`.
+/// Returns the process that listens on a TCP port, as `process 123 (redis-server)`.
 ///
-/// Best effort: `None` where the system does not tell, or not this user.
+/// Best effort: `None` if the system does not reveal it, or not to this user.
 pub fn of_port(port: u16) -> Option<String> {
     let sockets = ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().filter_map(|table| {
         let table = fs::read_to_string(table).ok()?;
@@ -17,14 +17,14 @@ pub fn of_port(port: u16) -> Option<String> {
     }
     let mut processes = fs::read_dir("/proc").ok()?.flatten();
     processes.find_map(|process| {
-        // Other folders there are no processes, and one is this process under another name.
+        // Other folders are not processes, and one is this process under another name.
         let id: u32 = process.file_name().to_str()?.parse().ok()?;
         let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
         holds(&process.path(), &names).then(|| format!("process {id} ({})", name.trim()))
     })
 }
 
-/// The inode of the socket that a line of the system's table tells of, if it listens on the port.
+/// Returns the inode of the socket in a line of the system's table, if it listens on the port.
 fn listening_socket(line: &str, port: u16) -> Option<&str> {
     const LISTENS: &str = "0A";
     let mut fields = line.split_whitespace();

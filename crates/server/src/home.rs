@@ -1,11 +1,12 @@
-//! Whether a data folder is the one in which its node has always lived, or a copy of that.
+//! Tells the data folder in which a node has always run from a copy of it.
 //!
-//! A copy that is started beside its original, or instead of it and before it, goes on in the node's name: it tells the
-//! others of later lives, and the original is refused from then on. The contents of a folder cannot tell, since a copy has
-//! the same. So the file `quorate.home` holds what is true of itself and of no copy: its inode, and when it was made. Both
-//! stay when a folder is renamed, or moved on its disk. Whoever moves it to another disk says so, with `--adopt`.
+//! A copy that is started beside its original, or instead of it, continues in the node's name: it announces later
+//! incarnations to the other nodes, and from then on the original is refused. The contents of a folder do not help, since
+//! a copy has the same. So the file `quorate.home` holds what is true of itself and of no copy: its inode, and its
+//! creation time. Both stay when a folder is renamed, or moved on its disk. When moving it to another disk, the operator
+//! confirms this with `--adopt`.
 //!
-//! A copy of the whole disk, block by block, is not found in this way.
+//! A block-by-block copy of the whole disk is not detected in this way.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -20,11 +21,11 @@ use crate::files::DataFolder;
 
 const NAME: &str = "quorate.home";
 
-/// What a file has that its copies have not.
+/// What distinguishes a file from its copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
     inode: u64,
-    /// In nanoseconds since 1970; 0 where the file system does not tell.
+    /// Creation time in nanoseconds since 1970; 0 if the file system does not report it.
     made_ns: u128,
 }
 
@@ -56,7 +57,7 @@ impl Mark {
     }
 }
 
-/// Makes sure that this process may go on as the node that the folder holds. A new folder is marked; `adopts` marks any.
+/// Checks that this process may continue as the node in the folder. A new folder is marked; `adopts` marks any.
 ///
 /// # Errors
 /// A sentence that says what the folder seems to be, and what to do.
@@ -106,7 +107,7 @@ fn home_of(path: &Path) -> io::Result<Home> {
     Ok(if is_here { Home::Here } else { Home::Elsewhere })
 }
 
-/// Makes a new file that holds its own mark. A crash leaves the one before, or none, or the whole new one.
+/// Creates a file that holds its own mark. A crash leaves the previous file, or none, or the whole new one.
 fn mark(path: &Path, folder: &Path) -> io::Result<()> {
     let new = path.with_extension("home.new");
     match fs::remove_file(&new) {

@@ -1,12 +1,12 @@
 //! The real world around one node: sockets, clock, files, signals, HTTP.
 //!
-//! The node itself ([`node::Node`]) is a state machine without input or output, and what a turn of it is, [`driver`] says.
-//! Here one thread, the worker, has it take its turns, in a world of sockets and files. HTTP runs in a thread of its own and
-//! hands its calls to the worker.
+//! The node itself ([`node::Node`]) is a state machine without input or output, and [`driver`] defines its turn. Here one
+//! thread, the worker, runs these turns, in a world of sockets and files. HTTP runs in a thread of its own and hands its
+//! calls to the worker.
 //!
-//! Reading order: [`config`] (what a node is told), [`files`] (its folder), [`run`] (how it comes up),
-//! `worker` (the event loop), `clients` and `peers` (the two kinds of connections), `bridge` and
-//! `http` (the way in over HTTP), `metrics` (what is counted).
+//! Reading order: [`config`] (a node's configuration), [`files`] (its folder), [`run`] (startup), `worker` (the event loop),
+//! `clients` and `peers` (the two kinds of connections), `bridge` and `http` (access over HTTP), `metrics` (what is
+//! counted).
 
 pub mod config;
 mod descriptors;
@@ -33,7 +33,7 @@ mod usage;
 pub mod values;
 mod worker;
 
-/// Bytes of a client of HTTP, for the fuzz target.
+/// Handles `data` as the bytes of an HTTP client, for the fuzz target.
 #[cfg(fuzzing)]
 pub fn over_http(data: &[u8]) {
     http::anything::over_http(data);

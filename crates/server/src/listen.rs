@@ -11,11 +11,11 @@ use crate::{files, holder};
 
 /// Bound ports.
 pub(crate) struct Listeners {
-    /// The Redis protocol.
+    /// For the Redis protocol.
     pub(crate) clients: TcpListener,
-    /// The other nodes.
+    /// For the other nodes.
     pub(crate) peers: TcpListener,
-    /// HTTP. Not of the worker's kind: it goes to HTTP's own runtime.
+    /// For HTTP. Not mio's kind: it goes to HTTP's own runtime.
     pub(crate) http: std::net::TcpListener,
 }
 
@@ -23,7 +23,7 @@ impl Listeners {
     /// Binds all three.
     ///
     /// # Errors
-    /// A sentence that names the port, whose it is and what to do.
+    /// A sentence that names the port, the process that holds it and what to do.
     pub(crate) fn bind(config: &Config) -> Result<Listeners> {
         let own = config.own()?;
         let refusal = |error: io::Error, key: &str, port: u16| refusal(config, &error, key, port);

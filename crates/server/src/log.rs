@@ -13,21 +13,21 @@ use tracing_subscriber::fmt::{FormatFields, SubscriberBuilder};
 
 use crate::log_writer::{self, Settled};
 
-/// Names the environment variable that says what is logged, as `info` or `debug`.
+/// The environment variable that sets what is logged, such as `info` or `debug`.
 const FILTER_VARIABLE: &str = "QUORATE_LOG";
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// What is logged unless the environment says otherwise.
+/// The default of what is logged.
 const USUAL: &str = "info";
 
 /// Sends the log to standard error. Does nothing if the program has set up a log of its own.
 ///
-/// If standard error appends to a file that is to be kept short, `file` is its name. What is given back waits, when it is
-/// dropped, for what is not written yet.
+/// If standard error appends to a file that should be kept short, `file` is its name. When dropped, the returned value
+/// waits for lines that are not written yet.
 ///
 /// # Errors
-/// The environment asks for what is no level.
+/// The environment names something that is not a level.
 pub(crate) fn start(file: Option<PathBuf>) -> Result<Settled> {
     let filter = match std::env::var(FILTER_VARIABLE) {
         Ok(text) => filter(&text)?,
@@ -46,7 +46,7 @@ fn logger(
     log.fmt_fields(debug_fn(put_field))
 }
 
-/// Writes a part of a line. Names and texts in it may have come from anybody, and none of them ends the line.
+/// Writes a part of a line. Names and texts in it may come from anyone, and none of them may end the line.
 fn put_field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> std::fmt::Result {
     let text = format!("{value:?}");
     match field.name() {
@@ -55,9 +55,9 @@ fn put_field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> std::
     }
 }
 
-/// What a text lets through: a level, or `part=level` for parts of the program, separated by commas.
+/// Parses a filter: a level, or `part=level` for parts of the program, separated by commas.
 ///
-/// A word that is no level would be taken for the name of a part, and so silence everything else.
+/// A word that is not a level would be taken as the name of a part, and so silence everything else.
 fn filter(text: &str) -> Result<EnvFilter> {
     let is_level = |word: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word));
     let words: Vec<&str> = text.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
@@ -74,7 +74,7 @@ fn filter(text: &str) -> Result<EnvFilter> {
     EnvFilter::try_new(directives.join(",")).with_context(|| format!("{FILTER_VARIABLE}={text}"))
 }
 
-/// Logs what the node has to tell.
+/// Logs a line of the node.
 pub(crate) fn line(line: &Line) {
     match line.level {
         Level::Info => tracing::info!("{}", line.text),
@@ -107,7 +107,7 @@ mod tests {
         }
     }
 
-    /// Keeps what is logged.
+    /// Keeps the log's output.
     #[derive(Clone, Default)]
     struct Kept(Arc<Mutex<Vec<u8>>>);
 

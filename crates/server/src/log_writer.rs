@@ -1,7 +1,7 @@
 //! Log lines on their way to standard error.
 //!
-//! Standard error may be a full disk, a pipe that nobody reads, or one whose reader has gone. None of that may end the node
-//! or hold it up: a thread of its own writes, what it cannot write is lost, and how much that was is said as soon as
+//! Standard error may be a full disk, a pipe that is not read, or one whose reader has gone. None of that may end the node
+//! or delay it: a thread of its own writes, lines that it cannot write are lost, and their number is logged as soon as
 //! lines can be written again.
 
 use std::fs::{self, File, OpenOptions};
@@ -12,20 +12,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-/// So many lines wait to be written at most. More are lost.
+/// Most lines that wait to be written. More are lost.
 const WAITING_LINES_MAX: usize = 1024;
 
-/// A log file that is bounded is begun anew when it is longer; what it held is kept beside it, once.
+/// A bounded log file is started anew when it is longer than this; its old contents are kept beside it, once.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// How long the end of the process waits for lines that are not written yet.
+/// How long the process waits at its end for lines that are not written yet.
 const SETTLE_WITHIN: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// Lines that were lost, of all that this process had to tell.
+/// The number of lines that this process has lost.
 static LOST: AtomicU64 = AtomicU64::new(0);
 
-/// How many lines of the log could not be written.
+/// The number of log lines that could not be written.
 pub(crate) fn lost_lines() -> u64 {
     LOST.load(Ordering::Relaxed)
 }
@@ -36,7 +36,7 @@ struct Progress {
     done: AtomicU64,
 }
 
-/// Takes lines. What [`tracing_subscriber`] writes an event to.
+/// Takes log lines: the writer to which [`tracing_subscriber`] writes events.
 #[derive(Clone, Debug)]
 pub(crate) struct LineWriter {
     lines: SyncSender<Vec<u8>>,
@@ -44,9 +44,9 @@ pub(crate) struct LineWriter {
 }
 
 impl Write for LineWriter {
-    /// Never fails: nobody could be told.
+    /// Never fails: there is nowhere to report an error.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        // Counted first, so that whoever waits does not see more done than given.
+        // Counted first, so that a waiting thread never sees more done than given.
         self.progress.given.fetch_add(1, Ordering::Relaxed);
         if self.lines.try_send(line.to_vec()).is_err() {
             self.progress.done.fetch_add(1, Ordering::Relaxed);
@@ -60,7 +60,7 @@ impl Write for LineWriter {
     }
 }
 
-/// Waits for what is not written yet when the process ends.
+/// On drop, at the end of the process, waits for lines that are not written yet.
 #[derive(Debug)]
 pub(crate) struct Settled(Arc<Progress>);
 
@@ -74,10 +74,10 @@ impl Drop for Settled {
     }
 }
 
-/// Starts the thread that writes. If standard error is a file that this process is to keep short, `file` is its name.
+/// Starts the thread that writes. If standard error is a file that this process should keep short, `file` is its name.
 ///
 /// # Errors
-/// There can be no thread.
+/// The thread cannot be started.
 pub(crate) fn start(file: Option<PathBuf>) -> io::Result<(LineWriter, Settled)> {
     let (sender, receiver) = sync_channel(WAITING_LINES_MAX);
     let progress = Arc::new(Progress::default());
@@ -115,7 +115,7 @@ fn write(lines: Receiver<Vec<u8>>, file: Option<PathBuf>, progress: &Progress) {
 /// The file behind standard error, which appends to it.
 struct BoundedFile {
     path: PathBuf,
-    /// Looked at when it may have grown too long.
+    /// Its length, as far as known. The file is checked when it may have grown too long.
     bytes: u64,
 }
 
@@ -132,8 +132,8 @@ impl BoundedFile {
     }
 }
 
-/// Empties a file that is too long, after its contents were copied beside it. Whoever has it open to append goes on in it:
-/// so do a dying process's last words. Gives back how long it is now.
+/// Empties a file that is too long, after copying its contents beside it. A process that has the file open to append
+/// continues in it, even with its last words before it dies. Returns the file's length afterwards.
 fn begin_anew_if_long(path: &Path, bytes_max: u64) -> io::Result<u64> {
     let file: File = OpenOptions::new().append(true).open(path)?;
     let bytes = file.metadata()?.len();
@@ -143,7 +143,7 @@ fn begin_anew_if_long(path: &Path, bytes_max: u64) -> io::Result<u64> {
     let mut old = path.as_os_str().to_owned();
     old.push(".old");
     if fs::copy(path, &old).is_err() {
-        // The disk is full, most likely. Then neither is worth its room.
+        // Most likely the disk is full. Then neither file is worth its room.
         let _ = fs::remove_file(&old);
     }
     file.set_len(0)?;

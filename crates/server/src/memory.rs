@@ -1,22 +1,22 @@
-//! How much memory this process takes and may take, as the system tells.
+//! How much memory this process uses and may use, according to the system.
 
 use std::fs;
 use std::path::Path;
 
 use rustix::param::page_size;
 
-/// What a node may take of the memory that there is: the rest is for the system's buffers of sockets and files, for what
-/// the allocator holds between sizes, and for what comes in before it is measured.
+/// The share of the available memory that a node may take. The rest is for the system's buffers of sockets and files, for
+/// the allocator's overhead, and for input that arrives before it is measured.
 const SHARE: (u64, u64) = (3, 4);
 
-/// The least that a node can be given, in bytes.
+/// The least memory that a node may be configured with, in bytes.
 pub(crate) const MEMORY_BYTES_MIN: u64 = 64 << 20;
 
-/// What a control group without a limit says, about.
+/// Roughly the value that a control group without a limit reports.
 const NO_LIMIT: u64 = 1 << 62;
 
-/// What a node may take if its configuration does not say: three quarters of the machine's memory, or of what its control
-/// group may take if that is less. 0 where the system does not tell.
+/// Returns the default limit of a node's memory, in bytes: three quarters of the machine's memory, or of its control
+/// group's limit if that is less. 0 if the system does not report it.
 pub fn default_bytes() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let machine = machine.lines().find_map(|line| line.strip_prefix("MemTotal:"));
@@ -28,7 +28,7 @@ pub fn default_bytes() -> u64 {
     least.map_or(0, |bytes| bytes / SHARE.1 * SHARE.0)
 }
 
-/// The same for each of several nodes on this machine.
+/// Returns the default limit for each of `nodes` nodes on this machine.
 pub fn share_bytes(nodes: usize) -> u64 {
     match default_bytes() {
         0 => 0,
@@ -36,8 +36,8 @@ pub fn share_bytes(nodes: usize) -> u64 {
     }
 }
 
-/// The least limit on the memory of a process in these control groups (the text of `/proc/self/cgroup`), of versions 1 and
-/// 2, and of the groups around them.
+/// Returns the least memory limit of these control groups (the text of `/proc/self/cgroup`), of versions 1 and 2, and of
+/// the groups around them.
 fn group_limit(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
     let mut least: Option<u64> = None;
     for line in groups.lines() {
@@ -50,7 +50,7 @@ fn group_limit(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u
             }
             _ => continue,
         };
-        // In a container the process may see its own group as the root, whatever it is called.
+        // In a container the process may see its own group as the root, whatever its name.
         for ancestor in Path::new(group).ancestors() {
             let relative = ancestor.strip_prefix("/").unwrap_or(ancestor);
             let text = read(&Path::new(root).join(relative).join(file)).unwrap_or_default();
@@ -61,7 +61,7 @@ fn group_limit(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u
     least
 }
 
-/// What this process has resident now, in bytes; 0 where the system does not tell.
+/// The resident memory of this process, in bytes; 0 if the system does not report it.
 pub(crate) fn resident_bytes() -> u64 {
     let text = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());

@@ -1,13 +1,13 @@
-//! What the worker counts about the real world, as Prometheus text. The node counts its own.
+//! What the worker counts about the real world, as Prometheus text. The node has its own counters.
 
 use std::fmt::Write as _;
 
 use crate::log_writer::lost_lines;
 
-/// Upper ends of the turn duration's histogram, in microseconds.
+/// Upper bounds of the buckets of the turn duration's histogram, in microseconds.
 const TURN_BUCKETS_US: [u64; 11] = [10, 25, 50, 100, 250, 500, 1_000, 5_000, 25_000, 100_000, 1_000_000];
 
-/// How long turns took. Only the worker's thread touches it.
+/// A histogram of turn durations. Only the worker's thread touches it.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     turns: u64,
@@ -15,17 +15,17 @@ pub(crate) struct Turns {
     turn_us_buckets: [u64; TURN_BUCKETS_US.len()],
 }
 
-/// What else is counted.
+/// The other counters.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
     pub(crate) driver: driver::Counters,
     /// Connections on the peer port that did not prove to be a peer's.
     pub(crate) strangers: u64,
-    /// Connections of peers that were closed because somebody had tampered with their frames.
+    /// Connections of peers that were closed because their frames had been tampered with.
     pub(crate) forged_frames: u64,
     /// Calls from HTTP.
     pub(crate) http_calls: u64,
-    /// Bytes of requests that have not been taken yet.
+    /// Bytes of requests that are not consumed yet.
     pub(crate) input_bytes: usize,
     /// Links that are up.
     pub(crate) peer_links: usize,
@@ -68,7 +68,7 @@ impl Counted {
 }
 
 impl Turns {
-    /// Counts a turn that took so many microseconds, waiting for events left out.
+    /// Counts a turn that took `us` microseconds, not counting the wait for events.
     pub(crate) fn note(&mut self, us: u64) {
         self.turns += 1;
         self.turn_us_sum += us;

@@ -1,9 +1,9 @@
-//! The node's notebook: what the process carries out at this moment, and what it must know at its next start (see
+//! The node's notebook: what the process is executing at the moment, and what it must know at its next start (see
 //! [`node::Past`]).
 //!
-//! `quorate.record` says which record is being carried out, where that may end the process without a word. It is written
-//! before and after, and never synced: what a process has written outlives it, and whatever ends the machine is not a record's
-//! fault. `quorate.quarantine` holds the node's own text, and is synced.
+//! `quorate.record` names the record that is being executed, in case that ends the process without warning. It is written
+//! before and after, and never synced: what a process has written outlives it, and when the machine crashes, the record is
+//! not to blame. `quorate.quarantine` holds the node's own text, and is synced.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -19,7 +19,7 @@ use crate::files::{DataFolder, replace_file};
 const RECORD_FILE: &str = "quorate.record";
 const TEXT_FILE: &str = "quorate.quarantine";
 
-/// What `quorate.record` holds: the mark while a record is carried out, its group, its number and its time.
+/// Length of `quorate.record` in bytes: the mark while a record is executed, its group, its number and its time.
 const NOTE_BYTES: usize = 24;
 const MARK: [u8; 4] = *b"runs";
 
@@ -31,7 +31,7 @@ struct FolderNotebook {
 
 impl Watch for FolderNotebook {
     fn begun(&self, group: u16, record: RecordName) {
-        // What cannot be noted is not known later; that is no reason to end now.
+        // A failed write only loses the note; that is no reason to end now.
         let _ = self.record.write_all_at(&note(group, record), 0);
     }
 
@@ -51,7 +51,7 @@ impl Notebook for FolderNotebook {
 /// Opens a folder's notebook, and takes out what the last process has left.
 ///
 /// # Errors
-/// It cannot be read or written.
+/// The notebook cannot be read or written.
 pub(crate) fn open(folder: &DataFolder) -> Result<Past> {
     let (path, text) = (folder.path().join(RECORD_FILE), folder.path().join(TEXT_FILE));
     let opened = || -> io::Result<(File, Option<(u16, RecordName)>)> {
@@ -60,7 +60,7 @@ pub(crate) fn open(folder: &DataFolder) -> Result<Past> {
         let died_of = match options.read_exact_at(&mut bytes, 0) {
             Ok(()) => noted(&bytes),
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
-                // Its room is taken now: the disk may be full when it is needed.
+                // Its room is allocated now: the disk may be full when it is needed.
                 let _ = options.write_all_at(&[0; NOTE_BYTES], 0);
                 None
             }
@@ -73,7 +73,7 @@ pub(crate) fn open(folder: &DataFolder) -> Result<Past> {
         Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
         read => read.with_context(|| format!("cannot read {}", text.display()))?,
     };
-    // The process has one folder, and it for as long as it lives.
+    // The process has one folder, for its whole life.
     let notebook: &'static FolderNotebook =
         Box::leak(Box::new(FolderNotebook { record, folder: folder.path().to_owned() }));
     Ok(Past { notebook, kept, died_of, program: program() })
@@ -95,7 +95,7 @@ fn noted(bytes: &[u8; NOTE_BYTES]) -> Option<(u16, RecordName)> {
     is_running.then(|| (group, RecordName { offset: number(8), time: number(16) }))
 }
 
-/// What tells this program from another build of it.
+/// What distinguishes this program from another build of it.
 fn program() -> String {
     let file = std::env::current_exe().and_then(fs::metadata);
     let (bytes, changed) = file.map_or((0, 0), |file| (file.len(), file.mtime()));

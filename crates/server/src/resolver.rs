@@ -1,6 +1,6 @@
 //! Host names to addresses, off the worker's thread: asking the name service may take seconds.
 //!
-//! A name is looked up anew for each dial, so that a node may come back under another address.
+//! A name is looked up again for each dial, so that a node may come back under another address.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -11,10 +11,10 @@ use std::thread;
 use mio::Waker;
 use node::NodeId;
 
-/// What came of a lookup.
+/// The result of a lookup.
 pub(crate) type Resolved = (NodeId, io::Result<SocketAddr>);
 
-/// Looks names up and wakes the worker with the answers.
+/// Looks names up and wakes the worker when there are answers.
 pub(crate) struct Resolver {
     answers: Receiver<Resolved>,
     sender: Sender<Resolved>,
@@ -22,14 +22,14 @@ pub(crate) struct Resolver {
 }
 
 impl Resolver {
-    /// A resolver that wakes this waker's poll.
+    /// Creates a resolver that wakes this waker's poll.
     pub(crate) fn new(waker: Arc<Waker>) -> Resolver {
         let (sender, answers) = channel();
         Resolver { answers, sender, waker }
     }
 
-    /// Begins to look up a peer's address; [`Resolver::next`] tells it some time later. Of several addresses
-    /// each attempt gets the next.
+    /// Begins to look up a peer's address; [`Resolver::next`] returns it later. If a name has several
+    /// addresses, each attempt gets the next.
     pub(crate) fn ask(&self, peer: NodeId, host: &str, port: u16, attempt: usize) {
         let (host, sender, waker) = (host.to_owned(), self.sender.clone(), Arc::clone(&self.waker));
         let look_up = move || {
@@ -47,7 +47,7 @@ impl Resolver {
         }
     }
 
-    /// The next answer that has come.
+    /// Returns the next answer that has arrived.
     pub(crate) fn next(&self) -> Option<Resolved> {
         self.answers.try_recv().ok()
     }

@@ -1,4 +1,4 @@
-//! What clients' and peers' sockets have in common.
+//! What the sockets of clients and peers have in common.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,10 +7,11 @@ use std::time::Duration;
 use mio::net::{TcpListener, TcpStream};
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl};
 
-/// The next connection that waits at the door; none if nobody does.
+/// Accepts the next waiting connection; None if none waits.
 ///
 /// # Errors
-/// The system lets nobody in, as when it is out of file descriptors. Who has left while waiting is no error.
+/// The system refuses, for example because it is out of file descriptors. A client that has left while
+/// waiting is no error.
 pub(crate) fn accept(listener: &TcpListener) -> io::Result<Option<(TcpStream, SocketAddr)>> {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, WouldBlock};
     loop {
@@ -23,10 +24,10 @@ pub(crate) fn accept(listener: &TcpListener) -> io::Result<Option<(TcpStream, So
     }
 }
 
-/// Has the system ask, from time to time, whether a silent client still exists. As Redis does by default.
+/// Makes the system probe periodically whether a silent client still exists, as Redis does by default.
 ///
 /// # Errors
-/// The socket is broken, or the system cannot.
+/// The socket is broken, or the system does not support this.
 pub(crate) fn keep_alive(socket: &TcpStream) -> io::Result<()> {
     const IDLE: Duration = Duration::from_secs(300);
     const INTERVAL: Duration = Duration::from_secs(100);

@@ -1,4 +1,4 @@
-//! How a node comes up and goes down.
+//! Startup and shutdown of a node.
 
 use std::fmt::Write as _;
 use std::os::unix::net::UnixStream;
@@ -34,8 +34,8 @@ use crate::worker::{self, Clock, Parts, Worker};
 /// # Errors
 /// A sentence that says why the node cannot start, or what has stopped it.
 ///
-/// `adopts` makes a copied or moved folder the node's home (`home`). `log_file` is the file that standard error appends to, if
-/// the node is to keep it short. `release` gives memory that is free, and that the process still holds, back to the system.
+/// `adopts` makes a copied or moved folder the node's home (`home`). `log_file` is the file that standard error appends to,
+/// if the node should keep it short. `release` releases memory that is free but still held by the process to the system.
 pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release: fn()) -> Result<()> {
     let _settled = log::start(log_file)?;
     let signals = stop_signals()?;
@@ -76,7 +76,7 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
     let wake = {
         let waker = Arc::clone(&waker);
         move || {
-            // It fails only when the poll is gone, and then nobody waits.
+            // It fails only when the poll is gone, and then nothing waits.
             let _ = waker.wake();
         }
     };
@@ -126,7 +126,7 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
     Ok(())
 }
 
-/// Tries again for a moment: a process that was just killed may still hold its ports and its folder's lock.
+/// Retries for a moment: a process that was just killed may still hold its ports and its folder's lock.
 fn patiently<T>(attempt: impl Fn() -> Result<T>) -> Result<T> {
     const PATIENCE: Duration = Duration::from_secs(1);
     const PAUSE: Duration = Duration::from_millis(20);
@@ -139,7 +139,7 @@ fn patiently<T>(attempt: impl Fn() -> Result<T>) -> Result<T> {
     }
 }
 
-/// A stream that becomes readable when the process is asked to stop.
+/// Returns a stream that becomes readable when the process is asked to stop.
 fn stop_signals() -> Result<UnixStream> {
     let (receiver, sender) = UnixStream::pair().context("cannot make a pipe for signals")?;
     receiver.set_nonblocking(true).context("cannot make the pipe for signals non-blocking")?;

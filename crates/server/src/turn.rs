@@ -5,7 +5,7 @@ use crate::worker::Clock;
 /// Tokens below this are the worker's own; from here on they are connections of peers.
 pub(crate) const PEER_TOKENS: usize = 16;
 
-/// From here on tokens are connections of clients.
+/// Tokens from here on are connections of clients.
 pub(crate) const CLIENT_TOKENS: usize = 1 << 16;
 
 /// What one turn works with.

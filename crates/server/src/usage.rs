@@ -1,12 +1,12 @@
-//! What this process uses of the machine, read from the system once in a while for `INFO`.
+//! What this process uses of the machine, read from the system periodically for `INFO`.
 
 use std::fs;
 
 use driver::Counters;
 use node::Usage;
 
-/// Memory and processor time of this process, with the bytes counted so far. What the system does not tell
-/// (there is no /proc outside Linux) stays zero.
+/// Returns the memory and processor time of this process, with the bytes counted so far. Values that the
+/// system does not provide (there is no /proc outside Linux) stay zero.
 pub(crate) fn measure(counters: &Counters) -> Usage {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let machine = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -24,17 +24,18 @@ pub(crate) fn measure(counters: &Counters) -> Usage {
     }
 }
 
-/// The value of a line such as `VmRSS:   1234 kB`, in bytes.
+/// Returns the value of a line such as `VmRSS:   1234 kB`, in bytes.
 fn kilobytes(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     let number = line.and_then(|rest| rest.split_whitespace().next()).and_then(|number| number.parse().ok());
     number.unwrap_or(0_u64) * 1024
 }
 
-/// Time in the program and in the kernel.
+/// Returns the processor time spent in the program and in the kernel.
 fn processor_time_us() -> Option<(u64, u64)> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The process's name may hold anything, spaces and brackets too: what follows its last bracket is regular.
+    // The process's name may contain anything, spaces and parentheses too: what follows the last closing one
+    // is regular.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks_per_second = rustix::param::clock_ticks_per_second();
     let time_us = |field: usize| Some(fields.get(field)?.parse::<u64>().ok()? * 1_000_000 / ticks_per_second);
@@ -50,7 +51,7 @@ mod tests {
     fn this_process_uses_memory_and_time() {
         let started = std::time::Instant::now();
         let mut usage = measure(&Counters::default());
-        // The system counts processor time in ticks: spend some until it has counted one.
+        // The system counts processor time in ticks: use the processor until one is counted.
         while usage.user_us + usage.system_us == 0 && started.elapsed().as_secs() < 10 {
             usage = measure(&Counters::default());
         }

@@ -1,8 +1,8 @@
 //! The event loop: one thread that drives the node, one turn after the other.
 //!
 //! It waits for events and has the driver take a turn ([`driver::Driver`]), in a world of sockets, files and threads. A node
-//! has one worker. Replicas are not shared between threads, so a group lives on exactly one worker; as long as a keyspace is
-//! one group, a second worker would only add a hop between threads to most requests.
+//! has one worker. Replicas are not shared between threads, so a group belongs to exactly one worker; as long as a keyspace
+//! is one group, a second worker would only add a hop between threads to most requests.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -35,25 +35,25 @@ const PEER_LISTENER: Token = Token(1);
 const WAKER: Token = Token(2);
 const SIGNALS: Token = Token(3);
 
-/// Most events taken per turn; the rest come in the next.
+/// Most events taken per turn; the rest are left to the next.
 const TURN_EVENTS_MAX: usize = 1024;
 
-/// When the system has let nobody in (it may be out of file descriptors), how long to wait before the next try.
+/// After a failed accept (the system may be out of file descriptors), how long to wait before the next one.
 const ACCEPT_PAUSE_US: u64 = 100_000;
 
-/// How long the last replies may take when the server stops.
+/// How long sending the last replies may take when the server stops.
 const STOP_US_MAX: u64 = 1_000_000;
 
-/// And so much longer for its log: a segment that is being filled comes first.
+/// How much longer its log may take: a segment that is being filled comes first.
 const SETTLE_US_MAX: u64 = 3_000_000;
 
-/// How long the withdrawals of those who wait for locks may take when the server stops.
+/// How long withdrawing the clients that wait for locks may take when the server stops.
 const WITHDRAW_US_MAX: u64 = 300_000;
 
-/// How often it is looked whether the last sync is over, in case nobody tells.
+/// How often to check whether the last sync is done, in case no event reports it.
 const STOP_PAUSE: Duration = Duration::from_millis(10);
 
-/// The clock that goes on while the machine sleeps, where there is one.
+/// A clock that continues while the machine sleeps, where there is one.
 #[cfg(target_os = "linux")]
 const MONOTONIC: ClockId = ClockId::Boottime;
 #[cfg(not(target_os = "linux"))]
@@ -72,9 +72,9 @@ pub(crate) struct Worker {
 /// The world around the node.
 struct Outside {
     poll: Poll,
-    /// What has happened and is not seen yet, the last first.
+    /// Events that are not handled yet, latest first.
     happened: Vec<Event>,
-    /// Somebody has woken the loop.
+    /// The waker was called.
     is_called: bool,
     client_door: Door,
     peer_door: Door,
@@ -91,15 +91,15 @@ struct Outside {
     is_stopping: bool,
 }
 
-/// A port where connections come in.
+/// A listening port.
 struct Door {
     listener: TcpListener,
-    /// When to look; none if nobody waits.
+    /// When to accept next; None if no connection waits.
     look_at_us: Option<u64>,
     limiter: Limiter,
 }
 
-/// The clock of this process. Its monotonic time goes on while the machine sleeps: a lease must not.
+/// The clock of this process. Its monotonic time continues while the machine sleeps, as leases require.
 #[derive(Clone, Copy)]
 pub(crate) struct Clock;
 
@@ -115,7 +115,7 @@ impl driver::Clock for Clock {
     }
 }
 
-/// What a worker is made of.
+/// The parts of a worker.
 pub(crate) struct Parts {
     pub(crate) poll: Poll,
     pub(crate) client_listener: TcpListener,
@@ -132,11 +132,11 @@ pub(crate) struct Parts {
     pub(crate) threads: WorkThreads,
     pub(crate) value_threads: ValueThreads,
     pub(crate) clock: Clock,
-    /// Gives free memory back to the system.
+    /// Releases free memory to the system.
     pub(crate) release: fn(),
 }
 
-/// The waker of a worker's poll.
+/// Creates the waker of a worker's poll.
 ///
 /// # Errors
 /// The system refuses.
@@ -145,7 +145,7 @@ pub(crate) fn waker(poll: &Poll) -> Result<Arc<Waker>> {
 }
 
 impl Worker {
-    /// Puts a worker together.
+    /// Builds a worker from its parts.
     ///
     /// # Errors
     /// The system refuses to watch a socket.
@@ -182,10 +182,10 @@ impl Worker {
         })
     }
 
-    /// Takes turns until the process is asked to stop. Gives back the folder, to be closed.
+    /// Takes turns until the process is asked to stop. Returns the folder, to be closed.
     ///
     /// # Errors
-    /// The system no longer tells of events, or the disk has failed.
+    /// The system no longer reports events, or the disk has failed.
     pub(crate) fn run(mut self) -> Result<DataFolder> {
         while !self.outside.is_stopping {
             self.turn()?;
@@ -208,7 +208,7 @@ impl Worker {
         self.outside.disk.hurry();
         let stop_by_us = self.now_us() + SETTLE_US_MAX;
         while !self.driver.settle_log(&mut self.outside) && self.now_us() < stop_by_us {
-            // What runs beside the loop wakes it.
+            // Work that runs beside the loop wakes it.
             let _ = self.outside.poll.poll(&mut self.events, Some(STOP_PAUSE));
         }
         match self.driver.node.stopped() {
@@ -243,14 +243,14 @@ impl Worker {
 }
 
 impl Outside {
-    /// Sorts out what the system tells of.
+    /// Sorts an event of the system.
     fn note(&mut self, event: &mio::event::Event) {
         match event.token() {
             CLIENT_LISTENER => self.client_door.look_at_us = Some(0),
             PEER_LISTENER => self.peer_door.look_at_us = Some(0),
             WAKER => self.is_called = true,
             SIGNALS => {
-                // More than one signal is the same as one.
+                // Several signals mean the same as one.
                 let _ = self.signals.read(&mut [0; 64]);
                 self.is_stopping = true;
             }
@@ -381,7 +381,7 @@ impl Door {
         Door { listener, look_at_us: Some(0), limiter: Limiter::default() }
     }
 
-    /// Lets in who waits, if it is time to look.
+    /// Accepts waiting connections, if it is time to.
     fn look(
         &mut self,
         name: &str,
@@ -404,7 +404,7 @@ impl Door {
     }
 }
 
-/// Answers what HTTP asks about the node. Whoever asked may have given up.
+/// Answers a question that came over HTTP. The asking task may have given up.
 fn answer(
     question: Question,
     (clients, peers, turns, http_calls): (&Clients<ClientSocket>, &Peers, &Turns, u64),

@@ -1,4 +1,4 @@
-//! Who may use HTTP: those who know the password or the cluster's secret, and no pages of other sites.
+//! Who may use HTTP: callers that know the password or the cluster's secret, and no pages of other sites.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +14,7 @@ use wire::handshake::secret_matches;
 use super::answer::Refusal;
 use crate::config::Config;
 
-/// Where a browser says that the page comes from.
+/// The header in which a browser names the relation between the page's site and this one.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// What decides who may use HTTP.
@@ -25,18 +25,18 @@ pub(super) struct Access {
 }
 
 impl Access {
-    /// By a node's configuration.
+    /// Creates the rules of a node's configuration.
     pub(super) fn new(config: &Config) -> Access {
         Access { hosts: Hosts::new(config), guard: Mutex::default(), begun: Instant::now() }
     }
 
-    /// Refuses what a page of another site sends through the browser of somebody who can reach this node.
+    /// Refuses requests that a page of another site sends through the browser of a user who can reach this node.
     pub(super) fn check_site(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         self.hosts.check(headers)?;
         same_origin(headers)
     }
 
-    /// Refuses a caller that does not know a secret. `name` is what the secret is called.
+    /// Refuses a caller that does not know a secret. `name` names the secret in errors.
     pub(super) fn require(
         &self,
         from: IpAddr,
@@ -50,7 +50,7 @@ impl Access {
             )));
         };
         let now_us = self.begun.elapsed().as_micros() as u64;
-        // Nobody panics while it is held.
+        // Nothing panics while it is held.
         let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
         if !guard.listens_to(from, now_us) {
             guard.refused();
@@ -68,8 +68,8 @@ impl Access {
     }
 }
 
-/// The names under which this node is reached. A page can give its own name this node's address (DNS rebinding), and then send
-/// requests here that a browser takes for requests to the page's site; but it cannot change the name that the browser tells.
+/// The names under which this node is reached. A page can point its own name at this node's address (DNS rebinding), and
+/// then send requests here that a browser considers same-site; but it cannot change the name that the browser sends.
 struct Hosts {
     names: Vec<String>,
     takes_any: bool,
@@ -84,7 +84,8 @@ impl Hosts {
         Hosts { takes_any: names.iter().any(|name| name == "*"), names }
     }
 
-    /// An address is no name that somebody else could have given this node. Programs that are no browsers may say nothing.
+    /// An IP address cannot be a name that someone else has pointed at this node. Programs that are not browsers may send no
+    /// name.
     fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         headers.get_all(HOST).iter().try_for_each(|host| self.check_one(host))
     }
@@ -107,7 +108,7 @@ impl Hosts {
     }
 }
 
-/// What the caller says to know: the token of `Bearer`, the password of `Basic`.
+/// Returns the caller's secret: the token of `Bearer`, the password of `Basic`.
 fn credentials(headers: &HeaderMap) -> Option<Vec<u8>> {
     let (scheme, given) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     if scheme.eq_ignore_ascii_case("bearer") {
@@ -122,7 +123,7 @@ fn same_origin(headers: &HeaderMap) -> Result<(), Refusal> {
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     let is_foreign = match text(ORIGIN) {
         Some(origin) => origin.split_once("://").map(|(_, host)| host) != text(HOST),
-        // Images and forms come without an origin; newer browsers say where from.
+        // Requests for images and of forms carry no origin; newer browsers send their relation to this site.
         None => matches!(text(FETCH_SITE), Some("cross-site" | "same-site")),
     };
     if is_foreign {
@@ -132,7 +133,7 @@ fn same_origin(headers: &HeaderMap) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses a body that is not said to be JSON: what a browser sends for any page without asking first is never said to be.
+/// Refuses a body that is not declared as JSON: what a browser sends for any page without asking first never is.
 pub(super) fn require_json(headers: &HeaderMap) -> Result<(), Refusal> {
     let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let kind = given.split(';').next().unwrap_or_default().trim();

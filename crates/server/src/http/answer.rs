@@ -1,4 +1,4 @@
-//! What HTTP clients are answered: JSON, errors too.
+//! Answers to HTTP clients: JSON, for errors too.
 
 use http_body_util::Full;
 use hyper::body::Bytes;
@@ -6,7 +6,7 @@ use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 
-/// A response that is fit to print.
+/// A successful response.
 #[derive(Debug)]
 pub(super) struct Answer {
     status: StatusCode,
@@ -15,7 +15,7 @@ pub(super) struct Answer {
     allow: Option<&'static str>,
 }
 
-/// An error as it is told: `{"error": what happened, "code": a word to match on}`.
+/// An error response: `{"error": what happened, "code": a word to match on}`.
 #[derive(Debug)]
 pub(super) struct Refusal {
     status: StatusCode,
@@ -25,13 +25,13 @@ pub(super) struct Refusal {
 }
 
 impl Answer {
-    /// Done, with this to tell.
+    /// Creates a JSON response.
     pub(super) fn json(status: StatusCode, value: &Value) -> Answer {
         let body = value.to_string().into_bytes();
         Answer { status, content_type: "application/json", body, allow: None }
     }
 
-    /// Prometheus text.
+    /// Creates a response of Prometheus text.
     pub(super) fn metrics(text: String) -> Answer {
         let content_type = "text/plain; version=0.0.4; charset=utf-8";
         Answer { status: StatusCode::OK, content_type, body: text.into_bytes(), allow: None }
@@ -39,7 +39,7 @@ impl Answer {
 }
 
 impl Refusal {
-    /// An error under a status of its own.
+    /// Creates an error with this status and code.
     pub(super) fn new(status: StatusCode, code: &str, error: impl Into<String>) -> Refusal {
         Refusal { status, code: code.to_owned(), error: error.into(), allow: None }
     }
@@ -49,7 +49,7 @@ impl Refusal {
         Refusal::new(StatusCode::BAD_REQUEST, "BADREQUEST", error)
     }
 
-    /// The caller has not said who he is.
+    /// The caller has not authenticated.
     pub(super) fn unauthorized(error: impl Into<String>) -> Refusal {
         Refusal::new(StatusCode::UNAUTHORIZED, "NOAUTH", error)
     }
@@ -66,12 +66,12 @@ impl Refusal {
         Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "TOOLARGE", error)
     }
 
-    /// What the node answered is an error. Its first word is its code.
+    /// Creates the refusal for an error of the node. The error's first word is its code.
     pub(super) fn from_node(text: &[u8]) -> Refusal {
         let text = String::from_utf8_lossy(text);
         let (code, error) = text.split_once(' ').unwrap_or((&text, &text));
         let status = match code {
-            // The node is willing but cannot now, or does not know what came of it.
+            // The node could do it, but not now, or does not know the outcome.
             "NOREPLICAS" | "UNKNOWN" | "LOADING" | "BUSY" | "CLUSTERDOWN" | "TRYAGAIN" | "OOM"
             | "NOSPACE" | "QUARANTINED" => StatusCode::SERVICE_UNAVAILABLE,
             "LOCKED" => StatusCode::LOCKED,
@@ -86,7 +86,7 @@ impl Refusal {
 }
 
 impl Refusal {
-    /// What came of a change of keyspaces, under the status that says most.
+    /// Gives the outcome of a change of keyspaces the most specific status.
     pub(super) fn of_keyspace(self) -> Refusal {
         let (status, code) = match self.error.as_str() {
             error if error.starts_with("there is no keyspace") => (StatusCode::NOT_FOUND, "NOTFOUND"),

@@ -1,5 +1,5 @@
-//! What must hold for anything that comes over HTTP: it is answered by HTTP, no answer is that the node itself is at fault, and
-//! the node goes on. A test draws it at random; the fuzz target, which calls the same body, looks for it.
+//! What must hold for any input over HTTP: it gets an HTTP response, no response reports an internal error of the node, and
+//! the node goes on. A test draws inputs at random; the fuzz target, which calls the same body, searches for them.
 
 #[allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used)]
 #[path = "../../../node/tests/fuzz/bodies.rs"]
@@ -33,10 +33,10 @@ http_port = 8001
 peer_port = 9001
 "#;
 
-/// So many turns a command may take, in each of which 5 ms pass.
+/// Most turns that a command may take, at 5 ms each.
 const TURNS: usize = 2000;
 
-/// So often the other tasks run before a client sends no more: it has its answers by then.
+/// How often the other tasks run before a client stops sending: by then it has its answers.
 const YIELDS: usize = 2000;
 
 const METHODS: [&str; 10] =
@@ -143,7 +143,7 @@ const FIELDS: [&str; 40] = [
     "",
 ];
 
-/// Bytes of a client, or requests that are nearly right.
+/// Sends the bytes of a client, or requests that are nearly valid.
 pub(crate) fn over_http(data: &[u8]) {
     let mut choices = Choices(data);
     let sent = match choices.byte() % 8 {
@@ -172,7 +172,7 @@ fn requests(choices: &mut Choices<'_>) -> Vec<u8> {
             (0..choices.byte() % 5).map(|_| FIELDS[choices.byte() % FIELDS.len()]).collect();
         let body = if fields.is_empty() { String::new() } else { format!("{{{}}}", fields.join(",")) };
         let mut head = format!("{} {path} HTTP/1.1\r\n", METHODS[choices.byte() % METHODS.len()]);
-        // Most are fit to be taken.
+        // Most are valid.
         if choices.byte() >= 64 {
             head += "Host: localhost:8001\r\n";
             if !body.is_empty() {
@@ -188,7 +188,7 @@ fn requests(choices: &mut Choices<'_>) -> Vec<u8> {
     sent
 }
 
-/// Sends this over one connection, and gives back what comes.
+/// Sends bytes over one connection, and returns what comes back.
 fn exchange(sent: &[u8], host: &mut Host) -> Vec<u8> {
     let config = Config::parse(CONFIG).expect("it is one");
     let poll = Poll::new().expect("the system has one more");
@@ -200,7 +200,7 @@ fn exchange(sent: &[u8], host: &mut Host) -> Vec<u8> {
         let (mut reading, mut writing) = tokio::io::split(client);
         let serving = serve_stream(server, Ipv4Addr::LOCALHOST.into(), routes, StageOf::default());
         let asking = async {
-            // A connection that was closed takes no more.
+            // A closed connection takes no more.
             let _ = writing.write_all(sent).await;
             for _ in 0..YIELDS {
                 tokio::task::yield_now().await;
@@ -229,7 +229,7 @@ async fn answer_calls(calls: &mut Bridge, host: &mut Host) {
                         host.told(client).filter(|told| !told.is_empty())
                     });
                     host.node.disconnect(client);
-                    // Whoever asked is told that the node gave up, if there was no answer.
+                    // If there was no answer, the caller learns that the node gave up.
                     let _ = told.map(|told| sender.send(told));
                 }
                 Call::Abandoned => {}
@@ -250,7 +250,7 @@ async fn answer_calls(calls: &mut Bridge, host: &mut Host) {
     }
 }
 
-/// Whole responses, one behind the other.
+/// Asserts that `answered` is whole responses, one after the other.
 fn assert_http(answered: &[u8], sent: &[u8]) {
     let shown = || format!("{} is answered by {}", sent.escape_ascii(), answered.escape_ascii());
     let mut rest = answered;

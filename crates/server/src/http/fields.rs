@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::answer::Refusal;
 
-/// The key that a path names.
+/// Returns the key that a path names.
 pub(super) fn key_of(encoded: &str, query: Option<&str>) -> Result<Vec<u8>, Refusal> {
     if encoded.is_empty() {
         return Err(Refusal::bad_request("the path names no key"));
@@ -14,7 +14,7 @@ pub(super) fn key_of(encoded: &str, query: Option<&str>) -> Result<Vec<u8>, Refu
     name_of(encoded, query)
 }
 
-/// The lock that a path names.
+/// Returns the lock that a path names.
 pub(super) fn lock_of(encoded: &str) -> Result<Vec<u8>, Refusal> {
     if encoded.is_empty() {
         return Err(Refusal::bad_request("the path names no lock"));
@@ -22,7 +22,7 @@ pub(super) fn lock_of(encoded: &str) -> Result<Vec<u8>, Refusal> {
     name_of(encoded, None)
 }
 
-/// The prefix of a keyspace that a path names. Empty: the default one.
+/// Returns the prefix of the keyspace that a path names. Empty means the default one.
 pub(super) fn prefix_of(encoded: &str, query: Option<&str>) -> Result<String, Refusal> {
     String::from_utf8(name_of(encoded, query)?)
         .map_err(|_| Refusal::bad_request("the prefix of a keyspace is text"))
@@ -59,7 +59,7 @@ fn percent_decoded(encoded: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// A field of a body that is given either as text or as base64.
+/// Returns a field of a body, given either as text or as base64.
 pub(super) fn bytes_of(name: &str, text: Option<String>, base64: Option<String>) -> Result<Vec<u8>, Refusal> {
     match (text, base64) {
         (Some(text), None) => Ok(text.into_bytes()),
@@ -73,7 +73,7 @@ pub(super) fn bytes_of(name: &str, text: Option<String>, base64: Option<String>)
     }
 }
 
-/// Bytes as a field: as text if they are text.
+/// Returns bytes as a field: as text if they are valid text.
 pub(super) fn named(name: &str, bytes: &[u8]) -> Map<String, Value> {
     let (name, value) = match std::str::from_utf8(bytes) {
         Ok(text) => (name.to_owned(), text.to_owned()),

@@ -7,7 +7,8 @@
 //! | `PATCH /keyspaces/{prefix} {setting: value, ...}` | the keyspace with these settings |
 //! | `DELETE /keyspaces/{prefix}` | `{"prefix","dropped":true}` |
 //!
-//! An answer comes when the control group has decided and this node knows. `/keyspaces/` alone is the default keyspace.
+//! The answer follows when the control group has decided and this node knows the result. `/keyspaces/` alone is the
+//! default keyspace.
 
 use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
@@ -19,7 +20,7 @@ use super::routes::{Routes, only};
 use crate::bridge::Call;
 
 impl Routes {
-    /// What is asked of all keyspaces.
+    /// Handles requests about all keyspaces.
     pub(super) async fn keyspaces(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
         if request.method() != Method::POST {
             return Ok(Answer::json(StatusCode::OK, &self.ask(Call::Keyspaces).await?));
@@ -34,7 +35,7 @@ impl Routes {
         Ok(Answer::json(StatusCode::CREATED, &self.described(&prefix).await?))
     }
 
-    /// What is asked of one keyspace.
+    /// Handles requests about one keyspace.
     pub(super) async fn keyspace(
         &self,
         prefix: String,
@@ -55,7 +56,7 @@ impl Routes {
         self.command(arguments).await.map(drop).map_err(Refusal::of_keyspace)
     }
 
-    /// A keyspace as the list has it.
+    /// Returns a keyspace as in the list.
     async fn described(&self, prefix: &str) -> Result<Value, Refusal> {
         let mut all = self.ask(Call::Keyspaces).await?;
         let found = all

@@ -10,8 +10,8 @@
 //! | `POST /sessions/{key}/renew {"session"}` | `{"key","session","renewed"}` |
 //! | `DELETE /sessions/{key}?session=S` | `{"key","session","closed"}` |
 //!
-//! A client that closes its connection while it waits is withdrawn. A name or key that ends with `/renew` is
-//! written with `%2F`.
+//! If a client closes its connection while it waits, its wait is withdrawn. In a name or key that ends with `/renew`, write
+//! that slash as `%2F`.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ struct Keep {
 }
 
 impl Routes {
-    /// What is asked of one lock.
+    /// Handles requests about one lock.
     pub(super) async fn lock(&self, encoded: &str, request: Request<Incoming>) -> Result<Answer, Refusal> {
         let query = request.uri().query().map(str::to_owned);
         let method = request.method().clone();
@@ -101,7 +101,7 @@ impl Routes {
         let wait_ms = acquire.wait_ms.unwrap_or(0).min(kv::locks::LEASE_MS_MAX + 1);
         arguments.push(b"WAIT");
         arguments.push(wait_ms.to_string().as_bytes());
-        drop(permit); // A wait may be long, and needs no memory for its body.
+        drop(permit); // A wait may be long, and does not need the memory of its body.
         let reply = self.waiting_command(arguments, Duration::from_millis(wait_ms)).await?;
         let token = match Reply::first(&reply) {
             Reply::Integer(token) => Value::from(token),
@@ -125,11 +125,11 @@ impl Routes {
 
     async fn release(&self, name: Vec<u8>, token: &str) -> Result<Answer, Refusal> {
         let reply = self.command([&b"UNLOCK"[..], &name, token.as_bytes()].into_iter().collect()).await?;
-        // The node has taken it for a number.
+        // The node has parsed it as a number.
         told(&name, token.parse().unwrap_or(0), "released", &reply)
     }
 
-    /// What is asked of the sessions of one key's group.
+    /// Handles requests about the sessions of one key's group.
     pub(super) async fn session(&self, encoded: &str, request: Request<Incoming>) -> Result<Answer, Refusal> {
         let query = request.uri().query().map(str::to_owned);
         let method = request.method().clone();
@@ -200,7 +200,7 @@ impl Routes {
     }
 }
 
-/// The answer about a lock of a token, which is right or not.
+/// The answer to a request with a token, which is right or not.
 fn told(name: &[u8], token: u64, what: &str, reply: &[u8]) -> Result<Answer, Refusal> {
     let mut told = named("name", name);
     told.insert("token".into(), token.into());

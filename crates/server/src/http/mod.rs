@@ -1,8 +1,8 @@
 //! HTTP beside the worker: connections on an ordinary asynchronous stack, in one thread of its own.
 //!
-//! It shares nothing with the worker but the [`Caller`]'s channel, so that a slow or busy HTTP client takes no
-//! time of the Redis clients' but that of its own commands. Connections are limited in number, in how long a
-//! head or a body may take to arrive, and in how much all bodies take together.
+//! It shares nothing with the worker but the [`Caller`]'s channel, so a slow or busy HTTP client costs the Redis clients no
+//! time but that of its own commands. Connections are limited in number, in how long a head or a body may take to arrive,
+//! and in how much memory all bodies take together.
 
 mod access;
 mod answer;
@@ -42,10 +42,10 @@ use crate::descriptors::SocketBound;
 /// How long a request's head may take, and how long a connection may be silent between two requests.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A client that takes nothing of its answer for so long is cut off.
+/// A client that takes nothing of its answer for this long is cut off.
 const SILENCE_MS_MAX: u32 = 30_000;
 
-/// How long to wait when the system lets nobody in, as when it is out of file descriptors.
+/// How long to wait after a failed accept, for example when the system is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The thread that serves HTTP.
@@ -55,10 +55,10 @@ pub(crate) struct Http {
 }
 
 impl Http {
-    /// Begins to serve.
+    /// Starts to serve.
     ///
     /// # Errors
-    /// The thread or its runtime cannot be made.
+    /// The thread or its runtime cannot be created.
     pub(crate) fn start(
         listener: std::net::TcpListener,
         config: &Config,
@@ -81,14 +81,14 @@ impl Http {
                     _ = stopped => {}
                 }
             });
-            // Calls that are under way get no answer any more: the worker has ended.
+            // Running calls get no answer any more: the worker has ended.
             runtime.shutdown_background();
         };
         let thread = std::thread::Builder::new().name("http".into()).spawn(serve);
         Ok(Http { thread: thread.context("cannot start a thread for HTTP")?, stop })
     }
 
-    /// Ends it.
+    /// Stops serving.
     pub(crate) fn stop(self) {
         let _ = self.stop.send(());
         let _ = self.thread.join();
@@ -99,7 +99,7 @@ async fn accept(listener: TcpListener, routes: Arc<Routes>, permits: Arc<Semapho
     let mut connections = Connections::default();
     loop {
         let (socket, address) = match listener.accept().await {
-            // There is no descriptor for it.
+            // The socket took a reserved descriptor.
             Ok((socket, _)) if sockets.is_passed(&socket) => continue,
             Ok(accepted) => accepted,
             Err(_) => {
@@ -123,15 +123,15 @@ async fn accept(listener: TcpListener, routes: Arc<Routes>, permits: Arc<Semapho
     }
 }
 
-/// What a connection is about.
+/// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Stage {
-    /// There is no request, or its head has not come whole.
+    /// There is no request, or its head is incomplete.
     Idle,
-    /// A request's body has not come whole, which the client may never send.
+    /// A request's body is incomplete; the client may never send the rest.
     Arriving,
-    /// A request is worked on.
+    /// A request is being worked on.
     Busy,
 }
 
@@ -149,8 +149,8 @@ impl StageOf {
     }
 }
 
-/// The connections that are open, the oldest first. Those that ask nothing must not keep out those that do, such as the one that
-/// asks for the node's health.
+/// The open connections, oldest first. Those without a request must not keep out others, such as one that asks for the
+/// node's health.
 #[derive(Default)]
 struct Connections {
     open: VecDeque<(AbortHandle, StageOf)>,
@@ -162,8 +162,8 @@ impl Connections {
         self.open.push_back((task, stage));
     }
 
-    /// Ends the oldest connection that has no request under way, be it half-open or idle between two; if there is none, the
-    /// oldest whose request's body has not come.
+    /// Closes the oldest connection that has no request in progress, be it half-open or idle between two; if there is none,
+    /// the oldest whose request's body is incomplete.
     fn close_one(&mut self) {
         let oldest =
             |of: Stage| self.open.iter().position(|(task, stage)| !task.is_finished() && stage.is(of));
@@ -174,7 +174,7 @@ impl Connections {
     }
 }
 
-/// Serves one connection to its end. That it breaks concerns nobody else.
+/// Serves one connection to its end. An error of the connection concerns nothing else.
 async fn serve(socket: TcpStream, from: IpAddr, routes: Arc<Routes>, stage: StageOf) {
     let _ = socket.set_nodelay(true);
     let _ = set_tcp_user_timeout(&socket, SILENCE_MS_MAX);

@@ -1,4 +1,4 @@
-//! What can be asked over HTTP, and how each is answered.
+//! The requests of HTTP, and their answers.
 //!
 //! | request | answer |
 //! |---|---|
@@ -12,9 +12,9 @@
 //! | `/locks/{name}`, `/sessions/{key}` | see [`super::locks`] |
 //! | `POST /replicate {"key","value","version"}` | `{"key","applied","version"}`; needs the cluster's secret |
 //!
-//! Keys in paths are percent-encoded; slashes need not be, but for the key of a `DELETE` that begins with `keyspaces/`,
-//! `locks/` or `sessions/`: unencoded, that is the path of a keyspace, a lock or a session. What is not UTF-8 travels as base64 in a field whose
-//! name ends in `_base64` instead.
+//! Keys in paths are percent-encoded; slashes need not be, except in the key of a `DELETE` that begins with `keyspaces/`,
+//! `locks/` or `sessions/`: unencoded, that is the path of a keyspace, a lock or a session. Bytes that are not UTF-8 travel
+//! as base64 in a field whose name ends in `_base64` instead.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -40,7 +40,7 @@ use crate::config::Config;
 /// How much longer HTTP waits for an answer than the node takes to give up.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// What a body holds beside the value.
+/// Most bytes of a body besides the value.
 const BODY_BYTES_BEYOND_VALUE: usize = 256 << 10;
 
 /// The unit in which memory for bodies is shared out.
@@ -55,7 +55,7 @@ pub(super) struct Routes {
     value_bytes_max: usize,
     answer_timeout: Duration,
     body_timeout: Duration,
-    /// What all bodies that are being read or worked on may take together.
+    /// The memory that all bodies being read or worked on may take together, in units.
     body_units: Semaphore,
     body_units_max: u64,
 }
@@ -71,7 +71,7 @@ struct Put {
     fence: Option<Fence>,
 }
 
-/// The lock that guards what is written, and the writer's token.
+/// The lock that guards a write, and the writer's token.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Fence {
@@ -112,7 +112,7 @@ impl Routes {
         self.access.check_site(request.headers())?;
         let path = request.uri().path().to_owned();
         match path.as_str() {
-            // Whoever balances load asks this one, and has no password.
+            // Load balancers ask for this, and have no password.
             "/health" if request.method() != Method::DELETE => {
                 only(request.method(), &[Method::GET, Method::HEAD], "GET, DELETE")?;
                 self.health().await
@@ -148,7 +148,7 @@ impl Routes {
                 only(method, &[Method::GET, Method::HEAD], "GET")?;
                 Ok(index())
             }
-            // Every path but the root is a key to delete, also one that has another meaning.
+            // Every path but the root is a key to delete, even one that has another meaning.
             _ if method == Method::DELETE => {
                 self.delete(key_of(path.strip_prefix('/').unwrap_or_default(), query)?).await
             }
@@ -252,7 +252,7 @@ impl Routes {
         Ok(Answer::json(status, &health))
     }
 
-    /// Runs a command. Its answer is not an error.
+    /// Runs a command. An error reply becomes a [`Refusal`].
     pub(super) async fn command(&self, arguments: ArgumentsBuffer) -> Result<Vec<u8>, Refusal> {
         let reply = self.ask(|sender| Call::Command(arguments, sender)).await?;
         match Reply::first(&reply) {
@@ -261,7 +261,7 @@ impl Routes {
         }
     }
 
-    /// Runs a command that may wait so long for its answer. If the client goes away meanwhile, the wait ends.
+    /// Runs a command that may wait up to `wait` for its answer. If the client goes away meanwhile, the wait ends.
     pub(super) async fn waiting_command(
         &self,
         arguments: ArgumentsBuffer,
@@ -277,12 +277,12 @@ impl Routes {
         }
     }
 
-    /// Hands a call to the worker and waits for what it says.
+    /// Hands a call to the worker and waits for its answer.
     pub(super) async fn ask<T>(&self, call: impl FnOnce(oneshot::Sender<T>) -> Call) -> Result<T, Refusal> {
         self.ask_for(Duration::ZERO, call).await
     }
 
-    /// As [`Routes::ask`], of what may take so much longer.
+    /// Like [`Routes::ask`], for calls that may take `longer`.
     async fn ask_for<T>(
         &self,
         longer: Duration,
@@ -303,7 +303,7 @@ impl Routes {
         }
     }
 
-    /// Reads a body. What comes with it is to be kept until its contents are no longer needed.
+    /// Reads a body. Keep the returned permit until the body's contents are no longer needed.
     pub(super) async fn body<T: DeserializeOwned>(
         &self,
         request: Request<Incoming>,
@@ -352,13 +352,13 @@ impl Routes {
     }
 }
 
-/// Tells the worker, when it goes before it is disarmed, that an answer is awaited no longer.
+/// Notifies the worker, if dropped before it is disarmed, that an answer is no longer awaited.
 struct AbandonOnDrop<'c>(Option<&'c Caller>);
 
 impl Drop for AbandonOnDrop<'_> {
     fn drop(&mut self) {
         if let Some(caller) = self.0 {
-            // If too many calls wait, the wait ends by its own time.
+            // If too many calls wait, the wait ends by its own timeout.
             caller.call(Call::Abandoned);
         }
     }

@@ -1,4 +1,4 @@
-//! One connection to or from another node: its socket, and how far it has proved whose it is.
+//! One connection to or from another node: its socket, and how far its identity is proved.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -15,12 +15,12 @@ use wire::seal::Session;
 pub(super) struct Connection {
     pub(super) socket: TcpStream,
     pub(super) address: SocketAddr,
-    /// Whom this node has dialled; none if it was connected to.
+    /// The node that this node has dialled; None for an accepted connection.
     pub(super) dialled: Option<NodeId>,
-    /// What it is for, as its dialer has said.
+    /// The lane that its dialer has named.
     pub(super) lane: Lane,
     pub(super) stage: Stage,
-    /// What authenticates its frames, once it is proved whose it is.
+    /// Authenticates its frames, once its identity is proved.
     pub(super) session: Option<Session>,
     /// The beginning of a frame.
     pub(super) input: Vec<u8>,
@@ -28,18 +28,18 @@ pub(super) struct Connection {
     outlet: Outlet,
     /// The socket may hold more.
     pub(super) has_unread: bool,
-    /// The other side has closed: read on until the end is seen.
+    /// The other side has closed: read on until the end of the input.
     pub(super) is_hung_up: bool,
-    /// By when it must have proved whose it is.
+    /// When it must have proved its identity.
     pub(super) deadline_us: u64,
 }
 
 pub(super) enum Stage {
-    /// Dialled; the system has not said yet whether it connected.
+    /// Dialled; the system has not reported yet whether it is connected.
     Connecting,
     /// The Hello is sent.
     AwaitsChallenge(Dialer),
-    /// Somebody has connected.
+    /// Accepted; no Hello yet.
     AwaitsHello(Acceptor),
     /// The Challenge is sent.
     AwaitsProof(Acceptor),
@@ -53,20 +53,20 @@ pub(super) enum Stage {
 #[derive(Clone, Copy)]
 pub(super) struct Link {
     pub(super) peer: NodeId,
-    /// Since when.
+    /// When the link was established.
     pub(super) since_us: u64,
-    /// At least one frame has come.
+    /// At least one frame has arrived.
     pub(super) has_spoken: bool,
 }
 
-/// How far it is known who is on a connection.
+/// How far the identity of the other side is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// A peer that is proved, or was dialled.
+    /// A peer whose identity is proved, or that was dialled.
     Known,
-    /// Its Hello was made by somebody who knows the secret, as this node.
+    /// Its Hello was made with the cluster's secret, as this node.
     Claimed(NodeId),
-    /// Anybody.
+    /// Unknown.
     Stranger,
 }
 
@@ -75,14 +75,14 @@ pub(super) enum Standing {
 pub(super) enum Fault {
     /// It ended, or broke.
     Broken(io::Error),
-    /// It said what it must not say, or nothing for too long.
+    /// It broke the protocol, or was silent for too long.
     Refused(String),
-    /// A frame is not the one that the peer sent: somebody on the way, or a faulty network, has changed it.
+    /// A frame is not the one that the peer sent: an attacker on the path, or a faulty network, has changed it.
     Forged(String),
 }
 
 impl Fault {
-    /// It has not proved in time whose it is.
+    /// The fault of a connection that has not proved its identity in time.
     pub(super) fn late() -> Fault {
         Fault::Broken(io::Error::new(io::ErrorKind::TimedOut, "the handshake took too long"))
     }
@@ -144,7 +144,7 @@ impl Connection {
         }
     }
 
-    /// Whose link this is, once that is proved.
+    /// The link, once the identity is proved.
     pub(super) fn link(&self) -> Option<Link> {
         match self.stage {
             Stage::Up(link) => Some(link),
@@ -152,7 +152,7 @@ impl Connection {
         }
     }
 
-    /// Says Hello once a dialled connection stands. Until then there is nothing to read.
+    /// Sends Hello once a dialled connection is established. Until then there is nothing to read.
     pub(super) fn greet(&mut self, identity: &Identity) -> Result<(), Fault> {
         if !matches!(self.stage, Stage::Connecting) {
             return Ok(());
@@ -173,7 +173,8 @@ impl Connection {
         self.send(&hello)
     }
 
-    /// Takes one handshake message and answers it. `port_of` says at which port a node that may connect is reached. Tells whose connection this is once that is proved.
+    /// Handles one handshake message and answers it. `port_of` returns the port of a node that may connect. Returns the peer
+    /// once its identity is proved.
     pub(super) fn shake_hands(
         &mut self,
         payload: &[u8],
@@ -219,7 +220,8 @@ impl Connection {
         }
     }
 
-    /// What is behind a fault, as far as this side can tell: who is not known there is cut off at its Hello.
+    /// Adds the likely reason to a fault, as far as this side can know: a node that is not known there is cut off at its
+    /// Hello.
     pub(super) fn explained(&self, fault: Fault) -> Fault {
         match (&self.stage, fault) {
             (Stage::AwaitsChallenge(_), Fault::Broken(error))
@@ -235,7 +237,7 @@ impl Connection {
         }
     }
 
-    /// The connection is proved to be this peer's.
+    /// Makes this a proved connection of `peer`.
     pub(super) fn establish(&mut self, peer: NodeId, (since_us, silence_ms_max): (u64, u32)) {
         self.stage = Stage::Up(Link { peer, since_us, has_spoken: false });
         // Both only make the link better, and a socket that is broken shows when it is used.
@@ -243,19 +245,19 @@ impl Connection {
         let _ = rustix::net::sockopt::set_tcp_user_timeout(&self.socket, silence_ms_max);
     }
 
-    /// Sends a handshake message. It is small and the socket is fresh: one that does not take it is broken.
+    /// Sends a handshake message. It is small and the socket is fresh, so a socket that does not take all of it is broken.
     fn send(&mut self, payload: &[u8]) -> Result<(), Fault> {
         let mut bytes = Vec::with_capacity(greeting::HEADER_BYTES + payload.len());
         greeting::append(&mut bytes, |out| out.extend_from_slice(payload));
         Ok(self.socket.write_all(&bytes)?)
     }
 
-    /// Notes what an event tells.
+    /// Records an event.
     pub(super) fn note(&mut self, event: &Event) {
         let is_over = event.is_read_closed() || event.is_error();
         self.has_unread |= event.is_readable() || is_over;
         self.is_hung_up |= is_over;
-        // What waits is written at the end of the turn.
+        // Waiting output is written at the end of the turn.
         self.outlet.is_blocked &= !event.is_writable();
     }
 
@@ -271,7 +273,7 @@ impl Connection {
         }
     }
 
-    /// Seals the frames that wait and writes as much as the socket takes. Tells how much.
+    /// Seals the waiting frames and writes as much as the socket takes. Returns the number of bytes written.
     pub(super) fn write(&mut self, output: &mut Vec<u8>) -> io::Result<usize> {
         let Some(session) = &mut self.session else { return Ok(0) };
         session.sealer.seal(output);
@@ -282,7 +284,7 @@ impl Connection {
     }
 }
 
-/// Bytes for one handshake.
+/// Returns random bytes for one handshake.
 pub(super) fn nonce() -> io::Result<Nonce> {
     let mut nonce = Nonce::default();
     getrandom::fill(&mut nonce).map_err(|error| io::Error::other(error.to_string()))?;

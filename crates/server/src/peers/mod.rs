@@ -1,21 +1,21 @@
 //! The links to the other nodes.
 //!
-//! There is one link per pair: the node with the higher id dials the one with the lower, and again,
-//! after a growing pause, when the link breaks. Both sides prove that they know the cluster's secret
-//! ([`wire::handshake`]) before anything else is said. Until then a connection is a stranger: it may send one
-//! kibibyte, has three seconds, and if it fails it alone is closed. What is said afterwards is authenticated frame by
-//! frame ([`wire::seal`]): a frame that is not the one that the peer sent closes the connection.
+//! There is one link per pair of nodes: the node with the higher id dials the one with the lower, and dials again, after a
+//! growing pause, when the link breaks. Both sides prove that they know the cluster's secret ([`wire::handshake`]) before
+//! anything else is sent. Until then a connection is a stranger: it may send one kibibyte and has three seconds, and if it
+//! fails, only that connection is closed. Afterwards every frame is authenticated ([`wire::seal`]): a frame that is not the
+//! one that the peer sent closes the connection.
 //!
-//! However many strangers come, peers find a place (`places`).
+//! However many strangers connect, peers find a place (`places`).
 //!
 //! Beside that **link** there is a second connection for what is short and must not wait (`urgent`).
 //!
-//! A newer link of the same peer replaces the older one: the peer has dialled again because it knows that the
-//! old one is dead, which this side may not have noticed.
+//! A newer link of the same peer replaces the older one: the peer has dialled again because it knows that the old one is
+//! dead, which this side may not have noticed.
 //!
-//! Who the other nodes are, the cluster map says, which changes ([`Peers::follow`]). Before a node has a map, and
-//! while that does not name a newcomer, its handshake is refused with a sentence, and it dials again. A node that
-//! has left keeps its link for a moment: over that it is told that it has.
+//! The cluster map, which changes, names the other nodes ([`Peers::follow`]). Before a node has a map, and while the map
+//! does not name a newcomer, the newcomer's handshake is refused with a sentence, and it dials again. A node that has left
+//! the cluster keeps its link for a moment, over which it learns that it has left.
 
 mod connection;
 mod places;
@@ -45,26 +45,26 @@ const HANDSHAKE_US: u64 = 3_000_000;
 const PAUSE_US: u64 = 20_000;
 const PAUSE_US_MAX: u64 = 1_000_000;
 
-/// How long a node that was removed from the cluster keeps its link. It renews its lease many times in that, and is
-/// told that the cluster does not have it any more.
+/// How long a node that was removed from the cluster keeps its link. In that time it renews its lease many times, and
+/// learns that it is no longer in the cluster.
 const FAREWELL_US: u64 = 1_000_000;
 
-/// A link that has lasted for so long was a good one: its node is dialled again at once.
+/// A link that has lasted for this long was a good one: its node is dialled again at once.
 const GOOD_US: u64 = 1_000_000;
 
 /// When the pauses have grown to this, it is logged that the peer cannot be reached.
 const PAUSE_US_TOLD: u64 = 200_000;
 
-/// A peer that acknowledges nothing for so long, on the level of TCP, is cut off. Without this a link that a
-/// broken network has swallowed would stay for minutes after the network is whole again. On a slow network a peer may
-/// have no room for longer than that: `patience` times as long.
+/// A peer that acknowledges nothing for this long, at the level of TCP, is cut off. Without this a link that a broken
+/// network has swallowed would stay for minutes after the network is whole again. On a slow network a peer may have no room
+/// for longer than that, so this is multiplied by `patience`.
 const SILENCE_MS_MAX: u32 = 5_000;
 
-/// Most connections that are taken from the peer port in one turn. Far fewer than have a place there: one that was taken in
-/// this turn has its place for some more, in which its Hello comes.
+/// Most connections accepted on the peer port in one turn. Far fewer than there are places: a connection accepted in this
+/// turn keeps its place for some more turns, in which its Hello arrives.
 const ACCEPTS_PER_TURN_MAX: usize = 16;
 
-/// Buffers that have grown larger than this are given back when they are empty.
+/// Larger buffers are released when they are empty.
 const RETAINED_BYTES_MAX: usize = 1 << 20;
 
 /// All connections to and from other nodes.
@@ -75,14 +75,14 @@ pub(crate) struct Peers {
     dial: Vec<Dial>,
     /// How long a peer may acknowledge nothing.
     silence_ms_max: u32,
-    /// The map that `peers` are taken from.
+    /// The version of the map from which `peers` are taken.
     map_version: Option<u64>,
     peers: Vec<Peer>,
-    /// Each connection's token is its place here.
+    /// Each connection's token is its index here.
     connections: Vec<Option<Connection>>,
     /// Connections on the peer port that did not prove to be a peer's.
     pub(crate) strangers: u64,
-    /// Connections of peers that were closed because somebody had tampered with their frames.
+    /// Connections of peers that were closed because their frames had been tampered with.
     pub(crate) forged_frames: u64,
     resolver: Resolver,
     limiter: Limiter,
@@ -93,35 +93,36 @@ struct Peer {
     id: NodeId,
     host: String,
     port: u16,
-    /// The port that the map has. The node's own configuration may have it dialled elsewhere.
+    /// The port in the map. The node's own configuration may have it dialled elsewhere.
     map_port: u16,
-    /// This node is the one to dial.
+    /// Whether this node is the one to dial.
     is_dialled: bool,
     /// The authenticated connection.
     link: Option<usize>,
-    /// The second one, for what is urgent.
+    /// The second connection, for what is urgent.
     urgent: Option<usize>,
-    /// When to dial that.
+    /// When to dial the second connection.
     urgent_at_us: Option<u64>,
-    /// When to dial, unless a dial is under way or the link is up.
+    /// When to dial, unless a dial is in progress or the link is up.
     dial_at_us: Option<u64>,
     pause_us: u64,
     /// How often it has been dialled.
     dials: usize,
-    /// From where it comes, as far as is known: strangers from there have places of their own.
+    /// The address from which it connects, if known: strangers from there have places of their own.
     comes_from: Option<IpAddr>,
-    /// Why there is no link, as it was logged last. None while there is one, and at the start.
+    /// The reason for the missing link that was logged last. None while there is a link, and at the start.
     told: Option<String>,
-    /// It is no node of the cluster any more: when its link is closed.
+    /// When its link is closed, if it has left the cluster.
     leaves_at_us: Option<u64>,
-    /// That is over. It may have been cut off meanwhile: if it comes back it is let in for as long, to be told.
+    /// It has left the cluster and that time is over. It may have been cut off meanwhile: if it comes back it is accepted
+    /// for as long again, to learn that it has left.
     has_left: bool,
     /// It has had a link.
     was_up: bool,
 }
 
 impl Peer {
-    /// A node that has no link yet. If this node is to dial it, it is due at once.
+    /// Creates a peer without a link. If this node is to dial it, it is due at once.
     fn new(own: NodeId, address: &NodeAddress, (host, port): (&str, u16)) -> Peer {
         let id = address.id;
         let is_dialled = own > id;
@@ -146,12 +147,12 @@ impl Peer {
     }
 }
 
-/// The address that is meant, if it is not a name.
+/// The address in `host`, if that is not a name.
 fn ip_of(host: &str) -> Option<IpAddr> {
     host.parse().ok().map(|address: IpAddr| address.to_canonical())
 }
 
-/// Where this node dials another one: at its address in the map, unless its own configuration knows better.
+/// The address at which this node dials another one: its own configuration's, or else the map's.
 fn reached_at<'a>(dial: &'a [Dial], address: &'a NodeAddress) -> (&'a str, u16) {
     match dial.iter().find(|dial| dial.node == address.id) {
         Some(Dial { host, port, .. }) => (host, *port),
@@ -160,7 +161,7 @@ fn reached_at<'a>(dial: &'a [Dial], address: &'a NodeAddress) -> (&'a str, u16) 
 }
 
 impl Peers {
-    /// No peers yet: [`Peers::follow`] says who they are.
+    /// Creates a set without peers: [`Peers::follow`] adds them.
     pub(crate) fn new(
         identity: Identity,
         own: NodeId,
@@ -184,8 +185,8 @@ impl Peers {
         }
     }
 
-    /// Goes by the newest map: dials nodes that are new, takes new addresses, and lets nodes go that have left. Cheap
-    /// when the map is the one of before.
+    /// Follows the newest map: dials new nodes, takes over changed addresses, and starts the farewell of nodes that have
+    /// left. Cheap when the map has not changed.
     pub(crate) fn follow(&mut self, node: &Node, now_us: u64) {
         let version = node.map_version();
         if self.map_version.replace(version) == Some(version) {
@@ -221,7 +222,7 @@ impl Peers {
         }
     }
 
-    /// Lets go of nodes that have left the cluster a moment ago.
+    /// Drops nodes whose farewell is over.
     fn part(&mut self, turn: &mut Turn<'_>) {
         let now_us = turn.now.monotonic_us;
         let is_due = |peer: &Peer| peer.leaves_at_us.is_some_and(|at| at <= now_us);
@@ -245,19 +246,19 @@ impl Peers {
                 );
                 turn.node.peer_link(id, false);
             }
-            // A dial to it that is under way is nobody's any more.
+            // A dial to it that is in progress is no longer wanted.
             for slot in &mut self.connections {
                 slot.take_if(|connection| connection.dialled == Some(id));
             }
         }
     }
 
-    /// Number of links that are up.
+    /// The number of links that are up.
     pub(crate) fn links(&self) -> usize {
         self.peers.iter().filter(|peer| peer.link.is_some()).count()
     }
 
-    /// When [`Peers::on_time`] has something to do.
+    /// When [`Peers::on_time`] next has something to do.
     pub(crate) fn wakeup_us(&self) -> u64 {
         let dials = self.peers.iter().filter_map(|peer| peer.dial_at_us);
         let connections = self.connections.iter().flatten();
@@ -269,7 +270,7 @@ impl Peers {
         dials.chain(urgent).chain(deadlines).chain(farewells).min().unwrap_or(u64::MAX)
     }
 
-    /// Dials who is due, closes who has not proved itself in time.
+    /// Dials nodes that are due, and closes connections that have not proved their identity in time.
     pub(crate) fn on_time(&mut self, registry: &Registry, turn: &mut Turn<'_>) {
         let now_us = turn.now.monotonic_us;
         for index in 0..self.connections.len() {
@@ -281,7 +282,7 @@ impl Peers {
         self.part(turn);
         while let Some((id, found)) = self.resolver.next() {
             if !self.peers.iter().any(|peer| peer.id == id && !peer.has_left) {
-                continue; // It has left meanwhile.
+                continue; // The node has left meanwhile.
             }
             match found {
                 Ok(address) => self.connect(id, address, registry, turn),
@@ -315,10 +316,10 @@ impl Peers {
         }
     }
 
-    /// Lets in who knocks at the peer port. True when more may wait.
+    /// Accepts waiting connections on the peer port. Returns true when more may wait.
     ///
     /// # Errors
-    /// The system refuses, as when it has no more file descriptors: try again later.
+    /// The system refuses, for example because it has no more file descriptors: try again later.
     pub(crate) fn accept(
         &mut self,
         listener: &TcpListener,
@@ -359,7 +360,7 @@ impl Peers {
         Ok(())
     }
 
-    /// Something happened at a connection's socket.
+    /// Records an event on a connection's socket.
     pub(crate) fn note(&mut self, index: usize, event: &Event) {
         if let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) {
             connection.note(event);
@@ -372,7 +373,8 @@ impl Peers {
         connection.is_some_and(|connection| connection.lane != Lane::Urgent && connection.link().is_some())
     }
 
-    /// Takes what a connection sends, up to a turn's share. True when there may be more.
+    /// Takes what a connection has sent, up to a turn's share. Returns true when there may be more. Closes the connection
+    /// on a fault.
     pub(crate) fn serve(&mut self, index: usize, turn: &mut Turn<'_>) -> bool {
         match self.read(index, turn) {
             Ok(may_have_more) => may_have_more,
@@ -383,7 +385,7 @@ impl Peers {
         }
     }
 
-    /// Reads a turn's share of what a connection sends. True when there may be more.
+    /// Reads a turn's share of what a connection has sent. Returns true when there may be more.
     fn read(&mut self, index: usize, turn: &mut Turn<'_>) -> Result<bool, Fault> {
         if let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) {
             connection.greet(&self.identity)?;
@@ -449,7 +451,7 @@ impl Peers {
                 };
                 taken += consumed;
                 let (id, is_first) = (link.peer, !std::mem::replace(&mut link.has_spoken, true));
-                // Whoever speaks has seen that the link is proved, and knows beside what the next connection is.
+                // A peer that sends a frame has seen that the link is proved, and can tell what the next connection is for.
                 if is_first && connection.lane == Lane::Main && connection.dialled.is_some() {
                     let peer = self.peers.iter_mut().find(|peer| peer.id == id);
                     peer.into_iter().for_each(|peer| peer.urgent_at_us = Some(turn.now.monotonic_us));
@@ -506,7 +508,7 @@ impl Peers {
         turn.node.peer_link(id, true);
     }
 
-    /// Writes what the node has for its peers, as far as the sockets take it.
+    /// Writes the node's output for its peers, as far as the sockets take it.
     pub(crate) fn write(&mut self, turn: &mut Turn<'_>) {
         for position in 0..self.peers.len() {
             let (id, Some(index)) = (self.peers[position].id, self.peers[position].link) else { continue };
@@ -519,7 +521,7 @@ impl Peers {
         self.write_urgent(turn);
     }
 
-    /// Closes one connection, and dials again if that is this node's part.
+    /// Closes one connection, and dials again if this node is the one to dial.
     fn close(&mut self, index: usize, fault: Fault, turn: &mut Turn<'_>) {
         let Some(connection) = self.connections.get_mut(index).and_then(Option::take) else { return };
         let (now_us, address) = (turn.now.monotonic_us, connection.address);
@@ -560,14 +562,14 @@ impl Peers {
         }
     }
 
-    /// Dials again after a pause, if this node is the one to dial.
+    /// Schedules another dial after a pause, if this node is the one to dial.
     fn dial_later(&mut self, id: NodeId, fault: &Fault, now_us: u64) {
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == id) else { return };
         if !peer.is_dialled || peer.link.is_some() || peer.has_left {
             return;
         }
-        // That a node is away is told once; what it is refused for, whenever that changes. And while the
-        // cluster starts, everybody is away for a moment.
+        // An unreachable node is logged once; a refusal, whenever its reason changes. While the cluster starts, every node
+        // is unreachable for a moment.
         let text = fault.to_string();
         let is_news = match fault {
             Fault::Broken(_) => peer.told.is_none() && peer.pause_us > PAUSE_US_TOLD,
@@ -580,7 +582,7 @@ impl Peers {
             tracing::warn!("no link to node {id} at {host}:{port}: {text}; trying again and again");
             peer.told = Some(text);
         }
-        // Between half the pause and all of it, so that nodes that broke off together do not return together.
+        // Between half the pause and all of it, so that nodes that disconnected together do not reconnect together.
         let jitter = getrandom::u64().unwrap_or(0) % (peer.pause_us / 2);
         peer.dial_at_us = Some(now_us + peer.pause_us - jitter);
         peer.pause_us = (peer.pause_us * 2).min(PAUSE_US_MAX);

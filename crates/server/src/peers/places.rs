@@ -1,15 +1,16 @@
-//! Who may wait at the peer port before it is proved whose connection it is.
+//! Which connections may wait at the peer port before their identity is proved.
 //!
-//! Anybody may connect, as often as the network carries it, and a peer must still get in at once. So connections are told
-//! apart by what is known of them, and each kind takes places from its own kind only:
+//! Anyone may connect, as often as the network allows, and a peer must still be accepted at once. So connections are
+//! classified by what is known of them, and each class takes places from its own class only:
 //!
-//! * Who has sent a Hello that was made with the cluster's secret is a peer, or has recorded one. Of each node a few may
-//!   wait for their Proof: a node makes two connections.
-//! * Who has sent nothing yet, and comes from where a node of the map is or was last seen, has a place among those.
-//! * All others are strangers. A few of one address may wait, and some more of all.
+//! * A connection whose Hello was made with the cluster's secret is from a peer, or from someone who has recorded one. A
+//!   few per node may wait for their Proof: a node makes two connections.
+//! * A connection that has sent nothing yet, from the address of a node in the map or where one was last seen, has a
+//!   place among those from that address.
+//! * All others are strangers. A few from one address may wait, and some more in total.
 //!
-//! Where there is no place the one goes that has waited longest of its kind: a peer sends its Hello as soon as it is
-//! connected, so it is seldom that one, and dials again if it is.
+//! When there is no place, the one of its class that has waited longest is closed. A peer sends its Hello as soon as it
+//! is connected, so this is seldom a peer, and if it is, it dials again.
 
 use std::net::IpAddr;
 
@@ -19,16 +20,16 @@ use super::Peers;
 use super::connection::{Fault, Standing};
 use crate::turn::Turn;
 
-/// Most strangers at the same time, from where no peer is.
+/// Most strangers at the same time from addresses without a peer.
 const STRANGERS_MAX: usize = 64;
 
 /// Most of these from one address.
 const STRANGERS_PER_ADDRESS_MAX: usize = 16;
 
-/// Most that have not said Hello yet from an address of a peer.
+/// Most connections without a Hello from an address of a peer.
 const NEIGHBOURS_PER_ADDRESS_MAX: usize = 96;
 
-/// Most connections for which one node has said Hello and not proved that it is there.
+/// Most connections that have said Hello as one node and not proved it yet.
 const CLAIMS_PER_NODE_MAX: usize = 8;
 
 impl Peers {
@@ -42,7 +43,7 @@ impl Peers {
         self.keep_newest(STRANGERS_MAX, turn, |peers, address| !peers.is_of_a_peer(address));
     }
 
-    /// A connection has said Hello as this node: an older one of those may have to go.
+    /// Makes room for a connection that has said Hello as this node: an older one may have to be closed.
     pub(super) fn make_room_for_claim(&mut self, node: NodeId, newest: usize, turn: &mut Turn<'_>) {
         let claims = self.connections.iter().enumerate().filter_map(|(index, slot)| {
             let connection = slot.as_ref().filter(|it| it.standing() == Standing::Claimed(node))?;
@@ -60,7 +61,7 @@ impl Peers {
         self.peers.iter().any(|peer| peer.comes_from == Some(address))
     }
 
-    /// Closes the stranger that has waited longest of those at such addresses, if there are so many.
+    /// Closes the stranger that has waited longest among those whose addresses count, if there are `count_max` of them.
     fn keep_newest(
         &mut self,
         count_max: usize,

@@ -1,8 +1,8 @@
 //! The second connection to a peer, for what is short and must not wait: heartbeats and leases.
 //!
 //! Behind a value of a megabyte on a slow network they would wait for seconds, and a leader that is busy sending would be
-//! taken for dead. It is dialled when the other side has spoken on the link, ends with the link, and while it is not there
-//! the link carries everything.
+//! considered dead. The connection is dialled once the other side has sent a frame on the link, and ends with the link.
+//! While it is missing, the link carries everything.
 
 use mio::Registry;
 use mio::net::TcpStream;
@@ -13,11 +13,11 @@ use super::Peers;
 use super::connection::{Connection, Fault, Stage};
 use crate::turn::Turn;
 
-/// After how long the urgent connection is dialled again.
+/// The pause before the urgent connection is dialled again.
 const URGENT_PAUSE_US: u64 = 250_000;
 
 impl Peers {
-    /// Dials a second time where the link goes, for what is urgent.
+    /// Dials the link's address a second time, for what is urgent.
     pub(super) fn dial_urgent(&mut self, position: usize, registry: &Registry, turn: &Turn<'_>) {
         let peer = &mut self.peers[position];
         if peer.urgent_at_us.is_none_or(|at| at > turn.now.monotonic_us) {
@@ -33,8 +33,8 @@ impl Peers {
         }
     }
 
-    /// There is a second connection beside the link. Without a link it is of no use: the dialer has not seen yet that
-    /// its own is broken, and dials again.
+    /// Establishes a second connection beside the link. Without a link it is of no use: the dialer has not noticed yet
+    /// that its own link is broken, and will dial again.
     pub(super) fn establish_urgent(
         &mut self,
         index: usize,
@@ -54,7 +54,7 @@ impl Peers {
         Ok(())
     }
 
-    /// The link of a peer has ended, and its second connection with it.
+    /// Drops a peer's second connection, because its link has ended.
     pub(super) fn drop_urgent(&mut self, position: usize) {
         let peer = &mut self.peers[position];
         peer.urgent_at_us = None;
@@ -80,7 +80,7 @@ impl Peers {
         }
     }
 
-    /// A second connection has ended, or did not come about: the link carries all until there is another one.
+    /// Handles the loss of a second connection, or a failed dial: the link carries everything until there is another one.
     pub(super) fn urgent_is_down(&mut self, index: usize, connection: &Connection, turn: &mut Turn<'_>) {
         let id = connection.link().map(|link| link.peer).or(connection.dialled);
         let Some(peer) = self.peers.iter_mut().find(|peer| Some(peer.id) == id) else { return };

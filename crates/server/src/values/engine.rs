@@ -1,4 +1,4 @@
-//! Which tree keeps a node's large values.
+//! The engine that keeps a node's large values.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -12,14 +12,14 @@ use super::fjall::Fjall;
 use super::rocksdb::Rocksdb;
 use super::tree::{Tree, TreeError};
 
-/// A log-structured merge tree that keeps large values. Neither reads what the other has written.
+/// A log-structured merge tree that keeps large values. Neither engine can read the other's files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Engine {
     /// `fjall`, which is in every build.
     #[default]
     Fjall,
-    /// RocksDB, which is in a build that was made with the feature `rocksdb`.
+    /// RocksDB, which is in builds with the feature `rocksdb`.
     Rocksdb,
 }
 
@@ -33,13 +33,13 @@ impl fmt::Display for Engine {
 }
 
 impl Engine {
-    /// All that a configuration can name, whether they are in this build or not.
+    /// All engines that a configuration can name, whether they are in this build or not.
     pub const ALL: [Engine; 2] = [Engine::Fjall, Engine::Rocksdb];
 
-    /// Refuses an engine that this program was built without.
+    /// Refuses an engine that is not in this build.
     ///
     /// # Errors
-    /// A sentence that says how to build one that has it.
+    /// A sentence that says how to build a program with the engine.
     pub fn check(self) -> Result<()> {
         ensure!(
             self == Engine::Fjall || cfg!(feature = "rocksdb"),
@@ -74,7 +74,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Files that only this engine makes, and makes before it keeps anything.
+    /// Files that only this engine creates, and creates before it keeps anything.
     fn marks(self) -> &'static [&'static str] {
         match self {
             Engine::Fjall => &["keyspaces", "version"],
@@ -82,7 +82,7 @@ impl Engine {
         }
     }
 
-    /// Opens the tree in this folder, and makes it if there is none.
+    /// Opens the tree in this folder, and creates it if there is none.
     pub(super) fn open(self, folder: &Path) -> Result<Box<dyn Tree>, TreeError> {
         match self {
             Engine::Fjall => Ok(Box::new(Fjall::open(folder)?)),

@@ -1,8 +1,8 @@
 //! Large values in `fjall`.
 //!
-//! When a thread of its own meets an error, a full disk above all, it refuses everything until it is opened anew, and does
-//! not say why; and a writer that is too far ahead of these threads is held up, for ever if they have ended. So whoever
-//! puts waits here until they have caught up, and looks whether they still work.
+//! When one of its own threads meets an error, a full disk above all, fjall refuses everything until it is reopened, and
+//! does not say why; and a writer that is too far ahead of these threads is held up, forever if they have ended. So every
+//! write here first waits until they have caught up, checking that they still work.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -15,7 +15,7 @@ use storage::values::NAME_BYTES;
 
 use super::tree::{CACHE_BYTES, MEMTABLE_BYTES, SEPARATED_BYTES, Tree, TreeError, Wait};
 
-/// While so many tables of the tree's memory, or of its newest files, wait for its threads, nothing more is put.
+/// Writes wait while this many sealed tables in memory, or this many of the newest files, wait for the tree's threads.
 const WAITING_TABLES: usize = 2;
 const WAITING_FILES: usize = 16;
 
@@ -43,7 +43,7 @@ impl Fjall {
         while self.values.sealed_memtable_count() >= WAITING_TABLES
             || self.values.l0_table_count() >= WAITING_FILES
         {
-            // It tells whether they still work.
+            // This fails if they no longer work.
             self.database.persist(PersistMode::Buffer)?;
             wait.a_moment()?;
         }
@@ -51,8 +51,8 @@ impl Fjall {
     }
 }
 
-/// Removes what a process left behind that died while it made the tree, which could not be made again over that. The file
-/// `version` comes last, and nothing is put before; what has trees in it is left as it is.
+/// Removes what a process left behind that died while creating the tree; otherwise the tree could not be created again.
+/// The file `version` is written last, before any value is put; a folder that contains trees is left alone.
 fn remove_half_made(folder: &Path) -> io::Result<()> {
     let is_whole = fs::metadata(folder.join("version")).is_ok_and(|file| file.len() > 0);
     let has_trees = fs::read_dir(folder.join("keyspaces")).is_ok_and(|mut trees| trees.next().is_some());
@@ -68,7 +68,7 @@ fn remove_half_made(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The error of the system behind one of the tree's, if there is one.
+/// Returns the system's error behind one of the tree's, if there is one.
 fn io_error(error: &fjall::Error) -> Option<&io::Error> {
     match error {
         fjall::Error::Io(error) => Some(error),

@@ -1,12 +1,12 @@
 //! Large values on the disk: a store that is a log-structured merge tree, and the threads on which it is used.
 //!
-//! Which tree it is, a node's configuration says ([`Engine`]): `fjall`, or RocksDB in a program that was built with it. What
-//! such a tree promises is enough, since the node's log is the truth: what was put outlives the process, and the machine
-//! once it was persisted. What both need is done here, once. A tree whose own threads have met an error, a full disk above
-//! all, takes nothing until it is opened anew: so after any error it is, before it is used again. And there is always room
-//! left for what the tree does by itself: values are refused before the disk is full.
+//! The node's configuration names the tree ([`Engine`]): `fjall`, or RocksDB in a program that was built with it. The
+//! guarantees of such a tree suffice, since the node's log is the truth: what was put outlives the process, and outlives the
+//! machine once it was persisted. What both engines need is done here, once. A tree whose own threads have met an error, a
+//! full disk above all, accepts nothing until it is reopened, so after any error it is reopened before it is used again. And
+//! some room is always left for the tree's own work: values are refused before the disk is full.
 //!
-//! Reading order: `tree` (what is asked of a tree), here (the store), `fjall` and `rocksdb`, `threads`.
+//! Reading order: `tree` (the interface of a tree), here (the store), `fjall` and `rocksdb`, `threads`.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub use engine::Engine;
 pub use threads::ValueThreads;
 use tree::{Tree, TreeError};
 
-/// The least room that is left on the disk for what the tree does by itself, or a part of the disk if that is less.
+/// The least room left on the disk for the tree's own work, in bytes, or a part of the disk if that is less.
 const RESERVE_BYTES: u64 = 128 << 20;
 const RESERVE_PART: u64 = 10;
 
@@ -42,10 +42,11 @@ pub struct TreeValues {
 }
 
 impl TreeValues {
-    /// The store in this folder. It is not opened, or made, before it is used.
+    /// Creates the store of this folder. The tree is opened, or created, only when it is used.
     ///
     /// # Errors
-    /// This program was built without the engine, or another one has kept values in the folder; a sentence says what to do.
+    /// This program was built without the engine, or another engine has kept values in the folder; a sentence says what to
+    /// do.
     pub fn new(path: &Path, engine: Engine) -> Result<TreeValues> {
         engine.check()?;
         engine.check_folder(path)?;
@@ -73,7 +74,7 @@ impl TreeValues {
         DiskError { verb, file: self.path.display().to_string(), cause }
     }
 
-    /// Whether there is room for so many bytes, and for what the tree does by itself.
+    /// Whether there is room for `bytes` bytes, and for the tree's own work.
     fn has_room(&self, bytes: u64) -> bool {
         let exists = self.path.ancestors().find(|path| path.exists());
         let Some(Ok(disk)) = exists.map(rustix::fs::statvfs) else { return true };
@@ -81,8 +82,8 @@ impl TreeValues {
         disk.f_bavail * disk.f_frsize >= reserve + bytes
     }
 
-    /// Uses the tree, which is opened if it is not open. After an error it is closed, unless it was only read from: that
-    /// says nothing of the rest.
+    /// Runs an operation on the tree, opening it if necessary. After an error the tree is closed, except after a failed
+    /// read, which says nothing about the rest.
     fn with<T>(
         &self,
         verb: Verb,
@@ -98,7 +99,7 @@ impl TreeValues {
             }
         }
         let mut place = self.tree.write().unwrap_or_else(PoisonError::into_inner);
-        // Somebody else may have opened it meanwhile. It is closed before it is opened: there is only ever one.
+        // Another thread may have opened it meanwhile. It is closed before it is opened: there is only ever one.
         let tree = match place.take().filter(|_| !has_failed) {
             Some(tree) => tree,
             None => self.open().map_err(|error| self.error(Verb::Create, error))?,
@@ -145,7 +146,7 @@ impl ValueStore for TreeValues {
         if !self.is_there() {
             return Ok(());
         }
-        // Not tried again: after a sync that failed, one that succeeds proves nothing.
+        // Not tried again: after a failed sync, one that succeeds proves nothing.
         let place = self.tree.read().unwrap_or_else(PoisonError::into_inner);
         match place.as_deref() {
             Some(tree) => tree.persist().map_err(|error| self.error(Verb::Sync, error)),

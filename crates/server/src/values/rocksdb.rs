@@ -1,15 +1,16 @@
 //! Large values in RocksDB.
 //!
-//! There are two column families: one has the names alone, the other names and values. A start asks for all names, and a
-//! walk through a column family with values reads each of them. Both are changed by one batch, so they always agree, after
-//! a crash too: the write-ahead log is taken up to the first place where it is damaged, and RocksDB syncs what of it belongs
-//! to one of them before it sorts the other one into a file. What is lost that way after a crash of the machine was not
-//! persisted, or the node's start misses it. (RocksDB can also flush both together. Version 7.8 loses count of who uses a
-//! column family when that fails, and does not free it.)
+//! There are two column families: one has the names alone, the other names and values. A start asks for all names, and
+//! iterating over a column family with values reads each value. Both are changed by one batch, so they always agree, after a
+//! crash too: the write-ahead log is used up to the first place where it is damaged, and before RocksDB sorts one family
+//! into a file, it syncs the part of the log that belongs to the other. What is lost that way when the machine crashes was
+//! not persisted, or the node's start notices its absence. (RocksDB can also flush both together. Version 7.8 miscounts the
+//! references to a column family when that fails, and does not free it.)
 //!
-//! RocksDB holds a writer up that is too far ahead of its threads. Here it is asked to refuse instead, and asked again.
-//! When one of its threads meets an error it says so at the next write, and works again when it is opened anew. Opening
-//! sorts what the write-ahead log holds into files that are synced: nothing rests on pages that an earlier sync has lost.
+//! RocksDB delays a writer that is too far ahead of its threads. Here it is configured to refuse instead, and the write is
+//! retried. When one of its threads meets an error, the next write returns it, and RocksDB works again after it is reopened.
+//! Opening sorts the contents of the write-ahead log into files that are synced, so nothing depends on pages that an earlier
+//! sync has lost.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,37 +27,37 @@ use super::tree::{CACHE_BYTES, MEMTABLE_BYTES, SEPARATED_BYTES, Tree, TreeError,
 /// The column family with values; the default one has the names.
 const VALUES: &str = "values";
 
-/// What its write-ahead log may hold. Beyond it the names are sorted into a file, few as they are: until then the log of
-/// the values beside them cannot go.
+/// The most bytes in its write-ahead log. Beyond this the names are sorted into a file, few as they are: until then the log
+/// of the values beside them cannot be removed.
 const LOGGED_BYTES: u64 = 3 * MEMTABLE_BYTES as u64;
 
-/// Length of a file of values. A file goes when none of its values is needed, or when the oldest files have more that is
-/// not needed than this part: then what is needed of them is written again.
+/// Length of a file of values, in bytes. A file is removed when none of its values is needed. When more than this part of
+/// the oldest files is not needed, the rest of them is written again.
 const VALUE_FILE_BYTES: u64 = 64 << 20;
 const GARBAGE_PART: f64 = 0.5;
 
-/// Length of a file of names and of where the values are: a few hundred thousand of them.
+/// Length of a file of names and of the places of values, in bytes: a few hundred thousand of them.
 const TABLE_BYTES: u64 = 8 << 20;
 
-/// Files are written to the disk as they grow, by so much, and not all at once when they are synced: the node's log is
-/// perhaps on the same disk, and waits.
+/// Files are written to the disk as they grow, in steps of this many bytes, and not all at once when they are synced: the
+/// node's log may be on the same disk, and would wait.
 const SYNCED_BYTES: u64 = 1 << 20;
 
-/// What a batch takes for an entry of each column family beside the value, at most.
+/// The most bytes that an entry of each column family takes in a batch, beside the value.
 const ENTRY_BYTES: usize = 2 * NAME_BYTES + 32;
 
-/// Files that are open at a time.
+/// The most files open at a time.
 const OPEN_FILES: i32 = 128;
 
-/// What RocksDB has to say of itself: so many files of so many bytes.
+/// RocksDB's own log: the number of files, and the length of each in bytes.
 const LOG_FILES: usize = 4;
 const LOG_FILE_BYTES: usize = 1 << 20;
 
-/// Its list of files is written anew when it has grown to this.
+/// Its list of files is rewritten when it has grown to this many bytes.
 const MANIFEST_BYTES: usize = 4 << 20;
 const MANIFEST_RESERVED_BYTES: usize = 64 << 10;
 
-/// The words of a system that has no room, or none for this user: RocksDB passes them on, and no number.
+/// The system's messages for a full disk, and for a full quota: RocksDB passes on the text, but no error number.
 const NO_ROOM: [&str; 2] = ["No space left on device", "Disk quota exceeded"];
 
 pub(super) struct Rocksdb {
@@ -125,7 +126,7 @@ fn database_options() -> Options {
 fn column_family(cache: &Cache) -> Options {
     let mut table = BlockBasedOptions::default();
     table.set_block_cache(cache);
-    // Else the memory for them would grow with what is on the disk.
+    // Otherwise the memory for them would grow with the data on the disk.
     table.set_cache_index_and_filter_blocks(true);
     let mut options = Options::default();
     options.set_block_based_table_factory(&table);

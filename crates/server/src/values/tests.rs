@@ -1,4 +1,4 @@
-//! What every engine must keep of what the store promises, and what is told when one cannot.
+//! The promises of the store that every engine must keep, and the errors when one cannot.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use storage::{ValueName, ValueStore as _, ValueWork};
 
 use super::{Engine, TreeValues, ValueThreads};
 
-/// A folder that is not there, and goes with the test.
+/// A folder that does not exist yet, and is removed with the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -37,7 +37,7 @@ fn name(number: u32) -> ValueName {
     ValueName(name)
 }
 
-/// Some are sorted with their names, some stand in files of their own.
+/// Some are sorted with their names, some go to files of their own.
 fn value(number: u32) -> Arc<Vec<u8>> {
     Arc::new(number.to_le_bytes().repeat(150 * (1 + number as usize % 2)))
 }
@@ -48,19 +48,19 @@ fn names(store: &mut TreeValues) -> Vec<ValueName> {
     names
 }
 
-/// What takes room in a folder.
+/// The bytes that a folder takes on the disk.
 fn bytes(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let length = |path: PathBuf| match path.is_dir() {
         true => bytes(&path),
-        // One that was just removed takes none.
+        // A file that was just removed takes none.
         false => fs::metadata(path).map_or(0, |file| file.len()),
     };
     entries.map(|entry| length(entry.path())).sum()
 }
 
 fn a_store_is_made_over_one_that_was_not_made_to_its_end(engine: Engine) {
-    // In this order they are made.
+    // They are created in this order.
     let steps: &[&str] = match engine {
         Engine::Fjall => &["lock", "keyspaces/", "0.jnl", "version"],
         Engine::Rocksdb => &["LOCK", "LOG", "IDENTITY", "MANIFEST-000001", "000001.dbtmp"],
@@ -113,7 +113,7 @@ fn more_than_the_tree_keeps_in_memory_is_put_and_removed(engine: Engine) {
     assert_eq!(store.get(&name(511)).unwrap(), Some(large.to_vec()));
 }
 
-/// 768 MiB are put, and at no time more than 32 of them are needed.
+/// 768 MiB are put, and at no time are more than 32 of them needed.
 fn room_of_values_that_are_removed_comes_back(engine: Engine) {
     const VALUES: u32 = 256;
     let folder = Folder::new(engine, "room");
@@ -134,7 +134,7 @@ fn room_of_values_that_are_removed_comes_back(engine: Engine) {
     assert!(most < 512 << 20, "{} MiB are used", most >> 20);
 }
 
-/// The longest of the files whose names end so.
+/// The longest of the files whose names end with `end`.
 fn longest(folder: &Path, end: &str) -> PathBuf {
     let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let ended = paths.filter(|path| path.to_string_lossy().ends_with(end));
@@ -152,7 +152,7 @@ fn a_crash_that_tears_the_end_costs_what_was_put_last_and_no_more(engine: Engine
         Engine::Rocksdb => ".log",
     };
     let log = longest(&folder.0, end);
-    // It may be longer than what was written to it.
+    // The file may be longer than what was written to it.
     let last = fs::read(&log).unwrap().iter().rposition(|byte| *byte != 0).unwrap();
     fs::OpenOptions::new().write(true).open(log).unwrap().set_len(last as u64).unwrap();
     let mut after = store(&folder, engine);
@@ -161,7 +161,7 @@ fn a_crash_that_tears_the_end_costs_what_was_put_last_and_no_more(engine: Engine
     assert_eq!(after.get(&name(3)).unwrap(), None);
 }
 
-/// Nothing that it makes after that has a place: its threads fail.
+/// From then on there is no room for anything that it creates: its threads fail.
 fn a_tree_that_fails_is_opened_anew(engine: Engine) {
     let folder = Folder::new(engine, "anew");
     let mut store = store(&folder, engine);
@@ -169,7 +169,7 @@ fn a_tree_that_fails_is_opened_anew(engine: Engine) {
     fs::remove_dir_all(&folder.0).unwrap();
     let large = Arc::new(vec![7; 1 << 20]);
     let is_new = (1..500).any(|number| {
-        // It may be told once that something is wrong; what is put later is kept.
+        // One call may return the error; what is put later is kept.
         let _ = store.put(&[(name(number), Arc::clone(&large))]);
         folder.0.exists()
     });
@@ -196,7 +196,7 @@ fn work_is_done_beside_the_loop(engine: Engine) {
     drop(threads);
 }
 
-/// What each engine must pass.
+/// The tests that each engine must pass.
 macro_rules! of_each_engine {
     ($($test:ident)*) => {
         mod fjall {

@@ -9,13 +9,13 @@ use storage::{DiskError, ValueWork};
 
 use super::TreeValues;
 
-/// Threads that read.
+/// The number of threads that read.
 const READERS: usize = 2;
 
-/// What came of a piece of work.
+/// A piece of work and its result.
 type Finished = (ValueWork, Result<Option<Vec<u8>>, DiskError>);
 
-/// Uses the store beside the loop: a thread for what changes it, in order, and some that read.
+/// Uses the store beside the loop: one thread for changes, in order, and some that read.
 pub struct ValueThreads {
     lanes: Option<[Sender<ValueWork>; 2]>,
     finished: Receiver<Finished>,
@@ -38,11 +38,11 @@ impl ValueThreads {
                     (store.clone(), told.clone(), wake.clone(), Arc::clone(&begun));
                 threads.push(std::thread::Builder::new().name(name.to_owned()).spawn(move || {
                     loop {
-                        // Whoever waits holds the lock; it is free as soon as there is work.
+                        // A waiting thread holds the lock; it is free as soon as there is work.
                         let work = begun.lock().unwrap_or_else(PoisonError::into_inner).recv();
                         let Ok(work) = work else { return };
                         let result = work.run(&mut store);
-                        // Nobody listens any more when the server ends.
+                        // There is no receiver any more when the server ends.
                         let _ = told.send((work, result));
                         wake();
                     }
@@ -54,15 +54,15 @@ impl ValueThreads {
         Ok(ValueThreads { lanes: Some(lanes), finished, threads })
     }
 
-    /// Hands work over. It returns at once.
+    /// Hands work over. Returns at once.
     pub fn begin(&self, work: ValueWork) {
         if let Some([write, read]) = &self.lanes {
-            // A lane ends only with this value.
+            // A lane ends only when this value is dropped.
             let _ = if work.is_read() { read.send(work) } else { write.send(work) };
         }
     }
 
-    /// Work that is done, and what came of it.
+    /// Returns finished work and its result.
     pub fn take_finished(&self) -> Option<Finished> {
         self.finished.try_recv().ok()
     }
