@@ -1,46 +1,47 @@
-//! What writing and reading a value costs as whole copies and as fragments: the time until the client has its answer.
+//! The cost of writing and reading a value as whole copies and as fragments: the time until the client has its reply.
 //!
-//! A value of V bytes in a group of N replicas, cut into k parts, is N fragments of V / k bytes; k = 1 is a whole copy on
-//! each. Whoever coordinates a write sends N - 1 of them and keeps one. All of them leave through its uplink, also those
-//! that it does not wait for: whoever writes one value after the other waits for them before the next one. So
+//! A value of V bytes in a group of N replicas, cut into k parts, is N fragments of V / k bytes; k = 1 is a whole copy
+//! on each. The coordinator of a write sends N - 1 of them and keeps one. All of them leave through its uplink,
+//! including those it does not wait for: a client that writes one value after the other waits for them before the next
+//! one. So
 //!
 //! ```text
 //! write, dispersed  (N-1) V/k / up  +  2 round trips  +  disperse  +  order  +  encode V  +  handle (V + N V/k)
-//!   not at the leader: + 1 round trip: what is ordered, which is small, goes to the leader first
+//!   not at the leader: + 1 round trip: the small command to be ordered goes to the leader first
 //! write, in the log (N-1) V   / up  +  1 round trip   +  order               +  handle (V + N V)
-//!   not at the leader: + V / up + 1 round trip, since the value goes to the leader first, as a whole
+//!   not at the leader: + V / up + 1 round trip: the whole value goes to the leader first
 //! read, k > 1       (k-1) V/k / down  +  1 round trip  +  decode V  +  handle V   (own fragment, k - 1 of others)
-//!   not at the leader: + 1 round trip, for what the key stands for; in the cache: nothing else
+//!   not at the leader: + 1 round trip, for the reference that the key holds; in the cache: nothing else
 //! read, k = 1       handle V
 //!   not at the leader: + V / up + 1 round trip: all values come from the leader
 //! ```
 //!
-//! `up` and `down` are what a node can send and receive in all. A peer that is slower than that holds up a write when its
-//! fragment is among those that are awaited: k + F of N, F being the failures that a majority tolerates. In the log a
-//! majority is awaited, and so it is where whole copies are dispersed (k = 1).
+//! `up` and `down` are the total bandwidths with which a node can send and receive. A slower peer delays a write if its
+//! fragment is among those awaited: k + F of N, where F is the number of failures that a majority tolerates. In the log
+//! a majority is awaited, as it is where whole copies are dispersed (k = 1).
 //!
-//! Two use it: `quorate advise` with a network that it is told of, and nodes with `coding = "adaptive"` with what they
-//! measure. The model knows nothing of load: it is about one client that waits for its answers.
+//! It has two users: `quorate advise`, for a given network, and nodes with `coding = "adaptive"`, with their
+//! measurements. The model ignores load: it describes a single client that waits for its replies.
 
 use crate::{data_fragments_max, failures_tolerated};
 
 /// A network as one node sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Links {
-    /// What the node can send, in bytes per second.
+    /// The node's total bandwidth for sending, in bytes per second.
     pub uplink: f64,
-    /// What it can receive.
+    /// The node's total bandwidth for receiving, in bytes per second.
     pub downlink: f64,
-    /// What each other node takes of it and sends to it, in bytes per second. There are N - 1.
+    /// The bandwidth of the link to each of the N - 1 other nodes, the same both ways, in bytes per second.
     pub peers: Vec<f64>,
-    /// What the leader takes of it, where that is another node.
+    /// The bandwidth of the link to the leader, if that is another node, in bytes per second.
     pub leader: f64,
-    /// A round trip to another node, in seconds.
+    /// The round trip time to another node, in seconds.
     pub round_trip: f64,
 }
 
 impl Links {
-    /// The network of a group whose nodes have the same bandwidth each way, in bytes per second.
+    /// Returns the network of a group whose nodes have the same bandwidth each way, in bytes per second.
     pub fn even(members: usize, bandwidth: f64, round_trip: f64) -> Links {
         let peers = vec![bandwidth; members.saturating_sub(1)];
         Links { uplink: bandwidth, downlink: bandwidth, peers, leader: bandwidth, round_trip }
@@ -50,7 +51,7 @@ impl Links {
         self.peers.len() + 1
     }
 
-    /// How long it takes until `awaited` peers have `bytes` each, of all that get as many.
+    /// The time until `awaited` peers have received `bytes` each, while all peers are sent as many.
     fn send(&self, bytes: f64, awaited: usize) -> f64 {
         let mut peers = self.peers.clone();
         peers.sort_by(|left, right| right.total_cmp(left));
@@ -59,7 +60,7 @@ impl Links {
         link.max(bytes * self.peers.len() as f64 / self.uplink)
     }
 
-    /// How long it takes to get `bytes` from each of `count` peers, the fastest ones.
+    /// The time to receive `bytes` from each of the `count` fastest peers.
     fn receive(&self, bytes: f64, count: usize) -> f64 {
         let mut peers = self.peers.clone();
         peers.sort_by(|left, right| right.total_cmp(left));
@@ -69,42 +70,42 @@ impl Links {
     }
 }
 
-/// What work costs on the nodes themselves, in seconds, and in seconds for each byte.
+/// The cost of work on the nodes themselves, in seconds, or in seconds per byte.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work {
-    /// A small write: from the request to the answer, with its syncs, without round trips.
+    /// A small write, in seconds: from the request to the reply, with its syncs, without round trips.
     pub order: f64,
-    /// Fragments are made durable before the write is ordered: another sync.
+    /// Making fragments durable before the write is ordered, in seconds: another sync.
     pub disperse: f64,
-    /// A small read.
+    /// A small read, in seconds.
     pub read: f64,
-    /// A byte of a value that the coordinator takes, sends or logs.
+    /// One byte of a value that the coordinator receives, sends or logs.
     pub handle: f64,
-    /// A byte of a value that is cut into fragments.
+    /// One byte of a value that is cut into fragments.
     pub encode: f64,
-    /// A byte of a value that is put together again.
+    /// One byte of a value that is reconstructed.
     pub decode: f64,
 }
 
 impl Default for Work {
     /// Five nodes and their client on two shared processors, in a virtual machine whose disk syncs in about a
-    /// millisecond. The study `coding-crossover` fits these for the machine that it runs on.
+    /// millisecond. The study `coding-crossover` fits these to the machine that it runs on.
     fn default() -> Work {
         Work { order: 2e-3, disperse: 1e-3, read: 2e-4, handle: 4e-9, encode: 5e-11, decode: 7e-11 }
     }
 }
 
-/// To which node the client is connected.
+/// The node that the client is connected to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
-    /// The one that leads the group.
+    /// The leader of the group.
     Leader,
-    /// Any other one.
+    /// Any other node.
     Another,
 }
 
-/// How long a write takes, in seconds. `parts` is k; 1 is replication through the log. None: the group has too few
-/// members for that.
+/// The time of a write, in seconds. `parts` is k; 1 is replication through the log. `None` if the group has too few
+/// members.
 pub fn write_seconds(bytes: usize, parts: usize, at: At, links: &Links, work: &Work) -> Option<f64> {
     if parts != 1 {
         return disperse_seconds(bytes, parts, at, links, work);
@@ -119,8 +120,8 @@ pub fn write_seconds(bytes: usize, parts: usize, at: At, links: &Links, work: &W
     Some(forwarded + sent + links.round_trip + work.order + handled)
 }
 
-/// How long a write takes, in seconds, of a value that is dispersed before it is ordered: in `parts`, or as whole copies
-/// if that is 1. None: the group has too few members for that.
+/// The time, in seconds, of a write of a value that is dispersed before it is ordered: in `parts`, or as whole copies
+/// if that is 1. `None` if the group has too few members.
 pub fn disperse_seconds(bytes: usize, parts: usize, at: At, links: &Links, work: &Work) -> Option<f64> {
     let members = links.members();
     if !(1..=data_fragments_max(members)).contains(&parts) {
@@ -138,7 +139,7 @@ pub fn disperse_seconds(bytes: usize, parts: usize, at: At, links: &Links, work:
     Some(asked + sent + 2.0 * links.round_trip + work.disperse + work.order + encoded + handled)
 }
 
-/// How long a read takes, in seconds, of a value that is in no cache.
+/// The time, in seconds, of a read of a value that is in no cache. `None` if the group has too few members.
 pub fn read_seconds(bytes: usize, parts: usize, at: At, links: &Links, work: &Work) -> Option<f64> {
     if !(1..=data_fragments_max(links.members())).contains(&parts) {
         return None;
@@ -160,8 +161,9 @@ pub fn read_seconds(bytes: usize, parts: usize, at: At, links: &Links, work: &Wo
     Some(asked + received + links.round_trip + work.decode * value + local)
 }
 
-/// Below which bandwidth of a node, in bytes per second, a write in `parts` is faster than replication; the round trip is
-/// as in `links`. None: at no bandwidth from 1 kbit/s to 1 Tbit/s. Infinity: at all of them.
+/// The bandwidth of a node, in bytes per second, below which a write in `parts` is faster than replication, with the
+/// round trip of `links`. `None` if it is faster at no bandwidth from 1 kbit/s to 1 Tbit/s, or the group has too few
+/// members; infinity if it is faster at all of them.
 pub fn crossover(bytes: usize, parts: usize, at: At, links: &Links, work: &Work) -> Option<f64> {
     let gain = |bandwidth: f64| {
         let links = Links::even(links.members(), bandwidth, links.round_trip);
@@ -175,7 +177,7 @@ pub fn crossover(bytes: usize, parts: usize, at: At, links: &Links, work: &Work)
     if gain(high)? > 0.0 {
         return Some(f64::INFINITY);
     }
-    // The gain shrinks with the bandwidth: what is sent is all that depends on it.
+    // The gain shrinks as the bandwidth grows: only the sending time depends on it.
     for _ in 0..100 {
         let middle = f64::sqrt(low * high);
         if gain(middle)? > 0.0 { low = middle } else { high = middle }
@@ -193,7 +195,7 @@ mod tests {
         Links::even(5, megabits * MEGABIT, 1e-3)
     }
 
-    /// Nothing but the network.
+    /// No cost but the network's.
     const NO_WORK: Work =
         Work { order: 0.0, disperse: 0.0, read: 0.0, handle: 0.0, encode: 0.0, decode: 0.0 };
 
@@ -207,7 +209,7 @@ mod tests {
         assert!(close(write(1, At::Leader), 4.0 * 0.8 + 1e-3));
         assert!(close(write(2, At::Leader), 4.0 * 0.4 + 2e-3));
         assert!(close(write(3, At::Leader), 4.0 * 0.8 / 3.0 + 2e-3));
-        // What is replicated takes the way over the leader as a whole, of fragments only the order.
+        // A replicated value passes through the leader as a whole; with fragments only the small command does.
         assert!(close(write(1, At::Another), 5.0 * 0.8 + 2e-3));
         assert!(close(write(3, At::Another), 4.0 * 0.8 / 3.0 + 3e-3));
     }

@@ -1,4 +1,4 @@
-//! How a value is cut: into stripes, each of k parts, one piece of each fragment per stripe.
+//! How a value is cut: into stripes, each of k parts; a fragment has one piece per stripe.
 //!
 //! ```text
 //!  value      | stripe 0                   | stripe 1                   | stripe 2       |
@@ -7,14 +7,14 @@
 //!  fragment 4 |   a combination of the parts of each stripe
 //! ```
 //!
-//! All pieces are [`PIECE_BYTES_MAX`] long but those of the last stripe, which are as long as they need be. A value that
-//! ends within a part is taken to go on with zeros.
+//! All pieces are [`PIECE_BYTES_MAX`] long, except those of the last stripe, which are only as long as needed. A value
+//! that ends within a part is padded with zeros.
 
 use crate::CodingError;
 use crate::matrix::{add, conversion, inverse, row};
 use std::ops::Range;
 
-/// The longest piece, in bytes: what is encoded, sent, recorded and kept at a time.
+/// Longest piece, in bytes: the unit of encoding, sending, recording and storing.
 pub const PIECE_BYTES_MAX: usize = 256 << 10;
 
 /// How a value of a certain length is cut.
@@ -25,18 +25,17 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// A value of `length` bytes is cut into `parts`. `None` if a value cannot be: no part, or as many as there can be
-    /// fragments.
+    /// Returns the layout of a value of `length` bytes in `parts` parts. `None` if `parts` is 0.
     pub fn new(length: usize, parts: u8) -> Option<Layout> {
         (parts > 0).then_some(Layout { length, parts: parts.into() })
     }
 
-    /// How many fragments it takes to have the value back.
+    /// How many fragments it takes to reconstruct the value.
     pub fn parts(&self) -> usize {
         self.parts
     }
 
-    /// Bytes of the value.
+    /// Length of the value in bytes.
     pub fn length(&self) -> usize {
         self.length
     }
@@ -45,28 +44,28 @@ impl Layout {
         self.parts * PIECE_BYTES_MAX
     }
 
-    /// How many stripes it has: so many pieces has each fragment. At least one.
+    /// The number of stripes, and so of pieces in each fragment. At least one.
     pub fn stripes(&self) -> usize {
         self.length.div_ceil(self.stripe_bytes()).max(1)
     }
 
-    /// Bytes of the value in a stripe; 0 behind the last one.
+    /// Bytes of the value in a stripe; 0 beyond the last one.
     pub fn bytes_in(&self, stripe: usize) -> usize {
         self.length.saturating_sub(stripe.saturating_mul(self.stripe_bytes())).min(self.stripe_bytes())
     }
 
-    /// Bytes of each piece of a stripe.
+    /// Length of each piece of a stripe, in bytes.
     pub fn piece_bytes(&self, stripe: usize) -> usize {
         self.bytes_in(stripe).div_ceil(self.parts)
     }
 
-    /// Bytes of a fragment.
+    /// Length of a fragment, in bytes.
     pub fn fragment_bytes(&self) -> usize {
         let whole = self.stripes() - 1;
         whole * PIECE_BYTES_MAX + self.piece_bytes(whole)
     }
 
-    /// A part of a stripe as it stands in the value: it may be shorter than a piece, or empty.
+    /// A part of a stripe within the value: it may be shorter than a piece, or empty.
     fn part<'a>(&self, value: &'a [u8], stripe: usize, part: usize) -> &'a [u8] {
         let (start, piece) = (stripe * self.stripe_bytes(), self.piece_bytes(stripe));
         let end = (start + self.bytes_in(stripe)).min(value.len());
@@ -87,7 +86,8 @@ impl Layout {
         combine(row(number, self.parts).into_iter().zip(parts), bytes, out);
     }
 
-    /// A fragment's piece of a stripe of the value: where it stands in that if it does, or else made in `memory`.
+    /// Returns a fragment's piece of a stripe of the value: a slice of the value if the piece is contained in it, else
+    /// computed in `memory`.
     pub fn piece<'p>(&self, value: &'p [u8], number: u8, stripe: usize, memory: &'p mut Vec<u8>) -> &'p [u8] {
         let bytes = self.piece_bytes(stripe);
         if self.parts == 1 || usize::from(number) < self.parts {
@@ -101,7 +101,7 @@ impl Layout {
         memory
     }
 
-    /// The first pieces of different fragments, as many as are needed.
+    /// Returns the first pieces of different fragments, as many as are needed.
     fn enough<'p>(
         &self,
         stripe: usize,
@@ -126,11 +126,12 @@ impl Layout {
         }
     }
 
-    /// Appends a stripe of the value, made of pieces of different fragments, each with its fragment's number.
+    /// Appends a stripe of the value, reconstructed from pieces of different fragments, each with its fragment's
+    /// number.
     ///
     /// # Errors
-    /// [`CodingError`] when they are too few, or no pieces of this stripe. Whether they are pieces of this value only a
-    /// checksum can tell.
+    /// [`CodingError`] when there are too few, or they are not pieces of this stripe. Only a checksum can tell whether
+    /// they are pieces of this value.
     pub fn join(&self, stripe: usize, pieces: &[(u8, &[u8])], out: &mut Vec<u8>) -> Result<(), CodingError> {
         let chosen = self.enough(stripe, pieces)?;
         let (begin, piece_bytes) = (out.len(), self.piece_bytes(stripe));
@@ -144,12 +145,14 @@ impl Layout {
         let numbers: Vec<u8> = chosen.iter().map(|(number, _)| *number).collect();
         let mut factors = Vec::new();
         for part in 0..self.parts {
-            // The last part of a value is shorter than its piece: never beyond the value, for which `out` may have just room.
+            // The last part of a value is shorter than its piece: never write beyond the value, for which `out` may
+            // have just enough room.
             let length = piece_bytes.min(end - out.len());
             if let Some(piece) = of(part) {
                 out.extend_from_slice(&piece[..length]);
             } else if let (true, Some(sum)) = (last_lost == Some(part), sum) {
-                // All others are there by now, and the first fragment that is computed is the sum of all: no products.
+                // All other parts are there by now, and the first computed fragment is the sum of all parts: no
+                // products.
                 let others = (0..self.parts).filter(|other| *other != part).map(|other| match of(other) {
                     Some(piece) => (1, Input::Given(piece)),
                     None => (1, Input::Made(begin + other * piece_bytes)),
@@ -166,7 +169,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Appends the piece of one fragment, made of pieces of others.
+    /// Appends the piece of one fragment, reconstructed from pieces of others.
     ///
     /// # Errors
     /// As [`Layout::join`].
@@ -185,16 +188,16 @@ impl Layout {
     }
 }
 
-/// Something to combine.
+/// An operand of [`combine`].
 #[derive(Clone, Copy)]
 enum Input<'a> {
-    /// What it lacks counts as zeros.
+    /// If it is shorter than needed, the rest counts as zeros.
     Given(&'a [u8]),
-    /// It was made before and stands in the output, from this place on.
+    /// Computed before: in the output, from this offset on.
     Made(usize),
 }
 
-/// Bytes that are combined at a time: what is added to again and again stays in the processor's nearest cache.
+/// Bytes that are combined at a time, so that the sum stays in the processor's first-level cache.
 const BLOCK_BYTES: usize = 16 << 10;
 
 /// Appends `bytes` of the sum of inputs, each multiplied by its factor.
@@ -202,7 +205,7 @@ fn combine<'a>(inputs: impl Iterator<Item = (u8, Input<'a>)> + Clone, bytes: usi
     for from in (0..bytes).step_by(BLOCK_BYTES) {
         let (start, to) = (out.len(), bytes.min(from + BLOCK_BYTES));
         let mut inputs = inputs.clone();
-        // The first one is put there as it is if it can be, instead of added to zeros.
+        // Copy the first input if its factor is 1, instead of adding it to zeros.
         let first = inputs.clone().next().filter(|(factor, _)| *factor == 1);
         if let Some((_, input)) = first {
             inputs.next();
@@ -222,7 +225,7 @@ fn combine<'a>(inputs: impl Iterator<Item = (u8, Input<'a>)> + Clone, bytes: usi
     }
 }
 
-/// What there is of a range.
+/// The part of `bytes` that lies within a range.
 fn within(bytes: &[u8], range: Range<usize>) -> &[u8] {
     &bytes[range.start.min(bytes.len())..range.end.min(bytes.len())]
 }

@@ -1,14 +1,14 @@
 //! Erasure coding of values: split, join, rebuild, checksums.
 //!
-//! A value becomes fragments, of which any k are enough to have it back: systematic Reed-Solomon over GF(2^8). The
-//! fragments with the numbers 0 to k - 1 are the value itself, cut into k parts; all others are computed. What a fragment
-//! holds follows from the value, k and the fragment's number, and from nothing else: how many others there are does not
-//! matter, so a group can grow without coding anything again.
+//! A value is encoded as fragments, any k of which are enough to reconstruct it: systematic Reed-Solomon over GF(2^8).
+//! The fragments numbered 0 to k - 1 are the value itself, cut into k parts; all others are computed. The content of a
+//! fragment follows from the value, k and the fragment's number alone: the number of fragments does not matter, so a
+//! group can grow without re-encoding anything.
 //!
-//! A long value is coded stripe by stripe, so that nobody has to hold or send all of it at once: see [`Layout`].
+//! A long value is coded stripe by stripe, so that no node has to hold or send all of it at once: see [`Layout`].
 //!
-//! Reading order: `layout` (how a value is cut), `matrix` (which combination of which part a fragment is), [`cost`] (when it is
-//! worth it).
+//! Reading order: `layout` (how a value is cut), `matrix` (which combination of the parts a fragment is), [`cost`]
+//! (when coding pays off).
 
 pub mod cost;
 mod layout;
@@ -17,43 +17,43 @@ mod matrix;
 pub use layout::{Layout, PIECE_BYTES_MAX};
 pub use matrix::NUMBERS_MAX;
 
-/// Why fragments cannot be put together.
+/// Why fragments cannot be combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodingError {
-    /// There are fewer pieces of different fragments than the value was cut into.
+    /// There are fewer pieces of different fragments than parts of the value.
     #[error("{have} pieces of {need} are there")]
     TooFew {
-        /// How many there are.
+        /// The number given.
         have: usize,
-        /// How many it takes.
+        /// The number needed.
         need: usize,
     },
-    /// A piece has another length than its place says.
+    /// A piece does not have the length that its stripe requires.
     #[error("a piece of {have} bytes stands where {need} belong")]
     Length {
-        /// Its length.
+        /// Its length in bytes.
         have: usize,
-        /// What it should be.
+        /// The required length in bytes.
         need: usize,
     },
-    /// A place that the value does not have.
+    /// The value has no stripe of this number.
     #[error("the value has no stripe {0}")]
     Stripe(usize),
 }
 
-/// How many members of a group of `members` may fail while a majority of it is left.
+/// The number of members that may fail in a group of `members` while a majority is left.
 pub fn failures_tolerated(members: usize) -> usize {
     members.saturating_sub(1) / 2
 }
 
-/// Into how many parts a value can be cut at most in a group of `members`, if whoever is left when a minority has failed
-/// is to have it back. 0: there are no members.
+/// The most parts into which a value can be cut in a group of `members` such that the members left after a minority has
+/// failed can reconstruct it. 0 if there are no members.
 pub fn data_fragments_max(members: usize) -> usize {
     members - failures_tolerated(members)
 }
 
-/// The checksum of a piece. `place` says of which value it is, of which fragment, and which piece: a piece that got into
-/// the place of another one does not have that one's checksum.
+/// The checksum of a piece. `place` encodes the value, the fragment, and the number of the piece: a piece in the wrong
+/// place has a wrong checksum.
 pub fn checksum(piece: &[u8], place: u64) -> u64 {
     xxhash_rust::xxh3::xxh3_64_with_seed(piece, place)
 }

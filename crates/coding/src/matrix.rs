@@ -1,18 +1,18 @@
-//! Which combination of a value's k parts a fragment is: a row of k factors in GF(2^8).
+//! The combination of a value's k parts that makes a fragment: a row of k factors in GF(2^8).
 //!
-//! Fragment i < k is part i. Fragment i >= k has the factor (k + j) i / ((i + j) k) for part j, where + is the field's, an
-//! exclusive or. That is 1 / (i + j), a row of a Cauchy matrix, with each column divided by what it has in row k, and then
-//! each row by its first factor. Every square part of such a matrix can be inverted, whatever its rows and columns are
-//! divided by, so any k of its rows and of the unit matrix's can. What dividing is for: fragment k is the sum of all parts,
-//! and every fragment has part 0 as it is, so that of the products, which cost more than sums, many are spared. With k = 1
-//! all fragments are the value: a copy serves its reader without computing.
+//! Fragment i < k is part i. Fragment i >= k has the factor (k + j) i / ((i + j) k) for part j, where + is the field's
+//! addition, an exclusive or. That is 1 / (i + j), a row of a Cauchy matrix, with each column divided by its element in
+//! row k, and then each row by its first factor. Every square submatrix of such a matrix is invertible, whatever its
+//! rows and columns are divided by, so any k rows of it and of the unit matrix are too. The divisions make fragment k
+//! the sum of all parts, and give part 0 the factor 1 in every fragment: this saves many products, which cost more than
+//! sums. With k = 1 every fragment is the value: a copy serves its reader without computation.
 //!
-//! The crate that does the arithmetic has matrices of its own, but in those a fragment's row depends on how many
-//! fragments there are.
+//! The crate that does the arithmetic has matrices of its own, but there a fragment's row depends on the number of
+//! fragments.
 
 use fec_rs::galois;
 
-/// There are no more fragments of a value: their numbers, and with them those of parts, are elements of the field.
+/// The most fragments of a value: their numbers, and so those of parts, are elements of the field.
 pub const NUMBERS_MAX: usize = 256;
 
 /// The factors of a fragment.
@@ -21,7 +21,7 @@ pub(crate) fn row(number: u8, parts: usize) -> Vec<u8> {
     let factor = |part: usize| match (number_at, part) {
         _ if parts == 1 => 1,
         (number_at, part) if number_at < parts => u8::from(number_at == part),
-        // Different, so their sums are not zero.
+        // They differ, so their sums are not zero.
         (_, part) => {
             let divided = galois::mul(parts as u8 ^ part as u8, number);
             galois::div(divided, galois::mul(number ^ part as u8, parts as u8))
@@ -30,8 +30,8 @@ pub(crate) fn row(number: u8, parts: usize) -> Vec<u8> {
     (0..parts).map(factor).collect()
 }
 
-/// The factors by which the parts come out of the fragments with these numbers, a row for each part. The numbers are
-/// different and as many as there are parts.
+/// The factors that compute the parts from the fragments with these numbers, a row for each part. The numbers must be
+/// distinct, and as many as there are parts.
 pub(crate) fn inverse(numbers: &[u8]) -> Vec<Vec<u8>> {
     let parts = numbers.len();
     let mut left: Vec<Vec<u8>> = numbers.iter().map(|number| row(*number, parts)).collect();
@@ -61,7 +61,7 @@ pub(crate) fn inverse(numbers: &[u8]) -> Vec<Vec<u8>> {
     right
 }
 
-/// The factors by which a fragment comes out of those with these numbers.
+/// The factors that compute a fragment from those with these numbers.
 pub(crate) fn conversion(from: &[u8], to: u8) -> Vec<u8> {
     let parts = from.len();
     let (wanted, inverse) = (row(to, parts), inverse(from));
@@ -70,7 +70,7 @@ pub(crate) fn conversion(from: &[u8], to: u8) -> Vec<u8> {
     (0..parts).map(factor).collect()
 }
 
-/// Adds a multiple of `input` to the beginning of `out`. What `input` lacks counts as zero.
+/// Adds a multiple of `input` to the beginning of `out`. The rest of `out` is unchanged.
 pub(crate) fn add(factor: u8, input: &[u8], out: &mut [u8]) {
     galois::mul_slice_xor(factor, input, &mut out[..input.len()]);
 }

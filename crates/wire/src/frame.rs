@@ -1,26 +1,25 @@
-//! How the messages of peers are told apart on a link.
+//! Frames: how the messages of peers are delimited on a link.
 //!
 //! ```text
 //! length of the payload: u32 | tag of the length: 5 bytes | payload | tag of the payload: 16 bytes
 //! ```
 //!
-//! The length is little-endian. Whoever makes a frame leaves its tags zero. [`crate::seal`] fills them in on the way
-//! to a socket and checks them on the way from one, so nothing above the socket knows of keys.
+//! The length is little-endian. The sender's code leaves the tags zero. [`crate::seal`] fills them in on the way to a
+//! socket and checks them on the way from one, so nothing above the socket handles keys.
 
-/// Length of what precedes each payload, in bytes.
+/// Length of the header before each payload, in bytes.
 pub const HEADER_BYTES: usize = LENGTH_BYTES + LENGTH_TAG_BYTES;
 
-/// Length of what follows each payload, in bytes.
+/// Length of the tag after each payload, in bytes.
 pub const TAG_BYTES: usize = 16;
 
 pub(crate) const LENGTH_BYTES: usize = 4;
 pub(crate) const LENGTH_TAG_BYTES: usize = 5;
 
-/// Appends one frame to `out`, whose payload is what `write` appends. `write` must leave the bytes before
-/// alone.
+/// Appends one frame to `out`, whose payload is what `write` appends. `write` must not change the existing bytes.
 ///
 /// # Panics
-/// When the payload passes 4 GiB, or `write` removed bytes. Every message is limited far below.
+/// When the payload exceeds 4 GiB, or `write` removed bytes. Every message is limited far below that.
 pub fn append(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER_BYTES]);
@@ -33,56 +32,55 @@ pub fn append(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     out.extend_from_slice(&[0; TAG_BYTES]);
 }
 
-/// What stands at the front of the received bytes.
+/// The result of [`next`]: what the received bytes begin with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next<'a> {
     /// A whole frame.
     Frame {
-        /// What the sender wrote.
+        /// The bytes that the sender wrote.
         payload: &'a [u8],
-        /// The frame's length: the next one begins here.
+        /// The frame's length in bytes: the next one begins there.
         consumed: usize,
     },
     /// The beginning of a frame.
     Incomplete {
-        /// At least so many more bytes belong to it; exact once the header is there, and then never more
-        /// than the limit allows.
+        /// At least this many more bytes belong to it. Exact once the header has arrived, and then within the limit.
         needed: usize,
     },
 }
 
-/// The bytes are no frame. Where the next one would begin is unknown: close the connection.
+/// The bytes are not a valid frame. Where the next one would begin is unknown: close the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// The payload is longer than the receiver takes.
+    /// The payload is longer than the receiver accepts.
     #[error("a frame announces {bytes} bytes; at most {bytes_max} are allowed")]
     TooLong {
-        /// What the frame announces.
+        /// The announced length, in bytes.
         bytes: usize,
-        /// What is allowed.
+        /// The limit, in bytes.
         bytes_max: usize,
     },
-    /// The frame is not the one that the peer sent in this place.
+    /// The frame is not the one that the peer sent at this position.
     #[error(
         "frame {sequence} is not the one that the peer sent in this place: it was changed, repeated, left out or moved \
          on the way"
     )]
     Forged {
-        /// How many frames came before it on this connection.
+        /// The number of frames before it on this connection.
         sequence: u64,
     },
     /// A frame that was not sealed has a tag.
     #[error("a frame of {bytes} bytes has a tag, where none was expected")]
     Sealed {
-        /// Length of the payload.
+        /// Length of the payload, in bytes.
         bytes: usize,
     },
 }
 
-/// Takes the first frame off bytes that were not sealed. Payloads over `payload_bytes_max` are refused.
+/// Takes the first frame off bytes that were not sealed. A payload over `payload_bytes_max` is refused.
 ///
 /// # Errors
-/// [`FrameError`] says what is wrong with the frame.
+/// [`FrameError`] if the frame is too long or sealed.
 pub fn next(bytes: &[u8], payload_bytes_max: usize) -> Result<Next<'_>, FrameError> {
     let Some((header, rest)) = bytes.split_first_chunk() else {
         return Ok(Next::Incomplete { needed: HEADER_BYTES - bytes.len() });
@@ -101,7 +99,7 @@ pub fn next(bytes: &[u8], payload_bytes_max: usize) -> Result<Next<'_>, FrameErr
     Ok(Next::Frame { payload, consumed: HEADER_BYTES + length + TAG_BYTES })
 }
 
-/// What precedes a payload.
+/// The header before a payload.
 #[derive(Clone, Copy)]
 pub(crate) struct Header {
     pub(crate) length: u32,

@@ -1,21 +1,20 @@
-//! How the messages of a handshake are framed. What follows the handshake is framed by [`crate::frame`].
+//! Frames for handshake messages. After the handshake, [`crate::frame`] applies.
 //!
 //! ```text
 //! length of the payload: u32 | CRC-32 of the length's bytes and the payload: u32 | payload
 //! ```
 //!
-//! Both numbers are little-endian. The length is covered too, so that a run of zero bytes, as a file or a
-//! faulty network may hold, is not a valid empty message. The checksum finds accidents; it keeps nobody out. This
-//! format never changes, so that nodes of different releases can read each other's version.
+//! Both numbers are little-endian. The checksum covers the length too, so that a run of zero bytes, as a file or a
+//! faulty network may produce, is not a valid empty message. It detects accidents, not attacks. This format never
+//! changes, so that nodes of different releases can read each other's version.
 
-/// Length of what precedes each payload, in bytes.
+/// Length of the header before each payload, in bytes.
 pub const HEADER_BYTES: usize = 8;
 
-/// Appends one frame to `out`, whose payload is what `write` appends. `write` must leave the bytes before
-/// alone.
+/// Appends one frame to `out`, whose payload is what `write` appends. `write` must not change the existing bytes.
 ///
 /// # Panics
-/// When the payload passes 4 GiB, or `write` removed bytes. Every message is limited far below.
+/// When the payload exceeds 4 GiB, or `write` removed bytes. Every message is limited far below that.
 pub fn append(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER_BYTES]);
@@ -29,53 +28,52 @@ pub fn append(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     header[4..].copy_from_slice(&checksum(length, payload).to_le_bytes());
 }
 
-/// What stands at the front of the received bytes.
+/// The result of [`next`]: what the received bytes begin with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next<'a> {
     /// A whole frame.
     Frame {
-        /// What the sender wrote.
+        /// The bytes that the sender wrote.
         payload: &'a [u8],
-        /// The frame's length: the next one begins here.
+        /// The frame's length in bytes: the next one begins there.
         consumed: usize,
     },
     /// The beginning of a frame.
     Incomplete {
-        /// At least so many more bytes belong to it; exact once the header is there, and then never more
-        /// than the limit allows.
+        /// At least this many more bytes belong to it. Exact once the header has arrived, and then within the limit.
         needed: usize,
     },
 }
 
-/// The bytes are no frame. Where the next one would begin is unknown: close the connection.
+/// The bytes are not a valid frame. Where the next one would begin is unknown: close the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// The payload is longer than the receiver takes.
+    /// The payload is longer than the receiver accepts.
     #[error("a frame announces {bytes} bytes; at most {bytes_max} are allowed")]
     TooLong {
-        /// What the frame announces.
+        /// The announced length, in bytes.
         bytes: usize,
-        /// What is allowed.
+        /// The limit, in bytes.
         bytes_max: usize,
     },
-    /// The bytes are not those that were sent.
+    /// The bytes differ from those that were sent.
     #[error(
         "a frame of {bytes} bytes is damaged: its checksum is {expected:08x}, its bytes give {actual:08x}"
     )]
     Damaged {
-        /// Length of the payload.
+        /// Length of the payload, in bytes.
         bytes: usize,
         /// The checksum in the header.
         expected: u32,
-        /// The checksum of what arrived.
+        /// The checksum of the received bytes.
         actual: u32,
     },
 }
 
-/// Takes the first frame off `bytes`. Payloads over `payload_bytes_max` are refused before they arrive.
+/// Takes the first frame off `bytes`. A payload over `payload_bytes_max` is refused before it has arrived.
 ///
 /// # Errors
-/// [`FrameError`] says what is wrong with the frame.
+/// [`FrameError`] if the frame is too long or damaged.
 pub fn next(bytes: &[u8], payload_bytes_max: usize) -> Result<Next<'_>, FrameError> {
     let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
         return Ok(Next::Incomplete { needed: HEADER_BYTES - bytes.len() });
@@ -153,7 +151,7 @@ mod tests {
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            // A changed length may also ask for more bytes than there are, or for too many.
+            // A changed length may also ask for more bytes than were given, or exceed the limit.
             assert!(!matches!(next(&damaged, 1 << 20), Ok(Next::Frame { .. })), "bit {bit}");
         }
     }

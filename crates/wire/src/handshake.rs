@@ -1,4 +1,4 @@
-//! How two nodes prove to each other that they belong to one cluster, before anything else is said.
+//! The handshake: two nodes prove to each other that they belong to the same cluster, before anything else is sent.
 //!
 //! ```text
 //! dialer                                                acceptor
@@ -10,23 +10,24 @@
 //!    |----------------------------------------------------->|
 //! ```
 //!
-//! A mac is HMAC-SHA-256 under the cluster's secret over the prover's role and every byte that both sides
-//! have sent so far. The secret never travels. Each side has put a fresh nonce into those bytes, so an old
-//! conversation proves nothing; the roles differ, so a proof cannot be sent back to whoever made it; both
-//! nodes are named, so that nobody can pass one off as another.
+//! A mac is HMAC-SHA-256 under the cluster's secret over the prover's role and every byte that both sides have sent so
+//! far. The secret itself is never sent. Each side has put a fresh nonce into those bytes, so a replayed conversation
+//! proves nothing; the roles differ, so a proof cannot be reflected to its sender; both nodes are named, so neither can
+//! be passed off as another.
 //!
-//! The mac of the Hello proves less: who has recorded one can send it again, and gets a Challenge that it cannot
-//! answer. But a stranger gets nothing, and an acceptor can keep its places for those that know the secret.
+//! The mac of the Hello proves less: an attacker that has recorded one can send it again, and gets a Challenge that it
+//! cannot answer. But a stranger gets no reply at all, and an acceptor can keep its places for peers that know the
+//! secret.
 //!
-//! From the secret and every byte of the handshake both sides make a key for each direction ([`crate::seal`]): all that
-//! follows on this connection is encrypted and authenticated by them, frame by frame.
+//! From the secret and every byte of the handshake, both sides derive keys for each direction ([`crate::seal`]), which
+//! encrypt and authenticate everything that follows on this connection, frame by frame.
 //!
-//! What it does not do: who learns the secret can read every connection that was recorded, and forge new ones. Mutual
-//! TLS does more. Whoever is dialled by a node gets a mac to try
-//! secrets against at leisure: the secret must be long and random, not a word.
+//! Its limits: an attacker that learns the secret can decrypt every connection it has recorded, and forge new ones.
+//! Mutual TLS does more. A host that a node dials receives a mac against which it can test guesses of the secret
+//! offline: the secret must be long and random, not a word.
 //!
-//! The messages are payloads of [`crate::greeting`] frames of at most [`PAYLOAD_BYTES_MAX`]. The kind of the Hello says which
-//! [`Lane`] of the two nodes' connections this is.
+//! The messages are payloads of [`crate::greeting`] frames of at most [`PAYLOAD_BYTES_MAX`]. The kind of the Hello says
+//! which [`Lane`] between the two nodes this connection is.
 
 use std::fmt;
 
@@ -36,16 +37,16 @@ use sha2::Sha256;
 
 use crate::seal::{KEY_BYTES, Key, Session};
 
-/// The version of what peers say to each other, this handshake included.
+/// The version of the peer protocol, this handshake included.
 pub const VERSION: u16 = 5;
 
-/// Longest handshake message, in bytes. Limits what a stranger can make a node hold.
+/// Longest handshake message, in bytes. Limits what a stranger can make a node store.
 pub const PAYLOAD_BYTES_MAX: usize = 1024;
 
 /// Longest cluster name, in bytes.
 pub const CLUSTER_BYTES_MAX: usize = 64;
 
-/// Bytes drawn at random for one handshake and never used again.
+/// Random bytes, drawn for one handshake and never reused.
 pub type Nonce = [u8; 16];
 
 const MAGIC: [u8; 8] = *b"quorate\n";
@@ -60,13 +61,13 @@ const ACCEPTOR: &[u8] = b"quorate acceptor";
 const DIALER_FRAMES: &[u8] = b"quorate frames of the dialer";
 const ACCEPTOR_FRAMES: &[u8] = b"quorate frames of the acceptor";
 
-/// Which of the connections between two nodes. What is short and must not wait behind what is long has one of its own.
+/// The connections between two nodes. Short messages that must not wait behind long ones have one of their own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Lane {
-    /// For everything, unless there is another one.
+    /// For all messages, unless there is an urgent connection too.
     #[default]
     Main,
-    /// For what must not wait.
+    /// For messages that must not wait.
     Urgent,
 }
 
@@ -79,13 +80,13 @@ impl Lane {
     }
 }
 
-/// Why a peer is refused.
+/// The reason why a peer is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
-    /// The cluster's own name or secret cannot be used.
+    /// The cluster's own name or secret is not usable.
     #[error("{0}")]
     Unusable(&'static str),
-    /// What arrived is no handshake message.
+    /// The bytes received are not a handshake message.
     #[error("the peer does not speak Quorate's peer protocol: {0}")]
     NotAPeer(&'static str),
     /// The peer runs an incompatible release.
@@ -96,10 +97,10 @@ pub enum HandshakeError {
         /// This node's version.
         ours: u16,
     },
-    /// The peer belongs elsewhere.
+    /// The peer belongs to another cluster.
     #[error("the peer belongs to cluster '{theirs}'; this node belongs to cluster '{ours}'")]
     AnotherCluster {
-        /// The peer's cluster, printable.
+        /// The peer's cluster, in printable form.
         theirs: String,
         /// This node's cluster.
         ours: String,
@@ -107,22 +108,22 @@ pub enum HandshakeError {
     /// The peer could not prove that it knows the secret.
     #[error("the peer, as node {node}, does not have this cluster's secret")]
     WrongSecret {
-        /// What the peer says it is.
+        /// The id that the peer claims.
         node: u16,
     },
-    /// Two nodes have one id, or a node dials itself.
+    /// Two nodes have the same id, or a node dials itself.
     #[error("the peer says that it is node {node}, which is this node")]
     OwnId {
-        /// This node.
+        /// This node's id.
         node: u16,
     },
-    /// The peer is not one that may connect, or not the one that was dialled.
+    /// The peer is not one that may connect, or not the node that was dialled.
     #[error("the peer says that it is node {node}, which is not expected here")]
     UnknownNode {
-        /// What the peer says it is.
+        /// The id that the peer claims.
         node: u16,
     },
-    /// A message came before the one that it answers.
+    /// A message arrived before the one that it answers.
     #[error("the peer's handshake messages are out of order")]
     OutOfOrder,
 }
@@ -133,7 +134,7 @@ impl From<Malformed> for HandshakeError {
     }
 }
 
-/// Who this node is, and the secret by which it knows its peers.
+/// This node's identity, and the secret that authenticates its peers.
 #[derive(Clone)]
 pub struct Identity {
     cluster: String,
@@ -143,11 +144,11 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The identity of `node` in `cluster`.
+    /// Returns the identity of `node` in `cluster`.
     ///
     /// # Errors
-    /// [`HandshakeError::Unusable`] when the cluster's name is longer than [`CLUSTER_BYTES_MAX`], or the
-    /// secret is empty, which everybody knows.
+    /// [`HandshakeError::Unusable`] when the cluster's name is longer than [`CLUSTER_BYTES_MAX`], or the secret is
+    /// empty, and so known to everyone.
     pub fn new(cluster: &str, node: u16, secret: &[u8]) -> Result<Self, HandshakeError> {
         if cluster.len() > CLUSTER_BYTES_MAX {
             return Err(HandshakeError::Unusable("the cluster's name is longer than 64 bytes"));
@@ -158,7 +159,7 @@ impl Identity {
         Ok(Identity { cluster: cluster.to_owned(), node, port: 0, secret: secret.to_vec() })
     }
 
-    /// The same with the port at which other nodes reach this one, as it says in its Hello. Else that says 0.
+    /// Adds the port at which other nodes reach this one, which its Hello announces. Without this call it announces 0.
     #[must_use]
     pub fn reached_at_port(self, port: u16) -> Identity {
         Identity { port, ..self }
@@ -171,7 +172,7 @@ impl Identity {
         mac
     }
 
-    /// The keys for the frames of one side, after a handshake of these bytes.
+    /// Derives one side's keys for frames from the bytes of the handshake.
     fn key(&self, role: &[u8], transcript: &[u8]) -> Key {
         let keys: [u8; KEY_BYTES] = self.mac(role, transcript).finalize().into_bytes().into();
         Key::new(keys)
@@ -190,7 +191,7 @@ impl Identity {
 }
 
 impl fmt::Debug for Identity {
-    /// Without the secret: identities end up in logs.
+    /// Omits the secret: identities end up in logs.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Identity { cluster, node, port, secret: _ } = self;
         formatter
@@ -211,12 +212,12 @@ pub struct Dialer {
 }
 
 impl Dialer {
-    /// Begins a handshake with a fresh `nonce`; the second value is the Hello to send.
+    /// Begins a handshake with a fresh `nonce` on the main lane; the second value is the Hello to send.
     pub fn new(identity: Identity, nonce: Nonce) -> (Self, Vec<u8>) {
         Dialer::on(Lane::Main, identity, nonce)
     }
 
-    /// The same for a lane.
+    /// Like [`Dialer::new`], for any lane.
     pub fn on(lane: Lane, identity: Identity, nonce: Nonce) -> (Self, Vec<u8>) {
         let mut hello = vec![lane.hello()];
         hello.extend_from_slice(&MAGIC);
@@ -230,11 +231,12 @@ impl Dialer {
         (Dialer { identity, transcript: hello.clone() }, hello)
     }
 
-    /// Checks the acceptor's Challenge. Gives back the Proof to send, who the acceptor is, as it has proved
-    /// that it knows the secret, and what authenticates the frames that follow. `is_expected` says whether the node that it claims to be was dialled.
+    /// Checks the acceptor's Challenge. Returns the Proof to send, the acceptor's id, now that it has proved that it
+    /// knows the secret, and the session for the frames that follow. `is_expected` says whether the claimed node is the
+    /// one that was dialled.
     ///
     /// # Errors
-    /// [`HandshakeError`] says why the peer is refused; close the connection.
+    /// [`HandshakeError`] with the reason why the peer is refused; close the connection.
     pub fn on_challenge(
         self,
         payload: &[u8],
@@ -253,7 +255,7 @@ impl Dialer {
 
         let signed = &payload[..payload.len() - MAC_BYTES];
         transcript.extend_from_slice(signed);
-        // The secret first: whatever a stranger says about itself is not worth a more precise answer.
+        // The secret first: a stranger's claims about itself do not deserve a more precise error.
         if identity.mac(ACCEPTOR, &transcript).verify_slice(mac).is_err() {
             return Err(HandshakeError::WrongSecret { node });
         }
@@ -271,15 +273,15 @@ impl Dialer {
     }
 }
 
-/// The side that was connected to.
+/// The side that accepted the connection.
 #[derive(Debug)]
 pub struct Acceptor {
     identity: Identity,
     nonce: Nonce,
     lane: Lane,
-    /// Where the dialer says that it is reached.
+    /// The port at which the dialer claims to be reachable.
     port: u16,
-    /// Who the dialer says it is, and every byte of both sides so far; none before the Hello.
+    /// The id that the dialer claims, and every byte of both sides so far; `None` before the Hello.
     greeted: Option<(u16, Vec<u8>)>,
 }
 
@@ -289,32 +291,32 @@ impl Acceptor {
         Acceptor { identity, nonce, lane: Lane::Main, port: 0, greeted: None }
     }
 
-    /// Which lane the dialer asks for, once its Hello has come. It is proved together with the rest.
+    /// The lane that the dialer asks for, once its Hello has arrived; the main lane before. The Proof covers it.
     pub fn lane(&self) -> Lane {
         self.lane
     }
 
-    /// At which port other nodes reach the dialer, as its Hello says.
+    /// The port at which other nodes reach the dialer, according to its Hello; 0 if unknown.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Who the dialer says it is, once its Hello has come.
+    /// The id that the dialer claims, once its Hello has arrived.
     pub fn claimed(&self) -> Option<u16> {
         self.greeted.as_ref().map(|(node, _)| *node)
     }
 
-    /// Checks the dialer's Hello and gives back the Challenge to send. `is_expected` says whether the node
-    /// that the dialer claims to be may connect. Whoever made the Hello knew the secret, but it may be a recorded one.
+    /// Checks the dialer's Hello and returns the Challenge to send. `is_expected` says whether the claimed node may
+    /// connect. The author of the Hello knew the secret, but the Hello may be a recorded one.
     ///
     /// # Errors
-    /// [`HandshakeError`] says why the peer is refused; close the connection.
+    /// [`HandshakeError`] with the reason why the peer is refused; close the connection.
     pub fn on_hello(
         &mut self,
         payload: &[u8],
         is_expected: impl FnOnce(u16) -> bool,
     ) -> Result<Vec<u8>, HandshakeError> {
-        // A nonce serves once: a second Hello would get a second mac under the same.
+        // A nonce is used once: a second Hello would get a second mac with the same nonce.
         if self.greeted.is_some() {
             return Err(HandshakeError::OutOfOrder);
         }
@@ -325,7 +327,7 @@ impl Acceptor {
         if reader.take(MAGIC.len())? != MAGIC {
             return Err(HandshakeError::NotAPeer("it does not begin with the magic bytes"));
         }
-        // What follows may look different in another version.
+        // The rest may differ in another version.
         self.identity.check_version(reader.u16()?)?;
         let cluster = reader.bytes()?;
         if cluster.len() > CLUSTER_BYTES_MAX {
@@ -339,7 +341,7 @@ impl Acceptor {
             let theirs = cluster.escape_ascii().to_string();
             return Err(HandshakeError::AnotherCluster { theirs, ours: self.identity.cluster.clone() });
         }
-        // A node of this cluster that knows another secret is told apart from a node that is not known.
+        // Check the secret before the id, so that a wrong secret is not reported as an unknown node.
         let signed = &payload[..payload.len() - MAC_BYTES];
         if self.identity.mac(GREETER, signed).verify_slice(mac).is_err() {
             return Err(HandshakeError::WrongSecret { node });
@@ -358,11 +360,11 @@ impl Acceptor {
         Ok(challenge)
     }
 
-    /// Checks the dialer's Proof. Gives back who the dialer is, which has proved now that it knows the secret, and what
-    /// authenticates the frames that follow.
+    /// Checks the dialer's Proof. Returns the dialer's id, now that it has proved that it knows the secret, and the
+    /// session for the frames that follow.
     ///
     /// # Errors
-    /// [`HandshakeError`] says why the peer is refused; close the connection.
+    /// [`HandshakeError`] with the reason why the peer is refused; close the connection.
     pub fn on_proof(self, payload: &[u8]) -> Result<(u16, Session), HandshakeError> {
         let Some((node, mut transcript)) = self.greeted else {
             return Err(HandshakeError::OutOfOrder);
@@ -383,10 +385,10 @@ impl Acceptor {
     }
 }
 
-/// True when two secrets are equal. Takes the same time wherever they differ, so that a caller who measures
-/// learns nothing about the right one but perhaps its length.
+/// Whether two secrets are equal. Takes the same time wherever they differ, so that a caller who measures it learns
+/// nothing about the right one except perhaps its length.
 pub fn secret_matches(a: &[u8], b: &[u8]) -> bool {
-    // Comparing macs rather than the secrets makes unequal lengths harmless too.
+    // Comparing macs instead of the secrets makes unequal lengths harmless too.
     let of = |secret: &[u8]| {
         let mut mac = hmac(b"quorate secret");
         mac.update(secret);
@@ -395,7 +397,7 @@ pub fn secret_matches(a: &[u8], b: &[u8]) -> bool {
     of(a).verify_slice(&of(b).finalize().into_bytes()).is_ok()
 }
 
-/// A number for the hashes of tables that all who know the secret have in common, and that tells nothing of it.
+/// Returns a seed for the hashes of tables, shared by all who know the secret. It reveals nothing about the secret.
 pub fn table_seed(secret: &[u8]) -> u64 {
     let mut mac = hmac(secret);
     mac.update(b"quorate tables");

@@ -1,22 +1,23 @@
-//! How the frames of a link are sealed: encrypted and authenticated.
+//! Seals the frames of a link: encrypts and authenticates them.
 //!
-//! A handshake ends with two keys for each direction of its connection, made from the cluster's secret and every byte of
-//! the handshake ([`crate::handshake`]):
+//! A handshake ends with two keys for each direction of its connection, derived from the cluster's secret and every
+//! byte of the handshake ([`crate::handshake`]):
 //!
 //! ```text
 //! length:  its tag is the first 5 bytes of AES-128 of the frame's number, the length and zeros, under the one key
 //! payload: encrypted and authenticated by AES-128-GCM under the other, nonce = the frame's number
 //! ```
 //!
-//! The numbers count the frames of one direction of one connection from 0 and are not sent. So a frame that was changed,
-//! repeated, left out, put elsewhere, or that comes from another connection, lane or direction has a wrong tag, and so
-//! has each one behind it. The length has a tag of its own: else a changed length could make the receiver wait for
-//! megabytes that never come. Five bytes are enough for that: a guess is right once in 2^40, a wrong one closes the
-//! connection, and a right one only makes the receiver wait until the link's silence ends it. A block of AES is a function of its input that nobody can tell from a
-//! random one, so it authenticates inputs of one block, and takes little of the time of a second AES-GCM.
+//! The numbers count the frames of one direction of one connection from 0 and are not sent. So a frame that was
+//! changed, repeated, left out or moved, or that comes from another connection, lane or direction, has a wrong tag, and
+//! so has each one behind it. The length has a tag of its own: otherwise a changed length could make the receiver wait
+//! for megabytes that never arrive. Five bytes are enough for that: a guess is right once in 2^40, a wrong one closes
+//! the connection, and a right one only makes the receiver wait until the timeout for a silent link ends it. An AES
+//! block is a pseudorandom function of its input, so it authenticates an input of one block, at a fraction of the time
+//! of a second AES-GCM.
 //!
-//! Who reads along sees how long frames are and when they come. Who learns the cluster's secret can read, and forge,
-//! whatever was recorded. Mutual TLS does better.
+//! An eavesdropper sees how long frames are and when they are sent. An attacker that learns the cluster's secret can
+//! read everything it has recorded, and forge frames. Mutual TLS does better.
 
 use ring::aead::quic::{self, HeaderProtectionKey};
 use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
@@ -40,7 +41,7 @@ impl Key {
         Key { payloads: LessSafeKey::new(payloads), lengths }
     }
 
-    /// Every nonce is used once: a frame's number is never used again under its key.
+    /// Every nonce is unique: a frame's number is never used again with its key.
     fn nonce(sequence: u64) -> Nonce {
         let mut nonce = [0; 12];
         nonce[..8].copy_from_slice(&sequence.to_le_bytes());
@@ -60,14 +61,14 @@ impl Key {
         sealed.expect("a payload has less than 64 GiB")
     }
 
-    /// The payload that was sealed. What is given ends with the tag.
+    /// Decrypts a payload in place. `sealed` ends with the tag; `None` if that is wrong.
     fn open<'a>(&self, sequence: u64, sealed: &'a mut [u8]) -> Option<&'a [u8]> {
         let nonce = Key::nonce(sequence);
         self.payloads.open_in_place(nonce, Aad::empty(), sealed).ok().map(|payload| &*payload)
     }
 }
 
-/// Whether two tags are equal. Looks at all bytes, so that the time tells nothing about where they differ.
+/// Whether two tags are equal. Looks at all bytes, so that the time does not reveal where they differ.
 fn are_equal(a: [u8; LENGTH_TAG_BYTES], b: [u8; LENGTH_TAG_BYTES]) -> bool {
     let differ = a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b));
     std::hint::black_box(differ) == 0
@@ -78,7 +79,7 @@ fn are_equal(a: [u8; LENGTH_TAG_BYTES], b: [u8; LENGTH_TAG_BYTES]) -> bool {
 pub struct Session {
     /// Seals what this side sends.
     pub sealer: Sealer,
-    /// Opens what the other side has sent.
+    /// Opens what the other side sends.
     pub opener: Opener,
 }
 
@@ -91,12 +92,12 @@ impl Session {
     }
 }
 
-/// Seals frames that wait in a buffer to be sent. Frames are appended at its end and removed at its front.
+/// Seals frames in a send buffer. Frames are appended at its end and removed at its front.
 pub struct Sealer {
     key: Key,
-    /// How many frames were sealed.
+    /// Number of frames sealed so far.
     sequence: u64,
-    /// How many bytes at the front of the buffer are sealed.
+    /// Number of sealed bytes at the front of the buffer.
     sealed: usize,
 }
 
@@ -104,7 +105,7 @@ impl Sealer {
     /// Seals the frames that were appended since the last call.
     ///
     /// # Panics
-    /// When what was appended is not whole frames, or bytes were removed and not counted.
+    /// When the appended bytes are not whole frames, or bytes were removed without calling [`Sealer::removed`].
     pub fn seal(&mut self, buffer: &mut [u8]) {
         let Sealer { key, sequence, sealed } = self;
         assert!(*sealed <= buffer.len(), "sealed frames were removed and not counted");
@@ -121,37 +122,38 @@ impl Sealer {
         }
     }
 
-    /// So many bytes were removed from the front of the buffer: they are sent.
+    /// Notes that `bytes` bytes were sent and removed from the front of the buffer.
     ///
     /// # Panics
-    /// When they were not sealed.
+    /// When these bytes were not sealed.
     pub fn removed(&mut self, bytes: usize) {
         self.sealed = self.sealed.checked_sub(bytes).expect("only sealed bytes are sent");
     }
 }
 
 impl std::fmt::Debug for Sealer {
-    /// Without the key.
+    /// Omits the key.
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Sealer").field("sequence", &self.sequence).finish_non_exhaustive()
     }
 }
 
-/// Takes sealed frames off what has arrived.
+/// Takes sealed frames off the received bytes.
 pub struct Opener {
     key: Key,
-    /// How many frames were taken.
+    /// Number of frames opened so far.
     sequence: u64,
-    /// The length of the next frame, once it is known to be the sender's.
+    /// The length of the next frame, once it is authenticated.
     announced: Option<u32>,
 }
 
 impl Opener {
-    /// Takes the first frame off `bytes`, and decrypts it there, once all of it has come. They begin where the frame before ended. A payload over `payload_bytes_max` is
-    /// refused before it arrives. After an error nothing that comes on this connection is the sender's: close it.
+    /// Takes the first frame off `bytes` and decrypts it in place, once all of it has arrived. `bytes` must begin where
+    /// the previous frame ended. A payload over `payload_bytes_max` is refused before it has arrived. After an error
+    /// nothing that arrives on this connection can be trusted: close it.
     ///
     /// # Errors
-    /// [`FrameError`] says what is wrong with the frame.
+    /// [`FrameError`] if the frame is too long or forged.
     pub fn next<'a>(
         &mut self,
         bytes: &'a mut [u8],
@@ -185,7 +187,7 @@ impl Opener {
 }
 
 impl std::fmt::Debug for Opener {
-    /// Without the key.
+    /// Omits the key.
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Opener").field("sequence", &self.sequence).finish_non_exhaustive()
     }

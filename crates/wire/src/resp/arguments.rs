@@ -1,9 +1,9 @@
-//! The words of a request: ranges in the bytes that they came in, so that nothing is copied.
+//! The arguments of a request, as ranges of the received bytes, so that nothing is copied.
 
 use std::fmt;
 use std::ops::Index;
 
-/// Where an argument starts and ends in its bytes.
+/// Start and end of an argument in its bytes.
 pub type ArgumentRange = (u32, u32);
 
 /// The arguments of one request, the command's name first. Two pointers: copy it freely.
@@ -14,21 +14,21 @@ pub struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// The parts of `bytes` that `ranges` name, in the ranges' order.
+    /// Returns the parts of `bytes` given by `ranges`, in the ranges' order.
     ///
-    /// A range that lies outside of `bytes` is the caller's fault: reading that argument panics.
+    /// A range outside `bytes` is the caller's fault: reading that argument panics.
     pub fn new(bytes: &'a [u8], ranges: &'a [ArgumentRange]) -> Self {
         debug_assert!(ranges.iter().all(|&(start, end)| start <= end && end as usize <= bytes.len()));
         Arguments { bytes, ranges }
     }
 
-    /// Number of arguments.
+    /// The number of arguments.
     #[inline]
     pub fn len(&self) -> usize {
         self.ranges.len()
     }
 
-    /// True when there are none: an empty line, or an array of no elements.
+    /// Whether there are none: an empty line, or an array of no elements.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
@@ -47,7 +47,7 @@ impl<'a> Arguments<'a> {
         self.ranges.iter().map(move |&range| part(bytes, range))
     }
 
-    /// The arguments without the first `count`; none when there are not that many.
+    /// The arguments without the first `count`; empty if there are not that many.
     #[inline]
     pub fn skip(&self, count: usize) -> Arguments<'a> {
         Arguments { bytes: self.bytes, ranges: self.ranges.get(count..).unwrap_or(&[]) }
@@ -78,7 +78,7 @@ impl fmt::Debug for Arguments<'_> {
     }
 }
 
-/// Arguments that own their bytes: a command that did not come in as RESP.
+/// Arguments that own their bytes: for a command that did not arrive as RESP.
 #[derive(Clone, Debug, Default)]
 pub struct ArgumentsBuffer {
     bytes: Vec<u8>,
@@ -86,7 +86,7 @@ pub struct ArgumentsBuffer {
 }
 
 impl ArgumentsBuffer {
-    /// A buffer without arguments.
+    /// Returns a buffer without arguments.
     pub fn new() -> Self {
         Self::default()
     }
@@ -96,10 +96,10 @@ impl ArgumentsBuffer {
         self.push_with(|bytes| bytes.extend_from_slice(argument));
     }
 
-    /// Appends one argument: what `write` appends to the bytes, which it must not touch otherwise.
+    /// Appends one argument: what `write` appends to the bytes. `write` must not change the existing bytes.
     ///
     /// # Panics
-    /// When all arguments together pass 4 GiB. Every input is limited far below.
+    /// When all arguments together exceed 4 GiB. Every input is limited far below that.
     pub fn push_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.bytes.len();
         write(&mut self.bytes);
@@ -108,13 +108,13 @@ impl ArgumentsBuffer {
         self.ranges.push((start as u32, end as u32));
     }
 
-    /// Removes all arguments and keeps the room that they took.
+    /// Removes all arguments and keeps the capacity.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ranges.clear();
     }
 
-    /// Removes all arguments and keeps room for `bytes` bytes, and for as many arguments, at most.
+    /// Removes all arguments and keeps capacity for at most `bytes` bytes and as many arguments.
     pub(super) fn clear_to(&mut self, bytes: usize) {
         self.clear();
         self.bytes.shrink_to(bytes);

@@ -1,8 +1,8 @@
-//! Inline requests: a line of words, as a person types them into a terminal.
+//! Inline requests: a line of words, as a user types them into a terminal.
 //!
-//! The rules for quotes are those of Redis: `"..."` with escapes, `'...'` with `\'` only, a quote may open
-//! in the middle of a word, and a closing quote must end its word. Unlike Redis, which treats the line as a
-//! C string, a zero byte is a byte like any other.
+//! The rules for quotes are those of Redis: `"..."` with escapes, `'...'` with `\'` only; a quote may open in the
+//! middle of a word, and a closing quote must end its word. Unlike Redis, which treats the line as a C string, a zero
+//! byte is an ordinary byte.
 
 use super::arguments::ArgumentsBuffer;
 
@@ -10,7 +10,7 @@ use super::arguments::ArgumentsBuffer;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unbalanced;
 
-/// Appends the words of `line`, which has no line end, to `words`.
+/// Appends the words of `line`, without its line end, to `words`.
 pub(super) fn split(line: &[u8], words: &mut ArgumentsBuffer) -> Result<(), Unbalanced> {
     let mut rest = without_leading_space(line);
     while !rest.is_empty() {
@@ -21,11 +21,11 @@ pub(super) fn split(line: &[u8], words: &mut ArgumentsBuffer) -> Result<(), Unba
     Ok(())
 }
 
-/// Appends the first word of `rest`, unquoted, to `word` and gives back what follows it.
+/// Appends the first word of `rest`, unquoted, to `word` and returns the rest after it.
 fn take_word<'a>(mut rest: &'a [u8], word: &mut Vec<u8>) -> Result<&'a [u8], Unbalanced> {
     loop {
         match rest {
-            // Not every byte that separates words ends one: Redis leaves out vertical tab and form feed here.
+            // Not every byte that separates words ends one: Redis omits vertical tab and form feed here.
             [] | [b' ' | b'\n' | b'\r' | b'\t', ..] => return Ok(rest),
             [b'"', quoted @ ..] => return take_double_quoted(quoted, word),
             [b'\'', quoted @ ..] => return take_single_quoted(quoted, word),
@@ -90,7 +90,7 @@ fn end_of_word(after: &[u8]) -> Result<&[u8], Unbalanced> {
     }
 }
 
-/// White space as C's `isspace` sees it: Rust's leaves out the vertical tab.
+/// White space by the rules of C's `isspace`: Rust's omits the vertical tab.
 fn is_space(byte: u8) -> bool {
     byte.is_ascii_whitespace() || byte == 0x0b
 }

@@ -1,12 +1,12 @@
-//! Replies on their way to a client: from the table's own encoding to RESP2 or RESP3.
+//! Translates replies from the table's own encoding to RESP2 or RESP3.
 //!
-//! RESP2 has fewer types. What it lacks becomes what Redis sends instead: a map is an array of twice as many
-//! elements, a set an array, a number with a fraction and a text are strings, a truth value is 1 or 0.
+//! RESP2 has fewer types. Missing ones become what Redis sends instead: a map becomes an array of twice as many
+//! elements, a set an array, a double and a text become strings, a boolean becomes 1 or 0.
 
 use kv::codec::{Malformed, Reader};
 use kv::{Reply, ReplyBuffer};
 
-/// The version of the protocol that a client speaks; it begins with 2 and asks for 3 with `HELLO`.
+/// The version of the protocol that a client speaks: 2 at first, 3 after a `HELLO` that asks for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
     /// RESP2.
@@ -16,11 +16,11 @@ pub enum Protocol {
     Resp3,
 }
 
-/// Appends `encoded`, which holds any number of whole replies, to `out` as the client reads them.
+/// Appends `encoded`, which holds any number of whole replies, to `out` in the client's protocol.
 ///
 /// # Errors
-/// [`Malformed`] when the encoding is broken or ends within an aggregate. `out` is as it was before: half a
-/// reply would make the client take the next one for the other half.
+/// [`Malformed`] when the encoding is broken or ends within an aggregate. `out` is unchanged then: after half a reply,
+/// the client would take the next one for the other half.
 #[inline]
 pub fn write_reply(encoded: &[u8], protocol: Protocol, out: &mut Vec<u8>) -> Result<(), Malformed> {
     match ReplyBuffer::only_bulk(encoded) {
@@ -41,7 +41,7 @@ fn write_whole(encoded: &[u8], protocol: Protocol, out: &mut Vec<u8>) -> Result<
     outcome
 }
 
-/// Length in bytes of the first whole reply in `encoded`, the elements of aggregates included.
+/// Returns the length in bytes of the first whole reply in `encoded`, including the elements of aggregates.
 ///
 /// # Errors
 /// [`Malformed`] when there is no whole reply.
@@ -54,8 +54,8 @@ pub fn element_end(encoded: &[u8]) -> Result<usize, Malformed> {
     Ok(encoded.len() - reader.rest().len())
 }
 
-/// How many elements the head of an aggregate announces. As many elements as are announced must follow, and
-/// since every head comes before its elements, their number is all there is to check: no stack, no depth.
+/// The number of elements that the head of an aggregate announces. That many must follow, and since every head comes
+/// before its elements, it is enough to count them: no stack, no depth.
 fn elements_after(reply: &Reply<'_>) -> u64 {
     match *reply {
         Reply::Array(count) | Reply::Set(count) | Reply::Push(count) => u64::from(count),
@@ -79,7 +79,7 @@ fn write_elements(encoded: &[u8], protocol: Protocol, out: &mut Vec<u8>) -> Resu
     Ok(())
 }
 
-/// Appends one element; of an aggregate that is its head. Whoever writes one must write those that follow it.
+/// Appends one element; for an aggregate, its head. The caller must also write the elements that follow it.
 #[inline]
 pub fn write_element(reply: Reply<'_>, protocol: Protocol, out: &mut Vec<u8>) {
     let is_resp3 = protocol == Protocol::Resp3;
@@ -109,7 +109,7 @@ pub fn write_element(reply: Reply<'_>, protocol: Protocol, out: &mut Vec<u8>) {
         Reply::Push(count) => write_head(if is_resp3 { b'>' } else { b'*' }, i64::from(count), out),
         Reply::Map(pairs) if is_resp3 => write_head(b'%', i64::from(pairs), out),
         Reply::Map(pairs) => write_head(b'*', 2 * i64::from(pairs), out),
-        // Whoever coordinates a command puts values in the place of references; a client never gets these.
+        // The command's coordinator replaces references by values; a client never gets these.
         Reply::Unresolved(_) | Reply::Needs(_) => {}
         Reply::Reference(_) | Reply::Lent(_) => write_line(b'-', b"ERR a value is missing from a reply", out),
     }
@@ -148,8 +148,8 @@ fn write_bulk(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends a type byte, a text and a line end. The text may quote what a client sent: a line end in it would
-/// end the reply and make a second one of the rest, so it becomes a space.
+/// Appends a type byte, a text and a line end. The text may quote a client's input: a line end in it would end the
+/// reply and make the rest look like another one, so it becomes a space.
 fn write_line(kind: u8, text: &[u8], out: &mut Vec<u8>) {
     out.reserve(text.len() + 3);
     out.push(kind);
@@ -157,16 +157,16 @@ fn write_line(kind: u8, text: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// A number as Redis writes it: the fewest digits that read back as the same number, whole numbers without
-/// a point, and an exponent for those that would need many zeros.
+/// Formats a number as Redis does: the fewest digits that parse to the same number, whole numbers without a point, and
+/// an exponent for those that would need many zeros.
 fn format_double(value: f64) -> String {
-    // Up to here every whole number is a double of its own, and Redis writes it as an integer.
+    // Up to here every whole number is exactly representable, and Redis formats it as an integer.
     const WHOLE_MAX: f64 = (1_i64 << 52) as f64;
     if value.is_nan() {
         return "nan".to_owned();
     }
     if value.is_infinite() || (value != 0.0 && value.abs() < WHOLE_MAX && value.trunc() == value) {
-        // Rust writes `inf`, `-inf` and whole numbers in the same way.
+        // Rust formats `inf`, `-inf` and whole numbers in the same way.
         return value.to_string();
     }
     if value == 0.0 {
@@ -180,7 +180,7 @@ fn format_double(value: f64) -> String {
     place_point(sign, &digits, exponent)
 }
 
-/// Writes `d.ddd * 10^exponent` by the rules of fpconv, the library that Redis formats numbers with.
+/// Formats `d.ddd * 10^exponent` by the rules of fpconv, the library that Redis formats numbers with.
 fn place_point(sign: &str, digits: &str, exponent: i32) -> String {
     let count = digits.len() as i32;
     // The number is `digits * 10^power`.

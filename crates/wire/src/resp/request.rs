@@ -5,15 +5,15 @@
 //! GET key\r\n                           the same as an inline request
 //! ```
 //!
-//! The parser is resumable. Input arrives in pieces that end anywhere, so it remembers how far it has come:
-//! a request costs time in proportion to its length, not to its length times the number of pieces. It keeps
-//! eight bytes for each argument that has arrived and copies no argument (inline requests, which may hold
-//! escapes, aside). What a client merely announces costs nothing.
+//! The parser is resumable. Input arrives in pieces that end anywhere, so the parser remembers its position: a request
+//! takes time in proportion to its length, not to its length times the number of pieces. It stores eight bytes for each
+//! argument that has arrived and copies no argument (except for inline requests, which may contain escapes). What a
+//! client merely announces costs nothing.
 //!
-//! It accepts what Redis accepts and answers errors with Redis's texts, but for two things. Redis skips the
-//! bytes where a line end belongs without looking at them; here they must be a line end, because a client
-//! that miscounts would otherwise have its values read as commands. And the limits here do not depend on how
-//! the network cut the request: a whole request and the same one in pieces give the same result.
+//! It accepts what Redis accepts and uses Redis's error texts, with two exceptions. Redis skips the bytes where a line
+//! end belongs without looking at them; here they must be a line end, because otherwise the values of a client that
+//! miscounts would be read as commands. And the limits here do not depend on how the network splits the request: a
+//! whole request and the same one in pieces give the same result.
 
 use kv::number::parse_integer;
 
@@ -26,13 +26,13 @@ pub const UNAUTHENTICATED_ARGUMENTS_MAX: usize = 10;
 /// Longest argument that a client may send before it has authenticated itself, in bytes.
 pub const UNAUTHENTICATED_BULK_BYTES_MAX: usize = 16 * 1024;
 
-/// Room for arguments that a parser keeps for the next request. Few requests have more.
+/// Most arguments for which a parser retains capacity between requests. Few requests have more.
 const RETAINED_ARGUMENTS_MAX: usize = 1024;
 
-/// Room for the words of inline requests that a parser keeps for the next request, in bytes.
+/// Most bytes of words of inline requests for which a parser retains capacity between requests.
 const RETAINED_INLINE_BYTES_MAX: usize = 4 * 1024;
 
-/// What a client may send. They may differ from call to call: authentication lifts some.
+/// The limits for a client's requests. They may differ between calls: authentication lifts some.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Longest argument, in bytes.
@@ -41,15 +41,15 @@ pub struct Limits {
     pub arguments_max: usize,
     /// Longest line without its end, in bytes: a whole inline request, or the head of an array or a string.
     pub inline_bytes_max: usize,
-    /// Longest request with all that belongs to it, in bytes. Above 4 GiB it counts as 4 GiB.
+    /// Longest request in total, in bytes. Above 4 GiB it counts as 4 GiB.
     pub request_bytes_max: usize,
-    /// When false, requests must be small: [`UNAUTHENTICATED_ARGUMENTS_MAX`] arguments of
-    /// [`UNAUTHENTICATED_BULK_BYTES_MAX`] at most. True also for servers that need no authentication.
+    /// When false, requests must be small: at most [`UNAUTHENTICATED_ARGUMENTS_MAX`] arguments of at most
+    /// [`UNAUTHENTICATED_BULK_BYTES_MAX`] each. True also for servers that need no authentication.
     pub authenticated: bool,
 }
 
 impl Default for Limits {
-    /// Values as long as the store takes by default, in requests of at most twice that; not authenticated.
+    /// Values up to the default limit, in requests of at most twice that; not authenticated.
     fn default() -> Self {
         Limits {
             bulk_bytes_max: kv::limits::VALUE_BYTES_MAX_DEFAULT,
@@ -61,14 +61,14 @@ impl Default for Limits {
     }
 }
 
-/// The client does not speak the protocol, or asks too much. Nothing that it sends from here on can be
-/// trusted to be where it seems: answer the error, which reads as Redis's own, and close the connection.
+/// The client does not speak the protocol, or exceeds a limit. Nothing it sends afterwards can be interpreted safely:
+/// reply with the error, whose text is Redis's, and close the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
-    /// The number of arguments is no number, or larger than allowed.
+    /// The number of arguments is not a number, or exceeds the limit.
     #[error("ERR Protocol error: invalid multibulk length")]
     ArgumentCount,
-    /// An argument's length is no number, negative, or larger than allowed.
+    /// An argument's length is not a number, is negative, or exceeds the limit.
     #[error("ERR Protocol error: invalid bulk length")]
     BulkLength,
     /// More arguments than are allowed before authentication.
@@ -77,59 +77,59 @@ pub enum ProtocolError {
     /// A longer argument than is allowed before authentication.
     #[error("ERR Protocol error: unauthenticated bulk length")]
     UnauthenticatedBulkLength,
-    /// This byte stands where an argument's length should begin.
+    /// This byte is where the head of an argument should begin.
     #[error("ERR Protocol error: expected '$', got '{}'", printable(*.0))]
     ExpectedBulk(u8),
-    /// An argument is longer or shorter than its length said.
+    /// An argument is longer or shorter than its announced length.
     #[error("ERR Protocol error: expected a line end after a bulk string")]
     ExpectedLineEnd,
-    /// An inline request that does not end.
+    /// An inline request exceeds its limit without ending.
     #[error("ERR Protocol error: too big inline request")]
     InlineTooBig,
-    /// A number of arguments that does not end.
+    /// The number of arguments exceeds the line limit without ending.
     #[error("ERR Protocol error: too big mbulk count string")]
     ArgumentCountTooBig,
-    /// An argument's length that does not end.
+    /// An argument's length exceeds the line limit without ending.
     #[error("ERR Protocol error: too big bulk count string")]
     BulkLengthTooBig,
     /// An inline request with an open quote.
     #[error("ERR Protocol error: unbalanced quotes in request")]
     UnbalancedQuotes,
-    /// The request as a whole is larger than allowed.
+    /// The request as a whole exceeds the limit.
     #[error("ERR Protocol error: request of more than {bytes_max} bytes")]
     RequestTooBig {
-        /// The limit that was passed.
+        /// The limit in bytes.
         bytes_max: usize,
     },
 }
 
-/// Shows a byte of the client's, escaped if it is not printable: it must not break the line that it is in.
+/// Formats a byte from the client, escaped if it is not printable: it must not break the line that it is in.
 fn printable(byte: u8) -> String {
     match byte {
-        // As in every error of Redis, line ends become spaces.
+        // As in all of Redis's errors, line ends become spaces.
         b'\r' | b'\n' | b' ' => " ".to_owned(),
         _ if byte.is_ascii_graphic() => char::from(byte).to_string(),
         _ => byte.escape_ascii().to_string(),
     }
 }
 
-/// How far a request has come.
+/// The progress of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The request is whole; [`RequestParser::arguments`] has it.
+    /// The request is complete; [`RequestParser::arguments`] returns its arguments.
     Complete {
-        /// Its length: the next request begins here.
+        /// Its length in bytes: the next request begins there.
         consumed: usize,
     },
-    /// The request goes on.
+    /// The request has not arrived completely.
     Incomplete {
-        /// At least so many more bytes belong to it. A hint for how much to read, up to the limits given.
-        /// Never reserve it blindly: the client has announced these bytes, it need not send them.
+        /// At least this many more bytes belong to it: a hint for how much to read, within the given limits. Never
+        /// reserve memory for it blindly: the client has announced these bytes but need not send them.
         needed: usize,
     },
 }
 
-/// What the parser is in the middle of.
+/// What the parser expects next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
     /// Nothing of the request has been seen.
@@ -143,54 +143,54 @@ enum Stage {
     BulkLength,
     /// The bytes of the next argument.
     Bulk {
-        /// How many they are.
+        /// Its length in bytes.
         length: usize,
     },
 }
 
-/// Takes requests apart, one after the other, over any number of calls.
+/// Parses requests, one after the other, over any number of calls.
 #[derive(Debug, Default)]
 pub struct RequestParser {
     stage: Stage,
-    /// Everything before is dealt with.
+    /// Everything before this offset has been parsed.
     position: usize,
-    /// Everything before has no line end that has not been dealt with. Spares long lines a second look.
+    /// No unparsed line end lies before this offset. Avoids searching long lines twice.
     searched: usize,
-    /// Arguments that have not arrived yet.
+    /// Number of arguments that have not arrived yet.
     remaining: usize,
-    /// Arguments that have.
+    /// The arguments that have arrived.
     ranges: Vec<ArgumentRange>,
     /// The words of an inline request, unquoted.
     words: ArgumentsBuffer,
-    /// Which of the two holds the arguments.
+    /// Whether `words`, and not `ranges`, holds the arguments.
     is_inline: bool,
 }
 
 /// A line that should be a number.
 enum Number {
-    /// It is one; the line ends, line end included, at `end`.
+    /// A valid number; its line, line end included, ends at `end`.
     Is { value: i64, end: usize },
-    /// It has ended and is none.
+    /// A complete line that is not a number.
     Invalid,
-    /// It is longer than allowed and has not ended.
+    /// A line that exceeds the limit without ending.
     TooBig,
-    /// It has not ended yet.
+    /// A line that has not ended yet.
     Unfinished,
 }
 
 impl RequestParser {
-    /// A parser at the start of a request.
+    /// Returns a parser at the start of a request.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Goes on with the current request, or begins one if the last is complete.
+    /// Continues the current request, or begins one if the last is complete.
     ///
-    /// `buffer` starts at the request's first byte and holds all of it that has arrived. Between the calls
-    /// for one request it may only grow (or move).
+    /// `buffer` must start at the request's first byte and hold all of it that has arrived. Between the calls for one
+    /// request it may only grow (or move).
     ///
     /// # Errors
-    /// [`ProtocolError`]: the connection is to be closed. Further calls give the same error.
+    /// [`ProtocolError`]: close the connection. Further calls return the same error.
     pub fn parse(&mut self, buffer: &[u8], limits: &Limits) -> Result<Progress, ProtocolError> {
         if self.stage == Stage::Start {
             self.begin();
@@ -207,7 +207,7 @@ impl RequestParser {
         }
     }
 
-    /// The arguments of the request that was completed last, out of the buffer that it was completed in.
+    /// Returns the arguments of the last complete request, from the buffer in which it was completed.
     #[inline]
     pub fn arguments<'b>(&'b self, buffer: &'b [u8]) -> Arguments<'b> {
         if self.is_inline { self.words.as_arguments() } else { Arguments::new(buffer, &self.ranges) }
@@ -254,7 +254,7 @@ impl RequestParser {
             Number::TooBig => return Err(ProtocolError::ArgumentCountTooBig),
             Number::Unfinished => return Ok(Progress::Incomplete { needed: 1 }),
         };
-        // Nothing and less than nothing are no arguments at all.
+        // Zero or less means no arguments.
         let count = usize::try_from(count).unwrap_or(0);
         if count > limits.arguments_max {
             return Err(ProtocolError::ArgumentCount);
@@ -288,7 +288,7 @@ impl RequestParser {
                 self.stage = Stage::Bulk { length };
                 return Err(ProtocolError::ExpectedLineEnd);
             }
-            // The whole request is shorter than 4 GiB: `parse_bulk_length` saw to it.
+            // The whole request is shorter than 4 GiB, as `parse_bulk_length` has checked.
             self.ranges.push((start as u32, end as u32));
             self.position = end + 2;
             self.remaining -= 1;
@@ -297,7 +297,7 @@ impl RequestParser {
         Ok(self.complete(self.position))
     }
 
-    /// Takes the head of the next argument; none if it has not arrived yet.
+    /// Parses the head of the next argument; `None` if it has not arrived yet.
     #[inline]
     fn parse_bulk_length(&mut self, buffer: &[u8], limits: &Limits) -> Result<Option<usize>, ProtocolError> {
         match buffer.get(self.position) {
@@ -326,7 +326,7 @@ impl RequestParser {
         Ok(Some(length))
     }
 
-    /// The number behind the type byte at `position`.
+    /// Parses the number behind the type byte at `position`.
     #[inline]
     fn number(&mut self, buffer: &[u8], limits: &Limits) -> Number {
         let digits = self.position + 1;
@@ -336,11 +336,11 @@ impl RequestParser {
         }
     }
 
-    /// What is not a short number with its line end: unfinished, negative, huge, or nonsense.
+    /// Parses anything but a short number with its line end: unfinished, negative, huge, or invalid.
     #[cold]
     fn unusual_number(&mut self, buffer: &[u8], limits: &Limits) -> Number {
         let end_max = self.position.saturating_add(limits.inline_bytes_max);
-        // Nonsense, too, is read up to its line end before it is answered: the texts tell the two apart.
+        // An invalid number, too, is read up to its line end before the error is returned: the error texts differ.
         let Some(carriage_return) = self.find(b'\r', buffer, end_max) else {
             return if buffer.len() > end_max { Number::TooBig } else { Number::Unfinished };
         };
@@ -354,7 +354,7 @@ impl RequestParser {
         }
     }
 
-    /// The first `byte` from `position` to `last`, both included. Looks at no byte twice.
+    /// Finds the first `byte` from `position` to `last`, inclusive. Looks at no byte twice.
     fn find(&mut self, byte: u8, buffer: &[u8], last: usize) -> Option<usize> {
         let from = self.searched.max(self.position);
         let to = buffer.len().min(last.saturating_add(1));
@@ -371,14 +371,14 @@ impl RequestParser {
     }
 }
 
-/// Ranges are pairs of 32-bit numbers, so no request may be longer than they can tell.
+/// Ranges are pairs of 32-bit numbers, so no request may be longer than those can express.
 #[inline]
 fn request_bytes_max(limits: &Limits) -> usize {
     limits.request_bytes_max.min(u32::MAX as usize)
 }
 
-/// A number of few digits with its line end, as nearly every line is, and the length of both. Searching for
-/// the line end first and reading the number afterwards would take twice as long.
+/// Parses a number of few digits with its line end, as nearly every line is; returns the number and the length of both.
+/// Searching for the line end first and parsing afterwards would take twice as long.
 #[inline]
 fn short_number(line: &[u8]) -> Option<(i64, usize)> {
     let mut value = 0;
