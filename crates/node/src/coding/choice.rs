@@ -1,17 +1,16 @@
-//! `coding = "adaptive"`: how a value is to be stored, chosen by how long each way is predicted to take.
+//! `coding = "adaptive"`: chooses how a value is stored, by the predicted time of each way.
 //!
-//! The ways are the log, which carries the value whole to everybody, and fragments: 1 to N - F parts, 1 being whole copies
-//! that are dispersed beside the log. The prediction is [`coding::cost`], with the network as it was measured
-//! ([`super::estimates`]). It is about the write alone: who reads the value, and how often, nobody knows yet, and a node
-//! that reads it twice has it at hand.
+//! The ways are the log, which carries the value whole to all members, and fragments: 1 to N - F parts, 1 being whole
+//! copies that are dispersed beside the log. The prediction is [`coding::cost`], with the network as it was measured
+//! ([`super::estimates`]). It covers the write alone: which nodes will read the value, and how often, is not known yet,
+//! and a node that reads it twice has it cached.
 //!
-//! A value shorter than the keyspace's threshold goes into the log, and nothing is measured or computed for it. So does one
-//! that is predicted to be stored faster that way. Then nothing is learned of the network, and the next value would be
-//! judged by what was so some time ago; therefore one in a while is dispersed as whole copies, and one after a write that
-//! took much longer than was predicted ([`super::logged`]). That sends what the log
-//! would send and costs one round trip and one sync more, however slow a link is: it waits for no more than a majority.
-//! Nothing else is tried out: fragments go to all members whatever their number, so each choice but the log shows what
-//! all links carry.
+//! A value shorter than the keyspace's threshold goes into the log, and nothing is measured or computed for it. So does
+//! one for which the log is predicted to be faster. Such writes measure nothing of the network, and the next value
+//! would be judged by old measurements. Therefore one value is periodically dispersed as whole copies, and so is one
+//! after a write that took much longer than predicted ([`super::logged`]). That sends what the log would send and costs
+//! one round trip and one sync more, however slow a link is: it waits for no more than a majority. Nothing else is
+//! tried out: fragments go to all members whatever their number, so each choice but the log shows what all links carry.
 
 use super::estimates::{Estimates, PeerTold};
 use crate::node::Node;
@@ -21,20 +20,20 @@ use kv::ValueId;
 use protocol::NodeId;
 use std::collections::BTreeMap;
 
-/// A longer value never goes into the log: what comes behind it there would wait for all of it.
+/// Longer values never go into the log: records behind them would wait for all their bytes.
 const LOG_BYTES_MAX: usize = 1 << 20;
 
-/// What was chosen for values of about that length stays so until another way is so much faster.
+/// The last choice for values of about that length stays until another way is faster by this share.
 const ADVANTAGE_MIN: f64 = 0.1;
 
-/// When nothing was measured for so long, a value that is to go into the log is dispersed instead.
+/// When the network was not measured for this long, a value that would go into the log is dispersed instead.
 const TRIAL_US: u64 = 3_000_000;
 
 /// How often a round trip to each other node is measured.
 const PROBE_US: u64 = 1_000_000;
 
-/// What a link carries whose other end cannot be reached or does not answer, in bytes per second: whoever has to be waited
-/// for must not be there.
+/// The assumed bandwidth, in bytes per second, to a node that cannot be reached or does not answer: such a node must
+/// not be among those that are waited for.
 const DEAD: f64 = 1.0;
 
 /// How a value is stored.
@@ -42,7 +41,7 @@ const DEAD: f64 = 1.0;
 pub(crate) enum Way {
     /// Whole, in the log.
     Log,
-    /// As fragments, in so many parts.
+    /// As fragments, in this many parts.
     Parts(u8),
 }
 
@@ -55,23 +54,23 @@ impl std::fmt::Display for Way {
     }
 }
 
-/// What was measured, and what came of it.
+/// The measurements, and the choices made from them.
 #[derive(Debug, Default)]
 pub(super) struct Choice {
     pub(super) estimates: Estimates,
-    /// What was chosen last, by group and the length's number of binary digits.
+    /// The last choice, by group and the length's number of binary digits.
     last: BTreeMap<(u16, u32), Way>,
-    /// How many values were chosen to be stored so.
+    /// How many values were chosen to be stored in each way.
     chosen: BTreeMap<Way, u64>,
     /// When round trips are measured next.
     probe_us: u64,
-    /// Bytes of values that were cut in this turn, as whole values.
+    /// Bytes of whole values that were cut in this turn.
     encoding_bytes: usize,
-    /// How long the value that was judged last will take, in seconds.
+    /// The predicted time of the value that was judged last, in seconds.
     predicted: f64,
 }
 
-/// What is told of it.
+/// The choices and estimates, to be reported.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ChoiceTold {
     pub(crate) chosen: Vec<(Way, u64)>,
@@ -80,13 +79,13 @@ pub(crate) struct ChoiceTold {
     pub(crate) uplink: Option<f64>,
     /// Bytes of values per second. `None`: not measured.
     pub(crate) encoding: Option<f64>,
-    /// Making a fragment durable here.
+    /// How long it takes to make a fragment durable here, in microseconds.
     pub(crate) keep_us: f64,
 }
 
 impl Choice {
-    /// The fastest way for a value, or the last one if that is nearly as fast. `parts_max` members at most can be
-    /// counted on beside those that may fail.
+    /// Returns the fastest way for a value, or the last one if that is nearly as fast. At most `parts_max` members can
+    /// be counted on beside those that may fail.
     fn choose(
         &mut self,
         group: u16,
@@ -110,7 +109,7 @@ impl Choice {
         let ways = [Way::Log].into_iter().chain((1..=parts_max as u8).map(Way::Parts));
         let predicted: Vec<(Way, f64)> =
             ways.filter_map(|way| Some((way, seconds(way)?))).filter(|(_, it)| it.is_finite()).collect();
-        // Of equals the first: the one with the fewest parts.
+        // The first of equals: the one with the fewest parts.
         let best = predicted.iter().copied().min_by(|left, right| left.1.total_cmp(&right.1));
         let Some((best, best_seconds)) = best else { return Way::Parts(1) };
         let class = (group, usize::BITS - bytes.leading_zeros());
@@ -129,12 +128,12 @@ impl Choice {
         way
     }
 
-    /// Bytes of a value were cut. How long that took is told at the end of the turn, if anybody has looked.
+    /// Bytes of a value were cut. How long that took is reported at the end of the turn, if it is measured.
     pub(super) fn cut(&mut self, bytes: usize) {
         self.encoding_bytes += bytes;
     }
 
-    /// A turn begins to cut values; nobody has looked how long it took in the one before.
+    /// A turn begins to cut values. The time of the turn before was not measured.
     pub(super) fn forget_cut(&mut self) {
         self.encoding_bytes = 0;
     }
@@ -151,7 +150,7 @@ impl Choice {
 }
 
 impl Node {
-    /// How a value of so many bytes is to be stored in a group, and how many microseconds that will take.
+    /// Returns how a value of `bytes` bytes should be stored in a group, and the predicted time in microseconds.
     pub(super) fn way_for(&mut self, group: u16, bytes: usize) -> (Way, u64) {
         let own = self.configuration.node;
         let entry = &self.groups[group];
@@ -164,7 +163,7 @@ impl Node {
             false => DEAD,
         };
         let mut peers: Vec<f64> = others.iter().map(|node| bandwidth_to(*node)).collect();
-        // Who coordinates without being a member keeps no fragment of its own, so one more is awaited: the fastest.
+        // A coordinator that is not a member keeps no fragment of its own, so one more answer is awaited: the fastest.
         if others.len() == entry.members.len() {
             peers.sort_by(f64::total_cmp);
             peers.pop();
@@ -183,7 +182,7 @@ impl Node {
         (way, (self.coding.choice.predicted * 1e6) as u64)
     }
 
-    /// Measures round trips, now and then, while nothing large is on its way: a message without contents would wait
+    /// Measures round trips periodically, while no large value is under way: a message without contents would wait
     /// behind it.
     pub(super) fn probe_round_trips(&mut self) {
         let now_us = self.now.monotonic_us;
@@ -202,26 +201,27 @@ impl Node {
         }
     }
 
-    /// There are values to be cut in this turn: it is worth while to look how long [`Node::code_values`] takes.
+    /// Whether there are values to cut in this turn, so that it is worth while to measure how long
+    /// [`Node::code_values`] takes.
     pub fn has_values_to_code(&self) -> bool {
         !self.coding.dispersals.is_empty()
     }
 
-    /// Cuts values and makes their fragments leave, as far as there is room: what the end of the turn would do as well.
-    /// Whoever has a clock tells how long that took ([`Node::coding_took`]).
+    /// Cuts values and sends their fragments, as far as there is room; the end of the turn would do the same. A caller
+    /// with a clock reports how long it took ([`Node::coding_took`]).
     pub fn code_values(&mut self) {
         self.coding_pump();
         self.coding.is_pumped = true;
     }
 
-    /// What [`Node::code_values`] did took so long.
+    /// Reports how long [`Node::code_values`] took, in microseconds.
     pub fn coding_took(&mut self, took_us: u64) {
         let bytes = std::mem::take(&mut self.coding.choice.encoding_bytes);
         self.coding.choice.estimates.encoded(bytes, took_us, self.now.monotonic_us);
         self.coding.traces.encoded(took_us);
     }
 
-    /// Fragments of an attempt are to leave for these nodes.
+    /// Fragments of an attempt will be sent to these nodes.
     pub(super) fn fragments_begun(&mut self, id: ValueId, layout: Layout, to: Vec<NodeId>) {
         let fragments = (layout.fragment_bytes(), layout.parts() == 1);
         self.coding.choice.estimates.begun(id, fragments, to, self.now.monotonic_us);
@@ -234,7 +234,7 @@ mod tests {
 
     const MEGABIT: f64 = 125_000.0;
 
-    /// A network of five on which each node sends so much; 1 is the leader.
+    /// A network of five in which each node sends `megabits` per second; 1 is the leader.
     fn even(megabits: f64) -> Links {
         Links::even(5, megabits * MEGABIT, 1e-3)
     }
@@ -271,7 +271,7 @@ mod tests {
             links.peers[..slow].fill(MEGABIT / 10.0);
             assert_eq!(informed().choose(1, 600_000, at_leader(), &links, 0), expected, "{slow} are slow");
         }
-        // Too long for the log: whole copies beside it wait for a majority as well.
+        // Too long for the log: whole copies beside it also wait only for a majority.
         assert_eq!(informed().choose(1, 5_000_000, at_leader(), &links, 0), Way::Parts(1));
         // Elsewhere a value would go to the leader first.
         assert_eq!(informed().choose(1, 600_000, (At::Another, 3), &links, 0), Way::Parts(1));
@@ -291,7 +291,8 @@ mod tests {
 
     #[test]
     fn a_small_advantage_changes_nothing() {
-        // With a slow link the fragment that it must have held up decides: it takes as long as the others at some speed.
+        // With a slow link the fragment that it must have delayed decides: it takes as long as the others at some
+        // speed.
         let seconds = |parts, links: &Links| {
             disperse_seconds(600_000, parts, At::Leader, links, &Work::default()).unwrap()
         };

@@ -15,8 +15,8 @@
 //!    |<-- OK -----|<---------------------------------- Done -----|
 //! ```
 //!
-//! If too few keep theirs in time the value is dispersed again, under another name, in fewer parts; in the end whole, to
-//! a majority. Whoever was silent is not counted on for a while.
+//! If too few members keep their fragments in time, the value is dispersed again, under another name, in fewer parts;
+//! in the end whole, to a majority. Silent members are not counted on for a while.
 
 use super::choice::Way;
 use super::traces::Trace;
@@ -34,18 +34,18 @@ use protocol::planted::Fault;
 use protocol::{NodeId, Request, Result as Outcome, Ticket};
 use std::collections::BTreeMap;
 
-/// A value that is kept by too few after so long is dispersed in fewer parts...
+/// A value that too few members keep after this time is dispersed in fewer parts...
 const PATIENCE_US: u64 = 400_000;
-/// ... and so much longer for each byte that is sent: a link of half a megabyte per second is a slow one, and no dead one.
+/// ... and this much longer for each byte that is sent: a link of half a megabyte per second is slow, not dead.
 pub(super) const PATIENCE_US_PER_BYTE: u64 = 2;
 
-/// Who did not keep a fragment in time is not counted on for so long.
+/// How long a node that did not keep a fragment in time is not counted on.
 const SILENCE_US: u64 = 5_000_000;
 
-/// Bytes of values on their way, at most: more are refused.
+/// The most bytes of values that are being dispersed: more are refused.
 const DISPERSING_BYTES_MAX: usize = 512 << 20;
 
-/// Bytes that are digested at a time, and how many of them cost as much as one that is sent.
+/// Bytes digested at a time, and how many digested bytes cost as much as one sent byte.
 const DIGESTED_BYTES: usize = 2 << 20;
 const DIGESTS_PER_PIECE: usize = 8;
 
@@ -56,19 +56,19 @@ pub(super) struct Dispersal {
     group: u16,
     key: Vec<u8>,
     value: SharedBytes,
-    /// Until the whole value's digest is known: that of so many bytes.
+    /// The digest so far, and how many bytes of the value it covers.
     digest: (Box<Digest>, usize),
     expiry: Expiry,
     condition: Condition,
     answer: SetAnswer,
     deadline_us: u64,
     begun_us: u64,
-    /// When enough had kept their fragments.
+    /// When enough members kept their fragments.
     ordered_us: u64,
     attempt: Attempt,
 }
 
-/// One attempt to have it kept, under a name of its own.
+/// One attempt to disperse the value, under a name of its own.
 #[derive(Debug)]
 struct Attempt {
     reference: Reference,
@@ -76,25 +76,25 @@ struct Attempt {
     targets: Vec<Target>,
     until_us: u64,
     is_ordered: bool,
-    /// The newest membership of the group that was heard of when it began.
+    /// The newest membership of the group that was known when it began.
     since_membership: u32,
 }
 
-/// A member, and how far it has come.
+/// A member, and its progress.
 #[derive(Debug)]
 struct Target {
     node: NodeId,
     number: u8,
     next_stripe: usize,
-    /// Pieces of all stripes before this one are on its disk, as far as it has said.
+    /// The pieces of all stripes before this one are on its disk, as far as it has reported.
     taken: usize,
-    /// In which membership it keeps its fragment, and how many members that has.
+    /// The membership in which it keeps its fragment, and the number of members in that.
     kept: Option<(u32, u16)>,
     refused: bool,
 }
 
-/// How long an attempt may go without getting on. The last resort, whole copies, is not begun anew so soon.
-/// `times` as long on a network that is said to be slow.
+/// How long an attempt may go without progress: `times` as long on a network that is configured as slow. Whole copies,
+/// the last resort, get four times as long.
 fn patience_us(length: usize, parts: usize, members: usize, times: u64) -> u64 {
     // All fragments but one leave through one interface.
     let sent = (length * members.saturating_sub(1) / parts.max(1)) as u64;
@@ -103,7 +103,8 @@ fn patience_us(length: usize, parts: usize, members: usize, times: u64) -> u64 {
 }
 
 impl Attempt {
-    /// The membership in which enough members keep a fragment for any that are left of them to have the value back.
+    /// Returns the membership in which enough members keep a fragment that those which remain after failures can
+    /// rebuild the value.
     fn quorum(&self, bare_majority: bool) -> Option<u32> {
         let mut kept: BTreeMap<(u32, u16), usize> = BTreeMap::new();
         for membership in self.targets.iter().filter_map(|target| target.kept) {
@@ -114,16 +115,16 @@ impl Attempt {
         kept.into_iter().rev().find(|((_, members), count)| is_enough(*members, *count)).map(|(it, _)| it.0)
     }
 
-    /// The newest membership in which a member keeps its fragment, with the number of its members; and how many keep theirs in
-    /// it. The others count no more: a command that names theirs would do nothing.
+    /// Returns the newest membership in which a member keeps its fragment, with the number of its members, and how many
+    /// members keep theirs in it. The others no longer count: a command that names their membership would do nothing.
     fn newest(&self) -> ((u32, u16), usize) {
         let told = self.targets.iter().filter_map(|target| target.kept);
         let newest = told.clone().max().unwrap_or((0, self.targets.len() as u16));
         (newest, told.filter(|membership| *membership == newest).count())
     }
 
-    /// The group's members have changed while it went on, and some keep their fragments in a membership that is over, or it
-    /// was made for other members.
+    /// Whether the group's members have changed meanwhile, and either some keep their fragments in a membership that is
+    /// over, or the attempt was made for other members.
     fn is_overtaken(&self) -> bool {
         let (newest, kept) = self.newest();
         let is_for_others = usize::from(newest.1) != self.targets.len();
@@ -137,7 +138,7 @@ impl Dispersal {
         self.digest.1 == self.value.len()
     }
 
-    /// Goes on with the digest, by as much as takes little of a turn.
+    /// Continues the digest by an amount that takes little of a turn.
     fn digest_more(&mut self, budget: &mut usize) {
         let Dispersal { digest: (digest, done), value, attempt, .. } = self;
         let end = value.len().min(*done + DIGESTED_BYTES);
@@ -149,7 +150,7 @@ impl Dispersal {
 }
 
 impl Node {
-    /// Takes a client's `SET` if its value is large. False: it is to go the usual way.
+    /// Takes a client's `SET` if its value is large. Returns false if the command must go the usual way.
     pub(crate) fn disperse(
         &mut self,
         client: crate::session::ClientId,
@@ -181,7 +182,7 @@ impl Node {
             },
         };
         let Some(session) = self.sessions.get_mut(client) else { return false };
-        // What comes behind it must not overtake it.
+        // Later commands must not overtake it.
         session.close_gate();
         let client = session.begin(wants_version);
         if self.coding.dispersing_bytes + value.len() > DISPERSING_BYTES_MAX {
@@ -214,7 +215,8 @@ impl Node {
         true
     }
 
-    /// Into how many parts a value can be cut now, `wanted` at most: no more than those who are counted on could keep.
+    /// Into how many parts a value can be cut now, `wanted` at most: no more than the members that are counted on could
+    /// keep.
     pub(super) fn parts_for(&self, group: u16, wanted: usize) -> usize {
         let members = &self.groups[group].members;
         let counted_on = members.iter().filter(|member| self.is_counted_on(**member)).count();
@@ -229,7 +231,7 @@ impl Node {
         node == self.configuration.node || self.peer_is_up(node) && !is_silent
     }
 
-    /// A new attempt, of which nothing is sent yet.
+    /// Begins an attempt, of which nothing is sent yet.
     fn attempt(&mut self, group: u16, length: usize, digest: u64, parts: usize, deadline_us: u64) -> Attempt {
         self.coding.counter += 1;
         let coordinator = Coordinator { node: self.configuration.node, life: self.coding.life };
@@ -274,7 +276,7 @@ impl Node {
         }
     }
 
-    /// Bytes of pieces that were sent to each node, and are not known to be on its disk.
+    /// The bytes of pieces that were sent to each node, and are not known to be on its disk.
     fn pieces_under_way(&self) -> BTreeMap<NodeId, usize> {
         let mut under_way = BTreeMap::new();
         for handle in self.coding.dispersals.values() {
@@ -288,7 +290,7 @@ impl Node {
         under_way
     }
 
-    /// Sends each member its next piece. False when there is nothing to send, or no room.
+    /// Sends each member its next piece. Returns false when there is nothing to send, or no room.
     fn pump_stripe(
         &mut self,
         handle: Handle,
@@ -299,7 +301,7 @@ impl Node {
         let (mut is_busy, mut is_held_up) = (false, false);
         let mut place = 0;
         loop {
-            // What is kept here may have ended the attempt.
+            // What this node itself keeps may have ended the attempt.
             let Some(Operation::Disperse(dispersal)) = self.coding.operations.get_mut(handle) else {
                 return false;
             };
@@ -310,7 +312,7 @@ impl Node {
             let Dispersal { group, attempt, value, .. } = dispersal;
             let Attempt { reference, layout, targets, .. } = attempt;
             let members = targets.len();
-            // The others have theirs in the next turn.
+            // The others get theirs in the next turn.
             let Some(target) = targets.get_mut(place).filter(|_| *budget > 0) else { break };
             place += 1;
             if target.refused || target.next_stripe >= layout.stripes() {
@@ -329,7 +331,7 @@ impl Node {
                 }
                 _ => false,
             };
-            // What is under way leaves room again when its member says that it is on its disk.
+            // A piece leaves room again when its member reports that it is on its disk.
             let under_way = under_way.entry(node).or_default();
             if !has_room || *under_way >= window {
                 continue;
@@ -402,7 +404,7 @@ impl Node {
         self.coding.wake_at(self.now.monotonic_us);
     }
 
-    /// Enough members keep their fragments: the value is ordered.
+    /// Has the value ordered, since enough members keep their fragments.
     fn order_value(&mut self, handle: Handle, membership: u32) {
         let Some(Operation::Disperse(dispersal)) = self.coding.operations.get_mut(handle) else { return };
         dispersal.attempt.is_ordered = true;
@@ -459,7 +461,7 @@ impl Node {
         self.complete(dispersal.client, dispersal.group, result, reply);
     }
 
-    /// Looks after attempts that take too long, or cannot succeed any more.
+    /// Ends or retries attempts that take too long, or cannot succeed any more.
     pub(super) fn dispersals_due(&mut self) {
         let handles: Vec<Handle> = self.coding.dispersals.values().copied().collect();
         for handle in handles {
@@ -478,14 +480,14 @@ impl Node {
             let needed = layout.parts() + failures_tolerated(members.into());
             let (until_us, parts) = (*until_us, layout.parts());
             if possible < needed && dispersal.attempt.is_overtaken() {
-                // Once for each change: who keeps its fragment in a former membership again is slow.
+                // Once for each change: a member that keeps its fragment in a former membership again is slow.
                 let group = dispersal.group;
                 let is_there = self.groups.get(group).is_some();
                 let parts = if is_there { self.parts_for(group, parts) } else { parts };
                 self.try_again(handle, parts, membership, "the group's members change");
                 continue;
             }
-            // With fewer than a majority nothing can be done but to wait.
+            // With fewer than a majority it can only wait.
             if until_us > self.now.monotonic_us && (possible >= needed || parts == 1) {
                 self.coding.wake_at(until_us);
                 continue;
@@ -500,7 +502,7 @@ impl Node {
         }
     }
 
-    /// Disperses the value again, under another name, if there is time. `membership` is the newest that was heard of.
+    /// Disperses the value again, under another name, if there is time. `membership` is the newest that is known.
     fn try_again(&mut self, handle: Handle, parts: usize, membership: u32, why: &str) {
         self.forget_value(handle);
         let Some(Operation::Disperse(dispersal)) = self.coding.operations.get(handle) else { return };
@@ -522,7 +524,8 @@ impl Node {
         }
     }
 
-    /// Nothing more is sent of an attempt. Who was not sent all of its fragment will never say that it keeps it.
+    /// Sends nothing more of an attempt. A member that was not sent all of its fragment will never report that it keeps
+    /// it.
     fn stop_sending(&mut self, handle: Handle) {
         let Some(Operation::Disperse(dispersal)) = self.coding.operations.get(handle) else { return };
         let Attempt { targets, layout, reference, .. } = &dispersal.attempt;
@@ -533,7 +536,7 @@ impl Node {
         }
     }
 
-    /// The attempt's name was never ordered, and never will be.
+    /// Reports that the attempt's name was never ordered, and never will be.
     fn forget_value(&mut self, handle: Handle) {
         let Some(Operation::Disperse(dispersal)) = self.coding.operations.get(handle) else { return };
         let (group, id) = (dispersal.group, dispersal.attempt.reference.id);
@@ -561,7 +564,7 @@ mod tests {
         let slow_us = |length: usize, parts: usize| (length * 4 / parts) as u64 * 8 / 10;
         for parts in 1..=3 {
             assert!(patience_us(1_000_000, parts, 5, 1) > slow_us(1_000_000, parts), "k = {parts}");
-            // A tenth of that bandwidth is for those who say that their network is slow.
+            // A tenth of that bandwidth is for networks that are configured as slow.
             assert!(patience_us(1_000_000, parts, 5, 5) > 10 * slow_us(1_000_000, parts), "k = {parts}");
         }
         assert!(patience_us(1_000, 3, 5, 1) < 500_000, "a small value does not wait for a dead node");

@@ -1,56 +1,56 @@
 //! What a coordinator knows of its network and its machine from the values that it has dispersed.
 //!
-//! A fragment that a peer keeps has taken, since its first piece left, a round trip, a sync and the time that its bytes were
-//! on their way. The round trip is measured by itself, by a message without contents now and then; the sync is about as long
-//! as this node's own, whose fragment has no way (the shortest of a few: what a busy disk and long fragments add, a value in
-//! the log pays as well, and whole copies do not count); what is left is the bytes' time, with all that was before them in
-//! the queue. So the figure is
-//! what the next value will find, under the load that there is, rather than what the wire could carry.
+//! The time from the first piece of a fragment until the peer keeps it is a round trip, a sync, and the transfer time
+//! of its bytes. The round trip is measured separately, by a message without contents that is sent periodically. The
+//! sync takes about as long as this node's own, whose fragment has no network to cross. (The shortest of a few counts:
+//! the additional time of a busy disk and long fragments also applies to a value in the log. Whole copies are not
+//! counted.) The rest is the transfer time, including all that was queued before those bytes. So the figure is what the
+//! next value will find under the present load, rather than what the wire could carry.
 //!
-//! Where the fixed part is most of a time, the rest says that the link is fast, and not how fast: such a measurement can
-//! raise an estimate and never lower it. The median of the last three counts: one sync that hung changes nothing, and two
-//! values are enough to see that a link has become slow. A peer that still owes an answer is no faster than what it owes
-//! allows, so that a link that has all but stopped is seen before it answers.
+//! Where the fixed part is most of the time, the rest says that the link is fast, but not how fast: such a measurement
+//! can raise an estimate and never lower it. The median of the last three counts: one sync that hung changes nothing,
+//! and two values are enough to see that a link has become slow. A peer that still owes an answer is no faster than the
+//! time so far allows, so that a link that has all but stopped is noticed before the peer answers.
 
 use kv::ValueId;
 use protocol::NodeId;
 use std::collections::BTreeMap;
 
-/// What a link carries of which nothing is known yet: a gigabit, in bytes per second.
+/// The assumed bandwidth of a link of which nothing is known yet: a gigabit, in bytes per second.
 pub(super) const BANDWIDTH_DEFAULT: f64 = 125e6;
 
-/// A round trip that was not measured yet.
+/// The assumed round trip while none was measured.
 const ROUND_TRIP_DEFAULT_US: f64 = 1000.0;
 
-/// Making a fragment durable, where this node keeps none.
+/// The assumed time to make a fragment durable, where this node keeps none.
 const KEEP_DEFAULT_US: f64 = 1000.0;
 
-/// A measurement that is older says little about now.
+/// An older measurement says little about the present.
 const FRESH_US: u64 = 10_000_000;
 
-/// Who has not answered for so long never will: its replica stands still, or was not told.
+/// A node that has not answered for this long never will: its replica does not work, or did not get the message.
 const ANSWER_US: u64 = 60_000_000;
 
-/// Values that are waited for, at most.
+/// The most values whose answers are waited for.
 const UNDER_WAY_MAX: usize = 256;
 
-/// No more is doubted within this time.
+/// Repeated doubts within this time have no effect.
 const DOUBT_US: u64 = 1_000_000;
 
 /// How many measurements of a bandwidth count.
 const RATES: usize = 3;
 
-/// How many of the disk and of the group.
+/// How many measurements of the disk and of the group count.
 const TIMES: usize = 9;
 
-/// Of how many round trips the shortest counts: the others have waited behind something, on a slow network for long.
+/// The shortest of this many round trips counts: the others have waited behind something, on a slow network for long.
 const ROUND_TRIPS: usize = 60;
 
 /// The last few measurements of something, the newest at the end.
 #[derive(Clone, Debug, Default)]
 struct Recent {
     values: Vec<f64>,
-    /// When the newest came; none when it does not hold any more.
+    /// When the newest was made; None if they no longer hold.
     newest_us: Option<u64>,
 }
 
@@ -63,7 +63,7 @@ impl Recent {
         self.newest_us = Some(now_us);
     }
 
-    /// The one in the middle, the greater of two; none if there is none.
+    /// The median, the greater of the two in the middle. None if there are no measurements.
     fn median(&self) -> Option<f64> {
         let mut values = self.values.clone();
         values.sort_by(f64::total_cmp);
@@ -84,24 +84,24 @@ impl Recent {
 struct Rate(Recent);
 
 impl Rate {
-    /// So many bytes took so long, of which a part had nothing to do with them.
+    /// Notes that `bytes` took `took_us`, of which `fixed_us` had nothing to do with their number.
     fn note(&mut self, bytes: usize, took_us: f64, fixed_us: f64, now_us: u64) {
         let took_us = took_us.max(1.0);
-        // What was so some time ago is not weighed against what is so now.
+        // Old measurements do not count against new ones.
         if !self.0.is_within(FRESH_US, now_us) {
             self.0.values.clear();
         }
         let is_clear = took_us >= 2.0 * fixed_us;
-        // What is left of next to nothing is no measurement of anything.
+        // A tiny remainder is no measurement of anything.
         let rate = bytes as f64 / (took_us - fixed_us).max(took_us / 8.0) * 1e6;
         if is_clear || self.0.median().is_none_or(|known| rate > known) {
             self.0.note(rate, RATES, now_us);
         }
-        // Else it is confirmed.
+        // Otherwise the known rate is confirmed.
         self.0.newest_us = Some(now_us);
     }
 
-    /// So many bytes have left in such a time, and nobody knows whether they have arrived: it is no faster than that.
+    /// Notes that `bytes` were sent within `took_us`, and may not have arrived: the rate is no higher than that.
     fn note_at_most(&mut self, bytes: usize, took_us: f64, fixed_us: f64, now_us: u64) {
         let rate = bytes as f64 / (took_us - fixed_us).max(1.0) * 1e6;
         if took_us >= 2.0 * fixed_us && rate < self.bytes_per_second().unwrap_or(BANDWIDTH_DEFAULT) {
@@ -121,33 +121,33 @@ struct PeerEstimates {
     round_trips_us: Recent,
 }
 
-/// Who has not answered yet.
+/// A node that has not answered yet.
 #[derive(Clone, Copy, Debug)]
 struct Awaited {
     node: NodeId,
-    /// When the first piece left for it: others had theirs before, or it had much else under way.
+    /// When the first piece was sent to it: others may have got theirs earlier, or it had much else under way.
     since_us: Option<u64>,
 }
 
-/// A value whose fragments are sent.
+/// A value whose fragments are being sent.
 #[derive(Debug)]
 struct UnderWay {
     begun_us: u64,
-    /// When the first piece of all left for another node.
+    /// When the first piece was sent to any other node.
     since_us: Option<u64>,
     fragment_bytes: usize,
-    /// Each is a whole copy.
+    /// Whether each fragment is a whole copy.
     is_whole: bool,
     awaited: Vec<Awaited>,
-    /// Bytes of those who have.
+    /// The bytes that the nodes which have answered keep.
     kept_bytes: usize,
-    /// The highest rate at which all together have come so far: bytes, their time, and the part of it that is fixed.
+    /// The highest rate so far of all nodes together: bytes, their time, and the fixed part of it.
     fastest: Option<(usize, f64, f64)>,
-    /// What this node could send is told.
+    /// Whether the uplink's rate was already noted from this value.
     is_told: bool,
 }
 
-/// What is told of another node.
+/// The estimates of another node, to be reported.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct PeerTold {
     pub(crate) node: NodeId,
@@ -165,14 +165,14 @@ pub(super) struct Estimates {
     keeps_us: Recent,
     /// How long it took to have small commands ordered.
     orders_us: Recent,
-    /// The shortest times, in microseconds for each byte of a value that was cut.
+    /// How long cutting took, in microseconds for each byte of a value; the shortest counts.
     encode_us_per_byte: Recent,
     under_way: BTreeMap<ValueId, UnderWay>,
     doubted_us: Option<u64>,
 }
 
 impl Estimates {
-    /// Fragments of a value are to leave for these nodes.
+    /// Fragments of a value will be sent to these nodes.
     pub(super) fn begun(
         &mut self,
         id: ValueId,
@@ -196,7 +196,7 @@ impl Estimates {
         self.under_way.insert(id, under_way);
     }
 
-    /// A node's first piece leaves; `own` is this one.
+    /// A node's first piece is sent; `own` is this node.
     pub(super) fn leaves(&mut self, to: NodeId, id: ValueId, own: NodeId, now_us: u64) {
         let Some(value) = self.under_way.get_mut(&id) else { return };
         let Some(awaited) = value.awaited.iter_mut().find(|awaited| awaited.node == to) else { return };
@@ -206,7 +206,7 @@ impl Estimates {
         }
     }
 
-    /// A node keeps its fragment; `own` is this one.
+    /// A node keeps its fragment; `own` is this node.
     pub(super) fn kept(&mut self, from: NodeId, id: ValueId, own: NodeId, now_us: u64) {
         let fixed_us = self.fixed_us(from);
         let Some(value) = self.under_way.get_mut(&id) else { return };
@@ -230,7 +230,8 @@ impl Estimates {
         self.end_if_over(id, now_us);
     }
 
-    /// A node will not answer for this value: what it was sent so far, if that was not all, or nothing.
+    /// A node will not answer for this value. `sent_bytes` is the part of its fragment that was sent, or 0 if that
+    /// shows nothing.
     pub(super) fn given_up(&mut self, from: NodeId, id: ValueId, sent_bytes: usize, now_us: u64) {
         let fixed_us = self.fixed_us(from);
         let Some(value) = self.under_way.get_mut(&id) else { return };
@@ -243,8 +244,8 @@ impl Estimates {
         self.end_if_over(id, now_us);
     }
 
-    /// A value is ordered: it tells what this node could send. Those who have not answered yet are slow, and say nothing
-    /// of that.
+    /// A value is ordered, which shows what this node could send. Nodes that have not answered yet are slow, and show
+    /// nothing about that.
     pub(super) fn ordered(&mut self, id: ValueId, now_us: u64) {
         let Some(value) = self.under_way.get_mut(&id) else { return };
         if let Some((bytes, took_us, fixed_us)) = value.fastest.filter(|_| !value.is_told) {
@@ -260,7 +261,7 @@ impl Estimates {
         }
     }
 
-    /// The link to a node is another one.
+    /// The link to a node is a new one.
     pub(super) fn forget(&mut self, node: NodeId) {
         self.peers.remove(&node);
         self.under_way.retain(|_, value| {
@@ -269,14 +270,14 @@ impl Estimates {
         });
     }
 
-    /// Time has passed: who has not answered for very long is not waited for.
+    /// Stops waiting for nodes that have not answered for very long.
     pub(super) fn tick(&mut self, now_us: u64) {
         let is_over = |value: &UnderWay| now_us.saturating_sub(value.begun_us) >= ANSWER_US;
         let over: Vec<ValueId> =
             self.under_way.iter().filter(|(_, value)| is_over(value)).map(|(id, _)| *id).collect();
         for id in over {
             let Some(value) = self.under_way.remove(&id) else { continue };
-            // Of who was sent nothing, nothing is known.
+            // Nothing is known of a node that was sent nothing.
             for awaited in value.awaited.iter().filter(|awaited| awaited.since_us.is_some()) {
                 let rate = &mut self.peers.entry(awaited.node).or_default().rate;
                 rate.note(value.fragment_bytes, ANSWER_US as f64, 0.0, now_us);
@@ -284,7 +285,7 @@ impl Estimates {
         }
     }
 
-    /// What is known of the network does not hold any more: the next measurement outweighs it.
+    /// What is known of the network no longer holds: the next measurement outweighs it.
     pub(super) fn doubt(&mut self, now_us: u64) {
         if self.doubted_us.is_some_and(|at_us| now_us.saturating_sub(at_us) < DOUBT_US) {
             return;
@@ -294,7 +295,7 @@ impl Estimates {
         rates.chain([&mut self.uplink]).for_each(|rate| rate.0.newest_us = None);
     }
 
-    /// Having a small command ordered took so long.
+    /// Notes how long it took to have a small command ordered.
     pub(super) fn took_to_order(&mut self, took_us: u64, now_us: u64) {
         self.orders_us.note(took_us as f64, TIMES, now_us);
     }
@@ -304,9 +305,9 @@ impl Estimates {
         self.peers.entry(node).or_default().round_trips_us.note(took_us as f64, ROUND_TRIPS, now_us);
     }
 
-    /// So many bytes of values were cut, and it took so long.
+    /// Notes that cutting `bytes` of values took `took_us`.
     pub(super) fn encoded(&mut self, bytes: usize, took_us: u64, now_us: u64) {
-        // Of fewer bytes the clock's steps would be seen.
+        // For fewer bytes the clock's resolution would matter.
         const BYTES_MIN: usize = 64 << 10;
         if bytes >= BYTES_MIN {
             self.encode_us_per_byte.note(took_us as f64 / bytes as f64, RATES, now_us);
@@ -315,7 +316,7 @@ impl Estimates {
 
     // What is known.
 
-    /// What a node takes of what is sent to it, in bytes per second.
+    /// The bandwidth to a node, in bytes per second.
     pub(super) fn bandwidth_to(&self, node: NodeId, now_us: u64) -> f64 {
         let known = self.peers.get(&node).and_then(|peer| peer.rate.bytes_per_second());
         let known = known.unwrap_or(BANDWIDTH_DEFAULT);
@@ -329,33 +330,33 @@ impl Estimates {
         bounds.fold(known, f64::min)
     }
 
-    /// Bytes that a node takes in twice the time from when a piece is sent to when it says that it keeps it: with so many
-    /// under way its link and its disk are never idle.
+    /// The bytes that a node takes in twice the time from sending a piece until it reports that it keeps it: with this
+    /// many under way its link and its disk are never idle.
     pub(super) fn in_turnaround(&self, node: NodeId, now_us: u64) -> f64 {
         self.bandwidth_to(node, now_us) * 2.0 * self.fixed_us(node) / 1e6
     }
 
-    /// Bytes that the link to a node and back holds.
+    /// The bytes that the link to a node and back holds.
     pub(super) fn in_round_trip(&self, node: NodeId, now_us: u64) -> f64 {
         self.bandwidth_to(node, now_us) * round_trip_us(self.peers.get(&node)) / 1e6
     }
 
-    /// What this node sends, in bytes per second.
+    /// This node's uplink, in bytes per second.
     pub(super) fn uplink(&self) -> f64 {
         self.uplink.bytes_per_second().unwrap_or(BANDWIDTH_DEFAULT)
     }
 
-    /// Whether the network was measured so short a time ago, and nothing has spoken against it since.
+    /// Whether the network was measured within `age_us`, and no doubt has come up since.
     pub(super) fn was_measured_within(&self, age_us: u64, now_us: u64) -> bool {
         self.uplink.0.is_within(age_us, now_us)
     }
 
-    /// Having a small command ordered, in seconds, as a coordinator sees it. `None`: it was not measured.
+    /// The time to have a small command ordered, in seconds, as a coordinator sees it. `None`: it was not measured.
     pub(super) fn order(&self) -> Option<f64> {
         Some(self.orders_us.median()? / 1e6)
     }
 
-    /// The round trip that a majority of a group is reached in, in seconds, if these are its others.
+    /// The round trip to a majority of a group, in seconds; `others` are its members except this node.
     pub(super) fn round_trip(&self, others: &[NodeId]) -> f64 {
         let mut all: Vec<f64> = others.iter().map(|node| round_trip_us(self.peers.get(node))).collect();
         all.sort_by(f64::total_cmp);
@@ -364,12 +365,12 @@ impl Estimates {
         all.get(awaited).copied().unwrap_or(0.0) / 1e6
     }
 
-    /// Making a fragment durable, in seconds.
+    /// The time to make a fragment durable, in seconds.
     pub(super) fn keep(&self) -> f64 {
         self.keep_us() / 1e6
     }
 
-    /// What a node's answer takes beside the bytes' time.
+    /// The part of a node's answering time that does not depend on the bytes.
     fn fixed_us(&self, node: NodeId) -> f64 {
         self.keep_us() + round_trip_us(self.peers.get(&node))
     }
@@ -378,12 +379,12 @@ impl Estimates {
         self.keeps_us.least().unwrap_or(KEEP_DEFAULT_US)
     }
 
-    /// Cutting values, in seconds for each byte of them. `None`: it was not measured.
+    /// The time to cut values, in seconds for each byte of them. `None`: it was not measured.
     pub(super) fn encode(&self) -> Option<f64> {
         Some(self.encode_us_per_byte.least()? / 1e6)
     }
 
-    /// What was measured of each other node, in the order of their numbers.
+    /// The measurements of each other node, in the order of their numbers.
     pub(super) fn tell(&self) -> Vec<PeerTold> {
         let told = |(node, peer): (&NodeId, &PeerEstimates)| PeerTold {
             node: *node,
@@ -393,7 +394,7 @@ impl Estimates {
         self.peers.iter().map(told).collect()
     }
 
-    /// What this node sends, in bytes per second, if it was measured.
+    /// This node's uplink, in bytes per second, if it was measured.
     pub(super) fn uplink_told(&self) -> Option<f64> {
         self.uplink.bytes_per_second()
     }
@@ -415,7 +416,8 @@ mod tests {
         ValueId { coordinator: Coordinator { node: OWN, life: 7 }, counter }
     }
 
-    /// Sends values one after the other to nodes 1, 2 and 3, each of which answers after so many milliseconds.
+    /// Sends values one after the other to nodes 1, 2 and 3, each of which answers after a given number of
+    /// milliseconds.
     struct Sender {
         estimates: Estimates,
         now_us: u64,
@@ -441,7 +443,7 @@ mod tests {
             }
         }
 
-        /// A value's first pieces leave for these nodes, all at once.
+        /// Sends a value's first pieces to these nodes, all at once.
         fn begin(&mut self, id: ValueId, fragments: (usize, bool), to: Vec<NodeId>) {
             self.estimates.begun(id, fragments, to.clone(), self.now_us);
             to.into_iter().for_each(|node| self.estimates.leaves(node, id, OWN, self.now_us));
@@ -538,7 +540,7 @@ mod tests {
         let mut sender = Sender::new();
         sender.send(1_000_000, vec![(1, 2), (2, 13)]);
         assert!(is_close(sender.bandwidth_to(2), 100e6));
-        // 1 KB in 5 ms, of which 3 are no bytes' time.
+        // 1 KB in 5 ms, of which 3 are not transfer time.
         (0..5).for_each(|_| sender.send(1_000, vec![(1, 2), (2, 5)]));
         assert!(is_close(sender.bandwidth_to(2), 100e6));
         (0..2).for_each(|_| sender.send(900_000, vec![(1, 2), (2, 4)]));
@@ -564,7 +566,7 @@ mod tests {
         sender.estimates.begun(value, (1_000_000, false), vec![1, 2, 3], 0);
         sender.estimates.leaves(OWN, value, OWN, 50 * MS);
         sender.estimates.kept(OWN, value, OWN, 52 * MS);
-        // The whole value was digested before; and node 3 had its first piece when node 2 had all of its.
+        // The whole value was digested before; and node 3 got its first piece when node 2 had all of its.
         sender.estimates.leaves(2, value, OWN, 100 * MS);
         sender.estimates.leaves(2, value, OWN, 120 * MS);
         sender.now_us = 150 * MS;
@@ -598,7 +600,7 @@ mod tests {
         assert!(is_close(sender.bandwidth_to(2), 1e6));
         assert!(is_close(sender.bandwidth_to(3), BANDWIDTH_DEFAULT), "it was sent nothing");
         assert!(sender.estimates.under_way.is_empty());
-        // Its first piece had only just left, and may be anywhere.
+        // Its first piece was only just sent, and may be anywhere.
         sender.begin(id(2), (10_000_000, false), vec![2]);
         sender.estimates.given_up(2, id(2), 250_000, MS);
         assert!(is_close(sender.bandwidth_to(2), 1e6));

@@ -11,8 +11,8 @@
 //!    | joined, stripe by stripe; the digest of the whole is compared
 //! ```
 //!
-//! The digest of the whole says whether all of it is right, so the pieces' own checksums are not looked at before it says
-//! no. Then all is fetched once more, and they show whose piece is damaged.
+//! The digest of the whole shows whether all of it is right, so the pieces' own checksums are only compared if it
+//! differs. Then all is fetched once more, and the checksums show whose piece is damaged.
 
 use super::Operation;
 use super::dispersal::PATIENCE_US_PER_BYTE;
@@ -29,14 +29,15 @@ use protocol::planted::Fault;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-/// When no piece has come for so long, and for as long as those that are awaited take on a slow link, all others are
-/// asked, too. Not sooner: their pieces would share the way with those that are on it, and all take several times as long.
+/// When no piece has arrived for this long, plus the time that the awaited ones take on a slow link, all other members
+/// are asked, too. Not sooner: their pieces would share the link with those in transit, and all would take several
+/// times as long.
 const HEDGE_US: u64 = 20_000;
 
-/// A fetch that has not got on for so long has failed.
+/// A fetch without progress for this long has failed.
 const PATIENCE_US: u64 = 1_000_000;
 
-/// Stripes that are asked for at a time.
+/// How many stripes are requested at a time.
 const WINDOW: usize = 8;
 
 /// A value that is being fetched.
@@ -45,37 +46,37 @@ pub(super) struct Fetch {
     group: u16,
     reference: Reference,
     layout: Layout,
-    /// What is joined already.
+    /// The part that is joined already.
     value: Vec<u8>,
-    /// The digest of that.
+    /// The digest of that part.
     digest: Digest,
-    /// It has failed once: each piece is looked at.
+    /// Whether each piece's checksum is compared, since the fetch has failed once.
     checks_pieces: bool,
-    /// The next stripes are to be asked for in the next turn.
+    /// Whether the next stripes are requested in the next turn.
     goes_on: bool,
-    /// The stripe that is to be joined next.
+    /// The stripe that is joined next.
     stripe: usize,
-    /// What was asked for: all stripes before this one.
+    /// All stripes before this one were requested.
     asked_until: usize,
     /// Pieces of stripes that are not joined yet.
     pieces: BTreeMap<(usize, u8), KeptPiece>,
     asked: BTreeSet<NodeId>,
-    /// Who has no fragment of it, or a damaged one.
+    /// Members without a fragment of it, or with a damaged one.
     missing: BTreeSet<NodeId>,
     hedge_us: u64,
     until_us: u64,
     waiting: Vec<Handle>,
-    /// It is of use to readers, too.
+    /// Whether readers wait for it, too, so that it is cached.
     is_cached: bool,
 }
 
 impl Fetch {
-    /// Nobody waits for it: it is to rebuild a fragment.
+    /// Whether no reader waits for it: it only serves to rebuild a fragment.
     pub(super) fn is_background(&self) -> bool {
         !self.is_cached
     }
 
-    /// Bytes that a node was asked for and has not sent.
+    /// The bytes that were requested from a node and have not arrived.
     pub(super) fn awaited_from(&self, node: NodeId) -> usize {
         let Some(number) = number_of(node).filter(|_| self.asked.contains(&node)) else { return 0 };
         let stripes = self.stripe..self.asked_until.min(self.layout.stripes());
@@ -83,7 +84,7 @@ impl Fetch {
         missing.map(|stripe| self.layout.piece_bytes(stripe)).sum()
     }
 
-    /// The same of all nodes.
+    /// The same for all nodes.
     pub(super) fn awaited_bytes(&self) -> usize {
         self.asked.iter().map(|node| self.awaited_from(*node)).sum()
     }
@@ -97,19 +98,19 @@ impl Fetch {
         self.pieces.range(Fetch::of_stripe(stripe)).count()
     }
 
-    /// What was joined is not the value.
+    /// Starts anew, since what was joined is not the value.
     fn begin_again(&mut self) {
         (self.checks_pieces, self.stripe, self.asked_until) = (true, 0, 0);
         (self.digest, self.pieces) = (Digest::default(), BTreeMap::new());
         self.value.clear();
     }
 
-    /// Whether a piece may be used, as far as it can be told by itself.
+    /// Whether a piece may be used, as far as the piece itself shows.
     fn admits(&self, piece: &Piece<'_>) -> bool {
         piece.reference == self.reference && (!self.checks_pieces || piece.is_intact())
     }
 
-    /// For how long no piece may come before all others are asked: `times` as long on a network that is said to be slow.
+    /// How long without a piece until all others are asked: `times` as long on a network that is configured as slow.
     fn hedge_after_us(&self, times: u64) -> u64 {
         let awaited = (self.layout.piece_bytes(self.stripe) * self.layout.parts().saturating_sub(1)) as u64;
         times * (HEDGE_US + awaited * PATIENCE_US_PER_BYTE)
@@ -117,8 +118,8 @@ impl Fetch {
 }
 
 impl Node {
-    /// Fetches a value for an operation, or lets it wait with others. What comes of it is told when it is known, be it at
-    /// once.
+    /// Fetches a value for an operation, or adds the operation to a fetch under way. The operation gets the result when
+    /// it is known, which may be at once.
     pub(super) fn fetch(&mut self, group: u16, reference: Reference, operation: Handle, is_cached: bool) {
         if let Some(fetch) = self.coding.fetches.get_mut(&reference.id) {
             fetch.waiting.push(operation);
@@ -158,7 +159,7 @@ impl Node {
         self.ask_for_window(reference.id);
     }
 
-    /// Asks for the next stripes: whoever was asked before, and as many more as it takes.
+    /// Requests the next stripes from the members that were asked before, and from as many more as it takes.
     fn ask_for_window(&mut self, id: ValueId) {
         let now_us = self.now.monotonic_us;
         let is_background = self.coding.fetches.get(&id).is_some_and(Fetch::is_background);
@@ -179,7 +180,7 @@ impl Node {
         self.join_fetched(id, None);
     }
 
-    /// The pieces that a replica of this node has.
+    /// Takes the pieces that a replica of this node has.
     fn take_own_pieces(&mut self, id: ValueId) {
         let Node { coding, groups, .. } = self;
         let Some(fetch) = coding.fetches.get_mut(&id) else { return };
@@ -195,7 +196,7 @@ impl Node {
         }
     }
 
-    /// The members that can be asked and were not, those first that have a part of the value itself.
+    /// The members that can be asked and were not, first those that have a part of the value itself.
     fn not_asked(&self, fetch: &Fetch) -> Vec<NodeId> {
         let own = self.configuration.node;
         let members = self.groups.get(fetch.group).map(|group| group.members.as_slice()).unwrap_or_default();
@@ -208,7 +209,7 @@ impl Node {
         let mut free: Vec<NodeId> = members.iter().copied().filter(is_free).collect();
         let is_silent = |node: &NodeId| self.coding.silent.contains_key(node);
         let parts = fetch.layout.parts();
-        // Behind this node in a ring, so that not all ask the same ones.
+        // Those behind this node in a ring, so that not all nodes ask the same ones.
         let distance = |node: &NodeId| node.wrapping_sub(own);
         let is_computed = |node: &NodeId| number_of(*node).is_none_or(|it| usize::from(it) >= parts);
         let now_us = self.now.monotonic_us;
@@ -223,7 +224,7 @@ impl Node {
         free
     }
 
-    /// Asks as many members as are needed beside those who were asked, if there are so many.
+    /// Asks as many more members as are needed, if there are so many.
     pub(super) fn ask_enough(&mut self, id: ValueId) {
         let Some(fetch) = self.coding.fetches.get(&id) else { return };
         let own = fetch.pieces_of(fetch.stripe);
@@ -261,7 +262,7 @@ impl Node {
         }
     }
 
-    /// Another node asks for pieces of this one's fragment.
+    /// Answers another node's request for pieces of this node's fragment.
     pub(super) fn send_pieces(&mut self, group: u16, to: NodeId, id: ValueId, (stripe, count): (u32, u32)) {
         let replica = self.groups.get(group).and_then(|group| group.replica.as_ref());
         let fragments = replica.and_then(|replica| replica.fragments());
@@ -274,7 +275,7 @@ impl Node {
         }
     }
 
-    /// A piece has come.
+    /// A piece has arrived.
     pub(super) fn piece_fetched(&mut self, from: NodeId, piece: &Piece<'_>) {
         let mixed = self.configuration.planted.has(Fault::FragmentsMixed);
         let id = piece.reference.id;
@@ -295,7 +296,7 @@ impl Node {
         }
         let Some(fetch) = self.coding.fetches.get_mut(&id) else { return };
         let (parts, here) = (fetch.layout.parts(), fetch.pieces_of(fetch.stripe));
-        // Where it is the last one that its stripe lacks, it goes from the frame into the value.
+        // If it is the last one that its stripe lacks, it goes from the frame directly into the value.
         let is_last = stripe == fetch.stripe
             && here + 1 == parts
             && !fetch.pieces.contains_key(&(stripe, piece.number));
@@ -325,7 +326,7 @@ impl Node {
         }
     }
 
-    /// Joins the stripes of which enough pieces are here. `last` is one more of the first.
+    /// Joins the stripes of which enough pieces are here. `last` is one more piece of the first stripe.
     fn join_fetched(&mut self, id: ValueId, mut last: Option<&Piece<'_>>) {
         let mixed = self.configuration.planted.has(Fault::FragmentsMixed);
         let Some(fetch) = self.coding.fetches.get_mut(&id) else { return };
@@ -348,7 +349,7 @@ impl Node {
             fetch.stripe += 1;
             fetch.pieces = fetch.pieces.split_off(&(fetch.stripe, 0));
             if fetch.stripe == fetch.asked_until && fetch.stripe < fetch.layout.stripes() {
-                // Not at once: where all pieces are at hand, the whole value would be joined within this turn.
+                // Not at once: if all pieces were here, the whole value would be joined within this turn.
                 fetch.goes_on = true;
                 let now_us = self.now.monotonic_us;
                 fetch.until_us = now_us + self.configuration.patience * PATIENCE_US;
@@ -387,7 +388,7 @@ impl Node {
         }
     }
 
-    /// Looks after fetches that take long.
+    /// Ends or continues fetches that take long.
     pub(super) fn fetches_due(&mut self) {
         let now_us = self.now.monotonic_us;
         let ids: Vec<ValueId> = self.coding.fetches.keys().copied().collect();
@@ -395,7 +396,7 @@ impl Node {
             let has_room = self.has_room_in_background();
             let patience = self.configuration.patience;
             let Some(fetch) = self.coding.fetches.get_mut(&id) else { continue };
-            // What waits for room has not been asked for.
+            // A fetch that waits for room has requested nothing.
             if !has_room && fetch.is_background() && fetch.awaited_bytes() == 0 {
                 fetch.until_us = now_us + patience * PATIENCE_US;
                 fetch.hedge_us = now_us + fetch.hedge_after_us(patience);
@@ -410,7 +411,7 @@ impl Node {
             }
             let mut next_us = fetch.until_us;
             if fetch.hedge_us <= now_us {
-                // Once: from now on it is only waited.
+                // Only once: from now on it only waits.
                 fetch.hedge_us = u64::MAX;
                 let fetch = &self.coding.fetches[&id];
                 let nodes = self.not_asked(fetch);

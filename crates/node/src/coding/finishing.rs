@@ -1,11 +1,11 @@
-//! Finishing: what a group has answered without the bytes of large values is completed by whoever asked it.
+//! Finishing: the node that asked a group completes an answer that lacks the bytes of large values.
 //!
-//! A read is answered with references: the values are fetched and put in. If a value's fragments are gone, because it was
-//! overwritten long ago or its replicas have started anew since, the group is asked again: a later read within the same
-//! command.
+//! A read is answered with references: the values are fetched and put in. If a value's fragments are gone, because it
+//! was overwritten long ago or its replicas have restarted since, the group is asked again: a later read within the
+//! same command.
 //!
-//! A write that needs bytes has done nothing. The values are fetched and put into the table, as far as they are still
-//! what the keys hold, and the write is asked again. Nothing else of its client is taken up meanwhile.
+//! A write that needs bytes has done nothing. The values are fetched and put into the table, as far as the keys still
+//! hold them, and the write is submitted again. Meanwhile the node takes no other command of its client.
 
 use super::Operation;
 use crate::node::Node;
@@ -20,10 +20,10 @@ use kv::{Command, Reference, Reply, ReplyBuffer, ValueId, ValueRef, View};
 use protocol::{Request, Result as Outcome, Ticket};
 use std::collections::BTreeMap;
 
-/// A value so long is not copied to those who have asked for it, but written from where it is.
+/// A value of at least this length is not copied to the clients that asked for it, but written from where it is.
 const SHARED_BYTES_MIN: usize = 256 << 10;
 
-/// A group is asked again after so long.
+/// How long to wait before the group is asked again.
 const PAUSE_US: u64 = 10_000;
 
 /// The steps of an operation, as its tickets name them.
@@ -40,14 +40,14 @@ const OVERTAKEN: &str = "TRYAGAIN NOQUORUM a value was overwritten while it was 
 pub(super) struct Finishing {
     client: Ticket,
     group: u16,
-    /// What is asked again.
+    /// The command to submit again.
     command: Vec<u8>,
     result: Outcome,
     unfinished: Unfinished,
-    /// Every value that it takes, once it is here.
+    /// All values that it needs; None until a value is here.
     values: BTreeMap<ValueId, Option<SharedBytes>>,
     deadline_us: u64,
-    /// When the group is asked again; none while something else is waited for.
+    /// When the group is asked again; None while something else is awaited.
     asks_at_us: Option<u64>,
 }
 
@@ -57,18 +57,18 @@ enum Unfinished {
     Read(Vec<u8>),
     /// The keys whose values a write needs.
     Write(Vec<(Vec<u8>, Reference)>),
-    /// The values are being put in the place of references: so many outcomes are to come.
+    /// The values are being put in the place of references: this many outcomes are awaited.
     Inlining(usize),
 }
 
-/// A value that is here.
+/// Returns a value that is here.
 fn whole<'v>(values: &'v BTreeMap<ValueId, Option<SharedBytes>>, reference: &Reference) -> Option<&'v [u8]> {
     Some(values.get(&reference.id)?.as_ref()?)
 }
 
 impl Finishing {
-    /// Begins with what a group has answered, and stands for so many bytes at most. False if that is nothing that can be
-    /// finished.
+    /// Begins with a group's answer, which must not expand to more than `bytes_max` bytes. Returns false if that answer
+    /// cannot be finished.
     fn take(&mut self, result: Outcome, reply: &[u8], bytes_max: usize) -> bool {
         let Some(parts) = take_apart(reply, bytes_max) else { return false };
         self.command = parts.command.to_vec();
@@ -110,7 +110,8 @@ impl Finishing {
 }
 
 impl Node {
-    /// A command that may need bytes of large values may be asked twice: what comes behind it must not overtake it.
+    /// Holds back a client's later commands behind one that may need bytes of large values: it may be submitted twice,
+    /// and they must not overtake it.
     pub(crate) fn hold_back_behind(&mut self, client: ClientId, group: u16, command: &Command<'_>) {
         let target = &self.groups[group];
         if (target.coding.is_some() || target.keyspace.spills())
@@ -121,7 +122,7 @@ impl Node {
         }
     }
 
-    /// A client's reply is not the whole answer.
+    /// Finishes a client's reply that lacks values.
     pub(crate) fn finish(&mut self, client: Ticket, group: u16, result: Outcome, reply: &[u8]) {
         let Origin::Session(id) = Origin::of(client) else { return };
         let Some(session) = self.sessions.get(id) else { return };
@@ -140,7 +141,7 @@ impl Node {
         if !finishing.take(result, reply, self.memory.reply_max()) {
             return self.complete_with_error(client, group, Outcome::Refused, UNFIT);
         }
-        // What is at hand needs no operation.
+        // Cached values need no operation.
         if let Unfinished::Read(element) = &finishing.unfinished {
             let is_whole = finishing.values.iter_mut().all(|(id, value)| {
                 *value = self.coding.cache.get(*id);
@@ -156,7 +157,7 @@ impl Node {
         self.fetch_for(handle);
     }
 
-    /// All values of a reply are here. One that is a large value and nothing else is not copied.
+    /// Replies once all values are here. A reply that is just one large value is not copied.
     fn complete_whole(
         &mut self,
         client: Ticket,
@@ -200,13 +201,13 @@ impl Node {
         }
     }
 
-    /// A value has come, or cannot.
+    /// A value is here, or (None) cannot be had.
     pub(super) fn finishing_has(&mut self, handle: Handle, id: ValueId, value: Option<SharedBytes>) {
         let now_us = self.now.monotonic_us;
         let Some(finishing) = self.finishing(handle) else { return };
         let Some(place) = finishing.values.get_mut(&id).filter(|place| place.is_none()) else { return };
         if value.is_none() {
-            // Others of its values may still come; they are not needed any more.
+            // Others of its values may still arrive; they are no longer needed.
             finishing.values.clear();
             finishing.asks_at_us = Some(now_us + PAUSE_US);
             return self.coding.wake_at(now_us + PAUSE_US);
@@ -255,7 +256,7 @@ impl Node {
         let bytes_max = self.memory.reply_max();
         let Some(finishing) = self.finishing(handle) else { return };
         if step == INLINE {
-            // Whatever came of it: if something is still missing, the command says so again.
+            // Whatever the outcome: if something is still missing, the command will report it again.
             let Unfinished::Inlining(left) = &mut finishing.unfinished else { return };
             *left = left.saturating_sub(1);
             if *left == 0 {
@@ -285,7 +286,7 @@ impl Node {
         if deadline_us <= now_us || self.groups.get(group).is_none() {
             return self.end_finishing(handle, GONE);
         }
-        // A later read would show this client what it has asked for only behind this command.
+        // A later read would show this client the effects of commands that it sent after this one.
         if is_read
             && let Origin::Session(id) = Origin::of(client)
             && self.sessions.get(id).is_some_and(|session| session.has_later(client.sequence))
@@ -306,7 +307,7 @@ impl Node {
         }
     }
 
-    /// Asks groups again whose time has come.
+    /// Asks groups again for operations that are due.
     pub(super) fn finishings_due(&mut self) {
         let now_us = self.now.monotonic_us;
         let waiting = self.coding.operations.iter().filter_map(|(handle, operation)| match operation {

@@ -1,7 +1,7 @@
-//! Values that were chosen to go through the log, whole: what they take is compared with what was predicted.
+//! Values that were chosen to go whole through the log: the time that they take is compared with the prediction.
 //!
-//! Nothing is measured of the network by such a write. But one that takes much longer than it should says that what is known
-//! does not hold any more, and then the next value is dispersed to see what does.
+//! Such a write measures nothing of the network. But one that takes much longer than predicted shows that the estimates
+//! no longer hold, and then the next value is dispersed to measure anew.
 
 use super::Operation;
 use crate::node::Node;
@@ -12,7 +12,8 @@ use crate::slab::Handle;
 use kv::Command;
 use protocol::{Request, Result as Outcome, Ticket};
 
-/// Every write takes a moment longer now and then: half as long again as was predicted, and that much, is nothing.
+/// Any write may occasionally take a moment longer: up to half as long again as predicted, plus this much, means
+/// nothing.
 const SLACK_US: u64 = 3_000;
 
 /// A write on its way through the log.
@@ -24,7 +25,7 @@ pub(super) struct Logged {
     predicted_us: u64,
 }
 
-/// A write took so long that what it was predicted from cannot hold.
+/// Whether a write took so long that the estimates behind its prediction cannot hold.
 fn is_unexpected(took_us: u64, predicted_us: u64) -> bool {
     took_us > predicted_us + predicted_us / 2 + SLACK_US
 }

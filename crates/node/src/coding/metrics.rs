@@ -1,4 +1,4 @@
-//! What is counted and measured of large values, in Prometheus's text format.
+//! The counters and measurements of large values, in Prometheus's text format.
 
 use super::CodingCounters;
 use crate::node::Node;
@@ -17,7 +17,7 @@ fn put(out: &mut String, name: &str, kind: &str, help: &str, series: &[(String, 
 }
 
 impl Node {
-    /// Appends the metrics of large values, once a keyspace wants its own coded.
+    /// Appends the metrics of large values, once a keyspace wants its values coded.
     pub(crate) fn coding_metrics(&self, out: &mut String) {
         if !self.coding.is_on {
             return;

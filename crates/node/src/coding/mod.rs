@@ -1,12 +1,11 @@
 //! Large values as fragments: what a node does as the coordinator of its clients' commands.
 //!
-//! Whatever node a client is connected to cuts its large values, spreads the fragments and has a small command ordered
-//! when enough of them are kept (`dispersal`); and puts values in the place of references in what a group answers
-//! (`finishing`), for which it fetches fragments (`fetching`) or has the value at hand (`cache`). Into how many parts a value
-//! is cut the keyspace says, or what is predicted (`choice`, `logged`) from what was measured (`estimates`). Beside that it keeps this
-//! node's own replicas in order: it rebuilds what they lack (`rebuilding`) and has given up what nobody will ask for
-//! (`upkeep`). What the
-//! replicas keep, and what is said about it, is in [`protocol::coded`].
+//! The node that a client is connected to cuts its large values, sends the fragments to the members, and has a small
+//! command ordered when enough of them are durable (`dispersal`). In a group's answers it replaces references by values
+//! (`finishing`), which it fetches as fragments (`fetching`) or finds in `cache`. The keyspace fixes into how many
+//! parts a value is cut, or the number is predicted (`choice`, `logged`) from measurements (`estimates`). The node also
+//! maintains its own replicas: it rebuilds fragments that they lack (`rebuilding`) and gives up values that will never
+//! be stored (`upkeep`). What the replicas keep, and their messages about it, is in [`protocol::coded`].
 
 mod choice;
 mod dispersal;
@@ -41,45 +40,46 @@ pub(crate) use traces::Trace;
 use traces::Traces;
 use wire::frame;
 
-/// Bytes of whole values that a node keeps for those who ask next.
+/// Bytes of whole values that a node keeps for further readers.
 const CACHE_BYTES: usize = 64 << 20;
 
-/// A turn makes and sends so many bytes of pieces, and the rest of the last one: they are copied several times, which takes
-/// a millisecond for each megabyte, and others wait for it.
+/// How many bytes of pieces a turn makes and sends, plus the rest of the last piece. They are copied several times,
+/// which takes a millisecond for each megabyte, and everything else waits for it.
 const TURN_BYTES: usize = 256 << 10;
 
-/// More pieces for a peer wait until so much of what it is owed has left: what else is said to it must not wait long.
+/// More pieces for a peer wait while its output holds this much: other messages to it must not wait long.
 const PEER_OUTPUT_BYTES: usize = 1 << 20;
 
-/// Bytes of pieces that may be on their way to one member, or not yet on its disk, when one more leaves: what others write
-/// there, and say to it, waits behind them. Two pieces keep the link and the disk of a near member busy.
+/// How many bytes of pieces may be in transit to one member, or not yet on its disk, when one more is sent: others'
+/// writes to that disk, and messages to that member, wait behind them. Two pieces keep the link and the disk of a near
+/// member busy.
 const UNDER_WAY_BYTES: usize = 256 << 10;
-/// What a distant link holds comes on top, up to this: nobody waits behind it.
+/// For a distant link, as many bytes as the link holds are added, up to this: nothing waits behind those.
 const IN_TRANSIT_BYTES_MAX: usize = 4 << 20;
 
-/// What a keyspace wants done with large values.
+/// A keyspace's settings for large values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CodingSettings {
     /// Into how many parts a value is cut, if enough nodes answer.
     pub(crate) parts: Parts,
-    /// The shortest value that is, in bytes.
+    /// The length in bytes from which on values are cut.
     pub(crate) threshold: usize,
 }
 
 /// Into how many parts a keyspace wants its large values cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parts {
-    /// Always so many.
+    /// Always this many.
     Fixed(u8),
-    /// As is predicted to be the fastest, for each value.
+    /// As many as are predicted to be the fastest, for each value.
     Adaptive,
 }
 
-/// What was counted since the start.
+/// Counters since the start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CodingCounters {
     pub(crate) values_coded: u64,
-    /// Of those the ones that are whole copies, because too few nodes answered for more.
+    /// The values among these that are whole copies, because too few nodes answered for more parts.
     pub(crate) values_copied: u64,
     /// Attempts that were given up for one with fewer parts.
     pub(crate) fallbacks: u64,
@@ -97,7 +97,7 @@ pub(crate) struct CodingCounters {
 enum Operation {
     /// A value is on its way into the group.
     Disperse(Dispersal),
-    /// A value goes through the log, which is timed.
+    /// A value goes through the log, and is timed.
     Log(Logged),
     /// A reply lacks values, or a write needs them.
     Finish(Finishing),
@@ -105,21 +105,21 @@ enum Operation {
     Rebuild(Rebuilding),
 }
 
-/// What a node has under way, and at hand, of large values.
+/// A node's operations on large values, and the values that it keeps.
 #[derive(Debug)]
 pub(crate) struct Coding {
-    /// A keyspace wants its large values coded, or did.
+    /// Whether a keyspace wants its large values coded, or did.
     pub(crate) is_on: bool,
-    /// Names this life of this node among all.
+    /// A number that no other incarnation of any node has.
     life: u64,
-    /// The last value that was named in it.
+    /// The number of the last value that was named in this incarnation.
     counter: u64,
     operations: Slab<Operation>,
     /// Values that are being dispersed.
     dispersals: BTreeMap<ValueId, Handle>,
-    /// Bytes of these.
+    /// The bytes of all values that are being dispersed.
     dispersing_bytes: usize,
-    /// The one of which pieces were sent last: the next turn begins with the one behind it.
+    /// The value whose pieces were sent last: the next turn begins with the one behind it.
     pumped: Option<ValueId>,
     /// Values that are being fetched.
     fetches: BTreeMap<ValueId, Fetch>,
@@ -127,11 +127,11 @@ pub(crate) struct Coding {
     choice: Choice,
     traces: Traces,
     window: Window,
-    /// Where pieces are made that do not stand in their values.
+    /// Buffer for pieces that are not contiguous in their values.
     piece: Vec<u8>,
-    /// Values were cut in this turn already.
+    /// Whether values were already cut in this turn.
     is_pumped: bool,
-    /// Nodes that did not keep a fragment in time, and until when nobody counts on them.
+    /// Nodes that did not keep a fragment in time, and until when they are not counted on.
     silent: BTreeMap<NodeId, u64>,
     /// When the next thing is due.
     wakeup_us: u64,
@@ -140,7 +140,7 @@ pub(crate) struct Coding {
 }
 
 impl Coding {
-    /// `life` is different at each start of each node.
+    /// `life` must be different at each start of each node.
     pub(crate) fn new(life: u64) -> Coding {
         Coding {
             is_on: false,
@@ -175,22 +175,22 @@ impl Coding {
         self.wakeup_us
     }
 
-    /// The link to a node is another one: what was measured of the one before says nothing of it.
+    /// The link to a node is a new one: measurements of the former one do not hold for it.
     pub(crate) fn link_changed(&mut self, node: NodeId) {
         self.choice.estimates.forget(node);
     }
 
-    /// What was measured, and how many values were stored how for that.
+    /// Returns the measurements, and how many values were stored in which way.
     pub(crate) fn choice_told(&self) -> ChoiceTold {
         self.choice.tell()
     }
 
-    /// Where the time of the last values went that were stored, the oldest first.
+    /// The steps of the values stored last, with their times, the oldest first.
     pub(crate) fn traces(&self) -> Vec<Trace> {
         self.traces.ended()
     }
 
-    /// Whole values that are at hand, and their bytes.
+    /// The number of cached whole values, and their bytes.
     pub(crate) fn cached(&self) -> (usize, usize) {
         (self.cache.len(), self.cache.bytes())
     }
@@ -203,10 +203,10 @@ impl Coding {
 impl Node {
     // What others say.
 
-    /// A message about fragments came from a node, or from this one.
+    /// Takes a message about fragments from a node, which may be this one.
     ///
     /// # Errors
-    /// [`Malformed`] when it is none.
+    /// [`Malformed`] when it is not such a message.
     pub(crate) fn fragment_message(
         &mut self,
         group: u16,
@@ -219,7 +219,7 @@ impl Node {
 
     fn take_fragment_message(&mut self, group: u16, from: NodeId, message: Message<'_>) {
         match message {
-            // What cannot be written would wait in memory.
+            // A piece that cannot be written would wait in memory.
             Message::Keep(piece) if self.room.is_short() => {
                 let refused = Message::Refused { id: piece.reference.id, why: Refusal::NoRoom };
                 self.send_fragment_message(group, from, &refused);
@@ -259,7 +259,7 @@ impl Node {
         }
     }
 
-    /// Says something about fragments to a node, or to this one. False if it cannot be reached.
+    /// Sends a message about fragments to a node, which may be this one. Returns false if the node cannot be reached.
     pub(crate) fn send_fragment_message(&mut self, group: u16, to: NodeId, message: &Message<'_>) -> bool {
         if to == self.configuration.node {
             self.take_fragment_message(group, to, *message);
@@ -296,14 +296,14 @@ impl Node {
             Some(Operation::Disperse(_)) => self.dispersal_answered(handle, result, reply),
             Some(Operation::Log(_)) => self.logged_answered(handle, result, reply),
             Some(Operation::Finish(_)) => self.finishing_answered(handle, step, result, reply),
-            // Nobody waits for the outcome of upkeep.
+            // The outcome of upkeep does not matter.
             Some(Operation::Rebuild(_)) | None => {}
         }
     }
 
     // Time.
 
-    /// Time has passed: what took too long is tried otherwise, or given up.
+    /// Retries operations that took too long in another way, or gives them up.
     pub(crate) fn coding_tick(&mut self) {
         if self.coding.wakeup_us > self.now.monotonic_us {
             return;
@@ -315,7 +315,7 @@ impl Node {
         self.coding_upkeep();
     }
 
-    /// The turn ends: what there is to send is sent, as far as there is room.
+    /// At the end of the turn, sends what there is to send, as far as there is room.
     pub(crate) fn coding_pump(&mut self) {
         if !self.coding.is_on || std::mem::take(&mut self.coding.is_pumped) {
             return;

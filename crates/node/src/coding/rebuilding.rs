@@ -1,14 +1,14 @@
-//! Rebuilding: what a replica of this node lacks is made anew from what others have.
+//! Rebuilding: a replica of this node gets the fragments that it lacks, made from those of others.
 //!
-//! A replica that was away, or is new, refers to values of which it has no fragment. The node fetches such a value as if it
-//! were to be read, and makes the replica's own fragment of it. It may have to do so for all values there are, and the
-//! network is meant for others. So what is asked for and not here yet is bounded by a **window** of bytes: what arrives in
-//! a round trip and a moment more, by the rate at which it arrived lately. That keeps the link busy, and a queue of one
-//! moment in front of it. While others' fragments come in, or a reader waits here, the moment is much shorter, and less
-//! than a value is under way: piece by piece, one source after the other.
+//! A replica that was away, or is new, refers to values of which it has no fragment. The node fetches such a value as
+//! if to read it, and makes the replica's own fragment. It may have to do so for all existing values, and the network
+//! is meant for other traffic. So the bytes that are requested and have not arrived are bounded by a **window**: what
+//! arrives in a round trip and a moment more, at the rate at which bytes arrived lately. That keeps the link busy, with
+//! a queue of one moment in front of it. While others' fragments arrive, or a reader waits here, the moment is much
+//! shorter, and less than a value is requested at a time: piece by piece, one source after the other.
 //!
-//! Whoever has fewest pieces to send is asked first, and last whoever has sent fragments of new values lately: that node
-//! coordinates, and has another use for its uplink.
+//! The member with the fewest pieces to send is asked first, and last one that has sent fragments of new values lately:
+//! it coordinates writes, and needs its uplink for them.
 
 use super::Operation;
 use super::fetching::Fetch;
@@ -21,33 +21,33 @@ use protocol::NodeId;
 use protocol::coded::number_of;
 use std::collections::BTreeMap;
 
-/// A fragment that has not come so long after its value was stored is rebuilt.
+/// A fragment is rebuilt if it has not arrived this long after its value was stored.
 const REBUILD_AFTER_MS: u64 = 1000;
 
-/// Values that are rebuilt at a time, in all groups: each is held whole.
+/// How many values are rebuilt at a time, in all groups: each is held whole.
 const REBUILDS_MAX: usize = 32;
 
-/// A value that could not be fetched is tried again after so long.
+/// How long to wait before another try to fetch a value that could not be fetched.
 const TRY_AGAIN_US: u64 = 500_000;
 
-/// The moment by which what is asked for is ahead of what has come.
+/// How far requests are ahead of arrivals: the queue in front of the link.
 const AHEAD_US: u64 = 25_000;
-/// While others use the link.
+/// The same while others use the link.
 const AHEAD_OF_OTHERS_US: u64 = 10_000;
 
-/// Others use the link when they have done so within this time.
+/// Others count as using the link for this long after they last did.
 const OTHERS_US: u64 = 300_000;
 
-/// Before anything has come.
+/// The window before anything has arrived.
 const WINDOW_BYTES_FIRST: usize = 256 << 10;
-/// Never more and never less: the first is memory, and the second a piece of a small value.
+/// The greatest and the smallest window: the first bounds memory, and the second is a piece of a small value.
 const WINDOW_BYTES_MAX: usize = 4 << 20;
 const WINDOW_BYTES_MIN: usize = 16 << 10;
 
-/// While so much waits to be written, nothing is rebuilt: what clients write would wait behind it.
+/// While more bytes than this wait to be written, nothing is rebuilt: clients' writes would wait behind it.
 const UNWRITTEN_BYTES_MAX: u64 = 1 << 20;
 
-/// A rate is measured over this time, and the greatest of so many counts.
+/// How long each rate is measured. The greatest of the last `RATES` counts.
 const RATE_OVER_US: u64 = 50_000;
 const RATES: usize = 8;
 
@@ -60,16 +60,16 @@ pub(super) struct Rebuilding {
     next_stripe: usize,
 }
 
-/// How much is asked for at a time.
+/// How much is requested at a time.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     /// Bytes per second of the last measurements.
     rates: Vec<f64>,
     since_us: u64,
     arrived_bytes: usize,
-    /// When others used the link last: fragments of new values have come, or a reader waits.
+    /// When others last used the link: fragments of new values arrived, or a reader waited.
     others_us: Option<u64>,
-    /// Who has sent fragments of new values, and when.
+    /// The nodes that have sent fragments of new values, and when.
     coordinators: BTreeMap<NodeId, u64>,
     /// Values that could not be fetched, and when they are tried again.
     failed: BTreeMap<ValueId, u64>,
@@ -78,7 +78,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// A piece of a new value has come from its coordinator.
+    /// A piece of a new value has arrived from its coordinator.
     pub(super) fn others_sent(&mut self, from: NodeId, now_us: u64) {
         self.others_us = Some(now_us);
         self.coordinators.insert(from, now_us);
@@ -94,12 +94,12 @@ impl Window {
         self.coordinators.get(&node).is_some_and(|at_us| now_us.saturating_sub(*at_us) < OTHERS_US)
     }
 
-    /// What was asked for when nothing was under way begins to be measured.
+    /// Starts a measurement, when a request is made while nothing was under way.
     fn begins(&mut self, now_us: u64) {
         (self.since_us, self.arrived_bytes) = (now_us, 0);
     }
 
-    /// A piece has come that was asked for.
+    /// A requested piece has arrived.
     fn arrived(&mut self, bytes: usize, now_us: u64) {
         self.arrived_bytes += bytes;
         let took_us = now_us.saturating_sub(self.since_us);
@@ -123,7 +123,7 @@ impl Window {
 }
 
 impl Node {
-    /// Bytes that may be under way to this node for its own fragments.
+    /// The bytes that may be under way to this node for its own fragments.
     pub(super) fn rebuild_window(&self) -> usize {
         let members = self.groups.iter().filter(|(_, group)| group.coding.is_some());
         let others: Vec<NodeId> = members.flat_map(|(_, group)| group.members.iter().copied()).collect();
@@ -131,29 +131,29 @@ impl Node {
         self.coding.window.bytes(round_trip_us as u64, self.now.monotonic_us)
     }
 
-    /// Bytes that are under way for that.
+    /// The bytes that are under way for these.
     fn rebuild_bytes(&self) -> usize {
         self.coding.fetches.values().filter(|fetch| fetch.is_background()).map(Fetch::awaited_bytes).sum()
     }
 
-    /// Whether one more piece may be asked for, which may be longer than what is left of the window: what cannot be asked
-    /// for in parts would else leave the link idle.
+    /// Whether one more piece may be requested. It may be longer than the rest of the window: since a piece cannot be
+    /// requested in parts, the link would else be idle.
     pub(super) fn has_room_in_background(&self) -> bool {
         self.rebuild_bytes() < self.rebuild_window()
     }
 
-    /// A piece of a value has come that is fetched to rebuild a fragment.
+    /// A piece of a value that is fetched to rebuild a fragment has arrived.
     pub(super) fn background_piece_came(&mut self, bytes: usize) {
         self.coding.window.arrived(bytes, self.now.monotonic_us);
     }
 
-    /// Bytes that a node has still to send for that.
+    /// The bytes that a node has still to send for rebuilding.
     pub(super) fn background_bytes_from(&self, node: NodeId) -> usize {
         let fetches = self.coding.fetches.values().filter(|fetch| fetch.is_background());
         fetches.map(|fetch| fetch.awaited_from(node)).sum()
     }
 
-    /// Asks for as much as there is room for, and makes pieces of fragments of what has come.
+    /// Requests as much as there is room for, and makes pieces of fragments from what has arrived.
     pub(super) fn pump_rebuilding(&mut self, budget: &mut usize) {
         let ready = self.coding.window.under_way.values().copied().filter(|handle| {
             let operation = self.coding.operations.get(*handle);
@@ -169,7 +169,7 @@ impl Node {
         if *budget == 0 {
             self.coding.wake_at(self.now.monotonic_us);
         }
-        // What was begun is brought to its end first.
+        // Fetches that have begun are completed first.
         let begun = self.coding.fetches.iter().filter(|(_, fetch)| fetch.is_background());
         for id in begun.map(|(id, _)| *id).collect::<Vec<_>>() {
             if !self.has_room_in_background() {
@@ -211,7 +211,7 @@ impl Node {
         }
     }
 
-    /// The value is here, or cannot be had now: then it is tried again later.
+    /// The value is here, or (None) cannot be had now: then it is tried again later.
     pub(super) fn rebuilding_has(&mut self, handle: Handle, value: Option<SharedBytes>) {
         let now_us = self.now.monotonic_us;
         let Some(Operation::Rebuild(rebuilding)) = self.coding.operations.get_mut(handle) else { return };
@@ -231,13 +231,13 @@ impl Node {
         }
     }
 
-    /// What failed some time ago is tried again.
+    /// Lets values that failed some time ago be tried again.
     pub(super) fn rebuilding_tick(&mut self) {
         let now_us = self.now.monotonic_us;
         self.coding.window.failed.retain(|_, until_us| *until_us > now_us);
     }
 
-    /// Makes the next piece. False when that was the last one.
+    /// Makes the next piece. Returns false when that was the last one.
     fn rebuild_piece(&mut self, handle: Handle, budget: &mut usize) -> bool {
         let Node { coding, groups, configuration, now, .. } = self;
         let Some(Operation::Rebuild(rebuilding)) = coding.operations.get_mut(handle) else { return false };
@@ -272,7 +272,7 @@ mod tests {
 
     const MS: u64 = 1000;
 
-    /// What comes over a link of a megabyte per second while the window is kept full.
+    /// Feeds `window` as a link of a megabyte per second does while the window is kept full.
     fn fed(window: &mut Window, ms: u64) -> u64 {
         window.begins(0);
         (1..=ms).for_each(|at| window.arrived(1000, at * MS));
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_window_that_was_too_small_grows() {
-        // A round trip of 1 ms and nothing else: what is asked for is there a millisecond later.
+        // A round trip of 1 ms and nothing else: a requested piece arrives a millisecond later.
         let mut window = Window::default();
         let mut now_us = 0;
         window.begins(now_us);

@@ -1,4 +1,4 @@
-//! Where the time of writes went: the last values that this node has stored, step by step.
+//! How long the steps of the values took that this node has stored last.
 
 use kv::ValueId;
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ pub(crate) struct Trace {
     pub(crate) id: ValueId,
     pub(crate) bytes: usize,
     pub(crate) parts: u8,
-    /// Cutting it, checksums and copies: this node's processor. 0: nobody has looked.
+    /// Cutting it, checksums and copies: this node's processor time. 0: it was not measured.
     pub(crate) encode_us: u64,
     /// From the beginning until enough nodes had kept their fragments; encoding is a part of it.
     pub(crate) disperse_us: u64,
@@ -20,18 +20,18 @@ pub(crate) struct Trace {
     pub(crate) order_us: u64,
 }
 
-/// The last ones, and what is known so far of those that are under way.
+/// The values stored last, and what is known so far of those under way.
 #[derive(Debug, Default)]
 pub(super) struct Traces {
     ended: VecDeque<Trace>,
-    /// Values that were cut in this turn, each with how many of its bytes.
+    /// Values that were cut in this turn, with the number of bytes of each.
     cut: Vec<(ValueId, usize)>,
-    /// What cutting took so far, of values under way.
+    /// How long cutting took so far, for values under way.
     encoding: VecDeque<(ValueId, f64)>,
 }
 
 impl Traces {
-    /// Some bytes of a value were cut.
+    /// `bytes` of a value were cut.
     pub(super) fn cut(&mut self, id: ValueId, bytes: usize) {
         match self.cut.iter().position(|(other, _)| *other == id) {
             Some(place) => self.cut[place].1 += bytes,
@@ -40,7 +40,7 @@ impl Traces {
         }
     }
 
-    /// All cutting of this turn took so long: each value gets its share.
+    /// All cutting of this turn took `took_us`: each value gets its share.
     pub(super) fn encoded(&mut self, took_us: u64) {
         let all: usize = self.cut.iter().map(|(_, bytes)| bytes).sum();
         for (id, bytes) in self.cut.drain(..) {
@@ -55,7 +55,7 @@ impl Traces {
         }
     }
 
-    /// Nobody has looked how long the cutting of this turn took.
+    /// The time that cutting took in this turn was not measured.
     pub(super) fn forget_cut(&mut self) {
         self.cut.clear();
     }
@@ -71,7 +71,7 @@ impl Traces {
         self.ended.push_back(trace);
     }
 
-    /// The oldest first.
+    /// The stored values, the oldest first.
     pub(super) fn ended(&self) -> Vec<Trace> {
         self.ended.iter().copied().collect()
     }

@@ -1,8 +1,8 @@
-//! Upkeep of fragments: others are told what a replica of this node lacks (what is done about that is in `rebuilding`), and
-//! values are given up that nobody has stored.
+//! Upkeep of fragments: reports to the other members what a replica of this node lacks (`rebuilding` gets it), and
+//! gives up values that were never stored.
 //!
-//! A fragment to which nothing refers belongs to a value that is about to be stored, or to one that never will be. After a
-//! while that is certain enough to have a record say so; should its coordinator come late, the record wins.
+//! A fragment to which nothing refers belongs to a value that is about to be stored, or to one that never will be.
+//! After a while that is certain enough to have a record say so; should its coordinator come late, the record wins.
 
 use crate::node::Node;
 use crate::origin::Origin;
@@ -10,16 +10,16 @@ use crate::routing::Asked;
 use kv::{Command, ValueId};
 use protocol::{NodeId, Request};
 
-/// How often it is looked what there is to do.
+/// How often upkeep runs.
 const UPKEEP_US: u64 = 100_000;
 
-/// A value whose fragments came so long ago and that was not stored since is given up: so many times longer than a client
-/// waits for an outcome.
+/// A value that was not stored after its fragments came is given up after this many times as long as a client waits for
+/// an outcome.
 const ABANDON_TIMEOUTS: u64 = 6;
 
 impl Node {
     /// Whether a member of a group has, as far as is known here, the fragment of every value that its membership began
-    /// with. True where none are kept.
+    /// with. True for a group that keeps none.
     pub(crate) fn has_its_fragments(&self, group: u16, member: NodeId, membership: u64) -> bool {
         let Some(group) = self.groups.get(group) else { return false };
         let fragments = group.replica.as_ref().and_then(|replica| replica.fragments());
@@ -32,7 +32,7 @@ impl Node {
         group.lacking.get(&member).is_some_and(|(of, has_all)| u64::from(*of) == membership && *has_all)
     }
 
-    /// Replicas here may keep fragments though no keyspace wants its values coded any more.
+    /// Turns coding on if replicas here keep fragments, though no keyspace wants its values coded any more.
     pub(crate) fn look_for_fragments(&mut self) {
         let has_fragments = |group: &crate::groups::Group| {
             let replica = group.replica.as_ref();
@@ -43,7 +43,7 @@ impl Node {
         }
     }
 
-    /// Tells the other members how a replica here stands.
+    /// Reports to the other members what a replica here lacks.
     fn tell_lacks(&mut self, id: u16) {
         let Some(group) = self.groups.get(id) else { return };
         let Some(fragments) = group.replica.as_ref().and_then(|it| it.fragments()) else { return };
