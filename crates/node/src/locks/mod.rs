@@ -1,10 +1,10 @@
-//! Locks: what a node does for its clients that ask for them.
+//! Locks: what a node does for clients that use them.
 //!
-//! A request about a lock is a command for the lock's group, like any other; only a `LOCK` that waits is more. The node that
-//! its client is connected to is its *coordinator*. It gives the request a number, and asks the group, which puts the
-//! number into a queue that all replicas know. The record that frees the lock grants it to the first of the queue. Whoever
-//! leads then tells that one's coordinator, which answers the client: one record, and one message. Nobody asks again and
-//! again.
+//! A request about a lock is a command for the lock's group, like any other; only a `LOCK` that waits is more. The node
+//! that its client is connected to is its *coordinator*. It gives the request a number and submits it to the group,
+//! which puts the number into a queue that all replicas know. The record that frees the lock grants it to the first in
+//! the queue. Then the leader notifies that request's coordinator, which answers the client: one record, and one
+//! message. There is no polling.
 //!
 //! ```text
 //!  client B     node 2            leader 1          client A
@@ -20,21 +20,24 @@
 //!
 //! # What can go wrong
 //!
-//! * **The message is lost**, because a leader or a link dies. A node with a replica of the group learns it from that, too.
-//!   When a link breaks, when a replica has skipped records, and every few seconds, the coordinator asks how the request
-//!   stands: a read. It asks for the lock again, under the same number, if nothing is known of it.
-//! * **This node stood still** when the message came, stopped or starved of time. Then the lease may be over already, and
-//!   the lock another one's: it is checked before the client is told.
-//! * **The client waits no longer**: its connection is closed, or its time is over. The coordinator withdraws the request.
-//!   If that crosses a grant, the lock is passed on by the record of the withdrawal. It is asked for when the outcome of all
-//!   that was asked before is known, so that it does not overtake that.
-//! * **A record may still grant what was withdrawn, or released**, because the outcome of asking was not known: the number is
-//!   remembered, with the token that the client was told, and another grant of it is withdrawn. All other numbers of this life that are gone were told to their clients, so a message
-//!   about them that comes late, or twice, is nothing new.
-//! * **The node was started again.** It says in which life it is when a link to it comes up, and the leader orders that nobody
-//!   waits any longer for its clients of another life. One that does not come back is given up by the leader, too. But what
-//!   was *granted* in that life may have been told to a client, which still holds it, whatever became of the node: it ends
-//!   by its lease, as of any holder that dies. To withdraw it would free a lock that somebody holds.
+//! * **The message is lost**, because a leader or a link dies. A node with a replica of the group also learns it
+//!   from that replica. When a link breaks, when a replica has skipped records, and every few seconds, the coordinator
+//!   checks how the request stands: a read. If the group does not know the request, the coordinator submits it again
+//!   under the same number.
+//! * **This node was stopped or starved of time** when the message came. Then the lease may be over already, and
+//!   another client may hold the lock: the coordinator checks before it answers the client.
+//! * **The client stops waiting**: its connection is closed, or its time is over. The coordinator withdraws the
+//!   request. If that crosses a grant, the record of the withdrawal passes the lock on. The withdrawal is submitted
+//!   only when the outcome of everything submitted before is known, so that it does not overtake that.
+//! * **A record may still grant what was withdrawn, or released**, because the outcome of a submission was not known:
+//!   the number is remembered, with the token that the client got, and another grant of it is withdrawn. For all other
+//!   numbers of this incarnation that are gone, the clients got their answers, so a message about them that comes late,
+//!   or twice, is nothing new.
+//! * **The node was restarted.** When a link to it comes up it sends its incarnation, and the leader orders that
+//!   requests of its clients from other incarnations stop waiting. The leader also gives up a node that does not come
+//!   back. But what was *granted* in an earlier incarnation may have reached a client, which still holds it, whatever
+//!   became of the node: it ends by its lease, as with any holder that dies. Withdrawing it would free a lock that a
+//!   client holds.
 
 mod waits;
 
@@ -55,23 +58,23 @@ use waits::{Question, Stage, Wait};
 use wire::frame;
 use wire::resp::Arguments;
 
-/// A request that stands in a queue is asked about so often, though nothing seems to be lost.
+/// How often a queued request is checked, though nothing seems to be lost.
 const CHECK_US: u64 = 5_000_000;
 
-/// What was refused is asked again after so long.
+/// How long to wait before a refused request is submitted again.
 const RETRY_US: u64 = 50_000;
 
-/// The leader does not reach this node, or so it seems: it is asked again after so long.
+/// The same when the leader seems not to reach this node.
 const FORSAKEN_RETRY_US: u64 = 500_000;
 
-/// Withdrawals are tried so often.
+/// How often a withdrawal is tried.
 const WITHDRAWALS_MAX: u32 = 100;
 
-/// Most requests that wait or leave: beyond it those that leave are left to their fate.
+/// The most requests that wait or leave. Beyond it, requests that leave are forgotten without a withdrawal.
 const WAITS_MAX: usize = 100_000;
 
 impl Node {
-    /// A client asks something about a lock.
+    /// Takes a client's request about a lock.
     pub(crate) fn lock_request(&mut self, client: ClientId, verb: LockVerb, arguments: Arguments<'_>) {
         let request = match parse(verb, arguments) {
             Ok(request) => request,
@@ -101,7 +104,7 @@ impl Node {
             LockRequest::Renew { name, token, lease_ms } => LockCommand::Renew { name, token, lease_ms },
             LockRequest::Release { name, token } => LockCommand::Release { name, token },
             LockRequest::Describe { name } => {
-                // Only who measures the lease knows what is left of it.
+                // Only the node that measures the lease knows what is left of it.
                 let command = Command::Lock(LockCommand::Describe { name });
                 return self.ask_afresh(client, group, Request::Command(command));
             }
@@ -140,7 +143,7 @@ impl Node {
         self.ask_for_wait(number, Question::Acquire, follows);
     }
 
-    /// Asks the group something for a request that waits. Its outcome comes to [`Node::lock_outcome`].
+    /// Submits a question to the group of a waiting request. Its outcome goes to [`Node::lock_outcome`].
     fn ask_for_wait(&mut self, number: u64, question: Question, follows: bool) {
         let Some(waiter) = self.lock_waits.waiter(number) else { return };
         let Some(wait) = self.lock_waits.get_mut(number) else { return };
@@ -162,12 +165,12 @@ impl Node {
         };
         let ticket = Origin::LockWait.ticket(number);
         let deadline_us = self.now.monotonic_us + self.configuration.command_timeout_ms * 1000;
-        // A check must not be answered by what is not the newest.
+        // Only the newest state may answer a check.
         let asked = Asked { ticket, follows, seen: Version::MAX, deadline_us, hops: 0, leadership: 0 };
         self.submit(group, asked, Request::Command(Command::Lock(command)));
     }
 
-    /// A group has answered what was asked for a wait.
+    /// Takes a group's answer to a wait's question.
     pub(crate) fn lock_outcome(&mut self, number: u64, result: Outcome, reply: &[u8]) {
         let now_us = self.now.monotonic_us;
         let Some(wait) = self.lock_waits.get_mut(number) else { return };
@@ -205,7 +208,7 @@ impl Node {
                     self.ask_for_wait(number, Question::Check, false);
                 }
             }
-            // Nothing is known of it.
+            // The group does not know the request.
             (Outcome::Done { .. }, Reply::Null) if wait.stage != Stage::Leaving => {
                 wait.stage = Stage::Asking;
                 self.ask_for_wait(number, Question::Acquire, false);
@@ -221,7 +224,7 @@ impl Node {
                 let due_us = wait.ends_us.min(now_us + RETRY_US);
                 self.lock_waits.look_at(number, due_us);
             }
-            // It was never asked for, or refused once and for all: there is nothing to withdraw.
+            // It was never submitted, or refused for good: there is nothing to withdraw.
             (Outcome::Refused, _) | (Outcome::Done { .. }, Reply::Error(_))
                 if question == Question::Acquire && !wait.is_uncertain && !wait.was_queued =>
             {
@@ -244,7 +247,7 @@ impl Node {
         self.answer_lock_wait(ticket, wait.group, done, &replies);
     }
 
-    /// A wait is over without the lock, and it is certain that nothing of it is left.
+    /// Ends a wait without the lock, when it is certain that nothing of it is left.
     fn end_lock_wait(&mut self, number: u64, write: impl FnOnce(&mut ReplyBuffer)) {
         let Some(wait) = self.lock_waits.get_mut(number) else { return };
         let (ticket, group) = (wait.ticket.take(), wait.group);
@@ -271,7 +274,7 @@ impl Node {
         }
     }
 
-    /// The client of a wait is gone: it waits no longer.
+    /// The client of a wait is gone: the wait leaves.
     pub(crate) fn leave_lock_wait(&mut self, number: u64) {
         let is_crowded = self.lock_waits.len() > WAITS_MAX;
         let Some(wait) = self.lock_waits.get_mut(number) else { return };
@@ -283,7 +286,7 @@ impl Node {
             wait.is_uncertain |= !is_nothing_left;
             return self.forget_lock_wait(number);
         }
-        // The outcome of what was asked last comes first, in any case: it has a deadline.
+        // The outcome of the last question comes first. It does come: it has a deadline.
         let is_free = wait.question.is_none();
         self.lock_waits.look_at(number, u64::MAX);
         if is_free {
@@ -291,23 +294,23 @@ impl Node {
         }
     }
 
-    /// True while a client waits for a lock, or listens to channels: it is not idle.
+    /// Whether a client waits for a lock, or listens to channels: then it is not idle.
     pub fn waits_to_be_told(&self, client: ClientId) -> bool {
         let session = self.sessions.get(client);
         session.is_some_and(|session| session.lock_wait.is_some() || session.subscriptions.is_some())
     }
 
-    /// A client has closed its connection while it waits for a lock. True if it does.
+    /// A client has closed its connection. Returns true if it was waiting for a lock.
     pub fn hang_up(&mut self, client: ClientId) -> bool {
         let waiting = self.sessions.get(client).and_then(|session| session.lock_wait);
         let Some(number) = waiting else { return false };
         self.give_up_lock_wait(number, &[]);
-        // What it has sent behind it was to be done with the lock.
+        // The commands that it sent after this one were meant for a client with the lock.
         self.close_after_replies(client);
         true
     }
 
-    /// The client has waited long enough: it is told so, and the request is withdrawn.
+    /// Ends a wait that has lasted long enough: answers the client, and withdraws the request.
     fn give_up_lock_wait(&mut self, number: u64, error: &[u8]) {
         let Some(wait) = self.lock_waits.get_mut(number) else { return };
         let (ticket, group) = (wait.ticket.take(), wait.group);
@@ -322,7 +325,7 @@ impl Node {
         }
     }
 
-    /// Looks at the waits whose time has come.
+    /// Handles the waits that are due.
     pub(crate) fn tend_lock_waits(&mut self) {
         let now_us = self.now.monotonic_us;
         while let Some(number) = self.lock_waits.take_due(now_us) {
@@ -330,7 +333,7 @@ impl Node {
             let question = match wait.stage {
                 Stage::Leaving => Question::Withdraw,
                 _ if wait.ends_us <= now_us => {
-                    // Null would say that another one holds the lock; nobody knows.
+                    // Null would say that another client holds the lock, which is not known.
                     let error = if wait.stage == Stage::Asking {
                         std::mem::take(&mut wait.error)
                     } else {
@@ -352,7 +355,7 @@ impl Node {
         }
     }
 
-    /// Something that a request in a queue was told may have been lost: it is asked how it stands.
+    /// A notification of a queued request may have been lost: checks how these requests stand.
     pub(crate) fn check_lock_waits(&mut self, concerns: impl Fn(u16) -> bool) {
         let now_us = self.now.monotonic_us;
         for number in self.lock_waits.numbers(|wait| wait.stage == Stage::Queued && concerns(wait.group)) {
@@ -360,7 +363,7 @@ impl Node {
         }
     }
 
-    /// A replica here says what waits are to know.
+    /// Passes on a replica's notice about waits.
     pub(crate) fn lock_notice(&mut self, group: u16, notice: Notice) {
         match notice {
             Notice::Skipped => self.check_lock_waits(|other| other == group),
@@ -378,11 +381,11 @@ impl Node {
         }
     }
 
-    /// A record says something to a request that waits here, or did.
+    /// Takes a notification from a record about a request that waits here, or did.
     pub(crate) fn lock_told(&mut self, group: u16, told: Told<'_>) {
         let Told { life, number, name, word, offset } = told;
         if life != self.lock_waits.life() {
-            return; // It may have been told before that life was over.
+            return; // It may have been sent before that incarnation was over.
         }
         let now_us = self.now.monotonic_us;
         let hold = self.lock_waits.get_mut(number).map(|wait| wait.hold);
@@ -401,8 +404,8 @@ impl Node {
             (Word::Granted(_), Stage::Leaving) => {
                 wait.leaves_again |= wait.question == Some(Question::Withdraw)
             }
-            // The outcome says the same, or that it is over. Were the client told now, it could release the lock before the
-            // record that asks for it once more is applied.
+            // The outcome will also say that it is granted, or that it is over. If the client were answered now, it
+            // could release the lock before the record is applied that asks for it once more.
             (Word::Granted(_), _) if wait.question == Some(Question::Acquire) => wait.was_told = true,
             (Word::Granted(_), _) if is_doubtful => {
                 wait.stage = Stage::Queued;
@@ -424,7 +427,7 @@ impl Node {
         }
     }
 
-    /// Where this node leads, nobody waits any longer for clients that a node had in a life that is over.
+    /// Where this node leads, ends the waits of clients that a node had in an earlier incarnation.
     pub(crate) fn forsake_former_lives(&mut self) {
         let own = (self.configuration.node, self.lock_waits.life());
         let peers = (1..).zip(&self.peers).filter_map(|(id, peer)| Some((id, peer.life?)));
@@ -440,7 +443,7 @@ impl Node {
             let is_over = |(id, life): &&(NodeId, u64)| locks.has_waiters_of_other_lives(*id, *life);
             for (id, life) in lives.iter().filter(is_over).copied().collect::<Vec<_>>() {
                 let command = Command::Lock(LockCommand::Forsake { node: id, spared: Some(life) });
-                // Nobody waits for the outcome: what is not done is tried again.
+                // The outcome is ignored: what is not done is tried again.
                 let ticket = Origin::Nobody.ticket(0);
                 let deadline_us = node.now.monotonic_us + node.configuration.command_timeout_ms * 1000;
                 let asked = Asked { ticket, follows: false, seen: 0, deadline_us, hops: 0, leadership: 0 };
@@ -449,7 +452,7 @@ impl Node {
         });
     }
 
-    /// The node is about to stop: nobody waits here any longer.
+    /// The node is about to stop: ends all its clients' waits.
     pub fn stop_lock_waits(&mut self) {
         let error = format!(
             "CLUSTERDOWN NOLEADER node {} is about to stop; the request waits no longer, try again elsewhere",
@@ -460,7 +463,7 @@ impl Node {
         }
     }
 
-    /// True while requests that waited are being withdrawn.
+    /// Whether any request waits, or is being withdrawn.
     pub fn has_lock_waits(&self) -> bool {
         !self.lock_waits.is_empty()
     }

@@ -5,38 +5,38 @@ use protocol::{NodeId, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 
-/// Requests that are gone without certainty, and are remembered.
+/// The most requests that are remembered because they are gone without certainty.
 const UNSETTLED_MAX: usize = 10_000;
 
-/// Longer than a node sleeps when there is nothing to do.
+/// A pause is longer than a node sleeps when there is nothing to do.
 const PAUSE_US: u64 = 150_000;
 
 /// What a group was asked for a wait, and has not answered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Question {
-    /// The lock.
+    /// Whether it gets the lock.
     Acquire,
     /// How the request stands.
     Check,
-    /// That it waits no longer.
+    /// That it stops waiting.
     Withdraw,
 }
 
 /// How far a wait has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// It is not known to stand in the queue.
+    /// It is not known to be queued.
     Asking,
-    /// It stands in the queue.
+    /// It is queued.
     Queued,
-    /// Its client waits no longer. It stays until it is certain that it holds nothing.
+    /// Its client no longer waits. It stays until it is certain that it holds nothing.
     Leaving,
 }
 
 /// One request that waits for a lock.
 #[derive(Debug)]
 pub(super) struct Wait {
-    /// Of the client, while it waits.
+    /// The client's ticket, while the client waits.
     pub(super) ticket: Option<Ticket>,
     pub(super) group: u16,
     pub(super) name: Box<[u8]>,
@@ -46,19 +46,19 @@ pub(super) struct Wait {
     pub(super) ends_us: u64,
     pub(super) stage: Stage,
     pub(super) question: Option<Question>,
-    /// A record that asks for the lock may still take effect, though nobody has said so.
+    /// A record that asks for the lock may still take effect: its outcome is not known.
     pub(super) is_uncertain: bool,
-    /// It stood in the queue when its client left.
+    /// It was queued when its client left.
     pub(super) was_queued: bool,
-    /// It was told of a grant while its outcome was awaited: if that says that it waits, the grant came behind.
+    /// A grant was notified while its outcome was awaited: if the outcome is that it waits, the grant came after that.
     pub(super) was_told: bool,
-    /// It was granted the lock, or may be, since its withdrawal was asked for.
+    /// It was granted the lock, or may have been, since its withdrawal was submitted.
     pub(super) leaves_again: bool,
     /// How often its withdrawal had no outcome.
     pub(super) failures: u32,
-    /// Why it is not in the queue, as far as that was said.
+    /// The latest error that says why it is not queued, if any.
     pub(super) error: Vec<u8>,
-    /// When it is to be looked at again, whatever happens. It stands in `Waits::due`.
+    /// When it is handled next, whatever happens; also in `Waits::due`.
     due_us: u64,
 }
 
@@ -90,25 +90,26 @@ impl Wait {
     }
 }
 
-/// All of them, by their numbers.
+/// All waits, by their numbers.
 #[derive(Debug)]
 pub(crate) struct Waits {
     node: NodeId,
     life: u64,
     last: u64,
     by_number: BTreeMap<u64, Wait>,
-    /// When each is to be looked at.
+    /// When each is handled next, with its number.
     due: BTreeSet<(u64, u64)>,
-    /// Those of this life that have gone though a record may still grant them the lock, each with the token that its client
-    /// was told. All other numbers that are not in `by_number` were told to their clients, or are certain to hold nothing.
+    /// Numbers of this incarnation that are gone though a record may still grant them the lock, each with the token
+    /// that its client got. For all other numbers that are not in `by_number`, the client got the answer, or it is
+    /// certain that they hold nothing.
     unsettled: BTreeMap<u64, Option<Version>>,
-    /// How long this node stood still lately, and until when that matters.
+    /// How long this node's latest pause was, and until when that matters.
     pause_us: u64,
     doubts_until_us: u64,
 }
 
 impl Waits {
-    /// `life` is another one at each start of the node.
+    /// `life` must be different at each start of the node.
     pub(crate) fn new(node: NodeId, life: u64) -> Waits {
         Waits {
             node,
@@ -126,18 +127,18 @@ impl Waits {
         self.life
     }
 
-    /// So much time has passed since the turn before. Somebody may have stopped the process, or the machine.
+    /// Notes how much time has passed since the turn before. The process, or the machine, may have been stopped.
     pub(crate) fn note_pause(&mut self, now_us: u64, since_us: u64) {
         let pause_us = now_us.saturating_sub(since_us);
         let is_longer = pause_us > PAUSE_US && pause_us >= self.pause_us;
         if is_longer || now_us >= self.doubts_until_us {
             self.pause_us = pause_us;
-            // What came in meanwhile may take some turns to be read.
+            // Messages that arrived meanwhile may take some turns to be read.
             self.doubts_until_us = now_us.saturating_add(pause_us);
         }
     }
 
-    /// Whether a grant for so long may have come long ago, and been waiting for this node to go on.
+    /// Whether a grant with this hold may have arrived long ago, and been waiting until this node continued.
     pub(super) fn is_doubtful(&self, hold: Hold, now_us: u64) -> bool {
         const SHARE: u64 = 4;
         match hold {
@@ -171,7 +172,7 @@ impl Waits {
         Some(wait)
     }
 
-    /// It is looked at then, and not at the time that was said before.
+    /// Handles it at `due_us`, and not at the time that was set before.
     pub(super) fn look_at(&mut self, number: u64, due_us: u64) {
         let Some(wait) = self.by_number.get_mut(&number) else { return };
         self.due.remove(&(wait.due_us, number));
@@ -184,21 +185,22 @@ impl Waits {
         self.due.pop_first().map(|(_, number)| number)
     }
 
-    /// When the next one is to be looked at.
+    /// When the next wait is due.
     pub(crate) fn next_due_us(&self) -> u64 {
         self.due.first().map_or(u64::MAX, |(due_us, _)| *due_us)
     }
 
-    /// It is gone, and may still be granted the lock, or once more. Its client was told this token, if any.
+    /// Remembers a number that is gone, and may still be granted the lock, or be granted it once more. `told` is the
+    /// token that its client got, if any.
     pub(super) fn is_unsettled(&mut self, number: u64, told: Option<Version>) {
         self.unsettled.insert(number, told);
         if self.unsettled.len() > UNSETTLED_MAX {
-            // The oldest: a grant that comes so late ends by its lease.
+            // The oldest: a grant that comes this late ends by its lease.
             self.unsettled.pop_first();
         }
     }
 
-    /// Whether a grant is one that no client was told, nor ever will be.
+    /// Whether a grant is one that no client has got, nor ever will get.
     pub(super) fn is_for_nobody(&self, number: u64, token: Version) -> bool {
         self.unsettled.get(&number).is_some_and(|told| *told != Some(token))
     }
@@ -207,12 +209,12 @@ impl Waits {
         self.by_number.iter().filter(|(_, wait)| which(wait)).map(|(number, _)| *number).collect()
     }
 
-    /// Clients that wait.
+    /// How many clients wait.
     pub(crate) fn waiting(&self) -> usize {
         self.by_number.values().filter(|wait| wait.ticket.is_some()).count()
     }
 
-    /// True when there is none, not even one that leaves.
+    /// Whether there are no waits, not even one that leaves.
     pub(crate) fn is_empty(&self) -> bool {
         self.by_number.is_empty()
     }

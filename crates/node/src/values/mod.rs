@@ -1,7 +1,7 @@
-//! Large values on this node's disk: what becomes of values that its replicas have spilled ([`kv::table::Spilled`]).
+//! Large values on this node's disk: what happens to values that its replicas have spilled ([`kv::table::Spilled`]).
 //!
 //! The log remains the truth. A value is in memory until the store has it, and the store is synced only when the log is
-//! to be shortened:
+//! about to be shortened:
 //!
 //! ```text
 //!  record applied        checkpoint begins                 it counts
@@ -10,14 +10,15 @@
 //!    |    in the store      |  the references are written     |   it began is removed
 //! ```
 //!
-//! Two rules make it safe to crash anywhere. A checkpoint refers to values; it is not written before the store has them
-//! safely, and what the log holds behind it is put again at the next start. And a value to which no key refers any more
-//! is *released*, but it goes only when a checkpoint counts that began later: until then a start may come back to a table
-//! that refers to it. So the store has, at any time, every value to which any table refers that a start can make.
+//! Two rules make it safe to crash anywhere. First, a checkpoint refers to values, so it is not written before they are
+//! durable in the store; what the log holds behind it is put again at the next start. Second, a value to which no key
+//! refers any more is *released*, but it is removed only when a checkpoint counts that began later: until then a start
+//! may restore a table that refers to it. So the store has, at any time, every value to which any table refers that a
+//! start can restore.
 //!
-//! Reads and writes of the store run beside the loop ([`storage::ValueWork`]). Who needs a value that is not at hand waits
-//! for it: `resolving` completes replies, and copies for other replicas are completed by [`Node::look_up_for_copies`]. What
-//! is done at a start is in `sweep`.
+//! Reads and writes of the store run beside the loop ([`storage::ValueWork`]). Whatever needs a value that is not in
+//! memory waits for it: `resolving` completes replies, and [`Node::look_up_for_copies`] supplies snapshot transfers to
+//! other replicas. The work at a start is in `sweep`.
 
 mod resolving;
 mod sweep;
@@ -42,60 +43,60 @@ use storage::values::NAME_BYTES;
 use storage::{DiskError, ValueName, ValueWork};
 pub(crate) use sweep::Sweep;
 
-/// Values that are put at once: bytes, and how many.
+/// The most values that are put at once: bytes, and how many.
 const PUT_BYTES: usize = 4 << 20;
 const PUT_VALUES: usize = 4096;
 
-/// Values that are removed at once.
+/// The most values that are removed at once.
 const REMOVED_VALUES: usize = 4096;
 
-/// From here on clients' writes are refused.
+/// Clients' writes are refused while more bytes than this are not in the store.
 const PENDING_BYTES_MAX: usize = 128 << 20;
 
-/// A full disk is tried again this often.
+/// How often a full disk is tried again.
 const RETRY_MS: u64 = 100;
 
-/// A value in memory. Threads beside the loop have it, too.
+/// A value in memory, shared with threads beside the loop.
 type Value = Arc<Vec<u8>>;
 
-/// What was counted since the start.
+/// Counters since the start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ValueCounters {
-    /// Values that were needed and were in memory, and those that were not.
+    /// Lookups of values that were in memory, and of values that were not.
     pub(crate) hits: u64,
     pub(crate) misses: u64,
     pub(crate) stored: u64,
     pub(crate) removed: u64,
-    /// Values that were not what had been stored, or gone.
+    /// Values that differed from what had been stored, or were gone.
     pub(crate) damaged: u64,
 }
 
-/// Who waits for a value.
+/// What waits for a value.
 #[derive(Debug)]
 enum Waiter {
     Resolving(Handle),
-    /// A copy that this node's replica of the group sends.
+    /// A snapshot transfer that this node's replica of the group sends.
     Copy(u16),
 }
 
-/// What a checkpoint waits for, and what goes when it counts.
+/// What a checkpoint waits for, and what is removed when it counts.
 #[derive(Debug)]
 struct Checkpoint {
     /// Values that were released before it began.
     released: BTreeSet<Reference>,
-    /// It may be written when so many values have been put, and are safe.
+    /// How many values must have been put, and be durable, before it may be written.
     after: u64,
     is_safe: bool,
 }
 
-/// All that a node knows of large values on its disk.
+/// Everything that a node knows of large values on its disk.
 #[derive(Debug)]
 pub(crate) struct Values {
-    /// A keyspace keeps values on the disk, or did.
+    /// Whether a keyspace keeps values on the disk, or did.
     pub(crate) is_on: bool,
-    /// What is to be done beside the loop.
+    /// Work to run beside the loop.
     work: Vec<ValueWork>,
-    /// So many bytes of values that the store is not known to have are too many.
+    /// From this many pending bytes on, the node is behind.
     behind_bytes: u64,
     /// Values that the store is not known to have.
     pending: BTreeMap<ValueName, Value>,
@@ -105,19 +106,19 @@ pub(crate) struct Values {
     /// How many were ever queued, and how many of these were put.
     queued: u64,
     put: u64,
-    /// Something is being put, removed or made safe.
+    /// Whether something is being put, removed or made durable.
     is_writing: bool,
     removes_next: bool,
-    /// The disk is full, as was told then.
+    /// When the disk was first found full; None while it is not.
     full_since_us: Option<u64>,
     retry_at_us: u64,
-    /// Released since the group's last checkpoint began.
+    /// Values released since the group's last checkpoint began.
     released: BTreeMap<u16, BTreeSet<Reference>>,
     /// Checkpoints that do not count yet, in the order in which they began.
     checkpoints: BTreeMap<u16, VecDeque<Checkpoint>>,
-    /// Of replicas that were let go: removed when the log says so, too.
+    /// Values of replicas that were dropped: removed when the log has forgotten them, too.
     doomed: BTreeMap<u16, BTreeSet<Reference>>,
-    /// To be removed, unless something refers to them again.
+    /// Values to remove, unless something refers to them again.
     removals: VecDeque<(u16, Reference)>,
     cache: Cache<ValueName, Value>,
     lookups: BTreeMap<ValueName, Vec<Waiter>>,
@@ -127,7 +128,7 @@ pub(crate) struct Values {
     pub(crate) counters: ValueCounters,
 }
 
-/// What a group's value is called in this node's store.
+/// Returns the name of a group's value in this node's store.
 fn name_of(group: u16, reference: &Reference) -> ValueName {
     let mut name = [0; NAME_BYTES];
     name[..2].copy_from_slice(&group.to_be_bytes());
@@ -138,7 +139,7 @@ fn name_of(group: u16, reference: &Reference) -> ValueName {
     ValueName(name)
 }
 
-/// The value that has a name.
+/// Returns the value that has a name.
 fn reference_of(name: &ValueName) -> Reference {
     fn number<const N: usize>(bytes: &[u8]) -> [u8; N] {
         let mut number = [0; N];
@@ -181,17 +182,17 @@ impl Values {
         }
     }
 
-    /// True while there is no room for more values.
+    /// Whether there is no room for more values.
     pub(crate) fn is_full(&self) -> bool {
         self.full_since_us.is_some()
     }
 
-    /// True while nothing more should be taken from peers.
+    /// Whether nothing more should be taken from peers.
     pub(crate) fn is_behind(&self) -> bool {
         self.pending_bytes as u64 > self.behind_bytes
     }
 
-    /// True while nothing more is taken from clients.
+    /// Whether nothing more is taken from clients.
     pub(crate) fn is_overloaded(&self) -> bool {
         self.pending_bytes > PENDING_BYTES_MAX
     }
@@ -201,7 +202,7 @@ impl Values {
         self.stopped.as_deref()
     }
 
-    /// Bytes of values in memory: those that the store does not have yet, and those that are kept for who asks next.
+    /// Bytes of values in memory: those that the store does not have yet, and those in the cache.
     pub(crate) fn memory_bytes(&self) -> (usize, usize) {
         (self.pending_bytes, self.cache.bytes())
     }
@@ -223,20 +224,20 @@ impl Values {
 
     // Checkpoints.
 
-    /// A checkpoint of a group begins: what its table refers to now is to be safe before it is written.
+    /// A checkpoint of a group begins: the values to which its table refers now must be durable before it is written.
     pub(crate) fn begin_checkpoint(&mut self, group: u16) {
         let released = self.released.remove(&group).unwrap_or_default();
         let checkpoint = Checkpoint { released, after: self.queued, is_safe: false };
         self.checkpoints.entry(group).or_default().push_back(checkpoint);
     }
 
-    /// True while a checkpoint of a group must not be written.
+    /// Whether a checkpoint of a group must not be written yet.
     pub(crate) fn holds_checkpoint(&self, group: u16) -> bool {
         let last = self.checkpoints.get(&group).and_then(VecDeque::back);
         last.is_some_and(|last| !last.is_safe) && !self.planted.has(Fault::CheckpointBeforeValues)
     }
 
-    /// The checkpoint of a group that was begun last will not be written.
+    /// The checkpoint of a group that began last will not be written.
     pub(crate) fn abandon_checkpoint(&mut self, group: u16) {
         let last = self.checkpoints.get_mut(&group).and_then(VecDeque::pop_back);
         self.release(group, last.map(|last| last.released).unwrap_or_default());
@@ -255,7 +256,7 @@ impl Values {
         self.removals.extend(references.into_iter().map(|reference| (group, reference)));
     }
 
-    /// The log says something that a start would find.
+    /// Takes note of what a start would now find in the log.
     pub(crate) fn log_says(&mut self, news: News) {
         let (News::Checkpoint(group) | News::NoCheckpoint(group) | News::Forgotten(group)) = news;
         let first = match news {
@@ -272,7 +273,7 @@ impl Values {
         self.remove(group, gone);
     }
 
-    /// A replica of a group was let go, which had these values. If it is not recorded, no start will ever find it.
+    /// A replica of a group, which had these values, was dropped. If it has no records, no start will ever find it.
     pub(crate) fn let_go(&mut self, group: u16, references: Vec<Reference>, is_recorded: bool) {
         if !is_recorded {
             return self.remove(group, references);
@@ -303,7 +304,7 @@ impl Values {
         (!values.is_empty()).then_some(ValueWork::Put(values))
     }
 
-    /// What must be safe for a checkpoint is all put.
+    /// Whether all values that must be durable for some checkpoint were put.
     fn is_to_be_safe(&self) -> bool {
         let waiting = self.checkpoints.values().flatten().filter(|checkpoint| !checkpoint.is_safe);
         waiting.map(|checkpoint| checkpoint.after).min().is_some_and(|after| after <= self.put)
@@ -326,7 +327,7 @@ impl Values {
 }
 
 impl Node {
-    /// Takes over what a group's replica here has spilled. False if its keyspace keeps all values in memory.
+    /// Takes over what a group's replica here has spilled. Returns false if its keyspace keeps all values in memory.
     pub(crate) fn keep_spilled(&mut self, group: u16) -> bool {
         let Some(target) = self.groups.get_mut(group).filter(|group| group.keyspace.spills()) else {
             return false;
@@ -347,7 +348,7 @@ impl Node {
     }
 
     fn next_removal(&mut self) -> Option<ValueWork> {
-        // A copy shows the table as it was: it may refer to what the table has released since.
+        // A snapshot transfer shows the table as it was: it may refer to values that the table has released since.
         let sends_copies = |group: &Group| {
             let replica = group.replica.as_ref();
             replica.and_then(|it| it.spilled_values()).is_some_and(SpilledValues::sends_copies)
@@ -361,7 +362,7 @@ impl Node {
             let replica = self.groups.get(group).and_then(|group| group.replica.as_ref());
             let values = replica.and_then(|replica| replica.spilled_values());
             if values.is_some_and(|values| values.refers_to(&reference)) {
-                continue; // It was spilled again: a copy has come, say.
+                continue; // It was spilled again, for example after a snapshot transfer.
             }
             let name = name_of(group, &reference);
             if self.values.lookups.contains_key(&name) || self.values.pending.contains_key(&name) {
@@ -374,14 +375,14 @@ impl Node {
         (!names.is_empty()).then_some(ValueWork::Remove(names))
     }
 
-    /// Hands out what is to be done next, if nothing is under way.
+    /// Starts the next work, if none is under way.
     pub(crate) fn pump_values(&mut self) {
         let now_us = self.now.monotonic_us;
         let waits = self.values.is_full() && now_us < self.values.retry_at_us;
         if !self.values.is_on || self.values.is_writing || waits {
             return;
         }
-        // What makes room comes first when there is none, and now and then in any case.
+        // Removals come first when there is no room, and periodically in any case.
         let removes_first = std::mem::take(&mut self.values.removes_next) || self.values.is_full();
         let work = if self.values.is_to_be_safe() {
             Some(ValueWork::Persist)
@@ -397,17 +398,17 @@ impl Node {
                 self.values.is_writing = true;
                 self.values.work.push(work);
             }
-            // What found no room is of no use any more.
+            // The values that found no room are no longer needed.
             None => self.values.full_since_us = None,
         }
     }
 
-    /// Moves what is to be done with large values beside the loop into `work`.
+    /// Moves the work on large values that runs beside the loop into `work`.
     pub fn take_value_work(&mut self, work: &mut Vec<ValueWork>) {
         work.append(&mut self.values.work);
     }
 
-    /// A piece of that work is over. Within a turn.
+    /// Takes the result of one piece of that work. Call it within a turn.
     pub fn value_work_finished(&mut self, work: ValueWork, result: Result<Option<Vec<u8>>, DiskError>) {
         if let ValueWork::Get(name) = work {
             return self.value_read(name, result);
@@ -459,7 +460,7 @@ impl Node {
 
     // Lookups.
 
-    /// A value that is in memory. Else it is read, and whoever waits is told.
+    /// Returns a value that is in memory. Otherwise reads it, and gives it to `waiter` when it is here.
     fn look_up(&mut self, group: u16, reference: &Reference, waiter: Waiter) -> Option<Value> {
         let name = name_of(group, reference);
         let values = &mut self.values;
@@ -522,7 +523,7 @@ impl Node {
         }
     }
 
-    /// Looks values up for which copies to other replicas wait.
+    /// Looks up the values that snapshot transfers to other replicas wait for.
     pub(crate) fn look_up_for_copies(&mut self, group: u16) {
         let replica = self.groups.get_mut(group).and_then(|group| group.replica.as_mut());
         let values = replica.and_then(|replica| replica.spilled_values_mut());

@@ -1,8 +1,8 @@
-//! Resolving: what a replica here has answered without the bytes of values is completed here, before anybody is told.
+//! Resolving: completes a local replica's answer that lacks the bytes of values, before it is reported.
 //!
-//! A read's references are looked up, and the values are put in. A write that needs values has done nothing; it is asked
-//! again, supplied with them ([`kv::Command::Supplied`]), under the same ticket. If a value was overwritten meanwhile, it
-//! says again what it needs.
+//! A read's references are looked up, and the values are put in. A write that needs values has done nothing; it is
+//! submitted again, supplied with them ([`kv::Command::Supplied`]), under the same ticket. If a value was overwritten
+//! meanwhile, the write reports again what it needs.
 
 use super::{Value, Waiter};
 use crate::node::Node;
@@ -24,7 +24,7 @@ pub(super) struct Resolving {
     group: u16,
     result: Outcome,
     what: What,
-    /// Every value that it takes, once it is here.
+    /// All values that it needs; None until a value is here.
     values: BTreeMap<Reference, Option<Value>>,
     deadline_us: u64,
 }
@@ -38,7 +38,7 @@ enum What {
 }
 
 impl Node {
-    /// A replica's reply is not the whole answer.
+    /// Completes a replica's reply that lacks values.
     pub(crate) fn resolve(&mut self, ticket: Ticket, group: u16, result: Outcome, reply: &[u8]) {
         let Some(parts) = take_apart(reply, self.memory.reply_max()) else {
             return self.complete_with_error(ticket, group, Outcome::Refused, UNFIT);
@@ -64,7 +64,7 @@ impl Node {
         self.resolve_whole(handle);
     }
 
-    /// A value has come, or cannot.
+    /// A value is here, or (None) cannot be read.
     pub(super) fn resolving_has(&mut self, handle: Handle, reference: Reference, value: Option<Value>) {
         let Some(resolving) = self.values.resolving.get_mut(handle) else { return };
         if value.is_some() {
@@ -119,7 +119,7 @@ impl Node {
         }
     }
 
-    /// Ends what has waited for values for too long: a disk may stand still.
+    /// Ends operations that have waited for values for too long: a disk may hang.
     pub(crate) fn end_overdue_lookups(&mut self) {
         let now_us = self.now.monotonic_us;
         let all = self.values.resolving.iter();

@@ -1,5 +1,5 @@
-//! What is done with large values at a start: those of the log are put again, every one to which a table refers must be
-//! there, and what nothing refers to is removed.
+//! Large values at a start: those of the log are put again, every value to which a table refers must be in the store,
+//! and values to which nothing refers are removed.
 
 use super::{name_of, reference_of};
 use crate::groups::Groups;
@@ -10,25 +10,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use storage::{ValueName, ValueStore};
 
-/// Values that are put at once.
+/// The most bytes of values that are put at once.
 const PUT_BYTES: usize = 4 << 20;
 
 /// What a start has found of large values.
 #[derive(Debug, Default)]
 pub(crate) struct Sweep {
-    /// A replica keeps values on the disk, or one did.
+    /// Whether a replica keeps values on the disk, or did.
     pub(super) is_on: bool,
-    /// Released behind the checkpoint that was read.
+    /// Values released behind the checkpoint that was read.
     pub(super) released: BTreeMap<u16, BTreeSet<Reference>>,
-    /// Values to which nothing refers: a crash came between.
+    /// Values to which nothing refers: the process crashed before they were removed.
     pub(super) leftovers: Vec<(u16, Reference)>,
-    /// Not put yet.
+    /// Values that were not put yet.
     values: Vec<(ValueName, Arc<Vec<u8>>)>,
     bytes: usize,
 }
 
 impl Sweep {
-    /// A replica of a group has taken a record, and spilled something.
+    /// Takes what a replica of a group has spilled while it took a record.
     pub(crate) fn follow(
         &mut self,
         group: u16,
@@ -55,7 +55,7 @@ impl Sweep {
         store.put(&std::mem::take(&mut self.values)).map_err(|error| StartError::Values(error.to_string()))
     }
 
-    /// All records are taken.
+    /// Ends the start, after all records.
     ///
     /// # Errors
     /// [`StartError::Values`] when the store lacks a value to which a table refers, or fails.

@@ -1,4 +1,4 @@
-//! When values go, and what checkpoints wait for.
+//! When values are removed, and what checkpoints wait for.
 
 use super::*;
 
