@@ -1,8 +1,8 @@
-//! The lab: what measures Quorate and any other server, and reproduces published studies.
+//! The lab: measures Quorate and other servers, and reproduces published studies.
 //!
-//! Read [`harness`] for what a study is and how one is run, `studies/leader_follower` for a whole one, [`systems`]
-//! for how systems under test are started and watched, [`load`] for how they are driven, [`network`] for what may lie
-//! between their nodes, and [`report`] for what is written.
+//! Read [`harness`] for what a study is and how one is run, `studies/leader_follower` for a complete one, [`systems`]
+//! for how systems under test are started and observed, [`load`] for how they are driven, [`network`] for the network
+//! between their nodes, and [`report`] for the output.
 
 pub mod harness;
 pub mod load;

@@ -1,4 +1,4 @@
-//! `quorate lab relay`: the flags, the changes on standard input, and what is printed.
+//! `quorate lab relay`: the flags, the changes read from standard input, and the output.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
@@ -106,13 +106,13 @@ pub fn relay(args: &RelayArgs) -> ExitCode {
             Err(refusal) => say(&format!("error: {refusal}")),
         }
     }
-    // Whoever started it may have given it no input: it ends by a signal.
+    // The parent process may have given it no input; a signal ends it.
     loop {
         std::thread::park();
     }
 }
 
-/// The relay, and what it was asked to be.
+/// The relay, and its current settings.
 struct Network {
     relay: Relay,
     links: BTreeMap<(Node, Node), Link>,
@@ -131,7 +131,7 @@ impl Network {
         }
     }
 
-    /// Does what a line says; tells what is to be shown.
+    /// Carries out one line of input; returns the lines to show.
     fn change(&mut self, line: &str) -> Result<Vec<String>, String> {
         let mut words = line.split_whitespace();
         let Some(verb) = words.next() else { return Ok(Vec::new()) };
@@ -190,7 +190,7 @@ impl Network {
     }
 }
 
-/// Those that a pattern means; it must mean some.
+/// The keys that a pattern matches; it must match at least one.
 fn matching<'a, Key: Copy + 'a>(
     pattern: &str,
     keys: impl Iterator<Item = &'a Key>,
@@ -207,7 +207,7 @@ fn matching<'a, Key: Copy + 'a>(
     if found.is_empty() { Err(format!("no route has to do with '{pattern}'")) } else { Ok(found) }
 }
 
-/// Whether a pattern means a node; none if it is no pattern.
+/// Whether a pattern matches a node; `None` if it is not a pattern.
 fn single(pattern: &str, node: Node) -> Option<bool> {
     if pattern == "*" { Some(true) } else { pattern.parse().ok().map(|meant: Node| meant == node) }
 }
@@ -244,7 +244,7 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Prints a line at once, also into a pipe.
+/// Prints a line and flushes it, also into a pipe.
 fn say(line: &str) {
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());

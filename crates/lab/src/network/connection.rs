@@ -1,4 +1,4 @@
-//! One connection through the relay: two sockets, and a pipe for each direction.
+//! One connection through the relay: two sockets, and a pipe in each direction.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -10,22 +10,22 @@ use super::Nanos;
 use super::fabric::LinkId;
 use super::fabric::{FAST_RETRANSMIT_PACKETS, Lost, Passage};
 
-/// The end that dialled the relay, and the end that the relay dials.
+/// The end that dialled the relay; the other is the end that the relay dials.
 pub(super) const DIALER: usize = 0;
 pub(super) const TARGET: usize = 1;
 
 /// One end of a connection.
 #[derive(Default)]
 pub(super) struct End {
-    /// None until it is dialled.
+    /// `None` until it is dialled.
     pub(super) socket: Option<TcpStream>,
-    /// It stands.
+    /// Whether the connection is established.
     pub(super) is_connected: bool,
-    /// It may hold bytes that were not read.
+    /// Whether it may hold unread bytes.
     pub(super) is_readable: bool,
-    /// The other side has closed: only a read tells how.
+    /// Whether the other side has closed; only a read shows how.
     pub(super) is_hung_up: bool,
-    /// It may take bytes.
+    /// Whether it may accept bytes.
     pub(super) is_writable: bool,
 }
 
@@ -40,25 +40,25 @@ impl End {
         }
     }
 
-    /// Lets the other side see a reset instead of an orderly end.
+    /// Makes the other side see a reset instead of an orderly end.
     pub(super) fn reset(&mut self) {
         if let Some(socket) = self.socket.take() {
-            // If it fails, the other side sees the end all the same, only a politer one.
+            // If this fails, the other side still sees the end, but an orderly one.
             let _ = rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
         }
     }
 }
 
-/// What goes one way.
+/// What travels in one direction.
 #[derive(Debug)]
 pub(super) enum Content {
     Bytes {
         data: Vec<u8>,
         written: usize,
     },
-    /// The sender has nothing more to say.
+    /// The sender has finished sending.
     End,
-    /// The sender has broken off.
+    /// The sender has reset the connection.
     Reset,
 }
 
@@ -76,17 +76,17 @@ pub(super) struct Pipe {
     pub(super) opens_at: Nanos,
     queue: VecDeque<Chunk>,
     queued_bytes: u64,
-    /// Chunks in the queue whose arrival a later packet may bring forward.
+    /// The number of queued chunks whose arrival a later packet may bring forward.
     lost: usize,
-    /// It stands in line for a pace.
+    /// Whether it is in the queue of a pace.
     pub(super) is_waiting: bool,
-    /// For when its next wake-up is on the agenda.
+    /// The time of its next wake-up on the agenda.
     pub(super) wakes_at: Option<Nanos>,
-    /// The sender's end or reset has been read.
+    /// Whether the sender's end or reset has been read.
     pub(super) is_over: bool,
-    /// The end has been delivered.
+    /// Whether the end has been delivered.
     pub(super) is_done: bool,
-    /// What was delivered while its acknowledgements were held.
+    /// Bytes delivered while their acknowledgements were held back.
     pub(super) unacknowledged: u64,
 }
 
@@ -122,7 +122,7 @@ impl Pipe {
         self.queue.front_mut()
     }
 
-    /// The first chunk has arrived and is dealt with. Its buffer is good for another.
+    /// Removes the first chunk, which has arrived and been handled. Returns its buffer for reuse.
     pub(super) fn pop(&mut self) -> Option<Vec<u8>> {
         let chunk = self.queue.pop_front()?;
         self.lost -= usize::from(chunk.lost.is_some());
@@ -131,7 +131,7 @@ impl Pipe {
         Some(data)
     }
 
-    /// Bytes set out. They may tell the sender of packets that were lost before them.
+    /// Queues bytes that depart. They may inform the sender of packets lost before them.
     pub(super) fn push(&mut self, data: Vec<u8>, passage: &Passage) {
         if self.lost > 0 {
             self.tell_of_losses(passage);
@@ -142,20 +142,20 @@ impl Pipe {
         self.queue.push_back(Chunk { content, arrives: passage.arrives, lost: passage.lost });
     }
 
-    /// An end or a reset sets out.
+    /// Queues an end or a reset.
     pub(super) fn push_last(&mut self, content: Content, arrives: Nanos) {
         self.is_over = true;
         self.queue.push_back(Chunk { content, arrives, lost: None });
     }
 
-    /// What was not read by the receiver at once.
+    /// Queues bytes that the receiver did not take at once.
     pub(super) fn push_rest(&mut self, data: &[u8], now: Nanos) {
         self.queued_bytes += data.len() as u64;
         let content = Content::Bytes { data: data.to_vec(), written: 0 };
         self.queue.push_back(Chunk { content, arrives: now, lost: None });
     }
 
-    /// Drops what is under way: nobody will take it.
+    /// Drops everything in flight: it has no receiver any more.
     pub(super) fn clear(&mut self) {
         self.queue.clear();
         (self.queued_bytes, self.lost) = (0, 0);
@@ -163,7 +163,7 @@ impl Pipe {
         self.is_done = true;
     }
 
-    /// What was held is sent again, and arrives no earlier than this.
+    /// Makes held chunks, which are sent again, arrive no earlier than this.
     pub(super) fn arrive_from(&mut self, arrives: Nanos) {
         for chunk in &mut self.queue {
             chunk.arrives = chunk.arrives.max(arrives);
@@ -184,20 +184,20 @@ impl Pipe {
 }
 
 pub(super) struct Connection {
-    /// Tells it from others that had its place before.
+    /// Distinguishes it from earlier connections in the same place.
     pub(super) birth: u64,
     pub(super) route: usize,
     pub(super) ends: [End; 2],
-    /// Pipe i goes from end i to the other.
+    /// Pipe i leads from end i to the other.
     pub(super) pipes: [Pipe; 2],
 }
 
-/// Writes to a non-blocking socket. `None`: it takes nothing now.
+/// Writes to a non-blocking socket. `None`: it would block.
 pub(super) fn try_write(socket: &mut TcpStream, bytes: &[u8]) -> io::Result<Option<usize>> {
     again(|| socket.write(bytes))
 }
 
-/// Does something with a non-blocking socket. `None`: not now.
+/// Repeats an interrupted call on a non-blocking socket. `None`: it would block.
 pub(super) fn again(mut attempt: impl FnMut() -> io::Result<usize>) -> io::Result<Option<usize>> {
     loop {
         match attempt() {
@@ -222,7 +222,7 @@ mod tests {
         let (there, back) = (fabric.link(1, 2), fabric.link(2, 1));
         let calm = Link::default().change("delay=10ms").unwrap();
         fabric.change_link(back, calm, 0);
-        // Lost six times: five more timeouts of 220, doubled each time, after the first.
+        // Lost six times: after the first timeout of 220 ms, five more, each twice as long.
         fabric.change_link(there, Link { loss: 1.0, ..calm }, 0);
         let mut pipe = Pipe::new(there, 0);
         let lost = fabric.send(there, 100, 0, false);
@@ -233,7 +233,8 @@ mod tests {
             let passage = fabric.send(there, 100, packet * MS, false);
             pipe.push(vec![0; 100], &passage);
         }
-        // The third left at 3 ms; its sender hears of it at 23 ms and what it sends again is there at 33 ms.
+        // The third left at 3 ms; its sender learns of the loss at 23 ms, and the retransmission arrives at
+        // 33 ms.
         assert_eq!(pipe.front_arrives(), Some(62 * 220 * MS + 33 * MS));
         assert_eq!(pipe.queued_bytes(), 400);
     }

@@ -1,21 +1,21 @@
-//! What chance does to the packets of a link.
+//! Random effects on the packets of a link.
 //!
 //! The draws of a packet are a function of the seed, the link and the packet's number on that link, and of nothing
-//! else: not of when it is sent, what other links do, or what the link is asked to be. So the same seed loses
-//! the same packets of a link in every run, and a change of its delay does not change which.
+//! else: not of when it is sent, of other links, or of the link's settings. So the same seed loses the same
+//! packets of a link in every run, and changing a link's delay does not change which.
 
 use super::settings::{Link, Node};
 use super::{Nanos, nanos};
 
-/// A packet that is lost so often comes through then.
+/// A packet gets through after this many losses.
 const LOSSES_MAX: u32 = 6;
 
 /// What happens to one packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fate {
-    /// How much later than after its link's least delay it comes, if it is not lost.
+    /// The packet's delay beyond its link's minimum delay, if it is not lost.
     pub(super) later: Nanos,
-    /// How often in a row it is lost.
+    /// How many times in a row it is lost.
     pub(super) losses: u32,
     pub(super) is_reordered: bool,
 }
@@ -37,7 +37,7 @@ impl Draws {
         let mut numbers = (0..).map(|draw: u64| mixed(self.seed ^ mixed(packet << 4 | draw)));
         let mut share =
             move || numbers.next().map_or(0.0, |number| (number >> 11) as f64 / (1u64 << 53) as f64);
-        // In a fixed order, wanted or not, so that one setting does not shift another's draws.
+        // Drawn in a fixed order, whether needed or not, so that one setting does not shift another's draws.
         let (jitter, reorder) = (share(), share());
         let mut losses = 0;
         while losses < LOSSES_MAX && share() < link.loss {

@@ -1,8 +1,9 @@
-//! The links and interfaces of a network, and when what is sent over them arrives. Time comes in; nothing waits here.
+//! The links and interfaces of a network, and the arrival times of what is sent over them. Time is an input; nothing
+//! waits here.
 //!
-//! What passes an interface, a link and another interface passes them together, bit by bit, as light passes a row of
-//! switches: it takes the time of the slowest, not the sum. So bytes take their share of all three when they set
-//! out, and the receiver's interface is shared as if every delay were zero.
+//! Bytes pass a sender's interface, a link and a receiver's interface together, bit by bit, like light through a row
+//! of switches: they take the time of the slowest, not the sum. So bytes take their share of all three when they
+//! depart, and the receiver's interface is shared as if every delay were zero.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,61 +12,61 @@ use super::pace::{Pace, QUEUE};
 use super::settings::{Gate, Interface, Link, Node};
 use super::{Nanos, nanos};
 
-/// The bytes of one packet: what an Ethernet frame leaves to TCP.
+/// The payload of one packet: what an Ethernet frame leaves to TCP.
 pub(super) const PACKET_BYTES: usize = 1_448;
 
-/// The most bytes that are handled as one.
+/// The most bytes that are handled as one quantum.
 pub(super) const QUANTUM_BYTES_MAX: usize = 256 << 10;
 
-/// A quantum takes no longer than this on its link, unless that is slower than one packet.
+/// A quantum takes no longer than this on its link, unless a single packet does.
 const QUANTUM: Nanos = 500_000;
 
-/// The shortest wait for a lost packet that no later one has told of: Linux's least retransmission timeout. The round
-/// trip comes on top.
+/// The shortest wait for a lost packet when no later packet reveals the loss: Linux's minimum retransmission timeout.
+/// The round trip is added to it.
 const RETRANSMISSION_TIMEOUT: Nanos = 200_000_000;
 
-/// So many packets behind a lost one tell its sender, one round trip later, to send it again.
+/// After this many packets behind a lost one its sender learns of the loss, one round trip later, and sends it again.
 pub(super) const FAST_RETRANSMIT_PACKETS: u64 = 3;
 
-/// How much of one connection may be under way: enough for the bandwidth and the round trip, within these.
+/// How much of one connection may be in flight: enough for the bandwidth and the round trip, within these limits.
 const WINDOW_BYTES_MIN: u64 = 64 << 10;
 const WINDOW_BYTES_MAX: u64 = 64 << 20;
 const WINDOW_BYTES_UNLIMITED: u64 = 16 << 20;
 
-/// How late a sender that waited for its turn may be served as if in time. It makes up for a relay that was not
-/// scheduled; longer pauses cost what they cost.
+/// By how much a sender that waited for its turn may be late and still be served as if in time. This compensates for
+/// a relay thread that was not scheduled; longer pauses have their full cost.
 const LATENESS: Nanos = 50_000_000;
 
-/// A link's number.
+/// The number of a link.
 pub(super) type LinkId = usize;
 
-/// A number of something that paces.
+/// The number of a pace.
 pub(super) type PaceId = usize;
 
-/// Who waits for a pace, in turn.
+/// A pace, and the queue of those that wait for it.
 pub(super) struct Waiting<Waiter> {
     pub(super) pace: Pace,
     pub(super) queue: VecDeque<Waiter>,
-    /// An event will call on the queue.
+    /// Whether an event on the agenda will serve the queue.
     pub(super) is_awaited: bool,
 }
 
-/// What happened on a link so far.
+/// Counters of a link since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Bytes that set out.
+    /// Bytes that departed.
     pub bytes: u64,
-    /// Packets that set out, retransmissions not counted.
+    /// Packets that departed, not counting retransmissions.
     pub packets: u64,
-    /// Times a packet was lost.
+    /// The number of losses; a packet may be lost several times.
     pub lost: u64,
-    /// Packets that came later than those behind them.
+    /// Packets that arrived later than those behind them.
     pub reordered: u64,
-    /// The sum of what jitter and reordering added to packets' least delays, in nanoseconds.
+    /// The sum of what jitter and reordering added to packets' minimum delays, in nanoseconds.
     pub later_ns: u64,
 }
 
-/// One way from a node to another.
+/// One direction between two nodes.
 pub(super) struct Way {
     pub(super) from: Node,
     pub(super) to: Node,
@@ -77,41 +78,41 @@ pub(super) struct Way {
     path: [PaceId; 3],
 }
 
-/// When bytes that set out arrive.
+/// The times of a group of bytes on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Passage {
-    /// The last of them has left its sender.
+    /// When the last of them leaves its sender.
     pub(super) departs: Nanos,
     pub(super) arrives: Nanos,
     pub(super) packets: u64,
-    /// A packet among them is lost, and nobody has told of it yet.
+    /// A lost packet among them whose loss no later packet has revealed yet.
     pub(super) lost: Option<Lost>,
 }
 
-/// A lost packet that a timeout would bring again.
+/// A lost packet that a timeout would recover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lost {
-    /// Packets behind it so far.
+    /// The number of packets behind it so far.
     pub(super) packets_behind: u64,
-    /// When all others of its quantum are there.
+    /// When all others of its quantum arrive.
     others_arrive: Nanos,
-    /// How long it takes from when its sender is told until it has come.
+    /// The time from when its sender learns of the loss until the packet arrives.
     recovery: Nanos,
 }
 
 impl Lost {
-    /// When the lost packet arrives, if the packet that tells of it departs then.
+    /// When the lost packet arrives, if the packet that reveals its loss departs at this time.
     pub(super) fn arrives_if_told(&self, departs: Nanos) -> Nanos {
         self.others_arrive.max(departs + self.recovery)
     }
 }
 
-/// All links and interfaces. `Waiter` is whoever may have to wait for one.
+/// All links and interfaces. `Waiter` identifies a sender that waits for one of them.
 pub(super) struct Fabric<Waiter> {
     seed: u64,
     ways: Vec<Way>,
     paces: Vec<Waiting<Waiter>>,
-    /// Of each node: what it sends through, and what it receives through.
+    /// For each node, its sending and its receiving pace.
     interfaces: BTreeMap<Node, (PaceId, PaceId)>,
     numbers: BTreeMap<(Node, Node), LinkId>,
 }
@@ -127,7 +128,7 @@ impl<Waiter> Fabric<Waiter> {
         }
     }
 
-    /// The link from one node to another; made if it is not there.
+    /// Returns the link from one node to another; creates it if necessary.
     pub(super) fn link(&mut self, from: Node, to: Node) -> LinkId {
         if let Some(id) = self.numbers.get(&(from, to)) {
             return *id;
@@ -155,7 +156,7 @@ impl<Waiter> Fabric<Waiter> {
         self.ways.iter().enumerate()
     }
 
-    /// How many paces there are; they are numbered from 0.
+    /// The number of paces; they are numbered from 0.
     pub(super) fn paces(&self) -> usize {
         self.paces.len()
     }
@@ -180,27 +181,27 @@ impl<Waiter> Fabric<Waiter> {
         self.ways[link].gate = gate;
     }
 
-    /// Bytes may be carried from socket to socket at once: nothing slows this link or could hold it.
+    /// Whether bytes may be carried from socket to socket at once: nothing slows the link down or could hold it.
     pub(super) fn is_plain(&self, link: LinkId) -> bool {
         let way = &self.ways[link];
         way.link.is_plain() && self.rate(link).is_none()
     }
 
-    /// The delay of the link there and of the link back.
+    /// The delay of the link plus that of the link back.
     pub(super) fn round_trip(&self, link: LinkId) -> Nanos {
         let Way { from, to, link, .. } = &self.ways[link];
         let back = self.numbers.get(&(*to, *from)).map_or(0, |back| nanos(self.ways[*back].link.delay));
         nanos(link.delay) + back
     }
 
-    /// How many bytes are handled as one.
+    /// How many bytes are handled as one quantum.
     pub(super) fn quantum_bytes(&self, link: LinkId) -> usize {
         let bytes =
             self.rate(link).map_or(u64::MAX, |rate| (rate / 8).saturating_mul(QUANTUM) / 1_000_000_000);
         usize::try_from(bytes).unwrap_or(QUANTUM_BYTES_MAX).clamp(PACKET_BYTES, QUANTUM_BYTES_MAX)
     }
 
-    /// How much of one connection may be under way.
+    /// How much of one connection may be in flight.
     pub(super) fn window_bytes(&self, link: LinkId) -> u64 {
         let Some(rate) = self.rate(link) else { return WINDOW_BYTES_UNLIMITED };
         let round_trip = self.round_trip(link) + nanos(self.ways[link].link.jitter) + 2 * QUEUE;
@@ -208,7 +209,7 @@ impl<Waiter> Fabric<Waiter> {
         u64::try_from(bytes).unwrap_or(u64::MAX).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX)
     }
 
-    /// What must be waited for before more can set out, if anything; others may stand in line for it already.
+    /// The first pace that is not free for more bytes, if any; others may be queued for it already.
     pub(super) fn blocking(&self, link: LinkId, now: Nanos, is_its_turn: bool) -> Option<PaceId> {
         self.ways[link].path.into_iter().find(|pace| {
             let Waiting { pace, queue, .. } = &self.paces[*pace];
@@ -216,7 +217,7 @@ impl<Waiter> Fabric<Waiter> {
         })
     }
 
-    /// Sends bytes. Those whose sender has waited for its turn go as if they had been taken in time.
+    /// Sends bytes. If their sender has waited for its turn, they depart as if taken in time.
     pub(super) fn send(&mut self, link: LinkId, bytes: usize, now: Nanos, has_waited: bool) -> Passage {
         let round_trip = self.round_trip(link);
         let way = &mut self.ways[link];
@@ -225,7 +226,7 @@ impl<Waiter> Fabric<Waiter> {
         way.traffic.packets += packets;
         way.traffic.bytes += bytes as u64;
 
-        // Everything is drawn before anything departs: what is lost takes its time on the link twice.
+        // Everything is drawn before anything departs: a lost packet takes its time on the link twice.
         let jitter = nanos(way.link.jitter);
         let delay = nanos(way.link.delay);
         let (mut lost_times, mut later, mut last_lost) = (0, jitter, None);
@@ -265,14 +266,14 @@ impl<Waiter> Fabric<Waiter> {
         Passage { departs, arrives, packets, lost: Some(lost) }
     }
 
-    /// Counts bytes that were carried over a plain link.
+    /// Counts bytes carried over a plain link.
     pub(super) fn note_plain(&mut self, link: LinkId, bytes: usize) {
         let traffic = &mut self.ways[link].traffic;
         traffic.bytes += bytes as u64;
         traffic.packets += bytes.div_ceil(PACKET_BYTES) as u64;
     }
 
-    /// The slowest pace of a link's path, in bits per second.
+    /// The rate of the slowest pace of a link's path, in bits per second.
     fn rate(&self, link: LinkId) -> Option<u64> {
         let rates = self.ways[link].path.iter().filter_map(|pace| self.paces[*pace].pace.bits_per_second());
         rates.min()
@@ -326,7 +327,7 @@ mod tests {
         fabric.change_interface(1, Interface { up: Some(Bandwidth::megabits(8)), down: None }, 0);
         assert_eq!(fabric.send(to_2, 1_000, 0, false).arrives, MS);
         assert_eq!(fabric.send(to_3, 1_000, 0, false).arrives, 2 * MS);
-        // The other way has a budget of its own.
+        // The other direction has a budget of its own.
         let back = fabric.link(2, 1);
         assert_eq!(fabric.send(back, 1_000, 0, false).arrives, MS / 10);
     }
@@ -362,7 +363,7 @@ mod tests {
         let (mut fabric, link) = fabric("delay=10ms loss=100%");
         let passage = fabric.send(link, 100, 0, false);
         let lost = passage.lost.expect("it is lost");
-        // Six losses in a row: timeouts of 220 ms, each twice the one before, and the way itself.
+        // Six losses in a row: timeouts from 220 ms on, each twice the one before, plus the delay.
         assert_eq!(passage.arrives, 220 * MS * 63 + 10 * MS);
         assert!(lost.arrives_if_told(MS) < passage.arrives);
     }

@@ -1,4 +1,4 @@
-//! What the relay does on this machine, beside what it is asked: over real sockets, by the clock.
+//! Compares the relay's behaviour on this machine with its settings: over real sockets, by the clock.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -13,20 +13,20 @@ use super::settings::{Bandwidth, Interface, Link};
 
 const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// Before this has passed, queues fill and nothing counts.
+/// During this time queues fill, and nothing is counted.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// How many round trips are timed for a delay.
+/// How many round trips are timed for each delay.
 const ROUND_TRIPS: usize = 200;
 
 /// A message of one packet.
 const MESSAGE_BYTES: usize = 64;
 
-/// Connections that lose packets side by side, and what each sends: a loss costs a fifth of a second.
+/// The number of parallel connections that lose packets, and what each sends: a loss costs a fifth of a second.
 const LOSS_CONNECTIONS: usize = 50;
 const LOSS_MESSAGES: usize = 200;
 
-/// Measures, and prints a table as it goes.
+/// Measures the relay, printing a table row by row.
 pub(super) fn print_table(seed: u64, duration: Duration) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "| asked | measured | off by |")?;
@@ -79,7 +79,7 @@ pub(super) fn print_table(seed: u64, duration: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// Measures what the kernel does in network namespaces, and prints a table as it goes.
+/// Measures the kernel's shaping in network namespaces, printing a table row by row.
 #[cfg(target_os = "linux")]
 pub(super) fn print_namespaces_table(duration: Duration) -> io::Result<()> {
     let mut network = Namespaces::start(2)?;
@@ -98,10 +98,10 @@ pub(super) fn print_namespaces_table(duration: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// A connection from node 1 to node 2. What is sent is the first's.
+/// A connection from node 1 to node 2. The sender is the first of the pair.
 #[cfg(target_os = "linux")]
 fn namespace_pair(network: &Namespaces) -> io::Result<(TcpStream, TcpStream)> {
-    // A thread that has entered a namespace stays there, and so do its sockets.
+    // A thread stays in the namespace that it has entered, and so do its sockets.
     thread::scope(|scope| {
         let listening = scope.spawn(|| {
             network.enter(2)?;
@@ -118,7 +118,7 @@ fn namespace_pair(network: &Namespaces) -> io::Result<(TcpStream, TcpStream)> {
     })
 }
 
-/// A relay from node 1 to node 2 with this link there and a plain one back, and sockets at both its ends.
+/// Connects two sockets through a new route of a relay.
 fn connect(relay: &Relay, from: u16, to: u16) -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind(LOOPBACK)?;
     let target = listener.local_addr()?;
@@ -145,7 +145,7 @@ fn throughput_between(sender: TcpStream, receiver: TcpStream, duration: Duration
     measured
 }
 
-/// Two sockets that are connected without a relay.
+/// Two sockets connected without a relay.
 fn pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind(LOOPBACK)?;
     let dialer = TcpStream::connect(listener.local_addr()?)?;
@@ -172,13 +172,13 @@ fn shared(seed: u64, up: Bandwidth, duration: Duration) -> io::Result<(f64, f64)
     Ok((rates[0], rates[1]))
 }
 
-/// Sends until nobody takes it any more.
+/// Sends until the receiver is gone.
 fn send_forever(mut sender: TcpStream) {
     let bytes = vec![7; 256 << 10];
     while sender.write_all(&bytes).is_ok() {}
 }
 
-/// Reads for so long, and then breaks off. The rate is taken between two arrivals.
+/// Reads for `duration`, then closes. The rate is computed between two arrivals.
 fn receive(mut receiver: TcpStream, duration: Duration) -> io::Result<f64> {
     let mut buffer = vec![0; 256 << 10];
     let start = Instant::now();

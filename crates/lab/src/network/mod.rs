@@ -1,16 +1,16 @@
-//! The network between the nodes under test: a seeded relay, and the kernel's own means in network namespaces.
+//! The network between the nodes under test: a seeded relay, and the kernel's own mechanisms in network namespaces.
 //!
-//! A relay stands between TCP programs that know nothing of it. Whoever shall reach a node through a link dials the
+//! A relay sits between TCP programs that are unaware of it. To reach a node through a link, a program dials the
 //! relay's address for that link instead of the node's. Each directed link has a bandwidth, a delay, jitter, loss and
-//! reordering; each node has an interface whose bandwidth its links share, each way for itself; a link can be cut.
-//! Everything can be changed while it runs, and everything that chance decides is drawn from a seed.
+//! reordering; each node has an interface whose bandwidth its links share, separately for each direction; a link can be
+//! cut. Every setting can be changed while the relay runs, and every random choice is drawn from a seed.
 //!
-//! What reaches the relay is a stream, so a packet cannot be missing from it. A lost packet is one that arrives later,
-//! by as much as TCP needs to send it again, and what is behind it on its connection waits for it. `docs/guide/network.md`
-//! says what is modelled, what is not, and how what was measured compares with what was asked.
+//! The relay carries streams, so a packet cannot be missing from one. Instead, a lost packet arrives later, by as much
+//! as TCP needs to send it again, and everything behind it on its connection waits for it. `docs/guide/network.md`
+//! describes what is modelled, what is not, and how measured behaviour compares with the settings.
 //!
-//! Reading order: `settings` (what can be asked), `draws` (chance), `pace` (a rate), `fabric` (when what is sent
-//! arrives), `connection` (what is under way), `engine` (sockets and time), `relay` (its handle), `namespaces`.
+//! Reading order: `settings` (what can be set), `draws` (chance), `pace` (a rate), `fabric` (arrival times),
+//! `connection` (bytes in flight), `engine` (sockets and time), `relay` (its handle), `namespaces`.
 
 mod command_line;
 mod connection;
@@ -34,7 +34,7 @@ pub use namespaces::Namespaces;
 pub use relay::{LinkTraffic, Relay, Route};
 pub use settings::{Bandwidth, Gate, Interface, Link, Node};
 
-/// Nanoseconds since the relay began.
+/// Nanoseconds since the relay started.
 type Nanos = u64;
 
 fn nanos(duration: Duration) -> Nanos {

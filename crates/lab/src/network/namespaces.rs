@@ -1,10 +1,10 @@
 //! The kernel's own network between nodes, where the machine allows it: each node in a network namespace, `tbf` on its
-//! interface each way, and firewall rules that cut links.
+//! interface in each direction, and firewall rules that cut links.
 //!
-//! It needs root, `ip`, `tc` and `nft`. What nodes say to each other goes through a switch in a namespace of its own;
-//! each node has a second interface, without any limit, to the machine itself, where clients are. So the lab's own
-//! traffic takes nothing from the nodes' bandwidth. Delay, jitter, loss and reordering of single links would need
-//! `netem`, which many kernels lack: those are the relay's.
+//! It needs root, `ip`, `tc` and `nft`. Traffic between nodes goes through a switch in a separate namespace; each node
+//! has a second, unlimited interface to the machine itself, where clients run. So the lab's own traffic takes nothing
+//! from the nodes' bandwidth. Delay, jitter, loss and reordering of single links would need `netem`, which many
+//! kernels lack: use the relay for those.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -17,53 +17,54 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::settings::{Bandwidth, Gate, Interface, Node};
 
-/// Most nodes: one each in a subnet.
+/// The maximum number of nodes: each has its own subnet.
 const NODES_MAX: Node = 64;
 
-/// What a bucket holds: a burst passes at once. Several packets, so that a slow kernel timer does not slow the link.
+/// The size of a bucket: a burst of this length passes at once. It is several packets, so that a slow kernel timer
+/// does not slow the link.
 const BURST_MS: u64 = 2;
 const BURST_BYTES_MIN: u64 = 16 << 10;
 const BURST_BYTES_MAX: u64 = 4 << 20;
 
-/// What waits longer than this in front of a bucket is dropped.
+/// Packets that wait longer than this in front of a bucket are dropped.
 const QUEUE_LATENCY: &str = "50ms";
 
-/// Nodes' networks on this machine. They are gone when this is dropped.
+/// The nodes' networks on this machine. They are removed when this is dropped.
 pub struct Namespaces {
     prefix: String,
     subnet: u8,
     nodes: Node,
-    /// Who may not reach whom.
+    /// The links that are cut.
     gates: Vec<(Node, Node, Gate)>,
 }
 
 impl Namespaces {
-    /// Makes a namespace for each of the nodes from 1 on, all of them connected.
+    /// Creates a namespace for each node, numbered from 1, all of them connected.
     ///
     /// # Errors
-    /// This machine does not allow it, or lacks a program: a sentence that says what.
+    /// This machine does not allow it, or lacks a program: the error says which.
     pub fn start(nodes: Node) -> io::Result<Namespaces> {
         if !(1..=NODES_MAX).contains(&nodes) {
             return Err(io::Error::other(format!("there may be 1 to {NODES_MAX} nodes, not {nodes}")));
         }
-        // What is used later only is missed now.
+        // Fails now if a program that is needed later is missing.
         run(Command::new("tc").arg("-V"), "")?;
         run(Command::new("nft").arg("-v"), "")?;
         let process = std::process::id();
         let subnet = 128 + (process % 100) as u8;
         let network = Namespaces { prefix: format!("lab{process}"), subnet, nodes, gates: Vec::new() };
-        // From here on whatever was made is unmade, also if the rest fails.
+        // From here on everything that was made is removed, even if the rest fails.
         network.make()?;
         Ok(network)
     }
 
-    /// Where other nodes reach a node.
+    /// The address at which other nodes reach a node.
     #[must_use]
     pub fn peer_address(&self, node: Node) -> Ipv4Addr {
         Ipv4Addr::new(10, self.subnet, 0, node as u8)
     }
 
-    /// Where clients on this machine reach a node.
+    /// The address at which clients on this machine reach a node.
     #[must_use]
     pub fn client_address(&self, node: Node) -> Ipv4Addr {
         Ipv4Addr::new(10, self.subnet, node as u8, 2)
@@ -76,7 +77,7 @@ impl Namespaces {
         command
     }
 
-    /// Moves the calling thread into a node's namespace for ever: sockets that it makes are the node's.
+    /// Moves the calling thread into a node's namespace permanently: sockets that it creates belong to the node.
     ///
     /// # Errors
     /// The system refuses.
@@ -85,8 +86,8 @@ impl Namespaces {
         Ok(move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?)
     }
 
-    /// Gives a node's interface to the others its bandwidth. The kernel counts headers, too: of a packet of 1514 bytes
-    /// a program sees 1448.
+    /// Sets the bandwidth of a node's interface to the others. The kernel counts headers too: of a packet of 1514
+    /// bytes a program sees 1448.
     ///
     /// # Errors
     /// `tc` refuses.
@@ -165,7 +166,7 @@ impl Namespaces {
 
 impl Drop for Namespaces {
     fn drop(&mut self) {
-        // An interface ends with the namespace at either of its ends. What was not made cannot be unmade.
+        // An interface disappears with the namespace at either of its ends. What was not created cannot be removed.
         for node in 1..=self.nodes {
             let _ = ip(&["netns", "delete", &self.name(node)]);
         }
@@ -178,7 +179,7 @@ fn port(node: Node) -> String {
     format!("node{node}")
 }
 
-/// Limits what leaves through an interface.
+/// Limits the traffic that leaves through an interface.
 fn shape(namespace: &str, interface: &str, bandwidth: Option<Bandwidth>) -> io::Result<()> {
     let Some(bandwidth) = bandwidth else {
         let mut command = Command::new("tc");
@@ -197,7 +198,7 @@ fn ip(words: &[&str]) -> io::Result<()> {
     run(Command::new("ip").args(words), "")
 }
 
-/// Runs a program that says nothing if all is well.
+/// Runs a program that prints nothing on success.
 fn run(command: &mut Command, input: &str) -> io::Result<()> {
     let program = command.get_program().to_string_lossy().into_owned();
     let told = |error: &str| io::Error::other(format!("{program}: {error}"));
@@ -207,7 +208,7 @@ fn run(command: &mut Command, input: &str) -> io::Result<()> {
         _ => told(&error.to_string()),
     })?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A program that ends before it has read says why.
+        // A program that ends before it has read its input says why.
         let _ = stdin.write_all(input.as_bytes());
     }
     let output = child.wait_with_output()?;

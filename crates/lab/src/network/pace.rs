@@ -1,18 +1,19 @@
-//! What passes bytes one after another at a fixed rate: a link, or one way of a node's interface.
+//! A serializer that passes bytes one after another at a fixed rate: a link, or one direction of a node's
+//! interface.
 
 use super::Nanos;
 use super::settings::Bandwidth;
 
-/// How much may wait in front of it: what a network card's queue holds. More waits with its sender.
+/// The queue in front of it: what a network card's queue holds. Anything beyond that waits at its sender.
 pub(super) const QUEUE: Nanos = 10_000_000;
 
-/// A serializer. It knows when the last bit of what it was given has left, and no more: at every moment it is as if
-/// bits flow out at exactly its rate, however late it is asked.
+/// A serializer. It only knows when the last bit that it was given has left: at every moment it is as if bits
+/// flowed out at exactly its rate, however late it is called.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pace {
     bits_per_second: Option<u64>,
     free_at: Nanos,
-    /// What the division by the rate left over: no rate is a little too fast.
+    /// The remainder of the division by the rate, so that no rate is slightly too fast.
     carry: u64,
 }
 
@@ -20,7 +21,7 @@ impl Pace {
     pub(super) fn change(&mut self, bandwidth: Option<Bandwidth>, now: Nanos) {
         let bits_per_second = bandwidth.map(Bandwidth::as_bits_per_second);
         if self.bits_per_second != bits_per_second {
-            // What waits was promised at the old rate, which may be far slower.
+            // Queued bytes were scheduled at the old rate, which may be far slower.
             *self = Pace { bits_per_second, free_at: self.free_at.min(now + QUEUE), carry: 0 };
         }
     }
@@ -29,7 +30,7 @@ impl Pace {
         self.bits_per_second
     }
 
-    /// Takes bytes that are there from `since` on; tells when the last one is through.
+    /// Takes bytes that are available from `since` on; returns when the last one has passed.
     pub(super) fn pass(&mut self, since: Nanos, bytes: u64) -> Nanos {
         let Some(rate) = self.bits_per_second else { return since };
         let work = u128::from(bytes) * 8 * 1_000_000_000 + u128::from(self.carry);
@@ -38,7 +39,7 @@ impl Pace {
         self.free_at
     }
 
-    /// When it takes more: not now if its queue is full.
+    /// When it accepts more bytes, if its queue is full now.
     pub(super) fn blocked_until(&self, now: Nanos) -> Option<Nanos> {
         let opens_at = self.free_at.saturating_sub(QUEUE);
         (self.bits_per_second.is_some() && opens_at > now).then_some(opens_at)
@@ -57,7 +58,7 @@ mod tests {
 
     #[test]
     fn a_second_carries_exactly_what_the_rate_says() {
-        // 7 Mbit/s: a packet takes a number of nanoseconds that is no integer.
+        // 7 Mbit/s: a packet takes a non-integer number of nanoseconds.
         let mut pace = pace(7_000_000);
         let packets = 7_000_000 / 8 / 125;
         let last = (0..packets).map(|_| pace.pass(0, 125)).last();

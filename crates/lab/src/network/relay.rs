@@ -1,4 +1,4 @@
-//! A relay that runs, as the rest of the program sees it.
+//! The handle of a running relay.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,31 +12,31 @@ use super::engine::Engine;
 use super::fabric::Traffic;
 use super::settings::{Gate, Interface, Link, Node};
 
-/// A way through the relay: who connects to `listen` is node `from`, and reaches node `to`.
+/// A route through the relay: connections to `listen` come from node `from`, and lead to node `to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Whose connections come here.
+    /// The node whose connections arrive here.
     pub from: Node,
-    /// Whom they are for.
+    /// The node that they lead to.
     pub to: Node,
-    /// Where the relay listens; with port 0 the system picks one.
+    /// The address where the relay listens; with port 0 the system picks a port.
     pub listen: SocketAddr,
-    /// Where the node is.
+    /// The address of node `to`.
     pub target: SocketAddr,
 }
 
-/// What happened on one link.
+/// The traffic of one link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkTraffic {
-    /// Who sent.
+    /// The sending node.
     pub from: Node,
-    /// To whom.
+    /// The receiving node.
     pub to: Node,
-    /// How much, and what chance did to it.
+    /// The link's counters.
     pub traffic: Traffic,
 }
 
-/// What the relay's thread is asked to do. Each is answered once it is done.
+/// A request to the relay's thread. Each is answered once it is done.
 pub(super) enum Request {
     AddRoute(Route, Sender<io::Result<SocketAddr>>),
     ChangeLink(Node, Node, Link, Sender<()>),
@@ -46,9 +46,9 @@ pub(super) enum Request {
     Stop,
 }
 
-/// A relay on a thread of its own. It ends when this is dropped, and resets what goes through it.
+/// A relay on its own thread. It ends when this is dropped, and resets its connections.
 ///
-/// Links that nothing was said about carry as fast as they can. A change is in effect when the call returns.
+/// Links without settings carry as fast as they can. A change is in effect when the call returns.
 pub struct Relay {
     requests: Sender<Request>,
     waker: Arc<Waker>,
@@ -67,15 +67,15 @@ impl Relay {
         Ok(Relay { requests, waker, thread: Some(thread) })
     }
 
-    /// Opens a way through the relay; tells where it listens.
+    /// Opens a route through the relay; returns the address where it listens.
     ///
     /// # Errors
-    /// The address cannot be had.
+    /// The address is not available.
     pub fn add_route(&self, route: Route) -> io::Result<SocketAddr> {
         self.ask(|answer| Request::AddRoute(route, answer))?
     }
 
-    /// Makes the link from one node to another what is asked; the way back stays as it is.
+    /// Sets the properties of the link from one node to another; the link back stays as it is.
     ///
     /// # Errors
     /// The relay has ended.
@@ -83,7 +83,7 @@ impl Relay {
         self.ask(|answer| Request::ChangeLink(from, to, link, answer))
     }
 
-    /// Makes a node's interface what is asked.
+    /// Sets the bandwidths of a node's interface.
     ///
     /// # Errors
     /// The relay has ended.
@@ -91,15 +91,15 @@ impl Relay {
         self.ask(|answer| Request::ChangeInterface(node, interface, answer))
     }
 
-    /// Cuts or opens the link from one node to another; the way back stays as it is, as far as TCP lets it.
+    /// Cuts or opens the link from one node to another; the link back stays as it is, as far as TCP allows.
     ///
     /// # Errors
-    /// An address that was given up cannot be had again.
+    /// An address that was given up is not available again.
     pub fn set_gate(&self, from: Node, to: Node, gate: Gate) -> io::Result<()> {
         self.ask(|answer| Request::ChangeGate(from, to, gate, answer))?
     }
 
-    /// What happened on the links so far, in their order.
+    /// The traffic of each link so far, in the links' order.
     ///
     /// # Errors
     /// The relay has ended.
@@ -110,7 +110,7 @@ impl Relay {
     /// Ends the relay.
     ///
     /// # Errors
-    /// It had ended before, for this reason.
+    /// It had already ended, for this reason.
     pub fn stop(mut self) -> io::Result<()> {
         self.end()
     }

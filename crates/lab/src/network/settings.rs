@@ -1,42 +1,42 @@
-//! What a link and a node's interface are asked to be, and how people write it.
+//! The settings of a link and of a node's interface, and their notation.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A node's number, as in the cluster's map. 0 is free for whoever is no node, such as clients.
+/// A node's number, as in the cluster map. 0 is free for other programs, such as clients.
 pub type Node = u16;
 
-/// Slowest link: below this a single packet would take longer than a minute.
+/// The slowest link: below this a single packet would take longer than a minute.
 const BITS_PER_SECOND_MIN: u64 = 1_000;
 
-/// Longest delay and jitter.
+/// The longest delay and jitter.
 const DELAY_MAX: Duration = Duration::from_secs(60);
 
-/// How late a reordered packet comes, unless the link says otherwise.
+/// How late a reordered packet arrives, unless the link's settings say otherwise.
 const REORDER_DELAY_DEFAULT: Duration = Duration::from_millis(1);
 
-/// How fast something carries the bytes of a connection. Headers are not counted.
+/// The rate at which bytes of a connection are carried. Headers are not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bandwidth {
     bits_per_second: u64,
 }
 
 impl Bandwidth {
-    /// So many bits per second, and at least 1000.
+    /// Creates a bandwidth from bits per second; at least 1000.
     #[must_use]
     pub const fn bits_per_second(bits_per_second: u64) -> Bandwidth {
         let is_enough = bits_per_second > BITS_PER_SECOND_MIN;
         Bandwidth { bits_per_second: if is_enough { bits_per_second } else { BITS_PER_SECOND_MIN } }
     }
 
-    /// So many million bits per second.
+    /// Creates a bandwidth from megabits per second.
     #[must_use]
     pub const fn megabits(megabits: u64) -> Bandwidth {
         Bandwidth::bits_per_second(megabits.saturating_mul(1_000_000))
     }
 
-    /// In bits per second.
+    /// The bandwidth in bits per second.
     #[must_use]
     pub const fn as_bits_per_second(self) -> u64 {
         self.bits_per_second
@@ -76,12 +76,12 @@ impl fmt::Display for Bandwidth {
     }
 }
 
-/// What the way from one node to another is like. The way back is a link of its own.
+/// The properties of the link from one node to another. The opposite direction is a separate link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
-    /// None: as fast as the relay can.
+    /// The bandwidth; `None` for as fast as the relay can.
     pub bandwidth: Option<Bandwidth>,
-    /// How long every packet is under way.
+    /// The delay of every packet.
     pub delay: Duration,
     /// Each packet's delay differs from `delay` by at most this, evenly distributed.
     pub jitter: Duration,
@@ -89,7 +89,7 @@ pub struct Link {
     pub loss: f64,
     /// The probability that a packet comes later than those behind it.
     pub reorder: f64,
-    /// How much later.
+    /// By how much a reordered packet is late.
     pub reorder_delay: Duration,
 }
 
@@ -107,10 +107,10 @@ impl Default for Link {
 }
 
 impl Link {
-    /// Changes what these words say, such as `delay=10ms loss=1%`, and leaves the rest.
+    /// Returns the link with the settings in `words`, such as `delay=10ms loss=1%`, changed.
     ///
     /// # Errors
-    /// A word is not understood: a sentence that says which.
+    /// A word is not understood: the error says which.
     pub fn change(mut self, words: &str) -> Result<Link, String> {
         for word in words.split_whitespace() {
             let (name, value) = setting(word)?;
@@ -137,7 +137,7 @@ impl Link {
         Ok(self)
     }
 
-    /// Nothing is asked of it but to carry.
+    /// Whether the link only carries: it has no bandwidth limit, delay, jitter, loss or reordering.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         let is_never = self.loss == 0.0 && self.reorder == 0.0;
@@ -160,20 +160,20 @@ impl fmt::Display for Link {
     }
 }
 
-/// A node's own interface: all its links share it, each way for itself.
+/// A node's own interface, shared by all its links, separately for each direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
-    /// What the node can send. None: without limit.
+    /// The sending bandwidth; `None` for no limit.
     pub up: Option<Bandwidth>,
-    /// What the node can receive.
+    /// The receiving bandwidth; `None` for no limit.
     pub down: Option<Bandwidth>,
 }
 
 impl Interface {
-    /// Changes what these words say, such as `up=10mbit down=none`, and leaves the rest.
+    /// Returns the interface with the settings in `words`, such as `up=10mbit down=none`, changed.
     ///
     /// # Errors
-    /// A word is not understood: a sentence that says which.
+    /// A word is not understood: the error says which.
     pub fn change(mut self, words: &str) -> Result<Interface, String> {
         for word in words.split_whitespace() {
             let (name, value) = setting(word)?;
@@ -188,15 +188,15 @@ impl Interface {
     }
 }
 
-/// What happens to what is sent over a link.
+/// What a link does with traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gate {
-    /// It is carried.
+    /// Traffic is carried.
     #[default]
     Open,
-    /// It is dropped, as by a firewall that says nothing: TCP sends it again until the link is open.
+    /// Traffic is dropped, as by a silent firewall: TCP sends it again until the link is open.
     Drop,
-    /// It is refused: connections are reset and new ones refused.
+    /// Traffic is refused: connections are reset and new ones refused.
     Reject,
 }
 

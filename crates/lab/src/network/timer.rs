@@ -1,6 +1,6 @@
-//! Time for the relay: nanoseconds since it began, and a wake-up that is accurate to microseconds.
+//! The relay's time: nanoseconds since it started, and a wake-up that is accurate to microseconds.
 //!
-//! A poll's own timeout counts whole milliseconds, which is longer than many delays that a relay is asked for.
+//! A poll's own timeout counts whole milliseconds, which is longer than many of a relay's delays.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ pub(super) struct Timer {
 }
 
 impl Timer {
-    /// A timer that wakes this poll with this token.
+    /// Creates a timer that wakes this poll with this token.
     pub(super) fn new(poll: &Poll, token: Token) -> io::Result<Timer> {
         #[cfg(not(target_os = "linux"))]
         let _ = (poll, token);
@@ -31,7 +31,7 @@ impl Timer {
         nanos(self.start.elapsed())
     }
 
-    /// Waits for events, but no longer than until this time; `None`: for as long as it takes.
+    /// Waits for events, at most until `until`; `None` waits without limit.
     pub(super) fn wait(
         &mut self,
         poll: &mut Poll,

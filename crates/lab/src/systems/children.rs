@@ -1,8 +1,8 @@
 //! Every process that the lab has started, so that none outlives it.
 //!
-//! Three nets, one below the other: a system that goes out of scope is stopped, also while a panic unwinds; a signal
-//! kills the group of each child before the lab ends; and where the lab's own program starts them (see [`hold`]), the
-//! kernel ends them when the lab is killed so that it can do nothing any more.
+//! Three mechanisms back each other up: a system that goes out of scope is stopped, also while a panic unwinds; a
+//! signal kills the process group of each child before the lab ends; and where the lab's own program starts the
+//! children (see [`hold`]), the kernel kills them when the lab is killed and cannot do anything any more.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// The processes that run. Clones share them.
+/// The running processes. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Children {
     groups: Arc<Mutex<BTreeSet<i32>>>,
@@ -21,12 +21,12 @@ pub struct Children {
 }
 
 impl Children {
-    /// No processes yet. `holder` is a program that takes `lab hold PID PROGRAM …` to [`hold`].
+    /// Creates an empty list. `holder` is a program that passes `lab hold PID PROGRAM …` to [`hold`].
     pub fn new(holder: Option<PathBuf>) -> Children {
         Children { groups: Arc::default(), holder }
     }
 
-    /// Starts a process in a group of its own, so that Ctrl-C reaches it through the lab only.
+    /// Starts a process in its own group, so that Ctrl-C reaches it only through the lab.
     pub(crate) fn spawn(
         &self,
         program: &std::path::Path,
@@ -42,25 +42,25 @@ impl Children {
         };
         prepare(&mut command);
         command.process_group(0);
-        // The lock is held over the start: a signal that comes now finds the child in the list.
+        // The lock is held during the start: a signal that arrives now finds the child in the list.
         let mut groups = self.groups();
         let child = command.spawn()?;
         groups.insert(child.id() as i32);
         Ok(child)
     }
 
-    /// Does something that a signal does not cut in two: the program ends before it or after it.
+    /// Runs something that a signal cannot interrupt: the program ends before it or after it.
     pub fn undisturbed<T>(&self, what: impl FnOnce() -> T) -> T {
         let _groups = self.groups();
         what()
     }
 
-    /// A process has been waited for: its number may become another's.
+    /// Removes a process that has been waited for: its number may be reused.
     pub(crate) fn forget(&self, process: u32) {
         self.groups().remove(&(process as i32));
     }
 
-    /// Kills every group, and starts none any more: the lock is never given back. For the end of the program.
+    /// Kills every group and prevents new starts: the lock is never released. For the end of the program.
     pub fn kill_for_ever(&self) {
         let groups = self.groups();
         for group in groups.iter().copied().filter_map(Pid::from_raw) {
@@ -75,13 +75,13 @@ impl Children {
     }
 }
 
-/// Becomes another program that is killed when the process that started this one ends.
+/// Replaces this process by another program that is killed when the process that started this one ends.
 ///
 /// The kernel sends that signal when the *thread* that started this process ends: the lab starts processes on the
 /// thread that runs the sweep, which lives as long as they may.
 ///
 /// # Errors
-/// The program cannot be started, or the parent has ended already.
+/// The program cannot be started, or the parent has already ended.
 pub fn hold(parent: u32, program: &std::ffi::OsStr, arguments: &[std::ffi::OsString]) -> io::Error {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {

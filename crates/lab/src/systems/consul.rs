@@ -11,17 +11,17 @@ use super::{Missing, NodePlan, System, find_program, free_ports, http_get};
 
 const PROGRAM: &str = "consul";
 
-/// Ports of a node: HTTP, Raft, and gossip among servers of this place and of others.
+/// The number of ports of a node: HTTP, Raft, and gossip within a site and between sites.
 const PORTS: usize = 3;
 
-/// A cluster of Consul's servers.
+/// A cluster of Consul servers.
 #[derive(Clone, Debug)]
 pub struct Consul {
     nodes: usize,
 }
 
 impl Consul {
-    /// So many servers.
+    /// Creates a cluster of `nodes` servers.
     pub fn new(nodes: usize) -> Consul {
         Consul { nodes }
     }
@@ -66,8 +66,8 @@ impl System for Consul {
             let [http, server, serf] = [own[0], own[1], own[2]];
             let others = ports.chunks_exact(PORTS).map(|ports| format!("127.0.0.1:{}", ports[2]));
             let others: Vec<String> = others.collect();
-            // Of several servers on one machine each needs all of its ports to be its own; those it can do without
-            // are off. Gossip with other places is off, too: there are none.
+            // With several servers on one machine, each needs its own ports; optional ones are off. Gossip between
+            // sites is off, too: there are no other sites.
             let configuration = serde_json::json!({
                 "server": true,
                 "bootstrap_expect": self.nodes,
@@ -81,7 +81,8 @@ impl System for Consul {
                 "retry_interval": "1s",
                 "disable_update_check": true,
                 "log_level": "WARN",
-                // As a production cluster is told to have it; servers of a laptop wait five times as long.
+                // The recommended setting for production; the default, for small machines, waits five times as
+                // long.
                 "performance": {"raft_multiplier": 1},
                 "limits": {"http_max_conns_per_client": 10_000},
                 "leave_on_terminate": false,

@@ -22,12 +22,12 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// So many nodes.
+    /// Creates a cluster of `nodes` nodes.
     pub fn new(nodes: usize) -> Etcd {
         Etcd { nodes, syncs: true }
     }
 
-    /// The same without `fsync` of log and data, which etcd can from 3.5 on.
+    /// Returns the cluster without `fsync` of log and data, which etcd supports from 3.5 on.
     pub fn without_sync(self) -> Etcd {
         Etcd { syncs: false, ..self }
     }
@@ -104,7 +104,8 @@ impl System for Etcd {
         Ok(plans)
     }
 
-    /// All reach a node by the one address that it advertises, which is the relay's: an etcd cluster has one list of its members.
+    /// All nodes reach a node at the one address that it advertises, which is the relay's: an etcd cluster has a single
+    /// list of its members.
     fn reroute(&self, nodes: &mut [NodePlan], relay: &Relay) -> Result<()> {
         let others = nodes.len() + 1;
         let value = |node: &NodePlan, name: &str| {
@@ -140,7 +141,7 @@ impl System for Etcd {
     }
 }
 
-/// Whether a program's help names an option.
+/// Whether a program's help mentions an option.
 fn has_option(program: &Path, option: &str) -> bool {
     let Ok(output) = Command::new(program).arg("--help").output() else { return false };
     [output.stdout, output.stderr].iter().any(|text| String::from_utf8_lossy(text).contains(option))

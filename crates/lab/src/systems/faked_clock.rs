@@ -1,4 +1,4 @@
-//! A system whose nodes read a clock that the lab can set, while the machine's own goes on as it is.
+//! A system whose nodes read a clock that the lab can set, while the machine's own clock is unaffected.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -18,17 +18,17 @@ const LIBRARIES: [&str; 6] = [
     "/usr/local/lib/faketime/libfaketimeMT.so.1",
 ];
 
-/// The file in a node's folder that says by how much its clock is wrong.
+/// The file in a node's folder that holds the offset of its clock.
 const OFFSET: &str = "clock-offset";
 
-/// Another system, whose programs take the time from the C library, with libfaketime between them and it. Programs that ask the
-/// kernel by themselves, as those in Go do, would not notice.
+/// Another system, whose programs get the time from the C library, with libfaketime in between. It has no effect on
+/// programs that ask the kernel directly, such as those in Go.
 pub struct FakedClock {
     inner: Box<dyn System>,
 }
 
 impl FakedClock {
-    /// Puts libfaketime before the programs of a system. Their clocks are right until they are set.
+    /// Puts libfaketime in front of a system's programs. Their clocks are right until they are set.
     pub fn new(inner: Box<dyn System>) -> FakedClock {
         FakedClock { inner }
     }
@@ -36,12 +36,12 @@ impl FakedClock {
     /// Sets a node's clock ahead of the machine's, or behind it, at once.
     ///
     /// # Errors
-    /// The file that says so cannot be written.
+    /// The file with the offset cannot be written.
     pub fn set(node: &NodePlan, seconds: i64) -> Result<()> {
         let (file, new) = (node.folder.join(OFFSET), node.folder.join("clock-offset-new"));
         fs::write(&new, format!("{seconds:+}\n"))
             .with_context(|| format!("cannot write {}", new.display()))?;
-        // Never half of it: the node reads it at any moment.
+        // Replaced atomically: the node may read it at any moment.
         fs::rename(&new, &file).with_context(|| format!("cannot write {}", file.display()))
     }
 }
@@ -82,12 +82,13 @@ impl System for FakedClock {
             FakedClock::set(plan, 0)?;
             let file = plan.folder.join(OFFSET);
             for (name, value) in [
-                // The C library comes before other allocators: jemalloc asks for the time before libfaketime can tell it.
+                // The C library is loaded before other allocators: jemalloc asks for the time before libfaketime can
+                // answer.
                 ("LD_PRELOAD", format!("{}:libc.so.6", library.display())),
                 ("FAKETIME_TIMESTAMP_FILE", file.display().to_string()),
-                // It is looked at with every question for the time.
+                // The file is read at every request for the time.
                 ("FAKETIME_NO_CACHE", "1".to_owned()),
-                // Only the clock of the day jumps, as with a wrong time server; two names, by version.
+                // Only the wall clock jumps, as with a wrong time server; the variable has two names, by version.
                 ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
                 ("DONT_FAKE_MONOTONIC", "1".to_owned()),
             ] {
@@ -133,7 +134,7 @@ mod tests {
         };
         for offset in [60, -60, 0] {
             FakedClock::set(&nodes[0], offset).unwrap();
-            // The server tells the time of its last round.
+            // The server reports the time of its last round.
             std::thread::sleep(std::time::Duration::from_millis(200));
             let apart = seconds(&nodes[0]) - seconds(&nodes[1]);
             assert!((apart - offset).abs() <= 2, "{apart} s where {offset} s were set");

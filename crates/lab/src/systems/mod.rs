@@ -1,8 +1,8 @@
-//! Systems under test: what is started, when it is ready, where it listens, and what it costs.
+//! Systems under test: which processes are started, when they are ready, where they listen, and what they cost.
 //!
-//! A system is some processes on this machine. [`System`] says which ones and how to tell that they serve;
-//! [`Running`] starts, kills, pauses, restarts and stops them, the same way for all. Whoever adds a system writes one
-//! implementation of [`System`] and nothing else.
+//! A system is a set of processes on this machine. [`System`] defines the processes and how to tell that they serve;
+//! [`Running`] starts, kills, pauses, restarts and stops them, the same way for all. To add a system, implement
+//! [`System`] and nothing else.
 
 mod children;
 mod consul;
@@ -46,41 +46,41 @@ pub use zookeeper::ZooKeeper;
 
 /// A system that is to be measured.
 pub trait System: Send + Sync {
-    /// What people call it.
+    /// The name shown to people.
     fn name(&self) -> String;
 
-    /// The version that is installed.
+    /// The installed version.
     ///
     /// # Errors
-    /// It is not installed: how to come by it.
+    /// The system is not installed: how to install it.
     fn version(&self) -> Result<String, Missing>;
 
-    /// When a write is acknowledged, in a few words; the report shows it.
+    /// When a write is acknowledged, in a few words; shown in the report.
     fn acknowledges(&self) -> String;
 
-    /// What an acknowledged write outlives, in a few words; the report shows it.
+    /// What an acknowledged write survives, in a few words; shown in the report.
     fn durability(&self) -> String;
 
-    /// Prepares an empty folder and says which processes to start.
+    /// Prepares an empty folder and returns the processes to start.
     ///
     /// # Errors
-    /// The folder cannot be written, or no port can be had.
+    /// The folder cannot be written, or no port is available.
     fn plan(&self, folder: &Path) -> Result<Vec<NodePlan>>;
 
-    /// Whether all nodes serve and have found each other. Asked again and again until it is so.
+    /// Whether all nodes serve and have found each other. Polled until it returns true.
     fn is_ready(&self, nodes: &[NodePlan]) -> bool;
 
-    /// The bytes that a node has sent to other nodes so far, where it tells.
+    /// The bytes that a node has sent to other nodes so far, if it reports them.
     fn peer_bytes_sent(&self, _node: &NodePlan) -> Option<u64> {
         None
     }
 
-    /// Where clients of the system's own protocol connect.
+    /// The address at which clients of the system's own protocol connect.
     fn client_address(&self, node: &NodePlan) -> Option<SocketAddr> {
         node.resp.or(node.http)
     }
 
-    /// Which node leads at this moment, where there is such a node and the system tells.
+    /// The current leader, if the system has one and reports it.
     fn leader(&self, _nodes: &[NodePlan]) -> Option<usize> {
         None
     }
@@ -88,12 +88,12 @@ pub trait System: Send + Sync {
     /// Changes a plan so that nodes, numbered from 1, reach each other through a relay. See [`Relayed`].
     ///
     /// # Errors
-    /// Its nodes cannot be told to.
+    /// Its nodes cannot be configured that way.
     fn reroute(&self, _nodes: &mut [NodePlan], _relay: &Relay) -> Result<()> {
         anyhow::bail!("{} cannot be told to use a relay", self.name())
     }
 
-    /// The relay between the nodes, where there is one.
+    /// The relay between the nodes, if there is one.
     fn relay(&self) -> Option<Arc<Relay>> {
         None
     }
@@ -102,17 +102,17 @@ pub trait System: Send + Sync {
 /// One process of a system.
 #[derive(Clone, Debug)]
 pub struct NodePlan {
-    /// The program.
+    /// The program's path.
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<String>,
-    /// Variables of its environment beside those that are inherited.
+    /// Environment variables in addition to the inherited ones.
     pub environment: Vec<(String, String)>,
-    /// Its folder: it runs there, and its output goes to `log` there.
+    /// Its folder: the process runs there, and writes its output to `log` there.
     pub folder: PathBuf,
-    /// Where it speaks the Redis protocol.
+    /// The address where it speaks the Redis protocol, if it does.
     pub resp: Option<SocketAddr>,
-    /// Where it speaks HTTP.
+    /// The address where it speaks HTTP, if it does.
     pub http: Option<SocketAddr>,
 }
 
@@ -127,7 +127,7 @@ impl NodePlan {
     }
 }
 
-/// A word as a shell would need it.
+/// A word, quoted for a shell if necessary.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@+".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -140,7 +140,7 @@ fn quoted(word: &str) -> String {
 /// A system that is not installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// What is not there.
+    /// What is missing.
     pub what: String,
     /// The command that installs it.
     pub install: String,
@@ -152,14 +152,14 @@ impl std::fmt::Display for Missing {
     }
 }
 
-/// A way through a relay from one node to another one's address; tells the port to dial.
+/// Opens a route through a relay from one node to another's address; returns the port to dial.
 fn route(relay: &Relay, from: usize, to: usize, target: SocketAddr) -> Result<u16> {
     let (from, to) = (Node::try_from(from)?, Node::try_from(to)?);
     let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     Ok(relay.add_route(Route { from, to, listen, target })?.port())
 }
 
-/// The file of a program, looked for as a shell does.
+/// The path of a program, searched for as a shell does.
 pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())

@@ -1,7 +1,7 @@
 //! The leader-follower paper's own design: three Python processes, as `lab/paper-store/store.py` describes them.
 //!
-//! Its packages come from the Python index that pip is configured for, into a virtual environment of the lab's, and only
-//! when somebody asks for it.
+//! Its packages come from the Python index that pip is configured for, into a virtual environment of the lab's, and
+//! only on request.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,7 +14,7 @@ use super::{Missing, NodePlan, PythonEnvironment, System, free_ports, http_get};
 const STORE: &str = include_str!("../../../../lab/paper-store/store.py");
 const REQUIREMENTS: &str = include_str!("../../../../lab/paper-store/requirements.txt");
 
-/// How many nodes the paper has: a leader and two followers.
+/// The number of nodes in the paper: a leader and two followers.
 const NODES: usize = 3;
 
 /// The store of the paper, run from a virtual environment.
@@ -24,15 +24,15 @@ pub struct PaperStore {
 }
 
 impl PaperStore {
-    /// The store, with its virtual environment in the user's cache folder.
+    /// Creates the store, with its virtual environment in the user's cache folder.
     pub fn new() -> PaperStore {
         PaperStore { environment: PythonEnvironment::new("paper-store", REQUIREMENTS) }
     }
 
-    /// Installs what is missing. `say` is told each step.
+    /// Installs what is missing. Reports each step to `say`.
     ///
     /// # Errors
-    /// There is no Python with `venv`, or the packages cannot be had.
+    /// There is no Python with `venv`, or the packages are not available.
     pub fn install(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
         if self.version().is_ok() {
             return Ok(());

@@ -4,18 +4,18 @@ use std::net::{Ipv4Addr, TcpListener};
 
 use anyhow::{Result, bail};
 
-/// Ports are looked for here, below those that systems commonly give to outgoing connections.
+/// The range that is searched, below the ports that systems commonly use for outgoing connections.
 const PORTS: std::ops::Range<u16> = 12_000..32_000;
 
-/// How many ports may be taken before it is given up.
+/// How many ports may be tried before giving up.
 const TRIES_MAX: usize = 2_000;
 
-/// So many ports that nobody listens on. They are told apart by chance from those of another lab on this machine.
+/// Returns `count` ports without a listener, chosen at random to avoid those of another lab on this machine.
 ///
 /// # Errors
-/// There are none.
+/// There are not enough free ports.
 pub fn free_ports(count: usize) -> Result<Vec<u16>> {
-    // They are kept open until all are found, so that none is found twice.
+    // They are held open until all are found, so that none is found twice.
     let mut found: Vec<(u16, TcpListener)> = Vec::new();
     for _ in 0..TRIES_MAX {
         if found.len() == count {

@@ -1,5 +1,5 @@
-//! Single questions to a server, over the Redis protocol and over HTTP: each by itself, or one after the other on a
-//! connection that stays open, where the time of an answer matters.
+//! Single requests to a server, over the Redis protocol and over HTTP: each on its own connection, or one after another
+//! on a connection that stays open, where the time of an answer matters.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,22 +10,22 @@ const TIMEOUT: Duration = Duration::from_millis(1000);
 /// The longest answer that is read.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
-/// Sends one command and gives back the reply: a status, a number or a bulk string as text, an array one element per
-/// line. A server's error is an error.
+/// Sends one command and returns the reply: a status, a number or a bulk string as text, an array one element per line.
+/// A server's error is returned as an error.
 ///
 /// # Errors
-/// It cannot be reached, does not answer in time, or answers with an error.
+/// The server cannot be reached, does not answer in time, or answers with an error.
 pub fn ask(address: SocketAddr, arguments: &[&str]) -> io::Result<String> {
     Connection::open(address, TIMEOUT)?.ask(arguments)
 }
 
-/// A connection that stays open and is asked one thing at a time.
+/// A connection that stays open, for one request at a time.
 pub struct Connection {
     stream: BufReader<TcpStream>,
 }
 
 impl Connection {
-    /// Opens one. An answer is waited for no longer than is said.
+    /// Opens a connection. `timeout` is the time limit for each answer.
     ///
     /// # Errors
     /// The server cannot be reached.
@@ -35,7 +35,7 @@ impl Connection {
         Ok(Connection { stream: BufReader::new(stream) })
     }
 
-    /// As [`ask`].
+    /// Sends one command, as [`ask`] does.
     ///
     /// # Errors
     /// As [`ask`].
@@ -48,11 +48,11 @@ impl Connection {
         read_reply(&mut self.stream.by_ref().take(ANSWER_BYTES_MAX))
     }
 
-    /// Sends an HTTP request, with JSON if there is any, and gives back the status and the body, whose length the server
-    /// has to tell.
+    /// Sends an HTTP request, optionally with JSON, and returns the status and the body, whose length the server must
+    /// announce.
     ///
     /// # Errors
-    /// It does not answer in time, or not with HTTP.
+    /// The server does not answer in time, or not with HTTP.
     pub fn request(&mut self, method: &str, path: &str, json: Option<&str>) -> io::Result<(u16, String)> {
         let mut request = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n");
         if let Some(json) = json {
@@ -119,10 +119,10 @@ fn read_reply(input: &mut impl BufRead) -> io::Result<String> {
     }
 }
 
-/// Asks for a page and gives back the status and the body.
+/// Requests a page and returns the status and the body.
 ///
 /// # Errors
-/// It cannot be reached, does not answer in time, or not with HTTP.
+/// The server cannot be reached, does not answer in time, or not with HTTP.
 pub fn http_get(address: SocketAddr, path: &str) -> io::Result<(u16, String)> {
     let mut stream = connect(address, TIMEOUT)?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;

@@ -1,7 +1,7 @@
-//! A virtual environment of Python packages: what a study's own programs in Python need.
+//! A virtual environment with the Python packages that a study's own Python programs need.
 //!
-//! Its packages come from the Python index that pip is configured for, at pinned versions, and only when somebody asks
-//! for it. It stays in the user's cache folder; other requirements are another environment.
+//! Its packages come from the Python index that pip is configured for, at pinned versions, and only on request. It
+//! stays in the user's cache folder; other requirements have another environment.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 
 use super::{Missing, find_program};
 
-/// A virtual environment, whether it is there or not.
+/// A virtual environment, which may not exist yet.
 #[derive(Clone, Debug)]
 pub struct PythonEnvironment {
     folder: PathBuf,
@@ -20,7 +20,7 @@ pub struct PythonEnvironment {
 }
 
 impl PythonEnvironment {
-    /// The environment for these requirements, as pip reads them.
+    /// The environment for these requirements, in pip's format.
     pub fn new(name: &str, requirements: &'static str) -> PythonEnvironment {
         let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
         let cache = std::env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
@@ -29,15 +29,15 @@ impl PythonEnvironment {
         PythonEnvironment { folder: cache.join("quorate-lab").join(name), requirements }
     }
 
-    /// Its interpreter.
+    /// The path of its interpreter.
     pub fn python(&self) -> PathBuf {
         self.folder.join("bin/python")
     }
 
-    /// What a program of these arguments prints.
+    /// Runs Python with these arguments and returns its output.
     ///
     /// # Errors
-    /// There is no Python, or the program fails: `what` is not there, and `install` makes it.
+    /// There is no Python, or the program fails: `what` is missing, and `install` installs it.
     pub fn ask<S: AsRef<OsStr>>(
         &self,
         arguments: impl IntoIterator<Item = S>,
@@ -51,10 +51,10 @@ impl PythonEnvironment {
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
-    /// Makes it anew and installs the packages. `say` is told each step.
+    /// Creates the environment anew and installs the packages. Reports each step to `say`.
     ///
     /// # Errors
-    /// There is no Python with `venv`, or the packages cannot be had.
+    /// There is no Python with `venv`, or the packages are not available.
     pub fn install(&self, packages: &str, say: &mut dyn FnMut(&str)) -> Result<()> {
         let Some(python) = find_program("python3") else { bail!("{}", no_python()) };
         fs::create_dir_all(&self.folder).with_context(|| format!("cannot make {}", self.folder.display()))?;
@@ -78,7 +78,7 @@ fn no_python() -> Missing {
     }
 }
 
-/// Runs a program to its end. What it says is told only when it fails.
+/// Runs a program to its end. Its output is reported only when it fails.
 fn run<'a>(program: &Path, arguments: impl IntoIterator<Item = &'a OsStr>) -> Result<()> {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output()?;
     if !output.status.success() {

@@ -22,7 +22,7 @@ pub struct Quorate {
 }
 
 impl Quorate {
-    /// `nodes` nodes of a program; all keys are in one keyspace with these settings, as
+    /// Creates a cluster of `nodes` nodes of a program; all keys are in one keyspace with these settings, such as
     /// `replication=leader-follower acks=all`. Settings and values are as in docs/reference/configuration.md.
     pub fn new(program: &Path, nodes: usize, settings: &str) -> Quorate {
         let pairs = settings.split_whitespace().filter_map(|pair| pair.split_once('='));
@@ -30,13 +30,14 @@ impl Quorate {
         Quorate { program: program.to_owned(), nodes, settings, acknowledges: None, limits: Vec::new() }
     }
 
-    /// The same where a study's points have keyspaces of their own: when those acknowledge a write, in a few words.
+    /// Returns the cluster with a description of when writes are acknowledged, for studies whose points have their
+    /// own keyspaces.
     #[must_use]
     pub fn acknowledging(self, words: &str) -> Quorate {
         Quorate { acknowledges: Some(words.to_owned()), ..self }
     }
 
-    /// The same with limits other than the usual ones, as in docs/reference/configuration.md.
+    /// Returns the cluster with limits other than the defaults, as in docs/reference/configuration.md.
     #[must_use]
     pub fn with_limits(mut self, limits: &[(&str, u64)]) -> Quorate {
         self.limits.extend(limits.iter().map(|(name, value)| ((*name).to_owned(), *value)));
@@ -65,7 +66,7 @@ impl Quorate {
         text.push_str("\n[[keyspace]]\nprefix = \"\"\n");
         for (name, value) in &self.settings {
             match value.parse::<u64>() {
-                // These are words even where they are numbers.
+                // These are words even where they look like numbers.
                 Ok(number) if !["acks", "coding"].contains(&name.as_str()) => {
                     writeln!(text, "{name} = {number}")
                 }
@@ -160,13 +161,13 @@ impl System for Quorate {
         addresses.all(|address| matches!(http_get(address, "/health"), Ok((200, _))))
     }
 
-    /// The one that the settings name, which leads unless it was gone for a time.
+    /// The leader that the settings name, which leads unless it was gone for a time.
     fn leader(&self, nodes: &[NodePlan]) -> Option<usize> {
         let number: usize = self.setting("leader")?.parse().ok()?;
         number.checked_sub(1).filter(|index| *index < nodes.len())
     }
 
-    /// Of two nodes the one with the higher number dials.
+    /// Of two nodes, the one with the higher number dials.
     fn reroute(&self, nodes: &mut [NodePlan], relay: &Relay) -> Result<()> {
         for from in 2..=nodes.len() {
             let file = nodes[from - 1].folder.join("quorate.toml");

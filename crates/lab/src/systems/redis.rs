@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use super::{Missing, NodePlan, System, ask, find_program, free_ports, route};
 use crate::network::Relay;
 
-/// Which of the two.
+/// The server program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flavour {
     /// `redis-server`.
@@ -39,19 +39,20 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// A master with so many replicas, of which a client awaits `wait` with WAIT (the load generator sends it: this
-    /// only says so).
+    /// Creates a master with `replicas` replicas, of which a client awaits `wait` with WAIT (the load generator
+    /// sends it: this is only its description).
     pub fn new(flavour: Flavour, replicas: usize, wait: usize) -> Redis {
         Redis { flavour, replicas, wait, arguments: Vec::new(), acknowledges: None }
     }
 
-    /// The same where a study decides when a write is acknowledged: in a few words.
+    /// Returns the system with a description of when writes are acknowledged, for studies that decide that
+    /// themselves.
     #[must_use]
     pub fn acknowledging(self, words: &str) -> Redis {
         Redis { acknowledges: Some(words.to_owned()), ..self }
     }
 
-    /// The same with more arguments for every server.
+    /// Returns the system with additional arguments for every server.
     pub fn with(mut self, arguments: &[&str]) -> Redis {
         self.arguments.extend(arguments.iter().map(|argument| (*argument).to_owned()));
         self
@@ -113,7 +114,7 @@ impl System for Redis {
             if !self.arguments.iter().any(|argument| argument == "--appendonly") {
                 words.extend(["--appendonly", "no"]);
             }
-            // A replica need not wait for more replicas to ask before it is sent a snapshot.
+            // The master does not wait for more replicas to ask before it sends a snapshot.
             words.extend(["--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0"]);
             let mut arguments: Vec<String> = words.into_iter().map(str::to_owned).collect();
             if index > 0 {

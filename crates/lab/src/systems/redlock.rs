@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use super::{Flavour, Missing, NodePlan, Redis, System, ask, find_program, free_ports};
 use crate::network::Relay;
 
-/// So many standalone servers, of which a client asks each.
+/// Standalone servers; a client contacts each of them.
 #[derive(Clone, Debug)]
 pub struct Redlock {
     nodes: usize,
@@ -17,12 +17,12 @@ pub struct Redlock {
 }
 
 impl Redlock {
-    /// So many servers, each of which syncs its append-only file before it answers.
+    /// Creates `nodes` servers, each of which syncs its append-only file before it answers.
     pub fn new(nodes: usize) -> Redlock {
         Redlock { nodes, syncs: true }
     }
 
-    /// The same with everything in memory, as the page of Redlock has it.
+    /// Returns the servers with everything in memory, as in Redlock's documentation.
     pub fn without_sync(self) -> Redlock {
         Redlock { syncs: false, ..self }
     }
@@ -69,7 +69,7 @@ impl System for Redlock {
         Ok(plans)
     }
 
-    /// They do not reach each other at all.
+    /// The nodes do not talk to each other at all.
     fn reroute(&self, _nodes: &mut [NodePlan], _relay: &Relay) -> Result<()> {
         Ok(())
     }

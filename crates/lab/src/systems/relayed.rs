@@ -9,7 +9,7 @@ use anyhow::Result;
 use super::{Missing, NodePlan, System};
 use crate::network::{Link, Relay};
 
-/// Another system, with a relay between its nodes. Clients reach them directly.
+/// Another system, with a relay between its nodes. Clients reach the nodes directly.
 pub struct Relayed {
     inner: Box<dyn System>,
     seed: u64,
@@ -18,13 +18,13 @@ pub struct Relayed {
 }
 
 impl Relayed {
-    /// Puts a relay with a seed between the nodes of a system. Its links carry as fast as they can until
-    /// [`System::relay`] is told otherwise; the relay's nodes are numbered from 1.
+    /// Puts a relay with a seed between the nodes of a system. Its links carry as fast as they can until they
+    /// are changed through [`System::relay`]; the relay's nodes are numbered from 1.
     pub fn new(inner: Box<dyn System>, seed: u64) -> Relayed {
         Relayed { inner, seed, link: Link::default(), relay: Mutex::new(None) }
     }
 
-    /// The same with every link between two nodes as is said, from the start on.
+    /// Returns the system with every link between two nodes set to `link` from the start.
     #[must_use]
     pub fn with_link(self, link: Link) -> Relayed {
         Relayed { link, ..self }

@@ -1,4 +1,4 @@
-//! A system that runs: started, looked after, and stopped whatever happens.
+//! A running system: started, supervised, and stopped whatever happens.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -14,21 +14,21 @@ use super::{Children, NodePlan, System, Usage};
 /// How long a system may take until it serves.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
-/// A system is quiet when, for so long, it used no more than this.
+/// A system is quiet when it used no more than the amounts below during this time.
 const QUIET_FOR: Duration = Duration::from_millis(200);
 const QUIET_CPU_S: f64 = 0.02;
 const QUIET_DISK_BYTES: f64 = 65_536.0;
 
-/// How long is waited for that.
+/// How long to wait for the system to become quiet.
 const QUIET_WITHIN: Duration = Duration::from_secs(5);
 
 /// How long nodes may take to stop before they are killed.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
 
-/// How often it is looked whether they have.
+/// How often their state is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// How often a start is tried: another program may take a port between its choice and its use.
+/// How many times a start is tried: another program may take a port between its choice and its use.
 const STARTS_MAX: usize = 3;
 
 /// The processes of a system. Dropping it kills them.
@@ -48,7 +48,7 @@ impl<'a> Running<'a> {
     /// Starts a system in a folder, which is emptied, and waits until it serves.
     ///
     /// # Errors
-    /// It does not: what its nodes said last.
+    /// The system does not serve: the error has its nodes' last output.
     pub fn start(system: &'a dyn System, folder: &Path, children: &'a Children) -> Result<Running<'a>> {
         let mut failure = None;
         for _ in 0..STARTS_MAX {
@@ -56,7 +56,7 @@ impl<'a> Running<'a> {
                 fs::remove_dir_all(folder).with_context(|| format!("cannot empty {}", folder.display()))?;
             }
             fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-            // Nodes run in folders of their own.
+            // Nodes run in their own folders.
             let folder = folder.canonicalize()?;
             let nodes = system.plan(&folder)?;
             let nodes = nodes.into_iter().map(|plan| Node { plan, child: None, is_paused: false }).collect();
@@ -78,8 +78,8 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    /// Waits until a start has no more consequences, such as files that are being made, but not for ever: nothing
-    /// that comes from starting belongs to the first point.
+    /// Waits, up to a limit, until the start has no more effects, such as files being created: no cost of the
+    /// start may count for the first point.
     pub fn wait_until_quiet(&self) {
         let used = || {
             let processes = (0..self.nodes.len()).filter_map(|node| self.process(node));
@@ -118,10 +118,10 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    /// Looks whether every node still runs, but those that were killed.
+    /// Checks that every node still runs, except those that were killed.
     ///
     /// # Errors
-    /// One has ended by itself: what it said last.
+    /// A node has ended by itself: the error has its last output.
     pub fn check_alive(&mut self) -> Result<()> {
         for (index, node) in self.nodes.iter_mut().enumerate() {
             let status = node.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
@@ -147,12 +147,12 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    /// Which system it is.
+    /// The system that runs.
     pub fn system(&self) -> &'a dyn System {
         self.system
     }
 
-    /// What starts its processes, and starts whatever else a study needs.
+    /// The list of its processes, also for whatever else a study starts.
     pub fn children(&self) -> &'a Children {
         self.children
     }
@@ -162,17 +162,17 @@ impl<'a> Running<'a> {
         self.nodes.iter().map(|node| &node.plan)
     }
 
-    /// Where the nodes speak the Redis protocol.
+    /// The addresses where the nodes speak the Redis protocol.
     pub fn resp(&self) -> Vec<SocketAddr> {
         self.nodes().filter_map(|node| node.resp).collect()
     }
 
-    /// Where the nodes speak HTTP.
+    /// The addresses where the nodes speak HTTP.
     pub fn http(&self) -> Vec<SocketAddr> {
         self.nodes().filter_map(|node| node.http).collect()
     }
 
-    /// A node's process, unless it was killed.
+    /// A node's process number, unless it was killed.
     pub fn process(&self, node: usize) -> Option<u32> {
         self.nodes.get(node)?.child.as_ref().map(Child::id)
     }
@@ -184,19 +184,19 @@ impl<'a> Running<'a> {
         self.end(child);
     }
 
-    /// Lets a node stand still.
+    /// Pauses a node.
     pub fn pause(&mut self, node: usize) {
         self.signal(node, Signal::STOP);
         self.set_paused(node, true);
     }
 
-    /// Lets a node that stands still go on.
+    /// Resumes a paused node.
     pub fn resume(&mut self, node: usize) {
         self.signal(node, Signal::CONT);
         self.set_paused(node, false);
     }
 
-    /// Lets all go on that stand still.
+    /// Resumes all paused nodes.
     pub fn resume_all(&mut self) {
         for node in 0..self.nodes.len() {
             if self.is_paused(node) {
@@ -205,7 +205,7 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Whether a node stands still.
+    /// Whether a node is paused.
     pub fn is_paused(&self, node: usize) -> bool {
         self.nodes.get(node).is_some_and(|node| node.is_paused)
     }
@@ -216,7 +216,7 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Starts a node again that was killed, with what is in its folder. It need not serve yet.
+    /// Restarts a node that was killed, with the content of its folder. Does not wait until it serves.
     ///
     /// # Errors
     /// Its process cannot be started.
@@ -251,7 +251,8 @@ impl<'a> Running<'a> {
     }
 
     fn end(&self, mut child: Child) {
-        // The whole group: a node may have children of its own. One that was waited for has no number any more.
+        // The whole group: a node may have children of its own. A child that was waited for no longer has a
+        // number.
         if !matches!(child.try_wait(), Ok(Some(_)))
             && let Some(group) = Pid::from_raw(child.id() as i32)
         {
@@ -270,7 +271,7 @@ impl Drop for Running<'_> {
     }
 }
 
-/// The last thing that a node has said: why it ended, most likely.
+/// The last line of a node's output: most likely why it ended.
 fn last_line(plan: &NodePlan) -> String {
     let text = fs::read(plan.folder.join("log")).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);

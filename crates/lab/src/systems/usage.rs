@@ -1,29 +1,30 @@
-//! What the processes of a system cost: processor time and bytes written to disks, from the system; bytes sent to
-//! other nodes, from the nodes themselves where they tell.
+//! What the processes of a system cost: processor time and bytes written to disks, from the operating system; bytes
+//! sent to other nodes, from the nodes themselves if they report them.
 //!
-//! A [`Meter`] looks at regular times while a load runs, and is asked afterwards what was used between two of them:
-//! which part of the run is measured is known only when it is over.
+//! A [`Meter`] samples at regular intervals while a load runs, and returns afterwards what was used between two
+//! times: which part of the run is measured is known only when it is over.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// How often processor time and disk bytes are looked at.
+/// How often processor time and disk bytes are sampled.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// How many of those looks come before nodes are asked for what they have sent: a question costs them something.
+/// The number of samples between two requests to the nodes for the bytes they have sent: a request costs them
+/// something.
 const ASK_EVERY_LOOKS: u32 = 10;
 
-/// What a process has used so far.
+/// A process's usage so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
     /// Processor time of all its threads, in seconds.
     pub cpu_s: f64,
-    /// Bytes that it caused to be written to disks.
+    /// Bytes written to disks on its behalf.
     pub disk_bytes: f64,
 }
 
 impl Usage {
-    /// What a process has used so far; `None` when it is gone, or where the system does not tell.
+    /// A process's usage so far; `None` when it is gone, or where the system does not report it.
     pub fn of(process: u32) -> Option<Usage> {
         let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
         let cpu_s = cpu_ticks(&stat)? as f64 / rustix::param::clock_ticks_per_second() as f64;
@@ -42,19 +43,18 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     Some(user + system)
 }
 
-/// What one node used in a stretch of time.
+/// One node's usage in a period of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct NodeUsage {
     /// Processor time in seconds.
     pub cpu_s: f64,
-    /// Bytes that it caused to be written to disks.
+    /// Bytes written to disks on its behalf.
     pub disk_bytes: f64,
-    /// Bytes that it sent to other nodes, where it tells.
+    /// Bytes that it sent to other nodes, if it reports them.
     pub peer_bytes: Option<f64>,
 }
 
-/// A count that grows, as it was seen at some times. A process that starts again counts from nothing: what it had
-/// counted before is kept.
+/// A growing count, sampled at several times. A restarted process counts from zero: its earlier count is kept.
 #[derive(Clone, Debug, Default)]
 struct Counter {
     seen: Vec<(Instant, f64)>,
@@ -69,7 +69,7 @@ impl Counter {
         self.seen.push((at, before + more));
     }
 
-    /// The count at a time, between two looks in proportion.
+    /// The count at a time, interpolated between two samples.
     fn at(&self, at: Instant) -> Option<f64> {
         let behind = self.seen.partition_point(|(time, _)| *time <= at);
         match (behind.checked_sub(1).map(|before| self.seen[before]), self.seen.get(behind)) {
@@ -95,7 +95,7 @@ struct NodeCounters {
     peer_bytes: Counter,
 }
 
-/// Looks at the nodes of a system while they work.
+/// Samples the nodes of a system while they work.
 #[derive(Debug)]
 pub struct Meter {
     nodes: Vec<NodeCounters>,
@@ -103,17 +103,18 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// For so many nodes.
+    /// Creates a meter for `nodes` nodes.
     pub fn new(nodes: usize) -> Meter {
         Meter { nodes: vec![NodeCounters::default(); nodes], looks: 0 }
     }
 
-    /// When to look again, after a look at `last`.
+    /// When to sample again, after a sample at `last`.
     pub fn next_look(last: Instant) -> Instant {
         last + LOOK_EVERY
     }
 
-    /// Looks at every node. `process` tells a node's process, if it runs; `peer_bytes` asks it what it has sent.
+    /// Samples every node. `process` returns a node's process, if it runs; `peer_bytes` asks the node how much it
+    /// has sent.
     pub fn look(
         &mut self,
         process: impl Fn(usize) -> Option<u32>,
@@ -132,12 +133,12 @@ impl Meter {
         }
     }
 
-    /// Lets the next look ask the nodes too: it is the last one.
+    /// Makes the next sample ask the nodes too: it is the last one.
     pub fn ask_at_next_look(&mut self) {
         self.looks = 0;
     }
 
-    /// What each node used between two times.
+    /// Each node's usage between two times.
     pub fn between(&self, from: Instant, to: Instant) -> Vec<NodeUsage> {
         let usage = |node: &NodeCounters| NodeUsage {
             cpu_s: node.cpu_s.between(from, to).unwrap_or(0.0),

@@ -1,4 +1,4 @@
-//! ZooKeeper: an ensemble that decides by Zab and syncs its log to disk unless it is told not to.
+//! ZooKeeper: an ensemble that decides by Zab and by default syncs its log to disk.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use super::{Missing, NodePlan, System, find_program, free_ports, route};
 use crate::network::Relay;
 
-/// Where Debian's package puts the server, whose manifest names all that it needs.
+/// Where Debian's package puts the server, whose manifest lists its dependencies.
 const DEBIAN_JAR: &str = "/usr/share/java/zookeeper.jar";
 
 /// The start script of ZooKeeper's own distribution.
@@ -24,14 +24,14 @@ const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 /// A tick is half of the shortest session that a client may ask for: 2 s here, as for the other systems.
 const TICK_MS: u32 = 1_000;
 
-/// A Java machine takes a quarter of the memory where nobody says otherwise, and there are as many as nodes.
+/// By default a Java machine takes a quarter of the memory, and there is one for each node.
 const HEAP: &str = "-Xmx512m";
 
 const CONFIGURATION: &str = "zoo.cfg";
 
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// An ensemble of ZooKeeper.
+/// A ZooKeeper ensemble.
 #[derive(Clone, Debug)]
 pub struct ZooKeeper {
     nodes: usize,
@@ -45,12 +45,12 @@ enum Start {
 }
 
 impl ZooKeeper {
-    /// So many nodes.
+    /// Creates an ensemble of `nodes` nodes.
     pub fn new(nodes: usize) -> ZooKeeper {
         ZooKeeper { nodes, syncs: true }
     }
 
-    /// The same without `fsync` of the log.
+    /// Returns the ensemble without `fsync` of the log.
     pub fn without_sync(self) -> ZooKeeper {
         ZooKeeper { syncs: false, ..self }
     }
@@ -200,7 +200,7 @@ fn mode(system: &ZooKeeper, node: &NodePlan) -> Option<String> {
     text.lines().find_map(|line| line.strip_prefix("Mode: ")).map(str::to_owned)
 }
 
-/// One of the commands of four letters, which are no part of the protocol.
+/// Sends `srvr`, one of the four-letter commands, which are not part of the protocol.
 fn srvr(address: SocketAddr) -> io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;

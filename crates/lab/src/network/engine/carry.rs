@@ -1,4 +1,4 @@
-//! Carrying bytes: from a socket onto a link, and from a link into a socket.
+//! Carries bytes: from a socket onto a link, and from a link into a socket.
 
 use std::io::Read;
 use std::net::Shutdown;
@@ -10,17 +10,17 @@ use super::super::nanos;
 use super::super::settings::Gate;
 use super::{BUFFER_BYTES, Due, Engine, PipeId};
 
-/// How much a connection may receive while what it answers, acknowledgements among it, is dropped: then its sender's
-/// window is full.
+/// How much a connection may receive while the bytes sent back, acknowledgements among them, are dropped: then its
+/// sender's window is full.
 const ONE_WAY_BYTES: u64 = 64 << 10;
 
-/// After so many system calls in a row others go on.
+/// After this many system calls in a row it is others' turn.
 const STEPS_MAX: usize = 16;
 
-/// So many large buffers are kept for another use.
+/// How many large buffers are kept for reuse.
 const SPARES_MAX: usize = 32;
 
-/// What came of an attempt to carry something.
+/// The result of an attempt to carry something.
 enum Step {
     /// There may be more.
     Done,
@@ -29,12 +29,12 @@ enum Step {
 }
 
 impl Engine {
-    /// Does what can be done for a pipe now.
+    /// Does everything that can be done for a pipe now.
     pub(super) fn serve(&mut self, pipe: PipeId) {
         self.carry(pipe, false);
     }
 
-    /// Lets those go on who stand in line for a pace.
+    /// Serves the pipes that wait for a pace, in order.
     pub(super) fn call(&mut self, pace: PaceId) {
         self.fabric.waiting(pace).is_awaited = false;
         loop {
@@ -117,7 +117,7 @@ impl Engine {
                 let Some(socket) = end.socket.as_ref().filter(|_| end.is_connected) else {
                     return Step::Stuck;
                 };
-                // It fails only if the other side is gone, and then the pipe back finds out.
+                // Fails only if the other side is gone; the opposite pipe then detects it.
                 let _ = socket.shutdown(Shutdown::Write);
                 pipes[from].pop();
                 pipes[from].is_done = true;
@@ -133,7 +133,7 @@ impl Engine {
         }
     }
 
-    /// Reads what a sender has written, if it may go on the link now.
+    /// Reads the sender's bytes, if they may go onto the link now.
     fn read(&mut self, pipe: PipeId, is_its_turn: bool) -> Step {
         let now = self.timer.now();
         let Some((allowance, gate)) = self.allowance(pipe) else { return Step::Stuck };
@@ -176,7 +176,7 @@ impl Engine {
         }
     }
 
-    /// The link does nothing to what it carries: from socket to socket.
+    /// Carries bytes from socket to socket over a link that has no effect on them.
     fn pass_on(&mut self, pipe: PipeId, link: LinkId, allowance: usize, now: Nanos) -> Step {
         let limit = self.buffer.len().min(allowance);
         let to = 1 - pipe.from;
@@ -213,7 +213,7 @@ impl Engine {
         }
     }
 
-    /// Reads at most so many bytes into the buffer.
+    /// Reads at most `limit` bytes into the buffer.
     fn read_some(&mut self, pipe: PipeId, limit: usize) -> Heard {
         let mut buffer = std::mem::take(&mut self.buffer);
         let read = match self.connection(pipe).map(|connection| &mut connection.ends[pipe.from]) {
@@ -221,7 +221,7 @@ impl Engine {
                 Some(socket) => match again(|| socket.read(&mut buffer[..limit])) {
                     Ok(Some(0)) => Heard::Last(Content::End),
                     Ok(Some(count)) => {
-                        // The kernel had no more. An end that comes is an event of its own.
+                        // The kernel had no more. The sender's end is a separate event.
                         end.is_readable = count == limit || end.is_hung_up;
                         Heard::Bytes(count)
                     }
@@ -239,8 +239,8 @@ impl Engine {
         read
     }
 
-    /// What was read into the buffer, as bytes of their own. Many are handed over with the buffer, few are copied: a
-    /// large buffer that holds little would take memory that no window counts.
+    /// Returns the bytes read into the buffer. Many are handed over with the buffer, few are copied: a large buffer
+    /// that holds little would take memory that no window counts.
     fn taken(&mut self, count: usize) -> Vec<u8> {
         if count < BUFFER_BYTES / 2 {
             return self.buffer[..count].to_vec();
@@ -251,7 +251,7 @@ impl Engine {
         data
     }
 
-    /// Keeps a large buffer for another use.
+    /// Keeps a large buffer for reuse.
     fn recycle(&mut self, data: Option<Vec<u8>>) {
         if let Some(mut data) = data
             && data.capacity() >= BUFFER_BYTES
@@ -274,7 +274,7 @@ impl Engine {
         }
     }
 
-    /// How much a pipe may deliver, and whether its link is open.
+    /// How much a pipe may deliver, and its link's gate.
     fn allowance(&mut self, pipe: PipeId) -> Option<(usize, Gate)> {
         let connection = self.connection(pipe)?;
         let links = [pipe.from, 1 - pipe.from].map(|from| connection.pipes[from].link);
@@ -290,7 +290,7 @@ impl Engine {
         Some((usize::try_from(left).unwrap_or(PACKET_BYTES), gate))
     }
 
-    /// Has the pipe served again when its first chunk arrives.
+    /// Schedules the pipe to be served when its first chunk arrives.
     fn wake_at_arrival(&mut self, pipe: PipeId) {
         let now = self.timer.now();
         let Some(way) = self.pipe(pipe) else { return };
@@ -302,11 +302,11 @@ impl Engine {
     }
 }
 
-/// What a read brought.
+/// The result of a read.
 enum Heard {
-    /// So many bytes in the buffer.
+    /// This many bytes are in the buffer.
     Bytes(usize),
     Nothing,
-    /// The last that this sender says.
+    /// The sender's end or reset.
     Last(Content),
 }

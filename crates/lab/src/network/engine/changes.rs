@@ -1,4 +1,4 @@
-//! What can be changed while a relay runs.
+//! Changes to a running relay.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,9 +14,9 @@ use super::super::settings::Gate;
 use super::{Door, Due, Engine, LISTENERS, PipeId, limit_buffers};
 
 impl Engine {
-    /// Does what was asked. False: stop.
+    /// Carries out pending requests. Returns false to stop.
     pub(super) fn take_requests(&mut self) -> bool {
-        // Who asked may have given up; the answer is nobody's then.
+        // The caller may have given up; the answer is then dropped.
         while let Ok(request) = self.requests.try_recv() {
             let now = self.timer.now();
             match request {
@@ -62,10 +62,11 @@ impl Engine {
         opened
     }
 
-    /// Listens for connections.
+    /// Opens a route's listener.
     fn open_door(&mut self, door: usize) -> io::Result<SocketAddr> {
         let mut listener = TcpListener::bind(self.doors[door].address)?;
-        // What comes in takes its buffers' sizes from the listener, in time for the window that it announces.
+        // Accepted sockets inherit their buffer sizes from the listener, in time for the window that they
+        // announce.
         limit_buffers(&listener)?;
         let address = listener.local_addr()?;
         self.poll.registry().register(&mut listener, Token(LISTENERS + door), Interest::READABLE)?;
@@ -90,7 +91,8 @@ impl Engine {
         reopened
     }
 
-    /// A connection needs both ways: whoever uses this link, in whichever direction, is reset and refused.
+    /// Resets the link's connections in either direction and refuses new ones, since a connection needs both
+    /// directions.
     fn refuse(&mut self, link: LinkId) {
         for door in self.doors.iter_mut().filter(|door| door.links.contains(&link)) {
             door.listener = None;
@@ -111,7 +113,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The link is open: what was held goes, and who waited for a connection gets it.
+    /// Handles the opening of a link: sends what was held back, and completes connections that waited for it.
     fn send_again(&mut self, link: LinkId) {
         let now = self.timer.now();
         let there_takes = nanos(self.fabric.way(link).link.delay);
@@ -138,7 +140,7 @@ impl Engine {
             .collect()
     }
 
-    /// What was slow may be fast now: everybody tries.
+    /// Serves every pace and connection, since what was slow may be fast now.
     fn go_on(&mut self) {
         for pace in 0..self.fabric.paces() {
             self.call(pace);

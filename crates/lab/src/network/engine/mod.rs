@@ -1,8 +1,9 @@
-//! The relay's thread: sockets, time, and who goes on when.
+//! The relay's thread: sockets, time, and the order in which connections are served.
 //!
-//! Nothing is done before its time, and what is due is done in the order in which it fell due, so a thread that is late
-//! is late for all alike. A pipe goes on when its source can be read, its destination written, its first chunk has
-//! arrived, or it is its turn at an interface: whichever it is, [`Engine::serve`] does whatever can be done.
+//! Nothing is done before its time, and what is due is done in the order in which it became due, so a late thread
+//! delays all connections alike. A pipe can proceed when its source is readable, its destination writable, its first
+//! chunk has arrived, or it is its turn at an interface: in each case [`Engine::serve`] does everything that can be
+//! done.
 
 mod carry;
 mod changes;
@@ -29,23 +30,23 @@ use super::timer::Timer;
 
 const TIMER: Token = Token(0);
 const WAKER: Token = Token(1);
-/// Listeners have the tokens from here on, connections' ends those from [`ENDS`] on: two for each place.
+/// Listeners have the tokens from here on; connections' ends have those from [`ENDS`] on, two for each place.
 const LISTENERS: usize = 2;
 const ENDS: usize = 1 << 20;
 
 const EVENTS_MAX: usize = 256;
 
-/// Most that is read or written by one system call.
+/// The most that one system call reads or writes.
 const BUFFER_BYTES: usize = QUANTUM_BYTES_MAX;
 
-/// What the kernel may hold of a connection on the relay's side, each way: enough for a fast link, and little enough
-/// that a slow one holds its senders up.
+/// What the kernel may buffer of a connection on the relay's side, in each direction: enough for a fast link, and
+/// little enough that a slow link holds its senders back.
 const SOCKET_BYTES: usize = 256 << 10;
 
-/// How long nobody is let in when the system has no more file descriptors.
+/// How long no connection is accepted after the system has run out of file descriptors.
 const PAUSE: Nanos = 20_000_000;
 
-/// One direction of a connection, and which of those that had its place.
+/// One direction of a connection. `birth` distinguishes it from earlier connections in the same place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct PipeId {
     place: usize,
@@ -59,25 +60,25 @@ impl PipeId {
     }
 }
 
-/// What is due at some time.
+/// An event that is due at some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
-    /// Someone's turn at a pace.
+    /// The first waiting pipe's turn at a pace.
     Turn(PaceId),
     /// The first chunk arrives, or the pipe opens.
     Pipe(PipeId),
     /// The request for a connection reaches its target.
     Dial(PipeId),
-    /// The system may have room for another connection.
+    /// Accepting is tried again: the system may have room for another connection.
     Accept(usize),
 }
 
 struct Door {
     route: Route,
     address: SocketAddr,
-    /// None while connections are refused.
+    /// `None` while connections are refused.
     listener: Option<TcpListener>,
-    /// The way to the target, and the way back.
+    /// The link to the target, and the link back.
     links: [LinkId; 2],
 }
 
@@ -90,12 +91,12 @@ pub(super) struct Engine {
     connections: Vec<Option<Connection>>,
     births: u64,
     agenda: BinaryHeap<Reverse<(Nanos, u64, Due)>>,
-    /// Counts what was put on the agenda: of what is due at the same time, the first comes first.
+    /// Counts the entries of the agenda: events due at the same time happen in this order.
     appointments: u64,
-    /// Pipes that stopped to let others go on.
+    /// Pipes that stopped to let others proceed.
     unfinished: Vec<PipeId>,
     buffer: Vec<u8>,
-    /// Buffers as large as that one, for what is under way.
+    /// Buffers as large as `buffer`, for bytes in flight.
     spares: Vec<Vec<u8>>,
 }
 
@@ -121,7 +122,7 @@ impl Engine {
         Ok((engine, waker))
     }
 
-    /// Runs until it is told to stop.
+    /// Runs until a request to stop.
     pub(super) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENTS_MAX);
         loop {
@@ -176,7 +177,7 @@ impl Engine {
         self.agenda.push(Reverse((at, self.appointments, due)));
     }
 
-    /// Something happened at an end's socket.
+    /// Handles an event of an end's socket.
     fn take(&mut self, token: usize, event: &SocketEvent) {
         let (place, side) = (token / 2, token % 2);
         let Some(Some(connection)) = self.connections.get_mut(place) else { return };
@@ -193,7 +194,7 @@ impl Engine {
                 Err(_) => return self.break_off(pipe),
             }
         } else if event.is_error() && connection.pipes[side].is_over {
-            // It has said its end before, so no read would find out.
+            // It has already sent its end, so no read would detect this.
             return self.break_off(pipe);
         }
         self.serve(pipe);
@@ -205,7 +206,7 @@ impl Engine {
             let Some(Door { listener: Some(listener), .. }) = self.doors.get(door) else { return };
             match listener.accept() {
                 Ok((socket, _)) => {
-                    // It cannot be watched: it is closed, and its dialler sees that.
+                    // If it cannot be watched, it is closed, and its dialler sees that.
                     let _ = self.let_in(door, socket);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
@@ -219,8 +220,8 @@ impl Engine {
         }
     }
 
-    /// Begins a connection. Its kernel has told the dialler already that it stands, which takes a round trip on a real
-    /// link; so what the dialler says waits for so long.
+    /// Begins a connection. The kernel has already completed the dialler's handshake, which takes a round trip on a
+    /// real link; so the dialler's bytes wait for that long.
     fn let_in(&mut self, door: usize, mut socket: TcpStream) -> io::Result<()> {
         let now = self.timer.now();
         let Door { links: [there, back], .. } = self.doors[door];
@@ -236,7 +237,7 @@ impl Engine {
             ends: [End::connected(socket), End::default()],
             pipes: [
                 Pipe::new(there, now + round_trip),
-                // The target lets in who has confirmed the connection: the third message.
+                // The target accepts the connection at the third message of the handshake.
                 Pipe::new(back, now + round_trip + there_takes),
             ],
         };
@@ -251,7 +252,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Connects to the target, unless the link was cut meanwhile: then when it is open again.
+    /// Connects to the target; if the link was cut meanwhile, the connection waits until it is open again.
     fn dial(&mut self, pipe: PipeId) {
         if !self.is_open_both_ways(pipe) {
             return;
@@ -277,7 +278,8 @@ impl Engine {
         }
     }
 
-    /// An end is gone: what is under way to it is lost, and the other end is told when the news has arrived there.
+    /// Handles the loss of an end: everything in flight to it is lost, and the other end learns of it after the link's
+    /// delay.
     fn break_off(&mut self, gone: PipeId) {
         let now = self.timer.now();
         let Some(connection) = self.connection(gone) else { return };
@@ -291,7 +293,7 @@ impl Engine {
         self.serve(gone);
     }
 
-    /// Ends a connection; the ends that are there see a reset.
+    /// Ends a connection; its ends see a reset.
     fn kill(&mut self, pipe: PipeId) {
         if let Some(connection) = self.connection(pipe) {
             connection.ends.iter_mut().for_each(End::reset);
@@ -314,7 +316,7 @@ impl Engine {
     }
 }
 
-/// Watches a socket, and keeps what the kernel buffers for it small.
+/// Watches a socket, and keeps the kernel's buffers for it small.
 fn watch(poll: &Poll, socket: &mut TcpStream, place: usize, side: usize) -> io::Result<()> {
     socket.set_nodelay(true)?;
     limit_buffers(socket.as_fd())?;
@@ -328,7 +330,7 @@ fn limit_buffers(socket: impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a socket that was dialled stands.
+/// Whether a dialled socket is connected.
 fn connected(socket: Option<&TcpStream>) -> io::Result<bool> {
     let Some(socket) = socket else { return Ok(false) };
     if let Some(error) = socket.take_error()? {
