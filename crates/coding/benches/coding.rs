@@ -1,7 +1,7 @@
-//! What it costs to cut values into fragments and to put them together again, on one core.
+//! The cost of cutting values into fragments and reconstructing them, on one core.
 //!
-//! `encode` makes the n - k fragments that are computed, n = 2k - 1: the largest k of a group of n. `decode` makes a value
-//! of which as many parts as possible are lost.
+//! `encode` computes n - k fragments, with n = 2k - 1: the largest k for a group of n. `decode` reconstructs a value
+//! that has lost as many parts as possible.
 
 use coding::Layout;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};

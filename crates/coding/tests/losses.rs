@@ -1,9 +1,9 @@
-//! Whatever is lost, any k fragments are enough; and a piece of anything else is noticed.
+//! Any k fragments suffice, whatever is lost; and a piece of anything else is noticed.
 
 use coding::{CodingError, Layout, PIECE_BYTES_MAX, data_fragments_max};
 use proptest::prelude::*;
 
-/// A value whose every byte depends on its place.
+/// A value in which every byte depends on its position.
 fn value(length: usize) -> Vec<u8> {
     (0..length as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
@@ -12,7 +12,7 @@ fn fragments(layout: &Layout, value: &[u8], numbers: &[u8], stripe: usize) -> Ve
     let encode = |number: &u8| {
         let mut piece = Vec::new();
         layout.encode(value, *number, stripe, &mut piece);
-        // In memory that was used before it is the same.
+        // Memory with old content gives the same result.
         let mut memory = vec![0xff; 3 * piece.len() % 1000];
         assert_eq!(layout.piece(value, *number, stripe, &mut memory), piece);
         (*number, piece)
@@ -63,7 +63,7 @@ fn every_pattern_of_losses_can_be_borne_in_groups_of_up_to_nine() {
 
 #[test]
 fn a_fragment_is_the_same_however_many_others_there_are() {
-    // A group that grows or replaces members codes nothing again: numbers far apart fit together.
+    // A group that grows or replaces members re-encodes nothing: numbers far apart fit together.
     let layout = Layout::new(999, 3).expect("there are parts");
     let value = value(999);
     for numbers in [[0, 100, 255], [7, 3, 200], [253, 254, 255], [2, 1, 0]] {

@@ -1,8 +1,8 @@
-//! What a write and a read cost in process: [`Table`] beside bare hash maps.
+//! The cost of a write and a read in process: [`Table`] beside bare hash maps.
 //!
-//! Everything goes through `Table::apply` and `Table::read` with a command and a reply buffer that is cleared
-//! each time, as a replica does it. The maps only store a boxed copy of the value. No network, no log, no
-//! replication: this is the floor on which the rest stands, not what a client sees.
+//! Everything goes through `Table::apply` and `Table::read` with a command and a reply buffer that is cleared each
+//! time, as on a replica. The maps only store a boxed copy of the value. No network, no log, no replication: this is
+//! the lower bound for everything above it, not what a client sees.
 
 #![allow(clippy::disallowed_types, missing_docs)]
 
@@ -15,7 +15,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::hint::black_box;
 use std::time::Duration;
 
-/// The server's allocator, for all that is compared.
+/// The server's allocator, for everything that is compared.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -70,7 +70,7 @@ fn filled(keys: &[[u8; 16]], value: &[u8]) -> Table {
     table
 }
 
-/// The same order for everyone: a full cycle through `count` numbers that no prefetcher foresees.
+/// The same order for all: a full cycle through `count` numbers that no prefetcher predicts.
 struct Shuffled {
     order: Vec<u32>,
     at: usize,
@@ -108,8 +108,8 @@ fn bench_set(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, keys: &[[u8; 
     });
 }
 
-/// As a replica applies a batch: what it needs is looked at first, so that the waits for memory overlap. To be held
-/// against `table`, not against `bare`: the bare map is not looked at first, so that would compare different work.
+/// As a replica applies a batch: it first touches what the batch needs, so that the waits for memory overlap. Compare
+/// it with `table`, not with `bare`: the bare map is not touched first, so the work differs.
 fn bench_warmed(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, keys: &[[u8; 16]], value: &[u8]) {
     const BATCH: usize = 16;
     let mut table = filled(keys, value);

@@ -1,4 +1,4 @@
-//! Fills a table and tells what it takes: time per key, the longest single insert, memory.
+//! Fills a table and prints the cost: time per key, the longest single insert, memory.
 //!
 //! `cargo run --release -p quorate-kv --example fill -- 10000000` (keys of 16 bytes, values of 64).
 
@@ -13,8 +13,8 @@ fn main() {
     let (mut table, mut out) = (Table::new(7), ReplyBuffer::new());
     let value = [b'v'; 64];
     let (expiry, condition, answer) = (Expiry::Clear, Condition::Always, SetAnswer::Status);
-    // Other processes may interrupt any insert; those that move a part of the index are few, so what they take
-    // is mostly their own.
+    // Other processes may interrupt any insert; those that move a part of the index are few, so their time is mostly
+    // their own.
     let (mut longest, mut longest_move, mut moves) = (Duration::ZERO, Duration::ZERO, 0);
     let start = Instant::now();
     for number in 0..count {

@@ -1,4 +1,4 @@
-//! What it costs to take requests apart and to write replies.
+//! The cost of parsing requests and writing replies.
 
 use std::hint::black_box;
 

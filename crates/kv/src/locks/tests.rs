@@ -1,12 +1,13 @@
-//! Golden scripts of locks: each says in prose what it shows. They live in `src/locks/golden`, one file per behaviour, and
-//! are the documentation by example. To write the transcripts anew after a change (the diff is what there is to review):
+//! Golden scripts of locks: each says in prose what it shows. They are in `src/locks/golden`, one file per behaviour,
+//! and are the documentation by example. To rewrite the transcripts after a change, and then review the diff:
 //!
 //! ```text
 //! UPDATE_GOLDENFILES=1 cargo test -p quorate-kv locks
 //! ```
 //!
-//! Each verb is a record, numbered from 1; its number is the token of whom it grants a lock. Requests that wait have a
-//! number, and come from life 1 of node 1 if nothing else is said. What follows from a record beside its answer is indented.
+//! Each verb is a record, numbered from 1; a record's number is the token of the locks it grants. Requests that wait
+//! have a number, and come from incarnation 1 of node 1 unless stated otherwise. What follows from a record beside its
+//! reply is indented.
 
 use super::planted::{Fault, Planted};
 use super::*;
@@ -20,7 +21,7 @@ use std::path::Path;
 
 #[derive(goldenscript::Command)]
 enum Verb {
-    /// Asks for a lock, and waits for it under a number if one is given.
+    /// Requests a lock, and waits for it under a number if one is given.
     Acquire {
         #[arg(key)]
         name: String,
@@ -37,14 +38,14 @@ enum Verb {
         #[arg(key)]
         life: Option<u64>,
     },
-    /// Gives a lock back.
+    /// Releases a lock.
     Release {
         #[arg(key)]
         name: String,
         #[arg(key)]
         token: u64,
     },
-    /// Makes a lease longer.
+    /// Renews a lease.
     Renew {
         #[arg(key)]
         name: String,
@@ -53,7 +54,7 @@ enum Verb {
         #[arg(key)]
         ms: Option<u64>,
     },
-    /// A lease has lasted its time: the lock's present one, or one that was measured before.
+    /// A lease has run out: the lock's current one, or one that was measured earlier.
     Expire {
         #[arg(key)]
         name: String,
@@ -62,21 +63,21 @@ enum Verb {
         #[arg(key)]
         number: Option<u64>,
     },
-    /// A request waits no longer.
+    /// Withdraws a waiting request.
     Withdraw {
         #[arg(key)]
         name: String,
         #[arg(key)]
         wait: u64,
     },
-    /// A node is gone, or has begun another life.
+    /// A node is gone, or has started a new incarnation.
     Forsake {
         #[arg(key)]
         node: u16,
         #[arg(key)]
         spared: Option<u64>,
     },
-    /// Begins a session.
+    /// Opens a session.
     Open {
         #[arg(key)]
         ms: u64,
@@ -86,38 +87,38 @@ enum Verb {
         #[arg(key)]
         session: u64,
     },
-    /// Ends a session.
+    /// Closes a session.
     Close {
         #[arg(key)]
         session: u64,
     },
-    /// A session's lease has lasted its time.
+    /// A session's lease has run out.
     Over {
         #[arg(key)]
         session: u64,
         #[arg(key)]
         number: u64,
     },
-    /// How a request that waits stands. No record.
+    /// The state of a waiting request. No record.
     Check {
         #[arg(key)]
         name: String,
         #[arg(key)]
         wait: u64,
     },
-    /// Whether a write with this token is let through.
+    /// Whether a write with this token is allowed.
     Write {
         #[arg(key)]
         name: String,
         #[arg(key)]
         token: u64,
     },
-    /// How a lock stands. No record.
+    /// The state of a lock. No record.
     Show {
         #[arg(key)]
         name: String,
     },
-    /// From now on a copy of the table is used. No record.
+    /// Continues with a copy of the table. No record.
     Copy,
     /// Plants a fault: from now on, one rule does not hold. No record.
     Plant {
@@ -175,7 +176,7 @@ fn write_event(event: &LockEvent, out: &mut String) -> std::fmt::Result {
     }
 }
 
-/// The answer in words.
+/// The reply as text.
 fn answer(replies: &ReplyBuffer) -> String {
     match Reply::first(replies.as_bytes()) {
         Reply::Integer(value) => value.to_string(),
@@ -311,13 +312,13 @@ fn golden_scripts() -> Result<(), Box<dyn Error>> {
     scripts.sort_by_key(std::fs::DirEntry::path);
     assert!(!scripts.is_empty());
     for script in scripts {
-        println!("{}", script.path().display()); // The last one told is the one that failed.
+        println!("{}", script.path().display()); // The last one printed is the one that failed.
         goldenscript::run(&mut Script::default(), script.path())?;
     }
     Ok(())
 }
 
-/// Applies one command to locks that stand alone.
+/// Applies one command to locks without a table.
 fn apply(locks: &mut Locks, command: LockCommand<'_>, version: Version) -> (Answer, Vec<LockEvent>) {
     let mut events = Vec::new();
     let answer = locks.apply(&command, version, &mut events);
@@ -374,7 +375,7 @@ fn an_item_that_ends_early_is_malformed() {
     }
 }
 
-/// One record, with small numbers so that they meet.
+/// One record, with small numbers so that records affect each other.
 #[derive(Clone, Debug)]
 enum Record {
     Acquire {
@@ -383,7 +384,7 @@ enum Record {
         waits: bool,
         in_session: bool,
     },
-    /// By the newest token of the lock, or by one that is not its own.
+    /// With the newest token of the lock, or with one that is not its own.
     Release {
         name: u8,
         own: bool,
@@ -422,9 +423,9 @@ fn record() -> impl Strategy<Value = Record> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// Whatever is done: tokens of a lock only grow, at most one token is let through while it is held, whoever came first
-    /// is served first, only the holder's token, the present lease and the session's end free what is held; and a copy is
-    /// the same in all that follows.
+    /// Whatever happens: a lock's tokens only grow; at most one token is allowed while it is held; requests are served
+    /// in order of arrival; only the holder's token, the current lease and the session's end free it; and a copy
+    /// behaves the same in all that follows.
     #[test]
     fn tokens_grow_and_only_the_newest_is_let_through(records in vec(record(), 0..80), copied in 0..80usize) {
         let (mut locks, mut version, mut ids, mut session) = (Locks::default(), 0, 0, None);

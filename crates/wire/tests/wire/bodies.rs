@@ -1,5 +1,5 @@
-//! What must hold for any bytes at all. Property tests draw the bytes at random; the fuzz targets, which
-//! include this very file, look for them.
+//! Properties that hold for any bytes at all. Property tests draw the bytes at random; the fuzz targets, which include
+//! this very file, search for counterexamples.
 
 use kv::Command;
 use kv::codec::Reader;
@@ -18,7 +18,7 @@ pub(crate) fn small_limits(authenticated: bool) -> Limits {
     }
 }
 
-/// Requests, and the error that ended them. The limits and the pieces come out of the first bytes.
+/// Requests, and the error that ended them. The first bytes determine the limits and the pieces.
 pub(crate) fn resp(data: &[u8]) {
     let Some(([kind, pieces @ ..], stream)) = data.split_first_chunk::<5>() else { return };
     let limits = match kind % 4 {
@@ -40,7 +40,8 @@ pub(crate) fn resp(data: &[u8]) {
 
 type Requests = (Vec<Vec<Vec<u8>>>, Option<ProtocolError>);
 
-/// Parses `stream` as it arrives in pieces, each as long as `piece` says of what has not arrived yet.
+/// Parses `stream` as it arrives in pieces. `piece` gets the number of bytes that have not arrived yet and returns the
+/// length of the next piece.
 fn requests(stream: &[u8], limits: &Limits, mut piece: impl FnMut(usize) -> usize) -> Requests {
     let mut requests = Vec::new();
     let mut parser = RequestParser::new();
@@ -77,7 +78,7 @@ fn requests(stream: &[u8], limits: &Limits, mut piece: impl FnMut(usize) -> usiz
     }
 }
 
-/// Frames out of any bytes, and handshakes with any messages.
+/// Frames from any bytes, and handshakes with any messages.
 pub(crate) fn frame(data: &[u8]) {
     const PAYLOAD_BYTES_MAX: usize = 64;
     let mut rest = data;
@@ -117,7 +118,7 @@ pub(crate) fn frame(data: &[u8]) {
     assert!(acceptor.on_proof(data).is_err(), "nobody guesses a mac");
 }
 
-/// Records of the log, which are commands, out of any bytes.
+/// Records of the log, which are commands, from any bytes.
 pub(crate) fn record(data: &[u8]) {
     let Ok(command) = Command::decode(&mut Reader::new(data)) else { return };
     let mut encoded = Vec::new();

@@ -1,4 +1,4 @@
-//! Who gets in and who does not.
+//! Which peers a handshake accepts, and which it refuses.
 
 use wire::handshake::{
     Acceptor, CLUSTER_BYTES_MAX, Dialer, HandshakeError, Identity, PAYLOAD_BYTES_MAX, VERSION,
@@ -16,7 +16,7 @@ fn anyone(_: u16) -> bool {
     true
 }
 
-/// A whole handshake; the ids that each side learns of the other, dialer first.
+/// Runs a whole handshake; returns the ids that the dialer and the acceptor learn of each other, in this order.
 fn shake(dialer: Identity, acceptor: Identity) -> Result<(u16, u16), HandshakeError> {
     let (dialer, hello) = Dialer::new(dialer, DIALER_NONCE);
     let mut acceptor = Acceptor::new(acceptor, ACCEPTOR_NONCE);
@@ -115,12 +115,12 @@ fn an_old_conversation_proves_nothing() {
     let challenge = acceptor.on_hello(&hello, anyone).expect("a peer");
     let (proof, _, _) = dialer.on_challenge(&challenge, anyone).expect("a peer");
 
-    // To the acceptor, by someone who listened to the dialer.
+    // To the acceptor, replayed by an eavesdropper on the dialer.
     let mut again = Acceptor::new(identity("main", 2, "secret"), [3; 16]);
     again.on_hello(&hello, anyone).expect("a hello proves little");
     assert_eq!(again.on_proof(&proof).map(|_| ()), Err(HandshakeError::WrongSecret { node: 1 }));
 
-    // To the dialer, by someone who listened to the acceptor.
+    // To the dialer, replayed by an eavesdropper on the acceptor.
     let (again, _) = Dialer::new(identity("main", 1, "secret"), [4; 16]);
     let answer = again.on_challenge(&challenge, anyone).map(|_| ());
     assert_eq!(answer, Err(HandshakeError::WrongSecret { node: 2 }));
@@ -221,7 +221,7 @@ fn secrets_match_only_themselves() {
     }
 }
 
-/// Scans go on at other nodes and after a restart, of a newer program too: so it must not change.
+/// Scans continue at other nodes and after a restart, including one with a newer program: so the seed must not change.
 #[test]
 fn the_seed_of_tables_follows_from_the_secret_alone() {
     let seed = table_seed(b"0123456789abcdef0123456789abcdef");

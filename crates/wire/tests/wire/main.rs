@@ -1,4 +1,4 @@
-//! What the wire promises, seen from outside.
+//! The crate's guarantees, tested through its public interface.
 
 mod bodies;
 mod handshakes;

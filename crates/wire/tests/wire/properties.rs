@@ -1,11 +1,11 @@
-//! The bodies of the fuzz targets under random bytes, and under bytes that are nearly right.
+//! Runs the bodies of the fuzz targets on random bytes, and on bytes that are nearly valid.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::bodies;
 
-/// Pieces of requests: put together they are often whole requests, and often just not.
+/// Pieces of requests: joined, they are often whole requests, and often only nearly.
 fn request_fragment() -> impl Strategy<Value = Vec<u8>> {
     let tokens: Vec<&[u8]> = vec![
         b"*1\r\n$4\r\nPING\r\n",

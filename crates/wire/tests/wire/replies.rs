@@ -1,4 +1,4 @@
-//! What clients read, in either version of the protocol.
+//! The replies that clients read, in either version of the protocol.
 
 use kv::codec::Malformed;
 use kv::{Reply, ReplyBuffer};

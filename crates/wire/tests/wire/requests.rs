@@ -1,8 +1,8 @@
-//! What clients may send, what they get for the rest, and what it costs.
+//! The requests that clients may send, the errors for all others, and the cost of parsing.
 
 use wire::resp::{Limits, Progress, ProtocolError, RequestParser};
 
-/// Limits small enough to be passed in a test.
+/// Limits small enough to be exceeded in a test.
 fn limits() -> Limits {
     Limits {
         bulk_bytes_max: 1024 * 1024,
@@ -199,7 +199,7 @@ fn before_authentication_requests_must_be_small() {
     let limits = Limits { authenticated: false, ..limits() };
     assert_error_within(b"*11\r\n", &limits, "unauthenticated multibulk length");
     assert_error_within(b"*1\r\n$16385\r\n", &limits, "unauthenticated bulk length");
-    // What nobody may send is told apart.
+    // Requests over the limits for all clients get different errors.
     assert_error_within(b"*3000000000\r\n", &limits, "invalid multibulk length");
     assert_error_within(b"*1\r\n$2000000000\r\n", &limits, "invalid bulk length");
 
@@ -248,7 +248,7 @@ fn the_parser_says_how_much_of_an_argument_is_missing() {
 
 #[test]
 fn a_request_in_many_pieces_is_not_read_from_the_start_again() {
-    // A million arguments in pieces of 64 bytes: 100,000 calls. Read anew each time, this would take hours.
+    // A million arguments in pieces of 64 bytes: 100,000 calls. Reparsed each time, this would take hours.
     const COUNT: usize = 1024 * 1024;
     let mut bytes = format!("*{COUNT}\r\n").into_bytes();
     bytes.extend(b"$0\r\n\r\n".repeat(COUNT));
@@ -266,7 +266,7 @@ fn a_request_in_many_pieces_is_not_read_from_the_start_again() {
 
 #[test]
 fn a_long_line_in_many_pieces_is_not_read_from_the_start_again() {
-    // 16 MiB byte by byte. Searched anew each time, this would take an hour.
+    // 16 MiB byte by byte. Searched from the start each time, this would take an hour.
     let limits = Limits { inline_bytes_max: 16 * 1024 * 1024, ..limits() };
     for opening in [b'a', b'*'] {
         let mut bytes = vec![b'1'; limits.inline_bytes_max];

@@ -1,4 +1,4 @@
-//! What somebody on the wire can do to the frames of a link, and that all of it is found.
+//! Attacks on the frames of a link by someone on the network, all of which are detected.
 
 use wire::frame::{self, FrameError, HEADER_BYTES, Next};
 use wire::handshake::{Acceptor, Dialer, Identity, Lane};
@@ -28,7 +28,7 @@ fn sealed(session: &mut Session, payloads: &[&[u8]]) -> Vec<Vec<u8>> {
     payloads.iter().map(seal).collect()
 }
 
-/// What the receiver takes before it finds a fault, and the fault.
+/// The frames that the receiver accepts before it finds a fault, and the fault.
 fn taken(session: &mut Session, bytes: &[u8]) -> (Vec<Vec<u8>>, Option<FrameError>) {
     let (mut payloads, mut bytes) = (Vec::new(), bytes.to_vec());
     let mut rest = &mut bytes[..];

@@ -1,4 +1,4 @@
-//! Commands read back as they were written, and no peer can smuggle in what it must not.
+//! Commands read back as they were written, and a peer cannot smuggle in forbidden ones.
 
 use super::*;
 use crate::Coordinator;
@@ -110,7 +110,7 @@ fn every_command<'a>(
     commands
 }
 
-/// One that only reads, and one that writes if a key is as it was.
+/// One transaction that only reads, and one that writes if a key is unchanged.
 fn drafts() -> [Draft; 2] {
     let (mut reads, mut writes) = (Draft::default(), Draft::default());
     assert!(reads.push(&Command::Get { key: b"k" }));
@@ -171,7 +171,7 @@ fn what_only_the_cluster_itself_asks_is_no_part_of_a_transaction() {
         assert!(!draft.push(&command), "{command:?}");
     }
     assert!(draft.is_empty() && draft.bytes() == 0);
-    // And a peer cannot smuggle it in.
+    // A peer cannot smuggle it in either.
     let mut inner = Vec::new();
     Command::Transaction(writes.transaction()).encode(&mut inner);
     let mut bytes = vec![TRANSACTION];
@@ -187,7 +187,7 @@ fn what_only_the_cluster_itself_asks_is_no_part_of_a_transaction() {
 fn only_a_set_stands_behind_a_fence() {
     let mut scratch = Vec::new();
     assert!(Fenced::build(b"l", 1, &Command::Clear, &mut scratch).is_none());
-    // And a peer cannot put a fence behind a fence without end.
+    // A peer cannot nest fences without end either.
     let mut bytes = vec![FENCED];
     bytes.put_bytes(b"l");
     bytes.put_u64(1);

@@ -1,4 +1,4 @@
-//! Values that are kept as fragments: what the table does without their bytes, and with them.
+//! Values stored as fragments: what the table does without their bytes, and with them.
 
 use super::{Store, plain_set};
 use crate::codec::Reader;
@@ -38,7 +38,7 @@ fn put(store: &mut Store, key: &str, counter: u64) -> String {
     store.apply(&set_coded(key.as_bytes(), &reference(counter).encoded()))
 }
 
-/// What a read, or a write that needs bytes, is answered with: the command to be asked again, and every reference.
+/// The reply to a read, or to a write that needs bytes: the command to repeat, and every reference.
 fn unfinished(out: &ReplyBuffer) -> (bool, Vec<u8>, Vec<ValueRef>) {
     assert!(ReplyBuffer::is_unfinished(out.as_bytes()));
     let mut reader = Reader::new(out.as_bytes());

@@ -1,4 +1,4 @@
-//! Deadlines: set, told, kept, passed, purged. The script's clock starts at 1,000,000 ms.
+//! Deadlines: set, reported, kept, passed, purged. The script's clock starts at 1,000,000 ms.
 
 use super::script::play;
 use super::*;

@@ -1,4 +1,4 @@
-//! Hashes: their commands, what they are to the commands on keys of any kind, and that replicas have the same.
+//! Hashes: their commands, how commands on keys of any kind treat them, and that replicas have the same bytes.
 
 use super::model::{record, replay};
 use super::script::play;
@@ -129,7 +129,7 @@ fn commands_on_strings_refuse_a_hash_and_the_reverse() {
 
 #[test]
 fn a_plain_set_takes_the_place_of_a_hash_of_the_same_size() {
-    // So that the short path of updates in place has to see what is there.
+    // The same size, so that the short path of updates in place has to notice the hash.
     let mut store = Store::new();
     store.play("HSET h a 1 -> 1");
     let bytes = store.table.register(b"h").value.len();
@@ -245,11 +245,11 @@ fn a_chunk_with_a_hash_that_is_none_is_refused() {
     store.table.snapshot_chunk(id, usize::MAX, &mut chunk);
     assert_eq!(Table::new(2).install(&chunk), Ok(1));
     let at = chunk.windows(5).position(|window| window == b"field").unwrap();
-    chunk[at] = b'F'; // Its place says another hash.
+    chunk[at] = b'F'; // Its place has another hash.
     assert!(Table::new(2).install(&chunk).is_err());
 }
 
-/// Records on the keys of the other random records, so that kinds of values meet.
+/// Records on the same keys as the other random records, so that kinds of values mix.
 fn hash_record() -> impl Strategy<Value = super::model::Record> {
     let key = (0..6u8).prop_map(|number| format!("key{number}").into_bytes());
     let field = || (0..20u8).prop_map(|number| format!("f{number}").into_bytes());
@@ -279,7 +279,7 @@ fn hash_record() -> impl Strategy<Value = super::model::Record> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// One replica answers, another has nobody to answer, a third joins midway by a snapshot.
+    /// One replica replies, another sends no replies, a third joins midway by a snapshot.
     #[test]
     fn replicas_have_the_same_hashes(
         before in vec(prop_oneof![2 => hash_record(), 1 => record()], 0..80),

@@ -1,4 +1,5 @@
-//! Large values that are lent to whoever tells them: they stay as they were told, and the table is as if they had been copied.
+//! Large values that are lent to replies: they never change after that, and the table behaves as if they had been
+//! copied.
 
 use super::*;
 use crate::command::{Deadline, ExpireCondition};
@@ -10,7 +11,7 @@ fn value(byte: u8) -> Vec<u8> {
     vec![byte; BYTES_MIN]
 }
 
-/// What a `GET` is lent, if it is.
+/// The value that a `GET` is lent, if any.
 fn lent(store: &mut Store, key: &str) -> Option<SharedBytes> {
     let mut out = ReplyBuffer::new();
     out.lend_from(BYTES_MIN);
@@ -51,10 +52,10 @@ fn a_value_is_lent_where_it_stands_if_it_is_large_and_all_of_a_reply() {
         store.table.apply(&Command::Transaction(draft.transaction()), store.offset, store.time, &mut out);
     }
     assert!(!out.has_lent() && out.len() > 5 * BYTES_MIN, "others are told as ever");
-    // A read whose place is between two writes is told as any other.
+    // A read that is ordered between two writes is answered like any other.
     store.table.apply(&get, store.offset, store.time, &mut out);
     assert!(out.has_lent());
-    // Where nobody looks for such replies there are none.
+    // If the caller does not check for lent replies, there are none.
     assert_eq!(store.read(&Command::Get { key: b"large" }), format!("\"{}\"", "v".repeat(BYTES_MIN)));
 }
 
@@ -76,7 +77,7 @@ fn what_is_lent_stays_as_it_was_whatever_becomes_of_the_key() {
         ("all removed", |store| drop(store.apply(&Command::Clear))),
     ];
     for (what, change) in changes {
-        // Lent once, still lent, and lent while snapshots are taken.
+        // Lent once, still lent, and lent while snapshots are open.
         for (is_held, has_snapshot) in [(false, false), (true, false), (true, true), (false, true)] {
             let [mut lending, mut plain] = [Store::new(), Store::new()];
             for store in [&mut lending, &mut plain] {

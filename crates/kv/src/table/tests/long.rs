@@ -1,4 +1,4 @@
-//! Commands that come in parts: nothing is seen of them before the last record, and then everything at once.
+//! Commands that arrive in parts: invisible before the last record, then everything takes effect at once.
 
 use super::*;
 use crate::{Coordinator, ValueId};
@@ -22,7 +22,7 @@ impl Store {
     }
 }
 
-/// What a snapshot of a table makes of another one.
+/// A new table from a snapshot of another one.
 fn copy_of(table: &mut Table) -> Table {
     let id = table.begin_snapshot();
     let copy = copy_from(table, id);
@@ -145,7 +145,7 @@ fn what_nobody_ends_is_dropped_a_minute_after_its_last_part() {
     assert_eq!(store.part(LONG, &whole, 4000, whole.len()), "0");
 }
 
-/// Longer than what a snapshot holds in one item.
+/// Longer than one item of a snapshot.
 fn long_value() -> Vec<u8> {
     (0..600_000u32).map(|byte| byte as u8).collect()
 }

@@ -1,4 +1,4 @@
-//! How much memory values take as they come, grow, shrink and go.
+//! The memory of values as they are added, grow, shrink and are removed.
 
 use super::*;
 

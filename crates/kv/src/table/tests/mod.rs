@@ -1,4 +1,4 @@
-//! What the table promises, by subject. Scripts read like a session: a command, an arrow, the reply.
+//! The table's guarantees, by subject. Scripts read like a session: a command, an arrow, the reply.
 
 mod coded;
 mod expiry;
@@ -42,7 +42,7 @@ impl Store {
         Store { table: colliding(1), ..Store::new() }
     }
 
-    /// Applies a command as the next record and tells the reply as text.
+    /// Applies a command as the next record and returns the reply as text.
     fn apply(&mut self, command: &Command<'_>) -> String {
         self.offset += 1;
         let mut out = ReplyBuffer::new();
@@ -65,7 +65,7 @@ impl Store {
         self.apply(&Command::Delete { keys: List::build(&mut scratch, [key.as_bytes()]) })
     }
 
-    /// The version that reading the key answers.
+    /// The version that a read of the key returns.
     fn version(&mut self, key: &str) -> Version {
         self.table.read(&Command::Get { key: key.as_bytes() }, self.time, &mut ReplyBuffer::new())
     }

@@ -1,4 +1,4 @@
-//! Random records against a model: a sorted map and the plainest code that says what each command does.
+//! Random records against a model: a sorted map and the simplest code that defines what each command does.
 
 use super::*;
 use crate::command::{Comparison, Deadline, Draft, ExpireCondition, digest_of};
@@ -6,7 +6,7 @@ use proptest::collection::{SizeRange, vec};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// An encoded command, as it would stand in a log.
+/// An encoded command, as a log would hold it.
 #[derive(Clone)]
 pub(super) struct Record(Vec<u8>);
 
@@ -28,7 +28,7 @@ impl std::fmt::Debug for Record {
     }
 }
 
-/// Records over few keys, so that they meet each other: commands, and transactions of some.
+/// Records over few keys, so that they affect each other: commands, and transactions of some.
 pub(super) fn records(count: impl Into<SizeRange>) -> impl Strategy<Value = Vec<Record>> {
     vec(prop_oneof![9 => record(), 1 => vec(record(), 0..5).prop_map(together)], count)
 }
@@ -42,7 +42,7 @@ fn together(records: Vec<Record>) -> Record {
     Record::of(&Command::Transaction(draft.transaction()))
 }
 
-/// The time of each record follows from its number, so that whoever replays it takes the same.
+/// The time of a record, which follows from its number, so that every replay uses the same.
 pub(super) fn time_of(offset: Version) -> UnixMs {
     1000 + offset * 3
 }
@@ -79,7 +79,7 @@ fn expiry() -> impl Strategy<Value = Expiry> {
     prop_oneof![2 => Just(Expiry::Clear), 1 => Just(Expiry::Keep), 2 => deadline().prop_map(Expiry::Set)]
 }
 
-/// Values that are compared with what is there: often the same, because there are few.
+/// Values to compare with the current ones: often equal, because there are few.
 fn comparison() -> impl Strategy<Value = (usize, Vec<u8>)> {
     (0..4usize, prop_oneof![3 => (0..3i64).prop_map(|number| number.to_string().into_bytes()), 1 => value()])
 }
@@ -183,7 +183,7 @@ fn absolute(deadline: Deadline, time: u64) -> u64 {
 }
 
 impl Model {
-    /// Removes the expired keys that the command names, then carries it out on what is left.
+    /// Removes the expired keys that the command names, then carries it out on the remaining keys.
     fn apply(&mut self, command: &Command<'_>, offset: Version, time: u64) -> String {
         let version = offset.max(self.floor + 1);
         if let Command::Transaction(transaction) = command {
@@ -392,7 +392,7 @@ impl Model {
     }
 }
 
-/// Every key with what `Fetch` tells, expired keys that were not removed yet included.
+/// Every key with the reply to `Fetch`, including expired keys that have not been removed yet.
 fn contents(table: &mut Table) -> BTreeMap<Vec<u8>, String> {
     let mut out = ReplyBuffer::new();
     table.read(&Command::Keys { pattern: b"*" }, 0, &mut out);

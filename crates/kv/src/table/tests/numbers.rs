@@ -1,4 +1,4 @@
-//! Counters. How numbers are read and written has tests of its own in `number`.
+//! Counters. Parsing and formatting of numbers is tested in `number`.
 
 use super::script::play;
 

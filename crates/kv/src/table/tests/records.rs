@@ -1,4 +1,4 @@
-//! Versions, and what a record gives to the keys that it writes.
+//! Versions, and how a record assigns them to the keys that it writes.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! What a scan promises: every key that is present throughout is told exactly once, or, where the scan goes on in another
-//! replica, at least once.
+//! The guarantee of a scan: every key that is present throughout is returned exactly once, or, if the scan continues at
+//! another replica, at least once.
 
 use super::*;
 use crate::table::scan_group;
@@ -48,7 +48,7 @@ fn a_scan_goes_through_the_table_in_steps() {
     assert_eq!(keys.len(), 25, "a cursor from nowhere begins anew");
 }
 
-/// A leader fails in the midst of a scan: the next one holds the same keys, with another seed.
+/// A leader fails in the middle of a scan: the next one holds the same keys, with another seed.
 #[test]
 fn a_scan_that_goes_on_in_another_replica_leaves_nothing_out() {
     for seed in 0..20 {

@@ -1,7 +1,7 @@
-//! Plays a script: each line is a command, an arrow and the reply that is expected.
+//! Plays a script: each line is a command, an arrow and the expected reply.
 //!
-//! Lines of their own: `wait 100` lets 100 ms pass. Words are separated by spaces; `""` is the empty word and
-//! `\0` a zero byte. Only what the tests need of Redis's syntax is read here; the real parser lives elsewhere.
+//! `wait 100` on a line of its own lets 100 ms pass. Words are separated by spaces; `""` is the empty word and `\0` a
+//! zero byte. This parses only the part of Redis's syntax that the tests need; the real parser is elsewhere.
 
 use super::Store;
 use crate::command::{
@@ -102,7 +102,7 @@ fn expire_condition(options: &[&[u8]]) -> ExpireCondition {
     }
 }
 
-/// A hash may have so many bytes in these tests.
+/// Largest hash in these tests, in bytes.
 const HASH_BYTES_MAX: u64 = 200;
 
 fn hash<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {

@@ -1,4 +1,4 @@
-//! Scripts: what a program may do with the table, and how what it did is taken back.
+//! Scripts: what a program may do with the table, and how its writes are undone.
 
 use super::*;
 use crate::command::{Deadline, Script, ScriptLimits};
@@ -8,8 +8,8 @@ use crate::table::{Access, ScriptRefusal};
 
 const SCRIPT_LIMITS: ScriptLimits = ScriptLimits { value_bytes_max: 100, cost_max: 1000 };
 
-/// A language for tests: each line of the text is a command in the words of these tests, `undo`, or `publish` with a
-/// message. The answer is what became of each line.
+/// A language for tests: each line of the text is a command in the syntax of these tests, `undo`, or `publish` with a
+/// message. The reply contains the result of each line.
 #[derive(Debug)]
 struct Lines;
 

@@ -1,4 +1,4 @@
-//! Snapshots: the table as it was when the snapshot began, whatever is written meanwhile.
+//! Snapshots: the table as it was when the snapshot began, whatever is written in the meantime.
 
 use super::super::NO_DEADLINE as NEVER;
 use super::super::entry::{Entry, Kind};
@@ -8,7 +8,7 @@ use crate::SnapshotId;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// All that is left of a snapshot.
+/// All remaining chunks of a snapshot.
 fn rest(table: &mut Table, id: SnapshotId, bytes_max: usize) -> Vec<Vec<u8>> {
     let mut chunks = Vec::new();
     loop {
@@ -82,7 +82,7 @@ fn a_table_that_is_cleared_meanwhile_is_still_in_its_snapshots() {
     assert_eq!(installed(&chunks, store.table.version_floor()).digest(), store.table.digest());
 }
 
-/// A table filled in the order of its hashes would put all entries far from their homes, if it did not grow early.
+/// A table filled in the order of its hashes would have all entries far from their homes if it did not grow early.
 #[test]
 fn a_snapshot_can_be_installed_in_a_table_with_the_same_seed() {
     let mut store = Store::new();
@@ -114,7 +114,7 @@ fn bytes_that_are_no_chunk_are_an_error() {
     assert!(Table::new(1).install(&wrong_kind).is_err());
 }
 
-/// A value that a snapshot tells in pieces.
+/// A value that a snapshot sends in pieces.
 fn large(byte: u8) -> Vec<u8> {
     (0..1000u32).map(|at| byte ^ at as u8).collect()
 }
@@ -177,8 +177,8 @@ proptest! {
         let _ = Table::new(1).install(&chunk);
     }
 
-    /// Random records go on while chunks are taken of several snapshots, begun at different times. Each of
-    /// them, installed elsewhere, equals the table at its beginning.
+    /// Random records continue while chunks are read of several snapshots, begun at different times. Each snapshot,
+    /// installed elsewhere, equals the table at its beginning.
     #[test]
     fn a_snapshot_is_the_table_as_it_was_when_it_began(
         before in records(0..150),

@@ -1,4 +1,4 @@
-//! Spilled values: a table that keeps references only does what one does that keeps everything.
+//! Values on the disk: a table that keeps only references behaves like one that keeps all values.
 
 use super::model::records;
 use super::{Store, plain_set, text_of};
@@ -11,7 +11,7 @@ use crate::{Condition, Expiry};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A table that spills values of at least `BYTES_MIN` bytes, and whoever keeps them for it.
+/// A table that spills values of at least `BYTES_MIN` bytes, and the store that keeps them.
 struct Replica {
     table: Table,
     kept: BTreeMap<Reference, Vec<u8>>,
@@ -26,7 +26,7 @@ impl Replica {
         Replica { table, kept: BTreeMap::new() }
     }
 
-    /// Keeps what is to be kept, and only that.
+    /// Stores the values that must be stored, and drops the others.
     fn follow(&mut self) {
         if let Some(Spilled { kept, released }) = self.table.take_spilled() {
             self.kept.extend(kept);
@@ -44,7 +44,7 @@ impl Replica {
         out
     }
 
-    /// What a client is told: a write is supplied with what it needs, and a read's references are resolved.
+    /// The client's reply: a write is supplied with the values it needs, and a read's references are resolved.
     fn ask(&mut self, command: &Command<'_>, offset: u64, time: u64) -> String {
         let out = self.apply(command, offset, time);
         let mut reader = Reader::new(out.as_bytes());
@@ -239,7 +239,7 @@ proptest! {
     }
 }
 
-/// A replica that was sent a copy, with the values.
+/// A replica made by snapshot transfer, with the values.
 fn copied(replica: &mut Replica) -> Replica {
     let mut copy = Replica::new(5);
     let snapshot = replica.table.begin_snapshot();

@@ -1,4 +1,4 @@
-//! Transactions: commands that take effect together if the keys that were watched are as they were.
+//! Transactions: commands that take effect together if the watched keys are unchanged.
 
 use super::model::{Record, record, replay};
 use super::script::{parse, word};
@@ -27,7 +27,7 @@ impl Store {
         draft
     }
 
-    /// Carries out the commands of a script, one a line, in one step.
+    /// Carries out the commands of a script, one per line, in one step.
     fn exec(&mut self, mut draft: Draft, script: &str) -> String {
         for line in script.lines().map(str::trim) {
             let words: Vec<Vec<u8>> = line.split_whitespace().map(word).collect();
@@ -77,7 +77,7 @@ fn a_transaction_that_only_reads_uses_no_version_up() {
 #[test]
 fn whatever_changes_a_watched_key_aborts() {
     let changes = [
-        "SET k 1 -> OK", // Even to the value that it has.
+        "SET k 1 -> OK", // Even to the value it already has.
         "INCRBY k 0 -> 1",
         "EXPIRE k EX 100 -> 1",
         "DEL k -> 1",
@@ -208,7 +208,7 @@ fn a_replica_that_was_copied_decides_as_the_others_do() {
     }
 }
 
-/// How often values were asked for.
+/// The number of lookups of values.
 fn lookups(table: &Table) -> u64 {
     let statistics = table.statistics();
     statistics.hits + statistics.misses
@@ -253,7 +253,7 @@ fn once_the_replies_are_full_nothing_more_is_read_and_every_write_still_takes_ef
         format!("[OK {value} {value} {left_out} {left_out} {left_out} {cut} {cut} {left_out} 2]")
     );
     assert_eq!(lookups(&store.table), 5, "two values told, one that had no room, and what two writes found");
-    // What follows is asked and answered as ever; and a replica that told nobody holds the same.
+    // Later commands are answered as usual; and a replica that sent no replies holds the same.
     store.play("MGET big k -> [nil \"2\"]");
     follower.table.apply_unasked(&Command::Transaction(draft.transaction()), 2, follower.time);
     assert_eq!(follower.table.digest(), store.table.digest());
@@ -263,8 +263,8 @@ fn once_the_replies_are_full_nothing_more_is_read_and_every_write_still_takes_ef
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// A transaction is aborted if and only if a key that it watches was changed, whatever was done meanwhile. (What
-    /// clears the table, or brings versions from elsewhere, may abort others, too.)
+    /// A transaction is aborted if and only if a key that it watches was changed, whatever else happened in the
+    /// meantime. (Commands that clear the table, or bring versions from elsewhere, may abort other transactions, too.)
     #[test]
     fn a_transaction_takes_effect_if_and_only_if_its_keys_were_left_alone(
         before in vec(record(), 0..20),
