@@ -23,7 +23,6 @@ const RELEASE_US: u64 = 1_000_000;
 /// How often idle connections are swept.
 const SWEEP_US: u64 = 1_000_000;
 
-/// The next step of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Begin,
@@ -56,10 +55,8 @@ pub struct Driver<S> {
     value_work: Vec<ValueWork>,
     others: Vec<ClientId>,
     next: Step,
-    /// When the turn began.
     now: Now,
     sweep_at_us: u64,
-    /// When memory was last released.
     released_us: u64,
 }
 
@@ -287,7 +284,6 @@ impl<S: Socket> Driver<S> {
         }
     }
 
-    /// Runs periodic tasks that are due.
     #[inline]
     fn run_periodic_tasks<W: World<Socket = S>>(&mut self, world: &mut W) {
         self.log_lines(world);

@@ -1,6 +1,6 @@
 //! `quorate advise`: whole copies or fragments, for a size, a network and a share of reads.
 //!
-//! What it prints comes from the cost model of [`coding::cost`], with the constants that a run of the study
+//! The figures come from the cost model of [`coding::cost`], with constants that a run of the study
 //! `coding-crossover` has fitted on a machine if its folder is given.
 
 use std::path::PathBuf;
@@ -18,10 +18,10 @@ use serde_json::json;
 const EXIT_FAILED: u8 = 1;
 const EXIT_USAGE: u8 = 2;
 
-/// The largest group; beyond it nobody replicates one value.
+/// The largest group; nobody replicates a value more often.
 const NODES_MAX: usize = 15;
 
-/// Times that differ by less are told as equal: whole copies are simpler.
+/// Times that differ by less than this part count as equal: whole copies are simpler.
 const TIE: f64 = 0.05;
 
 const EXAMPLES: &str = "\
@@ -44,7 +44,7 @@ pub(crate) struct AdviseArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     value: usize,
 
-    /// What each node can send, and receive, such as 10mbit or 1gbit
+    /// What each node can send and receive, such as 10mbit or 1gbit
     #[arg(long, value_name = "RATE")]
     bandwidth: Bandwidth,
 
@@ -52,19 +52,19 @@ pub(crate) struct AdviseArgs {
     #[arg(long, value_name = "SHARE", default_value = "0.5", value_parser = parse_share)]
     reads: f64,
 
-    /// How many replicas the keyspace has
+    /// The number of replicas of the keyspace
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=NODES_MAX as i64))]
     nodes: u16,
 
-    /// A round trip between two nodes
+    /// The round-trip time between two nodes
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = parse_time)]
     rtt: Duration,
 
-    /// The share of reads that a node's cache of fragments put together answers, from 0 to 1
+    /// The share of reads that are answered from a node's cache of reassembled values, from 0 to 1
     #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse_share)]
     hits: f64,
 
-    /// Take what nodes themselves cost from a run of the study coding-crossover in this folder
+    /// Take the nodes' own costs from a run of the study coding-crossover in this folder
     #[arg(long, value_name = "FOLDER")]
     from: Option<PathBuf>,
 
@@ -116,7 +116,6 @@ fn parse_time(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * factor).map_err(|_| refusal())
 }
 
-/// Predicts and prints.
 pub(crate) fn run(args: &AdviseArgs) -> ExitCode {
     let work = match &args.from {
         None => Work::default(),
@@ -139,7 +138,7 @@ pub(crate) fn run(args: &AdviseArgs) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What is predicted of one way to keep values. Times in milliseconds, at the leader and at another node.
+/// The prediction for one way to keep values. Times in milliseconds, at the leader and at another node.
 struct Choice {
     parts: usize,
     write_ms: [f64; 2],
@@ -148,7 +147,7 @@ struct Choice {
     mean_ms: f64,
     /// Bytes that all nodes keep for each byte of a value.
     stored: f64,
-    /// Below which bandwidth, in Mbit/s, it writes faster than whole copies at the leader.
+    /// The bandwidth, in Mbit/s, below which it writes faster than whole copies at the leader.
     crosses_at_mbit: Option<f64>,
 }
 
@@ -170,7 +169,7 @@ impl Advice {
             let write_ms = both(&|at| write_seconds(args.value, parts, at, &links, &work))?;
             let read_ms = both(&|at| {
                 let missed = read_seconds(args.value, parts, at, &links, &work)?;
-                // What is in the cache is only asked for; copies are in no cache.
+                // A cache hit costs the question but no transfer; whole copies are in no cache.
                 let hit = read_seconds(0, 1, at, &links, &work)? + work.handle * args.value as f64;
                 Some(if parts == 1 { missed } else { args.hits * hit + (1.0 - args.hits) * missed })
             })?;
@@ -229,7 +228,6 @@ impl Advice {
         text
     }
 
-    /// Why, in a sentence.
     fn reason(&self) -> String {
         let (best, copies) = (&self.choices[self.best], &self.choices[0]);
         if self.best == 0 {
@@ -303,7 +301,7 @@ fn rate_words(mbit: f64) -> String {
     if mbit >= 1e3 { format!("{} Gbit/s", digits(mbit / 1e3)) } else { format!("{} Mbit/s", digits(mbit)) }
 }
 
-/// Three digits that mean something.
+/// Formats a number with three significant digits.
 fn digits(number: f64) -> String {
     let places = match number {
         number if number >= 100.0 => 0,

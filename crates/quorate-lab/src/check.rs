@@ -1,4 +1,4 @@
-//! `quorate check`: is a recorded history linearizable?
+//! `quorate check`: checks whether a recorded history is linearizable.
 
 use std::fs::File;
 use std::io::{self, BufReader, IsTerminal as _, Write as _};
@@ -14,7 +14,7 @@ use serde_json::json;
 const EXIT_FAILED: u8 = 1;
 const EXIT_USAGE: u8 = 2;
 
-/// A check that takes longer says how far it has come.
+/// A check that takes longer than this shows its progress.
 const PROGRESS_AFTER: Duration = Duration::from_secs(2);
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 
@@ -38,7 +38,7 @@ pub(crate) struct CheckArgs {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// Give up on a history after so long; it is unknown then, never ok
+    /// Give up on a history after this long; its verdict is then unknown, never ok
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_seconds)]
     timeout: Duration,
 
@@ -64,7 +64,6 @@ fn parse_picture(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Checks every file.
 pub(crate) fn run(args: &CheckArgs) -> ExitCode {
     if args.picture.is_some() && args.files.len() > 1 {
         eprintln!("quorate check: --picture shows one history; give one file");
@@ -81,7 +80,7 @@ pub(crate) fn run(args: &CheckArgs) -> ExitCode {
     ExitCode::from(worst)
 }
 
-/// Checks one file and prints what was found. Gives the exit code.
+/// Checks one file and prints the result. Returns the exit code.
 fn check_file(args: &CheckArgs, file: &Path) -> Result<u8> {
     let history = read(file)?;
     let (operations, name) = (history.operations().len(), name_of(file));
@@ -92,7 +91,7 @@ fn check_file(args: &CheckArgs, file: &Path) -> Result<u8> {
     );
     let started = Instant::now();
     let mut progress_line = ProgressLine::new(started, history.operations().len());
-    // The time alone limits the search here.
+    // Here only time limits the search.
     let verdict = linearizable_within(&history, Limits { steps: u64::MAX }, |progress| {
         progress_line.show(progress);
         started.elapsed() >= args.timeout
@@ -114,7 +113,6 @@ fn check_file(args: &CheckArgs, file: &Path) -> Result<u8> {
     Ok(if matches!(verdict, Verdict::Ok { .. }) { 0 } else { EXIT_FAILED })
 }
 
-/// Reads a history.
 pub(crate) fn read(file: &Path) -> Result<History> {
     let mut history = History::new();
     if is_standard_input(file) {
@@ -130,7 +128,7 @@ fn is_standard_input(file: &Path) -> bool {
     file == Path::new("-")
 }
 
-/// What errors call a file.
+/// The name of a file in errors.
 pub(crate) fn name_of(file: &Path) -> String {
     if is_standard_input(file) { "standard input".to_owned() } else { file.display().to_string() }
 }
@@ -177,7 +175,7 @@ fn json_text(history: &History, verdict: &Verdict, file: &Path, seconds: f64) ->
     object.to_string()
 }
 
-/// One line on a terminal that is written again and again.
+/// A line on a terminal that is rewritten in place.
 struct ProgressLine {
     next: Instant,
     is_shown: bool,

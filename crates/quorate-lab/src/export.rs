@@ -31,7 +31,7 @@ pub(crate) struct ExportArgs {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// For which checker
+    /// The checker to write for
     #[arg(long, value_enum)]
     to: CheckerName,
 
@@ -43,7 +43,7 @@ pub(crate) struct ExportArgs {
     #[arg(long)]
     lock: Option<String>,
 
-    /// Where to write it [default: standard output]
+    /// The file to write [default: standard output]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -58,7 +58,6 @@ enum CheckerName {
     Elle,
 }
 
-/// Exports a file.
 pub(crate) fn run(args: &ExportArgs) -> ExitCode {
     match export(args) {
         Ok(exported) => {
@@ -87,7 +86,7 @@ fn export(args: &ExportArgs) -> Result<Exported> {
     };
     let only = subject(args, &mut history, checker).with_context(|| name.clone())?;
     let written = match &args.out {
-        // Nothing is in the file's place if the history is refused.
+        // If the history is refused, no file is created.
         Some(out) => {
             let mut bytes = BufWriter::new(Later { path: out, file: None });
             let exported = history.export(checker, only, &mut bytes);
@@ -102,7 +101,8 @@ fn export(args: &ExportArgs) -> Result<Exported> {
     written.with_context(|| name)
 }
 
-/// The key or lock that is asked for; where it must be one, the only one that there is.
+/// Returns the key or lock that was asked for. For a checker that needs one, defaults to the only
+/// one in the history.
 fn subject(args: &ExportArgs, history: &mut History, checker: Checker) -> Result<Option<Subject>> {
     let asked = match (&args.key, &args.lock) {
         (Some(key), _) => Some(Subject::Key(history.key(key.as_bytes()))),
@@ -129,7 +129,7 @@ fn subject(args: &ExportArgs, history: &mut History, checker: Checker) -> Result
     Ok(None)
 }
 
-/// A file that is made when something is written to it.
+/// A file that is created by the first write to it.
 struct Later<'a> {
     path: &'a PathBuf,
     file: Option<File>,

@@ -1,4 +1,4 @@
-//! Studies: reproduces those that were published, and sets results side by side.
+//! Studies: reproduces published ones, and compares results.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -40,9 +40,9 @@ pub(crate) enum LabCommand {
     List,
     /// Run a study and write its report
     Run(RunArgs),
-    /// Set two results of one study side by side
+    /// Compare two results of one study
     Compare(CompareArgs),
-    /// Stand between TCP servers, as a network with chosen delays, losses and bandwidths
+    /// Relay TCP between servers, as a network with chosen delays, losses and bandwidths
     Relay(::lab::network::RelayArgs),
     /// Run a program that ends with this process's parent (the lab starts what it measures so)
     #[command(hide = true)]
@@ -67,7 +67,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     verify: bool,
 
-    /// Where the results go [default: lab-results/STUDY-quick or -full]
+    /// Folder for the results [default: lab-results/STUDY-quick or -full]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 
@@ -87,7 +87,7 @@ pub(crate) struct RunArgs {
 #[derive(Args, Debug)]
 #[command(after_help = COMPARE_EXAMPLES)]
 pub(crate) struct CompareArgs {
-    /// A folder that `quorate lab run` has written
+    /// A folder written by `quorate lab run`
     #[arg(value_name = "A")]
     a: PathBuf,
 
@@ -103,7 +103,7 @@ pub(crate) struct CompareArgs {
     #[arg(long)]
     mixed: bool,
 
-    /// Write a page, too
+    /// Also write a page
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 
@@ -169,7 +169,7 @@ fn run_study(args: &RunArgs) -> ExitCode {
     }
 }
 
-/// Whether everything was measured and every answer was right.
+/// Runs a study. Returns whether everything was measured and every answer was right.
 fn sweep(study: &'static dyn Study, args: &RunArgs) -> Result<bool> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let quorate = program.with_file_name("quorate");
@@ -182,7 +182,7 @@ fn sweep(study: &'static dyn Study, args: &RunArgs) -> Result<bool> {
     let default_folder = || format!("lab-results/{}-{}", study.name(), scale.pick("quick", "full")).into();
     let folder: PathBuf = args.dir.clone().unwrap_or_else(default_folder);
     let children = Children::new(Some(program));
-    // From here on a signal leaves nothing behind.
+    // From here on a signal leaves no process behind.
     stop_on_signals(children.clone())?;
     if args.with_paper_store {
         PaperStore::new().install(&mut |step| eprintln!("{step}"))?;
@@ -219,7 +219,8 @@ fn to_json(study: &dyn Study, outcome: &Outcome) -> serde_json::Value {
            "histories_not_ok": wrong.len(), "medians": medians})
 }
 
-/// The claims for a terminal: each with the paper's figure or what was asked, ours, and the verdict.
+/// Formats the claims for a terminal: each with the paper's figure or the requirement, our figure,
+/// and the verdict.
 fn claims_text(claims: &[Judged], is_of_paper: bool) -> String {
     let mut text = String::new();
     let asked = if is_of_paper { "paper:" } else { "asked:" };
@@ -259,7 +260,7 @@ fn soundness_text(verify: bool, outcome: &Outcome) -> String {
     text
 }
 
-/// What is compared when nothing else is asked for, as far as a study has it.
+/// The measures that are compared by default, if the study has them.
 const USUAL_MEASURES: [&str; 3] = ["per_s", "p50_ms", "p95_ms"];
 
 fn compare(args: &CompareArgs) -> Result<()> {

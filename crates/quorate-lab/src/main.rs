@@ -1,8 +1,8 @@
 //! The lab's command line: measures servers, reproduces studies, simulates clusters and checks histories. `quorate` hands
 //! its commands of these names over to this program.
 //!
-//! This crate parses words and prints lines; what it starts lives in the other crates. Exit codes: 0 done, 1 failed, 2
-//! wrong usage.
+//! This crate parses words and prints lines; the work is done in the other crates. Exit codes: 0 done, 1 failed, 2 wrong
+//! usage.
 
 mod advise;
 mod check;
@@ -49,7 +49,7 @@ enum Command {
     Check(check::CheckArgs),
     /// Write a recorded history for another checker: Porcupine, Knossos or Elle
     Export(export::ExportArgs),
-    /// Run whole clusters in a simulated world and check what clients were told
+    /// Run whole clusters in a simulated world and check the replies that clients got
     Sim(sim::SimArgs),
     /// Whole copies or fragments? Predict what each costs for a size and a network
     Advise(advise::AdviseArgs),

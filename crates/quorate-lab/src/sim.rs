@@ -24,7 +24,7 @@ A seed means one run, byte for byte, in one version of the program. Faults that 
 numbers that --seed tells, or kinds of background: clock-drift, loss, duplication, reordering, delay, ghost,
 full-output, slow-reader, held-back, impatient-client, missing-minority. Exit codes: 0 all promises held, 1 one did not, 2 wrong usage.";
 
-/// Run whole clusters in a simulated world, with faults, and check what clients were told.
+/// Run whole clusters in a simulated world, with faults, and check the replies that clients got.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 #[command(group(ArgGroup::new("what").required(true).multiple(true).args(["seed", "minutes", "runs"])))]
@@ -33,11 +33,11 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// Search for so many minutes, or until a run fails
+    /// Search for this many minutes, or until a run fails
     #[arg(long, value_name = "M", value_parser = minutes)]
     minutes: Option<Duration>,
 
-    /// Search so many runs, or until one fails
+    /// Search this many runs, or until one fails
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     runs: Option<u64>,
 
@@ -61,15 +61,15 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = part)]
     without: Vec<Part>,
 
-    /// At most so many clients
+    /// At most this many clients
     #[arg(long, value_name = "N", value_parser = clients)]
     clients: Option<usize>,
 
-    /// Heal after so many milliseconds of simulated time
+    /// Heal after this many milliseconds of simulated time
     #[arg(long, value_name = "MS")]
     length_ms: Option<u64>,
 
-    /// If the run fails, leave out what it does not need to fail
+    /// If the run fails, shrink it to what it needs to fail
     #[arg(long)]
     shrink: bool,
 
@@ -77,7 +77,7 @@ pub(crate) struct SimArgs {
     #[arg(long, conflicts_with = "json")]
     trace: bool,
 
-    /// Draw the operations that cannot be, as SVG
+    /// Draw the operations that are impossible, as SVG
     #[arg(long, value_name = "FILE")]
     picture: Option<PathBuf>,
 
@@ -113,7 +113,7 @@ fn part(text: &str) -> Result<Part, String> {
 /// Lines of the story that are printed around a failure.
 const LINES_MAX: usize = 60;
 
-/// Runs that shrinking may take.
+/// Most runs that shrinking may take.
 const SHRINK_RUNS_MAX: u64 = 1000;
 
 pub(crate) fn run(args: &SimArgs) -> ExitCode {
@@ -169,7 +169,7 @@ fn simulate(args: &SimArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A search under way. The only clock of the simulator is here: it decides when to stop, and nothing else.
+/// A search in progress. Holds the simulator's only real clock, which decides when to stop, and nothing else.
 struct Search {
     totals: Totals,
     started: Instant,
@@ -200,7 +200,7 @@ impl Search {
             let (runs, hours) = (self.totals.runs, self.hours());
             let checked = self.totals.checked();
             eprint!("\r{runs} runs, {hours:.2} simulated hours, {checked} operations checked ");
-            // Progress that cannot be shown is no failure.
+            // If progress cannot be shown, that is no failure.
             let _ = std::io::stderr().flush();
         }
     }
@@ -215,7 +215,7 @@ impl Search {
         self.totals.runs >= self.runs_max || self.until.is_some_and(|until| self.started.elapsed() >= until)
     }
 
-    /// Why the search says nothing, if no client was told anything that a promise is about.
+    /// Says why the search proves nothing, if no client got a reply that a promise is about.
     fn found_nothing(&self) -> Option<String> {
         let done: u64 = self.totals.seen.values().map(|seen| seen.done).sum();
         let (runs, operations) = (self.totals.runs, self.totals.operations());
@@ -306,14 +306,14 @@ fn totals_json(search: &Search) -> serde_json::Value {
     })
 }
 
-/// Tells of one run: the one that was asked for, or the one that failed.
+/// Reports one run: the one that was asked for, or the one that failed.
 fn finish(args: &SimArgs, settings: &Settings, search: &Search, mut report: Report) -> Result<ExitCode> {
     let (mut settings, seed) = (settings.clone(), report.seed);
     if report.failure.is_some() {
         if args.shrink {
             settings = shrunk(args, settings, seed);
         }
-        // Once more, to have its story.
+        // Run again, to record its story.
         report = sim::run(seed, &settings, true);
     }
     if let (Some(path), Some(picture)) =

@@ -1,8 +1,9 @@
-//! `quorate join`: makes a new node of a cluster that runs.
+//! `quorate join`: creates a new node of a running cluster.
 //!
-//! The file of any of its nodes says what all nodes share: name, secret, password, limits. The cluster itself says who
-//! is in it now. From both comes the new node's file; then the cluster is told of the node (`CLUSTER ADD`), and it can
-//! be started. The secret travels with a file only, never over a connection or a command line.
+//! The configuration file of any of its nodes holds what all nodes share: name, secret, password, limits. The cluster
+//! itself knows its members. Both go into the new node's file; then the node is added to the cluster (`CLUSTER ADD`),
+//! and can be started. The secret is only ever copied from file to file, never sent over a connection or put on a
+//! command line.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, TcpStream, ToSocketAddrs};
@@ -31,7 +32,7 @@ On another machine, with a copy of any node's quorate.toml (it holds the secret:
 
 CLUSTER REMOVE takes a node out again; CLUSTER REPLACE lets one in that has lost its storage.";
 
-/// Make a new node of a cluster that runs.
+/// Make a new node of a running cluster.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct JoinArgs {
@@ -39,23 +40,24 @@ pub(crate) struct JoinArgs {
     #[arg(long, value_name = "FILE")]
     like: PathBuf,
 
-    /// The new node's folder; made if it is not there
+    /// The new node's folder; created if it does not exist
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
 
-    /// The new node's number; one more than the greatest unless given
+    /// The new node's number [default: one more than the greatest]
     #[arg(long)]
     id: Option<NodeId>,
 
-    /// Where the other nodes and clients reach the new node; needed where those of the file are on other machines
+    /// The address at which the other nodes and clients reach the new node; needed if those of the file are on other
+    /// machines
     #[arg(long)]
     host: Option<String>,
 
-    /// The address to listen on; as in the file unless given
+    /// The address to listen on [default: as in the file]
     #[arg(long, value_name = "ADDRESS")]
     bind: Option<IpAddr>,
 
-    /// Port for Redis clients; the file's node's and as much more as the number is unless given
+    /// Port for Redis clients [default: that of the file's node, plus the difference of the node numbers]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     client_port: Option<u16>,
 
@@ -71,7 +73,8 @@ pub(crate) struct JoinArgs {
 /// Writes the new node's configuration and adds it to the cluster.
 ///
 /// # Errors
-/// A sentence that says why not; then neither is done.
+/// A sentence that says why not. Then no configuration file is left, and the node is not added, unless the answer of
+/// the cluster was lost.
 pub(crate) fn run(args: &JoinArgs) -> Result<()> {
     server::files::make_for_owner_alone();
     let like = Config::read(&args.like)?;
@@ -96,7 +99,7 @@ pub(crate) fn run(args: &JoinArgs) -> Result<()> {
     let words = [client_port, http_port, peer_port].map(u16::to_string);
     let [client, http, peer] = words.each_ref().map(String::as_str);
     if let Err(error) = member.ask(&["CLUSTER", "ADD", &id.to_string(), host, client, http, peer]) {
-        // It may have been added all the same, if nobody answered: the same command does it again.
+        // If there was no answer, the node may have been added all the same: the same command then adds it again.
         let _ = std::fs::remove_file(&file);
         return Err(error).with_context(|| format!("node {id} was not added"));
     }
@@ -105,7 +108,6 @@ pub(crate) fn run(args: &JoinArgs) -> Result<()> {
     Ok(())
 }
 
-/// Where the new node is to be reached.
 fn address(args: &JoinArgs, like: &Config, map: &ClusterMap) -> Result<NodeAddress> {
     let last = map.nodes.keys().max().copied().unwrap_or_default();
     let id = args.id.unwrap_or(last.saturating_add(1));
@@ -136,7 +138,7 @@ fn address(args: &JoinArgs, like: &Config, map: &ClusterMap) -> Result<NodeAddre
         peer_port: port(args.peer_port, own.peer_port, "peer")?,
     };
     match map.nodes.get(&id) {
-        // One that was added and never started may be added again, as when its file was lost.
+        // A node that was added and never started may be added again, for example when its file was lost.
         Some(known) if known.address != address || known.start.identity != 0 => bail!(
             "there is a node {id} already, at {}:{}: give another --id",
             known.address.host,
@@ -146,7 +148,7 @@ fn address(args: &JoinArgs, like: &Config, map: &ClusterMap) -> Result<NodeAddre
     }
 }
 
-/// True for names and addresses that only this machine reaches.
+/// Whether a name or address is reachable from this machine only.
 fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
 }
@@ -159,7 +161,7 @@ fn configuration(like: &Config, map: &ClusterMap, own: &NodeAddress, bind: IpAdd
         node: own.id,
         data: PathBuf::from("."),
         bind,
-        // The cluster's map holds the keyspaces; what the file says is for a new cluster.
+        // The cluster map holds the keyspaces; those in a file are for a new cluster.
         keyspaces: Vec::new(),
         dial: Vec::new(),
         nodes,
@@ -175,7 +177,7 @@ struct Member {
 }
 
 impl Member {
-    /// The first node of a configuration that answers and has a map.
+    /// Finds the first node of a configuration that answers and has a map.
     fn find(like: &Config) -> Result<Member> {
         let mut reasons = Vec::new();
         for address in &like.nodes {
@@ -203,7 +205,6 @@ impl Member {
         Ok(member)
     }
 
-    /// The cluster map.
     fn map(&mut self) -> Result<ClusterMap> {
         let bytes = self.ask(&["CLUSTER", "MAP"])?;
         let map = ClusterMap::decode(&bytes)
@@ -216,19 +217,19 @@ impl Member {
         Ok(map)
     }
 
-    /// Runs a command and gives back its reply, a text.
+    /// Runs a command and returns its reply, a text.
     fn ask(&mut self, words: &[&str]) -> Result<Vec<u8>> {
         let mut request = format!("*{}\r\n", words.len());
         words.iter().for_each(|word| request.push_str(&format!("${}\r\n{word}\r\n", word.len())));
         let answer = self.exchange(request.as_bytes());
-        // The first word alone: others may be a password.
+        // The first word alone: the others may include a password.
         answer.with_context(|| format!("{} was asked for {}", self.name, words[0]))
     }
 
     fn exchange(&mut self, request: &[u8]) -> Result<Vec<u8>> {
         self.stream.get_mut().write_all(request)?;
         let mut line = String::new();
-        // Neither a line nor what it announces is of any length.
+        // Neither a line nor the length that it announces is unbounded.
         (&mut self.stream).take(1 << 16).read_line(&mut line)?;
         let line = line.trim_end();
         match line.split_at_checked(1) {

@@ -1,8 +1,9 @@
-//! Quorate's command line: a node, a cluster on this machine, and a new node for a cluster. What measures, simulates and
-//! checks is a program of its own, `quorate-lab`, to which the commands of these names are handed over.
+//! Quorate's command line: runs a node, runs a cluster on this machine, and creates a new node for a cluster. Measuring,
+//! simulating and checking are in a program of their own, `quorate-lab`, to which the commands of these names are handed
+//! over.
 //!
-//! This crate parses words and prints lines; what it starts lives in the other crates. Exit codes: 0 done,
-//! 1 failed, 2 wrong usage.
+//! This crate parses words and prints lines; the work is done in the other crates. Exit codes: 0 done, 1 failed, 2 wrong
+//! usage.
 
 mod cluster;
 mod join;
@@ -46,7 +47,7 @@ enum Command {
     Cluster(cluster::ClusterArgs),
     /// Run one node
     Server(ServerArgs),
-    /// Make a new node of a cluster that runs
+    /// Make a new node of a running cluster
     Join(join::JoinArgs),
     /// Measure a server that speaks the Redis protocol, HTTP, etcd or ZooKeeper
     Bench(HandedOver),
@@ -56,7 +57,7 @@ enum Command {
     Export(HandedOver),
     /// Reproduce published studies, and compare results
     Lab(HandedOver),
-    /// Run whole clusters in a simulated world and check what clients were told
+    /// Run whole clusters in a simulated world and check the replies that clients got
     Sim(HandedOver),
     /// Whole copies or fragments? Predict what each costs for a size and a network
     Advise(HandedOver),
@@ -77,7 +78,7 @@ struct ServerArgs {
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
 
-    /// The data folder was copied or moved, and is the node's only one from now on. Wanted once; the folder that it comes
+    /// The data folder was copied or moved, and is the node's only one from now on. Needed once; the folder that it comes
     /// from must never be started again
     #[arg(long)]
     adopt: bool,
@@ -86,12 +87,12 @@ struct ServerArgs {
     #[arg(long, value_name = "FILE", hide = true)]
     log_file: Option<PathBuf>,
 
-    /// Stop when the process that started this one, which must be this one, ends
+    /// Stop when the process that started this one, whose id this must be, ends
     #[arg(long, value_name = "PID", hide = true)]
     stop_with: Option<i32>,
 }
 
-/// What `quorate-lab` is given.
+/// The arguments for `quorate-lab`.
 #[derive(Args)]
 #[command(disable_help_flag = true)]
 struct HandedOver {
@@ -116,7 +117,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Where nobody reads it, the exit code says enough.
+            // If standard error is not read, the exit code says enough.
             let _ = writeln!(std::io::stderr(), "quorate {name}: {error:#}");
             ExitCode::FAILURE
         }

@@ -1,26 +1,27 @@
-//! What the allocator of a node asks of the system: no fresh memory in the middle of a turn, or little of it at a time.
+//! Options of a node's allocator, so that it does not take fresh memory from the system in the middle of a turn, or only a
+//! little at a time.
 //!
-//! Left to itself it asks for pages of 2 MiB, each of which the system clears when it is touched for the first time. That
-//! takes a fraction of a millisecond; on a virtual machine whose host has to find the memory first 7 ms, in which small
-//! commands wait: beside values of 64 MiB three fresh nodes had 167 and 194 turns of more than 5 ms in 16 s, and with pages
-//! of 4 KiB 1 and 11. So a node's memory is of small pages, as that of Redis is.
+//! By default it asks for pages of 2 MiB, each of which the system clears when it is first touched. That takes a fraction
+//! of a millisecond, but 7 ms on a virtual machine whose host has to find the memory first, and small commands wait
+//! meanwhile: beside values of 64 MiB three fresh nodes had 167 and 194 turns of more than 5 ms in 16 s, and with pages of
+//! 4 KiB 1 and 11. So a node's memory consists of small pages, like Redis's.
 //!
-//! It also gives free memory back to the system after a second, and the next large value would be given fresh pages again.
-//! So a node keeps its memory for a minute.
+//! By default the allocator also returns free memory to the system after a second, and the next large value would get fresh
+//! pages again. So a node keeps its memory for a minute.
 //!
-//! The allocator reads its options from the environment before `main` begins. To set some, a node's process starts its
-//! own program once more in its own place: it stays the same process.
+//! The allocator reads its options from the environment before `main` begins. To set them, a node's process replaces itself
+//! with its own program (`exec`): it stays the same process.
 
 use std::env;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-/// The allocator's options, and what a node sets them to: free memory is kept for so many milliseconds; large pages are
-/// not asked for, and refused where the system gives them unasked.
+/// The allocator's options, and a node's values for them: how many milliseconds free memory is kept; and whether large
+/// pages are allowed: they are not asked for, and refused if the system gives them unasked.
 const OPTIONS: [(&str, &str); 2] = [("MIMALLOC_PURGE_DELAY", "60000"), ("MIMALLOC_ALLOW_THP", "0")];
 
-/// Sees to it that this process uses memory as a node should, as far as its environment does not say otherwise. To be
-/// called before anything else: what the process has done is forgotten.
+/// Sets the allocator's options for a node, except those that the environment sets already. Call this before anything else:
+/// the process starts over and loses its state.
 pub(crate) fn use_as_a_node() {
     let mut unset = OPTIONS.into_iter().filter(|(name, _)| env::var_os(name).is_none()).peekable();
     if unset.peek().is_none() {
@@ -32,11 +33,11 @@ pub(crate) fn use_as_a_node() {
     if let Some(name) = arguments.next() {
         command.arg0(name);
     }
-    // This returns only when it has failed. The node runs all the same.
+    // This returns only on failure. The node runs all the same.
     let _ = command.args(arguments).envs(unset).exec();
 }
 
-/// Gives memory that is free, and that the allocator keeps for later, back to the system.
+/// Releases free memory that the allocator keeps for later to the system.
 #[allow(unsafe_code)]
 pub(crate) fn release() {
     // SAFETY: it may be called at any time, by any thread.

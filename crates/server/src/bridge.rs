@@ -61,7 +61,6 @@ pub(crate) struct Bridge {
     /// Clients without a call.
     idle: Vec<ClientId>,
     may_hold_more: bool,
-    /// Calls so far.
     calls_taken: u64,
 }
 
@@ -113,7 +112,8 @@ impl Bridge {
         self.may_hold_more = true;
     }
 
-    /// Disconnects the clients whose answers are no longer awaited, so that no lock is granted to them.
+    /// Disconnects the clients whose answers are no longer awaited, so that what they wait for, such as a lock, goes to
+    /// others.
     fn drop_abandoned(&mut self, turn: &mut Turn<'_>) {
         let waiting = self.waiting.iter_mut();
         for (id, _) in waiting.filter_map(|slot| slot.take_if(|(_, sender)| sender.is_closed())) {

@@ -87,7 +87,6 @@ impl DataFolder {
         let _ = fs::remove_file(self.path.join("quorate.pid"));
     }
 
-    /// The folder's path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

@@ -1,4 +1,4 @@
-//! Tells the data folder in which a node has always run from a copy of it.
+//! Distinguishes the data folder in which a node has always run from a copy of it.
 //!
 //! A copy that is started beside its original, or instead of it, continues in the node's name: it announces later
 //! incarnations to the other nodes, and from then on the original is refused. The contents of a folder do not help, since

@@ -9,7 +9,6 @@ use mio::net::TcpListener;
 use crate::config::Config;
 use crate::{files, holder};
 
-/// Bound ports.
 pub(crate) struct Listeners {
     /// For the Redis protocol.
     pub(crate) clients: TcpListener,

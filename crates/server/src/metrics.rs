@@ -23,11 +23,9 @@ pub(crate) struct Counted {
     pub(crate) strangers: u64,
     /// Connections of peers that were closed because their frames had been tampered with.
     pub(crate) forged_frames: u64,
-    /// Calls from HTTP.
     pub(crate) http_calls: u64,
     /// Bytes of requests that are not consumed yet.
     pub(crate) input_bytes: usize,
-    /// Links that are up.
     pub(crate) peer_links: usize,
 }
 

@@ -115,7 +115,6 @@ impl driver::Clock for Clock {
     }
 }
 
-/// The parts of a worker.
 pub(crate) struct Parts {
     pub(crate) poll: Poll,
     pub(crate) client_listener: TcpListener,

@@ -11,7 +11,8 @@
 //! * Whatever a crash cannot have caused is damage. It is refused, with file and byte, and never cut off or guessed at.
 //! * After the first write or sync that failed, the log returns nothing but that error.
 //!
-//! [`tail`](mod@crate::tail) describes how a torn tail is told from damage. The whole format is in `docs/design/storage.md`.
+//! [`tail`](mod@crate::tail) describes how a torn tail is distinguished from damage. The whole format is in
+//! `docs/design/storage.md`.
 //!
 //! # Positions
 //!

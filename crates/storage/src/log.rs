@@ -52,7 +52,6 @@ pub(crate) struct Segment {
     pub(crate) first: Position,
 }
 
-/// A sync that is running.
 #[derive(Clone, Copy, Debug)]
 struct Syncing {
     /// The position up to which it makes the log durable.
@@ -97,7 +96,6 @@ pub struct Log {
     pub(crate) noted: Position,
     pub(crate) extents: Extents,
     pub(crate) next_snapshot: u64,
-    /// The sync that is running.
     syncing: Option<Syncing>,
     pub(crate) upkeep: Upkeep,
     /// The number of readers of each snapshot that must not be removed yet.

@@ -44,7 +44,6 @@ fn missing(verb: Verb, file: &str) -> DiskError {
     DiskError { verb, file: file.to_owned(), cause: Cause::Missing }
 }
 
-/// A place in a file, or in a reader's buffer.
 fn place(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }

@@ -183,7 +183,7 @@ impl Opening {
     }
 }
 
-/// Reads what the block in which the log ends holds of the log.
+/// Reads the part of the log that is in its last block.
 fn read_lead<D: Disk>(disk: &mut D, salt: u64, number: u64, end: u64) -> Result<Vec<u8>, StorageError> {
     let length = (end % BLOCK_PAYLOAD_BYTES as u64) as usize;
     let start = end - length as u64;

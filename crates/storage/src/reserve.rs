@@ -20,7 +20,6 @@ impl Kept {
     /// The small one first: the room that it was made from must not go into part of a large one.
     pub(crate) const ALL: [Kept; 3] = [Kept::Manifest, Kept::Segment, Kept::Snapshot];
 
-    /// The file's name.
     pub(crate) fn file(self) -> String {
         format!("reserve-{}", self as u8)
     }

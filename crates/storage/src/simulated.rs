@@ -186,7 +186,7 @@ impl Change {
     }
 }
 
-/// What survives a power loss of what was not synced.
+/// How much of what was not synced survives a power loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Survivors {
     /// Nothing of it.
@@ -390,7 +390,6 @@ impl SimulatedDisk {
     }
 }
 
-/// A place in a file.
 fn place(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }

@@ -1,4 +1,4 @@
-//! What a crash left after the end of the log, and how it is told from damage.
+//! What a crash left after the end of the log, and how it is distinguished from damage.
 //!
 //! When the machine crashes, every sector that was written and not synced holds either the old bytes or the new ones. The
 //! old ones are zeros, or count as zeros because they belong to an older segment. This determines what a crash can leave;

@@ -21,7 +21,6 @@ const LAST_REPLIES_US_MAX: u64 = 10_000_000;
 /// How fast a large request must arrive: each millisecond beyond the timeout must have brought this many bytes.
 const REQUEST_BYTES_PER_MS: usize = 100;
 
-/// A client's connection.
 pub(super) struct Connection<S> {
     pub(super) id: ClientId,
     pub(super) socket: S,
@@ -54,7 +53,6 @@ pub(super) enum Standing {
     Waits,
     /// There is more to read.
     Unfinished,
-    /// The connection broke.
     Broken,
 }
 

@@ -15,10 +15,9 @@ use super::nodes::Node;
 /// How long nodes may take to stop before they are killed.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
 
-/// How often it is looked whether they have.
+/// How often to check whether they have.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// All nodes' processes.
 pub(super) struct Children {
     nodes: Vec<Started>,
 }
@@ -33,7 +32,7 @@ impl Children {
     /// Starts every node.
     ///
     /// # Errors
-    /// A process cannot be started; those that were are stopped.
+    /// A process cannot be started; those already started are stopped.
     pub(super) fn start(nodes: &[Node]) -> Result<Children> {
         let mut children = Children { nodes: Vec::new() };
         for node in nodes {
@@ -48,17 +47,15 @@ impl Children {
         Ok(children)
     }
 
-    /// A node's process id.
     pub(super) fn process(&self, id: u16) -> Option<u32> {
         self.nodes.iter().find(|node| node.id == id).map(|node| node.child.id())
     }
 
-    /// True when every node has ended.
     pub(super) fn have_ended(&self) -> bool {
         self.nodes.iter().all(|node| node.status.is_some())
     }
 
-    /// Who has ended since this was asked last.
+    /// Returns the nodes that have ended since the last call.
     pub(super) fn ended(&mut self) -> Vec<u16> {
         let mut ended = Vec::new();
         for node in self.nodes.iter_mut().filter(|node| node.status.is_none()) {
@@ -80,8 +77,8 @@ impl Children {
         }
     }
 
-    /// Asks every node to stop and waits until it has. Who takes too long is killed, and everybody on a second
-    /// request to stop.
+    /// Asks every node to stop and waits until all have. Kills nodes that take too long, and all of them on a
+    /// second request to stop.
     pub(super) fn stop(&mut self, signals: &mut Signals) {
         for node in self.nodes.iter().filter(|node| node.status.is_none()) {
             ask_to_stop(node.child.id());
@@ -104,7 +101,7 @@ impl Children {
     }
 }
 
-/// Stops nodes that are no children of this process.
+/// Stops nodes that are not children of this process.
 pub(super) fn stop_strays(running: impl Fn() -> Vec<u32>) {
     let strays = running();
     strays.iter().for_each(|process| ask_to_stop(*process));
@@ -116,7 +113,7 @@ pub(super) fn stop_strays(running: impl Fn() -> Vec<u32>) {
 
 fn ask_to_stop(process: u32) {
     if let Some(process) = Pid::from_raw(process as i32) {
-        // It may have ended. And one that was suspended handles nothing until it goes on.
+        // It may have ended. A suspended process handles no signal until it continues.
         let _ = kill_process(process, Signal::TERM);
         let _ = kill_process(process, Signal::CONT);
     }
@@ -132,7 +129,7 @@ fn spawn(node: &Node) -> Result<Child> {
     command.arg("--log-file").arg(&log);
     command.arg("--stop-with").arg(std::process::id().to_string());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log_file);
-    // A group of its own: Ctrl-C reaches the nodes once, through this process.
+    // A process group of its own: Ctrl-C reaches the nodes once, through this process.
     command.process_group(0);
     Ok(command.spawn()?)
 }

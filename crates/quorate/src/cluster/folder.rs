@@ -1,4 +1,5 @@
-//! A cluster's folder: taken by one launcher at a time, with a marker that says what the cluster was made with.
+//! A cluster's folder: locked by one launcher at a time, with a marker that holds the settings with which the
+//! cluster was made.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -13,7 +14,7 @@ use server::files::running_process;
 use super::nodes::{Node, folder_of};
 use super::settings::{HOST, Settings};
 
-/// A cluster's folder, taken by this process.
+/// A cluster's folder, locked by this process.
 pub(super) struct Folder {
     path: PathBuf,
     /// Never read: it is open for its lock.
@@ -21,17 +22,17 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Makes the folder if needed and takes it.
+    /// Creates the folder if needed and locks it.
     ///
     /// # Errors
-    /// Another process has it, or it cannot be written.
+    /// Another process has locked it, or it cannot be written.
     pub(super) fn open(path: &Path) -> Result<Folder> {
         fs::create_dir_all(path).with_context(|| format!("cannot make the folder {}", path.display()))?;
         let lock = lock(path)?;
         Ok(Folder { path: path.to_owned(), _lock: lock })
     }
 
-    /// What its cluster was made with, if there is one.
+    /// Returns the settings with which its cluster was made, if there is one.
     ///
     /// # Errors
     /// The marker cannot be read.
@@ -49,10 +50,10 @@ impl Folder {
         }
     }
 
-    /// Asserts that no node has lived here: new configurations would give it a new identity.
+    /// Checks that no node has run here: new configurations would give it a new identity.
     ///
     /// # Errors
-    /// One has.
+    /// A node has.
     pub(super) fn check_new(&self, settings: &Settings) -> Result<()> {
         let mut lived = settings.ids().map(|id| folder_of(&self.path, id));
         if let Some(lived) = lived.find(|folder| folder.join("storage").exists()) {
@@ -103,7 +104,7 @@ impl Folder {
             };
             config.write(&node.configuration())?;
         }
-        // Last, and as a whole: a folder without it has never been started.
+        // Written last, and as a whole: a cluster whose folder has no marker was never started.
         let temporary = self.path.join("cluster.toml.new");
         let text = toml::to_string(settings).context("the settings cannot be written as TOML")?;
         fs::write(&temporary, text)
@@ -111,7 +112,8 @@ impl Folder {
             .with_context(|| format!("cannot write {}", self.marker().display()))
     }
 
-    /// The processes of nodes in this folder that run, whoever has started them; nodes that have joined, too.
+    /// The ids of the processes that run nodes in this folder, whichever process started them, including nodes
+    /// that have joined.
     pub(super) fn running(&self) -> Vec<u32> {
         let Ok(entries) = fs::read_dir(&self.path) else { return Vec::new() };
         let is_node = |path: &PathBuf| path.join("quorate.toml").exists();

@@ -1,12 +1,12 @@
 //! `quorate cluster`: N real node processes on this machine, for development and for the lab.
 //!
-//! The folder says what the cluster is: its marker `cluster.toml` holds the settings that it was made with, and
-//! `node-I` (I from 1) is each node's own folder with its configuration, log and process id. Starting again in
-//! the same folder starts the same cluster, nodes that have joined in it among them: each as its own file says, and with
-//! the keyspaces of the cluster's map. Settings need not be repeated; those that are given and differ are refused.
+//! The folder defines the cluster: its marker `cluster.toml` holds the settings that it was made with, and `node-I` (I
+//! from 1) is each node's own folder with its configuration, log and process id. Starting again in the same folder
+//! starts the same cluster, including nodes that have joined in it: each with its own file, and with the keyspaces of
+//! the cluster map. Settings need not be repeated; any that differ are refused.
 //!
-//! This process only watches. It restarts nothing: a node that ends stays down, for people and tests that want
-//! to see what the others do, until somebody starts it again with `quorate server`.
+//! This process only watches. It restarts nothing: a node that ends stays down, for people and tests that want to see
+//! what the others do, until it is started again with `quorate server`.
 
 mod children;
 mod folder;
@@ -32,13 +32,13 @@ use self::settings::{Settings, quoted};
 /// Most nodes that are started on one machine.
 const NODES_MAX: i64 = 9;
 
-/// When it is told first what nodes that do not serve commands yet are at.
+/// When to first report why nodes do not serve commands yet.
 const TELL_AFTER: Duration = Duration::from_secs(10);
 
-/// And how often from then on.
+/// How often to report it from then on.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
-/// How often it is looked whether they do.
+/// How often to check whether they do.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 const EXAMPLES: &str = "\
@@ -59,7 +59,7 @@ pub(crate) struct ClusterArgs {
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=NODES_MAX))]
     nodes: Option<u16>,
 
-    /// The cluster's folder; made if it is not there. A cluster that is there starts as it is, with --dir alone
+    /// The cluster's folder; created if it does not exist. An existing cluster starts as it is, with --dir alone
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
 
@@ -83,10 +83,10 @@ pub(crate) struct ClusterArgs {
 /// Runs a cluster until it is asked to stop.
 ///
 /// # Errors
-/// It cannot start: a sentence that says why.
+/// A sentence that says why it cannot start.
 pub(crate) fn run(args: &ClusterArgs) -> Result<()> {
     server::files::make_for_owner_alone();
-    // From here on a signal waits for its turn, so that no node is left behind.
+    // From here on signals are queued, so that no node is left behind.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGCHLD])?;
     let folder = Folder::open(&args.dir)?;
     let made = folder.made()?;
@@ -139,7 +139,7 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<()> {
     }
     say_what_begins_empty(&nodes, is_made);
 
-    // The iterator ends never; a signal that asks to stop ends the loop.
+    // The iterator never ends; a signal that asks to stop ends the loop.
     for signal in signals.forever() {
         if signal != SIGCHLD {
             break;
@@ -151,15 +151,15 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<()> {
     say_what_is_lost(&nodes);
     say("stopping");
     children.stop(&mut signals);
-    // Nodes that somebody has started again are this cluster's nodes, if not this process's children.
+    // Nodes that were started again by other processes are this cluster's nodes, though not this process's children.
     children::stop_strays(|| folder.running());
     Ok(())
 }
 
-/// True when every node that runs serves commands, false when it is asked to stop before.
+/// Waits until every running node serves commands. Returns false when this process is asked to stop before.
 ///
-/// A node that takes long, as one that reads a long log, is waited for: what is seen of it is told now and then. In a
-/// cluster that was started before, one that ends does not keep the others from serving.
+/// A node that takes long, for example because it reads a long log, is waited for, and its state is reported
+/// periodically. In a cluster that was started before, a node that ends does not keep the others from serving.
 fn wait_until_ready(
     signals: &mut Signals,
     children: &mut Children,
@@ -210,7 +210,7 @@ fn say_ended(children: &Children, nodes: &[Node], id: u16) {
     ));
 }
 
-/// Keyspaces without records are empty when all nodes were stopped: it is said at the start that finds them so, too.
+/// Says which keyspaces keep no records. They are empty after all nodes were stopped, and the next start says so, too.
 fn say_what_begins_empty(nodes: &[Node], is_made: bool) {
     let held = promises::in_memory_only(nodes);
     let names = |is_named: fn(u64) -> bool| {
@@ -239,7 +239,7 @@ fn say_what_is_lost(nodes: &[Node]) {
     }
 }
 
-/// Prints a line at once, also into a pipe. That nobody reads it any more is no reason to stop.
+/// Prints a line and flushes it, into a pipe too. An error is ignored: a closed pipe is no reason to stop.
 pub(crate) fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}");
@@ -248,7 +248,7 @@ pub(crate) fn say(line: &str) {
     }
 }
 
-/// Lets this process be asked to stop when its parent ends. False when the parent has ended already.
+/// Makes the system ask this process to stop when its parent ends. Returns false when the parent has ended already.
 ///
 /// # Errors
 /// The system refuses.

@@ -1,4 +1,4 @@
-//! The nodes of a folder, as their own configuration files describe them: people edit those.
+//! The nodes of a folder, as described by their own configuration files, which people edit.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,6 @@ use server::Config;
 use server::files::running_process;
 use server::holder::of_port;
 
-/// One node's ports.
 #[derive(Clone, Copy)]
 pub(super) struct Ports {
     pub(super) client: u16,
@@ -28,15 +27,15 @@ impl Ports {
 pub(super) struct Node {
     pub(super) id: u16,
     pub(super) folder: PathBuf,
-    /// What it listens on.
+    /// The address that it listens on.
     pub(super) bind: IpAddr,
     pub(super) ports: Ports,
-    /// What clients authenticate with.
+    /// The clients' password.
     pub(super) password: Option<String>,
 }
 
 impl Node {
-    /// Where a client on this machine reaches it.
+    /// The address at which a client on this machine reaches it.
     pub(super) fn host(&self) -> IpAddr {
         match self.bind {
             IpAddr::V4(address) if address.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -45,29 +44,27 @@ impl Node {
         }
     }
 
-    /// One of its ports there.
+    /// The address of one of its ports for a client on this machine.
     pub(super) fn at(&self, port: u16) -> SocketAddr {
         SocketAddr::new(self.host(), port)
     }
 
-    /// Its configuration file.
     pub(super) fn configuration(&self) -> PathBuf {
         self.folder.join("quorate.toml")
     }
 
-    /// Its log.
     pub(super) fn log(&self) -> PathBuf {
         self.folder.join("quorate.log")
     }
 
-    /// The last thing that it has logged: why it ended, most likely.
+    /// The last line of its log: most likely the reason why it ended.
     pub(super) fn last_line(&self) -> String {
         let text = fs::read(self.log()).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("its log is empty").to_owned()
     }
 
-    /// How `redis-cli` is started to talk to it. A password is asked for, and never on the command line.
+    /// The `redis-cli` command to talk to it. The password is prompted for, and never on the command line.
     pub(super) fn redis_cli(&self) -> String {
         let mut command = String::from("redis-cli");
         if self.host() != IpAddr::V4(Ipv4Addr::LOCALHOST) {
@@ -86,10 +83,11 @@ pub(super) fn folder_of(cluster: &Path, id: u16) -> PathBuf {
     cluster.join(format!("node-{id}"))
 }
 
-/// The nodes whose folders are in a cluster's folder, nodes that have joined among them, in the order of their ids.
+/// Returns the nodes whose folders are in a cluster's folder, including nodes that have joined, in the order of
+/// their ids.
 ///
 /// # Errors
-/// A configuration file cannot be used, or names another node than its folder.
+/// A configuration file cannot be used, or is for another node than its folder.
 pub(super) fn read(cluster: &Path) -> Result<Vec<Node>> {
     let entries = fs::read_dir(cluster).with_context(|| format!("cannot read {}", cluster.display()))?;
     let id_of = |name: &str| name.strip_prefix("node-")?.parse::<u16>().ok();
@@ -115,10 +113,10 @@ fn read_node(folder: PathBuf, id: u16) -> Result<Node> {
     Ok(Node { id, folder, bind: config.bind, ports, password: config.password })
 }
 
-/// Looks whether every port can be had, before anything is started.
+/// Checks that every port is free, before anything is started.
 ///
 /// # Errors
-/// One is in use: a sentence that says which, for which node, and by whom if that is known.
+/// One is in use: a sentence that names the port, its node and, if known, the process that holds it.
 pub(super) fn check_ports(nodes: &[Node]) -> Result<()> {
     for Node { id, folder, .. } in nodes {
         if let Some(process) = running_process(folder) {

@@ -1,4 +1,4 @@
-//! Whether a node serves commands: its health is good, and it answers a PING.
+//! Checks whether a node serves commands: its health is good, and it answers a PING.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,10 +14,10 @@ const TIMEOUT: Duration = Duration::from_millis(500);
 /// Longest line of an answer to a command, in bytes.
 const LINE_BYTES_MAX: u64 = 1 << 10;
 
-/// Longest answer over HTTP, in bytes. A node with many shards has much to tell.
+/// Longest answer over HTTP, in bytes. A node with many shards sends much.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
-/// Nothing if the node serves commands, else what was seen instead.
+/// Returns None if the node serves commands, and otherwise what it answered instead.
 pub(super) fn what_lacks(node: &Node) -> Option<String> {
     match http_get(node, "/health") {
         Ok((200, _)) => {}
@@ -33,17 +33,17 @@ pub(super) fn what_lacks(node: &Node) -> Option<String> {
     }
 }
 
-/// What a node says of its keyspaces in `GET /health`.
+/// Returns a node's answer to `GET /health`.
 pub(super) fn health(node: &Node) -> Option<Value> {
     serde_json::from_str(&http_get(node, "/health").ok()?.1).ok()
 }
 
-/// A node's metrics as text.
+/// Returns a node's metrics as text.
 pub(super) fn metrics(node: &Node) -> Option<String> {
     http_get(node, "/metrics").ok().filter(|(status, _)| *status == 200).map(|(_, text)| text)
 }
 
-/// Which keyspaces are not ready, and why, as far as the answer tells.
+/// Says which keyspaces are not ready, and why, as far as the answer includes it.
 fn why(body: &str) -> String {
     let health: Value = serde_json::from_str(body).unwrap_or_default();
     let keyspaces = health["keyspaces"].as_array().into_iter().flatten();
@@ -65,7 +65,7 @@ fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// The node's answer to a PING, or to the password if that is not taken.
+/// Returns the node's answer to a PING, or to the password if that is refused.
 fn ping(node: &Node) -> io::Result<String> {
     let mut stream = BufReader::new(connect(node.at(node.ports.client))?);
     let mut ask = |words: &[&str]| -> io::Result<String> {
@@ -85,7 +85,7 @@ fn ping(node: &Node) -> io::Result<String> {
     ask(&["PING"])
 }
 
-/// The status and the body of an answer over HTTP.
+/// Returns the status and the body of an answer over HTTP.
 fn http_get(node: &Node, path: &str) -> io::Result<(u16, String)> {
     let address = node.at(node.ports.http);
     let mut stream = connect(address)?;

@@ -1,4 +1,5 @@
-//! What the keyspaces of a cluster promise now, as its nodes tell: the cluster's map rules, not how it was made.
+//! What the keyspaces of a cluster promise now, according to its nodes: the cluster map counts, not how the cluster was
+//! made.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use serde_json::Value;
 use super::nodes::Node;
 use super::probe;
 
-/// What the default keyspace promises, in a few words.
+/// The promises of the default keyspace, in a few words.
 pub(super) fn of_default(nodes: &[Node]) -> Option<String> {
     let health = nodes.iter().find_map(probe::health)?;
     let keyspace = health["keyspaces"].as_array()?.iter().find(|keyspace| keyspace["prefix"] == "")?.clone();
@@ -19,7 +20,8 @@ pub(super) fn of_default(nodes: &[Node]) -> Option<String> {
     Some(format!("{}{acks}, durability {}, reads {}", word("replication"), word("durability"), word("reads")))
 }
 
-/// The keyspaces that no log keeps (`durability = none`), with how many keys each has: what is lost when all nodes stop.
+/// The keyspaces that keep no log (`durability = none`), with the number of keys in each: what is lost when all nodes
+/// stop.
 pub(super) fn in_memory_only(nodes: &[Node]) -> Vec<(String, u64)> {
     let Some(health) = nodes.iter().find_map(probe::health) else { return Vec::new() };
     let keyspaces = health["keyspaces"].as_array().into_iter().flatten();
@@ -34,7 +36,7 @@ pub(super) fn in_memory_only(nodes: &[Node]) -> Vec<(String, u64)> {
     if names.is_empty() {
         return Vec::new();
     }
-    // Replicas of one shard hold the same, but for what is under way: the largest counts.
+    // Replicas of one shard hold the same keys, apart from writes in progress: the largest counts.
     let mut counted: BTreeMap<String, u64> = BTreeMap::new();
     for metrics in nodes.iter().filter_map(probe::metrics) {
         for line in metrics.lines().filter_map(|line| line.strip_prefix("quorate_keyspace_keys{")) {

@@ -1,4 +1,4 @@
-//! What a cluster is made with: from the command line at first, and from its folder's marker ever after.
+//! The settings with which a cluster is made: from the command line at first, and from its folder's marker ever after.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
@@ -18,7 +18,7 @@ const CLIENT_PORT: u16 = 7000;
 const HTTP_PORT: u16 = 8000;
 const PEER_PORT: u16 = 9000;
 
-/// What a cluster was made with. Kept in the folder's marker.
+/// The settings with which a cluster was made. Kept in the folder's marker.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Settings {
     nodes: u16,
@@ -30,10 +30,10 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// What the command line asks for, for a new cluster.
+    /// Returns the command line's settings, for a new cluster.
     ///
     /// # Errors
-    /// A keyspace cannot be, or the ports do not fit together.
+    /// A keyspace is invalid, or the ports do not fit together.
     pub(super) fn new(args: &ClusterArgs) -> Result<Settings> {
         let settings = Settings {
             nodes: args.nodes.unwrap_or(NODES),
@@ -68,12 +68,12 @@ impl Settings {
         [("client", self.client_port), ("http", self.http_port), ("peer", self.peer_port)]
     }
 
-    /// The ids of the nodes that it was made with.
+    /// The ids of the nodes with which it was made.
     pub(super) fn ids(&self) -> std::ops::RangeInclusive<u16> {
         1..=self.nodes
     }
 
-    /// The nodes as they are made. Their ports fit: [`Settings::new`] saw to it.
+    /// The nodes to create. Their ports fit: [`Settings::new`] has checked them.
     pub(super) fn nodes(&self, folder: &Path) -> Vec<Node> {
         let node = |id: u16| {
             let of = |base: u16| base.saturating_add(id - 1);
@@ -84,10 +84,11 @@ impl Settings {
         self.ids().map(node).collect()
     }
 
-    /// Compares what the cluster was made with and what the command line says now. What it leaves out is not compared.
+    /// Compares the settings with which the cluster was made with those on the command line now. Settings that are not
+    /// given are not compared.
     ///
     /// # Errors
-    /// They differ: how, and the commands to type instead.
+    /// They differ: a text that says how, with the commands to type instead.
     pub(super) fn check_given(&self, args: &ClusterArgs, nodes: &[Node]) -> Result<()> {
         let mut differences = Vec::new();
         let mut compare = |name: &str, made: u16, given: Option<u16>| {
@@ -150,7 +151,7 @@ impl Settings {
     }
 }
 
-/// A keyspace's settings that are not the usual ones, with its prefix first: as `--keyspace` takes them.
+/// Returns a keyspace's settings that differ from the defaults, with its prefix first, as `--keyspace` takes them.
 fn settings_of(keyspace: &Keyspace) -> Result<Vec<(String, String)>> {
     let usual = toml::Table::try_from(Keyspace::default()).context("a keyspace cannot be written")?;
     let own = toml::Table::try_from(keyspace).context("a keyspace cannot be written")?;
@@ -166,7 +167,7 @@ fn words(keyspace: &Keyspace) -> Result<String> {
     Ok(settings.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" "))
 }
 
-/// The prefix and the settings, each as a word of a shell.
+/// Returns the prefix and the settings, each quoted for a shell.
 fn quoted_words(keyspace: &Keyspace) -> Result<String> {
     let settings = settings_of(keyspace)?;
     let word = |(name, value): &(String, String)| match name.as_str() {
@@ -176,7 +177,7 @@ fn quoted_words(keyspace: &Keyspace) -> Result<String> {
     Ok(settings.iter().map(word).collect::<Vec<_>>().join(" "))
 }
 
-/// The prefix and the settings in which `given` differs from `made`.
+/// Returns the prefix and the settings in which `given` differs from `made`.
 fn changed_words(made: &Keyspace, given: &Keyspace) -> Result<String> {
     let table = |keyspace: &Keyspace| toml::Table::try_from(keyspace).context("a keyspace cannot be written");
     let (made, own) = (table(made)?, table(given)?);
@@ -186,7 +187,7 @@ fn changed_words(made: &Keyspace, given: &Keyspace) -> Result<String> {
     Ok(std::iter::once(quoted(&given.prefix)).chain(changed).collect::<Vec<_>>().join(" "))
 }
 
-/// A word as a shell takes it.
+/// Quotes a word for a shell.
 pub(super) fn quoted(word: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./:=,@%+".contains(&byte);
     match !word.is_empty() && word.bytes().all(is_plain) {

@@ -88,7 +88,6 @@ impl Http {
         Ok(Http { thread: thread.context("cannot start a thread for HTTP")?, stop })
     }
 
-    /// Stops serving.
     pub(crate) fn stop(self) {
         let _ = self.stop.send(());
         let _ = self.thread.join();
@@ -135,7 +134,6 @@ pub(super) enum Stage {
     Busy,
 }
 
-/// The stage of one connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StageOf(Arc<AtomicU8>);
 

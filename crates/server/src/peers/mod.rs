@@ -88,7 +88,6 @@ pub(crate) struct Peers {
     limiter: Limiter,
 }
 
-/// Another node.
 struct Peer {
     id: NodeId,
     host: String,
@@ -117,7 +116,6 @@ struct Peer {
     /// It has left the cluster and that time is over. It may have been cut off meanwhile: if it comes back it is accepted
     /// for as long again, to learn that it has left.
     has_left: bool,
-    /// It has had a link.
     was_up: bool,
 }
 

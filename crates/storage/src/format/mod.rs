@@ -177,7 +177,6 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Whether all bytes are zero.
 pub(crate) fn is_zero(bytes: &[u8]) -> bool {
     // Sixteen at a time: a start checks all the unused space of a segment this way.
     let (chunks, rest) = bytes.as_chunks::<16>();

@@ -31,7 +31,6 @@ pub(crate) fn payload_of(bytes: u64) -> u64 {
     bytes / sector * payload + (bytes % sector).min(payload)
 }
 
-/// The sectors of one segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sectors {
     /// The log's number.

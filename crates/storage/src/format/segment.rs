@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A segment is made of zeros, or of an older segment, which counts as zeros ([`sector`](super::sector)). So what has not
-//! been written is zero. This is the rule by which a torn tail is told from damage.
+//! been written is zero. This is the rule that distinguishes a torn tail from damage.
 
 use super::sector::PAYLOAD_BYTES;
 use super::{Fields, Identity, SEGMENT, begin, check, is_zero, seal, segment_file};
