@@ -8,7 +8,7 @@
 #[error("malformed bytes: {0}")]
 pub struct Malformed(pub &'static str);
 
-/// Reads values off the front of a byte slice.
+/// Reads values off the front of a byte slice. Every read returns [`Malformed`] when the bytes end early.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],

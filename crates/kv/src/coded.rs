@@ -147,7 +147,7 @@ impl View {
 /// An element of a reply that represents a value, or a part of one: see [`crate::Reply::Reference`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValueRef {
-    /// The value.
+    /// The reference to the value.
     pub reference: Reference,
     /// The part of it that the reply contains.
     pub view: View,

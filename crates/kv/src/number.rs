@@ -11,7 +11,7 @@ const FRACTION_DIGITS_MAX: u32 = 17;
 /// Texts of this many bytes or more are not decimal numbers.
 const FLOAT_TEXT_BYTES_MAX: usize = 5 * 1024;
 
-/// Room for any `i64` as text.
+/// Length of the longest `i64` as text, in bytes.
 pub const INTEGER_TEXT_BYTES_MAX: usize = 20;
 
 /// Parses an integer in its canonical form; `None` for any other text.

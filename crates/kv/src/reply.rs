@@ -78,7 +78,7 @@ pub struct Announcement {
     pub is_sharded: bool,
     /// The channel's name.
     pub channel: Box<[u8]>,
-    /// The message.
+    /// The bytes of the message.
     pub message: Box<[u8]>,
 }
 

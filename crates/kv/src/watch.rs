@@ -16,7 +16,7 @@ pub struct RecordName {
 
 /// Notes the record being carried out, in a place that outlives this process: see [`crate::Table::set_watch`].
 pub trait Watch: Debug + Sync {
-    /// A record of this group begins that may end the process without warning, or a record is ending it now.
+    /// A record of this group begins that may end the process without warning, or that is ending it now.
     fn begun(&self, group: u16, record: RecordName);
 
     /// The record was carried out.

@@ -64,7 +64,7 @@ const ACCEPTOR_FRAMES: &[u8] = b"quorate frames of the acceptor";
 /// The connections between two nodes. Short messages that must not wait behind long ones have one of their own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Lane {
-    /// For all messages, unless there is an urgent connection too.
+    /// For all messages, except those on the urgent connection if there is one.
     #[default]
     Main,
     /// For messages that must not wait.

@@ -4,7 +4,7 @@
 //! byte of the handshake ([`crate::handshake`]):
 //!
 //! ```text
-//! length:  its tag is the first 5 bytes of AES-128 of the frame's number, the length and zeros, under the one key
+//! length:  its tag is the first 5 bytes of AES-128 of the frame's number, the length and zeros, under one key
 //! payload: encrypted and authenticated by AES-128-GCM under the other, nonce = the frame's number
 //! ```
 //!

@@ -276,7 +276,7 @@ impl<'a> Fenced<'a> {
         self.command.len()
     }
 
-    /// The write.
+    /// Decodes the write. Always succeeds, as the write was checked.
     pub fn command(&self) -> Option<Command<'a>> {
         Command::decode(&mut Reader::new(self.command)).ok()
     }

@@ -194,7 +194,7 @@ pub enum Command<'a> {
     Replicate { key: &'a [u8], value: &'a [u8], version: Version },
 
     // Values stored as fragments: see [`crate::coded`].
-    /// Stores a value whose fragments are already stored (`SET` of a large value). Refused if the group's membership is
+    /// Stores a value whose fragments are already durable (`SET` of a large value). Refused if the group's membership is
     /// no longer number `membership`, whose members hold the fragments, or if the value has been given up in the
     /// meantime.
     SetCoded {

@@ -68,7 +68,7 @@ impl<'a> Supplied<'a> {
         self.values.bytes() + self.command.len()
     }
 
-    /// The command.
+    /// Decodes the command. Always succeeds, as the command was checked.
     pub fn command(&self) -> Option<Command<'a>> {
         Command::decode(&mut Reader::new(self.command)).ok()
     }

@@ -13,7 +13,7 @@ use crate::codec::{Malformed, Reader, Writer};
 /// A key as a client has seen it: see [`Command::Watch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watched<'a> {
-    /// The key.
+    /// The watched key.
     pub key: &'a [u8],
     /// Its version then, or 0 if it did not exist.
     pub version: Version,
@@ -187,7 +187,7 @@ impl Draft {
         self.command_count == 0
     }
 
-    /// The transaction.
+    /// The transaction of everything added so far.
     pub fn transaction(&self) -> Transaction<'_> {
         Transaction {
             epoch: self.epoch,

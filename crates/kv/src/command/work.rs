@@ -71,7 +71,7 @@ pub trait Known {
     /// The number of keys.
     fn keys(&self) -> usize;
 
-    /// Bytes of one key.
+    /// Bytes that a key and its value occupy.
     fn bytes_of(&self, key: &[u8]) -> usize;
 
     /// The time that a script will take, in nanoseconds, as far as known beforehand.

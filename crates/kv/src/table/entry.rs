@@ -141,7 +141,6 @@ impl Entry {
         }
     }
 
-    /// Lends the value.
     pub(super) fn lend_value(&mut self) -> SharedBytes {
         let start = HEADER_BYTES + self.key_length();
         let end = start + self.value_length();

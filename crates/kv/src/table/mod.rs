@@ -111,7 +111,7 @@ pub struct Table {
     arriving: BTreeMap<(Box<[u8]>, Version), Vec<u8>>,
     /// Indexes that were removed as a whole and still occupy memory.
     discarded: Vec<Index>,
-    /// Entries that are tombstones.
+    /// Number of tombstones.
     tombstones: usize,
     /// Bytes of all entries, including the allocator's overhead.
     entry_bytes: usize,
@@ -127,7 +127,6 @@ pub struct Table {
     is_quiet: bool,
     /// Collects the replies that are dropped.
     unasked: ReplyBuffer,
-    /// What runs scripts.
     interpreter: &'static dyn Interpreter,
     watched: Watching,
     /// What the scripts of the current transaction have cost so far.

@@ -5,11 +5,12 @@
 //! order of their hashes; those of the last homes overflow into a tail.
 //!
 //! Each place has a *tag*, one byte of its hash. A search compares the tags of eight places, from the home on, at once.
-//! That takes no branch that the processor could mispredict, so it proceeds to the next command while it waits for the
-//! memory of this one. An entry not found this way is searched for in the order of hashes: the search ends at a greater
-//! hash or at a gap, behind which all hashes are greater.
+//! That takes no branch that the processor could mispredict, so the processor proceeds to the next command while it
+//! waits for the memory of this one. An entry not found this way is searched for in the order of hashes: the search
+//! ends at a greater hash or at a gap, behind which all hashes are greater.
 //!
-//! Tags, hashes and entries are stored apart: the tags of a million keys take 1.3 MB, which fits in a low-level cache.
+//! Tags, hashes and entries are stored apart: the tags of a million keys take 1.3 MB, which fits in a cache near the
+//! core.
 
 use super::entry::Entry;
 
@@ -117,7 +118,7 @@ impl Partition {
     /// Returns the place of the first entry whose hash is not less, or where such an entry would be inserted.
     fn lower_bound(&self, hash: u32) -> usize {
         let home = self.home(hash);
-        // A gap is greater than any hash.
+        // The hash of a gap is greater than any other.
         home + self.hashes[home..].iter().take_while(|held| **held < hash).count()
     }
 

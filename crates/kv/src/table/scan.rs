@@ -18,14 +18,14 @@ use crate::glob::Pattern;
 use crate::limits::KEY_BYTES_MAX;
 use crate::reply::ReplyBuffer;
 
-/// The lowest bits of a cursor: the group.
+/// Number of the lowest bits of a cursor, which name the group.
 const GROUP_BITS: u32 = 16;
 
-/// The bits above: the upper bits of the next hash. Of a million keys, a hundred pairs share them.
+/// Number of the bits above those: the upper bits of the next hash. Of a million keys, a hundred pairs share them.
 const HASH_BITS: u32 = 32;
 
-/// The highest bits, which the table's seed determines: as many as a signed number has room for. Two seeds look alike
-/// once in 32 768 changes from one table to another.
+/// Number of the highest bits, which the table's seed determines: as many as a signed number has room for. Two seeds
+/// look alike once in 32 768 changes from one table to another.
 const SEED_BITS: u32 = 15;
 
 /// The group in which a cursor of `SCAN` continues; 0 for the start of a scan.

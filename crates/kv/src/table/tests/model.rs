@@ -90,7 +90,6 @@ fn compared((kind, value): &(usize, Vec<u8>)) -> Comparison<'_> {
     [Equal(value), NotEqual(value), DigestEqual(digest), DigestNotEqual(digest)][*kind]
 }
 
-/// One command.
 pub(super) fn record() -> impl Strategy<Value = Record> {
     use ExpireCondition::*;
     let condition =
