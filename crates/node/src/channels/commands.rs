@@ -1,4 +1,4 @@
-//! `SUBSCRIBE`, `PUBLISH` and their kin, as clients ask them.
+//! The clients' commands `SUBSCRIBE`, `PUBLISH` and their kin.
 
 use super::{
     Listening, PATTERN_BYTE_NS, PATTERNS_BYTES_MAX, PATTERNS_MAX, PATTERNS_PART_OF_MEMORY, SUBSCRIPTIONS_MAX,
@@ -11,11 +11,11 @@ use kv::limits::CHANNEL_BYTES_MAX;
 use kv::{Reply, ReplyBuffer};
 use wire::resp::{Arguments, Protocol};
 
-/// How long it takes to list a channel, about.
+/// Roughly how long it takes to list a channel.
 const LISTED_NS: u64 = 100;
 
 impl Session {
-    /// Why this command has to wait until the client listens to nothing any more: in RESP2 a reply could be taken for a
+    /// Why this command has to wait until the client has no subscriptions left: in RESP2 a reply could be taken for a
     /// message.
     pub(crate) fn refuses_while_listening(&self, spec: &CommandSpec) -> Option<String> {
         use NodeCommand::{Channel, Ping, Quit, Reset};
@@ -34,7 +34,7 @@ impl Session {
         })
     }
 
-    /// In RESP2 a listener's `PING` is answered like a message.
+    /// Whether `PING` is answered like a message, since a RESP2 client has subscriptions.
     pub(crate) fn is_listening_in_resp2(&self) -> bool {
         self.subscriptions.is_some() && self.protocol == Protocol::Resp2
     }
@@ -65,7 +65,7 @@ impl Node {
                     }
                     pattern => pattern.map(Pattern::new),
                 };
-                // Few names are as long as they may be.
+                // Few names have the greatest length.
                 let match_ns = pattern.as_ref().map_or(0, |pattern| pattern.match_ns(CHANNEL_BYTES_MAX / 16));
                 let read_ns = arguments.get(2).map_or(0, <[u8]>::len) as u64 * PATTERN_BYTE_NS;
                 self.spend(read_ns + self.channels.of(how).len() as u64 * (LISTED_NS + match_ns));
@@ -185,7 +185,7 @@ impl Node {
         self.answer(client, |out| out.extend_encoded(replies.as_bytes()));
     }
 
-    /// A client listens to nothing any more (`RESET`, or it is gone).
+    /// Ends a client's subscriptions (`RESET`, or the client is gone).
     pub(crate) fn end_subscriptions(&mut self, client: ClientId) {
         let held = self.sessions.get_mut(client).and_then(|session| session.subscriptions.take());
         if let Some(subscriptions) = held {

@@ -1,17 +1,18 @@
-//! Channels: messages from clients to whoever listens at that moment, on any node.
+//! Channels: messages from clients to the clients that are subscribed at that moment, on any node.
 //!
-//! A message is nobody's data: it is in no keyspace, no log and no snapshot, and reaches each listener at most once. The
-//! node whose client publishes it gives it to its own listeners and sends it to every node that it has a link to, which do
-//! the same. So nothing is agreed on, and nothing has to be known about who listens where.
+//! A message is not data: it is in no keyspace, no log and no snapshot, and reaches each listener at most once. The
+//! node whose client publishes it gives it to its own listeners and sends it to every node that it has a link to, which
+//! do the same. So nothing is agreed on, and no node needs to know the listeners of another one.
 //!
 //! What a *script* publishes takes effect when the script does: the messages come with the reply of its record
-//! ([`kv::ReplyBuffer::announce`]), and the replica that answers, which is the one that has the client's request, sends them
-//! as if a client of its node had. Replicas that follow, or replay their logs, have nobody to answer and send nothing, nor
-//! does a new leader that finds the record. So a message leaves once, whoever has a replica; it is lost if that leader dies
-//! at that moment, as in Redis. (Every replica telling its own clients would be later, since followers learn last what is
-//! committed, and where a leader changes some clients would hear a message twice.)
+//! ([`kv::ReplyBuffer::announce`]), and the replica that answers, which is the one that has the client's request, sends
+//! them as if a client of its node had. Replicas that follow, or replay their logs, have no client to answer and send
+//! nothing, nor does a new leader that finds the record. So a message is sent once, however many replicas there are; it
+//! is lost if that leader dies at that moment, as in Redis. (If every replica gave it to its own clients, it would be
+//! later, since followers learn last what is committed, and after a change of leader some clients would get a message
+//! twice.)
 //!
-//! `commands` is what clients say; here is who listens.
+//! `commands` has the clients' commands; this file has the subscriptions.
 
 mod commands;
 
@@ -24,30 +25,31 @@ use kv::{Reply, ReplyBuffer};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::frame;
 
-/// Channels and patterns that one client may listen to.
+/// The most channels and patterns that one client may subscribe to.
 const SUBSCRIPTIONS_MAX: usize = 10_000;
 
-/// Patterns that all clients of a node may listen to together, and the bytes of them: whoever publishes has each matched,
-/// which takes 5 to 20 ms with so many for the longest name of a channel.
+/// The most patterns of all clients of a node together, and their bytes: each published message is matched against each
+/// of them, which takes 5 to 20 ms with this many for the longest name of a channel.
 const PATTERNS_MAX: usize = 10_000;
 const PATTERNS_BYTES_MAX: usize = 1 << 20;
 
-/// Where memory is bounded, they have at most this part of it. A pattern that was read takes up to 32 times its length.
+/// Where memory is bounded, patterns have at most this fraction of it. A parsed pattern takes up to 32 times its
+/// length.
 const PATTERNS_PART_OF_MEMORY: u64 = 256;
 
-/// How long it takes to give a message to one listener, in nanoseconds, about.
+/// Roughly how long it takes to give a message to one listener, in nanoseconds.
 const LISTENER_NS: u64 = 200;
 
-/// How long it takes to read one byte of a pattern, about.
+/// Roughly how long it takes to parse one byte of a pattern, in nanoseconds.
 const PATTERN_BYTE_NS: u64 = 50;
 
-/// A peer to which more bytes than this wait to be written gets no messages: whoever publishes is not stopped by it.
+/// A peer whose output holds more bytes than this gets no messages, so that it does not stop publishers.
 const PEER_OUTPUT_BYTES_MAX: usize = 16 << 20;
 
-/// Messages from peers that wait for a turn with time for them have at most so many bytes; others are dropped.
+/// The most bytes of messages from peers that wait for a turn with time for them; others are dropped.
 const PUT_OFF_BYTES_MAX: usize = 16 << 20;
 
-/// How a client listens.
+/// The kind of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listening {
     /// To a channel (`SUBSCRIBE`).
@@ -69,7 +71,7 @@ impl Listening {
         }
     }
 
-    /// What is said when it begins, and when it ends.
+    /// The words in the messages that confirm its beginning and its end.
     fn words(self) -> (&'static [u8], &'static [u8]) {
         match self {
             Listening::Channel => (b"subscribe", b"unsubscribe"),
@@ -79,16 +81,16 @@ impl Listening {
     }
 }
 
-/// Who listens to what, of this node's clients.
+/// The subscriptions of this node's clients.
 #[derive(Debug, Default)]
 pub(crate) struct Channels {
     listeners: [BTreeMap<Vec<u8>, Listeners>; Listening::COUNT],
-    /// Bytes of the patterns.
+    /// The bytes of all patterns.
     pattern_bytes: usize,
     /// Messages from peers that wait for the next turn.
     put_off: VecDeque<PutOff>,
     put_off_bytes: usize,
-    /// What this turn has spent on messages from peers, in nanoseconds.
+    /// The time that this turn has spent on messages from peers, in nanoseconds.
     heard_ns: u64,
 }
 
@@ -106,11 +108,11 @@ impl PutOff {
     }
 }
 
-/// Who listens to one channel, or to one pattern.
+/// The listeners of one channel, or of one pattern.
 #[derive(Debug)]
 struct Listeners {
     clients: BTreeSet<ClientId>,
-    /// The pattern, read once; `None` of a channel.
+    /// The parsed pattern; `None` for a channel.
     pattern: Option<Pattern>,
 }
 
@@ -119,7 +121,7 @@ impl Channels {
         &self.listeners[how as usize]
     }
 
-    /// A client listens to this from now on. Tells how much memory it takes beside the name.
+    /// Adds a client's subscription. Returns how much memory it takes beside the name.
     fn add(&mut self, how: Listening, name: &[u8], client: ClientId) -> usize {
         let is_pattern = how == Listening::Pattern;
         let listeners = self.listeners[how as usize].entry(name.to_vec()).or_insert_with(|| {
@@ -130,7 +132,7 @@ impl Channels {
         listeners.memory_bytes()
     }
 
-    /// A client does not listen to this any more. Tells how much memory it took beside the name.
+    /// Removes a client's subscription. Returns how much memory it took beside the name.
     fn remove(&mut self, how: Listening, name: &[u8], client: ClientId) -> usize {
         let channels = &mut self.listeners[how as usize];
         let Some(listeners) = channels.get_mut(name) else { return 0 };
@@ -151,29 +153,29 @@ impl Channels {
         (patterns.len() + new.len(), self.pattern_bytes + bytes)
     }
 
-    /// True while messages from peers wait for the next turn.
+    /// Whether messages from peers wait for the next turn.
     pub(crate) fn has_put_off(&self) -> bool {
         !self.put_off.is_empty()
     }
 
-    /// A client is gone that has listened to these.
+    /// Removes the subscriptions of a client that is gone.
     pub(crate) fn forget(&mut self, client: ClientId, subscriptions: &Subscriptions) {
         for how in [Listening::Channel, Listening::Pattern, Listening::Shard] {
             subscriptions.of(how).iter().for_each(|name| _ = self.remove(how, name, client));
         }
     }
 
-    /// Channels that somebody listens to here.
+    /// The number of channels with listeners here.
     pub(crate) fn channel_count(&self) -> usize {
         self.of(Listening::Channel).len()
     }
 
-    /// Patterns that somebody listens to here.
+    /// The number of patterns with listeners here.
     pub(crate) fn pattern_count(&self) -> usize {
         self.of(Listening::Pattern).len()
     }
 
-    /// Channels of shards that somebody listens to here.
+    /// The number of channels of shards with listeners here.
     pub(crate) fn shard_channel_count(&self) -> usize {
         self.of(Listening::Shard).len()
     }
@@ -185,11 +187,11 @@ impl Listeners {
     }
 }
 
-/// What one client listens to.
+/// The subscriptions of one client.
 #[derive(Debug, Default)]
 pub(crate) struct Subscriptions {
     names: [BTreeSet<Vec<u8>>; Listening::COUNT],
-    /// Bytes of the names, and of patterns that were read.
+    /// The bytes of the names, and of parsed patterns.
     bytes: usize,
     patterns_bytes: usize,
 }
@@ -199,7 +201,7 @@ impl Subscriptions {
         &self.names[how as usize]
     }
 
-    /// About how much memory they take, with what the node keeps of them.
+    /// Roughly how much memory they take, including the node's part.
     pub(crate) fn memory_bytes(&self) -> usize {
         const EACH_BYTES: usize = 128;
         2 * self.bytes + self.patterns_bytes + self.count() * EACH_BYTES
@@ -211,12 +213,12 @@ impl Subscriptions {
 }
 
 impl Session {
-    /// How many subscriptions of this kind it has.
+    /// How many subscriptions of this kind the client has.
     pub(crate) fn subscribed(&self, how: Listening) -> usize {
         self.subscriptions.as_ref().map_or(0, |subscriptions| subscriptions.of(how).len())
     }
 
-    /// As confirmations count them: channels and patterns together.
+    /// The same as confirmations count them: channels and patterns together.
     fn subscribed_with(&self, how: Listening) -> usize {
         match how {
             Listening::Channel | Listening::Pattern => {
@@ -228,7 +230,8 @@ impl Session {
 }
 
 impl Node {
-    /// A message for whoever listens, here and on the nodes that there is a link to. Returns how many of them are here.
+    /// Sends a message to all listeners, here and on the nodes that there is a link to. Returns how many listeners are
+    /// here.
     pub(crate) fn publish(&mut self, is_sharded: bool, channel: &[u8], message: &[u8]) -> usize {
         let envelope = Envelope::Published { is_sharded, channel, message };
         for peer in self.peers.iter_mut().filter(|peer| peer.up) {
@@ -240,15 +243,16 @@ impl Node {
         self.deliver(is_sharded, channel, message)
     }
 
-    /// What a record has published, whose client waits for its answer.
+    /// Publishes the messages of a record whose client waits for its answer.
     pub(crate) fn publish_announced(&mut self, replies: &mut ReplyBuffer) {
         for announcement in replies.take_announcements() {
             self.publish(announcement.is_sharded, &announcement.channel, &announcement.message);
         }
     }
 
-    /// A message from a peer, for this node's listeners. A few bytes can have many patterns matched, and a frame's worth of
-    /// them would take minutes: when this turn has done its share they wait for the next one, behind those that wait already.
+    /// Takes a message from a peer for this node's listeners. A few bytes can cause the matching of many patterns, and
+    /// a frame's worth of such messages would take minutes: when this turn has done its share, they wait for the next
+    /// one, behind those that wait already.
     pub(crate) fn hear(&mut self, is_sharded: bool, channel: &[u8], message: &[u8]) {
         if self.channels.heard_ns < TURN_NS && self.channels.put_off.is_empty() {
             self.deliver_heard(is_sharded, channel, message);
@@ -263,7 +267,7 @@ impl Node {
         self.channels.put_off.push_back(put_off);
     }
 
-    /// A turn begins: messages that were put off are delivered until it has done its share.
+    /// A turn begins: delivers messages that were put off until the turn has done its share.
     pub(crate) fn deliver_put_off(&mut self) {
         self.channels.heard_ns = 0;
         while self.channels.heard_ns < TURN_NS
@@ -274,7 +278,7 @@ impl Node {
         }
     }
 
-    /// Delivers a message from a peer. Peers have a share of the turn for that, and this node's clients keep theirs.
+    /// Delivers a message from a peer. Peers have their own share of the turn for that, so that clients keep theirs.
     fn deliver_heard(&mut self, is_sharded: bool, channel: &[u8], message: &[u8]) {
         let before_ns = self.spent_ns;
         self.deliver(is_sharded, channel, message);
@@ -313,7 +317,7 @@ impl Node {
         count
     }
 
-    /// Gives a client what it did not ask for. One that does not read is closed, as with replies.
+    /// Sends a client something that is not a reply. A client that does not read is closed, as with replies.
     fn push(&mut self, client: ClientId, said: &[u8]) {
         let Some(session) = self.sessions.get_mut(client) else { return };
         session.push(said);
@@ -327,7 +331,7 @@ impl Node {
     }
 }
 
-/// A message as its listeners get it.
+/// Formats a message for its listeners.
 fn said(how: Listening, pattern: Option<&[u8]>, channel: &[u8], message: &[u8]) -> ReplyBuffer {
     let mut out = ReplyBuffer::new();
     out.push(Reply::Push(3 + u32::from(pattern.is_some())));

@@ -1,7 +1,7 @@
 //! Reading single arguments: keys, values, numbers, words.
 //!
-//! These are called after the number of arguments was checked. An argument that is not there all the same
-//! reads as an empty one: nothing that a client sends may end the node.
+//! Call these after the number of arguments was checked. A missing argument reads as an empty one:
+//! nothing that a client sends may crash the node.
 
 use kv::limits::KEY_BYTES_MAX;
 use kv::number::parse_integer;
@@ -43,7 +43,7 @@ pub(super) fn integer(arguments: Arguments<'_>, index: usize) -> Result<i64, Com
     parse_integer(at(arguments, index)).ok_or(CommandError::NotAnInteger)
 }
 
-/// True when the argument is this word in any case of letters.
+/// Whether the argument is this word, ignoring case.
 #[inline]
 pub(super) fn is(argument: &[u8], word: &str) -> bool {
     argument.eq_ignore_ascii_case(word.as_bytes())

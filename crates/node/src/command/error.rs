@@ -1,4 +1,4 @@
-//! Why a command was not carried out: the texts that clients see, without the leading `-`.
+//! Why a command was not executed: the texts that clients see, without the leading `-`.
 
 use kv::glob::PATTERN_BYTES_MAX;
 use kv::limits::{CHANNEL_BYTES_MAX, KEY_BYTES_MAX};
@@ -33,13 +33,13 @@ pub enum CommandError {
     /// Not a decimal 64-bit integer.
     #[error("ERR value is not an integer or out of range")]
     NotAnInteger,
-    /// An integer, but not one of 32 bits where those are meant.
+    /// An integer that does not fit into 32 bits where it must.
     #[error("ERR value is out of range, value must between -2147483648 and 2147483647")]
     NotAnInteger32,
     /// Not a decimal number.
     #[error("ERR value is not a valid float")]
     NotAFloat,
-    /// `DECRBY` of the one integer that has no opposite.
+    /// `DECRBY` of the one integer that has no negation.
     #[error("ERR decrement would overflow")]
     DecrementOverflow,
     /// `INCRBYFLOAT` by infinity.
@@ -69,10 +69,10 @@ pub enum CommandError {
     /// `COPY` of a key onto itself.
     #[error("ERR source and destination objects are the same")]
     SameKey,
-    /// A database other than 0: there is one.
+    /// A database other than 0, the only one.
     #[error("ERR DB index is out of range")]
     NoSuchDatabase,
-    /// `SCAN` from what is not a cursor.
+    /// `SCAN` with an invalid cursor.
     #[error("ERR invalid cursor")]
     InvalidCursor,
     /// `COMMAND GETKEYS` of a command that does not exist.
@@ -84,10 +84,10 @@ pub enum CommandError {
     /// `COMMAND GETKEYS` of a command with too few or too many arguments.
     #[error("ERR Invalid number of arguments specified for command")]
     GetKeysWrongArity,
-    /// What is no digest where one is compared with.
+    /// An invalid digest in a comparison.
     #[error("ERR must be exactly 16 hexadecimal characters")]
     NotADigest,
-    /// `DELEX` with a condition that there is not.
+    /// `DELEX` with an unknown condition.
     #[error("ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE")]
     NotAComparison,
     /// A pattern longer than [`PATTERN_BYTES_MAX`].
@@ -99,38 +99,38 @@ pub enum CommandError {
     /// A lock's name longer than [`LOCK_NAME_BYTES_MAX`].
     #[error("ERR the name of a lock is {0} bytes long; at most {LOCK_NAME_BYTES_MAX} are allowed")]
     LockNameTooLong(usize),
-    /// An owner without a name, or with one longer than [`OWNER_BYTES_MAX`].
+    /// A lock's owner with an empty name, or with one longer than [`OWNER_BYTES_MAX`].
     #[error("ERR the owner of a lock has a name of 1 to {OWNER_BYTES_MAX} bytes, not {0}")]
     LockOwner(usize),
-    /// A lease of no time, or of more than a day.
+    /// A lease of zero, or of more than a day.
     #[error("ERR invalid lease in '{0}' command: from 1 to {LEASE_MS_MAX} milliseconds")]
     LockLease(&'static str),
     /// A negative wait, or one of more than a day.
     #[error("ERR invalid WAIT in 'lock' command: from 0 to {LEASE_MS_MAX} milliseconds")]
     LockWait,
-    /// What no lock ever had as a token.
+    /// A number that no lock ever had as a token.
     #[error("ERR a fencing token is a positive integer")]
     NotAToken,
-    /// What `LOCK.SESSION OPEN` never answers.
+    /// An id that `LOCK.SESSION OPEN` never returns.
     #[error("ERR that is not the id of a session")]
     NotASession,
     /// A key longer than [`KEY_BYTES_MAX`].
     #[error("ERR key is {0} bytes long; at most {KEY_BYTES_MAX} are allowed")]
     KeyTooLong(usize),
-    /// A value longer than is configured.
+    /// A value longer than configured.
     #[error("ERR value is {bytes} bytes long; at most {most} are allowed")]
     ValueTooLong {
-        /// The value's length.
+        /// The value's length in bytes.
         bytes: usize,
-        /// The longest that is allowed.
+        /// The longest allowed length in bytes.
         most: usize,
     },
 }
 
-/// How much of what a client sent is repeated to it, as in Redis.
+/// How many bytes of a client's input are repeated in an error, as in Redis.
 const ECHOED_BYTES_MAX: usize = 128;
 
-/// What a client sent, fit for an error line: cut, on one line, and valid text.
+/// Makes a client's input fit for an error line: cut, on one line, and valid text.
 pub(crate) fn printable(sent: &[u8]) -> String {
     echo(sent, ECHOED_BYTES_MAX)
 }

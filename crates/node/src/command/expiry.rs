@@ -24,7 +24,7 @@ pub(super) enum ExpiryOption {
 }
 
 impl ExpiryOption {
-    /// The option of this name.
+    /// Returns the option with this name.
     pub(super) fn named(option: &[u8]) -> Option<ExpiryOption> {
         let options = [
             ("EX", ExpiryOption::Seconds),
@@ -35,12 +35,12 @@ impl ExpiryOption {
         options.into_iter().find(|(name, _)| is(option, name)).map(|(_, option)| option)
     }
 
-    /// True unless another of these options was given before: the same one may be repeated.
+    /// Whether this option may come after `before`: only the same option may be repeated.
     pub(super) fn may_follow(self, before: Option<(ExpiryOption, usize)>) -> bool {
         before.is_none_or(|(option, _)| option == self)
     }
 
-    /// The deadline that the argument at `index` stands for, which must be positive.
+    /// Reads the deadline from the argument at `index`, which must be positive.
     pub(super) fn deadline(
         self,
         command: &'static str,
@@ -54,7 +54,7 @@ impl ExpiryOption {
         self.any_deadline(command, arguments, index, context)
     }
 
-    /// The deadline that the argument at `index` stands for, past ones included.
+    /// Reads the deadline from the argument at `index`; it may be in the past.
     fn any_deadline(
         self,
         command: &'static str,
@@ -71,7 +71,7 @@ impl ExpiryOption {
         match (self, ms) {
             (_, None) => Err(invalid),
             (ExpiryOption::AtSecond | ExpiryOption::AtMillisecond, Some(ms)) => Ok(Deadline::At(ms)),
-            // The sum itself is made where the command takes effect; here it only must be possible.
+            // The sum is computed where the command takes effect; here it only must not overflow.
             (_, Some(ms)) if ms.checked_add_unsigned(context.now_ms).is_none() => Err(invalid),
             (_, Some(ms)) => Ok(Deadline::In(ms)),
         }

@@ -36,7 +36,8 @@ fn set<'a>(
     Ok(Command::Hash(HashCommand::Set { key, pairs, bytes_max: bytes_max(context), counts }))
 }
 
-/// How large the whole hash may be. It travels with the command: the limit can differ from node to node.
+/// The largest size of the whole hash. It travels with the command: the limit can differ from node to
+/// node.
 fn bytes_max(context: &Context) -> u64 {
     context.value_bytes_max as u64
 }

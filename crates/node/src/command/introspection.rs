@@ -1,4 +1,4 @@
-//! What `COMMAND`, its subcommands and the `HELP` of containers answer, written from the command table.
+//! Answers `COMMAND`, its subcommands and the `HELP` of containers from the command table.
 //!
 //! The forms are those of Redis 7, which client libraries and `redis-cli` read.
 
@@ -13,7 +13,7 @@ use super::spec::{Category, Flag, KeyFlag, KeyFlags, KeyPositions};
 use super::{COMMANDS, CommandCommand, CommandError, CommandSpec};
 use super::{all, by_full_name, named};
 
-/// Answers `COMMAND` or one of its subcommands, be it with an error. `request` is the whole request.
+/// Answers `COMMAND` or one of its subcommands, possibly with an error. `request` is the whole request.
 pub fn answer(command: CommandCommand, request: Arguments<'_>, out: &mut ReplyBuffer) {
     let answered = match command {
         CommandCommand::List => list(request, out),
@@ -30,7 +30,7 @@ pub fn answer(command: CommandCommand, request: Arguments<'_>, out: &mut ReplyBu
     }
 }
 /// Answers `HELP`, given its row of the table or its container's: each subcommand with its arguments and,
-/// indented, what it does.
+/// indented, its summary.
 pub fn help(spec: &CommandSpec, out: &mut ReplyBuffer) {
     let name = spec.name.split('|').next().unwrap_or_default();
     let container = by_full_name(name.as_bytes()).unwrap_or(spec);
@@ -95,7 +95,7 @@ fn all_infos(out: &mut ReplyBuffer) {
     COMMANDS.iter().for_each(|spec| info(spec, out));
 }
 
-/// Ten elements about a command: name, arity, flags, first and last key, step, categories, tips, keys,
+/// Appends ten elements about a command: name, arity, flags, first and last key, step, categories, tips, keys,
 /// subcommands.
 fn info(spec: &CommandSpec, out: &mut ReplyBuffer) {
     out.array(10);
@@ -121,7 +121,7 @@ fn words<'w>(words: impl Iterator<Item = &'w str>, out: &mut ReplyBuffer) {
     words.iter().for_each(|word| out.push(Reply::Status(word.as_bytes())));
 }
 
-/// Where the keys are, in the newer form: one map for each kind of access.
+/// Appends where the keys are, in the newer form: one map for each kind of access.
 fn key_specs(keys: &KeyPositions, out: &mut ReplyBuffer) {
     out.push(Reply::Set(keys.access.len() as u32));
     for (which, access) in keys.access.iter().enumerate() {
@@ -181,8 +181,8 @@ fn docs<'s>(specs: impl Iterator<Item = &'s CommandSpec> + Clone, out: &mut Repl
     }
 }
 
-/// The arguments of a command, from which `redis-cli` makes its hints. Each is named as it is written: what is
-/// inside brackets is not taken apart.
+/// Appends the arguments of a command, from which `redis-cli` makes its hints. Each is named as it is written:
+/// what is inside brackets is not taken apart.
 fn arguments(syntax: &str, out: &mut ReplyBuffer) {
     let mut depth = 0;
     let outside_brackets = |letter: char| {
@@ -205,7 +205,7 @@ fn arguments(syntax: &str, out: &mut ReplyBuffer) {
     }
 }
 
-/// The keys of a script, whose number stands before them.
+/// Appends the keys of a script; their number precedes them.
 fn keys_of_script(
     command: Arguments<'_>,
     with_flags: bool,
@@ -230,7 +230,7 @@ fn keys_of_script(
     Ok(())
 }
 
-/// The keys of a whole command, with what is done to each if `with_flags`.
+/// Appends the keys of a whole command, with the access to each if `with_flags`.
 fn keys(command: Arguments<'_>, with_flags: bool, out: &mut ReplyBuffer) -> Result<(), CommandError> {
     let found = named(command).map_err(|_| CommandError::GetKeysUnknownCommand)?;
     let spec = found.spec;
@@ -260,7 +260,7 @@ fn keys(command: Arguments<'_>, with_flags: bool, out: &mut ReplyBuffer) -> Resu
     Ok(())
 }
 
-/// What this `SET` does to its key: of all commands the only one where that depends on an option.
+/// Returns the access of this `SET` to its key. It is the only command for which an option decides that.
 fn access_of_set(command: Arguments<'_>) -> KeyFlags {
     if command.iter().skip(3).any(|option| is(option, "GET")) {
         KeyFlags::of(&[KeyFlag::ReadWrite, KeyFlag::Access, KeyFlag::Update])
@@ -275,7 +275,7 @@ mod tests {
     use crate::command::{Handler, NodeCommand, find};
     use wire::resp::{ArgumentsBuffer, Protocol, write_reply};
 
-    /// The answer as a RESP3 client sees it, with its line ends as spaces.
+    /// Returns the answer as a RESP3 client sees it, with its line ends as spaces.
     fn asked(line: &str) -> String {
         let request: ArgumentsBuffer = line.split(' ').map(str::as_bytes).collect();
         let mut replies = ReplyBuffer::new();

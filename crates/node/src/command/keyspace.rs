@@ -59,7 +59,7 @@ pub(super) fn keys<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context
     Ok(Command::Keys { pattern: checked_pattern(at(arguments, 1))? })
 }
 
-/// A pattern that is not too long to be read.
+/// Checks that a pattern is not too long.
 pub(super) fn checked_pattern(pattern: &[u8]) -> Result<&[u8], CommandError> {
     if pattern.len() > PATTERN_BYTES_MAX {
         return Err(CommandError::PatternTooLong(pattern.len()));
@@ -91,7 +91,7 @@ pub(super) fn scan<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context
             return Err(CommandError::Syntax);
         }
     }
-    // Whoever routes the scan says which of the groups is asked.
+    // The router sets the group.
     Ok(Command::Scan { position, count, pattern, kind, group: 0, next: 0 })
 }
 
@@ -106,7 +106,7 @@ pub(super) fn cursor(text: &[u8]) -> Result<u64, CommandError> {
 }
 
 pub(super) fn randomkey<'a>(_: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    // Whoever routes it draws the number: nothing here is random.
+    // The router draws the number: nothing here is random.
     Ok(Command::RandomKey { draw: 0 })
 }
 
@@ -131,7 +131,7 @@ pub(super) fn memory_usage<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: 
         if !is(at(arguments, index), "SAMPLES") || index + 1 >= arguments.len() {
             return Err(CommandError::Syntax);
         }
-        // A string is never sampled, so the number only has to be one.
+        // A string is never sampled, so the count only has to be a valid number.
         if integer(arguments, index + 1)? < 0 {
             return Err(CommandError::Syntax);
         }

@@ -47,7 +47,7 @@ pub(crate) enum LockRequest<'a> {
 }
 
 impl<'a> LockRequest<'a> {
-    /// What says which group is asked.
+    /// The key that decides which group gets the request.
     pub(crate) fn key(&self) -> &'a [u8] {
         use LockRequest::*;
         match *self {
@@ -56,7 +56,7 @@ impl<'a> LockRequest<'a> {
         }
     }
 
-    /// The session that it names.
+    /// The session in the request, if any.
     pub(crate) fn session(&self) -> Option<SessionId> {
         match *self {
             LockRequest::Acquire { session, .. } => session,
@@ -68,7 +68,7 @@ impl<'a> LockRequest<'a> {
     }
 }
 
-/// Reads a request. Its number of arguments was checked.
+/// Parses a request whose number of arguments was checked.
 pub(crate) fn parse(verb: LockVerb, arguments: Arguments<'_>) -> Result<LockRequest<'_>, CommandError> {
     use LockRequest::*;
     Ok(match verb {
@@ -119,19 +119,19 @@ fn acquire(arguments: Arguments<'_>) -> Result<LockRequest<'_>, CommandError> {
     Ok(LockRequest::Acquire { name, owner, hold, session: under, wait_ms: wait_ms.unwrap_or(0) })
 }
 
-/// The name of the lock.
+/// Reads the lock's name.
 fn name(arguments: Arguments<'_>) -> Result<&[u8], CommandError> {
     let name = at(arguments, 1);
     if name.len() > LOCK_NAME_BYTES_MAX { Err(CommandError::LockNameTooLong(name.len())) } else { Ok(name) }
 }
 
-/// A fencing token: a positive integer.
+/// Reads a fencing token: a positive integer.
 pub(super) fn token(text: &[u8]) -> Result<Version, CommandError> {
     let token = parse_integer(text).ok_or(CommandError::NotAnInteger)?;
     u64::try_from(token).ok().filter(|token| *token > 0).ok_or(CommandError::NotAToken)
 }
 
-/// `PX milliseconds`, from `index` on.
+/// Reads `PX milliseconds`, from `index` on.
 fn lease(arguments: Arguments<'_>, index: usize, command: &'static str) -> Result<u64, CommandError> {
     if !is(at(arguments, index), "PX") {
         return Err(CommandError::Syntax);

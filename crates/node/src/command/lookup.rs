@@ -1,4 +1,4 @@
-//! From a command's name, in any case of letters, to its row of the table, in a few nanoseconds.
+//! From a command's name, ignoring case, to its row of the table, in a few nanoseconds.
 //!
 //! A name of up to 15 bytes is one 128-bit number: its bytes, folded to lower case, and its length. The
 //! numbers of all commands sit in a small open-addressing table that is built when the program is compiled.
@@ -6,7 +6,7 @@
 use super::CommandSpec;
 use super::table::COMMANDS;
 
-/// Longest name that can be found. The highest of a folded name's 16 bytes holds the length.
+/// The longest name that can be found. The highest of a folded name's 16 bytes holds the length.
 const NAME_BYTES_MAX: usize = 15;
 
 const EMPTY: u8 = u8::MAX;
@@ -16,13 +16,13 @@ const SLOTS: usize = 1 << SLOT_BITS;
 struct Index {
     /// The folded names in the table's order.
     folded: [u128; COMMANDS.len()],
-    /// Positions in the table, where a name's hash points to or behind, or [`EMPTY`].
+    /// Positions in the table, at or behind the slot of a name's hash, or [`EMPTY`].
     slots: [u8; SLOTS],
 }
 
 static INDEX: Index = build(&COMMANDS);
 
-/// The position of the command of this name in [`COMMANDS`].
+/// Returns the position of the command with this name in [`COMMANDS`].
 #[inline]
 pub(super) fn position(name: &[u8]) -> Option<usize> {
     let folded = fold(name)?;
@@ -40,7 +40,7 @@ pub(super) fn position(name: &[u8]) -> Option<usize> {
 }
 
 const fn build(commands: &[CommandSpec; COMMANDS.len()]) -> Index {
-    // At most half full, so that a search for what is not there ends soon.
+    // At most half full, so that a search for an unknown name ends soon.
     assert!(COMMANDS.len() <= SLOTS / 2 && COMMANDS.len() < EMPTY as usize);
     let mut index = Index { folded: [0; COMMANDS.len()], slots: [EMPTY; SLOTS] };
     let mut position = 0;
@@ -60,7 +60,7 @@ const fn build(commands: &[CommandSpec; COMMANDS.len()]) -> Index {
     index
 }
 
-/// The name as a number: equal for two names if and only if they differ in the case of letters at most.
+/// Returns the name as a number: equal for two names if and only if they differ at most in case.
 #[inline]
 const fn fold(name: &[u8]) -> Option<u128> {
     let length = name.len();
@@ -69,7 +69,7 @@ const fn fold(name: &[u8]) -> Option<u128> {
     }
     // Two reads that may overlap cover every length without a loop. Where they overlap they agree.
     let (low, high) = if let (Some(first), Some(last)) = (name.first_chunk::<8>(), name.last_chunk::<8>()) {
-        // Twice, because a shift by all 64 bits, which a name of 8 bytes asks for, is not allowed.
+        // Twice, because a shift by all 64 bits, which a name of 8 bytes needs, is not allowed.
         let unused = 4 * (16 - length);
         (u64::from_le_bytes(*first), u64::from_le_bytes(*last) >> unused >> unused)
     } else if let (Some(first), Some(last)) = (name.first_chunk::<4>(), name.last_chunk::<4>()) {
@@ -89,7 +89,7 @@ const fn to_lower_case(bytes: u64) -> u64 {
     const EACH: u64 = u64::MAX / 0xff;
     const HIGH: u64 = EACH * 0x80;
     let low_bits = bytes & !HIGH;
-    // The sums' high bits say which bytes are at least `A`, and which are beyond `Z`.
+    // The sums' high bits show which bytes are at least `A`, and which are beyond `Z`.
     let from_a = low_bits + EACH * (0x80 - b'A' as u64);
     let beyond_z = low_bits + EACH * (0x80 - b'Z' as u64 - 1);
     let capital = from_a & !beyond_z & !bytes & HIGH;

@@ -1,6 +1,6 @@
-//! Commands as clients name them: what there is, how it is parsed, and how it is described.
+//! The commands of clients: which exist, how they are parsed, and how they are described.
 //!
-//! Everything derives from one table. Reading order: [`spec`] (the words of the table), [`table`] (the
+//! Everything derives from one table. Reading order: [`spec`] (the types of the table), [`table`] (the
 //! table), this file (from a request to its row), then the parse functions by family and [`introspection`].
 
 mod arguments;
@@ -32,8 +32,8 @@ use wire::resp::Arguments;
 /// Number of commands, subcommands included. Each has a number below this one.
 pub const COMMAND_COUNT: usize = FIRST_NUMBERS[COMMANDS.len()];
 
-/// For each row of the table the number of its command, and at the end the number of all. The subcommands of
-/// a row have the numbers that follow its own.
+/// The number of each row's command, and at the end the number of all commands. The subcommands of a row
+/// have the numbers that follow its own.
 static FIRST_NUMBERS: [usize; COMMANDS.len() + 1] = {
     let mut numbers = [0; COMMANDS.len() + 1];
     let mut row = 0;
@@ -94,7 +94,7 @@ fn find_subcommand(row: usize, name: &[u8]) -> Result<Found, CommandError> {
     }
 }
 
-/// The command of this full name, such as `get` or `config|get`, in any case of letters.
+/// Returns the command with this full name, such as `get` or `config|get`, ignoring case.
 pub fn by_full_name(name: &[u8]) -> Option<&'static CommandSpec> {
     let mut parts = name.splitn(2, |byte| *byte == b'|');
     let row = lookup::position(parts.next()?)?;
@@ -109,7 +109,7 @@ pub fn all() -> impl Iterator<Item = &'static CommandSpec> {
     COMMANDS.iter().flat_map(|spec| std::iter::once(spec).chain(spec.subcommands))
 }
 
-/// The command of this number, if it is below [`COMMAND_COUNT`].
+/// Returns the command with this number, if it is below [`COMMAND_COUNT`].
 pub fn by_number(number: usize) -> Option<&'static CommandSpec> {
     let row = FIRST_NUMBERS.partition_point(|first| *first <= number).checked_sub(1)?;
     let spec = COMMANDS.get(row)?;

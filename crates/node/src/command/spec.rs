@@ -1,4 +1,4 @@
-//! The words in which the command table describes a command.
+//! The types with which the command table describes a command.
 //!
 //! The names of flags, key flags and categories are Redis's: clients read them from `COMMAND`.
 
@@ -8,32 +8,33 @@ use wire::resp::Arguments;
 use super::CommandError;
 use crate::channels::Listening;
 
-/// What the parse functions are told besides the command itself.
+/// The input of parse functions besides the command itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Context {
     /// Milliseconds since the Unix epoch. Used only to refuse expiry times that would overflow.
     pub now_ms: u64,
-    /// The longest value that a client may store.
+    /// The longest value that a client may store, in bytes.
     pub value_bytes_max: usize,
 }
 
-/// Turns a request into a command on the data. `scratch` holds the lists that commands of several keys need.
+/// Parses a request into a command on the data. `scratch` holds the lists that commands of several keys
+/// need.
 ///
 /// It is called after the number of arguments was checked against [`CommandSpec::arity`].
 pub type ParseFn = for<'a> fn(Arguments<'a>, &'a mut Vec<u8>, &Context) -> Result<Command<'a>, CommandError>;
 
-/// Who carries a command out.
+/// What executes a command.
 #[derive(Clone, Copy, Debug)]
 pub enum Handler {
-    /// The groups that hold the keys: this parses it for them.
+    /// The groups that hold the keys. The function parses the command for them.
     Data(ParseFn),
     /// The node that the client is connected to.
     Node(NodeCommand),
-    /// Nobody: it only holds subcommands.
+    /// Nothing: it only holds subcommands.
     Container,
 }
 
-/// What the node answers by itself.
+/// The commands that the node answers by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // Each is the command of that name.
 pub enum NodeCommand {
@@ -43,7 +44,8 @@ pub enum NodeCommand {
     Reset,
     Hello,
     Select,
-    /// `READONLY` and `READWRITE`: who may answer is the keyspace's `reads`, whatever the connection says.
+    /// `READONLY` and `READWRITE`: the keyspace's `reads` decides which replica may answer, whatever the
+    /// connection says.
     ReadOnly,
     Auth,
     Client(ClientCommand),
@@ -63,7 +65,7 @@ pub enum NodeCommand {
     Help,
 }
 
-/// What begins, ends and guards a transaction.
+/// The commands that begin, end and guard a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // Each is the command of that name.
 pub enum TransactionCommand {
@@ -74,7 +76,7 @@ pub enum TransactionCommand {
     Unwatch,
 }
 
-/// What is asked about locks.
+/// The commands on locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // Each is the command of that name.
 pub enum LockVerb {
@@ -87,7 +89,7 @@ pub enum LockVerb {
     CloseSession,
 }
 
-/// What is said and asked about channels.
+/// The commands on channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChannelCommand {
     /// `SUBSCRIBE` and its kin.
@@ -96,7 +98,7 @@ pub enum ChannelCommand {
     Unsubscribe(Listening),
     /// `PUBLISH` and `SPUBLISH`.
     Publish {
-        /// To channels of `SSUBSCRIBE`.
+        /// Whether the channel is one of `SSUBSCRIBE`'s.
         is_sharded: bool,
     },
     /// `PUBSUB CHANNELS` and `PUBSUB SHARDCHANNELS`.
@@ -107,7 +109,7 @@ pub enum ChannelCommand {
     PatternCount,
 }
 
-/// What runs scripts and keeps their texts.
+/// The commands that run scripts and keep their texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptCommand {
     /// `EVAL` and its kin.
@@ -127,9 +129,9 @@ pub enum ScriptCommand {
 /// How a script is named, and what it may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunScript {
-    /// By the digest of its text (`EVALSHA`), not by the text.
+    /// Whether it is named by the digest of its text (`EVALSHA`) rather than by the text.
     pub by_digest: bool,
-    /// It may not write (`EVAL_RO`).
+    /// Whether it may not write (`EVAL_RO`).
     pub only_reads: bool,
 }
 
@@ -208,7 +210,7 @@ macro_rules! named_set {
         pub enum $one { $($(#[$doc])* $variant),+ }
 
         impl $one {
-            /// All of them, in the order in which Redis lists them.
+            /// All of them, in Redis's order.
             pub const ALL: &'static [$one] = &[$($one::$variant),+];
 
             /// Its name in Redis.
@@ -222,15 +224,15 @@ macro_rules! named_set {
         pub struct $set(u32);
 
         impl $set {
-            /// None of them.
+            /// The empty set.
             pub const NONE: $set = $set(0);
 
-            /// The set of these.
+            /// The set of `members`.
             pub const fn of(members: &[$one]) -> $set {
                 $set::NONE.with(members)
             }
 
-            /// This set and these.
+            /// This set with `members` added.
             pub const fn with(self, members: &[$one]) -> $set {
                 let (mut bits, mut at) = (self.0, 0);
                 while at < members.len() {
@@ -240,23 +242,23 @@ macro_rules! named_set {
                 $set(bits)
             }
 
-            /// True when `member` is in the set.
+            /// Whether `member` is in the set.
             #[inline]
             pub const fn has(self, member: $one) -> bool {
                 self.0 & (1 << member as u32) != 0
             }
 
-            /// The members, in the order in which Redis lists them.
+            /// The members, in Redis's order.
             pub fn iter(self) -> impl Iterator<Item = $one> {
                 $one::ALL.iter().copied().filter(move |member| self.has(*member))
             }
 
-            /// Number of members.
+            /// The number of members.
             pub const fn len(self) -> usize {
                 self.0.count_ones() as usize
             }
 
-            /// True when there are none.
+            /// Whether the set is empty.
             pub const fn is_empty(self) -> bool {
                 self.0 == 0
             }
@@ -265,7 +267,7 @@ macro_rules! named_set {
 }
 
 named_set! {
-    /// What is special about a command.
+    /// A property of a command.
     Flag,
     /// A set of [`Flag`]s.
     Flags,
@@ -314,11 +316,11 @@ named_set! {
     Overwrite = "OW",
     /// Removes the key.
     Remove = "RM",
-    /// Tells, copies or uses what the value holds.
+    /// Reports, copies or uses what the value holds.
     Access = "access",
     /// Changes data that may be there.
     Update = "update",
-    /// Adds data, changes none.
+    /// Adds data without changing any.
     Insert = "insert",
     /// Deletes what the value holds.
     Delete = "delete",
@@ -345,7 +347,7 @@ named_set! {
     Admin = "admin",
     /// Its time does not grow with the data.
     Fast = "fast",
-    /// Every other one.
+    /// Every command that is not [`Category::Fast`].
     Slow = "slow",
     /// Can disturb a busy server.
     Dangerous = "dangerous",
@@ -362,13 +364,13 @@ named_set! {
 /// Where a command's keys are among its arguments, counted from 0, the command's own name.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyPositions {
-    /// Position of the first key, or 0 when there are no keys.
+    /// The position of the first key, or 0 when there are no keys.
     pub first: usize,
-    /// Position of the last key; negative ones count from the end, -1 is the last argument.
+    /// The position of the last key; negative ones count from the end, -1 is the last argument.
     pub last: isize,
-    /// Distance from one key to the next.
+    /// The distance from one key to the next.
     pub step: usize,
-    /// What is done to the keys: either one entry for all of them, or one per key.
+    /// The access to the keys: either one entry for all of them, or one per key.
     pub access: &'static [KeyFlags],
 }
 
@@ -385,13 +387,13 @@ impl KeyPositions {
         (self.first..end).step_by(self.step.max(1))
     }
 
-    /// What is done to the key that is number `which` among the keys.
+    /// The access to key number `which`, counted from 0 among the keys.
     pub fn access_of(&self, which: usize) -> KeyFlags {
         self.access.get(which).or(self.access.first()).copied().unwrap_or(KeyFlags::NONE)
     }
 }
 
-/// Under which heading a command is documented.
+/// The heading under which a command is documented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // The names say it.
 pub enum Group {
@@ -425,14 +427,14 @@ impl Group {
     }
 }
 
-/// Everything there is to say about one command or subcommand.
+/// The description of one command or subcommand.
 #[derive(Clone, Copy, Debug)]
 pub struct CommandSpec {
     /// Its name in lower case; a subcommand's in full, such as `config|get`.
     pub name: &'static str,
     /// The number of arguments, its own name included; negative: at least that many.
     pub arity: i16,
-    /// What is special about it.
+    /// Its properties, by Redis's names.
     pub flags: Flags,
     /// Where its keys are.
     pub keys: KeyPositions,
@@ -440,24 +442,24 @@ pub struct CommandSpec {
     pub own_categories: Categories,
     /// Hints for proxies and cluster clients.
     pub tips: &'static [&'static str],
-    /// Under which heading it is documented.
+    /// The heading under which it is documented.
     pub group: Group,
-    /// The version of Redis that brought it.
+    /// The version of Redis that introduced it.
     pub since: &'static str,
-    /// How its time grows.
+    /// How its time grows with its input or the data.
     pub complexity: &'static str,
     /// What it does, in one sentence without the full stop.
     pub summary: &'static str,
-    /// Its arguments, for people: divided by spaces, those that may be left out in brackets.
+    /// Its arguments, for people: separated by spaces, optional ones in brackets.
     pub syntax: &'static str,
-    /// Its subcommands; none unless it is a container.
+    /// Its subcommands; empty unless it is a container.
     pub subcommands: &'static [CommandSpec],
-    /// Who carries it out.
+    /// What executes it.
     pub handler: Handler,
 }
 
 impl CommandSpec {
-    /// True when so many arguments, the name included, are what the command takes.
+    /// Whether the command takes this many arguments, its name included.
     #[inline]
     pub const fn takes(&self, argument_count: usize) -> bool {
         if self.arity >= 0 {

@@ -1,27 +1,28 @@
-//! What is counted about commands: calls, time, refusals and errors, by command and by error code.
+//! Counters of commands: calls, time, refusals and errors, by command and by error code.
 //!
 //! A command's time goes from its request to its outcome, replication included, in whole turns of the event
-//! loop: what is answered within its turn took 0 microseconds.
+//! loop: a command that is answered within its turn took 0 microseconds.
 
 use std::collections::BTreeMap;
 
 use super::COMMAND_COUNT;
 
-/// Error codes that are told apart. Codes are our own words, so this is only a safeguard.
+/// The most error codes that are counted separately. All codes are our own words, so this is only a
+/// safeguard.
 const ERROR_CODES_MAX: usize = 128;
 
 /// The counters of one command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Times that it was carried out, with success or not.
+    /// How often it was executed, with success or not.
     pub calls: u64,
-    /// Microseconds from their requests to their outcomes, altogether.
+    /// Microseconds from request to outcome, summed over all calls.
     pub microseconds: u64,
-    /// Times that it was refused before anything was done.
+    /// How often it was refused before anything was done.
     pub rejected: u64,
-    /// Times that it was carried out and answered with an error.
+    /// How often it was executed and answered with an error.
     pub failed: u64,
-    /// How long it took.
+    /// The distribution of these times.
     pub latency: Latencies,
 }
 
@@ -42,18 +43,18 @@ impl Default for CommandStatistics {
 }
 
 impl CommandStatistics {
-    /// Counts nothing yet.
+    /// Makes counters at zero.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Counts a command that is being carried out.
+    /// Counts a command that is being executed.
     #[inline]
     pub fn called(&mut self, number: usize) {
         self.commands[number].calls += 1;
     }
 
-    /// Counts the time that a command took.
+    /// Adds the time that a command took.
     #[inline]
     pub fn took(&mut self, number: usize, microseconds: u64) {
         let counters = &mut self.commands[number];
@@ -61,12 +62,13 @@ impl CommandStatistics {
         counters.latency.record(microseconds);
     }
 
-    /// Counts that a command which was carried out is answered with an error.
+    /// Counts an executed command that is answered with an error.
     pub fn failed(&mut self, number: usize) {
         self.commands[number].failed += 1;
     }
 
-    /// Counts a command that was refused before anything was done: for its arguments, or for who asked.
+    /// Counts a command that was refused before anything was done: for its arguments, or for the client
+    /// that sent it.
     pub fn rejected(&mut self, number: usize) {
         self.commands[number].rejected += 1;
     }
@@ -82,7 +84,7 @@ impl CommandStatistics {
         }
     }
 
-    /// Back to zero (`CONFIG RESETSTAT`).
+    /// Sets everything to zero (`CONFIG RESETSTAT`).
     pub fn reset(&mut self) {
         *self = Self::default();
     }
@@ -97,24 +99,24 @@ impl CommandStatistics {
         self.errors.iter().map(|(code, count)| (&**code, *count))
     }
 
-    /// Commands that were carried out.
+    /// The number of commands that were executed.
     pub fn calls(&self) -> u64 {
         self.commands.iter().map(|counters| counters.calls).sum()
     }
 
-    /// Error replies.
+    /// The number of error replies.
     pub fn error_replies(&self) -> u64 {
         self.errors.values().sum()
     }
 }
 
-/// Powers of two that latencies are told apart by: up to half an hour in microseconds.
+/// How many powers of two latencies cover: up to half an hour in microseconds.
 const OCTAVES: usize = 32;
 
 /// Steps within a power of two, so that a percentile is off by an eighth at most.
 const STEPS: usize = 8;
 
-/// How often which time in microseconds was measured. Empty until the first one, since most commands of the
+/// How often each time in microseconds was measured. Empty until the first one, since most commands of the
 /// table are never called.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Latencies {
@@ -131,12 +133,13 @@ impl Latencies {
         *count = count.saturating_add(1);
     }
 
-    /// How many times were measured.
+    /// The number of measured times.
     pub fn count(&self) -> u64 {
         self.counts.iter().map(|count| u64::from(*count)).sum()
     }
 
-    /// The time in microseconds that `percent` of all were not above, to within an eighth. 0 without any.
+    /// The time in microseconds that `percent` of all do not exceed, to within an eighth. 0 if there are
+    /// none.
     pub fn percentile(&self, percent: f64) -> u64 {
         let wanted = (self.count() as f64 * percent / 100.0).ceil() as u64;
         let mut seen = 0;
@@ -150,7 +153,7 @@ impl Latencies {
     }
 }
 
-/// The bucket of a time: below [`STEPS`] one each, above it so many for each power of two.
+/// Returns the bucket of a time: one for each below [`STEPS`], above it [`STEPS`] for each power of two.
 #[inline]
 fn bucket(microseconds: u64) -> usize {
     let microseconds = microseconds.min(highest(OCTAVES * STEPS - 1));

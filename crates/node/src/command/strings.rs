@@ -47,7 +47,7 @@ fn plain_set<'a>(key: &'a [u8], value: &'a [u8]) -> Command<'a> {
     Command::Set { key, value, expiry, condition, answer }
 }
 
-/// What must be so for a `SET` to be carried out.
+/// The condition of a `SET`.
 enum SetCondition<'a> {
     Presence(Condition),
     Value(Comparison<'a>),
@@ -59,13 +59,13 @@ struct SetOptions<'a> {
     keep: bool,
     /// The option, and where its argument is.
     expiry: Option<(ExpiryOption, usize)>,
-    /// The lock whose newest token the writer says to have.
+    /// The lock and the token that the writer claims is its newest.
     fence: Option<(&'a [u8], Version)>,
 }
 
 impl<'a> SetOptions<'a> {
-    /// Reads the options behind the value. As in Redis an option may be given twice, and the last one counts,
-    /// but two that exclude each other are a syntax error.
+    /// Reads the options behind the value. As in Redis an option may be repeated, and the last one counts, but
+    /// two that exclude each other are a syntax error.
     fn parse(arguments: Arguments<'a>) -> Result<SetOptions<'a>, CommandError> {
         use Condition::{Always, IfAbsent, IfPresent};
         let condition = SetCondition::Presence(Always);
@@ -111,7 +111,7 @@ impl<'a> SetOptions<'a> {
     }
 }
 
-/// The condition on a value whose name is the argument at `index`, if it is one.
+/// Reads the condition on a value whose name is the argument at `index`, if it is one.
 fn comparison(arguments: Arguments<'_>, index: usize) -> Result<Option<Comparison<'_>>, CommandError> {
     let (name, operand) = (at(arguments, index), at(arguments, index + 1));
     let digest = || Comparison::digest_from_hex(operand).ok_or(CommandError::NotADigest);
@@ -175,7 +175,7 @@ pub(super) fn mget<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &C
     Ok(Command::MultiGet { keys: all_keys(arguments, scratch)? })
 }
 
-/// The arguments behind the command's name, all of them keys, as a list in `scratch`.
+/// Lists the arguments behind the command's name, all of them keys, in `scratch`.
 pub(crate) fn all_keys<'a>(
     arguments: Arguments<'a>,
     scratch: &'a mut Vec<u8>,
@@ -233,7 +233,7 @@ pub(super) fn setrange<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context
     let (key, value) = (key(arguments, 1)?, at(arguments, 3));
     let offset = u64::try_from(integer(arguments, 2)?).map_err(|_| CommandError::OffsetOutOfRange)?;
     if value.is_empty() {
-        // Nothing is written, not even zero bytes up to the offset: the answer is the length that there is.
+        // Nothing is written, not even zero bytes up to the offset: the answer is the present length.
         return Ok(Command::Length { key });
     }
     if offset.saturating_add(value.len() as u64) > context.value_bytes_max as u64 {
@@ -261,7 +261,8 @@ pub(super) fn decrby<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Conte
 
 pub(super) fn incrbyfloat<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
     let (key, delta) = (key(arguments, 1)?, at(arguments, 2));
-    // Infinity is a number to Redis, but no sum with it is. The table says so after it has looked at the value.
+    // Infinity is a number to Redis, but no sum with it is. The table answers so after it has looked at the
+    // value.
     parse_float(delta).ok_or(CommandError::NotAFloat)?;
     Ok(Command::IncrementByFloat { key, delta })
 }

@@ -1,4 +1,4 @@
-//! Where the facts of `INFO` come from.
+//! Collects the facts of `INFO`.
 
 use super::{
     ClientFacts, CodingFacts, CpuFacts, Facts, KeyspaceFacts, LockFacts, MemoryFacts, ReplicaFacts,
@@ -199,7 +199,7 @@ impl Node {
         ReplicationFacts {
             is_leader: matches!(status.role, "leader" | "recovering"),
             replicas: status.followers.iter().map(replica).collect(),
-            // 40 digits that change with the history: the epoch is what names it here.
+            // 40 digits that change with the history: its name here is the epoch.
             replication_id: format!("{:040x}", status.epoch),
             offset: status.offset,
             applied: status.applied,
@@ -218,7 +218,7 @@ impl Node {
         self.groups.iter().filter_map(|(_, group)| group.replica.as_ref()).map(|replica| replica.table())
     }
 
-    /// Where clients reach a node.
+    /// The host and the port at which clients reach a node.
     fn address_of(&self, id: NodeId) -> (String, u16) {
         let node = self.configuration.nodes.iter().find(|node| node.id == id);
         node.map(|node| (node.host.clone(), node.client_port)).unwrap_or_default()

@@ -1,39 +1,35 @@
-//! What `INFO` is told from.
+//! The data that `INFO` is written from.
 
 use crate::clock::ClockFacts;
 use crate::coding::{ChoiceTold, CodingCounters, Trace};
 use crate::command::statistics::CommandStatistics;
 use crate::values::ValueCounters;
 
-/// Everything that `INFO` tells. What is not known stays at its default, zero or empty.
+/// Everything that `INFO` reports. Unknown facts keep their default, zero or empty.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     /// The process and its machine.
     pub(crate) server: ServerFacts,
-    /// Connections.
     pub(crate) clients: ClientFacts,
-    /// Memory.
     pub(crate) memory: MemoryFacts,
     /// Counters since the start.
     pub(crate) stats: StatsFacts,
-    /// Locks.
     pub(crate) locks: LockFacts,
     /// Replication of the default keyspace.
     pub(crate) replication: ReplicationFacts,
-    /// Processor time.
     pub(crate) cpu: CpuFacts,
     /// Values that are kept as fragments.
     pub(crate) coding: CodingFacts,
-    /// Large values that are on the disk.
+    /// Large values on the disk.
     pub(crate) values: ValueFacts,
     /// All keyspaces.
     pub(crate) keyspaces: Vec<KeyspaceFacts>,
     /// Counters of commands and errors.
     pub(crate) commands: CommandStatistics,
-    /// True while the node has not got its data together yet.
+    /// Whether the node is still loading its data.
     pub(crate) loading: bool,
-    /// There is no room on the disk but the reserve; how many bytes of log can be written all the same; and commands that
-    /// were refused for that.
+    /// Whether the disk has no room but the reserve; how many bytes of log can still be written; and how many commands
+    /// were refused for lack of room.
     pub(crate) disk_is_full: bool,
     pub(crate) disk_ready_bytes: u64,
     pub(crate) disk_refused: u64,
@@ -44,11 +40,10 @@ pub(crate) struct Facts {
 pub(crate) struct ServerFacts {
     /// The operating system.
     pub(crate) os: String,
-    /// The process's number.
     pub(crate) process_id: u32,
     /// 40 hexadecimal digits drawn at the start.
     pub(crate) run_id: String,
-    /// Port for Redis clients.
+    /// The port for Redis clients.
     pub(crate) tcp_port: u16,
     /// Microseconds since the Unix epoch.
     pub(crate) unix_us: u64,
@@ -60,13 +55,11 @@ pub(crate) struct ServerFacts {
     pub(crate) executable: String,
     /// The configuration file's path.
     pub(crate) config_file: String,
-    /// What the event loop waits with, such as `epoll`.
+    /// The system interface that the event loop waits on, such as `epoll`.
     pub(crate) multiplexing_api: String,
-    /// The node's number.
     pub(crate) node: u64,
-    /// The cluster's name.
     pub(crate) cluster: String,
-    /// Number of nodes in the cluster.
+    /// The number of nodes in the cluster.
     pub(crate) nodes: usize,
 }
 
@@ -75,7 +68,7 @@ pub(crate) struct ServerFacts {
 pub(crate) struct ClientFacts {
     /// Clients connected now.
     pub(crate) connected: u64,
-    /// Most clients at a time.
+    /// The most clients at a time.
     pub(crate) connections_max: u64,
     /// Clients that wait for the outcome of a command such as `WAIT`.
     pub(crate) blocked: u64,
@@ -84,41 +77,41 @@ pub(crate) struct ClientFacts {
 /// Memory, in bytes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MemoryFacts {
-    /// All that the node accounts for.
+    /// Everything that the node accounts for.
     pub(crate) used: u64,
-    /// The most that this ever was.
+    /// The highest `used` so far.
     pub(crate) used_peak: u64,
-    /// Keys and values.
+    /// Memory of keys and values.
     pub(crate) dataset: u64,
-    /// Kept for replicas that come back.
+    /// History that is kept for replicas that come back.
     pub(crate) backlog: u64,
-    /// What the operating system has given to the process.
+    /// The process's resident memory.
     pub(crate) resident: u64,
-    /// What the machine has.
+    /// The machine's memory.
     pub(crate) machine: u64,
-    /// What the process may take, 0: any; and what data may take of it.
+    /// The most that the process may use, 0: no limit; and the part of it that data may use.
     pub(crate) bytes_max: u64,
     pub(crate) data_max: u64,
-    /// What clients hold, what data takes, and bytes of requests under way, as last measured.
+    /// Memory of clients, of data, and bytes of requests under way, as last measured.
     pub(crate) clients: u64,
     pub(crate) data: u64,
     pub(crate) requests: u64,
-    /// Data may not grow.
+    /// Whether data may not grow.
     pub(crate) is_full: bool,
-    /// Texts of scripts that are kept, and their bytes.
+    /// The number of scripts' texts that are kept, and their bytes.
     pub(crate) scripts: (usize, usize),
 }
 
 /// Counters since the start. Calls and errors of commands are in [`Facts::commands`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StatsFacts {
-    /// Connections taken.
+    /// Connections accepted.
     pub(crate) connections: u64,
     /// Connections refused because there were too many.
     pub(crate) rejected_connections: u64,
     pub(crate) auth_failures: u64,
     pub(crate) http_requests_refused: u64,
-    /// Commands a second, lately.
+    /// Commands per second, lately.
     pub(crate) operations_per_second: u64,
     /// Bytes from clients.
     pub(crate) input_bytes: u64,
@@ -128,29 +121,27 @@ pub(crate) struct StatsFacts {
     pub(crate) replication_input_bytes: u64,
     /// Bytes to other nodes.
     pub(crate) replication_output_bytes: u64,
-    /// Full resyncs.
+    /// Snapshot transfers.
     pub(crate) full_resyncs: u64,
-    /// Partial resyncs.
     pub(crate) partial_resyncs: u64,
-    /// Keys that expired.
     pub(crate) expired_keys: u64,
-    /// Keys that were asked for and were there.
+    /// Lookups of keys that existed.
     pub(crate) keyspace_hits: u64,
-    /// Keys that were asked for and were not there.
+    /// Lookups of keys that did not exist.
     pub(crate) keyspace_misses: u64,
     /// Clients closed because they did not read.
     pub(crate) output_overflows: u64,
     /// Requests passed on to another node.
     pub(crate) forwarded: u64,
-    /// Requests that wait until somebody can be asked.
+    /// Requests that wait until there is a node to send them to.
     pub(crate) waiting: usize,
-    /// Channels that clients listen to here.
+    /// Channels with listeners here.
     pub(crate) channels: usize,
-    /// Patterns that clients listen to here.
+    /// Patterns with listeners here.
     pub(crate) patterns: usize,
-    /// Channels of shards that clients listen to here.
+    /// Channels of shards with listeners here.
     pub(crate) shard_channels: usize,
-    /// Messages of channels that were not sent to a peer with too much on its way to it.
+    /// Messages of channels that were not sent to a peer because too much was under way to it.
     pub(crate) messages_dropped: u64,
     /// Writes that were sent to their groups in parts.
     pub(crate) long_writes: u64,
@@ -163,13 +154,11 @@ pub(crate) struct StatsFacts {
 pub(crate) struct LockFacts {
     /// Locks that are held.
     pub(crate) held: u64,
-    /// Requests that wait for one.
+    /// Requests that wait for a lock.
     pub(crate) waiters: u64,
-    /// Sessions.
     pub(crate) sessions: u64,
-    /// Locks that were granted.
     pub(crate) grants: u64,
-    /// Leases of locks and sessions that have ended by themselves.
+    /// Leases of locks and sessions that ran out.
     pub(crate) expiries: u64,
     /// Clients of this node that wait.
     pub(crate) waiting_clients: u64,
@@ -178,7 +167,7 @@ pub(crate) struct LockFacts {
 /// Replication of the default keyspace.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReplicationFacts {
-    /// This node leads.
+    /// Whether this node leads.
     pub(crate) is_leader: bool,
     /// At the leader: the followers.
     pub(crate) replicas: Vec<ReplicaFacts>,
@@ -198,9 +187,9 @@ pub(crate) struct ReplicationFacts {
     pub(crate) leader_host: String,
     /// At a follower: the leader's port for clients.
     pub(crate) leader_port: u16,
-    /// At a follower: it hears from the leader.
+    /// At a follower: whether it hears from the leader.
     pub(crate) leader_is_up: bool,
-    /// At a follower: a snapshot is on its way to it.
+    /// At a follower: whether a snapshot transfer to it is under way.
     pub(crate) is_resyncing: bool,
     /// At a follower: milliseconds since it heard from the leader.
     pub(crate) leader_silent_ms: u64,
@@ -211,17 +200,16 @@ pub(crate) struct ReplicationFacts {
 pub(crate) struct ReplicaFacts {
     /// Its node's number.
     pub(crate) node: u64,
-    /// Its host.
     pub(crate) host: String,
-    /// Its port for clients.
+    /// The port for clients.
     pub(crate) port: u16,
-    /// In Redis's words: `online`, `wait_bgsave`, `send_bulk`; ours for one that is away: `offline`.
+    /// In Redis's words: `online`, `wait_bgsave`, `send_bulk`; ours for a follower that is away: `offline`.
     pub(crate) state: String,
     /// The last offset that it acknowledged.
     pub(crate) offset: u64,
     /// Records that it has not acknowledged.
     pub(crate) lag_records: u64,
-    /// For how long the oldest of them has been waiting, in milliseconds.
+    /// How long the oldest of them has been waiting, in milliseconds.
     pub(crate) lag_ms: u64,
 }
 
@@ -239,11 +227,9 @@ pub(crate) struct CpuFacts {
 pub(crate) struct KeyspaceFacts {
     /// The prefix of its keys.
     pub(crate) prefix: String,
-    /// Its protocol.
     pub(crate) replication: String,
     /// Its acknowledgement rule.
     pub(crate) acks: String,
-    /// Its durability.
     pub(crate) durability: String,
     /// Its rule for reads.
     pub(crate) reads: String,
@@ -251,15 +237,15 @@ pub(crate) struct KeyspaceFacts {
     pub(crate) role: String,
     /// The node that leads it, or 0.
     pub(crate) leader: u64,
-    /// The leadership's number.
+    /// The number of the leadership.
     pub(crate) epoch: u64,
     /// The last offset held here.
     pub(crate) offset: u64,
     /// Records of the leader that are not applied here.
     pub(crate) lag: u64,
-    /// For how long that has been so, in milliseconds.
+    /// How long that has been so, in milliseconds.
     pub(crate) lag_ms: u64,
-    /// It can be served.
+    /// Whether it can be served.
     pub(crate) ready: bool,
     /// Keys held here.
     pub(crate) keys: u64,
@@ -272,30 +258,30 @@ pub(crate) struct KeyspaceFacts {
 pub(crate) struct CodingFacts {
     /// Fragments that this node's replicas keep.
     pub(crate) fragments: u64,
-    /// Bytes of these.
+    /// The bytes of these fragments.
     pub(crate) fragment_bytes: u64,
-    /// Values of which its replicas should keep a fragment and do not.
+    /// Values whose fragment this node's replicas should keep and do not.
     pub(crate) lacking: u64,
-    /// Whole values at hand.
+    /// Whole values in the cache.
     pub(crate) cached_values: u64,
-    /// Bytes of these.
+    /// The bytes of these values.
     pub(crate) cached_bytes: u64,
     /// Since the start.
     pub(crate) counters: CodingCounters,
-    /// How values were stored that the node chose it for, and what that rests on.
+    /// How the values were stored for which the node chose the way, and the measurements behind the choices.
     pub(crate) choice: ChoiceTold,
-    /// Where the time of the last writes went.
+    /// How long the steps of the last writes took.
     pub(crate) traces: Vec<Trace>,
 }
 
-/// Large values that are on the disk.
+/// Large values on the disk.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ValueFacts {
     /// Values to which keys refer.
     pub(crate) on_disk: u64,
     /// Bytes of values that the store does not have yet.
     pub(crate) pending_bytes: u64,
-    /// Bytes of values that are kept for who asks next.
+    /// Bytes of values in the cache.
     pub(crate) cached_bytes: u64,
     /// Since the start.
     pub(crate) counters: ValueCounters,

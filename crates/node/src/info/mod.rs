@@ -1,7 +1,7 @@
 //! `INFO`: facts and figures in the text form that clients, tools and exporters of Redis read.
 //!
-//! Whoever answers `INFO` fills in [`Facts`] and calls [`render`]. The names of fields are Redis's where
-//! Redis has the field; the section `quorate` holds what only this server has.
+//! To answer `INFO`, fill in [`Facts`] and call [`render`]. The names of fields are Redis's where Redis
+//! has the field; the section `quorate` holds what only this server has.
 
 mod collect;
 mod facts;
@@ -21,16 +21,16 @@ use crate::words::field;
 use crate::{REDIS_VERSION, VERSION};
 
 struct Section {
-    /// As it is asked for.
+    /// The name by which clients request it.
     name: &'static str,
-    /// As it is headed.
+    /// Its heading.
     title: &'static str,
-    /// It is told without being asked for.
+    /// Whether it is shown without being requested.
     by_default: bool,
     write: fn(&Facts, &mut Fields<'_>),
 }
 
-/// All sections in the order in which they are told.
+/// All sections in the order of the output.
 static SECTIONS: [Section; 17] = [
     Section { name: "server", title: "Server", by_default: true, write: server },
     Section { name: "clients", title: "Clients", by_default: true, write: clients },
@@ -51,8 +51,8 @@ static SECTIONS: [Section; 17] = [
     Section { name: "values", title: "Values", by_default: false, write: values },
 ];
 
-/// Appends the sections of these names in any case of letters; `default`, `all` and `everything` stand for
-/// several, and none at all for `default`. Unknown names are ignored, as in Redis.
+/// Appends the sections with these names, ignoring case. `default`, `all` and `everything` stand for
+/// several sections; no names at all stand for `default`. Unknown names are ignored, as in Redis.
 pub(crate) fn render(facts: &Facts, sections: &[&[u8]], out: &mut String) {
     let asked = |name: &str| sections.iter().any(|section| section.eq_ignore_ascii_case(name.as_bytes()));
     let all = asked("all") || asked("everything");
@@ -80,19 +80,19 @@ impl Fields<'_> {
         let _ = write!(self.out, "{name}:{value}\r\n");
     }
 
-    /// Facts of Redis that hold here whatever happens.
+    /// Writes facts of Redis that always hold here.
     fn constants(&mut self, fields: &[(&str, &str)]) {
         fields.iter().for_each(|(name, value)| self.put(name, value));
     }
 
-    /// A number of bytes, and the same for people.
+    /// Writes a number of bytes, and the same for people.
     fn bytes(&mut self, name: &str, bytes: u64) {
         self.put(name, bytes);
         let _ = write!(self.out, "{name}_human:{}\r\n", human(bytes));
     }
 }
 
-/// Bytes as Redis shows them: `1.06M`.
+/// Formats bytes as Redis does: `1.06M`.
 fn human(bytes: u64) -> String {
     let units = [("P", 1 << 50), ("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1u64 << 10)];
     match units.iter().find(|(_, unit)| bytes >= *unit) {
@@ -131,7 +131,7 @@ fn coding(facts: &Facts, fields: &mut Fields<'_>) {
     }
 }
 
-/// Where the time of the last writes of large values went, the oldest first.
+/// Writes how long the steps of the last writes of large values took, the oldest first.
 fn coding_trace(facts: &Facts, fields: &mut Fields<'_>) {
     for Trace { id, bytes, parts, encode_us, disperse_us, order_us } in &facts.coding.traces {
         let value = format_args!(
@@ -274,7 +274,7 @@ fn stats(facts: &Facts, fields: &mut Fields<'_>) {
     fields.put("dropped_messages", stats.messages_dropped);
 }
 
-/// The id of a history that there is not, as Redis writes it.
+/// The id for no history, as Redis writes it.
 const NO_REPLICATION_ID: &str = "0000000000000000000000000000000000000000";
 
 fn replication(facts: &Facts, fields: &mut Fields<'_>) {

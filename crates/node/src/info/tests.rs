@@ -1,4 +1,4 @@
-//! What `INFO` tells, and in which form.
+//! What `INFO` reports, and in which form.
 
 use super::*;
 use crate::command::statistics::CommandStatistics;
@@ -42,7 +42,7 @@ fn every_line_is_a_heading_a_field_or_empty() {
     }
 }
 
-/// What clients, exporters and Redis's own tests look for.
+/// The fields that clients, exporters and Redis's own tests look for.
 #[test]
 fn the_fields_that_clients_read_are_there() {
     let told = told(&Facts::default(), "");

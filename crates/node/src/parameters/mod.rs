@@ -1,8 +1,8 @@
 //! The parameters of `CONFIG GET` and `CONFIG SET`.
 //!
-//! Clients and tools of Redis ask for some of its parameters and set others. One table says for each whether
-//! it is live, merely kept, or a fact that nobody can change here. Our own settings are not among them: they
-//! are in the node's configuration file.
+//! Clients and tools of Redis read some of its parameters and set others. One table defines for each whether it is
+//! live, merely kept, or a fact that cannot be changed here. Our own settings are not among them: they are in the
+//! node's configuration file.
 
 #[cfg(test)]
 mod tests;
@@ -15,7 +15,7 @@ use kv::limits::VALUE_BYTES_MAX_CEILING;
 use kv::number::parse_integer;
 use wire::resp::Arguments;
 
-/// What a parameter's value may be.
+/// The possible values of a parameter.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     /// Any text.
@@ -35,9 +35,9 @@ enum Kind {
 enum Effect {
     /// It takes effect at once.
     Live,
-    /// It is remembered and told, and nothing else.
+    /// It is kept and reported, without further effect.
     Kept,
-    /// It is refused, unless the value is what it is anyway.
+    /// It is refused, unless it is the present value.
     Fixed,
 }
 
@@ -48,7 +48,7 @@ struct Parameter {
     kind: Kind,
     default: &'static str,
     effect: Effect,
-    /// What it means here. For whoever reads this table; no command tells it.
+    /// What it means here. For readers of this table; no command reports it.
     #[allow(dead_code)]
     doc: &'static str,
 }
@@ -99,7 +99,7 @@ static PARAMETERS: [Parameter; 37] = [
     row("notify-keyspace-events", Text, "", Fixed, "There are no notifications."),
     row("port", Integer(0, 65535), "0", Fixed, "Set in the node's configuration."),
     row("save", Text, "", Fixed, "No snapshots at intervals: durability is set per keyspace."),
-    // Kept: clients, tools and Redis's own tests set them, and nobody can tell that nothing follows.
+    // Kept: clients, tools and Redis's own tests set them, and cannot see that there is no effect.
     row("active-expire-effort", Integer(1, 10), "1", Kept, NO_EFFECT),
     row("activedefrag", YesNo, "no", Kept, NO_EFFECT),
     row("busy-reply-threshold", ANY_INTEGER, "5000", Kept, "Without effect: there are no scripts."),
@@ -155,7 +155,6 @@ pub(crate) enum ParameterError {
     /// The parameter cannot have this value.
     #[error("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}")]
     Failed {
-        /// The parameter.
         name: &'static str,
         /// What is wrong.
         why: String,
@@ -165,7 +164,7 @@ pub(crate) enum ParameterError {
 /// The values of all parameters.
 #[derive(Clone, Debug)]
 pub struct Parameters {
-    /// As text, in the order of the table.
+    /// The values as text, in the order of the table.
     values: Vec<String>,
     // The live ones once more, as numbers.
     connections_max: usize,
@@ -185,7 +184,7 @@ impl Parameters {
         ])
     }
 
-    /// The defaults with these changes. They hold even where `CONFIG SET` would not let them be made.
+    /// The defaults with these changes. They hold even where `CONFIG SET` would refuse them.
     fn with(changes: &[(&str, u64)]) -> Parameters {
         let mut values: Vec<_> = PARAMETERS.iter().map(|parameter| parameter.default.to_string()).collect();
         for (name, value) in changes {
@@ -199,13 +198,13 @@ impl Parameters {
         parameters
     }
 
-    /// Most clients at a time (`maxclients`).
+    /// The most clients at a time (`maxclients`).
     #[inline]
     pub fn connections_max(&self) -> usize {
         self.connections_max
     }
 
-    /// Seconds after which an idle client is closed (`timeout`); 0 when it never is.
+    /// After how many seconds an idle client is closed (`timeout`); 0: never.
     #[inline]
     pub fn idle_timeout_seconds(&self) -> u64 {
         self.idle_timeout_seconds
@@ -217,8 +216,8 @@ impl Parameters {
         self.value_bytes_max
     }
 
-    /// Answers `CONFIG GET`: the parameters that match any of the patterns, each once. All patterns together may be as long as one
-    /// elsewhere.
+    /// Answers `CONFIG GET`: the parameters that match any of the patterns, each once. All patterns together may be as
+    /// long as one pattern elsewhere.
     pub(crate) fn get(&self, request: Arguments<'_>, out: &mut ReplyBuffer) {
         let pattern_bytes = request.iter().skip(2).map(<[u8]>::len).sum();
         if pattern_bytes > PATTERN_BYTES_MAX {
@@ -236,7 +235,7 @@ impl Parameters {
         }
     }
 
-    /// Carries out `CONFIG SET`: sets all the parameters that the request names, or none.
+    /// Executes `CONFIG SET`: sets all the parameters that the request names, or none.
     ///
     /// # Errors
     /// [`ParameterError`] when one of them is unknown, named twice, or cannot have its value.
@@ -264,7 +263,7 @@ impl Parameters {
         Ok(())
     }
 
-    /// Reads the live parameters out of their texts.
+    /// Reads the live parameters from their texts.
     fn refresh(&mut self) {
         let number = |name: &str| {
             let row = position(name.as_bytes());
@@ -286,7 +285,7 @@ impl Parameter {
         ParameterError::Failed { name: self.name, why: why.into() }
     }
 
-    /// The value as it is to be kept, given what the parameter is now.
+    /// Returns the value to keep, given the parameter's present value.
     fn accept(&self, given: &[u8], present: &str) -> Result<String, ParameterError> {
         let value = self.kind.normalize(given);
         match self.effect {
@@ -298,7 +297,7 @@ impl Parameter {
 }
 
 impl Kind {
-    /// The value in its one way of writing, or why it is none. The reasons are in Redis's words.
+    /// Returns the value in its canonical form, or why it is invalid. The reasons are in Redis's words.
     fn normalize(&self, given: &[u8]) -> Result<String, String> {
         let between = |value: i64, least: i64, most: i64| {
             if (least..=most).contains(&value) {
@@ -327,7 +326,7 @@ impl Kind {
     }
 }
 
-/// A number of bytes with or without a unit: `k` is 1000, `kb` is 1024, and so on.
+/// Parses a number of bytes with or without a unit: `k` is 1000, `kb` is 1024, and so on.
 fn parse_bytes(text: &[u8]) -> Option<i64> {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (number, unit) = text.split_at(digits);

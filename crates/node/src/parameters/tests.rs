@@ -1,4 +1,4 @@
-//! What `CONFIG GET` tells and `CONFIG SET` takes.
+//! What `CONFIG GET` reports and `CONFIG SET` accepts.
 
 use super::*;
 use wire::resp::{ArgumentsBuffer, Protocol, write_reply};
@@ -12,7 +12,7 @@ fn set(parameters: &mut Parameters, pairs: &str) -> Result<(), String> {
     parameters.set(request.as_arguments()).map_err(|error| error.to_string())
 }
 
-/// What `CONFIG GET` answers, as a RESP3 client sees it, with line ends as spaces.
+/// The answer of `CONFIG GET`, as a RESP3 client sees it, with line ends as spaces.
 fn get(parameters: &Parameters, patterns: &str) -> String {
     let request = request(&format!("CONFIG GET {patterns}"));
     let (mut replies, mut bytes) = (ReplyBuffer::new(), Vec::new());

@@ -1,5 +1,5 @@
-//! Faults of Lua 5.1 and its sandboxes that are known elsewhere: none of them is here. `vendor/lua-src/README.md` has the
-//! list, with these tests' names.
+//! Known faults of Lua 5.1 and its sandboxes elsewhere: none of them is here. `vendor/lua-src/README.md` has the list,
+//! with these tests' names.
 
 use super::tests::{Store, eval};
 
@@ -56,7 +56,7 @@ fn cve_2022_24735_nothing_that_a_script_finds_can_be_changed() {
         assert!(error.contains("cannot change a protected metatable"), "{name}: {error}");
         assert_eq!(eval(&format!("return tostring(getmetatable({name}))")), "'false'");
     }
-    // What is there already, too.
+    // The same for names that exist already.
     for change in [
         "redis.call = 1",
         "redis.sha1hex('x') redis.sha1hex = 1",
@@ -144,7 +144,7 @@ fn cve_2015_4335_compiled_programs_are_not_loaded() {
 #[test]
 fn cve_2025_67733_a_reply_is_one_reply_whatever_its_error_holds() {
     let mut store = Store::new();
-    // `eval` checks that there is one reply and nothing behind it.
+    // `eval` checks that there is exactly one reply.
     for text in [
         "return redis.error_reply('ERR a\\r\\n+b\\0\\r\\n:1')",
         "return {err = 'ERR a\\r\\n\\0\\n$1\\r\\nx'}",
@@ -182,7 +182,7 @@ fn cve_2024_46981_no_script_makes_the_collector_run() {
     for name in ["collectgarbage", "newproxy", "gcinfo"] {
         assert!(eval(&format!("{name}()")).contains("nonexistent global variable"), "{name}");
     }
-    // A table's finalizer is none in Lua 5.1.
+    // In Lua 5.1 a table's `__gc` is not a finalizer.
     assert_eq!(eval("local t = setmetatable({}, {__gc = function() error('x') end}) t = nil return 1"), "1");
 }
 
@@ -243,7 +243,7 @@ fn a_program_that_would_take_minutes_to_compile_is_stopped() {
         );
         assert!(eval(&text).starts_with("-ERR"));
     }
-    // What is long and simple passes.
+    // A long, simple text is accepted.
     assert_eq!(super::check("a = 1 + 2 ".repeat(20_000).as_bytes()), Ok(()));
 }
 

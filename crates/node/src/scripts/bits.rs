@@ -6,9 +6,9 @@ use super::values::type_name;
 use mlua::{Lua, MultiValue, Table, Value};
 use std::rc::Rc;
 
-/// The lower 32 bits of a number that is rounded to the nearest integer.
+/// Returns the lower 32 bits of a number, rounded to the nearest integer.
 fn bits_of(number: f64) -> i32 {
-    // Added to it, the integer stands in the lowest bits of the sum: 2^52 + 2^51.
+    // In the sum with 2^52 + 2^51 the integer is in the lowest bits.
     const SHIFT: f64 = 6_755_399_441_055_744.0;
     (number + SHIFT).to_bits() as u32 as i32
 }
@@ -33,7 +33,7 @@ impl Operands<'_> {
         })
     }
 
-    /// By how many bits something is moved.
+    /// The number of bits to shift by.
     fn distance(&self) -> mlua::Result<u32> {
         Ok(self.at(1)? as u32 & 31)
     }
@@ -43,7 +43,8 @@ impl Operands<'_> {
     }
 }
 
-/// In digits of base 16: as many as asked for, or 8; capital letters for a negative number of them.
+/// Formats in base 16: with as many digits as requested, or 8; a negative number of digits means capital
+/// letters.
 fn hexadecimal(operands: &Operands<'_>) -> mlua::Result<String> {
     let number = operands.at(0)?;
     let asked = if operands.values.len() > 1 { operands.at(1)? } else { 8 };

@@ -1,16 +1,16 @@
-//! The texts of scripts by their digests: what `EVALSHA` finds.
+//! The texts of scripts by their digests, for `EVALSHA`.
 //!
-//! Each node has a cache of its own, and a script that is asked by its digest is passed on with its text: nothing that
+//! Each node has a cache of its own, and a script that is run by its digest is passed on with its text: nothing that
 //! is replicated depends on what a node remembers.
 
 use sha1::Digest as _;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Bytes of the texts that a node remembers.
+/// The most bytes of texts that a node remembers.
 const CACHE_BYTES_MAX: usize = 16 << 20;
 
-/// What a remembered text takes beside its bytes.
+/// The memory of a remembered text, beside its bytes.
 const ITEM_BYTES: usize = 200;
 
 /// The SHA-1 of a text. Not for security: a client that knows it knows the text.
@@ -23,7 +23,7 @@ pub(crate) fn digest_of(text: &[u8]) -> Digest {
 }
 
 impl Digest {
-    /// Reads 40 hexadecimal digits, in any case of letters.
+    /// Parses 40 hexadecimal digits of either case.
     pub(crate) fn parse(text: &[u8]) -> Option<Digest> {
         let mut bytes = [0; 20];
         let (pairs, []) = text.as_chunks::<2>() else { return None };
@@ -61,7 +61,7 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// The text with this digest, which is used now.
+    /// Returns the text with this digest, and counts that as a use.
     pub(crate) fn find(&mut self, digest: Digest) -> Option<&[u8]> {
         let item = self.items.get_mut(&digest)?;
         self.uses += 1;
@@ -71,12 +71,12 @@ impl Cache {
         Some(&item.text)
     }
 
-    /// True when the text with this digest is here. Does not count as a use.
+    /// Whether the text with this digest is here. Does not count as a use.
     pub(crate) fn has(&self, digest: Digest) -> bool {
         self.items.contains_key(&digest)
     }
 
-    /// Remembers a text, and forgets those whose last use is longest ago if there are too many.
+    /// Remembers a text, and forgets the least recently used ones if there are too many.
     pub(crate) fn remember(&mut self, text: &[u8]) -> Digest {
         let digest = digest_of(text);
         if self.find(digest).is_some() {
@@ -100,7 +100,7 @@ impl Cache {
         *self = Cache::default();
     }
 
-    /// Number of texts, and the bytes that they take.
+    /// Returns the number of texts, and their bytes.
     pub(crate) fn size(&self) -> (usize, usize) {
         (self.items.len(), self.bytes)
     }

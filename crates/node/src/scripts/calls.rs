@@ -16,21 +16,21 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use wire::resp::ArgumentsBuffer;
 
-/// What a command costs beside its words, and each of its words beside its bytes.
+/// The cost of a command beside its words, and of each word beside its bytes.
 const COMMAND_COST: u64 = 80;
 const WORD_COST: u64 = 15;
 
-/// Memory is moved faster than looked at.
+/// Moving memory is faster than looking at it.
 const MOVED_BYTES_PER_UNIT: usize = 128;
 
 const NOT_ALLOWED: &str = "ERR This Redis command is not allowed from script";
 const NO_WRITES: &str = "ERR Write commands are not allowed from read-only scripts.";
 
-/// The functions by which a script carries out commands.
+/// The functions with which a script runs commands.
 pub(super) struct Calls {
     /// Raises a command's error.
     pub(super) call: Function,
-    /// Returns it.
+    /// Returns a command's error.
     pub(super) pcall: Function,
 }
 
@@ -64,7 +64,7 @@ impl Calls {
     }
 }
 
-/// Carries out the commands of one run.
+/// Runs the commands of one run.
 struct Caller<'env, 't> {
     access: &'env RefCell<&'env mut Access<'t>>,
     meter: Rc<Meter>,
@@ -73,17 +73,17 @@ struct Caller<'env, 't> {
     buffers: RefCell<Buffers>,
 }
 
-/// What is used again for each command.
+/// Buffers that are reused for each command.
 #[derive(Default)]
 struct Buffers {
     words: ArgumentsBuffer,
     scratch: Vec<u8>,
     reply: ReplyBuffer,
-    /// What the last command has moved in memory, in bytes.
+    /// How many bytes the last command has moved in memory.
     moved_bytes: usize,
 }
 
-/// To read a byte of a pattern takes as long as to move so many.
+/// Reading a byte of a pattern takes as long as moving this many bytes.
 const PATTERN_BYTE_READ: usize = 256;
 
 impl Buffers {
@@ -94,7 +94,7 @@ impl Buffers {
     }
 }
 
-/// Bytes that a command moves, or looks at, beside those that it is given or answers.
+/// The bytes that a command moves, or looks at, beside its words and its reply.
 fn moved_by(command: &Command<'_>, access: &Access<'_>) -> usize {
     const SCANNED_FIELD_BYTES: u64 = 256;
     match command {
@@ -112,11 +112,11 @@ fn moved_by(command: &Command<'_>, access: &Access<'_>) -> usize {
         Command::Append { key, .. } | Command::Copy { from: key, .. } | Command::Rename { from: key, .. } => {
             access.held_bytes(key)
         }
-        // Each byte is a part of the digest, or compared.
+        // Each byte goes into the digest, or is compared.
         Command::Digest { key } | Command::DeleteIf { key, .. } | Command::SetIf { key, .. } => {
             access.held_bytes(key)
         }
-        // What was there is kept, should the run be undone, or is moved as a whole.
+        // The former value is kept, in case the run is undone, or is moved as a whole.
         command if command.is_write() => {
             let mut bytes = 0;
             command.for_each_key(|key| bytes += access.held_bytes(key));
@@ -127,7 +127,7 @@ fn moved_by(command: &Command<'_>, access: &Access<'_>) -> usize {
 }
 
 impl Caller<'_, '_> {
-    /// Carries out one command. The error of a command is raised.
+    /// Runs one command. Raises the command's error.
     fn call(&self, lua: &Lua, words: &MultiValue) -> mlua::Result<Value> {
         let mut buffers = self.buffers.borrow_mut();
         let buffers = &mut *buffers;
@@ -155,7 +155,7 @@ impl Caller<'_, '_> {
                 Value::String(text) => {
                     let text = text.as_bytes();
                     bytes += text.len();
-                    // One text can be given many times, so the memory of Lua is no limit for what stands here.
+                    // The same text can be passed many times, so Lua's memory does not limit what is here.
                     if bytes > SCRIPT_MEMORY_BYTES_MAX {
                         self.meter.reach(Limit::Memory);
                         return Err(Raised::limit(Limit::Memory));
@@ -225,7 +225,7 @@ impl Caller<'_, '_> {
                 reply.ok();
                 Ok(())
             }
-            // It is sent with the script's answer. How many will hear it is not the same on every replica.
+            // It is sent with the script's answer. The number of receivers differs between replicas.
             Handler::Node(NodeCommand::Channel(ChannelCommand::Publish { is_sharded })) => {
                 let word = |place: usize| words.get(place).unwrap_or_default();
                 if word(1).len() > CHANNEL_BYTES_MAX {

@@ -1,7 +1,7 @@
-//! `EVAL` and its kin, `SCRIPT`, and `FUNCTION FLUSH`, as clients ask them.
+//! The clients' commands `EVAL` and its kin, `SCRIPT`, and `FUNCTION FLUSH`.
 //!
-//! The node that a client is connected to finds a script's text, so that what the group is asked holds all that there is to
-//! know. It also finds out whether a text is a script at all: what is not never gets into a log.
+//! The node that a client is connected to looks up a script's text, so that a request to the group holds everything
+//! that a replica needs. The node also checks whether a text is a script at all: if not, it never gets into a log.
 
 use super::cache::{Digest, digest_of};
 use super::header::Header;
@@ -54,7 +54,7 @@ impl Node {
                 self.tell_peers(&Envelope::ForgetScripts);
                 self.answer(client, ReplyBuffer::ok);
             }
-            // A script is cut off by its limits before anybody could ask for it.
+            // Its limits end a script before any client could ask for that.
             ScriptCommand::Kill => {
                 self.answer(client, |replies| {
                     replies.error("NOTBUSY No scripts in execution right now.");
@@ -62,7 +62,7 @@ impl Node {
             }
             ScriptCommand::FlushFunctions => {
                 self.answer(client, |replies| match is_flush_mode(arguments) {
-                    // There are none.
+                    // No functions exist.
                     true => replies.ok(),
                     false => replies.error("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"),
                 });
@@ -82,7 +82,7 @@ impl Node {
         }
     }
 
-    /// The script that a request asks to run, with its text.
+    /// Returns the script that a request runs, with its text.
     ///
     /// # Errors
     /// The text of the error that the client gets.
@@ -139,7 +139,7 @@ impl Node {
         Ok(digest)
     }
 
-    /// `SCRIPT LOAD`: every node that can be reached learns the script, since a client may ask any of them.
+    /// `SCRIPT LOAD`: every node that can be reached gets the script, since a client may run it on any of them.
     fn load_script(&mut self, client: ClientId, text: &[u8]) {
         match self.remember_script(text) {
             Ok(digest) => {
@@ -156,7 +156,7 @@ impl Node {
         }
     }
 
-    /// A peer's client has loaded a script there.
+    /// Takes a script that a peer's client has loaded there.
     pub(crate) fn learn_script(&mut self, text: &[u8]) {
         if text.len() <= SCRIPT_BYTES_MAX {
             self.scripts.remember(text);

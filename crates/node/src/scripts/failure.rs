@@ -8,11 +8,11 @@ use std::fmt;
 /// An error that one of our functions raises inside a script.
 #[derive(Clone, Debug)]
 pub(super) enum Raised {
-    /// As Lua's own functions do: a text that says where.
+    /// A text that includes its place, as Lua's own functions raise.
     Text(String),
-    /// As `redis.call` does: the reply of a command that failed, a table with the field `err`.
+    /// The reply of a failed command, as `redis.call` raises: a table with the field `err`.
     Reply(Vec<u8>),
-    /// The run is over.
+    /// A limit: the run is over.
     Limit(Limit),
 }
 
@@ -29,19 +29,20 @@ impl fmt::Display for Raised {
 impl std::error::Error for Raised {}
 
 impl Raised {
-    /// An error with the place in the script where our function was called.
+    /// Makes an error with the place in the script where our function was called.
     pub(super) fn text(lua: &Lua, text: impl fmt::Display) -> mlua::Error {
         // 0 is our function.
         let place = place(lua, 1).map_or(String::new(), |line| format!("{}:{line}: ", &CHUNK_NAME[1..]));
         mlua::Error::external(Raised::Text(format!("{place}{text}")))
     }
 
-    /// What Lua's own functions say of an argument that is not what it must be.
+    /// Makes the error that Lua's own functions raise for an invalid argument.
     pub(super) fn argument(lua: &Lua, number: usize, function: &str, why: &str) -> mlua::Error {
         Raised::text(lua, format_args!("bad argument #{number} to '{function}' ({why})"))
     }
 
-    /// What a function of the script has raised that one of ours has called. A table that it may have been is lost.
+    /// Converts an error that a function of the script has raised when one of ours called it. If it was a table,
+    /// that is lost.
     pub(super) fn of_callback(error: mlua::Error) -> mlua::Error {
         match innermost(&error) {
             mlua::Error::RuntimeError(text) => {
@@ -52,7 +53,7 @@ impl Raised {
         }
     }
 
-    /// A command's reply that is an error.
+    /// Makes an error from a command's error reply.
     pub(super) fn reply(text: impl Into<Vec<u8>>) -> mlua::Error {
         mlua::Error::external(Raised::Reply(text.into()))
     }
@@ -61,7 +62,7 @@ impl Raised {
         mlua::Error::external(Raised::Limit(limit))
     }
 
-    /// What was raised inside of an error as it comes through the interpreter.
+    /// Finds the raised error inside an error that comes through the interpreter.
     pub(super) fn of(error: &mlua::Error) -> Option<&Raised> {
         match error {
             mlua::Error::CallbackError { cause, .. } => Raised::of(cause),
@@ -76,7 +77,7 @@ impl Raised {
         }
     }
 
-    /// The error as a script sees it.
+    /// Converts the error to what a script sees.
     pub(super) fn to_lua(lua: &Lua, error: &mlua::Error) -> mlua::Result<Value> {
         match Raised::of(error) {
             Some(Raised::Reply(text)) => {
@@ -97,9 +98,9 @@ fn innermost(error: &mlua::Error) -> &mlua::Error {
     }
 }
 
-/// The line of the script that is being run: of the innermost function of its own, at or above a level of the stack.
+/// Returns the line of the script that is running: of its innermost own function, at or above a level of the stack.
 fn place(lua: &Lua, level: usize) -> Option<usize> {
-    // Above a function of ours stands the one of the interpreter that has raised its error.
+    // Above a function of ours is the one of the interpreter that has raised its error.
     const LEVELS: usize = 4;
     let line = |level| lua.inspect_stack(level, |frame| frame.current_line()).flatten();
     (level..level + LEVELS).find_map(line)
@@ -109,14 +110,14 @@ fn place(lua: &Lua, level: usize) -> Option<usize> {
 #[derive(Clone, Debug)]
 pub(super) struct Failure {
     message: Vec<u8>,
-    /// It ran.
+    /// Whether the script was run.
     has_run: bool,
     line: Option<usize>,
     is_final: bool,
 }
 
 impl Failure {
-    /// It was not run.
+    /// A failure of a script that was not run.
     pub(super) fn refused(message: impl Into<Vec<u8>>) -> Failure {
         Failure { message: message.into(), has_run: false, line: None, is_final: false }
     }
@@ -136,7 +137,7 @@ impl Failure {
         Failure::refused(format!("ERR Error compiling script (new function): {text}"))
     }
 
-    /// What a script has raised, in the handler of its error.
+    /// Makes a failure from what a script has raised, in the handler of its error.
     pub(super) fn of_script(lua: &Lua, error: &Value) -> Failure {
         let with_code = |text: &[u8]| [b"ERR ", text].concat();
         let message = match error {
@@ -159,7 +160,7 @@ impl Failure {
         Failure { message, has_run: true, line: place(lua, 1), is_final: false }
     }
 
-    /// Nothing of what it did is to stay.
+    /// Whether everything that the script did must be undone.
     pub(super) fn is_final(&self) -> bool {
         self.is_final
     }
@@ -177,13 +178,13 @@ impl Failure {
     }
 }
 
-/// A text without line breaks: in a reply they would be the end of it.
+/// Replaces line breaks by spaces: in a reply they would end it.
 pub(super) fn on_one_line(mut text: Vec<u8>) -> Vec<u8> {
     text.iter_mut().filter(|byte| matches!(byte, b'\r' | b'\n')).for_each(|byte| *byte = b' ');
     text
 }
 
-/// The interpreter itself has failed: only for lack of memory.
+/// The interpreter itself has failed, which happens only for lack of memory.
 impl From<mlua::Error> for Failure {
     fn from(error: mlua::Error) -> Failure {
         match Raised::of(&error) {

@@ -1,19 +1,19 @@
-//! The first line of a script, if it begins with `#!`: which language, and what it promises.
+//! The first line of a script, if it begins with `#!`: its language and flags.
 
-/// What Redis knows of, beside `no-writes`: all of it concerns what is not here.
+/// The other flags that Redis knows, beside `no-writes`: none concerns anything that exists here.
 const OTHER_FLAGS: [&str; 4] = ["allow-oom", "allow-stale", "no-cluster", "allow-cross-slot-keys"];
 
 /// A script's text, taken apart.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Header<'a> {
-    /// It says of itself that it only reads.
+    /// Whether the script declares that it only reads.
     pub(super) no_writes: bool,
     /// The program. It begins with the end of the first line, so that lines keep their numbers.
     pub(super) body: &'a [u8],
 }
 
 impl<'a> Header<'a> {
-    /// Takes the header off a text.
+    /// Splits the header from a text.
     ///
     /// # Errors
     /// The text of Redis's error.

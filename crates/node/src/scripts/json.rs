@@ -1,7 +1,7 @@
-//! `cjson`: values of scripts as JSON and back, by the rules and in the words of the library that Redis has.
+//! `cjson`: converts values of scripts to JSON and back, by the rules and with the error texts of Redis's library.
 //!
-//! The fields of an object are told in the order in which Lua goes through a table, which is the same everywhere for the
-//! texts and numbers that they are.
+//! The fields of an object come in the order in which Lua iterates over a table, which is the same everywhere since
+//! they are texts and numbers.
 
 use super::failure::Raised;
 use super::meter::{CALL_COST, Limit, Meter};
@@ -10,15 +10,15 @@ use kv::limits::SCRIPT_MEMORY_BYTES_MAX;
 use mlua::{Lua, MultiValue, Table, Value};
 use std::rc::Rc;
 
-/// How deep tables, arrays and objects may lie in each other.
+/// The greatest nesting depth of tables, arrays and objects.
 const DEPTH_MAX: usize = 1000;
-/// Digits of a number.
+/// The digits of a number.
 const DIGITS: usize = 14;
-/// An array may have holes: any up to this length, beyond it every second element has to be there.
+/// An array may have any holes up to this length; if it is longer, every second element must be present.
 const SPARSE_LENGTH_SAFE: usize = 10;
 const SPARSE_RATIO_MAX: usize = 2;
 
-/// What an element costs beside its bytes.
+/// The cost of an element, beside its bytes.
 const ELEMENT_COST: u64 = 20;
 
 pub(super) fn table(lua: &Lua, meter: &Rc<Meter>) -> mlua::Result<Table> {
@@ -102,7 +102,7 @@ impl Writer<'_> {
 
     fn text(&mut self, text: &[u8]) -> mlua::Result<()> {
         self.meter.charge_bytes(text.len())?;
-        // In a script one text can stand in a table many times: its memory is no limit for what is written.
+        // A script can put one text into a table many times: its memory does not limit what is written.
         if self.out.len() + text.len() > SCRIPT_MEMORY_BYTES_MAX {
             self.meter.reach(Limit::Memory);
             return Err(Raised::limit(Limit::Memory));
@@ -126,7 +126,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// The length of the array that a table is, or 0 if it is none: its keys are positive integers.
+    /// The length of the array that a table is, or 0 if it is not an array: its keys are positive integers.
     fn array_length(&self, table: &Table) -> mlua::Result<usize> {
         let (mut greatest, mut count) = (0_usize, 0);
         let mut is_array = true;
@@ -150,7 +150,7 @@ impl Writer<'_> {
         Ok(greatest)
     }
 
-    /// Goes through a table while `visit` says so.
+    /// Visits a table's entries until `visit` returns false.
     fn for_each(
         &self,
         table: &Table,
@@ -203,7 +203,7 @@ impl Writer<'_> {
     }
 }
 
-/// One piece of a text.
+/// A token of a text.
 enum Token {
     Text(Vec<u8>),
     Number(f64),
@@ -212,12 +212,12 @@ enum Token {
     /// One of `{}[]:,`.
     Mark(u8),
     End,
-    /// None of these: what is wrong.
+    /// An invalid token: what is wrong.
     Wrong(&'static str),
 }
 
 impl Token {
-    /// What Redis's library calls it.
+    /// The token's name in the error texts of Redis's library.
     fn name(&self) -> &'static str {
         match self {
             Token::Mark(b'{') => "T_OBJ_BEGIN",
@@ -325,7 +325,7 @@ impl Reader<'_> {
         Ok(Value::Table(table))
     }
 
-    /// The next token and where it begins.
+    /// Returns the next token and where it begins.
     fn next(&mut self) -> mlua::Result<(Token, usize)> {
         self.meter.charge(ELEMENT_COST)?;
         let rest = &self.text[self.at..];
@@ -369,7 +369,7 @@ impl Reader<'_> {
         Ok((token, start))
     }
 
-    /// The rest of a text behind its first quotation mark; or what is wrong with it, and where.
+    /// Reads the rest of a text behind its first quotation mark. The error is what is wrong with it, and where.
     fn quoted(&mut self) -> Result<Vec<u8>, (&'static str, usize)> {
         let mut text = Vec::new();
         loop {
@@ -409,7 +409,7 @@ impl Reader<'_> {
     }
 }
 
-/// The letter that an escape such as `\u00e4` at the front stands for, or two of them together, and their length.
+/// Decodes an escape such as `\u00e4` at the front, or two of them together. Returns the letter and the length.
 fn unicode(text: &[u8]) -> Option<(char, usize)> {
     let unit = |at: usize| {
         let digits = text.get(at..at + 6)?.strip_prefix(b"\\u")?;
@@ -427,7 +427,7 @@ fn unicode(text: &[u8]) -> Option<(char, usize)> {
     }
 }
 
-/// The decimal number at the front, as C reads one, and its length.
+/// Reads the decimal number at the front, as C does. Returns it and its length.
 fn number(text: &[u8]) -> Option<(f64, usize)> {
     let digits = |at: usize| text[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
     let sign = usize::from(text.first() == Some(&b'-'));

@@ -1,8 +1,8 @@
-//! What a run may still cost. Counts only: every replica comes to the same end.
+//! What a run may still cost. Counts only: the run ends alike on every replica.
 //!
-//! The interpreter counts what it does where it does it (`vendor/lua-src`): instructions, bytes that are copied, compared or
-//! hashed, blocks of memory, steps within a table. It calls the hook once for each [`HOOK_COST`] units. What our own functions
-//! do beside that is charged here.
+//! The interpreter counts its work where it does it (`vendor/lua-src`): instructions, bytes that are copied, compared
+//! or hashed, blocks of memory, steps within a table. It calls the hook once for each [`HOOK_COST`] units. The
+//! additional work of our own functions is charged here.
 
 use super::failure::{Failure, Raised};
 use kv::limits::SCRIPT_MEMORY_BYTES_MAX;
@@ -11,22 +11,22 @@ use std::cell::Cell;
 /// Units that the interpreter counts between two calls of the hook.
 pub(super) const HOOK_COST: u32 = 1000;
 
-/// What a run costs before its first instruction: its state is made, and thrown away.
+/// The cost of a run before its first instruction: making its state and throwing it away.
 const RUN_COST: u64 = 2000;
 
-/// What it costs to call a function of ours, beside what the interpreter counts for the call.
+/// The cost of calling one of our functions, beside what the interpreter counts for the call.
 pub(super) const CALL_COST: u64 = 10;
 
-/// What Lua says when it got no memory. Code of a script that is called in protected mode sees it as a text.
+/// Lua's error when it gets no memory. A script's code under `pcall` sees it as a text.
 const NO_MEMORY: &[u8] = b"not enough memory";
 
-/// A limit that a run has come to.
+/// A limit that a run has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Limit {
-    /// So many units.
+    /// This many units.
     Cost(u64),
     Memory,
-    /// What it answers is too large or too deep.
+    /// The reply is too large or too deep.
     Reply,
 }
 
@@ -41,7 +41,7 @@ impl Limit {
     }
 }
 
-/// Counts what a run costs. Once a limit is reached the run is over, whatever the script does about it.
+/// Counts the cost of a run. Once a limit is reached the run is over, whatever the script does about it.
 #[derive(Debug)]
 pub(super) struct Meter {
     most: u64,
@@ -50,20 +50,20 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// For a run that may cost so many units.
+    /// For a run that may cost at most `most` units.
     pub(super) fn new(most: u64) -> Meter {
         let meter = Meter { most, left: Cell::new(most), reached: Cell::new(None) };
-        // If it may not even cost that, it is stopped at its first instruction.
+        // If even this is too much, the run stops at its first instruction.
         let _ = meter.charge(RUN_COST);
         meter
     }
 
-    /// What the run has cost.
+    /// What the run has cost so far.
     pub(super) fn spent(&self) -> u64 {
         self.most - self.left.get()
     }
 
-    /// Takes so many units.
+    /// Charges `units`.
     pub(super) fn charge(&self, units: u64) -> mlua::Result<()> {
         match self.left.get().checked_sub(units) {
             Some(left) => self.left.set(left),
@@ -75,18 +75,18 @@ impl Meter {
         self.check_raised()
     }
 
-    /// Takes what looking at so many bytes one by one costs.
+    /// Charges for looking at `bytes` bytes one by one.
     pub(super) fn charge_bytes(&self, bytes: usize) -> mlua::Result<()> {
         const BYTES_PER_UNIT: usize = 16;
         self.charge((bytes / BYTES_PER_UNIT) as u64)
     }
 
-    /// The run has come to a limit.
+    /// Notes that the run has reached a limit.
     pub(super) fn reach(&self, limit: Limit) {
         self.reached.set(self.reached.get().or(Some(limit)));
     }
 
-    /// An error was caught: if it was the lack of memory, the run is over.
+    /// An error was caught: if it was lack of memory, the run is over.
     pub(super) fn take_error(&self, error: &mlua::Value) {
         let is_memory = match error {
             mlua::Value::String(text) => text.as_bytes() == NO_MEMORY,
@@ -98,12 +98,12 @@ impl Meter {
         }
     }
 
-    /// Ends the run if it has come to a limit.
+    /// Fails if the run has reached a limit.
     pub(super) fn check(&self) -> Result<(), Failure> {
         self.reached.get().map_or(Ok(()), |limit| Err(Failure::limit(limit)))
     }
 
-    /// The same, from within the run.
+    /// The same, as an error raised within the run.
     pub(super) fn check_raised(&self) -> mlua::Result<()> {
         self.reached.get().map_or(Ok(()), |limit| Err(Raised::limit(limit)))
     }

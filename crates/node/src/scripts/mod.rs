@@ -1,18 +1,18 @@
-//! Scripts in Lua 5.1, as Redis has them: what runs them on every replica, and what keeps their texts.
+//! Scripts in Lua 5.1, as in Redis: runs them on every replica, and keeps their texts.
 //!
-//! A script is one record of the log and is run where the record is applied, on every replica alike. So a run depends on
+//! A script is one record of the log and runs where the record is applied, on every replica alike. So a run depends on
 //! nothing but the script, its keys and arguments, the table and the record's time:
 //!
-//! * Each run has a Lua state of its own, made new and thrown away: nothing leaks from one script to the next, and what a
-//!   run allocates does not depend on what ran before.
-//! * The limits are counts, never times: units of cost (`meter`), and bytes allocated. Memory is not collected during a
-//!   run, so that neither weak tables nor the limit depend on when that happens.
-//! * Nothing tells addresses: `tostring` of tables and functions does not, and as keys of a table they are placed by their
-//!   numbers. Functions whose results differ between machines or runs are left out or replaced (`sandbox`).
+//! * Each run has a Lua state of its own, made new and thrown away: nothing leaks from one script to the next, and what
+//!   a run allocates does not depend on what ran before.
+//! * The limits are counts, never times: units of cost (`meter`), and bytes allocated. There is no garbage collection
+//!   during a run, so neither weak tables nor the limit depend on when that happens.
+//! * No address is visible: `tostring` of tables and functions does not show it, and as keys of a table they are placed
+//!   by their numbers. Functions whose results differ between machines or runs are left out or replaced (`sandbox`).
 //!
-//! Reading order: [`Lua51`] here, `sandbox` (what a script finds), `calls` (`redis.call`), `values` (between Lua and
-//! replies), `failure` (how a script ends otherwise), `header` (the line that begins with `#!`), `cache` (texts by their
-//! digests); then `commands` (`EVAL` and its kin).
+//! Reading order: [`Lua51`] here, `sandbox` (a script's environment), `calls` (`redis.call`), `values` (between Lua and
+//! replies), `failure` (how a script ends otherwise), `header` (the line that begins with `#!`), `cache` (texts by
+//! their digests); then `commands` (`EVAL` and its kin).
 
 #[cfg(test)]
 mod attacks;
@@ -46,14 +46,14 @@ use sandbox::Sandbox;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// What the chunk is called in errors, as in Redis.
+/// The name of the chunk in errors, as in Redis.
 const CHUNK_NAME: &str = "@user_script";
 
 /// Runs scripts in Lua 5.1.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lua51;
 
-/// The one that tables are given.
+/// The interpreter of all tables.
 pub(crate) static LUA: Lua51 = Lua51;
 
 impl Interpreter for Lua51 {
@@ -72,14 +72,13 @@ impl Interpreter for Lua51 {
     }
 }
 
-/// A new state with nothing loaded but what any script can use. Its collector never runs, from the beginning
-/// (`vendor/lua-src`).
+/// Makes a new state that has loaded only what any script can use. Its collector never runs (`vendor/lua-src`).
 fn new_state() -> mlua::Result<Lua> {
-    // Panics are to reach the caller: a script must not be able to catch them.
+    // Panics must reach the caller: a script must not be able to catch them.
     Lua::new_with(StdLib::STRING, LuaOptions::new().catch_rust_panics(false))
 }
 
-/// From here on what is done counts.
+/// Starts counting cost and memory.
 fn begin(lua: &Lua, meter: &Rc<Meter>) -> mlua::Result<()> {
     lua.set_memory_limit(SCRIPT_MEMORY_BYTES_MAX)?;
     let triggers = HookTriggers::new().every_nth_instruction(HOOK_COST);
@@ -96,7 +95,7 @@ fn compile(lua: &Lua, text: &[u8], environment: Table) -> Result<Function, Failu
     chunk.set_environment(environment).into_function().map_err(|error| Failure::of_compiling(&error))
 }
 
-/// Finds out whether a text is a script.
+/// Checks whether a text is a script.
 ///
 /// # Errors
 /// The text of Redis's error.
@@ -129,12 +128,12 @@ fn run(
         Ok(call_protected(&lua, script, sandbox, meter)
             .and_then(|value| Ok(values::write(&value, meter, out)?)))
     });
-    // Whatever error it was after a limit, it was the limit.
+    // If a limit was reached, that is the error, whatever error followed.
     meter.check()?;
     ended?
 }
 
-/// Runs the script itself: what it returns, or how it failed and where.
+/// Runs the script itself. Returns its result, or how it failed and where.
 fn call_protected(
     lua: &Lua,
     script: &kv::Script<'_>,

@@ -1,24 +1,25 @@
 //! Lua's patterns, matched in counted steps.
 //!
-//! Lua's own matcher can take time that grows with any power of the text's length, and as deep a stack as the pattern is
-//! long: a script of one line would stop every replica, or end it. This one takes what Lua 5.1 takes and answers the same,
-//! but counts each step, and refuses a pattern that needs too deep a stack, as later versions of Lua do.
+//! Lua's own matcher can take time that grows with any power of the text's length, and as deep a stack as the pattern
+//! is long: a script of one line would stop every replica, or crash it. This one accepts what Lua 5.1 accepts and gives
+//! the same answers, but counts each step, and refuses a pattern that needs too deep a stack, as later versions of Lua
+//! do.
 
-/// Why a match came to no end.
+/// Why a match was not completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// The pattern is none: Lua's words.
+    /// The pattern is invalid: Lua's words.
     Malformed(&'static str),
-    /// The run has come to a limit.
+    /// The run has reached a limit.
     Limit,
 }
 
 /// What a pattern has captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Capture {
-    /// From here to there.
+    /// From the first position to the second.
     Text(usize, usize),
-    /// This position, counted from 1.
+    /// A position, counted from 1.
     Position(usize),
 }
 
@@ -32,12 +33,12 @@ enum Extent {
 /// As many captures as Lua allows.
 const CAPTURES_MAX: usize = 32;
 
-/// As deep as later versions of Lua go.
+/// The depth that later versions of Lua allow.
 const DEPTH_MAX: usize = 200;
 
 const ESCAPE: u8 = b'%';
 
-/// Matches one pattern in one text. `charge` is told of steps, and says false when there were too many.
+/// Matches one pattern in one text. `charge` gets the number of steps, and returns false when there were too many.
 pub(super) struct Matcher<'m> {
     text: &'m [u8],
     pattern: &'m [u8],
@@ -49,20 +50,20 @@ pub(super) struct Matcher<'m> {
 type Matched = Result<Option<usize>, Trouble>;
 
 impl<'m> Matcher<'m> {
-    /// A pattern without its `^`. As in Lua 5.1, it ends at a zero byte.
+    /// Takes a pattern without its `^`. As in Lua 5.1, it ends at a zero byte.
     pub(super) fn new(text: &'m [u8], pattern: &'m [u8], charge: &'m dyn Fn(usize) -> bool) -> Matcher<'m> {
         let pattern = pattern.split(|byte| *byte == 0).next().unwrap_or_default();
         Matcher { text, pattern, captures: Vec::new(), depth: 0, charge }
     }
 
-    /// Matches at a position: where the match ends.
+    /// Matches at a position. Returns where the match ends.
     pub(super) fn at(&mut self, start: usize) -> Matched {
         self.captures.clear();
         self.depth = 0;
         self.go(start, 0)
     }
 
-    /// Looks for the first match from a position on, or only there: where it begins and ends.
+    /// Finds the first match from a position on, or only there. Returns where it begins and ends.
     pub(super) fn from(
         &mut self,
         start: usize,
@@ -77,7 +78,7 @@ impl<'m> Matcher<'m> {
         Ok(None)
     }
 
-    /// A capture of the last match; the first one of a pattern without any is all that matched.
+    /// Returns a capture of the last match. If the pattern has none, the first capture is the whole match.
     pub(super) fn capture(&self, number: usize, matched: (usize, usize)) -> Result<Capture, Trouble> {
         match self.captures.get(number) {
             Some((start, Extent::Length(length))) => Ok(Capture::Text(*start, start + length)),
@@ -88,12 +89,12 @@ impl<'m> Matcher<'m> {
         }
     }
 
-    /// Number of captures of the last match, where the whole match is one if there are no others.
+    /// The number of captures of the last match; 1, the whole match, if the pattern has none.
     pub(super) fn captures(&self) -> usize {
         self.captures.len().max(1)
     }
 
-    /// True when the last match has captured something by itself.
+    /// Whether the pattern of the last match has captures.
     pub(super) fn has_captures(&self) -> bool {
         !self.captures.is_empty()
     }
@@ -189,12 +190,12 @@ impl<'m> Matcher<'m> {
         Ok(matched)
     }
 
-    /// What a capture holds once more.
+    /// Matches what a capture holds once more.
     fn again(&self, text: usize, digit: u8) -> Matched {
         let number = usize::from(digit).wrapping_sub(usize::from(b'1'));
         let Some((start, Extent::Length(length))) = self.captures.get(number).copied() else {
             return match self.captures.get(number) {
-                // Lua takes its length for one that no text has.
+                // In Lua its length is one that no text has.
                 Some((_, Extent::Position)) => Ok(None),
                 _ => Err(Trouble::Malformed("invalid capture index")),
             };
@@ -204,7 +205,7 @@ impl<'m> Matcher<'m> {
         Ok(self.text[text..].starts_with(held).then_some(text + length))
     }
 
-    /// `%bxy`: from an x to the y that belongs to it.
+    /// `%bxy`: from an x to its matching y.
     fn balanced(&self, text: usize, pattern: usize) -> Matched {
         let (Some(&open), Some(&close)) = (self.pattern.get(pattern), self.pattern.get(pattern + 1)) else {
             return Err(Trouble::Malformed("unbalanced pattern"));
@@ -227,7 +228,8 @@ impl<'m> Matcher<'m> {
         Ok(None)
     }
 
-    /// As many as there are, `least` at least, then the rest; one fewer each time that the rest does not match.
+    /// Matches as many as possible, at least `least`, and then the rest; one fewer each time that the rest does not
+    /// match.
     fn most(&mut self, text: usize, pattern: usize, end: usize, least: usize) -> Matched {
         let mut count = 0;
         while self.is_single(text + count, pattern, end) {
@@ -258,7 +260,7 @@ impl<'m> Matcher<'m> {
         }
     }
 
-    /// Behind the single-character class that begins at a place in the pattern.
+    /// The end of the single-character class that begins at `start` in the pattern.
     fn class_end(&self, start: usize) -> Result<usize, Trouble> {
         let at = |place: usize| self.pattern.get(place).copied();
         match at(start) {
@@ -271,7 +273,7 @@ impl<'m> Matcher<'m> {
                 if at(place) == Some(b'^') {
                     place += 1;
                 }
-                // A bracket that comes first is one of the set.
+                // A bracket that comes first belongs to the set.
                 loop {
                     let Some(byte) = at(place) else {
                         return Err(Trouble::Malformed("malformed pattern (missing ']')"));

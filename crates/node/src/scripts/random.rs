@@ -1,11 +1,11 @@
-//! `math.random` and `math.randomseed`: the sequence that Redis's have, which begins anew with each run.
+//! `math.random` and `math.randomseed`: Redis's sequence, which begins anew with each run.
 
 use super::failure::Raised;
 use mlua::{Lua, MultiValue, Table, Value};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// The generator of C's `lrand48`, so that numbers are Redis's.
+/// The generator of C's `lrand48`, so that the numbers are Redis's.
 #[derive(Debug)]
 struct Generator(Cell<u64>);
 
@@ -14,7 +14,7 @@ impl Generator {
         u64::from(seed as u32) << 16 | 0x330e
     }
 
-    /// From 0 up to, but without, 1.
+    /// Returns a number from 0 to 1, without 1.
     fn next(&self) -> f64 {
         const BITS: u64 = (1 << 48) - 1;
         let next = self.0.get().wrapping_mul(0x5_deec_e66d).wrapping_add(0xb) & BITS;
@@ -24,7 +24,7 @@ impl Generator {
     }
 }
 
-/// A number as C's `int`, as Lua makes one of it.
+/// Converts a number to C's `int`, as Lua does.
 fn int(lua: &Lua, function: &str, position: usize, value: &Value) -> mlua::Result<i32> {
     match lua.coerce_number(value.clone())? {
         Some(number) => Ok(number as i64 as i32),

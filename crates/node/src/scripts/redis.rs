@@ -1,4 +1,4 @@
-//! The table `redis` as scripts find it.
+//! The table `redis` in a script's environment.
 
 use super::calls::Calls;
 use super::digest_of;
@@ -8,7 +8,7 @@ use super::sandbox::read_only;
 use mlua::{Function, Lua, MultiValue, Table, Value};
 use std::rc::Rc;
 
-/// What scripts compare with; nothing here is replicated in parts, and nothing of a script is logged.
+/// Constants for scripts; no replication mode has an effect here, and nothing of a script is logged.
 const CONSTANTS: [(&str, i64); 10] = [
     ("LOG_DEBUG", 0),
     ("LOG_VERBOSE", 1),
@@ -22,7 +22,7 @@ const CONSTANTS: [(&str, i64); 10] = [
     ("REDIS_VERSION_NUM", 0x0007_000f),
 ];
 
-/// Makes the table. What few scripts use is made when it is first asked for.
+/// Makes the table. Its rarely used parts are made on first use.
 pub(super) fn table(lua: &Lua, calls: &Calls, meter: &Rc<Meter>) -> mlua::Result<Table> {
     let meter = meter.clone();
     let rare = move |lua: &Lua, (table, name): (Table, Value)| {
@@ -55,7 +55,7 @@ fn rare(lua: &Lua, name: &[u8], meter: &Rc<Meter>) -> mlua::Result<Value> {
         b"status_reply" => reply(lua, "ok")?,
         b"log" => log(lua)?,
         b"setresp" => lua.create_function(set_resp)?,
-        // Scripts are always replicated as themselves; these say how they should be.
+        // Scripts are always replicated as themselves; these functions would choose how.
         b"replicate_commands" => lua.create_function(|_, _: MultiValue| Ok(true))?,
         b"set_repl" => nothing(lua)?,
         _ => return Ok(Value::Nil),
@@ -72,7 +72,7 @@ fn sha1hex(lua: &Lua, meter: &Rc<Meter>) -> mlua::Result<Function> {
         let text = lua.coerce_string(arguments[0].clone())?;
         let bytes = text.map_or(Vec::new(), |text| text.as_bytes().to_vec());
         meter.charge(8 * CALL_COST)?;
-        // Slower than copying by far.
+        // Much slower than copying.
         meter.charge_bytes(bytes.len() * 8)?;
         lua.create_string(digest_of(&bytes).to_string())
     })
@@ -89,7 +89,8 @@ fn reply(lua: &Lua, field: &'static str) -> mlua::Result<Function> {
     })
 }
 
-/// Says what is wrong as Redis does, but writes nothing: a script runs on every replica, and again after a restart.
+/// Checks its arguments with Redis's errors, but writes nothing: a script runs on every replica, and again after a
+/// restart.
 fn log(lua: &Lua) -> mlua::Result<Function> {
     lua.create_function(|_, arguments: MultiValue| match (arguments.len(), arguments.front()) {
         (..2, _) => Err(Raised::reply("ERR redis.log() requires two arguments or more.")),

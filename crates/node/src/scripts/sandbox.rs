@@ -1,4 +1,4 @@
-//! What a script finds: Lua's functions, less what reaches outside, tells addresses or differs between machines.
+//! A script's environment: Lua's functions without those that reach outside, show addresses or differ between machines.
 
 use super::calls::Calls;
 use super::failure::Raised;
@@ -7,7 +7,7 @@ use super::{bits, json, random, redis, texts};
 use mlua::{Function, Lua, LuaString, MultiValue, StdLib, Table, Value};
 use std::rc::Rc;
 
-/// What an element of `KEYS` or `ARGV` costs beside its bytes.
+/// The cost of an element of `KEYS` or `ARGV`, beside its bytes.
 const ELEMENT_COST: u64 = 15;
 
 /// A state that is ready for a script.
@@ -15,12 +15,12 @@ pub(super) struct Sandbox {
     /// The script's global variables.
     pub(super) environment: Table,
     globals: Table,
-    /// Lua's own function, which a script does not get.
+    /// Lua's own function, which scripts do not get.
     pub(super) xpcall: Function,
 }
 
 impl Sandbox {
-    /// Nothing in it has a length that a client chooses.
+    /// Makes the sandbox. Nothing in it has a length that a client chooses.
     pub(super) fn new(lua: &Lua, calls: &Calls, meter: &Rc<Meter>) -> mlua::Result<Sandbox> {
         let globals = lua.globals();
         let pcall: Function = globals.raw_get("pcall")?;
@@ -32,7 +32,7 @@ impl Sandbox {
         Ok(Sandbox { environment, globals, xpcall })
     }
 
-    /// `KEYS` and `ARGV`.
+    /// Sets `KEYS` and `ARGV`.
     pub(super) fn give_inputs(&self, lua: &Lua, script: &kv::Script<'_>, meter: &Meter) -> mlua::Result<()> {
         self.globals.raw_set("KEYS", list(lua, script.keys(), meter)?)?;
         self.globals.raw_set("ARGV", list(lua, script.arguments(), meter)?)
@@ -48,12 +48,12 @@ fn list<'i>(lua: &Lua, items: impl Iterator<Item = &'i [u8]>, meter: &Meter) -> 
     Ok(table)
 }
 
-/// Global variables that can be read only, and only if they are there, with Redis's errors.
+/// Makes global variables read-only, and reading a missing one an error, with Redis's texts.
 fn guard(lua: &Lua, globals: &Table, meter: &Rc<Meter>) -> mlua::Result<Table> {
     let meter = meter.clone();
     let missing = move |lua: &Lua, (globals, name): (Table, Value)| {
         let Some(name) = lua.coerce_string(name)? else { return Ok(Value::Nil) };
-        // Few scripts use them, and loading them takes as long as all the rest.
+        // Few scripts use these libraries, and loading them takes as long as everything else.
         let name = name.as_bytes().to_vec();
         match &*name {
             b"table" => lua.load_std_libs(StdLib::TABLE)?,
@@ -85,8 +85,8 @@ fn guard(lua: &Lua, globals: &Table, meter: &Rc<Meter>) -> mlua::Result<Table> {
     Ok(environment)
 }
 
-/// A metatable that makes of its table one that scripts cannot change, whatever way they try, with Redis's error. Neither
-/// can they see the metatable or give the table another one.
+/// Makes a metatable that protects its table from every change by scripts, with Redis's error. Scripts can neither see
+/// the metatable nor set another one.
 pub(super) fn read_only(lua: &Lua) -> mlua::Result<Table> {
     let rules = lua.create_table_with_capacity(0, 3)?;
     rules.raw_set("__readonly", true)?;
@@ -94,7 +94,7 @@ pub(super) fn read_only(lua: &Lua) -> mlua::Result<Table> {
     Ok(rules)
 }
 
-/// `pcall` and `xpcall`, through which no limit is caught, and which show our errors as Redis's are.
+/// Installs a `pcall` and `xpcall` that catch no limit, and that show our errors as Redis's are.
 fn install_protected_calls(
     lua: &Lua,
     globals: &Table,
@@ -128,7 +128,7 @@ fn install_protected_calls(
         Ok(results)
     };
     globals.raw_set("pcall", lua.create_function(pcall)?)?;
-    // The handler is called behind the error and not within it: without `debug` it could see no difference.
+    // The handler is called after the error and not within it: without `debug` a script cannot see the difference.
     let xpcall = move |lua: &Lua, (function, handler): (Value, Function)| {
         let mut results = protected(lua, [function].into_iter().collect())?;
         if results.front() == Some(&Value::Boolean(false))
@@ -141,9 +141,9 @@ fn install_protected_calls(
     globals.raw_set("xpcall", lua.create_function(xpcall)?)
 }
 
-/// An error was caught: makes one of ours what a script can read, and raises it again if it is a limit.
+/// An error was caught: converts one of ours to what a script can read, and raises it again if it is a limit.
 fn caught(lua: &Lua, error: &mut Value, meter: &Meter) -> mlua::Result<()> {
-    // An error is told with all callers, of which nobody reads here.
+    // An error carries its call stack, which is not used here.
     const CAUGHT_ERROR_COST: u64 = 300;
     meter.take_error(error);
     meter.charge(CAUGHT_ERROR_COST)?;
@@ -153,10 +153,10 @@ fn caught(lua: &Lua, error: &mut Value, meter: &Meter) -> mlua::Result<()> {
     Ok(())
 }
 
-/// The functions on texts. Those that take patterns are ours, each put in its place when it is first used.
+/// Installs the functions on texts. Those that take patterns are ours, each installed on first use.
 fn install_strings(lua: &Lua, globals: &Table, meter: &Rc<Meter>) -> mlua::Result<()> {
     let strings: Table = globals.raw_get("string")?;
-    // What uses Lua's own matcher, which counts nothing.
+    // These use Lua's own matcher, which counts nothing.
     for name in ["find", "gmatch", "gsub", "match"] {
         strings.raw_set(name, Value::Nil)?;
     }

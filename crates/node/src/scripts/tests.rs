@@ -1,4 +1,4 @@
-//! What scripts do and answer, on a table of their own. The same against a real Redis is tested with the program.
+//! What scripts do and answer, on a table of their own. The program's tests compare the same with a real Redis.
 
 use super::LUA;
 use kv::codec::Reader;
@@ -17,7 +17,7 @@ impl Store {
         Store { table, offset: 0 }
     }
 
-    /// Runs a script with keys and arguments as the next record, and tells the reply as text.
+    /// Runs a script with keys and arguments as the next record, and returns the reply as text.
     pub(super) fn eval(&mut self, text: &str, keys: &[&str], arguments: &[&str]) -> String {
         self.offset += 1;
         let (mut scratch, mut out) = (Vec::new(), ReplyBuffer::new());
@@ -53,7 +53,7 @@ pub(super) fn eval(text: &str) -> String {
     Store::new().eval(text, &[], &[])
 }
 
-/// Carries out commands as one transaction, and tells the reply.
+/// Executes commands as one transaction, and returns the reply.
 pub(super) fn transact(commands: &[Command<'_>]) -> String {
     let mut draft = kv::Draft::default();
     assert!(commands.iter().all(|command| draft.push(command)), "all may stand in a transaction");
@@ -213,7 +213,7 @@ fn random_numbers_are_the_same_in_each_run() {
     let first = store.eval(draw, &[], &[]);
     store.eval("math.randomseed(7)", &[], &[]);
     assert_eq!(store.eval(draw, &[], &[]), first);
-    // What Redis answers.
+    // Redis's answer.
     assert_eq!(eval("math.randomseed(7) return tostring(math.random())"), "'0.26644419658298'");
 }
 
@@ -328,7 +328,7 @@ fn what_is_no_program_is_refused() {
     let error = "ERR Error compiling script (new function): user_script:2: unexpected symbol near '<eof>'";
     assert_eq!(super::check(b"return\n1 +"), Err(error.into()));
     assert_eq!(eval("return\n1 +"), format!("-{error}"));
-    // Compiled programs are not checked by Lua and could do anything to it.
+    // Lua does not check compiled programs, so they could do anything to it.
     assert!(super::check(b"\x1bLua").is_err());
     assert_eq!(super::check(b"return 1"), Ok(()));
 }
@@ -396,7 +396,7 @@ fn random_patterns_match_as_in_lua() {
     for _ in 0..20_000 {
         let pattern: String = (0..1 + draw(6)).map(|_| pieces[draw(pieces.len())]).collect();
         if !pattern.contains(|letter| "^$*+?.([%-".contains(letter)) {
-            continue; // Looked for as it is.
+            continue; // Searched for literally.
         }
         let text: String = (0..draw(8)).map(|_| ["a", "b", "(", ")", "1"][draw(5)]).collect();
         let theirs = find.call::<mlua::MultiValue>((text.as_str(), pattern.as_str(), 1));

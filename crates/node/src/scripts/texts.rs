@@ -9,7 +9,7 @@ use mlua::{Function, Lua, MultiValue, Value};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// The function of this name, if it is one of those here.
+/// Returns the function with this name, if it is one of these.
 pub(super) fn function(lua: &Lua, name: &[u8], meter: &Rc<Meter>) -> mlua::Result<Option<Function>> {
     let meter = meter.clone();
     match name {
@@ -22,7 +22,7 @@ pub(super) fn function(lua: &Lua, name: &[u8], meter: &Rc<Meter>) -> mlua::Resul
     .map(Some)
 }
 
-/// Counts the steps of a matcher, each of which takes as long as a unit.
+/// Charges a matcher's steps, each of which takes as long as a unit.
 fn counter(meter: &Meter) -> impl Fn(usize) -> bool {
     move |steps| meter.charge(steps as u64).is_ok()
 }
@@ -36,7 +36,7 @@ fn trouble(lua: &Lua, meter: &Meter, trouble: Trouble) -> mlua::Error {
     }
 }
 
-/// An argument that must be a text, or a number, which is one as well.
+/// Returns an argument that must be a text, or a number, which counts as one.
 fn text(lua: &Lua, given: &MultiValue, place: usize, function: &str) -> mlua::Result<Vec<u8>> {
     let value = given.get(place).cloned().unwrap_or_default();
     match &value {
@@ -106,13 +106,13 @@ fn anchored(pattern: &[u8]) -> (bool, &[u8]) {
     }
 }
 
-/// As in Lua 5.1, what stands behind a zero byte is not looked at.
+/// As in Lua 5.1, bytes behind a zero byte are ignored.
 fn has_specials(pattern: &[u8]) -> bool {
     pattern.iter().take_while(|byte| **byte != 0).any(|byte| b"^$*+?.([%-".contains(byte))
 }
 
 fn position_of(subject: &[u8], what: &[u8]) -> Option<usize> {
-    // Both are known to be short enough that their lengths were charged; what they share is looked at once.
+    // Both are short enough that their lengths were charged; the search looks at each byte once.
     memchr::memmem::find(subject, what)
 }
 
@@ -144,7 +144,7 @@ fn capture(
     }
 }
 
-/// Keeps copies: the interpreter holds only so many of its own values for functions of ours.
+/// Keeps copies: the interpreter holds only a limited number of its own values for our functions.
 fn gmatch(lua: &Lua, given: &MultiValue, meter: &Rc<Meter>) -> mlua::Result<Function> {
     let (subject, pattern) = (text(lua, given, 0, "gmatch")?, text(lua, given, 1, "gmatch")?);
     meter.charge(2 * CALL_COST)?;
@@ -243,7 +243,7 @@ impl Replacing<'_, '_> {
         capture(self.lua, self.meter, self.matcher, self.subject, (number, self.matched))
     }
 
-    /// What a table or a function gives; `false` and nothing leave the match as it is.
+    /// Adds the result of a table or a function; `false` and nil leave the match as it is.
     fn add_value(&self, value: Value, out: &mut Vec<u8>) -> mlua::Result<()> {
         match &value {
             Value::Nil | Value::Boolean(false) => {
@@ -266,7 +266,7 @@ impl Replacing<'_, '_> {
         Ok(())
     }
 
-    /// A text in which `%0` stands for the match and `%1` and so on for what it has captured.
+    /// Adds a text in which `%0` stands for the match and `%1` and so on for its captures.
     fn add_template(&self, template: &[u8], out: &mut Vec<u8>) -> mlua::Result<()> {
         let mut bytes = template.iter().copied();
         while let Some(byte) = bytes.next() {

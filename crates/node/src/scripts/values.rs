@@ -1,4 +1,4 @@
-//! Between Lua's values and replies, by Redis's rules (RESP2 inside scripts).
+//! Converts between Lua's values and replies, by Redis's rules (RESP2 inside scripts).
 
 use super::failure::{Raised, on_one_line};
 use super::meter::{Limit, Meter};
@@ -7,10 +7,10 @@ use kv::limits::{SCRIPT_REPLY_BYTES_MAX, SCRIPT_REPLY_DEPTH_MAX};
 use kv::{Reply, ReplyBuffer};
 use mlua::{Lua, LuaString, Table, Value};
 
-/// What an element of a reply costs beside its bytes.
+/// The cost of an element of a reply, beside its bytes.
 const ELEMENT_COST: u64 = 12;
 
-/// What Lua calls the kind of a value.
+/// Lua's name for the kind of a value.
 pub(super) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Nil => "nil",
@@ -24,7 +24,7 @@ pub(super) fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// The reply of a command as a script gets it. An error is a table with the field `err`.
+/// Reads a command's reply as a script gets it. An error is a table with the field `err`.
 pub(super) fn read(lua: &Lua, reader: &mut Reader<'_>, meter: &Meter) -> mlua::Result<Value> {
     meter.charge(ELEMENT_COST)?;
     let field = |name: &str, text: &[u8]| {
@@ -49,7 +49,7 @@ pub(super) fn read(lua: &Lua, reader: &mut Reader<'_>, meter: &Meter) -> mlua::R
             array(lua, reader, count as usize, meter)
         }
         Reply::Map(count) => array(lua, reader, count as usize * 2, meter),
-        // Before a script runs, the values of all its keys are in the table.
+        // Before a script runs, the values of all its keys are put into the table.
         Reply::Unresolved(_) | Reply::Needs(_) | Reply::Reference(_) | Reply::Lent(_) => {
             Err(Raised::reply("ERR a value is kept as fragments"))
         }
@@ -64,7 +64,7 @@ fn array(lua: &Lua, reader: &mut Reader<'_>, count: usize, meter: &Meter) -> mlu
     Ok(Value::Table(table))
 }
 
-/// Appends what a script returns as a reply.
+/// Appends a script's result as a reply.
 pub(super) fn write(value: &Value, meter: &Meter, out: &mut ReplyBuffer) -> mlua::Result<()> {
     Writer { start: out.len(), meter, out }.value(value, 0)
 }
@@ -77,7 +77,7 @@ struct Writer<'w> {
 
 impl Writer<'_> {
     fn value(&mut self, value: &Value, depth: usize) -> mlua::Result<()> {
-        // A table can stand in another one any number of times, and so a small one can be a large reply.
+        // The same table can be in another one any number of times, so a small one can make a large reply.
         self.meter.charge(ELEMENT_COST)?;
         match value {
             Value::String(text) => {
@@ -101,7 +101,7 @@ impl Writer<'_> {
     fn table(&mut self, table: &Table, depth: usize) -> mlua::Result<()> {
         if let Value::String(text) = table.raw_get("err")? {
             let text = line_of(&text);
-            // As Redis has it, an error may be given with the sign that it has in the protocol.
+            // As in Redis, an error may begin with the `-` that it has in the protocol.
             let text = text.strip_prefix(b"-").unwrap_or(&text);
             self.make_room(text.len())?;
             self.out.push(Reply::Error(text));
@@ -153,7 +153,7 @@ fn line_of(text: &LuaString) -> Vec<u8> {
     on_one_line(text.as_bytes().to_vec())
 }
 
-/// A number as an integer reply: without what is behind the point. What is no 64-bit integer becomes the least one, as on
+/// Converts a number to an integer reply: truncated. Anything that is not a 64-bit integer becomes the least one, as on
 /// the processors that Redis runs on.
 fn truncated(number: f64) -> i64 {
     const BEYOND: f64 = 9_223_372_036_854_775_808.0;
@@ -163,10 +163,10 @@ fn truncated(number: f64) -> i64 {
     }
 }
 
-/// With so many digits the same number can be read again. Arguments of commands are written so.
+/// With this many digits the same number can be read again. Arguments of commands are written so.
 pub(super) const ARGUMENT_DIGITS: usize = 17;
 
-/// A number as C's `%g` writes it with so many digits.
+/// Formats a number as C's `%g` does, with `digits` digits.
 pub(super) fn number_text(number: f64, digits: usize) -> String {
     if !number.is_finite() {
         let sign = if number.is_sign_negative() { "-" } else { "" };

@@ -33,7 +33,7 @@ const fn tells(name: &'static str, arity: i16, command: ChannelCommand) -> Comma
         .in_categories(&[PubSub])
 }
 
-/// In the order in which they are listed.
+/// In the order of the listing.
 pub(super) const CHANNELS: [CommandSpec; 9] = [
     subscribes("subscribe", Channel)
         .docs(Group::PubSub, "2.0.0", "O(N) for N channels")

@@ -19,7 +19,7 @@ const fn stores(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
     data(name, arity, parse).flags(STORE.with(&[Fast])).keys(key(&[UPDATES])).in_categories(&[Hash])
 }
 
-/// In the order in which they are listed.
+/// In the order of the listing.
 pub(super) const HASHES: [CommandSpec; 15] = [
     stores("hset", -4, hashes::hset)
         .docs(Group::Hash, "2.0.0", "O(N) for N fields")

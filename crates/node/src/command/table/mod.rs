@@ -1,8 +1,8 @@
-//! The command table: every command that there is, described once.
+//! The command table: every command, described once.
 //!
-//! What a command is called, how many arguments it takes, where its keys are, what it may do and who
-//! carries it out is written here and nowhere else. Routing, `COMMAND`, `HELP`, statistics and the
-//! documentation read it. The descriptions match Redis's, so that its clients understand them.
+//! A command's name, its number of arguments, where its keys are, what it may do and what executes
+//! it is written here and nowhere else. Routing, `COMMAND`, `HELP`, statistics and the documentation
+//! read it. The descriptions match Redis's, so that its clients understand them.
 
 mod channels;
 mod hashes;
@@ -33,7 +33,7 @@ use subcommands::{
 
 const COMMAND_ROWS: usize = ROWS.len() + HASHES.len() + CHANNELS.len();
 
-/// All commands, in the order in which they are listed. Subcommands are inside their containers.
+/// All commands, in the order of the listing. Subcommands are inside their containers.
 pub static COMMANDS: [CommandSpec; COMMAND_ROWS] = {
     let families: [&[CommandSpec]; 3] = [&ROWS, &HASHES, &CHANNELS];
     let mut all = [ROWS[0]; COMMAND_ROWS];
@@ -48,7 +48,7 @@ pub static COMMANDS: [CommandSpec; COMMAND_ROWS] = {
     all
 };
 
-/// The commands whose rows do not stand in a file of their own.
+/// The commands whose rows have no file of their own.
 const ROWS: [CommandSpec; 83] = [
     // Strings.
     data("get", 2, strings::get)

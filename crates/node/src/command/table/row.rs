@@ -1,4 +1,4 @@
-//! What rows of the command table are made of: flags that many share, where keys are, and the kinds of rows.
+//! The parts of the command table's rows: flags that many share, positions of keys, and the kinds of rows.
 
 use crate::command::spec::Category::{Connection, Scripting as ScriptingCategory};
 use crate::command::spec::Flag::{
@@ -19,11 +19,11 @@ pub(super) const OPERATORS: Flags = Flags::of(&[Admin, NoScript, Loading, Stale]
 /// Operators' commands that the whole cluster has to agree to.
 pub(super) const CLUSTER_WIDE: Flags = OPERATORS.with(&[NoMulti]);
 pub(super) const GUARDS: Flags = Flags::of(&[NoScript, Loading, Stale, Fast, AllowBusy]);
-/// A wait cannot be a part of a transaction, nor what a script does be undone.
+/// A wait cannot be part of a transaction, nor can what a script does to locks be undone.
 pub(super) const LOCKS: Flags = Flags::of(&[NoScript, NoMulti]);
 pub(super) const BEFORE_AUTH: Flags = Flags::of(&[NoScript, Loading, Stale, Fast, NoAuth, AllowBusy]);
 
-// What is done to keys.
+// Access to keys.
 pub(super) const LOOKS_AT: KeyFlags = KeyFlags::of(&[KeyFlag::ReadOnly]);
 pub(super) const READS: KeyFlags = KeyFlags::of(&[KeyFlag::ReadOnly, Access]);
 pub(super) const CHANGES: KeyFlags = KeyFlags::of(&[ReadWrite, Access, Update]);
@@ -33,7 +33,7 @@ pub(super) const REPLACES: KeyFlags = KeyFlags::of(&[Overwrite, Update]);
 pub(super) const INSERTS: KeyFlags = KeyFlags::of(&[Overwrite, Insert]);
 pub(super) const REMOVES: KeyFlags = KeyFlags::of(&[Remove, Delete]);
 
-// Where keys are.
+// Positions of keys.
 pub(super) const fn key(access: &'static [KeyFlags]) -> KeyPositions {
     KeyPositions { first: 1, last: 1, step: 1, access }
 }
@@ -54,7 +54,7 @@ pub(super) const fn keys_with_values(access: &'static [KeyFlags]) -> KeyPosition
     KeyPositions { first: 1, last: -1, step: 2, access }
 }
 
-// Rows begin with who carries the command out.
+// Each kind of row is named after what executes the command.
 pub(super) const fn row(name: &'static str, arity: i16, handler: Handler) -> CommandSpec {
     CommandSpec {
         name,

@@ -1,4 +1,4 @@
-//! The commands inside of containers: `CLIENT LIST` and its like.
+//! The commands inside containers, such as `CLIENT LIST`.
 
 use super::row::{
     ANY_TIME, CHANGES, CLUSTER_WIDE, LOCKS, LOOKS_AT, OPERATORS, READ, REMOVES, UPDATES, client, data,

@@ -1,4 +1,4 @@
-//! What requests mean, told by the command that they parse to or by the error that they get.
+//! What requests mean, shown by the command that they parse to or by the error that they get.
 
 mod expiry;
 mod keyspace;
@@ -18,7 +18,7 @@ const CONTEXT: Context = Context { now_ms: NOW_MS, value_bytes_max: 1000 };
 const KEY: &[u8] = b"k";
 const VALUE: &[u8] = b"v";
 
-/// A request as written in these tests: words divided by single spaces, `''` for an empty one.
+/// A request as written in these tests: words separated by single spaces, `''` for an empty one.
 fn request(line: &str) -> ArgumentsBuffer {
     line.split(' ').map(|word| if word == "''" { b"" } else { word.as_bytes() }).collect()
 }
@@ -136,7 +136,8 @@ fn the_table_agrees_with_itself() {
     }
 }
 
-/// Where the table says that keys are, parsing finds them; what the flags say, the parsed command does.
+/// Parsing finds the keys where the table says they are, and the parsed command does what the flags
+/// say.
 #[test]
 fn key_positions_and_flags_agree_with_what_is_parsed() {
     for spec in all() {
@@ -144,7 +145,7 @@ fn key_positions_and_flags_agree_with_what_is_parsed() {
             continue;
         };
         let least = spec.arity.unsigned_abs() as usize;
-        // "1" is good for a key, a number and a cursor; two keys must not be the same one.
+        // "1" can be a key, a number and a cursor; two keys must not be the same one.
         let words = spec.name.split('|').chain(["1", "2", "3", "4"]).take(least);
         let request: ArgumentsBuffer = words.map(str::as_bytes).collect();
         let arguments = request.as_arguments();
