@@ -8,8 +8,8 @@
 //! cluster = "shop"                  # the same in all nodes' files, as are secret, keyspaces and nodes
 //! secret = "0123456789abcdef0123456789abcdef"
 //! data = "."                        # the node's folder, relative to this file
-//! bind = "127.0.0.1"                # other machines reach it only if this says so, and then
-//! # password = "..."                # there must be a password
+//! bind = "127.0.0.1"                # to serve other machines, set another address; then
+//! # password = "..."                # a password is required
 //!
 //! [limits]                          # all optional, see Limits
 //! connections_max = 10000
@@ -20,18 +20,18 @@
 //! [values]                          # all optional, see ValueSettings
 //! engine = "fjall"
 //!
-//! [[keyspace]]                      # none are needed: the default one is always there
+//! [[keyspace]]                      # optional: the default keyspace always exists
 //! prefix = "cache:"
 //! replication = "leader-follower"
 //! acks = "none"
 //!
-//! [[dial]]                          # none are needed: where this node reaches another one, if not at its address
-//! node = 2                          # in the map, as through a relay or a tunnel
+//! [[dial]]                          # optional: where this node reaches another one, if not at its address
+//! node = 2                          # in the map, for example through a relay or a tunnel
 //! host = "127.0.0.1"
 //! port = 9102
 //!
-//! [[nodes]]                         # one for each node, this one among them; once the cluster has agreed on
-//!                                   # a map of its own, that counts instead, and nodes come and go by CLUSTER
+//! [[nodes]]                         # one for each node, including this one; once the cluster has agreed on a map
+//!                                   # of its own, the map counts instead, and CLUSTER adds and removes nodes
 //! id = 1
 //! host = "127.0.0.1"
 //! client_port = 7000

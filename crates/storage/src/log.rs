@@ -414,7 +414,7 @@ impl Log {
     /// Returns the error that stopped the log, if one did.
     ///
     /// # Errors
-    /// [`StorageError::Stopped`].
+    /// [`StorageError::Stopped`] after an earlier failure.
     pub fn running(&self) -> Result<(), StorageError> {
         match &self.stopped {
             None => Ok(()),

@@ -60,7 +60,7 @@ impl Log {
     /// Begins a snapshot of a group, which will cover all of the group's entries below `position`.
     ///
     /// # Errors
-    /// [`StorageError::Stopped`].
+    /// [`StorageError::Stopped`] after an earlier failure.
     ///
     /// # Panics
     /// When `position` is beyond the end of the log.
@@ -81,7 +81,7 @@ impl Log {
     ///
     /// # Errors
     /// [`StorageError::Disk`] when the disk had no room for an earlier chunk: then abandon the snapshot. Otherwise
-    /// [`StorageError::Stopped`].
+    /// [`StorageError::Stopped`] after an earlier failure.
     ///
     /// # Panics
     /// When the chunk is longer than [`CHUNK_BYTES_MAX`](crate::format::snapshot::CHUNK_BYTES_MAX), 1 GiB.
@@ -113,7 +113,7 @@ impl Log {
     ///
     /// # Errors
     /// [`StorageError::Disk`] when the disk had no room for a part of it: the snapshot is gone. Otherwise
-    /// [`StorageError::Stopped`].
+    /// [`StorageError::Stopped`] after an earlier failure.
     pub fn commit_snapshot(&mut self, mut writer: SnapshotWriter) -> Result<(), StorageError> {
         self.running()?;
         if let Some(error) = self.upkeep.without_room.get(&writer.file).cloned() {

@@ -109,7 +109,7 @@ impl Log {
     /// every turn: it costs next to nothing.
     ///
     /// # Errors
-    /// [`StorageError::Stopped`].
+    /// [`StorageError::Stopped`] after an earlier failure.
     pub fn begin_upkeep(&mut self) -> Result<Option<Work>, StorageError> {
         self.running()?;
         if self.upkeep.running.is_some() {

@@ -48,7 +48,7 @@ pub struct Clients<S> {
     bytes_in_before: u64,
     /// Served in the next turn without a new event: a turn's share was used up, or input was put off.
     unfinished: Vec<ClientId>,
-    /// Served before those in the next turn: the turn's share of input was used up before their turn came.
+    /// Served before those in the next turn: the turn's share of input was used up before they were reached.
     postponed: Vec<ClientId>,
     /// Served again when the node is no longer crowded.
     held: Vec<ClientId>,
