@@ -1,11 +1,11 @@
-//! What a node is told at its start.
+//! The configuration that a node is started with.
 
 use crate::keyspace::Keyspace;
 use protocol::NodeId;
 use protocol::planted::Planted;
 use serde::{Deserialize, Serialize};
 
-/// Where a node is reached.
+/// A node's number, host and ports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeAddress {
@@ -24,7 +24,7 @@ pub struct NodeAddress {
 /// Facts about the process, for `INFO`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessFacts {
-    /// The process's number.
+    /// The process's ID.
     pub process_id: u32,
     /// 40 hexadecimal digits drawn at the start.
     pub run_id: String,
@@ -34,27 +34,28 @@ pub struct ProcessFacts {
     pub config_file: String,
     /// The operating system.
     pub os: String,
-    /// What the event loop waits with, such as `epoll`.
+    /// What the event loop polls with, such as `epoll`.
     pub multiplexing_api: &'static str,
 }
 
-/// When so much waits to be written, nothing more is taken from peers: the disk stands still, or is full.
+/// When more bytes than this wait to be written, nothing more is taken from peers: the disk stands still, or is full.
 const BEHIND_BYTES_MAX: u64 = 64 << 20;
 
-/// How the log is kept.
+/// How the log and the values on the disk are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StorageSettings {
-    /// Length of a segment, made in advance. A multiple of a sector's 512 bytes.
+    /// The length of a segment in bytes, allocated in advance. A multiple of a sector's 512 bytes.
     pub segment_bytes: u64,
-    /// The log is shortened when a start would have to read more than this, or as much as there is in memory.
+    /// The log is shortened when a start would have to read more bytes of it than this, and more than the state in
+    /// memory has.
     pub checkpoint_bytes: u64,
-    /// Memory for values of keyspaces that keep theirs on the disk, in bytes.
+    /// Memory for the cache of values that keyspaces keep on the disk, in bytes.
     pub cache_bytes: usize,
-    /// While more than so much waits to be written, nothing is taken from peers: the disk stands still, or is full.
+    /// While more bytes than this wait to be written, nothing is taken from peers: the disk stands still, or is full.
     #[serde(skip)]
     pub behind_bytes: u64,
-    /// A fault to be found, in tests.
+    /// A planted fault, in tests.
     #[serde(skip)]
     pub planted: storage::planted::Planted,
 }
@@ -71,11 +72,11 @@ impl Default for StorageSettings {
     }
 }
 
-/// Who may use `DEBUG`, as Redis's `enable-debug-command` says it.
+/// Which clients may use `DEBUG`, as in Redis's `enable-debug-command`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DebugCommand {
-    /// Nobody.
+    /// None.
     #[default]
     No,
     /// Clients on this machine.
@@ -84,54 +85,55 @@ pub enum DebugCommand {
     Yes,
 }
 
-/// What a node is told at its start.
+/// The configuration that a node is started with.
 #[derive(Clone, Debug)]
 pub struct Configuration {
-    /// This node.
+    /// This node's number.
     pub node: NodeId,
     /// The cluster's name.
     pub cluster: String,
-    /// All nodes, this one among them, numbered 1 to N.
+    /// All nodes, including this one, numbered 1 to N.
     pub nodes: Vec<NodeAddress>,
     /// The keyspaces, in any order; the default one is added if it is missing.
     pub keyspaces: Vec<Keyspace>,
-    /// Longest value, in bytes.
+    /// The longest value, in bytes.
     pub value_bytes_max: usize,
-    /// Most clients at a time.
+    /// The most clients at a time.
     pub connections_max: usize,
-    /// Replies waiting for one client, in bytes: beyond it the client is closed.
+    /// The most bytes of replies that may wait for one client: beyond it the client is closed.
     pub output_bytes_max: usize,
-    /// Memory that the process may take, in bytes: see [`crate::Node::measured`]. 0: any.
+    /// The memory that the process may take, in bytes: see [`crate::Node::measured`]. 0: no limit.
     pub memory_max: u64,
-    /// A command has its outcome after so long, be it `UNKNOWN`.
+    /// The time within which a command has its outcome, even if that is `UNKNOWN`.
     pub command_timeout_ms: u64,
-    /// A write of more bytes goes to its group in parts, and so does a longer reply to another node: see
+    /// A write of more bytes goes to its group in parts, and a longer reply goes to another node in parts: see
     /// [`crate::LONG_COMMAND_BYTES`].
     pub long_command_bytes: usize,
-    /// How many times as long as usual heartbeats, leases and silences of consensus and of the control group are. The same
-    /// on all nodes.
+    /// The factor by which heartbeats, leases and silences of consensus and of the control group are longer than usual.
+    /// The same on all nodes.
     pub patience: u64,
-    /// Most groups, shards of keyspaces, of which a node may hold a replica. Who creates one too many is told.
+    /// The most groups, shards of keyspaces, of which a node may hold a replica. A change that would exceed it is
+    /// refused.
     pub groups_max: usize,
-    /// A replica of a keyspace without a leader compares some of its keys with the others this often.
+    /// How often a replica of a keyspace without a leader compares some of its keys with the others.
     pub sweep_ms: u64,
-    /// What clients must say before anything else.
+    /// The password that clients must send before anything else; `None` if they need none.
     pub password: Option<String>,
-    /// Who may use `DEBUG`.
+    /// Which clients may use `DEBUG`.
     pub enable_debug_command: DebugCommand,
-    /// Drawn at the start: whose log it is, if there is none yet. A log that is there has its own.
+    /// Names the log if there is none yet; drawn at the start. An existing log has its own.
     pub identity: u64,
-    /// How often the log was opened, this time included. It says so itself: this is overwritten.
+    /// How often the log was opened, including this time. The log itself counts that: this value is overwritten.
     pub life: u64,
     /// How the log is kept.
     pub storage: StorageSettings,
     /// Drawn at the start; seeds the node's own random numbers.
     pub seed: u64,
-    /// Seeds the tables' hashes: the same on all nodes, so that replicas hold a group's keys in the same order, and known to
-    /// nobody else.
+    /// Seeds the tables' hashes: the same on all nodes, so that replicas hold a group's keys in the same order, and
+    /// otherwise secret.
     pub table_seed: u64,
     /// Facts about the process.
     pub process: ProcessFacts,
-    /// A fault to be found, in tests.
+    /// A planted fault, in tests.
     pub planted: Planted,
 }

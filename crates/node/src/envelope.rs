@@ -1,7 +1,7 @@
-//! What nodes say to each other: the messages of their groups, and commands forwarded for their clients.
+//! What nodes send each other: messages of their groups, and commands forwarded for their clients.
 //!
-//! A frame's payload is one envelope. Forwarded requests and their outcomes are gathered: all that a turn has
-//! for a peer travel in one envelope.
+//! A frame's payload is one envelope. Forwarded requests and their outcomes are gathered: all that a turn has for a
+//! peer travel in one envelope.
 
 use kv::codec::{Malformed, Reader, Writer};
 use kv::locks::Word;
@@ -27,10 +27,10 @@ const CLOCK_TOLD: u8 = 15;
 const ALIVE: u8 = 16;
 const ROOM: u8 = 17;
 
-/// Without a deadline.
+/// No deadline.
 pub(crate) const NO_DEADLINE_MS: u32 = u32::MAX;
 
-/// One envelope.
+/// The payload of one frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Envelope<'a> {
     /// A message between replicas of a group.
@@ -39,22 +39,21 @@ pub(crate) enum Envelope<'a> {
     Requests(&'a [u8]),
     /// Outcomes of the receiver's requests.
     Outcomes(&'a [u8]),
-    /// Something about fragments of a group's values: see [`protocol::coded`].
+    /// A message about fragments of a group's values: see [`protocol::coded`].
     Fragments { group: u16, message: &'a [u8] },
-    /// The receiver asked the wrong node for a group: this one leads it, as far as the sender knows.
+    /// The receiver sent a request for a group to the wrong node: `leader` leads it, as far as the sender knows.
     Leader { group: u16, leader: NodeId },
-    /// A record of a group says something to a request that waits for a lock on behalf of the receiver's client.
+    /// A record's word to a request that waits for a lock on behalf of the receiver's client.
     Told { group: u16, told: Told<'a> },
-    /// The sender is in this life: nobody waits for what its clients wanted in another one.
+    /// The sender's incarnation: no client waits any more for what its clients wanted in another one.
     Life(u64),
-    /// The sender is there, and takes part in its groups: what a heartbeat of each of these would say as long as nothing
-    /// happens in them.
+    /// The sender is alive, and takes part in its groups: what a heartbeat of each quiescent group would say.
     Alive,
-    /// A client has loaded a script: its text.
+    /// The text of a script that a client has loaded.
     Script(&'a [u8]),
-    /// A client lets all nodes forget the scripts.
+    /// A client makes all nodes forget the scripts.
     ForgetScripts,
-    /// A message for those of the receiver's clients that listen to a channel.
+    /// A message for those of the receiver's clients that subscribe to a channel.
     Published { is_sharded: bool, channel: &'a [u8], message: &'a [u8] },
     /// A part of an outcome whose reply is long.
     OutcomePart(OutcomePart<'a>),
@@ -62,11 +61,11 @@ pub(crate) enum Envelope<'a> {
     Memory { is_full: bool },
     /// Whether the sender's disk has no room but the reserve, and whether it stands aside for that.
     Room { is_short: bool, is_aside: bool },
-    /// So much of that outcome's reply has arrived. `None`: no more of it is wanted.
+    /// How much of an outcome's reply has arrived. `None`: no more of it is wanted.
     PartsArrived { id: u64, so_far: Option<u32> },
-    /// What does the receiver's wall clock show? With the time of asking on the sender's monotonic clock.
+    /// Asks what the receiver's wall clock shows. Has the time of asking on the sender's monotonic clock.
     ClockAsked { asked_us: u64 },
-    /// What the sender's wall clock shows, and the time that it has agreed on with others (0: none). Milliseconds.
+    /// What the sender's wall clock shows, and the time that it has agreed on with others (0: none), in milliseconds.
     ClockTold { asked_us: u64, own_ms: u64, agreed_ms: u64 },
 }
 
@@ -227,7 +226,7 @@ impl<'a> Told<'a> {
     }
 }
 
-/// A request that a node passes on for its client.
+/// A request that a node forwards for its client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ForwardedRequest<'a> {
     /// The sender's name for it.
@@ -237,7 +236,7 @@ pub(crate) struct ForwardedRequest<'a> {
     pub(crate) seen: Version,
     /// How long the client still waits.
     pub(crate) remaining_ms: u32,
-    /// How many nodes have passed it on before the sender.
+    /// How many nodes forwarded it before the sender.
     pub(crate) hops: u8,
     /// The only leadership of the receiver that may order it; 0: any.
     pub(crate) leadership: u64,
@@ -245,7 +244,7 @@ pub(crate) struct ForwardedRequest<'a> {
 }
 
 impl<'a> ForwardedRequest<'a> {
-    /// Returns where what is asked begins.
+    /// Returns where the encoded `request` begins.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) -> usize {
         out.put_u64(self.id);
         out.put_u16(self.group);
@@ -296,12 +295,12 @@ pub(crate) fn take_request<'a>(reader: &mut Reader<'a>) -> Result<Request<'a>, M
     })
 }
 
-/// What came of a forwarded request.
+/// The outcome of a forwarded request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ForwardedOutcome<'a> {
     pub(crate) id: u64,
     pub(crate) result: Outcome,
-    /// The reply: whole and readable.
+    /// The reply: whole and well-formed.
     pub(crate) reply: &'a [u8],
 }
 
@@ -349,16 +348,16 @@ fn decode_result(reader: &mut Reader<'_>) -> Result<Outcome, Malformed> {
     })
 }
 
-/// A part of what came of a forwarded request, whose reply is long. See `long_replies`.
+/// A part of the outcome of a forwarded request whose reply is long. See `long_replies`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct OutcomePart<'a> {
     pub(crate) id: u64,
     pub(crate) result: Outcome,
-    /// Of the whole reply, in bytes.
+    /// The length of the whole reply, in bytes.
     pub(crate) length: u32,
-    /// Where in it this part begins.
+    /// Where this part begins in the reply.
     pub(crate) offset: u32,
-    /// Never none.
+    /// Never empty.
     pub(crate) bytes: &'a [u8],
 }
 

@@ -1,13 +1,13 @@
 //! The node's log: what its replicas must find again after a crash.
 //!
-//! Replicas tell records. What a replica hears of as durable is what its keyspace promises: with `os` that is what was
-//! written, with `fsync` what a sync has covered. At the end of a turn all its records are written by one write, if
-//! anything of them is to be as durable as that; else the next sync writes them. Messages that say more than is durable
-//! wait here. Syncs and whatever else takes long are handed out as [`Work`], to be run beside the loop: nobody who only
-//! reads ever waits for one.
+//! Replicas produce records. A record counts as durable for its replica when it is as durable as the keyspace promises:
+//! with `os` once it is written, with `fsync` once a sync has covered it. At the end of a turn one write takes all of
+//! its records, if any of them waits for no more than a write; otherwise the next sync writes them. A message waits
+//! here until the record that it depends on is durable. Syncs, and anything else that takes long, are handed out as
+//! [`Work`] to be run beside the loop: a client that only reads never waits for them.
 //!
 //! Checkpoints bound the log: when it has grown enough, the group that needs its oldest part writes its state as a
-//! snapshot, a chunk per turn, which is written beside the loop, too, and the log before it is let go.
+//! snapshot, one chunk per turn, also beside the loop, and the log before it is released.
 
 use crate::configuration::StorageSettings;
 use crate::keyspace::Keyspace;
@@ -17,28 +17,28 @@ use protocol::{NodeId, Now, Progress, Recipient};
 use std::collections::VecDeque;
 use storage::{Disk, Log, Outcome, Position, SnapshotWriter, StorageError, Work};
 
-/// A full disk is asked again this often while nothing can be written, and while the reserve lasts.
+/// How often a full disk is tried again: while nothing can be written, and while the reserve lasts.
 const RETRY_MS: u64 = 100;
 const RETRY_SHORT_MS: u64 = 1000;
 
-/// While the disk is full, a checkpoint for which there was no room is tried again this often.
+/// How often a checkpoint is tried again that found no room on a full disk.
 const CHECKPOINT_RETRY_MS: u64 = 2000;
 
-/// Lines about lack of room are at least so far apart.
+/// The least time between two lines about lack of room.
 const LINE_MS: u64 = 10_000;
 
-/// One chunk of a checkpoint, made within one turn.
+/// The size of one chunk of a checkpoint, which is made within one turn.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// When nothing was written for so long, the log notes how far it is durable.
+/// After this long without a write, the log notes how far it is durable.
 const QUIET_MS: u64 = 1000;
 
 /// The kinds of entries.
 pub(crate) mod kind {
     /// A record of a replica.
     pub(crate) const RECORD: u16 = 0;
-    /// The keyspace of a group whose replica begins here. It comes before its first record, and a snapshot begins with it,
-    /// so that a log can be read without knowing anything.
+    /// The keyspace of a group whose replica begins here. It comes before the replica's first record, and a snapshot
+    /// begins with it, so that a log can be read without knowing anything else.
     pub(crate) const KEYSPACE: u16 = 1;
 }
 
@@ -63,11 +63,11 @@ pub(crate) struct Released {
 #[derive(Debug)]
 pub(crate) struct Tail {
     durability: Durability,
-    /// The number of the last record of this life.
+    /// The number of the last record of this incarnation.
     recorded: u64,
-    /// Up to which record all is as durable as the keyspace promises.
+    /// The last record up to which all are as durable as the keyspace promises.
     durable: u64,
-    /// Records that are not, by where the last of each turn stands in the log.
+    /// The records that are not, as the last one of each turn with its position in the log.
     undurable: VecDeque<(u64, Position)>,
     held: VecDeque<Held>,
 }
@@ -82,12 +82,12 @@ impl Tail {
         self.recorded
     }
 
-    /// True when nothing of it waits for the disk.
+    /// Whether nothing of it waits for the disk.
     pub(crate) fn is_settled(&self) -> bool {
         self.undurable.is_empty() && self.held.is_empty()
     }
 
-    /// True when a message may leave now.
+    /// Whether a message that waits for this record may leave now.
     #[inline]
     pub(crate) fn may_leave(&self, after_record: u64) -> bool {
         after_record <= self.durable
@@ -98,7 +98,7 @@ impl Tail {
         self.held.push_back(Held { after_record, to, recipient, bytes: message.concat() });
     }
 
-    /// The next message whose record is durable by now, in the order in which they were sent.
+    /// Takes out the next message whose record is durable by now, in the order in which they were sent.
     pub(crate) fn release(&mut self) -> Option<Released> {
         let durable = self.durable;
         let place = self.held.iter().position(|held| held.after_record <= durable)?;
@@ -106,17 +106,18 @@ impl Tail {
         Some(Released { to, recipient, bytes })
     }
 
-    /// True when anything is recorded.
+    /// Whether anything of the group is recorded.
     pub(crate) fn is_durable(&self) -> bool {
         self.durability != Durability::None
     }
 
-    /// The link to a node broke: what waited for it would have been lost with it.
+    /// Drops the messages for a node whose link broke: they would have been lost with it.
     pub(crate) fn drop_held(&mut self, to: NodeId) {
         self.held.retain(|held| held.to != to);
     }
 
-    /// Everything up to a position is as durable as promised. Tells the record up to which that is news.
+    /// Notes that everything up to a position is as durable as promised. Returns the last record for which that is
+    /// news.
     fn advance(&mut self, durable: Position) -> Option<u64> {
         let before = self.durable;
         while let Some((record, _)) = self.undurable.pop_front_if(|(_, position)| *position < durable) {
@@ -126,14 +127,14 @@ impl Tail {
     }
 }
 
-/// What a start would find now.
+/// What a start of the node would now find of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
-    /// The group's newest checkpoint, in the place of the one before.
+    /// Its newest checkpoint, which has replaced the previous one.
     Checkpoint(u16),
-    /// Not the group's newest checkpoint, for lack of room, but the one before.
+    /// Its previous checkpoint: there was no room for the newest one.
     NoCheckpoint(u16),
-    /// Nothing of the group.
+    /// Nothing.
     Forgotten(u16),
 }
 
@@ -149,27 +150,27 @@ pub(crate) struct Journal {
     log: Log,
     work: Vec<Work>,
     checkpoint: Option<Checkpoint>,
-    /// Its newest chunk. The next one is made in the same place.
+    /// The newest chunk. Its buffer is reused for the next one.
     chunk: Vec<u8>,
-    /// A checkpoint is written, and does not count yet: another one now would be of no more use.
+    /// A checkpoint is written, and does not count yet: another one now would gain nothing.
     is_settling: bool,
-    /// A checkpoint is due when a start would have to read so many bytes.
+    /// A checkpoint is due when a start would have to read more bytes than this.
     checkpoint_bytes: u64,
-    /// More than so many bytes that wait to be written are too many.
+    /// The most bytes that should wait to be written.
     behind_bytes: u64,
-    /// The disk is full, as was told then.
+    /// Since when the disk is full, which was logged then.
     full_since_us: Option<u64>,
     retry_at_us: u64,
     line_after_us: u64,
-    /// There was no room for a checkpoint; when the next one may be tried on a full disk.
+    /// Whether there was no room for a checkpoint; and when the next one may be tried on a full disk.
     is_checkpoint_refused: bool,
     checkpoint_after_us: u64,
-    /// Since when nothing was written; none once that is noted.
+    /// Since when nothing was written; `None` once that is noted.
     quiet_since_us: Option<u64>,
-    /// Something was appended that waits to be written, and not for a sync.
+    /// Something was appended that waits for a write, and not for a sync.
     wants_write: bool,
     wants_sync: bool,
-    /// How far the log was written at the end of the turn before.
+    /// How far the log was written at the end of the previous turn.
     written: Position,
     stopped: Option<String>,
 }
@@ -205,12 +206,12 @@ impl Journal {
         self.stopped.as_deref()
     }
 
-    /// True while nothing can be written.
+    /// Whether nothing can be written.
     pub(crate) fn is_full(&self) -> bool {
         self.full_since_us.is_some()
     }
 
-    /// True while the disk has no room for more than what is ready: the rest of the present segment, and the reserve.
+    /// Whether the disk has no room beyond what is ready: the rest of the current segment, and the reserve.
     #[inline]
     pub(crate) fn is_short(&self) -> bool {
         self.log.is_full()
@@ -221,24 +222,24 @@ impl Journal {
         self.log.ready_bytes()
     }
 
-    /// True when what is ready should be left to what keeps the groups alive: half a segment.
+    /// Whether what is ready, less than half a segment, should be left to what keeps the groups alive.
     pub(crate) fn reserve_is_low(&self) -> bool {
         self.log.ready_bytes() < self.log.segment_bytes() / 2
     }
 
-    /// The keyspace of a group promises something else from now on. What it has recorded already may wait for a sync now
-    /// that nobody has asked for.
+    /// Changes the durability that a group's keyspace promises. Records that it has already may now wait for a sync
+    /// that nothing has requested.
     pub(crate) fn set_durability(&mut self, tail: &mut Tail, durability: Durability) {
         tail.durability = durability;
         self.wants_sync |= durability == Durability::Fsync && !tail.undurable.is_empty();
     }
 
-    /// True while more waits to be written than should wait in memory.
+    /// Whether more waits to be written than should wait in memory.
     pub(crate) fn is_behind(&self) -> bool {
         self.stopped.is_none() && self.unwritten_bytes() > self.behind_bytes
     }
 
-    /// Everything below is there after every crash, whatever its group is promised.
+    /// The position below which everything survives any crash, whatever its group is promised.
     pub(crate) fn durable(&self) -> Position {
         self.log.durable()
     }
@@ -248,14 +249,14 @@ impl Journal {
         self.log.end().saturating_sub(self.log.written())
     }
 
-    /// Takes a record of a group, in two parts, into this turn's write.
+    /// Adds a record of a group, in two parts, to this turn's write.
     #[inline]
     pub(crate) fn append(&mut self, group: u16, tail: &mut Tail, record: [&[u8]; 2]) {
         tail.recorded += 1;
         self.append_as(kind::RECORD, group, tail, record);
     }
 
-    /// Writes down which keyspace a new replica is of. False when nothing is recorded of it.
+    /// Records which keyspace a new replica belongs to. Returns false if the group is not recorded.
     pub(crate) fn describe(&mut self, group: u16, tail: &mut Tail, keyspace: &Keyspace) -> bool {
         let is_recorded = tail.is_durable();
         if is_recorded {
@@ -271,13 +272,13 @@ impl Journal {
             Durability::Os | Durability::None => self.wants_write = true,
         }
         match tail.undurable.back_mut() {
-            // Nothing between the two is written yet, or being written: they become durable together.
+            // Nothing in between is written or being written: they become durable together.
             Some(last) if last.1 >= self.log.gathered_from() => *last = (tail.recorded, position),
             _ => tail.undurable.push_back((tail.recorded, position)),
         }
     }
 
-    /// Writes what was appended if somebody waits for no more than that, and begins a sync if somebody waits for one.
+    /// Writes what was appended if any of it waits for no more than that, and begins a sync if any of it waits for one.
     pub(crate) fn write<D: Disk>(&mut self, disk: &mut D, now: Now, lines: &mut Vec<Line>) {
         if self.log.is_full() && now.monotonic_us >= self.retry_at_us {
             self.retry_later(now);
@@ -306,7 +307,7 @@ impl Journal {
         }
     }
 
-    /// Makes everything that was written durable, and the log note that it is. True when that is so, or cannot be.
+    /// Makes everything that was written durable, and has the log note it. Returns true when that is so, or cannot be.
     pub(crate) fn settle(&mut self, now: Now, lines: &mut Vec<Line>) -> bool {
         if self.stopped.is_some() || self.is_full() {
             return true;
@@ -336,7 +337,7 @@ impl Journal {
         }
     }
 
-    /// The disk is asked for room again some time from now.
+    /// Schedules the next attempt on a disk without room.
     fn retry_later(&mut self, now: Now) {
         let ms = if self.is_full() { RETRY_MS } else { RETRY_SHORT_MS };
         self.retry_at_us = now.monotonic_us + ms * 1000;
@@ -370,12 +371,12 @@ impl Journal {
         }
     }
 
-    /// Moves the work that is to be run beside the loop into `work`.
+    /// Moves work that runs beside the loop into `work`.
     pub(crate) fn take_work(&mut self, work: &mut Vec<Work>) {
         work.append(&mut self.work);
     }
 
-    /// A piece of work is over. Says what follows from it for what is kept outside the log.
+    /// Takes the result of a piece of work. Returns what follows from it for data that is kept outside the log.
     pub(crate) fn work_finished(
         &mut self,
         work: Work,
@@ -391,7 +392,7 @@ impl Journal {
             Ok(Outcome::SnapshotTaken(group, _)) => return Some(News::Checkpoint(group)),
             Ok(Outcome::Forgotten(group)) => return Some(News::Forgotten(group)),
             Ok(Outcome::Durable | Outcome::SegmentReady | Outcome::Tidied) => {}
-            // The present segment can still be filled; writing tells when it is.
+            // The current segment can still be filled; a write reports when it is full.
             Ok(Outcome::SegmentRefused(error) | Outcome::Postponed(error)) => {
                 self.warn(format!("{error}: there is little room for the log"), now, lines);
                 self.retry_later(now);
@@ -410,7 +411,8 @@ impl Journal {
         None
     }
 
-    /// The record up to which a group's records have become as durable as its keyspace promises, if that is news.
+    /// Returns the record up to which a group's records have become as durable as its keyspace promises, if that is
+    /// news.
     pub(crate) fn news(&self, tail: &mut Tail) -> Option<u64> {
         if tail.undurable.is_empty() {
             return None;
@@ -421,17 +423,17 @@ impl Journal {
         })
     }
 
-    /// True when something waits to be written that can be: what `Os` groups record after the turn's write.
+    /// Whether something waits to be written that can be: what `Os` groups record after the turn's write.
     pub(crate) fn has_unwritten(&self) -> bool {
         self.wants_write && self.stopped.is_none() && !self.is_full() && !self.log.is_writing()
     }
 
     // Checkpoints.
 
-    /// The group whose checkpoint would let the most of the log go, if one is due and none is under way. What is
-    /// checkpointed is of `state_bytes`: to write it more often than as much log would cost more than it saves.
+    /// The group whose checkpoint would release the most log, if one is due and none is under way. The state to be
+    /// checkpointed has `state_bytes`: writing it more often than as much log would cost more than it saves.
     ///
-    /// On a full disk one is due as soon as it gives room: it takes the place of some log, and of the one before.
+    /// On a full disk, one is due as soon as it makes room: it replaces some of the log, and the previous checkpoint.
     pub(crate) fn checkpoint_due(&mut self, now: Now, state_bytes: impl FnOnce() -> u64) -> Option<u16> {
         if std::mem::take(&mut self.is_checkpoint_refused) {
             self.checkpoint_after_us = now.monotonic_us + CHECKPOINT_RETRY_MS * 1000;
@@ -458,12 +460,14 @@ impl Journal {
         self.checkpoint.as_ref().map(|checkpoint| checkpoint.group)
     }
 
-    /// What is written of the checkpoint under way is on its way to the disk: the next chunk waits for that.
+    /// Whether what is written of the checkpoint under way is still on its way to the disk: the next chunk waits for
+    /// that.
     pub(crate) fn is_pacing(&self) -> bool {
         self.log.is_pacing_snapshot()
     }
 
-    /// A replica has begun its checkpoint, right behind a flush. Its first chunk is `description`, if there is one.
+    /// Begins a checkpoint that a replica has begun, right after a flush. The first chunk is `description`, unless that
+    /// is empty. Returns false if it cannot be written.
     pub(crate) fn begin_checkpoint(&mut self, group: u16, description: &[u8]) -> bool {
         let begun = self.log.begin_snapshot(group, self.log.end());
         let begun = begun.and_then(|mut writer| {
@@ -491,8 +495,8 @@ impl Journal {
         }
     }
 
-    /// Takes the next chunk of the checkpoint under way: a record of about so many bytes that `next` makes. False when
-    /// whoever makes them is to give up.
+    /// Takes the next chunk of the checkpoint under way: a record of about as many bytes as `next` is given. Returns
+    /// false when the replica should give up.
     pub(crate) fn advance_checkpoint(&mut self, next: impl FnOnce(usize, &mut Vec<u8>) -> Progress) -> bool {
         let Some(Checkpoint { group, mut writer }) = self.checkpoint.take() else { return false };
         self.chunk.clear();
@@ -518,7 +522,7 @@ impl Journal {
                 self.is_settling = true;
                 self.chunk = Vec::new();
             }
-            // No room now: it will be due again.
+            // There is no room now: the checkpoint will be due again.
             Err(StorageError::Disk(_)) => {
                 self.is_checkpoint_refused = true;
                 return false;
@@ -528,14 +532,14 @@ impl Journal {
         true
     }
 
-    /// A group is gone, with all that is recorded of it.
+    /// Forgets a group that is gone, with all its records.
     pub(crate) fn forget(&mut self, group: u16) {
         if self.checkpointing() == Some(group)
             && let Some(Checkpoint { writer, .. }) = self.checkpoint.take()
         {
             self.log.abandon_snapshot(writer);
         }
-        // If it is this group's checkpoint that is written, nobody will say that it counts.
+        // If the checkpoint that is settling is this group's, nothing will report that it counts.
         self.is_settling = false;
         self.log.forget(group);
     }

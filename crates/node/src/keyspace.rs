@@ -14,32 +14,34 @@ use protocol::leader_follower::{self, Acks, Durability};
 use protocol::planted::Planted;
 use serde::{Deserialize, Serialize};
 
-/// How many keyspaces a cluster may have.
+/// The most keyspaces of a cluster.
 pub(crate) const KEYSPACES_MAX: usize = 64;
 
-/// Longest prefix of a keyspace, in bytes.
+/// The longest prefix of a keyspace, in bytes.
 const PREFIX_BYTES_MAX: usize = 256;
 
-/// Bytes of applied history kept for followers that come back, unless configured otherwise.
+/// Bytes of applied history kept for returning followers, unless configured otherwise.
 pub(crate) const BACKLOG_BYTES_DEFAULT: usize = 64 << 20;
 
-/// No shorter values can be kept as fragments: what is kept beside them would be more.
+/// The shortest value that can be kept as fragments, in bytes: of a shorter one, what is kept beside them would be
+/// more.
 const CODING_THRESHOLD_MIN: usize = 64;
 
-/// No shorter values are kept on the disk: what is kept in memory of one takes as much.
+/// The shortest value that can be kept on the disk, in bytes: of a shorter one, what stays in memory would take as
+/// much.
 const STORAGE_THRESHOLD_MIN: usize = 64;
 
-/// Most replicas of a keyspace without a leader: their numbers are a part of each version.
+/// The most replicas of a keyspace without a leader: their numbers are part of each version.
 const MEMBERS_MAX: usize = 15;
 
 /// One `[[keyspace]]` of the configuration.
 ///
-/// Every field of the design is known here, so that a configuration for a later version is refused by name
-/// and not by "unknown field"; what this version does not do is refused by [`Keyspace::check`].
+/// Every field of the design is known here, so that a configuration for a later version is refused by name, not as an
+/// unknown field; [`Keyspace::check`] refuses what this version does not do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Keyspace {
-    /// The keys that it holds; the longest matching prefix wins. Empty: the default keyspace.
+    /// The prefix of the keys that it holds; the longest matching prefix wins. Empty: the default keyspace.
     pub prefix: String,
     /// The protocol: `consensus`, `leader-follower`, `abd` or `blocking`.
     #[serde(serialize_with = "setting::serialize", deserialize_with = "setting::deserialize")]
@@ -48,45 +50,46 @@ pub struct Keyspace {
     /// or `all`.
     #[serde(serialize_with = "setting::serialize", deserialize_with = "setting::deserialize")]
     pub acks: Acks,
-    /// Replicas, the leader among them. 0: one on each node.
+    /// The number of replicas, including the leader. 0: one on each node.
     pub replicas: u16,
-    /// Parts that the keys are split into, by Redis's hash slots.
+    /// The number of shards that the keys are split into, by Redis's hash slots.
     pub shards: u16,
-    /// What a write outlives: `none` (memory only), `os` (the death of all processes) or `fsync` (of all machines).
+    /// What a write survives: `none` (memory only), `os` (the death of all processes) or `fsync` (of all machines).
     /// Empty: `fsync` for consensus, else `none`.
     #[serde(serialize_with = "setting::serialize", deserialize_with = "setting::deserialize")]
     pub durability: Option<Durability>,
     /// `linearizable`, or `any` (any replica, may be stale).
     #[serde(serialize_with = "setting::serialize", deserialize_with = "setting::deserialize")]
     pub reads: Reads,
-    /// consensus and leader-follower: where values are kept, `memory` or `disk` (those of `storage_threshold` bytes and
+    /// consensus and leader-follower: where values are kept, `memory` or `disk` (those of `storage_threshold` bytes or
     /// more, with a cache in front of them).
     #[serde(serialize_with = "setting::serialize", deserialize_with = "setting::deserialize")]
     pub storage: Storage,
-    /// The shortest value that `storage = "disk"` keeps on the disk, in bytes. By default four times what a key takes in
-    /// memory beside its value.
+    /// The shortest value that `storage = "disk"` keeps on the disk, in bytes. The default is four times what a key
+    /// takes in memory beside its value.
     pub storage_threshold: usize,
-    /// blocking: what happens when a key is locked, `none` (the operation fails) or `backoff` (it tries again).
+    /// blocking: what an operation does when its key is locked, `none` (it fails) or `backoff` (it tries again).
     #[serde(serialize_with = "setting::serialize", deserialize_with = "setting::deserialize")]
     pub retry: Retry,
-    /// consensus: how a leader makes sure that it still leads before it answers a read: `log` (by what it committed a
+    /// consensus: how a leader ensures that it still leads before it answers a read: `log` (by what it committed a
     /// moment ago) or `off` (it asks a majority each time).
     #[serde(serialize_with = "setting::serialize", deserialize_with = "setting::deserialize")]
     pub lease: Lease,
-    /// consensus: whether large values are kept as fragments instead of copies: `none`, or into how many parts a value is
-    /// cut, each replica keeping a fragment of that part of its size. Fewer parts where too few nodes answer. `adaptive`:
-    /// each value as is predicted to be the fastest.
+    /// consensus: whether large values are kept as fragments instead of copies: `none`, or the number of parts that a
+    /// value is cut into; each replica keeps a fragment of the size of one part. Fewer parts are used where too few
+    /// nodes answer. `adaptive`: for each value, the choice that is predicted to be fastest.
     #[serde(serialize_with = "setting::serialize", deserialize_with = "setting::deserialize")]
     pub coding: Option<Parts>,
-    /// The shortest value that is kept as fragments, in bytes. The default is where, on a gigabit link within a data
-    /// centre, the bytes that are not sent begin to outweigh the additional round trip.
+    /// The shortest value that is kept as fragments, in bytes. At the default, on a gigabit link within a data centre,
+    /// the bytes saved begin to outweigh the additional round trip.
     pub coding_threshold: usize,
-    /// The node that leads first, or that would be a good leader: the next shards have the nodes after it. Replicas stand
-    /// on it and the nodes behind it. 0: whichever leads the fewest.
+    /// The node that leads first, or that is preferred as leader; the following shards have the nodes after it.
+    /// Replicas are placed on it and the nodes after it. 0: the node that leads the fewest.
     pub leader: NodeId,
-    /// Bytes of history kept for followers that come back.
+    /// Bytes of history kept for returning followers.
     pub backlog_bytes: usize,
-    /// What a run of a script may cost, in units: a simple instruction is one. The scripts of one transaction share it.
+    /// The most that a run of a script may cost, in units: a simple instruction costs one. The scripts of one
+    /// transaction share it.
     pub script_cost_max: u32,
 }
 
@@ -114,13 +117,13 @@ impl Default for Keyspace {
 }
 
 impl Keyspace {
-    /// Its name for people: the prefix, or `default`.
+    /// Its name in texts: the prefix, or `default`.
     pub fn name(&self) -> &str {
         if self.prefix.is_empty() { "default" } else { &self.prefix }
     }
 
-    /// Reads `prefix=cache: replication=leader-follower acks=none`, as given on a command line. What is left
-    /// out has its default.
+    /// Parses settings as given on a command line: `prefix=cache: replication=leader-follower acks=none`. A setting
+    /// that is left out has its default.
     ///
     /// # Errors
     /// A sentence that names the setting and what it may be.
@@ -137,7 +140,7 @@ impl Keyspace {
             .map_err(|why| format!("keyspace '{text}': {why}"))
     }
 
-    /// A keyspace with these settings. What is left out has its default.
+    /// Makes a keyspace with these settings. A setting that is left out has its default.
     ///
     /// # Errors
     /// A sentence that names the setting and what it may be.
@@ -278,7 +281,7 @@ impl Keyspace {
         Ok(())
     }
 
-    /// A prefix is told in lines, and stands in the cluster map once for each shard.
+    /// Checks the prefix, which appears in lines of text, and once for each shard in the cluster map.
     fn check_prefix(&self) -> Result<(), String> {
         let prefix = &self.prefix;
         if prefix.len() > PREFIX_BYTES_MAX {
@@ -296,7 +299,7 @@ impl Keyspace {
         }
     }
 
-    /// The keyspace with nothing left to a protocol's default.
+    /// Returns the keyspace with nothing left to a protocol's default.
     ///
     /// # Errors
     /// As [`Keyspace::check`].
@@ -306,32 +309,32 @@ impl Keyspace {
         Ok(self)
     }
 
-    /// As it is kept in the log.
+    /// Encodes it as it is kept in the log.
     pub(crate) fn encode(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("a keyspace is made of strings and numbers")
     }
 
-    /// Reads what was kept.
+    /// Decodes a keyspace from the log.
     ///
     /// # Errors
-    /// A sentence when the bytes are no keyspace.
+    /// A sentence when the bytes are not a keyspace.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Keyspace, String> {
         serde_json::from_slice(bytes).map_err(|error| error.to_string())
     }
 
-    /// What a write outlives.
+    /// What a write survives, be it configured or the protocol's default.
     pub(crate) fn durability(&self) -> Durability {
         let usual =
             if self.replication == Protocol::Consensus { Durability::Fsync } else { Durability::None };
         self.durability.unwrap_or(usual)
     }
 
-    /// True when one replica leads. Else any replica coordinates.
+    /// Whether one replica leads. Otherwise any replica coordinates.
     pub(crate) fn has_leader(&self) -> bool {
         self.replication.has_leader()
     }
 
-    /// Why not all keys can be deleted at once, where they cannot.
+    /// Why not all keys can be deleted at once, if they cannot.
     pub(crate) fn refuses_clear(&self) -> Option<String> {
         let (name, protocol) = (self.name(), self.replication.text());
         self.replication.has_registers().then(|| {
@@ -342,7 +345,7 @@ impl Keyspace {
         })
     }
 
-    /// What leader-follower needs to know.
+    /// The options for leader-follower.
     pub(crate) fn leader_follower(&self, planted: Planted) -> leader_follower::Options {
         leader_follower::Options {
             acks: self.acks,
@@ -354,7 +357,7 @@ impl Keyspace {
         }
     }
 
-    /// What consensus needs to know.
+    /// The options for consensus.
     pub(crate) fn consensus(&self, planted: Planted) -> consensus::Options {
         consensus::Options {
             lease: self.lease,
@@ -365,17 +368,17 @@ impl Keyspace {
         }
     }
 
-    /// What blocking needs to know.
+    /// The options for blocking.
     pub(crate) fn blocking(&self, planted: Planted) -> blocking::Options {
         blocking::Options { retry: self.retry, keeps_records: self.keeps_records(), planted }
     }
 
-    /// Whether replicas find again after a crash what they held.
+    /// Whether replicas recover what they held after a crash.
     pub(crate) fn keeps_records(&self) -> bool {
         self.durability() != Durability::None
     }
 
-    /// Whether its longer values are on the disk, and not in memory.
+    /// Whether its longer values are kept on the disk instead of in memory.
     #[inline]
     pub(crate) fn spills(&self) -> bool {
         self.storage == Storage::Disk
@@ -386,18 +389,18 @@ impl Keyspace {
         if self.spills() { self.storage_threshold } else { usize::MAX }
     }
 
-    /// What is done with large values.
+    /// How large values are kept as fragments; `None` if they are not.
     pub(crate) fn coding(&self) -> Option<CodingSettings> {
         self.coding.map(|parts| CodingSettings { parts, threshold: self.coding_threshold })
     }
 
-    /// How many replicas it has on so many nodes.
+    /// The number of its replicas on `nodes` nodes.
     pub(crate) fn replicas_on(&self, nodes: usize) -> usize {
         if self.replicas == 0 { nodes } else { usize::from(self.replicas).min(nodes) }
     }
 }
 
-/// Which group a key belongs to.
+/// Maps keys to groups.
 #[derive(Debug, Default)]
 pub(crate) struct Router {
     /// Prefixes, the longest first, with the groups of their shards; the empty one is last.
@@ -405,8 +408,8 @@ pub(crate) struct Router {
 }
 
 impl Router {
-    /// For keyspaces with the groups of their shards, in order. One of them has the empty prefix, and none is without a
-    /// group.
+    /// Takes keyspaces with the groups of their shards, in order. One of them has the empty prefix, and none is without
+    /// a group.
     pub(crate) fn new(keyspaces: impl Iterator<Item = (Vec<u8>, Vec<u16>)>) -> Router {
         let mut prefixes: Vec<_> = keyspaces.collect();
         prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
@@ -416,8 +419,9 @@ impl Router {
     /// The group of a key. O(keyspaces).
     #[inline]
     pub(crate) fn group_of(&self, key: &[u8]) -> u16 {
-        // An empty prefix has no address, and a comparison of no bytes there may take longer than all others together: with
-        // AVX-512 its load is masked, and the processor has to find out that what it must not read does not matter.
+        // An empty prefix has no address, and comparing no bytes there may take longer than all other comparisons
+        // together: with AVX-512 the load is masked, and the processor has to find out that what it must not read does
+        // not matter.
         let begins_with = |prefix: &[u8]| prefix.is_empty() || key.starts_with(prefix);
         match self.prefixes.iter().find(|(prefix, _)| begins_with(prefix)) {
             Some((_, groups)) if let [only] = groups.as_slice() => *only,
@@ -432,7 +436,7 @@ impl Router {
     }
 }
 
-/// The shard that has a slot, of so many: shard s begins with slot s * 16384 / shards.
+/// The shard, of `shards`, that has a slot: shard s begins with slot s * 16384 / shards.
 #[inline]
 fn shard_of(slot: u16, shards: usize) -> usize {
     ((usize::from(slot) + 1) * shards - 1) / usize::from(SLOTS)

@@ -1,4 +1,4 @@
-//! The links to the other nodes: what comes in over them, and what is gathered for them.
+//! The links to the other nodes: frames that arrive over them, and frames gathered for them.
 
 use crate::control::CONTROL_GROUP;
 use crate::envelope::{Envelope, ForwardedOutcome, ForwardedRequest, NO_DEADLINE_MS};
@@ -21,36 +21,37 @@ pub(crate) struct Peer {
     pub(crate) link: u32,
     /// Frames to be written.
     pub(crate) output: Vec<u8>,
-    /// There is a second link, for what must not wait behind what is long.
+    /// Whether there is a second link, for what must not wait behind long frames.
     pub(crate) has_urgent_link: bool,
-    /// Frames to be written to that.
+    /// Frames to be written to the second link.
     pub(crate) urgent_output: Vec<u8>,
     /// This turn's forwarded requests, and outcomes of its requests.
     pub(crate) requests: Vec<u8>,
     pub(crate) outcomes: Vec<u8>,
     /// Outcomes of its requests whose replies are long.
     pub(crate) long_replies: LongReplies,
-    /// Its requests that are put off: too many replies to earlier ones have not left yet.
+    /// Its requests that are deferred: too many replies to earlier ones have not left yet.
     pub(crate) deferred: Vec<u8>,
-    /// This node hears it: it has said lately that it is there.
+    /// Whether this node hears it: it has sent a sign of life lately.
     pub(crate) is_reached: bool,
-    /// When anything came from it last.
+    /// When anything last came from it.
     pub(crate) heard_us: u64,
-    /// In which life it is, as it has said over this link.
+    /// Its incarnation, as it reported over this link.
     pub(crate) life: Option<u64>,
-    /// It has no memory left for data that grows, as it has said over this link.
+    /// Whether it has no memory left for data that grows, as it reported over this link.
     pub(crate) is_full: bool,
-    /// Its disk has no room but the reserve, as it has said over this link; and it stands aside for that.
+    /// Whether its disk has no room but the reserve, and whether it stands aside for that, as it reported over this
+    /// link.
     pub(crate) is_short: bool,
     pub(crate) is_aside: bool,
     /// When it last left a forwarded request unanswered.
     pub(crate) silent_since_us: Option<u64>,
-    /// When it was asked for a sign of life last.
+    /// When it was last asked for a sign of life.
     pub(crate) probed_us: u64,
 }
 
 impl Node {
-    /// The link to a peer came up or broke. What was on its way over a broken one is lost, and forgotten.
+    /// Handles a link to a peer that came up or broke. What was on its way over a broken link is lost, and forgotten.
     pub fn peer_link(&mut self, id: NodeId, up: bool) {
         let Some(peer) = self.peers.get_mut(id.wrapping_sub(1) as usize) else { return };
         let was_up = std::mem::replace(&mut peer.up, up);
@@ -92,7 +93,7 @@ impl Node {
             place += 1;
             self.groups[group].tail.drop_held(id);
             if was_up && up {
-                // A new link in the place of an old one that nobody saw break.
+                // A new link replaces an old one whose end was never noticed.
                 self.step(group, Input::Link { peer: id, up: false });
             }
             self.step(group, Input::Link { peer: id, up });
@@ -102,11 +103,11 @@ impl Node {
         self.control(|control, now, effects| control.link(now, id, up, effects));
     }
 
-    /// Tells the other nodes that this one is there, and looks which of them are: once for all groups.
+    /// Sends the other nodes a sign of life, and checks which of them are alive: once for all groups.
     pub(crate) fn watch_peers(&mut self) {
         const ALIVE_MS: u64 = 200;
-        // A process that has died breaks its links, and a client that asks wakes the group that it asks: so this is for
-        // machines that vanish while nobody asks, and busy ones are not to be taken for such.
+        // A process that has died breaks its links, and a request wakes the group that it is for: so this is for
+        // machines that vanish while no client asks, and must not mistake busy machines for those.
         const SILENCE_MS: u64 = 1000;
         let now_us = self.now.monotonic_us;
         if now_us < self.alive_due_us {
@@ -114,7 +115,7 @@ impl Node {
         }
         let patience = self.configuration.patience;
         self.alive_due_us = now_us + ALIVE_MS * patience * 1000;
-        // Who cannot keep what it must, or may not take part, is none on whom others may rely.
+        // No group may rely on a node that cannot keep what it must, or that may not take part.
         let is_of_use = self.is_admitted && !self.stands_aside(CONTROL_GROUP);
         let mut silent = Vec::new();
         for (id, peer) in (1..).zip(&mut self.peers).filter(|(_, peer)| peer.up) {
@@ -129,7 +130,7 @@ impl Node {
         silent.into_iter().for_each(|id| self.reaches(id, false));
     }
 
-    /// A peer is there, or not any more.
+    /// Notes whether a peer is alive.
     fn reaches(&mut self, id: NodeId, is_reached: bool) {
         let peer = &mut self.peers[usize::from(id) - 1];
         if peer.is_reached != is_reached {
@@ -138,7 +139,7 @@ impl Node {
         }
     }
 
-    /// Tells a group's replica whether a peer is there.
+    /// Informs a group's replica whether a peer is alive.
     pub(crate) fn set_reached(&mut self, group: u16, id: NodeId) {
         let is_reached = self.peers[usize::from(id) - 1].is_reached;
         if let Some(replica) = &mut self.groups[group].replica {
@@ -147,27 +148,27 @@ impl Node {
         }
     }
 
-    /// A second link to a peer, beside the one that is up, is there for what is urgent, or is not any more. What was on
-    /// its way over it may be lost, as any message of a replica may.
+    /// Handles a second link to a peer, beside the one that is up, that came up for urgent messages, or broke. What was
+    /// on its way over it may be lost, as any message of a replica may.
     pub fn peer_urgent_link(&mut self, id: NodeId, up: bool) {
         let Some(peer) = self.peers.get_mut(usize::from(id).wrapping_sub(1)) else { return };
         peer.has_urgent_link = up && peer.up;
         peer.urgent_output.clear();
     }
 
-    /// True when the link to a peer is up.
+    /// Whether the link to a peer is up.
     pub(crate) fn peer_is_up(&self, id: NodeId) -> bool {
         self.peers.get(id.wrapping_sub(1) as usize).is_some_and(|peer| peer.up)
     }
 
-    /// A frame came from a peer.
+    /// Takes a frame from a peer.
     ///
     /// # Errors
-    /// [`Malformed`] when the peer does not speak this node's language: the link is to be closed. What came
-    /// before the malformed part has happened.
+    /// [`Malformed`] when the peer does not speak this node's language: close the link. What came before the malformed
+    /// part has taken effect.
     pub fn peer_frame(&mut self, from: NodeId, payload: &[u8]) -> Result<(), Malformed> {
         let Some(peer) = self.peers.get_mut(usize::from(from).wrapping_sub(1)) else {
-            return Ok(()); // Nothing can be answered to a node that the map does not know.
+            return Ok(()); // A node that the map does not know cannot be answered.
         };
         peer.heard_us = self.now.monotonic_us;
         match Envelope::decode(payload)? {
@@ -178,10 +179,10 @@ impl Node {
                     return read;
                 }
                 if self.stands_aside(group) {
-                    return Ok(()); // As if it had been lost on its way, which any message may be.
+                    return Ok(()); // As if it had been lost on its way, which may happen to any message.
                 }
                 let takes_registers = self.takes_registers(group);
-                // One may know of a group before the other, or still know of it.
+                // One of the two may know of a group before the other, or still know of it.
                 let known = self.groups.get_mut(group).filter(|group| group.holds.is_none());
                 if let Some(replica) = known.and_then(|group| group.replica.as_mut()) {
                     replica.set_room(takes_registers);
@@ -211,7 +212,7 @@ impl Node {
                 let peer = &mut self.peers[usize::from(from) - 1];
                 (peer.is_short, peer.is_aside) = (is_short, is_aside);
                 if is_aside {
-                    self.reaches(from, false); // Nobody may rely on it, until it says again that it is there.
+                    self.reaches(from, false); // No group may rely on it until it sends a sign of life again.
                 }
                 self.note_short_peers();
                 self.tend_room();
@@ -224,7 +225,7 @@ impl Node {
                     let outcome = ForwardedOutcome::decode(&mut reader)?;
                     let handle = Handle::from_bits(outcome.id);
                     if self.forwards.get(handle).is_none_or(|entry| entry.to != from) {
-                        continue; // Ended here already.
+                        continue; // It has ended here already.
                     }
                     let Some(entry) = self.take_forward(handle) else { continue };
                     self.forward_answered(&entry, outcome.result, outcome.reply);
@@ -242,11 +243,11 @@ impl Node {
         Ok(())
     }
 
-    /// A request that was passed on has its outcome.
+    /// Handles the outcome of a forwarded request.
     #[inline]
     fn forward_answered(&mut self, entry: &Forwarded, result: Outcome, reply: &[u8]) {
         if let Outcome::Redirect { .. } = result {
-            // The leadership for which it was meant is over: it never happens there.
+            // The leadership that it was meant for is over: it never happens there.
             let error = "CLUSTERDOWN NOLEADER the leader has changed; nothing was done, try again";
             if !self.ask_again(entry, error.into()) {
                 self.complete_with_error(entry.ticket, entry.group, Outcome::Refused, error);
@@ -263,8 +264,8 @@ impl Node {
         self.complete(entry.ticket, entry.group, result, reply);
     }
 
-    /// Whoever cannot serve a request that was passed on to it is not the one to ask next time. Returns its reason, if it has
-    /// refused for that.
+    /// Notes that a node could not serve a forwarded request, so that another one is asked next time. Returns its
+    /// reason, if it refused for that.
     pub(crate) fn note_refusal(&mut self, entry: &Forwarded, reply: &[u8]) -> Option<String> {
         let Reply::Error(error) = Reply::first(reply) else { return None };
         if !error.starts_with(b"CLUSTERDOWN ") && !error.starts_with(b"LOADING ") {
@@ -279,7 +280,8 @@ impl Node {
         Some(String::from_utf8_lossy(error).into_owned())
     }
 
-    /// A request that was refused may be asked again if no later one of its client is under way: that may have been taken.
+    /// Whether a refused request may be sent again: no later one of its client is under way, which may have been
+    /// accepted.
     fn is_newest(&self, entry: &Forwarded) -> bool {
         let is_later = |other: &Forwarded| {
             other.number > entry.number
@@ -288,7 +290,7 @@ impl Node {
         !self.forwards.iter().any(|(_, other)| is_later(other))
     }
 
-    /// Ends forwarded requests whose answer is overdue: the node they went to would have answered in time.
+    /// Ends forwarded requests whose answer is overdue: the node that they went to would have answered in time.
     pub(crate) fn end_overdue_forwards(&mut self) {
         const GRACE_US: u64 = 500_000;
         let now_us = self.now.monotonic_us;
@@ -298,9 +300,9 @@ impl Node {
         self.end_forwards_for_good(is_overdue, "did not answer in time");
     }
 
-    /// No answer is to be expected to requests that were passed on. What has changed nothing is asked again, in its order. A
-    /// write that was meant for one leadership is asked again, too, if it turns out that it never happens there; what was asked
-    /// behind it waits for that. Of any other write nobody knows what has become.
+    /// Handles forwarded requests that will get no answer. A request that has changed nothing is sent again, in its
+    /// order. A write that was meant for one leadership is sent again, too, once it turns out that it never happens
+    /// there; the requests behind it wait for that. The outcome of any other write is unknown.
     pub(crate) fn end_forwards(&mut self, ends: impl Fn(&Forwarded) -> bool, why: &'static str) {
         let begun_us = self.now.monotonic_us;
         for entry in self.forwards.iter_mut() {
@@ -312,7 +314,7 @@ impl Node {
         self.end_doubts();
     }
 
-    /// Ends what is in doubt, as far as it can be known.
+    /// Ends requests in doubt, as far as their outcome can be known.
     pub(crate) fn end_doubts(&mut self) {
         if self.waiting.in_doubt == 0 {
             return;
@@ -325,7 +327,7 @@ impl Node {
         for (_, handle) in in_doubt {
             let Some(entry) = self.forwards.get(handle) else { continue };
             if undecided.contains(&entry.group) {
-                continue; // It must not overtake what was asked before.
+                continue; // It must not overtake an earlier request.
             }
             match self.is_void(entry) {
                 Some(is_void) => self.end_forward(handle, is_void),
@@ -334,7 +336,7 @@ impl Node {
         }
     }
 
-    /// Whether a request in doubt has changed nothing and never will; none while that is to be found out.
+    /// Whether a request in doubt has changed nothing and never will; `None` while that is still to be found out.
     fn is_void(&self, entry: &Forwarded) -> Option<bool> {
         const DOUBT_MS: u64 = 2000;
         if !entry.is_write {
@@ -350,7 +352,7 @@ impl Node {
         replica.is_void(entry.to, entry.position).or(is_over.then_some(false))
     }
 
-    /// Ends requests that were passed on, whether or not more could be known.
+    /// Ends forwarded requests, whether or not more could become known.
     pub(crate) fn end_forwards_for_good(&mut self, ends: impl Fn(&Forwarded) -> bool, why: &'static str) {
         let ended = self.forwards.iter().filter(|(_, entry)| ends(entry));
         let mut ended: Vec<(u64, Handle)> = ended.map(|(handle, entry)| (entry.number, handle)).collect();
@@ -382,9 +384,9 @@ impl Node {
         self.waiting.look_soon(self.now);
     }
 
-    /// Carries out what a peer's clients ask, in order. A few bytes can ask for a large reply: when too many
-    /// replies wait to leave, the rest waits for them, so that nobody can make this node hold any number. And when this
-    /// turn has done its share, the rest waits for the next one.
+    /// Carries out the requests of a peer's clients, in order. A few bytes can ask for a large reply: when too many
+    /// replies wait to leave, the remaining requests wait for them, so that no peer can make this node hold any number.
+    /// And when this turn has done its share, the remaining requests wait for the next one.
     pub(crate) fn forwarded_requests(&mut self, from: NodeId, items: &[u8]) -> Result<(), Malformed> {
         let mut reader = Reader::new(items);
         while !reader.is_empty() {
@@ -406,7 +408,7 @@ impl Node {
             let link = self.peers[from as usize - 1].link;
             let ticket = Origin::Peer(from, link).ticket(asked.id);
             let ForwardedRequest { follows, seen, hops, leadership, .. } = asked;
-            // A node with another map may think that the key belongs elsewhere: nobody would find it there later.
+            // A node with another map may send a key to another group, where it would not be found later.
             let belongs = match &asked.request {
                 Request::Command(command) => self.group_of(command).is_none_or(|group| group == asked.group),
                 Request::Wait { .. } => true,
@@ -428,25 +430,25 @@ impl Node {
         Ok(())
     }
 
-    /// Frames to be written to a peer. Whoever writes them takes them away.
+    /// The frames to be written to a peer. The caller removes what it writes.
     pub fn peer_output(&mut self, id: NodeId) -> &mut Vec<u8> {
         &mut self.peers[id as usize - 1].output
     }
 
-    /// Frames to be written to a peer's urgent link.
+    /// The frames to be written to a peer's urgent link.
     pub fn peer_urgent_output(&mut self, id: NodeId) -> &mut Vec<u8> {
         &mut self.peers[id as usize - 1].urgent_output
     }
 
-    /// The longest payload that a peer sends: a request of the greatest length, a batch with one, or a reply.
-    /// What this node lets its own clients send does not matter: the peer may have been told otherwise.
+    /// The longest payload that a peer may send, in bytes: a request of the greatest length, a batch with one, or a
+    /// reply. This node's limits for its own clients do not matter: the peer's may differ.
     pub fn peer_payload_bytes_max(&self) -> usize {
         request_bytes_max(kv::limits::VALUE_BYTES_MAX_CEILING).max(kv::limits::REPLY_BYTES_MAX) + (4 << 20)
     }
 }
 
 impl Peer {
-    /// Closes the envelopes of this turn.
+    /// Moves this turn's requests and outcomes into the output, as envelopes.
     pub(crate) fn flush(&mut self) {
         if !self.requests.is_empty() {
             let envelope = Envelope::Requests(&self.requests);
@@ -460,31 +462,31 @@ impl Peer {
         }
     }
 
-    /// Ends the turn: what is short goes before parts of what is long.
+    /// Ends the turn: short frames go before parts of long replies.
     pub(crate) fn end_turn(&mut self) {
         self.flush();
         self.long_replies.pump(&mut self.output);
     }
 
-    /// True when more bytes wait to be written to it than its requests may add to.
+    /// Whether more bytes wait to be written to it than its requests may add to.
     pub(crate) fn owes_too_much(&self) -> bool {
         const OWED_BYTES_MAX: usize = 16 << 20;
         self.output.len() + self.outcomes.len() > OWED_BYTES_MAX || self.long_replies.are_too_many()
     }
 
-    /// True when it stands still, or has left a forwarded request unanswered not long ago: others are asked first.
+    /// Whether it stands still, or has recently left a forwarded request unanswered: others are asked first.
     pub(crate) fn is_silent(&self, now: Now, patience: u64) -> bool {
         const SILENCE_MS: u64 = 5000;
         self.silent_since_us.is_some_and(|since_us| now.ms_since(since_us) < SILENCE_MS)
             || self.is_mute(now, patience)
     }
 
-    /// True when requests were put off that can go on now.
+    /// Whether deferred requests can continue now.
     pub(crate) fn has_due_requests(&self) -> bool {
         !self.deferred.is_empty() && !self.owes_too_much()
     }
 
-    /// A turn is not bounded; an envelope is.
+    /// Flushes once an envelope is large: a turn is not bounded, but an envelope is.
     #[inline]
     pub(crate) fn flush_if_large(&mut self) {
         const ENVELOPE_BYTES: usize = 1 << 20;

@@ -1,10 +1,10 @@
 //! Hash slots, exactly as Redis Cluster has them: CRC16 of the key, or of its `{hash tag}`, modulo 16384.
 //!
-//! A client that knows the slots goes straight to the right node, so not one bit may differ. It is on the path of every
-//! command of a keyspace with several shards: one table look-up per byte, no crate (those that are kept well compute the
-//! same with the same table).
+//! A client that knows the slots goes straight to the right node, so not one bit may differ. This is on the path of
+//! every command of a keyspace with several shards: one table look-up per byte, no crate (the well-kept ones compute
+//! the same with the same table).
 
-/// How many there are.
+/// The number of slots.
 pub const SLOTS: u16 = 16384;
 
 /// The slot of a key.
@@ -13,8 +13,8 @@ pub fn slot_of(key: &[u8]) -> u16 {
     crc16(hash_tag(key)) % SLOTS
 }
 
-/// What of a key decides about its slot: what stands between the first `{` and the first `}` behind it, if that is
-/// anything; else the whole key.
+/// The part of a key that decides its slot: what is between the first `{` and the first `}` after it, if that is not
+/// empty; otherwise the whole key.
 #[inline]
 fn hash_tag(key: &[u8]) -> &[u8] {
     let Some(open) = key.iter().position(|byte| *byte == b'{') else { return key };
@@ -25,7 +25,7 @@ fn hash_tag(key: &[u8]) -> &[u8] {
     }
 }
 
-/// CRC16/XMODEM: polynomial 0x1021, beginning with 0, nothing reflected.
+/// CRC16/XMODEM: polynomial 0x1021, initial value 0, not reflected.
 #[inline]
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc: u16, byte| (crc << 8) ^ TABLE[usize::from((crc >> 8) as u8 ^ byte)])

@@ -1,13 +1,14 @@
-//! `MULTI`, `EXEC`, `WATCH` and their kin: what a client gathers becomes one command for one group.
+//! `MULTI`, `EXEC`, `WATCH` and their kin: what a client queues becomes one command for one group.
 //!
-//! A request behind `MULTI` is read at once, and what is asked of the data becomes a part of a [`Draft`]. `EXEC` asks the
-//! group for all of it as one [`kv::Transaction`]: one record, one reply, forwarded like any other command, and if it is
-//! not known what came of it, the client is told so. What the node answers itself, such as `PING`, is carried out when the
-//! group has answered, and put in its place among the replies.
+//! A request after `MULTI` is parsed at once, and a command on data becomes part of a [`Draft`]. `EXEC` sends all of it
+//! to the group as one [`kv::Transaction`]: one record, one reply, forwarded like any other command, and if its outcome
+//! is unknown, the client gets `UNKNOWN`. A command that the node answers itself, such as `PING`, is carried out once
+//! the group has answered, and its reply takes its place among the others.
 //!
-//! `WATCH` reads the versions of keys from the group, as its leader knows them; they travel with the transaction and are
-//! compared where it takes effect (see [`kv::Watched`]). Until they have come nothing more is taken from the client, so
-//! whatever it reads is at least as new. While it watches a key it gets no stale reads, for the same reason.
+//! `WATCH` reads the versions of keys from the group, as its leader knows them; they travel with the transaction and
+//! are compared where it takes effect (see [`kv::Watched`]). Nothing more is taken from the client until they have
+//! arrived, so whatever it reads is at least as new. For the same reason, a client gets no stale reads while it watches
+//! a key.
 
 use crate::command::{
     self, CommandError, Context, Found, Handler, NodeCommand, ScriptCommand, TransactionCommand,
@@ -23,52 +24,52 @@ use std::collections::BTreeSet;
 use wire::resp::reply::element_end;
 use wire::resp::{Arguments, ArgumentsBuffer};
 
-/// Keys that a client may watch at a time.
+/// The most keys that a client may watch at a time.
 const WATCHED_KEYS_MAX: usize = 10_000;
 
-/// Bytes that these keys may have together.
+/// The most bytes of these keys together.
 const WATCHED_BYTES_MAX: usize = 4 << 20;
 
-/// What a queued request takes beside its bytes.
+/// What a queued request takes beside its bytes, in bytes.
 const ITEM_BYTES: usize = 64;
 
-/// Keys of several groups cannot be handled in one step.
+/// The error for keys of several groups, which cannot be handled in one step.
 pub(crate) const CROSSSLOT: &str =
     "CROSSSLOT Keys in request don't hash to the same slot (they are in several keyspaces)";
 
 const NOT_ALLOWED: &str = "ERR Command not allowed inside a transaction";
 
-/// What a client has gathered so far.
+/// What a client has watched and queued so far.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
-    /// `MULTI` was said: requests are queued.
+    /// `MULTI` was sent: requests are queued.
     is_open: bool,
     /// A request could not be queued.
     is_broken: bool,
-    /// Whether a watched key was left alone cannot be known.
+    /// It can no longer be known whether a watched key was left alone.
     is_lost: bool,
     /// Watched keys, and the commands on the data.
     draft: Draft,
-    /// In which group, and under which leadership of it, the keys were watched.
+    /// The group in which the keys were watched, and its leadership at that time.
     origin: Option<(u16, u64)>,
-    /// The watched keys, to tell which of them are watched already.
+    /// The watched keys, to recognize those that are watched already.
     watched: BTreeSet<Vec<u8>>,
-    /// Their bytes.
+    /// The total length of these keys, in bytes.
     watched_bytes: usize,
-    /// All that was queued, in order.
+    /// All queued requests, in order.
     items: Vec<Item>,
     /// Bytes of the items that are not in the draft.
     item_bytes: usize,
 }
 
-/// A request that is queued, or what is left of it.
+/// A queued request, or what is left of it.
 #[derive(Debug)]
 pub(crate) enum Item {
     /// The next command of the draft.
     Data,
-    /// It is known already what it is answered with.
+    /// A request whose reply is known already.
     Told(Vec<u8>),
-    /// The node answers it.
+    /// A request that the node answers.
     Node(Box<ArgumentsBuffer>),
 }
 
@@ -77,39 +78,40 @@ pub(crate) enum Item {
 pub(crate) enum Pending {
     /// The versions of watched keys.
     Watch {
-        /// Which of the client's transactions this is for: it may have been given up since.
+        /// The client's transaction that this is for: it may have been given up since.
         generation: u64,
         /// The keys, each with its length.
         keys: Vec<u8>,
     },
-    /// A part of what `EXEC` answers.
+    /// The group's part of the answer to `EXEC`.
     Exec {
         items: Vec<Item>,
-        /// It was one command, and was asked as itself.
+        /// The transaction had one command, which was sent as itself.
         alone: bool,
     },
 }
 
 impl Session {
-    /// True behind `MULTI`.
+    /// Whether requests are queued, after `MULTI`.
     #[inline]
     pub(crate) fn is_gathering(&self) -> bool {
         self.transaction.as_ref().is_some_and(|gathered| gathered.is_open)
     }
 
-    /// How many requests are queued; none outside of a transaction.
+    /// The number of queued requests; `None` outside of a transaction.
     pub(crate) fn queued(&self) -> Option<usize> {
         self.transaction.as_ref().filter(|gathered| gathered.is_open).map(|gathered| gathered.items.len())
     }
 
-    /// A request was not understood, or refused: what is gathered will not be carried out.
+    /// Marks the transaction as broken, after a request that was not understood or was refused: it will not be carried
+    /// out.
     pub(crate) fn break_transaction(&mut self) {
         if let Some(gathered) = self.transaction.as_mut().filter(|gathered| gathered.is_open) {
             gathered.is_broken = true;
         }
     }
 
-    /// Forgets what was watched and gathered.
+    /// Forgets what was watched and queued.
     pub(crate) fn end_transaction(&mut self) -> Option<Box<Gathered>> {
         self.generation += 1;
         self.transaction.take()
@@ -121,13 +123,13 @@ impl Gathered {
         self.draft.bytes() + self.item_bytes + self.items.len() * ITEM_BYTES
     }
 
-    /// About how much memory it takes.
+    /// Its approximate memory, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         const WATCHED_BYTES: usize = 96;
         self.bytes() + 2 * self.watched_bytes + self.watched.len() * WATCHED_BYTES
     }
 
-    /// Takes the versions of watched keys in; false if that is not what the reply is.
+    /// Takes the versions of watched keys from a reply; false if the reply has another form.
     fn take_versions(&mut self, origin: (u16, u64), keys: &[u8], reply: &[u8]) -> bool {
         // Versions of different groups, or leaderships of one, cannot be compared with one record.
         self.is_lost |= *self.origin.get_or_insert(origin) != origin;
@@ -140,7 +142,7 @@ impl Gathered {
         let (Some(_), Some(floor)) = (version(), version()) else { return false };
         while let Ok(key) = keys.bytes() {
             let Some(version) = version() else { return false };
-            // Who watches a key twice wants to know of any change since the first time.
+            // A client that watches a key twice wants to know of any change since the first time.
             if self.watched.insert(key.to_vec()) {
                 self.watched_bytes += key.len();
                 self.draft.watch(origin.1, Watched { key, version, floor });
@@ -178,7 +180,7 @@ impl Node {
         self.answer(client, |replies| replies.error(refusal));
     }
 
-    /// A request behind `MULTI`.
+    /// Queues a request after `MULTI`.
     pub(crate) fn queue(&mut self, client: ClientId, found: Found, arguments: Arguments<'_>) {
         let mut scratch = std::mem::take(&mut self.scratch);
         let queued = self.gather(client, found, arguments, &mut scratch);
@@ -245,7 +247,7 @@ impl Node {
                 arguments.iter().for_each(|argument| kept.push(argument));
                 Item::Node(Box::new(kept))
             }
-            // As in Redis, what is wrong in the arguments is told in its place, and does not stop the others.
+            // As in Redis, an error in the arguments is reported in its place, and does not stop the others.
             Handler::Data(parse) => match parse(arguments, scratch, &context) {
                 Err(error) => told(&|reply| reply.error(&error.to_string())),
                 Ok(command) => {
@@ -334,11 +336,12 @@ impl Node {
         let transaction = draft.transaction();
         let whole = Command::Transaction(transaction);
         let group = self.group_of(&whole);
-        // First of all, since what spans groups never comes true, and an abort tells the client to try again.
+        // Check this first: a transaction that spans groups can never succeed, while an abort makes the client try
+        // again.
         if group.is_none() && has_key(&whole) {
             return self.answer(client, |replies| replies.error(CROSSSLOT));
         }
-        // Keys may have come to another group since, which knows nothing of their versions.
+        // The keys may have moved to another group since, which knows nothing of their versions.
         let has_moved = origin.is_some_and(|(watched_in, _)| group != Some(watched_in));
         if is_lost || !is_told || has_moved {
             return self.answer(client, |replies| replies.push(Reply::NullArray));
@@ -372,7 +375,7 @@ impl Node {
         }
     }
 
-    /// The outcome of a request has come, and is not simply its reply.
+    /// Handles the outcome of a request that is not simply its reply.
     pub(crate) fn complete_pending(
         &mut self,
         client: ClientId,
@@ -382,7 +385,7 @@ impl Node {
         (result, reply): (Outcome, &[u8]),
     ) {
         let Outcome::Done { version, .. } = result else {
-            // What was to be watched is not: the client may not have seen that when it says EXEC.
+            // The keys are not watched, and the client may not have seen that when it sends EXEC.
             if let Pending::Watch { generation, .. } = pending
                 && let Some(gathered) = self.gathered(client, generation)
             {
@@ -412,13 +415,13 @@ impl Node {
         self.complete_with(ticket, group, result, replies);
     }
 
-    /// What the client gathers, if it is still the same transaction.
+    /// What the client has queued, if it is still the same transaction.
     fn gathered(&mut self, client: ClientId, generation: u64) -> Option<&mut Gathered> {
         let session = self.sessions.get_mut(client).filter(|session| session.generation == generation)?;
         session.transaction.as_deref_mut()
     }
 
-    /// What `EXEC` answers: `elements` are the group's replies, one behind the other.
+    /// Makes the answer to `EXEC`: `elements` are the group's replies, one after the other.
     fn exec_replies(&mut self, client: ClientId, items: &[Item], mut elements: &[u8]) -> ReplyBuffer {
         let mut replies = ReplyBuffer::new();
         replies.array(items.len());
@@ -426,7 +429,7 @@ impl Node {
             match item {
                 Item::Told(reply) => replies.extend_encoded(reply),
                 Item::Data => {
-                    // A peer's reply was checked to be whole when it came.
+                    // A peer's reply was checked to be whole when it arrived.
                     let (element, rest) = elements.split_at(element_end(elements).unwrap_or(0));
                     replies.extend_encoded(element);
                     elements = rest;
