@@ -206,7 +206,7 @@ impl Gathered {
     }
 
     /// Hands everything out ready to be written: the beginning of the block, the batches, and `zeros` zeros. Starts
-    /// anew after it, in a block that will then hold `lead` bytes.
+    /// again after it, in a block that will then hold `lead` bytes.
     pub(crate) fn take(&mut self, durable: Position, zeros: usize, lead: usize) -> Vec<u8> {
         self.close(durable);
         self.start = self.end();
