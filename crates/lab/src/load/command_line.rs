@@ -1,4 +1,4 @@
-//! `quorate bench`: the flags, and what is printed.
+//! `quorate bench`: the flags, and the output.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -24,7 +24,7 @@ use super::{Error, run};
 const EXIT_FAILED: u8 = 1;
 const EXIT_USAGE: u8 = 2;
 
-/// `--get-ratio` is kept to this precision.
+/// The precision of `--get-ratio`.
 const RATIO_PARTS: u32 = 1_000_000;
 
 const EXAMPLES: &str = "\
@@ -195,7 +195,7 @@ enum ArrivalsName {
     Poisson,
 }
 
-/// Runs `quorate bench` and prints what it found.
+/// Runs `quorate bench` and prints its results.
 pub fn bench(args: BenchArgs) -> ExitCode {
     match measure(&args) {
         Ok(true) => ExitCode::SUCCESS,
@@ -207,7 +207,7 @@ pub fn bench(args: BenchArgs) -> ExitCode {
     }
 }
 
-/// Whether everything was printed and nothing was wrong.
+/// Runs the load and prints the results. Returns whether everything was printed and nothing was wrong.
 fn measure(args: &BenchArgs) -> Result<bool, Error> {
     let mut live = if args.quiet { Live::silent() } else { Live::new() };
     if args.vs.is_empty() {
@@ -257,7 +257,7 @@ fn measure_one(args: &BenchArgs, live: &mut Live) -> Result<bool, Error> {
     };
     let has_printed = print(&text);
     if let Some((_, words)) = verdict.as_ref().filter(|_| !args.json) {
-        // Not into the rows of CSV.
+        // Kept out of the CSV rows.
         eprintln!("{words}");
     }
     let is_verified = verdict.is_none_or(|(is_linearizable, _)| is_linearizable);
@@ -274,7 +274,7 @@ fn write_history(path: &Path, history: &History) -> io::Result<()> {
     out.flush()
 }
 
-/// Whether that worked; tells it if not.
+/// Whether the file was written; prints the error if not.
 fn is_written(path: &Path, result: io::Result<()>) -> bool {
     if let Err(error) = &result {
         eprintln!("quorate bench: cannot write {}: {error}", path.display());
@@ -286,7 +286,7 @@ fn is_sound(report: &Report) -> bool {
     report.operations() > 0 && !report.has_wrong_answers()
 }
 
-/// Whether the text went out; a reader that has left is no reason to panic.
+/// Prints text and returns whether that worked: a reader that has gone is no reason to panic.
 fn print(text: &str) -> bool {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_ok()
@@ -332,7 +332,7 @@ impl BenchArgs {
             seed: self.seed,
             wait_once: self.wait_once,
             wait: self.wait.map(|replicas| Wait { replicas, timeout_ms: self.wait_timeout }),
-            // Only GET reads what loading writes; the others make what they need, but for ZooKeeper's.
+            // Only GET needs loaded keys; the others create theirs, except with ZooKeeper.
             load: !self.no_load && (mix.get > 0 || mix.set > 0 && transport == Transport::ZooKeeper),
             record: self.verify || self.history.is_some(),
             threads: self.threads,

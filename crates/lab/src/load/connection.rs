@@ -1,4 +1,4 @@
-//! One connection: its socket, its buffers and the batch that it has in flight.
+//! One connection: its socket, its buffers and its batch in flight.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -17,38 +17,38 @@ use super::workload::Expected;
 const INPUT_BYTES_MIN: usize = 4 << 10;
 const INPUT_BYTES_MAX: usize = 256 << 10;
 
-/// How many bytes a reply has beside its value, generously.
+/// A generous estimate of the bytes of a reply besides its value.
 const REPLY_FRAME_BYTES: usize = 16;
 
-/// The first wait before a lost connection is tried again; it doubles up to the last.
+/// The first wait before reconnecting; it doubles up to the maximum.
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// There is no socket; try again at that time.
+    /// There is no socket; reconnect at `retry_at`.
     Down { retry_at: Instant },
     /// The socket is connecting.
     Connecting { since: Instant },
-    /// The greeting was sent; so many replies are to come.
+    /// The greeting was sent; `replies_left` replies are outstanding.
     Greeting { since: Instant, replies_left: usize },
     /// Requests can be sent.
     Ready,
 }
 
-/// What became of a request, from its reply.
+/// The result of a request, from its reply.
 pub(crate) struct Answered {
-    /// Its place in the batch.
+    /// Its position in the batch.
     pub(crate) position: usize,
     pub(crate) outcome: Outcome,
     pub(crate) told: Told,
 }
 
-/// The requests that were written together, and how far their replies have come.
+/// The requests that were written together, and the progress of their replies.
 pub(crate) struct Batch {
     pub(crate) expected: Vec<Expected>,
     pub(crate) answered: usize,
-    /// Writes that are answered and whose WAIT is not.
+    /// Writes whose reply has arrived but whose WAIT has not been answered.
     pub(crate) unconfirmed: Vec<Answered>,
     pub(crate) sent_at: Instant,
     /// In the open loop, when each request was due.
@@ -57,12 +57,13 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// From when the latency of this request runs: when it was due, in the closed loop when it was sent.
+    /// When the latency of this request starts: in the open loop when it was due, in the closed loop when it was
+    /// sent.
     pub(crate) fn start_of(&self, position: usize) -> Instant {
         self.due_times.get(position).copied().unwrap_or(self.sent_at)
     }
 
-    /// The request at this place among those that are not answered is answered before the others.
+    /// Moves the request at this place among the unanswered ones to the front: it is answered first.
     pub(crate) fn bring_forward(&mut self, place: usize) {
         if place > 0 {
             let (first, answered) = (self.answered, self.answered + place);
@@ -78,19 +79,19 @@ impl Batch {
     }
 }
 
-/// What one read has found.
+/// The result of one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filled {
-    /// As much as there was room for: there may be more.
+    /// The buffer was filled: there may be more.
     Full,
-    /// Less than there was room for, so that was all. What comes later raises another edge, and the read
-    /// that would find nothing is spared.
+    /// Less than the buffer's room, so that was everything. Later bytes raise another edge, which saves a read
+    /// that would find nothing.
     Drained,
-    /// Nothing.
+    /// Nothing was read.
     Nothing,
 }
 
-/// The receive buffer: replies stand in `unread..filled`.
+/// The receive buffer: unprocessed replies are in `unread..filled`.
 pub(crate) struct Input {
     bytes: Vec<u8>,
     unread: usize,
@@ -107,7 +108,7 @@ impl Input {
     }
 
     /// The space to read into, never empty. The scanner refuses replies above its limits, so the buffer cannot
-    /// grow without end.
+    /// grow without bound.
     fn room(&mut self) -> &mut [u8] {
         if self.unread > 0 {
             self.bytes.copy_within(self.unread..self.filled, 0);
@@ -125,11 +126,11 @@ pub(crate) struct Connection {
     /// Its number among all connections of the run.
     pub(crate) number: usize,
     pub(crate) address: SocketAddr,
-    /// What its language has to know of it.
+    /// The protocol's state of this connection.
     pub(crate) dialogue: Dialogue,
     pub(crate) state: State,
     pub(crate) batch: Batch,
-    /// The batch's bytes; `written` of them are on their way.
+    /// The batch's bytes; the first `written` have been sent.
     pub(crate) output: Vec<u8>,
     written: usize,
     pub(crate) input: Input,
@@ -172,17 +173,17 @@ impl Connection {
         }
     }
 
-    /// Starts to connect.
+    /// Starts connecting.
     pub(crate) fn open(&mut self, registry: &Registry, token: Token, now: Instant) -> io::Result<()> {
         let mut stream = TcpStream::connect(self.address)?;
-        // Both interests once and for all: edges cost nothing while there is nothing to tell.
+        // Registered for both interests permanently: edges cost nothing while nothing happens.
         registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
         self.stream = Some(stream);
         self.state = State::Connecting { since: now };
         Ok(())
     }
 
-    /// Whether the socket has connected; an error if it never will.
+    /// Whether the socket is connected; an error if connecting has failed.
     pub(crate) fn is_connected(&self) -> io::Result<bool> {
         let Some(stream) = &self.stream else {
             return Ok(false);
@@ -197,7 +198,7 @@ impl Connection {
         }
     }
 
-    /// Sends the greeting, which has so many replies.
+    /// Sends the greeting, which gets `replies` replies.
     pub(crate) fn greet(&mut self, greeting: &[u8], replies: usize, now: Instant) -> io::Result<()> {
         self.output.clear();
         self.written = 0;
@@ -206,7 +207,7 @@ impl Connection {
         self.flush()
     }
 
-    /// The greeting was answered: requests can be sent.
+    /// Notes that the greeting was answered and requests can be sent.
     pub(crate) fn ready(&mut self) {
         self.state = State::Ready;
         self.failures_in_a_row = 0;
@@ -217,7 +218,7 @@ impl Connection {
         self.state == State::Ready && !self.batch.is_in_flight()
     }
 
-    /// Whether the replies to the batch have been waited for long enough.
+    /// Whether the replies to the batch have taken longer than `reply_timeout`.
     pub(crate) fn is_overdue(&self, now: Instant, reply_timeout: Duration) -> bool {
         self.batch.is_in_flight() && now.saturating_duration_since(self.batch.sent_at) > reply_timeout
     }
@@ -267,7 +268,7 @@ impl Connection {
         }
     }
 
-    /// Drops the socket and whatever was in flight. `jitter` in `0..1000` spreads reconnections.
+    /// Drops the socket and everything in flight. `jitter` in `0..1000` spreads reconnections.
     pub(crate) fn close(&mut self, now: Instant, jitter: u32) {
         self.stream = None;
         self.clear_batch();

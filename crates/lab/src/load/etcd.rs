@@ -1,10 +1,10 @@
 //! etcd's own interface: `Put` and `Range` of `etcdserverpb.KV`, by gRPC over HTTP/2.
 //!
-//! As much of HTTP/2 (RFC 9113) and gRPC as a batch of short requests on a connection needs, written for the same loop as
-//! every other language, so that what the generator costs is comparable. Each request of a batch is a stream, and they are
-//! answered in any order. Header fields are sent as literals, and the server is told not to keep a table of its own (RFC
-//! 7541, section 4.2), so none is kept here. Of a response only its message is read: one without a message is an error,
-//! whichever status its trailer has.
+//! Implements as much of HTTP/2 (RFC 9113) and gRPC as a batch of short requests on a connection needs, for the same
+//! loop as every other protocol, so that the generator's own cost is comparable. Each request of a batch is a stream,
+//! and replies arrive in any order. Header fields are sent as literals, and the server is asked to keep no table of its
+//! own (RFC 7541, section 4.2), so none is kept here. Of a response only its message is read: a response without a
+//! message is an error, whatever the status in its trailer.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -17,20 +17,20 @@ use super::template::Template;
 use super::value::Values;
 use super::workload::Expected;
 
-/// A message that is longer could come in several frames.
+/// A longer message could arrive in several frames.
 pub(crate) const VALUE_BYTES_MAX: usize = 8 << 10;
 
-/// What the requests of one batch may have together, so that how much more the server takes need not be followed: it takes
-/// [`WINDOW_BYTES_FIRST`], and tells that it does again when a quarter of that is used up.
+/// The most bytes of one batch's requests, so that the server's window need not be tracked: it accepts
+/// [`WINDOW_BYTES_FIRST`], and reopens the window when a quarter of that is used up.
 pub(crate) const BATCH_BYTES_MAX: usize = 48 << 10;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FRAME_HEAD_BYTES: usize = 9;
 const MESSAGE_HEAD_BYTES: usize = 5;
-/// The longest frame that a peer may send unless it is told otherwise.
+/// The longest frame that a peer may send by default.
 const FRAME_BYTES_MAX: usize = 16 << 10;
 
-// Kinds of frames.
+// Frame types.
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
@@ -39,55 +39,55 @@ const PING: u8 = 6;
 const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
 
-// Their flags.
+// Frame flags.
 const END_STREAM: u8 = 1;
 const ACKNOWLEDGED: u8 = 1;
 const END_HEADERS: u8 = 4;
 const PADDED: u8 = 8;
 
-/// What a server may send us before it has to wait; at first it is [`WINDOW_BYTES_FIRST`].
+/// How much a server may send before it has to wait; initially it is [`WINDOW_BYTES_FIRST`].
 const WINDOW_BYTES: u32 = i32::MAX as u32;
 const WINDOW_BYTES_FIRST: u32 = 65_535;
-/// After so many bytes the server is told that they were read.
+/// After this many bytes a window update acknowledges that they were read.
 const WINDOW_BYTES_TOLD: u32 = 1 << 20;
 
-/// The first stream of a client; the next ones are odd too.
+/// The first stream of a client; later ones are odd too.
 const FIRST_STREAM: u32 = 1;
 
-/// What a request has at most, as far as it counts: without its header fields.
+/// The maximum size of a request that counts towards the window: without its header fields.
 pub(crate) fn request_bytes_max(options: &Options) -> usize {
     [options.key_size(), options.value_bytes.max]
         .into_iter()
         .fold(MESSAGE_HEAD_BYTES, |bytes, length| bytes.saturating_add(field_bytes(length)))
 }
 
-/// What requests are made of.
+/// The templates of requests.
 pub(crate) struct Requests {
     key: Template,
     put: Vec<u8>,
     range: Vec<u8>,
 }
 
-/// What is known of one connection.
+/// The HTTP/2 state of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     /// The stream of the last request.
     asked: u32,
-    /// Those that are not answered. Whoever asks has the requests in the same order: see [`Scanned::place`].
+    /// The unanswered requests. The caller has its requests in the same order: see [`Scanned::place`].
     open: VecDeque<Stream>,
-    /// The message of the last response, if it came before others that were read sooner.
+    /// The message of the last response, if it arrived before other responses that were read first.
     message: Vec<u8>,
-    /// Frames that the server is owed: they go before the next request.
+    /// Frames that must be sent to the server before the next request.
     owed: Vec<u8>,
-    /// Bytes of responses of which the server was not told that they were read.
+    /// Bytes of responses not yet acknowledged by a window update.
     received: u32,
 }
 
-/// A request that is not answered.
+/// An unanswered request.
 #[derive(Debug)]
 struct Stream {
     number: u32,
-    /// The message of the response, if it has come already.
+    /// The message of the response, if it has already arrived.
     message: Option<Vec<u8>>,
 }
 
@@ -127,7 +127,7 @@ impl Requests {
                 append_field_head(2, value_bytes, out);
                 values.write(key, sequence, out);
             }
-            // `Options::validate` lets no INCR and no PING through.
+            // `Options::validate` refuses INCR and PING.
             Operation::Get | Operation::Incr | Operation::Ping => {
                 streams.begin(&[&self.range, fields], key_bytes, out);
                 append_field_head(1, self.key.len(), out);
@@ -138,7 +138,7 @@ impl Requests {
 }
 
 impl Streams {
-    /// What a new connection begins with: with a first request, as a server that speaks HTTP/2 need not be etcd.
+    /// The start of a new connection, including a first request, since a server that speaks HTTP/2 need not be etcd.
     pub(crate) fn greeting(&mut self, fields: &[u8]) -> Vec<u8> {
         *self = Streams::default();
         let mut out = PREFACE.to_vec();
@@ -168,12 +168,12 @@ impl Streams {
         append_frame_head(fields_bytes, HEADERS, END_HEADERS, self.asked, out);
         fields.iter().for_each(|field| out.extend_from_slice(field));
         append_frame_head(MESSAGE_HEAD_BYTES + message_bytes, DATA, END_STREAM, self.asked, out);
-        out.push(0); // It is not compressed.
+        out.push(0); // Not compressed.
         out.extend_from_slice(&(message_bytes as u32).to_be_bytes());
     }
 
-    /// Reads up to the end of the first response that is all there, to one of the requests that were `asked` and not
-    /// answered; `None` when none is.
+    /// Reads up to the end of the first complete response to one of the unanswered requests, `asked`; `None` when none
+    /// is complete.
     pub(crate) fn scan<'a>(
         &'a mut self,
         asked: &[Expected],
@@ -220,7 +220,7 @@ impl Streams {
         Ok(Some(Scanned { reply, place, bytes, closes: false }))
     }
 
-    /// Takes what may come beside responses off the front of `input`: how many bytes that is.
+    /// Consumes frames that do not belong to a request from the front of `input`; returns their length in bytes.
     pub(crate) fn settle(&mut self, input: &[u8]) -> Result<usize, Malformed> {
         let mut bytes = 0;
         while let Some(frame) = Frame::read(&input[bytes..])? {
@@ -235,7 +235,7 @@ impl Streams {
 }
 
 impl<'a> Frame<'a> {
-    /// The frame at the front of `input`; `None` when it is not all there.
+    /// The frame at the front of `input`; `None` when it is incomplete.
     fn read(input: &'a [u8]) -> Result<Option<Frame<'a>>, Malformed> {
         let Some((head, rest)) = input.split_first_chunk::<FRAME_HEAD_BYTES>() else { return Ok(None) };
         let [high, middle, low, kind, flags, a, b, c, d] = *head;
@@ -247,12 +247,12 @@ impl<'a> Frame<'a> {
         Ok(rest.get(..length).map(|payload| Frame { kind, flags, stream, payload }))
     }
 
-    /// True when it belongs to a request.
+    /// Whether it belongs to a request.
     fn is_of_a_stream(&self) -> bool {
         matches!(self.kind, DATA | HEADERS | RST_STREAM)
     }
 
-    /// Does what a frame asks for that belongs to no request.
+    /// Handles a frame that belongs to no request.
     fn settle(&self, owed: &mut Vec<u8>) {
         match self.kind {
             SETTINGS if self.flags & ACKNOWLEDGED == 0 => {
@@ -262,11 +262,11 @@ impl<'a> Frame<'a> {
                 append_frame_head(self.payload.len(), PING, ACKNOWLEDGED, 0, owed);
                 owed.extend_from_slice(self.payload);
             }
-            _ => {} // Windows, which a batch does not exceed, and kinds that nobody has to know.
+            _ => {} // Windows, which a batch does not exceed, and types that may be ignored.
         }
     }
 
-    /// The message that it holds, which must be all of one.
+    /// The message that it holds, which must be complete.
     fn message(&self) -> Result<Option<&'a [u8]>, Malformed> {
         if self.kind != DATA || self.payload.is_empty() {
             return Ok(None);
@@ -278,7 +278,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// What the message of a response says.
+/// Decodes the message of a response.
 fn read_reply(operation: Operation, message: &[u8]) -> Result<Reply<'_>, Malformed> {
     Ok(match operation {
         Operation::Set => Reply::Status(b"OK"),
@@ -291,7 +291,7 @@ fn read_reply(operation: Operation, message: &[u8]) -> Result<Reply<'_>, Malform
     })
 }
 
-/// The first field of a protobuf message that has this number and a length.
+/// The first length-delimited field of a protobuf message with this number.
 fn field(mut message: &[u8], number: u64) -> Result<Option<&[u8]>, Malformed> {
     while !message.is_empty() {
         let tag = take_number(&mut message)?;
@@ -311,7 +311,7 @@ fn field(mut message: &[u8], number: u64) -> Result<Option<&[u8]>, Malformed> {
     Ok(None)
 }
 
-/// Takes a number of seven bits per byte, the lowest first.
+/// Takes a varint: seven bits per byte, the lowest first.
 fn take_number(message: &mut &[u8]) -> Result<u64, Malformed> {
     let mut number = 0;
     for shift in (0..u64::BITS).step_by(7) {
@@ -338,7 +338,7 @@ fn append_field_head(number: u8, length: usize, out: &mut Vec<u8>) {
     append_number(length, out);
 }
 
-/// What a field with a value of so many bytes takes.
+/// The encoded size of a field with a value of `length` bytes.
 fn field_bytes(length: usize) -> usize {
     let number_bytes = (usize::BITS - (length | 1).leading_zeros()).div_ceil(7) as usize;
     1 + number_bytes + length
@@ -357,13 +357,13 @@ fn append_window_update(bytes: u32, out: &mut Vec<u8>) {
 
 /// The first header fields of every request for this path.
 fn path_fields(path: &str) -> Vec<u8> {
-    let mut out = vec![0x83, 0x86]; // `:method: POST` and `:scheme: http`, of the table that everybody has.
-    out.push(4); // `:path`, of that table, with this value.
+    let mut out = vec![0x83, 0x86]; // `:method: POST` and `:scheme: http`, of the static table.
+    out.push(4); // `:path`, of the static table, with this value.
     append_text(path, &mut out);
     out
 }
 
-/// The header fields behind them, which are the same for every request to a server. Those with a colon have to come first.
+/// The remaining header fields, the same for every request to a server. Those with a colon must come first.
 pub(crate) fn fields(address: SocketAddr) -> Vec<u8> {
     let mut out = vec![1]; // `:authority`.
     append_text(&address.to_string(), &mut out);
@@ -375,7 +375,7 @@ pub(crate) fn fields(address: SocketAddr) -> Vec<u8> {
     out
 }
 
-/// Texts here are far below 127 bytes, so their length takes one.
+/// Texts here are far below 127 bytes, so their length takes one byte.
 fn append_text(text: &str, out: &mut Vec<u8>) {
     out.push(text.len() as u8);
     out.extend_from_slice(text.as_bytes());
@@ -397,7 +397,7 @@ mod tests {
         [&[0][..], &(bytes.len() as u32).to_be_bytes(), bytes].concat()
     }
 
-    /// A response with this message, as etcd sends it: head, message, trailer.
+    /// A response with this message, as etcd sends it: header, message, trailer.
     fn response(stream: u32, bytes: &[u8]) -> Vec<u8> {
         [
             frame(HEADERS, END_HEADERS, stream, b"head"),
@@ -417,7 +417,7 @@ mod tests {
         Expected { operation, key: 0, sequence: 0 }
     }
 
-    /// What the only request is answered.
+    /// The reply to the only request.
     fn scan(operation: Operation, input: &[u8]) -> Result<Option<(String, usize)>, Malformed> {
         let mut streams = asked();
         let scanned = streams.scan(&[expected(operation)], input)?;

@@ -1,18 +1,18 @@
-//! What is written behind the flags of `quorate bench`, as options.
+//! Parses the values of `quorate bench`'s flags.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use super::options::{KeyChoice, Mix, Sizes, Transport};
 
-/// The exponent of `zipf` when none is said: that of YCSB.
+/// The default exponent of `zipf`: that of YCSB.
 const ZIPF_EXPONENT: f64 = 0.99;
 
-/// A server that is to be measured.
+/// A server to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
-    /// What it speaks, if its address says so.
+    /// Its protocol, if the address names one.
     pub(crate) transport: Option<Transport>,
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn parse_server(text: &str) -> Result<Server, String> {
     Ok(Server { address: parse_address(address)?, transport })
 }
 
-/// A host and a port; of a host with several addresses the first IPv4 one, because that is what servers listen on
+/// A host and a port. Of a host with several addresses, takes the first IPv4 one, because servers listen on IPv4
 /// by default.
 fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let addresses: Vec<SocketAddr> = text.to_socket_addrs().map_err(|error| error.to_string())?.collect();

@@ -9,11 +9,11 @@ use hdrhistogram::Histogram;
 use super::outcome::Operation;
 use super::report::Report;
 
-/// How many lines there are for each halving of what is left up to 100 %, as HdrHistogram's own tools have it.
+/// The number of lines for each halving of the distance to 100 %, as in HdrHistogram's own tools.
 const TICKS_PER_HALF_DISTANCE: u32 = 5;
 
-/// Writes the latencies of each operation and outcome, in microseconds, to files of their own in a folder
-/// (`get.ok.hgrm`, `set.error-CLUSTERDOWN.hgrm`), and says which.
+/// Writes the latencies of each operation and outcome, in microseconds, to separate files in a folder
+/// (`get.ok.hgrm`, `set.error-CLUSTERDOWN.hgrm`), and returns their paths.
 pub fn write_hgrm(report: &Report, folder: &Path) -> io::Result<Vec<PathBuf>> {
     fs::create_dir_all(folder)?;
     let mut paths = Vec::new();
@@ -51,7 +51,7 @@ fn write_percentiles(latencies: &Histogram<u64>, out: &mut impl Write) -> io::Re
     writeln!(out, "#[Buckets = {buckets:>12}, SubBuckets     = {sub_buckets:>12}]")
 }
 
-/// The smallest power of two that tells this many digits apart.
+/// The smallest power of two that distinguishes this many digits.
 fn sub_buckets(latencies: &Histogram<u64>) -> u64 {
     (2 * 10u64.pow(u32::from(latencies.sigfig()))).next_power_of_two()
 }

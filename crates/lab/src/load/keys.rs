@@ -1,4 +1,4 @@
-//! Which key a request picks.
+//! Which key a request uses.
 
 use super::options::KeyChoice;
 use super::random::Random;
@@ -12,7 +12,7 @@ pub(crate) struct Keys {
 enum Choice {
     Uniform,
     Zipf(Zipf),
-    /// Each thread takes every `step`-th key, so that together they take one after the other.
+    /// Each thread takes every `step`-th key, so that together they take all keys in order.
     Sequential {
         next: u64,
         step: u64,
@@ -34,11 +34,11 @@ impl Keys {
     pub(crate) fn choose(&mut self, random: &mut Random) -> u64 {
         match &mut self.choice {
             Choice::Uniform => random.below(self.count),
-            // Beyond 2^53 keys the last ones are rounded away.
+            // Beyond 2^53 keys the last ones are lost to rounding.
             Choice::Zipf(zipf) => (zipf.draw(random) - 1).min(self.count - 1),
             Choice::Sequential { next, step } => {
                 let key = *next;
-                // Both are below the count, but their sum may be beyond the largest number.
+                // Both are below the count, but their sum may overflow.
                 *next = ((u128::from(key) + u128::from(*step)) % u128::from(self.count)) as u64;
                 key
             }
@@ -46,14 +46,14 @@ impl Keys {
     }
 }
 
-/// Draws from 1 to n with a probability proportional to 1/k^s, by the rejection-inversion of W. Hörmann and
-/// G. Derflinger, "Rejection-inversion to generate variates from monotone discrete distributions", ACM
-/// Transactions on Modeling and Computer Simulation 6(3), 1996. Each draw takes the same few steps however many
-/// keys there are, any exponent above 0 will do, and no table is made beforehand.
+/// Draws from 1 to n with a probability proportional to 1/k^s, by the rejection-inversion of W. Hörmann and G.
+/// Derflinger, "Rejection-inversion to generate variates from monotone discrete distributions", ACM Transactions
+/// on Modeling and Computer Simulation 6(3), 1996. Each draw takes the same few steps however many keys there
+/// are, any exponent above 0 works, and no table is precomputed.
 ///
 /// The area under the hat h(x) = x^-s from k - 1/2 to k + 1/2 belongs to k. The hat is convex, so this area is at
-/// least h(k): a point is drawn from the whole area, and one that lies beyond the first h(k) of its part is drawn
-/// again.
+/// least h(k): a point is drawn from the whole area, and drawn again if it lies beyond the first h(k) of its
+/// part.
 struct Zipf {
     exponent: f64,
     count: f64,
@@ -61,7 +61,7 @@ struct Zipf {
     area_start: f64,
     /// The integral of the hat where drawing ends.
     area_end: f64,
-    /// A point no further than this below its k is accepted without looking at the area.
+    /// A point at most this far below its k is accepted without computing the area.
     accepted_below: f64,
 }
 
@@ -98,7 +98,7 @@ impl Zipf {
     }
 
     fn inverse_integral(&self, area: f64) -> f64 {
-        // Rounding may lead a little below -1, where the logarithm ends.
+        // Rounding may lead slightly below -1, where the logarithm is undefined.
         let scaled = (area * (1.0 - self.exponent)).max(-1.0);
         (area * ratio_to(f64::ln_1p, scaled)).exp()
     }
@@ -118,7 +118,7 @@ mod tests {
         (0..draws).map(|_| keys.choose(&mut random)).collect()
     }
 
-    /// How often each of a hundred keys is drawn among a million, beside the probability.
+    /// The worst deviation of a key's frequency from its probability: a million draws from a hundred keys.
     fn worst_deviation(exponent: f64) -> f64 {
         let weights: Vec<f64> = (1..=100).map(|k| f64::from(k).powf(-exponent)).collect();
         let total: f64 = weights.iter().sum();

@@ -1,4 +1,4 @@
-//! How requests and replies are written: as RESP, as HTTP, or as etcd or ZooKeeper have it.
+//! How requests and replies are encoded: as RESP, HTTP, or the protocols of etcd or ZooKeeper.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use super::value::Values;
 use super::workload::Expected;
 use super::zookeeper;
 
-/// How much larger than our values a reply may be before it is refused instead of judged.
+/// How much larger than our values a reply may be; a larger one is refused instead of judged.
 const REPLY_BYTES_EXTRA: usize = 1 << 20;
 
 pub(crate) struct Language {
@@ -26,22 +26,22 @@ enum Kind {
     ZooKeeper(zookeeper::Requests),
 }
 
-/// What is to be known of one connection to write to it and to read from it.
+/// The protocol's state of one connection.
 #[derive(Default)]
 pub(crate) struct Dialogue {
-    /// What comes with every request to this server: header fields.
+    /// The header fields of every request to this server.
     fields: Vec<u8>,
-    /// Of etcd.
+    /// For etcd.
     streams: etcd::Streams,
 }
 
-/// A reply that is all there.
+/// A complete reply.
 pub(crate) struct Scanned<'a> {
     pub(crate) reply: Reply<'a>,
-    /// Which of the requests that are not answered it is to: the first, where replies come in the order of requests. It
-    /// changes places with the first, and is one of them no more.
+    /// The place of its request among the unanswered ones: the first, where replies arrive in the order of requests.
+    /// That request swaps places with the first and is removed.
     pub(crate) place: usize,
-    /// How many bytes it takes in the buffer.
+    /// Its length in the buffer.
     pub(crate) bytes: usize,
     /// Whether the server closes the connection after it.
     pub(crate) closes: bool,
@@ -58,7 +58,7 @@ impl Language {
         Self { kind, reply_bytes_max: options.value_bytes.max + REPLY_BYTES_EXTRA }
     }
 
-    /// What there is to know of a connection to this server.
+    /// The initial state of a connection to this server.
     pub(crate) fn dialogue(&self, address: SocketAddr, password: Option<&str>) -> Dialogue {
         let fields = match self.kind {
             Kind::Resp(_) | Kind::ZooKeeper(_) => Vec::new(),
@@ -68,8 +68,8 @@ impl Language {
         Dialogue { fields, ..Dialogue::default() }
     }
 
-    /// What a new connection begins with, and how many replies that has: a server that will refuse every request is
-    /// found out at once. They are read as those to a PING.
+    /// The greeting of a new connection, and its number of replies: a server that will refuse every request is detected
+    /// at once. The replies are read as those to a PING.
     pub(crate) fn greeting(&self, dialogue: &mut Dialogue, password: Option<&str>) -> (Vec<u8>, usize) {
         match self.kind {
             Kind::Resp(_) => resp::greeting(password),
@@ -79,7 +79,7 @@ impl Language {
         }
     }
 
-    /// Appends a request; while keys are loaded, one that writes a key whether or not it is there.
+    /// Appends a request; while keys are loaded, one that writes a key whether or not it exists.
     pub(crate) fn append(
         &self,
         asked: Expected,
@@ -103,8 +103,8 @@ impl Language {
         }
     }
 
-    /// Reads the reply at the front of `input` to one of the requests that were `asked` and are not answered; `None` when
-    /// it is not all there, or nothing was asked.
+    /// Reads the reply at the front of `input` to one of the unanswered requests, `asked`; `None` when it is
+    /// incomplete, or no request is unanswered.
     pub(crate) fn scan<'a>(
         &'a mut self,
         dialogue: &'a mut Dialogue,
@@ -123,8 +123,8 @@ impl Language {
         }
     }
 
-    /// Nothing is waited for, and this has come all the same: how much of it is done with. It is refused where it can only be
-    /// a reply, as nobody would know to which request.
+    /// Handles bytes that arrived although no reply is outstanding; returns how many are consumed. Fails if they can
+    /// only be a reply, which could not be matched to a request.
     pub(crate) fn settle(&self, dialogue: &mut Dialogue, input: &[u8]) -> Result<usize, Malformed> {
         match self.kind {
             Kind::Etcd(_) => dialogue.streams.settle(input),

@@ -1,11 +1,11 @@
-//! How a run goes on, for people: on a terminal one line that changes, elsewhere a line each second.
+//! The progress of a run, for people: one changing line on a terminal, elsewhere a line each second.
 
 use std::io::{self, IsTerminal};
 
 use super::report::grouped;
 use super::{Progress, Stage};
 
-/// Where progress is told.
+/// Displays progress.
 pub struct Live {
     kind: Kind,
     is_shown: bool,
@@ -19,23 +19,23 @@ enum Kind {
 }
 
 impl Live {
-    /// Tells it on the standard error stream.
+    /// Displays progress on the standard error stream.
     pub fn new() -> Self {
         Self { kind: if io::stderr().is_terminal() { Kind::OneLine } else { Kind::Lines }, is_shown: false }
     }
 
-    /// Tells nothing.
+    /// Displays nothing.
     pub fn silent() -> Self {
         Self { kind: Kind::Silent, is_shown: false }
     }
 
-    /// Tells how far it has come. The label says of what.
+    /// Displays the progress, under a label.
     pub fn show(&mut self, label: &str, progress: &Progress) {
         let line = line(label, progress);
         match self.kind {
             Kind::Silent => {}
             Kind::Lines => eprintln!("{line}"),
-            // Back to the start of the line, and what an older, longer line left is erased.
+            // Returns to the start of the line, and erases the rest of an older, longer line.
             Kind::OneLine => {
                 eprint!("\r\x1b[K{line}");
                 self.is_shown = true;
@@ -43,7 +43,7 @@ impl Live {
         }
     }
 
-    /// Takes the changing line away.
+    /// Erases the changing line.
     pub fn clear(&mut self) {
         if std::mem::take(&mut self.is_shown) {
             eprint!("\r\x1b[K");

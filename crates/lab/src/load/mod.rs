@@ -1,23 +1,22 @@
 //! The load generator behind `quorate bench`: it drives any server that speaks the Redis protocol, or HTTP as Quorate
-//! does; and etcd and ZooKeeper in their own languages, for comparisons.
+//! does; and, for comparisons, etcd and ZooKeeper in their own protocols.
 //!
-//! In the closed loop every connection sends a batch of `pipeline` requests with one write, waits for all
-//! replies, and sends the next. In the open loop requests are due at times of their own, and a slow server does not
-//! slow down what it is asked. One thread drives many connections; what it costs itself is in the
-//! report, because a generator that is the bottleneck measures itself.
+//! In the closed loop every connection sends a batch of `pipeline` requests with one write, waits for all replies, and
+//! sends the next. In the open loop requests are due at predetermined times, and a slow server does not slow down the
+//! requests. One thread drives many connections; the generator's own cost is in the report, because a generator that is
+//! the bottleneck measures itself.
 //!
 //! What a figure means:
 //!
-//! - A rate counts successes only. Failures are told apart by outcome, with latencies of their own.
-//! - A latency runs to just after the read that brought the reply: in the closed loop from just before the write of
-//!   the batch, in the open loop from when the request was due, whenever it was sent.
-//! - Values are checked: a GET must return what this generator could have written to that key.
-//! - What was in flight on a lost connection is *unknown*, neither success nor failure.
+//! - A rate counts successes only. Failures are counted by outcome, with separate latencies.
+//! - A latency ends just after the read that brought the reply. In the closed loop it starts just before the write of
+//!   the batch, in the open loop when the request was due, whenever it was sent.
+//! - Values are checked: a GET must return a value that this generator could have written to that key.
+//! - Requests in flight on a lost connection are *unknown*, neither success nor failure.
 //!
-//! The way of a request: `schedule` says that a batch may be sent, `workload` chooses what, `language` (`resp`, `http`,
-//! `etcd`, `zookeeper`) writes it, `worker` moves the bytes of a `connection`, `language` finds the replies in them,
-//! `workload` judges each, `tally` counts it, `recorder` writes it down if that is asked for, and `report` presents the
-//! sums.
+//! The path of a request: `schedule` admits a batch, `workload` chooses its content, `language` (`resp`, `http`,
+//! `etcd`, `zookeeper`) encodes it, `worker` moves the bytes of a `connection`, `language` finds the replies in them,
+//! `workload` judges each, `tally` counts it, `recorder` records it if requested, and `report` presents the sums.
 
 mod command_line;
 mod connection;
@@ -66,41 +65,41 @@ use steal::ProcessorTime;
 use tally::Tally;
 use worker::{Finish, Worker};
 
-/// Keys are loaded with at least this pipeline, as long as a batch stays below the bytes beneath.
+/// Keys are loaded with a pipeline of at least this, as long as a batch stays below `LOAD_BATCH_BYTES`.
 const LOAD_PIPELINE: usize = 32;
 const LOAD_BATCH_BYTES: usize = 256 << 10;
 
-/// A last part of a second is too short for a rate.
+/// A final part of a second that is shorter than this gives no rate.
 const PROGRESS_MIN: Duration = Duration::from_millis(500);
 
-/// Why a run could not be done.
+/// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The options make no sense; nothing was sent.
     #[error("{0}")]
     Usage(String),
-    /// A server was not there, or refused the greeting, when the run began.
+    /// A server could not be reached, or refused the greeting, when the run began.
     #[error("cannot use {address}: {source}")]
     Connect {
-        /// Which server.
+        /// The server's address.
         address: SocketAddr,
-        /// What went wrong.
+        /// The cause.
         source: std::io::Error,
     },
-    /// Operations stopped coming to an end, and the run with them.
+    /// No operation ended for too long, so the run was stopped.
     #[error(
         "{} for {silence:.0?}{last_failure}",
         if *is_loading { "no key could be written" } else { "no operation ended" }
     )]
     Stalled {
-        /// For how long nothing ended.
+        /// How long no operation had ended.
         silence: Duration,
-        /// Whether the keys were still being written.
+        /// Whether the keys were still being loaded.
         is_loading: bool,
         /// The last failure, for people.
         last_failure: String,
     },
-    /// The history that was to be recorded has become too long; a part of it could not be checked.
+    /// The recorded history has become too long; a part of it could not be checked.
     #[error("the history is too long to be recorded: run for a shorter time")]
     HistoryFull,
     /// The system refused to wait for events.
@@ -108,23 +107,23 @@ pub enum Error {
     Poll(#[source] std::io::Error),
 }
 
-/// What a run is at.
+/// The stage of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// It writes every key once.
+    /// Writes every key once.
     Load,
-    /// It warms up or measures.
+    /// Warms up or measures.
     Measure,
 }
 
-/// How a run goes on; told every second.
+/// The progress of a run, reported every second.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// What the run is at.
+    /// The current stage.
     pub stage: Stage,
-    /// How long it has been at it, warm-up included.
+    /// The time since the stage began, warm-up included.
     pub elapsed: Duration,
-    /// Successes per second since the last progress.
+    /// Successes per second since the last report.
     pub operations_per_second: f64,
     /// The 99th percentile of their latencies, in microseconds.
     pub p99_us: u64,
@@ -134,10 +133,10 @@ pub struct Progress {
     pub failures: u64,
 }
 
-/// Times of histories count from here, so that those of several loads can be put together.
+/// Times in histories are relative to this, so that the histories of several loads can be combined.
 static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Runs what the options say and tells `progress` about it every second.
+/// Runs a load with these options and reports to `progress` every second.
 pub fn run(options: &Options, mut progress: impl FnMut(&Progress)) -> Result<Report, Error> {
     options.validate()?;
     let epoch = *EPOCH;
@@ -212,7 +211,7 @@ pub fn run(options: &Options, mut progress: impl FnMut(&Progress)) -> Result<Rep
     ))
 }
 
-/// Runs one stage on every worker, each on a thread of its own, and adds up what they count.
+/// Runs one stage on every worker, each on its own thread, and adds up their counts.
 fn drive<Job>(
     workers: &mut [Worker<'_>],
     stage: Stage,
@@ -231,7 +230,7 @@ where
             let sender = sender.clone();
             handles.push(scope.spawn(move || job(worker, thread, &sender)));
         }
-        // The workers hold the only senders now, so that receiving ends when the last one does.
+        // The workers hold the only senders now, so that receiving ends when the last worker does.
         drop(sender);
         let tally = collect(&receiver, threads, stage, progress);
         let finishes = handles
@@ -242,7 +241,7 @@ where
     })
 }
 
-/// Adds up what the workers hand over and tells progress whenever all have handed over a second.
+/// Adds up the workers' counts and calls `progress` whenever all have reported a second.
 fn collect(
     receiver: &Receiver<Tally>,
     threads: usize,

@@ -1,4 +1,4 @@
-//! What a run does, and what is refused before it starts.
+//! The options of a run, and their validation.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::outcome::Operation;
 use super::{Error, etcd, zookeeper};
 
-/// The most that all requests in flight may take, so that a slip in the options cannot take all memory.
+/// The limit for all requests in flight, so that a mistake in the options cannot take all memory.
 const IN_FLIGHT_BYTES_MAX: u64 = 1 << 30;
 
 /// The largest value, as in Redis.
@@ -15,13 +15,13 @@ const VALUE_BYTES_MAX: usize = 512 << 20;
 /// The longest key: enough to see what long keys cost.
 const KEY_BYTES_MAX: usize = 1 << 20;
 
-/// Keys have at least so many digits, as those of redis-benchmark.
+/// Keys have at least this many digits, as those of redis-benchmark.
 const KEY_DIGITS_MIN: usize = 12;
 
-/// Values of this size name the write that they come from.
+/// Values of at least this size identify the write that they come from.
 const VALUE_BYTES_MIN_RECORDED: usize = 32;
 
-/// Beyond this exponent the first key is all there is.
+/// Beyond this exponent nearly every draw is the first key.
 const ZIPF_EXPONENT_MAX: f64 = 20.0;
 
 /// The highest rate, in requests per second: far beyond what one machine sends.
@@ -30,32 +30,33 @@ const RATE_MAX: f64 = 1e8;
 /// The most connections of one run.
 const CONNECTIONS_MAX: usize = 50_000;
 
-/// The longest that a reply may be waited for.
+/// The longest reply timeout.
 const REPLY_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 
 /// The longest warm-up and the longest run.
 const RUN_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// What to send, to whom, and for how long.
+/// What to send, to which servers, and for how long.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The servers; connections are spread over them.
     pub addresses: Vec<SocketAddr>,
-    /// How many connections there are in all; each has one batch of requests in flight.
+    /// How many connections there are in total; each has one batch of requests in flight.
     pub connections: usize,
     /// How many requests a batch has.
     pub pipeline: usize,
     /// The share of each operation.
     pub mix: Mix,
-    /// How many keys there are.
+    /// The number of keys.
     pub keys: u64,
-    /// Which of them a request picks.
+    /// How a request's key is chosen.
     pub key_choice: KeyChoice,
-    /// What every key starts with.
+    /// The prefix of every key.
     pub key_prefix: String,
-    /// The size of each key, its prefix included; `None` is 12 digits after the prefix, more where keys need them.
+    /// The size of each key in bytes, including its prefix; `None` is 12 digits after the prefix, more if the number of
+    /// keys needs them.
     pub key_bytes: Option<usize>,
-    /// The size of each value.
+    /// The size of each value in bytes.
     pub value_bytes: Sizes,
     /// How long requests are sent before measuring starts.
     pub warmup: Duration,
@@ -63,41 +64,42 @@ pub struct Options {
     pub stop: Stop,
     /// When requests are sent.
     pub pace: Pace,
-    /// What keys and operations are drawn from; the same seed draws the same.
+    /// The seed of keys and operations; the same seed gives the same ones.
     pub seed: u64,
-    /// How requests travel.
+    /// The protocol.
     pub transport: Transport,
-    /// Whether each SET is followed by WAIT, and both count as one operation.
+    /// Whether each SET is followed by WAIT, which counts with it as one operation.
     pub wait: Option<Wait>,
-    /// Whether WAIT comes once behind each batch that has a SET, instead of behind each SET: it answers for all of them.
+    /// Whether WAIT follows each batch that has a SET once, instead of each SET: it answers for all of them.
     pub wait_once: bool,
-    /// Whether every key is written once before the run, so that reads find something.
+    /// Whether every key is written once before the run, so that reads find values.
     pub load: bool,
-    /// Whether every operation is written down, loading included, for [`Report::take_history`](super::Report::take_history).
+    /// Whether every operation is recorded, loading included, for
+    /// [`Report::take_history`](super::Report::take_history).
     pub record: bool,
     /// How many threads drive the connections.
     pub threads: usize,
-    /// What AUTH is sent with.
+    /// The password to send with AUTH.
     pub password: Option<String>,
-    /// How long a batch's replies are waited for before its connection is given up.
+    /// How long to wait for a batch's replies before its connection is given up.
     pub reply_timeout: Duration,
 }
 
 /// The share of each operation, as weights: GET 1 and SET 1 is half and half.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mix {
-    /// Reads.
+    /// The weight of GET, which reads.
     pub get: u32,
-    /// Writes.
+    /// The weight of SET, which writes.
     pub set: u32,
-    /// Counters.
+    /// The weight of INCR, which counts.
     pub incr: u32,
-    /// Empty round trips.
+    /// The weight of PING, an empty round trip.
     pub ping: u32,
 }
 
 impl Mix {
-    /// Only one operation.
+    /// A mix of one operation.
     pub fn only(operation: Operation) -> Self {
         let mut mix = Self::default();
         *match operation {
@@ -125,28 +127,28 @@ impl Mix {
     }
 }
 
-/// Which key a request picks.
+/// How a request's key is chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum KeyChoice {
     /// All keys are equally likely.
     Uniform,
-    /// Key number k, from 0, with a probability proportional to 1 / (k + 1) to the power of this exponent.
+    /// Key number k, from 0, has a probability proportional to 1 / (k + 1) to the power of this exponent.
     Zipf(f64),
-    /// One key after the other, and again from the first.
+    /// One key after another, then again from the first.
     Sequential,
 }
 
-/// A size in bytes, or a range of sizes from which each is drawn, all equally likely.
+/// A size in bytes, or a range of sizes from which each is drawn uniformly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// The smallest.
+    /// The smallest size in bytes.
     pub min: usize,
-    /// The largest.
+    /// The largest size in bytes.
     pub max: usize,
 }
 
 impl Sizes {
-    /// Always the same size.
+    /// A fixed size.
     pub const fn fixed(bytes: usize) -> Self {
         Self { min: bytes, max: bytes }
     }
@@ -157,40 +159,40 @@ impl Sizes {
 pub enum Pace {
     /// Closed loop: a connection's next batch follows the replies to its last one.
     Closed,
-    /// Open loop: requests are due at times of their own, whatever became of those before. Latencies run from
-    /// there, so that what a slow server holds up is counted with all its waiting.
+    /// Open loop: requests are due at predetermined times, whatever the outcome of those before. Latencies are measured
+    /// from these times, so that a delay caused by a slow server counts in full.
     Open {
-        /// How many are due per second.
+        /// How many requests are due per second.
         per_second: f64,
-        /// At which times.
+        /// The distribution of the times.
         arrivals: Arrivals,
     },
 }
 
-/// How the times at which requests are due are spread.
+/// How the times at which requests are due are distributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrivals {
-    /// Evenly.
+    /// At equal intervals.
     Even,
-    /// As those of many people who know nothing of each other: with exponentially distributed gaps.
+    /// With exponentially distributed gaps, as from many independent clients.
     Poisson,
 }
 
-/// How requests travel.
+/// The protocol of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// The Redis protocol.
     Resp,
     /// HTTP/1.1 with JSON: `POST /put`, `GET /get/{key}`, and `GET /health` for PING.
     Http,
-    /// etcd's own: `Put` and `Range` by gRPC.
+    /// etcd's own protocol: `Put` and `Range` by gRPC.
     Etcd,
-    /// ZooKeeper's own: `setData` and `getData`, and its ping.
+    /// ZooKeeper's own protocol: `setData` and `getData`, and its ping.
     ZooKeeper,
 }
 
 impl Transport {
-    /// Its name in reports.
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Resp => "resp",
@@ -200,7 +202,7 @@ impl Transport {
         }
     }
 
-    /// What people are told who see the options of a run; nothing where it is RESP.
+    /// The protocol's description beside the options of a run; empty for RESP.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Resp => "",
@@ -210,7 +212,7 @@ impl Transport {
         }
     }
 
-    /// What cannot be asked of such servers.
+    /// The options that this protocol does not support.
     fn refusals(self, options: &Options) -> Vec<(bool, &'static str)> {
         let is_larger_than = |bytes_max: usize| options.value_bytes.max > bytes_max;
         let has_password = options.password.is_some();
@@ -250,25 +252,26 @@ impl Transport {
 /// When measuring ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// After so many operations, whatever their outcome.
+    /// After this many operations, whatever their outcome.
     Count(u64),
-    /// After so many of each connection, whatever their outcome: who is done first waits for the others. Closed loop only.
+    /// After this many operations of each connection, whatever their outcome: a connection that is done waits for the
+    /// others. Closed loop only.
     CountEach(u64),
-    /// After so much time.
+    /// After this time.
     Duration(Duration),
 }
 
 /// `WAIT replicas timeout_ms` after each SET.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// How many replicas must have the write, else the operation failed.
+    /// How many replicas must have the write; otherwise the operation has failed.
     pub replicas: u32,
-    /// How long the server waits for them; 0 is for ever.
+    /// How long the server waits for them, in milliseconds; 0 is without limit.
     pub timeout_ms: u32,
 }
 
 impl Default for Options {
-    /// Half reads, half writes of 64 bytes on one address that stands for "this machine".
+    /// Half reads, half writes of 64 bytes, to one local address.
     fn default() -> Self {
         Self {
             addresses: vec![SocketAddr::from(([127, 0, 0, 1], 7000))],
@@ -297,7 +300,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Refuses what cannot work, in the words of the person who asked for it.
+    /// Refuses options that cannot work, with a message in the user's terms.
     pub fn validate(&self) -> Result<(), Error> {
         let in_flight_bytes = (self.connections as u64)
             .saturating_mul(self.pipeline as u64)
@@ -363,7 +366,7 @@ impl Options {
     }
 }
 
-/// How many digits the number of the last of so many keys has.
+/// How many digits the number of the last of `keys` keys has.
 fn digits(keys: u64) -> usize {
     keys.saturating_sub(1).to_string().len()
 }

@@ -1,4 +1,4 @@
-//! What was asked and how it ended.
+//! The kinds of requests and their outcomes.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ pub enum Operation {
     Get,
     /// Writes a value; with WAIT, until enough replicas have it.
     Set,
-    /// Adds one to a counter. Counters have keys of their own.
+    /// Adds one to a counter. Counters have separate keys.
     Incr,
-    /// Asks for nothing: what a round trip costs.
+    /// An empty request: the cost of a round trip.
     Ping,
 }
 
@@ -33,26 +33,26 @@ impl Operation {
 /// How one operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// As it should.
+    /// Success.
     Ok,
     /// A GET found no value.
     Miss,
-    /// The value is none that this generator could have written to that key.
+    /// The value could not have been written to that key by this generator.
     WrongValue,
-    /// The server answered with an error; its first word.
+    /// The server replied with an error that has this first word.
     Error(ErrorWord),
     /// WAIT counted fewer replicas than asked for.
     TooFewReplicas,
-    /// The reply was malformed, or of a kind that this request is never answered with.
+    /// The reply was malformed, or of a kind that is never a reply to this request.
     Protocol,
-    /// The connection was lost before the reply came: the operation may have happened.
+    /// The connection was lost before the reply arrived: the operation may have happened.
     Lost,
-    /// No reply came in time: the operation may have happened.
+    /// No reply arrived in time: the operation may have happened.
     Timeout,
 }
 
 impl Outcome {
-    /// Whether nobody can tell if the operation happened.
+    /// Whether it is unknown if the operation happened.
     pub fn is_unknown(self) -> bool {
         match self {
             Self::Lost | Self::Timeout | Self::Protocol => true,
@@ -77,7 +77,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Errors of Redis's and of ours with which nothing was done.
+/// Errors of Redis and Quorate that mean nothing was done.
 const REFUSALS: [&str; 21] = [
     "ASK",
     "BUSY",
@@ -104,7 +104,7 @@ const REFUSALS: [&str; 21] = [
 
 const WORD_BYTES_MAX: usize = 16;
 
-/// The first word of an error reply (`MOVED`, `CLUSTERDOWN`), cut at 16 bytes; small enough to be copied about.
+/// The first word of an error reply (`MOVED`, `CLUSTERDOWN`), truncated to 16 bytes; cheap to copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorWord {
     length: u8,
@@ -112,7 +112,7 @@ pub struct ErrorWord {
 }
 
 impl ErrorWord {
-    /// The first word of an error reply's text. What is not a plain character is shown as `?`.
+    /// The first word of an error reply's text. Characters that are not plain become `?`.
     pub fn of(reply: &[u8]) -> Self {
         let word = reply.split(|byte| *byte == b' ').next().unwrap_or_default();
         let length = word.len().min(WORD_BYTES_MAX);
@@ -125,14 +125,14 @@ impl ErrorWord {
         Self { length: length as u8, bytes }
     }
 
-    /// Whether an error of this kind leaves open if the operation happened: ours says so, and a bare status of a
-    /// failed HTTP server promises nothing.
+    /// Whether an error of this kind leaves open if the operation happened: Quorate's says so, and the bare
+    /// status of a failed HTTP server promises nothing.
     fn is_unknown(&self) -> bool {
         matches!(self.as_str().as_bytes(), b"UNKNOWN" | [b'5', _, _])
     }
 
-    /// Whether an error of this kind promises that nothing happened. What promises neither is taken for unknown
-    /// where histories are checked.
+    /// Whether an error of this kind promises that nothing happened. An error that promises neither counts as
+    /// unknown where histories are checked.
     pub(crate) fn is_refusal(&self) -> bool {
         REFUSALS.contains(&self.as_str()) || matches!(self.as_str().as_bytes(), [b'4', _, _])
     }

@@ -9,8 +9,8 @@ impl Random {
         Self { state: seed }
     }
 
-    /// A generator for thread number `thread`. One generator seeds all, so that neighbouring seeds and neighbouring
-    /// threads have nothing in common.
+    /// A generator for thread number `thread`. One generator seeds all of them, so that neighbouring seeds and
+    /// neighbouring threads are unrelated.
     pub(crate) fn for_thread(seed: u64, thread: usize) -> Self {
         let mut seeds = Self::new(seed);
         Self::new((0..=thread).fold(0, |_, _| seeds.next()))
@@ -24,13 +24,13 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number in `0..end`, or 0 when `end` is 0. It multiplies instead of dividing; the bias is below
-    /// `end / 2^64`, which no measurement can see.
+    /// A number in `0..end`, or 0 when `end` is 0. It multiplies instead of dividing; the bias is below `end /
+    /// 2^64`, which no measurement can detect.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
     }
 
-    /// A number from 0 up to but not including 1, in steps of 2^-53.
+    /// A number in `0.0..1.0`, in steps of 2^-53.
     pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }

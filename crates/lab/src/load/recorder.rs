@@ -1,8 +1,8 @@
-//! What a run did, operation by operation, as a history that can be checked.
+//! Records a run, operation by operation, as a history that can be checked.
 //!
-//! A record is a few numbers, because it is written while latencies are measured; names of keys and values are made
-//! when the run is over. A value stands in the history as the two numbers that it begins with: the rest was compared
-//! when it was read.
+//! A record is a few numbers, because it is written while latencies are measured; names of keys and values are
+//! generated when the run is over. A value is represented by the two numbers that it begins with: the rest was
+//! compared when it was read.
 
 use std::time::Instant;
 
@@ -15,16 +15,16 @@ use super::template::Template;
 use super::value::Values;
 use super::workload::Expected;
 
-/// The most operations that all threads write down together: some two gigabytes.
+/// The most operations that all threads record together: some two gigabytes.
 const OPERATIONS_MAX: usize = 32 << 20;
 
 /// One thread's records.
 pub(crate) struct Recorder {
-    /// The beginning of all threads' time.
+    /// The origin of all threads' times.
     epoch: Instant,
     records: Vec<Record>,
     records_max: usize,
-    /// Values that nobody wrote: a record has the position of its own here.
+    /// Values that were never written: a record holds the index of its value.
     strange: Vec<Vec<u8>>,
 }
 
@@ -45,7 +45,7 @@ enum Asked {
     Incr,
 }
 
-/// What the reply says.
+/// What a reply says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     Done,
@@ -63,12 +63,12 @@ impl Recorder {
         Self { epoch, records: Vec::new(), records_max: OPERATIONS_MAX / threads, strange: Vec::new() }
     }
 
-    /// Whether what comes next would find no room.
+    /// Whether there is no room for another record.
     pub(crate) fn is_full(&self) -> bool {
         self.records.len() >= self.records_max
     }
 
-    /// What is to be remembered of a reply.
+    /// Extracts what a record needs from a reply.
     pub(crate) fn read(&mut self, asked: Expected, outcome: Outcome, reply: &Reply<'_>) -> Told {
         match (asked.operation, outcome, reply) {
             (Operation::Get, Outcome::Miss, _) => Told::Absent,
@@ -88,7 +88,7 @@ impl Recorder {
         }
     }
 
-    /// Writes an operation down. What is not known has no end.
+    /// Records an operation. An operation with unknown outcome has no end.
     pub(crate) fn write(
         &mut self,
         connection: usize,
@@ -159,7 +159,7 @@ pub(crate) fn history(options: &Options, recorders: &[Recorder]) -> History {
     history
 }
 
-/// The number, from 1, of the address that a connection belongs to.
+/// The number, from 1, of a connection's address.
 fn node_of(options: &Options, connection: u32) -> u32 {
     1 + connection % options.addresses.len() as u32
 }

@@ -1,4 +1,4 @@
-//! What a server said to one request, whichever way it travelled.
+//! A server's reply to one request, in any protocol.
 
 use thiserror::Error;
 
@@ -12,7 +12,7 @@ pub(crate) enum Reply<'a> {
     Null,
 }
 
-/// What stands in the buffer is not a reply; the connection cannot be used any further.
+/// The buffer does not hold a reply; the connection cannot be used any further.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("malformed reply")]
 pub(crate) struct Malformed;

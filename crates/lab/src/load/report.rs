@@ -1,4 +1,4 @@
-//! What a run found: for people (`Display`), for programs (JSON), and for spreadsheets (CSV).
+//! The results of a run: for people (`Display`), for programs (JSON), and for spreadsheets (CSV).
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -12,13 +12,13 @@ use super::outcome::{Operation, Outcome};
 use super::steal::DISTURBED_PERCENT;
 use super::tally::{Tally, new_histogram};
 
-/// A request that was sent later than this after it was due is called late.
+/// A request that was sent more than this many microseconds after it was due is late.
 const LATE_US: u64 = 1000;
 
-/// Above this share of its threads' time the generator may have been what limited the rate.
+/// Above this share of its threads' time the generator may have limited the rate.
 const LOADER_BUSY_SHARE: f64 = 0.9;
 
-/// What a run found.
+/// The results of a run.
 pub struct Report {
     options: Options,
     measured_from: Instant,
@@ -29,45 +29,45 @@ pub struct Report {
     history: Option<History>,
 }
 
-/// How an open loop kept its pace.
+/// How well an open loop kept its pace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Delays {
     /// How many requests were due before the end and never sent, because no connection was free.
     pub unsent: u64,
     /// How many were sent more than a millisecond after they were due.
     pub late: u64,
-    /// How much later than they were due half of them were sent at most, in microseconds.
+    /// The median delay between due and sent, in microseconds.
     pub p50_us: u64,
-    /// The same for 99 %.
+    /// The 99th percentile of that delay, in microseconds.
     pub p99_us: u64,
-    /// The most.
+    /// The maximum of that delay, in microseconds.
     pub max_us: u64,
 }
 
-/// The operations of one kind that ended in one way.
+/// The operations of one kind with the same outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// The kind, or `None` for all kinds together.
     pub operation: Option<Operation>,
-    /// How they ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// How many there were.
+    /// The number of operations.
     pub count: u64,
-    /// How many there were per second.
+    /// Operations per second.
     pub per_second: f64,
     /// The mean latency in microseconds.
     pub mean_us: f64,
-    /// The latency in microseconds that half of them stayed below.
+    /// The median latency in microseconds.
     pub p50_us: u64,
-    /// The same for 90 %.
+    /// The 90th percentile of the latency in microseconds.
     pub p90_us: u64,
-    /// The same for 95 %.
+    /// The 95th percentile of the latency in microseconds.
     pub p95_us: u64,
-    /// The same for 99 %.
+    /// The 99th percentile of the latency in microseconds.
     pub p99_us: u64,
-    /// The same for 99.9 %.
+    /// The 99.9th percentile of the latency in microseconds.
     pub p99_9_us: u64,
-    /// The longest.
+    /// The maximum latency in microseconds.
     pub max_us: u64,
 }
 
@@ -127,19 +127,19 @@ impl Report {
         Self { options, measured_from, elapsed, loader_cpu, steal_percent, tally, history }
     }
 
-    /// When the warm-up ended: what was counted lasted from then for [`Report::elapsed`]. The run itself goes on for
-    /// longer, until the last answers have come or are given up, and its history is put together.
+    /// When the warm-up ended: the counts cover [`Report::elapsed`] from then on. The run itself takes longer, until
+    /// the last replies have arrived or timed out and its history is assembled.
     pub fn measured_from(&self) -> Instant {
         self.measured_from
     }
 
-    /// Every operation of the run, if [`Options::record`] asked for it. Keys must have been absent when the run began,
-    /// or have been loaded, for what was read to be explained by it.
+    /// Every operation of the run, if [`Options::record`] was set. To explain what was read, the keys must have been
+    /// absent when the run began, or have been loaded.
     pub fn take_history(&mut self) -> Option<History> {
         self.history.take()
     }
 
-    /// The latencies, in microseconds, of the operations of one kind that ended in one way; `None` when there are none.
+    /// The latencies, in microseconds, of the operations of one kind with this outcome; `None` when there are none.
     pub fn latencies(&self, operation: Operation, outcome: Outcome) -> Option<&Histogram<u64>> {
         let latencies = match outcome {
             Outcome::Ok => Some(self.tally.successes_of(operation)),
@@ -152,7 +152,7 @@ impl Report {
         latencies.filter(|latencies| !latencies.is_empty())
     }
 
-    /// How an open loop kept its pace; `None` of a closed loop.
+    /// How well an open loop kept its pace; `None` for a closed loop.
     pub fn delays(&self) -> Option<Delays> {
         if self.options.pace == Pace::Closed {
             return None;
@@ -168,53 +168,53 @@ impl Report {
         })
     }
 
-    /// What was asked for.
+    /// The options of the run.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// How long was measured.
+    /// The length of the measurement.
     pub fn elapsed(&self) -> Duration {
         self.elapsed
     }
 
-    /// The processor time that the generator itself used while measuring, where the system tells it.
+    /// The processor time that the generator itself used while measuring, if the system reports it.
     pub fn loader_cpu(&self) -> Option<Duration> {
         self.loader_cpu
     }
 
-    /// Of the processor time that was wanted on this machine meanwhile, warm-up included, what its host gave to others, in
-    /// percent; `None` where the kernel does not tell.
+    /// The share of the processor time wanted on this machine during the run, warm-up included, that its host gave to
+    /// others, in percent; `None` where the kernel does not report it.
     pub fn steal_percent(&self) -> Option<f64> {
         self.steal_percent
     }
 
-    /// How many operations succeeded.
+    /// The number of successful operations.
     pub fn operations(&self) -> u64 {
         self.tally.success_count()
     }
 
-    /// How many succeeded per second.
+    /// Successful operations per second.
     pub fn operations_per_second(&self) -> f64 {
         per_second(self.operations(), self.elapsed)
     }
 
-    /// How many failed for certain.
+    /// The number of operations that certainly failed.
     pub fn failures(&self) -> u64 {
         self.tally.failed_count()
     }
 
-    /// How many may or may not have happened.
+    /// The number of operations that may or may not have happened.
     pub fn unknown(&self) -> u64 {
         self.tally.unknown_count()
     }
 
-    /// How many times a connection that had worked was lost.
+    /// How many times a working connection was lost.
     pub fn connections_lost(&self) -> u64 {
         self.tally.connections_lost
     }
 
-    /// How many operations ended in this way, whatever their kind.
+    /// The number of operations with this outcome, of any kind.
     pub fn count(&self, outcome: Outcome) -> u64 {
         match outcome {
             Outcome::Ok => self.operations(),
@@ -227,7 +227,7 @@ impl Report {
         self.count(Outcome::WrongValue) + self.count(Outcome::Protocol) > 0
     }
 
-    /// The successes of each operation, of all together, then each kind of failure.
+    /// The successes of each operation, those of all together, then each kind of failure.
     pub fn rows(&self) -> Vec<Row> {
         let successes = Operation::ALL
             .into_iter()
@@ -248,7 +248,7 @@ impl Report {
         self.loader_cpu.filter(|_| seconds > 0.0).map(|cpu| cpu.as_secs_f64() / seconds)
     }
 
-    /// The processor time that a million of its operations cost the generator, in seconds.
+    /// The generator's processor time per million of its operations, in seconds.
     pub fn loader_cpu_s_per_million(&self) -> Option<f64> {
         let ended = self.operations() + self.failures() + self.unknown();
         self.loader_cpu.filter(|_| ended > 0).map(|cpu| cpu.as_secs_f64() * 1e6 / ended as f64)
@@ -319,11 +319,11 @@ impl Report {
         })
     }
 
-    /// The names of the columns of [`Report::to_csv`], without a line end.
+    /// The column names of [`Report::to_csv`], without a line end.
     pub const CSV_HEADER: &'static str =
         "operation,outcome,count,per_s,mean_us,p50_us,p90_us,p95_us,p99_us,p99_9_us,max_us";
 
-    /// One line per row, without the header. Each line starts with `prefix`, for columns of the caller's own.
+    /// One line per row, without the header. Each line starts with `prefix`, for the caller's columns.
     pub fn to_csv(&self, prefix: &str) -> String {
         let line = |row: &Row| {
             let Row {
@@ -481,12 +481,12 @@ fn per_second(count: u64, elapsed: Duration) -> f64 {
     if elapsed.is_zero() { 0.0 } else { count as f64 / elapsed.as_secs_f64() }
 }
 
-/// Two digits behind the point: more would only look precise.
+/// Rounds to two decimals: more would only look precise.
 pub(crate) fn rounded(number: f64) -> f64 {
     (number * 100.0).round() / 100.0
 }
 
-/// A number with a comma between each three digits.
+/// A number with thousands separated by commas.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);

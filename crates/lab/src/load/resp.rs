@@ -1,9 +1,8 @@
-//! The Redis protocol: requests as bytes, and one reply read from the front of a buffer.
+//! The Redis protocol: encodes requests, and reads one reply from the front of a buffer.
 //!
-//! The buffer may end anywhere, also within a reply: then nothing is consumed and the scan starts again
-//! when more has come. That costs no more than reading a short line again, because a bulk string is
-//! skipped by its length. Arrays, maps and pushes are refused: no request that the generator sends is
-//! answered with one.
+//! The buffer may end anywhere, also within a reply: then nothing is consumed and the scan starts again when
+//! more bytes have arrived. That costs no more than reading a short line again, because a bulk string is
+//! skipped by its length. Arrays, maps and pushes are refused: no request of the generator has such a reply.
 
 use super::options::{Options, Wait};
 use super::outcome::Operation;
@@ -17,14 +16,14 @@ const LINE_BYTES_MAX: usize = 4096;
 
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
-/// What requests are made of.
+/// The templates of requests.
 pub(crate) struct Requests {
     get: Template,
     set: Template,
     incr: Template,
-    /// What follows a SET's value: the line end, and WAIT if one is to follow each.
+    /// The bytes after a SET's value: the line end, and WAIT if one follows each SET.
     set_tail: Vec<u8>,
-    /// What follows a batch with SETs: WAIT if one is to follow them all.
+    /// The bytes after a batch with SETs: WAIT if one follows the batch.
     batch_tail: Vec<u8>,
 }
 
@@ -73,7 +72,7 @@ impl Requests {
     }
 }
 
-/// The greeting of a new connection, and how many replies it has.
+/// The greeting of a new connection, and its number of replies.
 pub(crate) fn greeting(password: Option<&str>) -> (Vec<u8>, usize) {
     let mut greeting = password.map_or(Vec::new(), |password| command(&["AUTH", password]));
     greeting.extend_from_slice(PING);
@@ -89,7 +88,7 @@ fn command(arguments: &[&str]) -> Vec<u8> {
     out.into_bytes()
 }
 
-/// Reads the reply at the front of `input` and says how many bytes it takes; `None` when it is not all there.
+/// Reads the reply at the front of `input` and returns it with its length; `None` when it is incomplete.
 pub(crate) fn scan(input: &[u8], bulk_bytes_max: usize) -> Result<Option<(Reply<'_>, usize)>, Malformed> {
     let Some(&kind) = input.first() else {
         return Ok(None);
@@ -153,7 +152,7 @@ fn parse_integer(digits: &[u8]) -> Option<i64> {
     let mut value = 0i64;
     for &digit in digits {
         let digit = i64::from(digit.checked_sub(b'0').filter(|digit| *digit <= 9)?);
-        // Counted towards the sign, because the smallest number has no positive counterpart.
+        // Accumulated with its sign, because the smallest number has no positive counterpart.
         value = value.checked_mul(10)?.checked_add(if negative { -digit } else { digit })?;
     }
     Some(value)

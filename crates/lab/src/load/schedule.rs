@@ -1,5 +1,5 @@
 //! When requests are sent. Closed loop: a connection's next batch follows the replies to its last. Open loop: a
-//! request is due when its time has come, and is sent by the next connection that is free.
+//! request is sent when it is due, by the next free connection.
 
 use std::time::{Duration, Instant};
 
@@ -8,9 +8,9 @@ use super::random::Random;
 
 /// Decides for every batch whether it may be sent and whether it counts.
 ///
-/// An operation belongs to the time at which it was sent, in the open loop to the time at which it was due. Those
-/// before measuring starts are left out, those that are in flight when it ends are waited for and counted: as many
-/// come in late as were left out early, so the rate is that of the window.
+/// An operation belongs to the time at which it was sent, in the open loop to the time at which it was due. Operations
+/// before measuring starts are left out; those in flight when it ends are awaited and counted. As many are added at
+/// the end as were left out at the start, so the rate is that of the window.
 pub(crate) struct Schedule {
     measure_from: Instant,
     until: Until,
@@ -21,16 +21,16 @@ pub(crate) struct Schedule {
 /// The times at which one thread's requests are due.
 pub(crate) struct DueTimes {
     start: Instant,
-    /// The next request's time after the start, in nanoseconds. Not an `Instant`, because a gap is no whole number of
-    /// nanoseconds, and what is rounded off each would add up.
+    /// The next request's time after the start, in nanoseconds. Not an `Instant`, because gaps are fractional, and
+    /// their rounding errors would add up.
     next_ns: f64,
     gap_ns: f64,
-    /// For gaps that are drawn.
+    /// Draws random gaps.
     random: Option<Random>,
 }
 
 impl DueTimes {
-    /// The share of thread number `thread` of so many requests per second. The threads take turns.
+    /// The share of thread number `thread` of `per_second` requests per second. The threads take turns.
     pub(crate) fn new(
         start: Instant,
         per_second: f64,
@@ -62,7 +62,7 @@ impl DueTimes {
         };
     }
 
-    /// How many requests are due by then, about: only the mean of the gaps is looked at.
+    /// Roughly how many requests are due by then: it uses the mean gap only.
     fn count_until(&self, now: Instant) -> usize {
         let due_ns = now.saturating_duration_since(self.next()).as_nanos() as f64;
         1 + (due_ns / self.gap_ns) as usize
@@ -72,7 +72,7 @@ impl DueTimes {
 enum Until {
     Time(Instant),
     Operations(u64),
-    /// What is left of each connection's operations.
+    /// The remaining operations of each connection.
     OfEach(Vec<u64>),
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct Admitted {
 }
 
 impl Schedule {
-    /// The schedule of a thread that has so many connections.
+    /// The schedule of a thread that has `connections` connections.
     pub(crate) fn new(
         start: Instant,
         warmup: Duration,
@@ -101,7 +101,7 @@ impl Schedule {
         Self { measure_from, until, pipeline, due: None }
     }
 
-    /// Makes it an open loop.
+    /// Turns it into an open loop.
     pub(crate) fn with_due_times(self, due: DueTimes) -> Self {
         Self { due: Some(due), ..self }
     }
@@ -110,7 +110,7 @@ impl Schedule {
         self.due.is_some()
     }
 
-    /// Closed loop: what a free connection, numbered from 0 within its thread, may send now.
+    /// Closed loop: the batch that a free connection, numbered from 0 within its thread, may send now.
     pub(crate) fn admit(&mut self, now: Instant, connection: usize) -> Option<Admitted> {
         if now < self.measure_from {
             return Some(Admitted { operations: self.pipeline, is_measured: false });
@@ -129,9 +129,9 @@ impl Schedule {
         (operations > 0).then_some(Admitted { operations, is_measured: true })
     }
 
-    /// Open loop: what a free connection may send now, one of `free` connections. The times at which its requests
-    /// were due are appended to `due_times`. What is due is spread over the free connections; only what they cannot
-    /// take singly goes into larger batches.
+    /// Open loop: the batch that one of `free` free connections may send now. The times at which its requests were due
+    /// are appended to `due_times`. Due requests are spread over the free connections; batches have several requests
+    /// only if there are more than free connections.
     pub(crate) fn admit_due(
         &mut self,
         now: Instant,
@@ -164,7 +164,7 @@ impl Schedule {
         Some(Admitted { operations: due_times.len(), is_measured })
     }
 
-    /// Open loop: when the next request is due; `None` when there is none any more.
+    /// Open loop: when the next request is due; `None` when no more are due.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let next = self.due.as_ref()?.next();
         let is_over = match self.until {
@@ -186,7 +186,7 @@ impl Schedule {
         unsent
     }
 
-    /// An operation of a load has to be done once more.
+    /// Returns an operation of a load that must be repeated.
     pub(crate) fn give_back(&mut self) {
         if let Until::Operations(left) = &mut self.until {
             *left += 1;
@@ -205,8 +205,8 @@ impl Schedule {
         self.measure_from
     }
 
-    /// Whether only operations bring the end nearer, so that a server which answers nothing would hold
-    /// the run up for ever.
+    /// Whether the run ends by a number of operations, so that a server which answers nothing would keep it from
+    /// ending.
     pub(crate) fn ends_by_count(&self) -> bool {
         matches!(self.until, Until::Operations(_) | Until::OfEach(_))
     }
@@ -255,7 +255,7 @@ mod tests {
             .with_due_times(DueTimes::new(start, per_second, arrivals, 1, 0, 1))
     }
 
-    /// The times at which the next batch's requests were due, after the start.
+    /// The times at which the next batch's requests were due, relative to the start.
     fn due(schedule: &mut Schedule, start: Instant, now: Instant, free: usize) -> Option<(Vec<u128>, bool)> {
         let mut times = Vec::new();
         let admitted = schedule.admit_due(now, free, &mut times)?;
@@ -272,7 +272,8 @@ mod tests {
         assert_eq!(due(&mut schedule, start, at(0), 8), Some((vec![0], true)));
         assert_eq!(due(&mut schedule, start, at(9), 8), None);
         assert_eq!(schedule.next_due(), Some(at(10)));
-        // Nothing was free for a while: what has become due keeps its times, and waits for few connections in batches.
+        // No connection was free for a while: overdue requests keep their times, and few connections take them in
+        // batches.
         assert_eq!(due(&mut schedule, start, at(75), 2), Some((vec![10, 20, 30, 40], true)));
         assert_eq!(due(&mut schedule, start, at(75), 8), Some((vec![50], true)));
         assert_eq!(schedule.count_unsent(), 94);

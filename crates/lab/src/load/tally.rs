@@ -4,10 +4,10 @@ use hdrhistogram::Histogram;
 
 use super::outcome::{ErrorWord, Operation, Outcome};
 
-/// The longest latency that is told apart; longer ones count as this.
+/// The longest latency that is distinguished; longer ones count as this.
 const LATENCY_US_MAX: u64 = 3_600_000_000;
 
-/// Latencies keep three digits: an error below 0.1 %.
+/// Latencies have three significant digits: an error below 0.1 %.
 const LATENCY_DIGITS: u8 = 3;
 
 /// A server that makes up error words must not fill our memory: further words count as `OTHER`.
@@ -17,12 +17,12 @@ pub(crate) fn new_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_US_MAX, LATENCY_DIGITS).expect("the bounds are constants and valid")
 }
 
-/// What happened to a set of operations.
+/// Counts and latencies of a set of operations.
 pub(crate) struct Tally {
     successes: [Histogram<u64>; Operation::ALL.len()],
     failures: Vec<(Operation, Outcome, Histogram<u64>)>,
     pub(crate) connections_lost: u64,
-    /// Open loop: how much later than it was due each request was sent, in microseconds; `None` in the closed loop.
+    /// Open loop: the delay between due and sent of each request, in microseconds; `None` in the closed loop.
     delays: Option<Histogram<u64>>,
     /// Open loop: how many requests were due and never sent.
     pub(crate) unsent: u64,
@@ -80,7 +80,7 @@ impl Tally {
         self.unsent += other.unsent;
     }
 
-    /// A request was sent so much later than it was due.
+    /// Records that a request was sent this long after it was due.
     pub(crate) fn record_delay(&mut self, delay_us: u64) {
         self.delays.get_or_insert_with(new_histogram).saturating_record(delay_us);
     }
@@ -110,12 +110,12 @@ impl Tally {
         self.successes.iter().map(Histogram::len).sum()
     }
 
-    /// How many operations failed for certain.
+    /// The number of operations that certainly failed.
     pub(crate) fn failed_count(&self) -> u64 {
         self.failures.iter().filter(|entry| !entry.1.is_unknown()).map(|entry| entry.2.len()).sum()
     }
 
-    /// How many operations may or may not have happened.
+    /// The number of operations that may or may not have happened.
     pub(crate) fn unknown_count(&self) -> u64 {
         self.failures.iter().filter(|entry| entry.1.is_unknown()).map(|entry| entry.2.len()).sum()
     }

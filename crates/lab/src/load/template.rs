@@ -1,7 +1,7 @@
-//! Requests are copies of templates with the key's digits written over: nothing is formatted and nothing allocated
-//! per request.
+//! Requests are copies of templates with the key's digits overwritten: nothing is formatted or allocated per
+//! request.
 
-/// Bytes up to and including a key's digits, and what follows them.
+/// Bytes up to and including a key's digits, and the bytes after them.
 pub(crate) struct Template {
     bytes: Vec<u8>,
     digits_end: usize,
@@ -13,7 +13,7 @@ impl Template {
         Self { digits_end: head.len(), bytes: format!("{head}{tail}").into_bytes() }
     }
 
-    /// How many bytes it appends.
+    /// The number of bytes that it appends.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }

@@ -1,5 +1,5 @@
-//! Waking up at a time. Polling alone waits in whole milliseconds, too coarse for requests that are due every few
-//! microseconds; a timer of the system's is precise, and is one more source of events for the same poll.
+//! Wakes up at a given time. Polling alone waits in whole milliseconds, too coarse for requests that are due
+//! every few microseconds; the system's timer is precise, and is another source of events for the same poll.
 
 use std::io;
 use std::time::Duration;
@@ -31,7 +31,7 @@ mod system {
             Ok(Self { timer })
         }
 
-        /// Wakes the poll up once, after this time. Whatever was set before is forgotten.
+        /// Wakes the poll up once, after this time. Replaces an earlier setting.
         ///
         /// The timer is never read: its next expiry is a new edge all the same.
         pub(crate) fn set(&self, after: Duration) -> io::Result<()> {
@@ -43,7 +43,7 @@ mod system {
             Ok(())
         }
 
-        /// How long the poll itself may wait: the timer ends it.
+        /// How long the poll itself may wait: without limit, since the timer ends it.
         pub(crate) fn poll_timeout(&self, _after: Duration) -> Option<Duration> {
             None
         }
@@ -54,7 +54,7 @@ mod system {
 mod system {
     use super::{Duration, Registry, Token, io};
 
-    /// Without such a timer the poll waits by itself, as precisely as it can.
+    /// Without such a timer the poll itself waits, as precisely as it can.
     pub(crate) struct Timer;
 
     impl Timer {

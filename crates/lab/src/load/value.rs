@@ -1,9 +1,9 @@
-//! The values that are written, such that a value that is read can be checked without remembering any.
+//! Generates the written values such that a value that is read can be checked without remembering any.
 //!
-//! A value is the key's number and the write's sequence, 16 hexadecimal digits each, then filler. Where in
-//! the filler it starts depends on both numbers: pieces of two values put together are recognised too.
-//! A value shorter than the two numbers carries their last digits, the key's first, and only the key is checked.
-//! Where sizes differ, both numbers decide a value's size, so that a value that was cut is recognised.
+//! A value is the key's number and the write's sequence, 16 hexadecimal digits each, then filler. Where in the
+//! filler it starts depends on both numbers, so that a mixture of two values is detected too. A value shorter
+//! than the two numbers carries their last digits, the key's first, and only the key is checked. Where sizes
+//! differ, both numbers determine a value's size, so that a truncated value is detected.
 
 use super::options::Sizes;
 use super::random::Random;
@@ -40,7 +40,7 @@ impl Values {
         out.extend_from_slice(self.filler_of(key, sequence, size));
     }
 
-    /// How many bytes that value has.
+    /// The size of that value in bytes.
     pub(crate) fn size_of(&self, key: u64, sequence: u64) -> usize {
         let Sizes { min, max } = self.sizes;
         if min == max {
@@ -50,12 +50,12 @@ impl Values {
         min + ((draw * (max - min + 1) as u128) >> 64) as usize
     }
 
-    /// The sequence of the write that a value comes from; `None` if it is too short to say, or none of ours.
+    /// The sequence of the write that a value comes from; `None` if it is too short, or not one of ours.
     pub(crate) fn sequence_of(value: &[u8]) -> Option<u64> {
         parse_hexadecimal(value.get(NUMBER_BYTES..HEADER_BYTES)?)
     }
 
-    /// How the value of that write begins where it is long enough.
+    /// The beginning of the value of that write, if it is long enough.
     pub(crate) fn header(key: u64, sequence: u64) -> [u8; HEADER_BYTES] {
         let mut header = [0; HEADER_BYTES];
         header[..NUMBER_BYTES].copy_from_slice(&hexadecimal(key));

@@ -1,4 +1,5 @@
-//! Two servers in one run, in turns: machines are noisy, so only a ratio from the same minutes is a figure.
+//! Two servers in one run, alternating: machines are noisy, so only a ratio of measurements from the same
+//! minutes counts.
 
 use std::fmt;
 
@@ -10,7 +11,7 @@ use super::report::{Report, Row, describe, grouped, rounded};
 use super::steal::DISTURBED_PERCENT;
 use super::{Error, Progress, run};
 
-/// What each round measured on A and on B.
+/// The reports of A and B in each round.
 pub struct Comparison {
     rounds: Vec<[Report; 2]>,
 }
@@ -18,7 +19,7 @@ pub struct Comparison {
 /// The names of the two sides, in the order in which they run.
 const SIDES: [&str; 2] = ["A", "B"];
 
-/// A figure that is compared.
+/// A compared figure.
 struct Figure {
     name: &'static str,
     of: fn(&Row) -> f64,
@@ -37,13 +38,13 @@ struct Line {
     operation: &'static str,
     figure: &'static str,
     medians: [f64; 2],
-    /// A divided by B: of the medians, and the least and greatest of the rounds.
+    /// A divided by B: of the medians, and the minimum and maximum over the rounds.
     ratio: f64,
     ratio_min: f64,
     ratio_max: f64,
 }
 
-/// Runs A and B in turns, `rounds` times. Keys are loaded in the first round only.
+/// Runs A and B alternately, `rounds` times. Keys are loaded in the first round only.
 pub fn compare(
     sides: [&Options; 2],
     rounds: usize,
@@ -84,7 +85,7 @@ impl Comparison {
         let mut names: Vec<&str> =
             first.rows().iter().filter(|row| row.outcome == Outcome::Ok).map(Row::operation_name).collect();
         names.rotate_right(1);
-        // With one operation only, its figures are those of all.
+        // With a single operation its figures equal those of all.
         if names.len() == 2 {
             names.pop();
         }
@@ -119,7 +120,7 @@ impl Comparison {
         json!({ "medians": figures, "rounds": rounds })
     }
 
-    /// The names of the columns of [`Comparison::to_csv`], without a line end.
+    /// The column names of [`Comparison::to_csv`], without a line end.
     pub fn csv_header() -> String {
         format!("side,round,{}", Report::CSV_HEADER)
     }
@@ -204,7 +205,7 @@ fn successes(report: &Report, operation: &str) -> Option<Row> {
     report.rows().into_iter().find(is_wanted)
 }
 
-/// The middle one, or the mean of the two in the middle.
+/// The median: the middle figure, or the mean of the middle two.
 fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     let middle = figures.len() / 2;

@@ -1,4 +1,4 @@
-//! What is sent: which operation on which key; and what each reply means.
+//! The content of requests, which operation on which key, and the judgement of replies.
 
 use super::keys::Keys;
 use super::options::{Options, Wait};
@@ -7,15 +7,15 @@ use super::random::Random;
 use super::reply::Reply;
 use super::value::Values;
 
-/// How many low bits of a write's sequence count the thread's writes; the others name the thread.
+/// How many low bits of a write's sequence count the thread's writes; the others identify the thread.
 const SEQUENCE_BITS: u32 = 48;
 
-/// What was asked, to be compared with the reply.
+/// A request, to be compared with its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Expected {
     pub(crate) operation: Operation,
     pub(crate) key: u64,
-    /// Which of all writes it is, if it is one.
+    /// The sequence number of the write, if it is one.
     pub(crate) sequence: u64,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Workload {
     loading: Option<Loading>,
 }
 
-/// The keys that are still to be written before the run.
+/// The keys that remain to be written before the run.
 struct Loading {
     next: u64,
     again: Vec<u64>,
@@ -62,24 +62,24 @@ impl Workload {
         }
     }
 
-    /// From now on write the keys from `first` on, in order.
+    /// From now on writes the keys from `first` on, in order.
     pub(crate) fn start_loading(&mut self, first: u64) {
         self.loading = Some(Loading { next: first, again: Vec::new() });
     }
 
-    /// From now on draw from the mix.
+    /// From now on draws from the mix.
     pub(crate) fn stop_loading(&mut self) {
         self.loading = None;
     }
 
-    /// A key could not be written: it comes again.
+    /// Schedules a key again that could not be written.
     pub(crate) fn load_again(&mut self, key: u64) {
         if let Some(loading) = &mut self.loading {
             loading.again.push(key);
         }
     }
 
-    /// What to ask next.
+    /// The next request.
     pub(crate) fn next(&mut self) -> Expected {
         let (operation, key) = self.choose();
         let mut sequence = 0;
@@ -90,7 +90,7 @@ impl Workload {
         Expected { operation, key, sequence }
     }
 
-    /// What its writes write.
+    /// The values of its writes.
     pub(crate) fn values(&self) -> &Values {
         &self.values
     }
@@ -113,7 +113,7 @@ impl Workload {
         (operation, self.keys.choose(&mut self.random))
     }
 
-    /// How a request ended, from its reply.
+    /// The outcome of a request, from its reply.
     pub(crate) fn judge(&self, expected: Expected, reply: &Reply<'_>) -> Outcome {
         match (expected.operation, reply) {
             (_, Reply::Error(text)) => Outcome::Error(ErrorWord::of(text)),
@@ -134,7 +134,7 @@ impl Workload {
         operation == Operation::Set && self.wait.is_some()
     }
 
-    /// How a write with WAIT ended, from what became of the write and the reply to WAIT.
+    /// The outcome of a write with WAIT, from that of the write and the reply to WAIT.
     pub(crate) fn judge_wait(&self, write: Outcome, reply: &Reply<'_>) -> Outcome {
         let replicas = self.wait.map_or(0, |wait| i64::from(wait.replicas));
         match reply {

@@ -1,7 +1,7 @@
 //! ZooKeeper's own protocol: `setData` and `getData` of the nodes `/KEY`, and its ping.
 //!
-//! Packets are a length and fields, big-endian. A server answers a session's requests in their order. A read is that of the
-//! server that is asked, which may be behind. The keys are made by loading: a node has to be there before it is written.
+//! A packet is a length followed by big-endian fields. A server answers a session's requests in order. A read returns
+//! the contacted server's state, which may be behind. Loading creates the keys: a node must exist before it is written.
 
 use super::language::Scanned;
 use super::options::Options;
@@ -11,20 +11,20 @@ use super::template::Template;
 use super::value::Values;
 use super::workload::Expected;
 
-/// What a server takes unless it is configured otherwise (`jute.maxbuffer`), a packet's other fields left aside.
+/// The limit of a server in its default configuration (`jute.maxbuffer`), disregarding a packet's other fields.
 pub(crate) const VALUE_BYTES_MAX: usize = 1_000_000;
 
-// Kinds of requests.
+// Request types.
 const CREATE: i32 = 1;
 const GET_DATA: i32 = 4;
 const SET_DATA: i32 = 5;
 const PING: i32 = 11;
 
-// A request's number comes back with its reply. These say which kind of reply it is; the first packet of a server, which
-// belongs to no request, has a zero there.
+// A request's number comes back with its reply. These numbers identify the kind of reply; the first packet of a server,
+// which belongs to no request, has a zero there.
 const CONNECTED_NUMBER: i32 = 0;
 const NUMBER: i32 = 1;
-/// Its reply is passed over: what follows at once is what counts.
+/// Its reply is ignored: only the reply to the request after it counts.
 const PASSED_OVER_NUMBER: i32 = 2;
 const PING_NUMBER: i32 = -2;
 
@@ -33,7 +33,7 @@ const SESSION_TIMEOUT_MS: i32 = 30_000;
 const ANY_VERSION: i32 = -1;
 const PERMISSIONS_ALL: i32 = 31;
 
-/// What requests are made of.
+/// The templates of requests.
 pub(crate) struct Requests {
     path: Template,
 }
@@ -43,7 +43,7 @@ impl Requests {
         Self { path: Template::new(&format!("/{}", options.key_prefix), options.key_digits(), "") }
     }
 
-    /// Appends a request. While keys are loaded each is created first; that it was there is no failure.
+    /// Appends a request. While keys are loaded each is created first; it is no failure if it existed.
     pub(crate) fn append(&self, asked: Expected, values: &Values, is_loading: bool, out: &mut Vec<u8>) {
         let Expected { operation, key, sequence } = asked;
         match operation {
@@ -56,11 +56,11 @@ impl Requests {
                     packet(out, |out| {
                         self.append_head(PASSED_OVER_NUMBER, CREATE, key, out);
                         append_bytes(b"", out);
-                        append_integer(1, out); // One entry in the list of who may do what.
+                        append_integer(1, out); // One entry in the access control list.
                         append_integer(PERMISSIONS_ALL, out);
                         append_bytes(b"world", out);
                         append_bytes(b"anyone", out);
-                        append_integer(0, out); // It stays, and has the name that it was given.
+                        append_integer(0, out); // A persistent node with exactly this name.
                     });
                 }
                 packet(out, |out| {
@@ -70,7 +70,7 @@ impl Requests {
                     append_integer(ANY_VERSION, out);
                 });
             }
-            // `Options::validate` lets no INCR through.
+            // `Options::validate` refuses INCR.
             Operation::Incr | Operation::Ping => packet(out, |out| {
                 append_integer(PING_NUMBER, out);
                 append_integer(PING, out);
@@ -86,12 +86,12 @@ impl Requests {
     }
 }
 
-/// What a new connection begins with: a session of its own is asked for.
+/// The start of a new connection: it requests a new session.
 pub(crate) fn greeting() -> Vec<u8> {
     let mut out = Vec::new();
     packet(&mut out, |out| {
-        append_integer(0, out); // The protocol's version.
-        out.extend_from_slice(&0_i64.to_be_bytes()); // Nothing was seen of any history.
+        append_integer(0, out); // The protocol version.
+        out.extend_from_slice(&0_i64.to_be_bytes()); // No transaction seen so far.
         append_integer(SESSION_TIMEOUT_MS, out);
         out.extend_from_slice(&0_i64.to_be_bytes()); // A new session,
         append_bytes(&[0; 16], out); // which has no password yet,
@@ -100,7 +100,7 @@ pub(crate) fn greeting() -> Vec<u8> {
     out
 }
 
-/// Reads the reply to `operation` at the front of `input`; `None` when it is not all there.
+/// Reads the reply to `operation` at the front of `input`; `None` when it is incomplete.
 pub(crate) fn scan(
     operation: Operation,
     input: &[u8],
@@ -116,7 +116,7 @@ pub(crate) fn scan(
             continue;
         }
         let reply = if number == CONNECTED_NUMBER && operation == Operation::Ping {
-            // A session that was refused has no time to live.
+            // A refused session has a timeout of zero.
             match take_integer(&mut rest)? {
                 1.. => Reply::Status(b"PONG"),
                 _ => Reply::Error(b"SESSION refused"),
@@ -150,7 +150,7 @@ fn read_reply(operation: Operation, number: i32, mut rest: &[u8]) -> Result<Repl
     })
 }
 
-/// The packet at the front of `input`, its length left out.
+/// The packet at the front of `input`, without its length.
 fn packet_at(input: &[u8], bytes_max: usize) -> Result<Option<&[u8]>, Malformed> {
     let Some((length, rest)) = input.split_first_chunk() else { return Ok(None) };
     let length = usize::try_from(i32::from_be_bytes(*length)).map_err(|_| Malformed)?;
@@ -175,7 +175,7 @@ fn append_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// Appends a packet: its length, and what `fill` appends.
+/// Appends a packet: its length, and the bytes that `fill` appends.
 fn packet(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     append_integer(0, out);

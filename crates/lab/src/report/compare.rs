@@ -11,10 +11,11 @@ use super::html::STYLE;
 use super::short;
 use crate::harness::{Folder, Results, RunFile, Spread, Study};
 
-/// What is asked of the test behind a mark: were the two alike, so large a part of all lines would have one by chance.
+/// The significance level of the test behind a mark: if the two were alike, this share of all lines would have a mark
+/// by chance.
 const MARKED_BY_CHANCE: f64 = 0.1;
 
-/// With fewer repeats than these on either side no test supports a mark.
+/// With fewer repeats than this on either side, no test supports a mark.
 const REPEATS_MIN: usize = 3;
 
 /// Two results side by side.
@@ -32,7 +33,7 @@ struct Line {
     point: Vec<String>,
     measure: String,
     spreads: [Spread; 2],
-    /// Whether more than chance sets them apart, as far as so few repeats tell.
+    /// Whether the difference exceeds chance, as far as so few repeats show.
     is_apart: bool,
 }
 
@@ -42,9 +43,9 @@ impl Line {
     }
 }
 
-/// How likely it is that two samples of one distribution are as far apart as these: the exact two-sided test of Mann and Whitney
-/// (On a Test of Whether one of Two Random Variables is Stochastically Larger than the Other, 1947). Values that are equal count
-/// as a half each, and what is left over is rounded to the side of chance.
+/// The probability that two samples of one distribution are as far apart as these: the exact two-sided test of Mann and
+/// Whitney (On a Test of Whether one of Two Random Variables is Stochastically Larger than the Other, 1947). Equal
+/// values count as a half each, and the remainder is rounded in favour of chance.
 ///
 /// It takes |a| |b|^2 steps.
 fn by_chance(a: &[f64], b: &[f64]) -> f64 {
@@ -53,12 +54,12 @@ fn by_chance(a: &[f64], b: &[f64]) -> f64 {
     let above = |a: &f64| -> usize { b.iter().map(|b| if a > b { 2 } else { usize::from(a == b) }).sum() };
     let above: usize = a.iter().map(above).sum();
     let extreme = above.min(2 * pairs - above).div_ceil(2);
-    // How many orders of the values there are, by how many of a's stand below b's: adding a value of b's to an order of all of
+    // The number of orders of the values, by how many of a's are below b's: adding a value of b's to an order of all of
     // a's and some of b's puts it above any number of a's.
     let mut orders = vec![0.0; pairs + 1];
     orders[0] = 1.0;
     for left in 1..=b.len() {
-        // The Gaussian binomial coefficient, factor by factor: times (1 - q^(|a| + left)), by (1 - q^left).
+        // The Gaussian binomial coefficient, factor by factor: times (1 - q^(|a| + left)), divided by (1 - q^left).
         for sum in (a.len() + left..=pairs).rev() {
             orders[sum] -= orders[sum - a.len() - left];
         }
@@ -71,11 +72,11 @@ fn by_chance(a: &[f64], b: &[f64]) -> f64 {
     (2.0 * as_extreme / all).min(1.0)
 }
 
-/// Reads two folders of one study. `study` finds a study by its name; `measures` are those to be compared, all if there
-/// are none. `mixed` lets a run that recorded histories stand beside one that did not.
+/// Reads two folders of one study. `study` finds a study by its name; `measures` are those to compare, or all if empty.
+/// `mixed` allows comparing a run that recorded histories with one that did not.
 ///
 /// # Errors
-/// One is no result, they are of different studies, or one recorded histories and the other did not.
+/// A folder holds no result, the studies differ, or one recorded histories and the other did not.
 pub fn compare<'s>(
     folders: [&Path; 2],
     measures: &[String],
@@ -131,12 +132,12 @@ impl Comparison {
         Comparison { names, runs, parameters: results[0].parameters().to_vec(), lines, alone }
     }
 
-    /// Whether the two have nothing in common of what was asked for.
+    /// Whether the two have none of the requested measures in common.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
 
-    /// What the marks mean, for people.
+    /// The meaning of the marks, for people.
     fn legend(&self) -> String {
         let few = self.lines.iter().flat_map(|line| line.spreads).any(|spread| spread.count < REPEATS_MIN);
         let mut legend = format!(
@@ -152,7 +153,7 @@ impl Comparison {
         format!("{legend}; {} medians are in one of the two only", self.alone)
     }
 
-    /// Everything as one object.
+    /// Everything as one JSON object.
     pub fn to_json(&self) -> serde_json::Value {
         let line = |line: &Line| {
             let point: serde_json::Map<String, serde_json::Value> =
@@ -167,7 +168,7 @@ impl Comparison {
         json!({"a": self.names[0], "b": self.names[1], "study": self.runs[0].settings.study, "lines": lines})
     }
 
-    /// Everything as a page.
+    /// Everything as an HTML page.
     pub fn to_html(&self) -> String {
         let markup = html! {
             (DOCTYPE)
@@ -236,7 +237,7 @@ impl fmt::Display for Comparison {
 mod tests {
     use super::by_chance;
 
-    /// Figures of published tables of the exact test.
+    /// Figures from published tables of the exact test.
     #[test]
     fn the_test_is_exact() {
         let close = |a: &[f64], b: &[f64], expected: f64| {
@@ -248,7 +249,7 @@ mod tests {
         close(&[1.0, 2.0], &[3.0, 4.0], 1.0 / 3.0);
         close(&[1.0, 2.0, 4.0], &[3.0, 5.0, 6.0], 0.2);
         close(&[1.0, 2.0, 3.0, 4.0, 5.0], &[6.0, 7.0, 8.0, 9.0, 10.0], 2.0 / 252.0);
-        // Nothing but ties, and a tie between the ends.
+        // Only ties, and a tie between the ends.
         close(&[1.0; 3], &[1.0; 3], 1.0);
         close(&[1.0, 2.0, 3.0], &[3.0, 4.0, 5.0], 0.2);
     }

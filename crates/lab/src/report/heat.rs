@@ -1,4 +1,4 @@
-//! Heat maps: which of two is faster, and how much, over two parameters.
+//! Heat maps: which of two is faster, and by how much, over two parameters.
 
 use anyhow::Result;
 use plotters::coord::Shift;
@@ -10,19 +10,19 @@ use super::plot::{BACKGROUND, Draw, Drawn, HEIGHT, TEXT, WIDTH, render};
 use super::{Colour, short};
 use crate::harness::HeatMap;
 
-/// Where the fields are.
+/// The position of the fields.
 const LEFT: i32 = 110;
 const RIGHT: i32 = 730;
 const TOP: i32 = 52;
 const BOTTOM: i32 = 446;
 
-/// One is so many times as fast as the other where a colour is full.
+/// The ratio at which a colour is fully saturated.
 const FULL_AT: f64 = 4.0;
 
 /// Fields that were not measured.
 const ABSENT: RGBColor = RGBColor(0xee, 0xee, 0xee);
 
-/// The legend's shades: how many times as fast one is.
+/// The legend's shades: the ratio of each.
 const SHADES: [f64; 3] = [4.0, 2.0, 1.2];
 
 /// Draws it.
@@ -30,7 +30,7 @@ pub(super) fn draw(map: &HeatMap) -> Result<Drawn> {
     render(&map.file, map)
 }
 
-/// The colour of a field: that of whoever is faster, paler the less it is.
+/// The colour of a field: that of the faster side, the paler the smaller the difference.
 fn colour(map: &HeatMap, ratio: f64) -> RGBColor {
     let (_, Colour { rgb: (red, green, blue), .. }) = if ratio < 1.0 { &map.first } else { &map.second };
     let depth = (ratio.max(f64::MIN_POSITIVE).ln().abs() / FULL_AT.ln()).clamp(0.0, 1.0);
@@ -38,7 +38,7 @@ fn colour(map: &HeatMap, ratio: f64) -> RGBColor {
     RGBColor(toward(*red), toward(*green), toward(*blue))
 }
 
-/// Letters that can be read on a colour.
+/// The colour of legible letters on a background.
 fn ink(RGBColor(red, green, blue): RGBColor) -> RGBColor {
     let light = 0.3 * f64::from(red) + 0.59 * f64::from(green) + 0.11 * f64::from(blue);
     if light < 140.0 { WHITE } else { TEXT }

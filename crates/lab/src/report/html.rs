@@ -1,4 +1,4 @@
-//! `report.html`: one page that needs nothing else.
+//! `report.html`: one self-contained page.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::harness::{
     Arm, ArmNote, Judged, Listing, Machine, Results, RunFile, Steal, Study, Table, Verdict,
 };
 
-/// What the page is made of.
+/// The content of the page.
 pub(super) struct Contents<'a> {
     pub(super) study: &'a dyn Study,
     pub(super) arms: &'a [Arm],
@@ -24,7 +24,7 @@ pub(super) struct Contents<'a> {
 /// A figure as the page shows it.
 pub(super) struct Shown {
     pub(super) title: String,
-    /// Of which of the paper's figures it is the counterpart; empty if of none.
+    /// The corresponding figure of the paper; empty if there is none.
     pub(super) paper: &'static str,
     pub(super) svg: String,
 }
@@ -94,7 +94,7 @@ fn disturbance(contents: &Contents<'_>) -> String {
     }
 }
 
-/// Where a write is when it is acknowledged, in each of the systems that a claim speaks of. None if it names none.
+/// Where an acknowledged write is, in each of the systems that a claim is about. `None` if it names none.
 fn durability(about: &[String], arms: &BTreeMap<String, ArmNote>) -> Option<String> {
     let one = |arm: &String| arms.get(arm).map(|note| format!("{arm}: {}", note.durability));
     let told: Vec<String> = about.iter().filter_map(one).collect();
@@ -228,7 +228,7 @@ fn table_of(contents: &Contents<'_>, table: &Table) -> Markup {
             }
             let figures: Vec<Option<f64>> =
                 table.measures.iter().map(|measure| same.median(measure)).collect();
-            // Another table's points.
+            // Points of another table.
             if figures.iter().all(Option::is_none) {
                 continue;
             }

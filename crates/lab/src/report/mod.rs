@@ -1,4 +1,4 @@
-//! What is written about a sweep: figures, tables and one page that holds all of it.
+//! The output of a sweep: figures, tables and one page that holds all of it.
 
 mod colour;
 mod compare;
@@ -14,10 +14,10 @@ use crate::harness::{Arm, Drawing, Folder, Judged, Machine, Results, RunFile, St
 pub use colour::Colour;
 pub use compare::{Comparison, compare};
 
-/// Writes `summary.csv`, every figure and `report.html`, and gives back the claims, judged.
+/// Writes `summary.csv`, every figure and `report.html`, and returns the judged claims.
 ///
 /// # Errors
-/// Something cannot be written.
+/// A file cannot be written.
 pub fn write(
     study: &dyn Study,
     arms: &[Arm],
@@ -64,7 +64,7 @@ fn write_figure(folder: &Folder, file: &str, drawn: &plot::Drawn) -> Result<()> 
     folder.write(&format!("{file}.png"), |output| Ok(output.write_all(&drawn.png)?))
 }
 
-/// A number with as many digits as mean something: three, and no fewer than stand before the point.
+/// A number with three significant digits, and no fewer than its integer part has.
 pub fn short(number: f64) -> String {
     let magnitude = number.abs();
     if magnitude >= 1e4 {

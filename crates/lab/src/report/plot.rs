@@ -1,7 +1,7 @@
-//! Figures: lines over a number, or bars in groups, as SVG and as PNG. The length of a bar means nothing on a logarithmic axis: there
-//! they are dots. What did not come to pass is a cross at the upper edge.
+//! Figures: lines over a number, or bars in groups, as SVG and as PNG. The length of a bar means nothing on a
+//! logarithmic axis: dots are used there. An event that did not happen is a cross at the upper edge.
 //!
-//! The legend stands beside the data and never on it. Its order is that of the lines at their right end.
+//! The legend is beside the data and never on it. Its order is that of the lines at their right end.
 
 use std::ops::Range;
 use std::sync::Once;
@@ -19,22 +19,22 @@ use crate::harness::{Arm, Curves, Figure, Note, Point, Results, RunFile, Shape, 
 pub(super) const WIDTH: u32 = 980;
 pub(super) const HEIGHT: u32 = 520;
 
-/// The part on the right that the legend has.
+/// The width of the legend, at the right.
 const LEGEND_WIDTH: u32 = 250;
 
 /// PNGs have more pixels than an SVG has units, so that they stay sharp.
 const PNG_SCALE: u32 = 2;
 
-/// With more different numbers than this the horizontal axis has round ones instead.
+/// With more distinct numbers than this, the horizontal axis has round ones instead.
 const X_TICKS_MAX: usize = 10;
 
-/// So many bars have their numbers above them: one of nothing would not be seen otherwise.
+/// With at most this many bars, each has its number above it: otherwise a bar of zero would be invisible.
 const NUMBERED_BARS_MAX: usize = 16;
 
-/// What a cross says.
+/// The meaning of a cross.
 const NEVER: &str = "did not happen, or failed";
 
-/// About how many numbers an axis has.
+/// Roughly how many numbers an axis has.
 const TICKS: f64 = 7.0;
 
 pub(super) const BACKGROUND: RGBColor = WHITE;
@@ -42,7 +42,7 @@ pub(super) const TEXT: RGBColor = RGBColor(0x22, 0x22, 0x22);
 const AXIS: RGBColor = RGBColor(0x66, 0x66, 0x66);
 const GRID: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
 
-/// A figure that is drawn.
+/// A rendered figure.
 pub(super) struct Drawn {
     pub(super) svg: String,
     pub(super) png: Vec<u8>,
@@ -54,15 +54,15 @@ struct Series {
     colour: Colour,
     /// Over numbers, or over the numbers of groups.
     points: Vec<(f64, Spread)>,
-    /// Where it did not come to pass what is shown, in one repeat at least: it never happened, or the point has failed.
+    /// Where the event did not happen in at least one repeat: it never happened, or the point has failed.
     never: Vec<f64>,
     /// Whether a line joins the points.
     is_joined: bool,
-    /// Whether each point has a mark: those that were measured have.
+    /// Whether each point has a mark: true for measured points.
     is_marked: bool,
 }
 
-/// What is drawn, with its axes.
+/// The content of a figure, with its axes.
 struct Picture {
     title: String,
     x_title: String,
@@ -75,7 +75,7 @@ struct Picture {
     series: Vec<Series>,
 }
 
-/// An axis: in proportion or logarithmic, with numbers at places of our own choice.
+/// An axis: linear or logarithmic, with numbers at chosen places.
 struct Axis {
     range: Range<f64>,
     is_logarithmic: bool,
@@ -119,7 +119,7 @@ pub(super) fn draw(
     render(&figure.file, &picture).map(Some)
 }
 
-/// Draws curves that were computed.
+/// Draws computed curves.
 pub(super) fn draw_curves(curves: &Curves) -> Result<Drawn> {
     let exact = |value: f64| Spread { median: value, min: value, max: value, count: 1 };
     let series = curves.curves.iter().map(|curve| Series {
@@ -143,12 +143,12 @@ pub(super) fn draw_curves(curves: &Curves) -> Result<Drawn> {
     render(&curves.file, &picture)
 }
 
-/// Something that can be drawn, on a page and on pixels.
+/// Something that can be drawn as SVG and as pixels.
 pub(super) trait Draw {
     fn draw<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>, scale: u32) -> Result<(), String>;
 }
 
-/// Draws it both ways.
+/// Renders it as SVG and as PNG.
 pub(super) fn render(file: &str, drawing: &impl Draw) -> Result<Drawn> {
     register_fonts();
     let failed = |error: String| anyhow!("cannot draw {file}: {error}");
@@ -168,11 +168,11 @@ pub(super) fn render(file: &str, drawing: &impl Draw) -> Result<Drawn> {
     Ok(Drawn { svg, png: encode(&pixels, width, height).context("cannot encode a PNG")? })
 }
 
-/// The same letters in every figure, whatever the machine has: widths are computed with them.
+/// Uses the same fonts in every figure, whatever the machine has: widths are computed with them.
 fn register_fonts() {
     static REGISTERED: Once = Once::new();
     REGISTERED.call_once(|| {
-        // Both are in the program and sound: a test draws with them.
+        // Both are in the program and valid: a test draws with them.
         let _ = register_font("sans-serif", FontStyle::Normal, dejavu::sans::regular());
         let _ = register_font("sans-serif", FontStyle::Bold, dejavu::sans::bold());
     });
@@ -270,7 +270,7 @@ impl Picture {
             series.sort_by(|left, right| last(right).total_cmp(&last(left)));
         }
         let values = || series.iter().flat_map(|series| &series.points);
-        // Zero has no logarithm: a figure that would need it is drawn in proportion.
+        // Zero has no logarithm: a figure that contains it is linear.
         let is_positive = series.iter().flat_map(Series::places).all(|x| x > 0.0);
         let x_is_logarithmic = figure.logarithmic.0 && figure.shape == Shape::Lines && is_positive;
         let y_is_logarithmic = figure.logarithmic.1 && values().all(|(_, spread)| spread.min > 0.0);
@@ -313,7 +313,7 @@ impl Picture {
         }
     }
 
-    /// Where the horizontal axis has numbers: where there are points, if those are few.
+    /// The numbers of the horizontal axis: at the points, if those are few.
     fn x_ticks(&self, range: &Range<f64>) -> Vec<f64> {
         if self.shape != Shape::Lines {
             return (0..self.groups.len()).map(|group| group as f64).collect();
@@ -329,9 +329,9 @@ impl Picture {
         let max = spreads().map(|spread| spread.max).fold(f64::NEG_INFINITY, f64::max);
         let min = spreads().map(|spread| spread.min).fold(f64::INFINITY, f64::min);
         if max < min {
-            return 0.0..1.0; // There is nothing but crosses.
+            return 0.0..1.0; // There are only crosses.
         }
-        // Crosses have the upper edge for themselves.
+        // Crosses have the upper edge to themselves.
         let room = |high: f64, low: f64| match (self.has_never(), self.y_is_logarithmic) {
             (false, _) => high,
             (true, true) => high * (high / low).powf(0.12),
@@ -339,7 +339,7 @@ impl Picture {
         };
         match self.y_is_logarithmic {
             true => {
-                // At least a fivefold, so that an axis has some numbers on it.
+                // At least a factor of five, so that an axis has some numbers on it.
                 let (low, high) = (min / 1.25, max * 1.25);
                 let middle = (low * high).sqrt();
                 let low = low.min(middle / 2.25);
@@ -356,13 +356,13 @@ impl Picture {
         self.series.iter().any(|series| !series.never.is_empty())
     }
 
-    /// How high crosses stand.
+    /// The height of crosses.
     fn never_at(&self) -> f64 {
         let Range { start, end } = self.y_range();
         if self.y_is_logarithmic { end * (start / end).powf(0.04) } else { end - (end - start) * 0.04 }
     }
 
-    /// Where the bar of a series begins in a group, which takes four fifths of its place, and how wide it is.
+    /// The start and width of the bar of a series in a group. The bars take four fifths of the group's width.
     fn bar(&self, index: usize, group: f64) -> (f64, f64) {
         let width = 0.8 / self.series.len() as f64;
         (group - 0.4 + width * index as f64, width)
@@ -442,7 +442,7 @@ impl Picture {
             let style = colour.stroke_width(2 * scale);
             let points = || series.points.iter().map(|(x, spread)| (*x, spread.median));
             if !series.is_joined {
-                // Marks alone.
+                // Only marks.
             } else if series.colour.is_dashed {
                 let (dash, gap) = (7 * scale, 5 * scale);
                 chart.draw_series(DashedLineSeries::new(points(), dash, gap, style))?;
@@ -558,14 +558,14 @@ impl Picture {
 }
 
 impl Series {
-    /// Where it has something.
+    /// The positions where it has something.
     fn places(&self) -> impl Iterator<Item = f64> {
         self.points.iter().map(|(x, _)| *x).chain(self.never.iter().copied())
     }
 }
 
-/// The values of the horizontal parameter at which an arm did not do what the figure shows, in one repeat at least: a row lacks
-/// the time of an event, or the point, or the whole arm, has failed and was not measured later.
+/// The values of the horizontal parameter at which an arm lacks what the figure shows, in at least one repeat: a row
+/// lacks the time of an event, or the point, or the whole arm, has failed and was not measured later.
 fn never(study: &dyn Study, arm: &Arm, figure: &Figure, results: &Results, run: &RunFile) -> Vec<String> {
     let parameters = study.parameters();
     let measures = study.measures();
@@ -593,7 +593,7 @@ fn never(study: &dyn Study, arm: &Arm, figure: &Figure, results: &Results, run: 
     found
 }
 
-/// What an axis says.
+/// An axis's label.
 fn axis_title(title: String, is_logarithmic: bool) -> String {
     match (is_logarithmic, title.is_empty()) {
         (false, _) => title,
@@ -602,7 +602,7 @@ fn axis_title(title: String, is_logarithmic: bool) -> String {
     }
 }
 
-/// Round numbers within a range, about as many as an axis should have.
+/// Round numbers within a range, roughly as many as an axis should have.
 fn ticks(range: &Range<f64>, is_logarithmic: bool) -> Vec<f64> {
     let is_within = |value: &f64| range.start <= *value && *value <= range.end;
     if is_logarithmic {
@@ -624,7 +624,7 @@ fn ticks(range: &Range<f64>, is_logarithmic: bool) -> Vec<f64> {
     (first..).map(|number| number as f64 * step).take_while(|value| *value <= range.end).collect()
 }
 
-/// A round number, without digits that say nothing.
+/// A round number, without meaningless digits.
 fn axis_number(number: f64) -> String {
     let text = short(number);
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
@@ -635,7 +635,7 @@ fn rgb(colour: Colour) -> RGBColor {
     RGBColor(red, green, blue)
 }
 
-/// The mark of a point: a disc, with a hole in it on a broken line.
+/// The mark of a point: a disc, with a hole in it on a dashed line.
 fn mark<Coordinate: Copy>(at: Coordinate, colour: Colour, scale: u32) -> [Circle<Coordinate, i32>; 2] {
     let unit = scale as i32;
     let inner = if colour.is_dashed { BACKGROUND } else { rgb(colour) };
@@ -722,7 +722,7 @@ mod tests {
     #[test]
     fn bars_on_a_logarithmic_axis_are_dots() {
         let (bars, dots) = (svg(&picture(Shape::Bars, false)), svg(&picture(Shape::Bars, true)));
-        // Three and the legend's; a dot is drawn as two circles.
+        // Three, and the legend's; a dot is drawn as two circles.
         assert_eq!(
             (count(&bars, "rect", Colour::ACKS_ALL), count(&bars, "circle", Colour::ACKS_ALL)),
             (4, 0)
@@ -829,7 +829,7 @@ mod tests {
             let area = BitMapBackend::with_buffer(&mut pixels, (width, height)).into_drawing_area();
             picture(Shape::Lines, false).draw(&area, PNG_SCALE).unwrap();
         }
-        // The title stands above everything else: without letters that part would be blank.
+        // The title is above everything else: without letters that part would be blank.
         let top = &pixels[..(width * 3 * 34 * PNG_SCALE) as usize];
         let dark = top.chunks_exact(3).filter(|pixel| pixel.iter().all(|part| *part < 0x60)).count();
         assert!(dark > 100, "{dark} dark pixels");

@@ -1,4 +1,4 @@
-//! Stacked bars: of which steps something is made up.
+//! Stacked bars: the steps that a total consists of.
 
 use anyhow::Result;
 use plotters::coord::Shift;
@@ -10,13 +10,13 @@ use super::plot::{BACKGROUND, Draw, Drawn, HEIGHT, TEXT, WIDTH, render};
 use super::{Colour, short};
 use crate::harness::Stacks;
 
-/// Where the bars are.
+/// The position of the bars.
 const LEFT: i32 = 190;
 const RIGHT: i32 = 800;
 const TOP: i32 = 84;
 const BOTTOM: i32 = 446;
 
-/// A bar is no thicker than this.
+/// The maximum thickness of a bar.
 const THICKNESS_MAX: i32 = 44;
 
 /// Draws it.

@@ -1,5 +1,5 @@
-//! HTTP/1.1 with JSON, as Quorate's own interface has it and the leader-follower study's store:
-//! `POST /put {"key","value"}`, `GET /get/{key}`, and `GET /health` for a PING.
+//! HTTP/1.1 with JSON, as in Quorate's own interface and in the leader-follower study's store: `POST /put
+//! {"key","value"}`, `GET /get/{key}`, and `GET /health` for a PING.
 
 mod response;
 
@@ -15,10 +15,10 @@ use super::workload::Expected;
 
 pub(crate) use response::Responses;
 
-/// What requests are made of. The header fields that differ between connections are given with each request.
+/// The templates of requests. The header fields that differ between connections are passed with each request.
 pub(crate) struct Requests {
     get: Template,
-    /// The body of a put up to its value; what follows the value is [`BODY_END`].
+    /// The body of a put up to its value; [`BODY_END`] follows the value.
     put_body: Template,
 }
 
@@ -55,13 +55,13 @@ impl Requests {
                 values.write(key, sequence, out);
                 out.extend_from_slice(BODY_END);
             }
-            // `Options::validate` lets no INCR through.
+            // `Options::validate` refuses INCR.
             Operation::Incr | Operation::Ping => out.extend_from_slice(&health(fields)),
         }
     }
 }
 
-/// The header fields of every request to a server: who is asked, and by whom.
+/// The header fields of every request to a server: its host, and the authorization.
 pub(crate) fn fields(address: SocketAddr, password: Option<&str>) -> Vec<u8> {
     let mut fields = format!("Host: {address}\r\n");
     if let Some(password) = password {
@@ -75,7 +75,7 @@ pub(crate) fn health(fields: &[u8]) -> Vec<u8> {
     [b"GET /health HTTP/1.1\r\n", fields, b"\r\n"].concat()
 }
 
-/// A part of a path; what is neither letter nor digit nor one of `-._~` is written as `%` and its byte.
+/// A path segment; every byte other than letters, digits and `-._~` is percent-encoded.
 fn percent_encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

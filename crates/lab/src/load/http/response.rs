@@ -1,4 +1,4 @@
-//! One response, read from the front of a buffer that may end anywhere.
+//! Reads one response from the front of a buffer that may end anywhere.
 
 use std::borrow::Cow;
 
@@ -14,35 +14,35 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 /// The longest line before a chunk.
 const CHUNK_LINE_BYTES_MAX: usize = 1024;
 
-/// Stands for a value that needs escapes in JSON: none of ours does, so it is wrong whatever it says.
+/// Represents a value that needs escapes in JSON: none of ours does, so it is wrong whatever its content.
 const VALUE_WITH_ESCAPES: &[u8] = b"\\";
 
-/// Reads responses. It keeps the body of a response that came in chunks.
+/// Reads responses. It holds the body of a chunked response.
 #[derive(Default)]
 pub(crate) struct Responses {
     joined: Vec<u8>,
 }
 
-/// What the body says when all is well.
+/// The body of a successful response.
 #[derive(Deserialize)]
 struct Found<'a> {
     #[serde(borrow)]
     value: Option<Text<'a>>,
 }
 
-/// A string, borrowed unless it has escapes. A type of its own, because serde does not borrow within an option.
+/// A string, borrowed unless it has escapes. A separate type, because serde does not borrow within an option.
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// What the body says when it is not.
+/// The body of a refusal.
 #[derive(Deserialize)]
 struct Refused<'a> {
     code: &'a str,
 }
 
-/// What the head says.
+/// The parsed head of a response.
 struct Head<'a> {
-    /// Three digits.
+    /// The status code: three digits.
     status: &'a [u8],
     length: Option<usize>,
     is_chunked: bool,
@@ -51,7 +51,7 @@ struct Head<'a> {
 }
 
 impl Responses {
-    /// Reads the response to `operation` at the front of `input`; `None` when it is not all there.
+    /// Reads the response to `operation` at the front of `input`; `None` when it is incomplete.
     pub(crate) fn scan<'a>(
         &'a mut self,
         operation: Operation,
@@ -62,7 +62,7 @@ impl Responses {
         let head = loop {
             let Some(head) = read_head(&input[start..])? else { return Ok(None) };
             start += head.bytes;
-            // "100 Continue" and its like announce the response proper.
+            // "100 Continue" and other 1xx responses precede the actual response.
             if head.status[0] != b'1' {
                 break head;
             }
@@ -77,7 +77,8 @@ impl Responses {
                 None => return Ok(None),
             }
         } else {
-            // A body without a length goes on until the server closes: nothing could follow on this connection.
+            // A body without a length continues until the server closes: nothing could follow on this
+            // connection.
             let length = head.length.filter(|length| *length <= body_bytes_max).ok_or(Malformed)?;
             match rest.get(..length) {
                 Some(body) => (body, start + length),
@@ -89,7 +90,7 @@ impl Responses {
     }
 }
 
-/// What a response means.
+/// Interprets a response.
 fn understand<'a>(operation: Operation, status: &'a [u8], body: &'a [u8]) -> Result<Reply<'a>, Malformed> {
     match (operation, status) {
         (Operation::Get, b"200") => {
@@ -104,7 +105,7 @@ fn understand<'a>(operation: Operation, status: &'a [u8], body: &'a [u8]) -> Res
         (Operation::Set, [b'2', ..]) => Ok(Reply::Status(b"OK")),
         (Operation::Ping, [b'2', ..]) => Ok(Reply::Status(b"PONG")),
         (_, [b'4' | b'5', ..]) => {
-            // Quorate says a word; of others the status is all there is to go by.
+            // Quorate sends an error word; other servers only give a status.
             let refused: Result<Refused<'a>, _> = serde_json::from_slice(body);
             Ok(Reply::Error(refused.map_or(status, |refused| refused.code.as_bytes())))
         }
@@ -160,12 +161,12 @@ fn read_head(input: &[u8]) -> Result<Option<Head<'_>>, Malformed> {
     Ok(Some(head))
 }
 
-/// Whether a response can begin like this, so that a server of another kind is not waited for in vain.
+/// Whether a response can begin like this, so that the run does not wait in vain for a server of another kind.
 fn could_begin(input: &[u8]) -> bool {
     b"HTTP/1.".iter().zip(input).all(|(expected, byte)| expected == byte)
 }
 
-/// Appends the contents of all chunks and says how many bytes they took; `None` when they are not all there.
+/// Appends the contents of all chunks and returns their length in `input`; `None` when they are incomplete.
 fn join_chunks(input: &[u8], bytes_max: usize, joined: &mut Vec<u8>) -> Result<Option<usize>, Malformed> {
     let mut at = 0;
     loop {
@@ -196,7 +197,7 @@ fn join_chunks(input: &[u8], bytes_max: usize, joined: &mut Vec<u8>) -> Result<O
     }
 }
 
-/// The first line without its end; `None` when it is not all there.
+/// The first line without its end; `None` when it is incomplete.
 fn chunk_line(input: &[u8]) -> Result<Option<&[u8]>, Malformed> {
     let window = &input[..input.len().min(CHUNK_LINE_BYTES_MAX)];
     match find(window, b"\r\n") {
@@ -239,7 +240,7 @@ mod tests {
 
     const BODY_BYTES_MAX: usize = 1024;
 
-    /// What a response says and how many bytes it takes, in words.
+    /// A response's content and its length, in words.
     fn scan(operation: Operation, input: &str) -> String {
         let mut responses = Responses::default();
         match responses.scan(operation, input.as_bytes(), BODY_BYTES_MAX) {

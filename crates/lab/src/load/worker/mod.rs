@@ -29,22 +29,22 @@ use super::timer::Timer;
 use super::workload::{Expected, Workload};
 use work::Work;
 
-/// How often timeouts and idle connections are looked after.
+/// How often timeouts and idle connections are checked.
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
 
-/// The same while a connection is down, so that backoff is kept to.
+/// The interval while a connection is down, so that backoff times are kept.
 const SWEEP_EVERY_WHILE_DOWN: Duration = Duration::from_millis(5);
 
-/// How often what was counted is handed over.
+/// How often counts are sent to the collector.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
-/// How long a connection may take until it is ready.
+/// How long a connection may take to become ready.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The events that one poll returns at most.
+/// The maximum number of events that one poll returns.
 const EVENTS_MAX: usize = 1024;
 
-/// The timer's events; connections have their index.
+/// The timer's events; connections use their index.
 const TIMER: Token = Token(usize::MAX - 1);
 
 pub(crate) struct Worker<'options> {
@@ -56,22 +56,22 @@ pub(crate) struct Worker<'options> {
     /// The time of the last read, write or poll: precise enough for everything but latencies.
     now: Instant,
     next_sweep: Instant,
-    /// How many connections have a batch in flight.
+    /// The number of connections with a batch in flight.
     busy: usize,
-    /// How many connections cannot be used.
+    /// The number of connections that cannot be used.
     down: usize,
     connect_failure: Option<Error>,
-    /// Open loop: the connections that wait for a request to be due, the one that has waited longest first. One that
-    /// was lost meanwhile is passed over.
+    /// Open loop: the connections that wait for a request to be due, the longest-waiting first. Connections lost
+    /// meanwhile are skipped.
     free: VecDeque<usize>,
     timer: Timer,
 }
 
-/// What a worker says when its work has ended.
+/// A worker's result when its work has ended.
 pub(crate) struct Finish {
     /// When the last operation ended.
     pub(crate) last_end: Instant,
-    /// What the measured part cost this thread, where the system can tell.
+    /// This thread's processor time for the measured part, if the system can report it.
     pub(crate) cpu: Option<Duration>,
 }
 
@@ -120,17 +120,17 @@ impl<'options> Worker<'options> {
         })
     }
 
-    /// How many connections it has.
+    /// The number of its connections.
     pub(crate) fn connection_count(&self) -> usize {
         self.connections.len()
     }
 
-    /// What was written down, if that was asked for.
+    /// Its records, if recording was requested.
     pub(crate) fn take_recorder(&mut self) -> Option<Recorder> {
         self.work.recorder.take()
     }
 
-    /// Connects all; the first connection that fails fails the run.
+    /// Opens all connections; the first that fails fails the run.
     pub(crate) fn connect(&mut self) -> Result<(), Error> {
         let mut events = self.new_events();
         while self.down > 0 {
@@ -184,7 +184,7 @@ impl<'options> Worker<'options> {
             }
             if self.now >= next_report {
                 next_report += REPORT_EVERY;
-                // The receiver outlives the workers; if it does not, nobody wants the counts.
+                // The receiver outlives the workers; if it does not, the counts are not needed.
                 let _ = tallies.send(std::mem::replace(&mut self.work.tally, Tally::new()));
             }
         }
@@ -230,7 +230,7 @@ impl<'options> Worker<'options> {
     fn handle(&mut self, event: &Event) {
         let index = event.token().0;
         let result = match self.connections[index].state {
-            // The event belongs to a socket that was closed while the batch of events was handled.
+            // The event belongs to a socket that was closed while this batch of events was handled.
             State::Down { .. } => Ok(()),
             State::Connecting { .. } => self.finish_connect(index),
             State::Greeting { .. } | State::Ready => self.transfer(index, event),
@@ -250,13 +250,13 @@ impl<'options> Worker<'options> {
         Ok(())
     }
 
-    /// Moves bytes both ways and handles the replies that came.
+    /// Moves bytes in both directions and handles the replies that have arrived.
     fn transfer(&mut self, index: usize, event: &Event) -> Result<(), Loss> {
         if event.is_writable() {
             self.connections[index].flush().map_err(lost)?;
         }
         if event.is_readable() || event.is_read_closed() || event.is_error() {
-            // A closed socket is read to its end: no further edge will tell.
+            // A closed socket is read to its end: no further edge will follow.
             let is_closed = event.is_read_closed() || event.is_error();
             loop {
                 let filled = self.connections[index].fill().map_err(lost)?;
@@ -310,7 +310,7 @@ impl<'options> Worker<'options> {
         Ok(())
     }
 
-    /// The hot path: judges every reply that has come and sends the next batch when this one is complete.
+    /// The hot path: judges every reply that has arrived and sends the next batch when this one is complete.
     fn receive_replies(&mut self, index: usize) -> Result<(), Loss> {
         let Connection { number, input, batch, dialogue, .. } = &mut self.connections[index];
         let was_in_flight = batch.is_in_flight();
@@ -330,7 +330,7 @@ impl<'options> Worker<'options> {
                 for write in &mut batch.unconfirmed {
                     let outcome = workload.judge_wait(write.outcome, &reply);
                     if outcome != write.outcome {
-                        // It was done, and nobody knows where.
+                        // It was executed, but it is unknown on which replicas.
                         write.told = Told::Unknown;
                     }
                     write.outcome = outcome;
@@ -376,7 +376,7 @@ impl<'options> Worker<'options> {
                 }
             }
             if closes {
-                // Of a batch whose last reply this is nothing is lost.
+                // If this is the batch's last reply, nothing is lost.
                 self.busy -= usize::from(is_last);
                 return Err(lost(io::ErrorKind::ConnectionAborted.into()));
             }
@@ -390,7 +390,7 @@ impl<'options> Worker<'options> {
         Ok(())
     }
 
-    /// A connection is free: it sends its next batch, or in the open loop waits until one is due.
+    /// Uses a free connection: it sends its next batch, or in the open loop waits until one is due.
     fn send_next(&mut self, index: usize) -> Result<(), Loss> {
         if self.is_open_loop() {
             self.free.push_back(index);
@@ -407,7 +407,7 @@ impl<'options> Worker<'options> {
         self.send_batch(index, &admitted)
     }
 
-    /// Fills a connection's batch, which is empty, and writes it.
+    /// Fills a connection's empty batch, and writes it.
     fn send_batch(&mut self, index: usize, admitted: &Admitted) -> Result<(), Loss> {
         let connection = &mut self.connections[index];
         let Work { workload, language, is_loading, .. } = &mut self.work;
@@ -428,14 +428,15 @@ impl<'options> Worker<'options> {
     }
 }
 
-/// Why a connection cannot be used any further: what that means for its operations, and what the system said.
+/// Why a connection cannot be used any further: the outcome of its operations, and the system's error.
 type Loss = (Outcome, io::Error);
 
 fn lost(error: io::Error) -> Loss {
     (Outcome::Lost, error)
 }
 
-/// Deals with what stands behind the last reply. Were it one more, nobody would know which reply belongs to which request.
+/// Handles the bytes after the last reply. If they were another reply, replies could not be matched to requests any
+/// more.
 fn settle(language: &Language, dialogue: &mut Dialogue, input: &mut Input) -> Result<(), Loss> {
     let bytes = language.settle(dialogue, input.unread()).map_err(|_| out_of_step())?;
     input.consume(bytes);
@@ -450,7 +451,7 @@ fn micros_between(earlier: Instant, later: Instant) -> u64 {
     later.saturating_duration_since(earlier).as_micros() as u64
 }
 
-/// The processor time that this thread has used; only Linux tells it without a system call of its own.
+/// The processor time that this thread has used; only Linux reports it without a dedicated system call.
 fn thread_cpu() -> Option<Duration> {
     let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     schedstat.split(' ').next()?.parse().ok().map(Duration::from_nanos)

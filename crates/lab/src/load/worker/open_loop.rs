@@ -1,4 +1,4 @@
-//! Open loop: requests are sent when they are due, by whichever connection has been free for longest.
+//! Open loop: requests are sent when they are due, by the connection that has been free for longest.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::super::schedule::Schedule;
 use super::{Worker, micros_between};
 
-/// What was due just before the end is still sent for so long, since the wake-up for it may come after the end.
+/// How long requests due just before the end are still sent, since the wake-up for them may come after the end.
 const GRACE: Duration = Duration::from_millis(1);
 
 impl Worker<'_> {
@@ -14,18 +14,18 @@ impl Worker<'_> {
         self.work.schedule.as_ref().is_some_and(Schedule::is_open_loop)
     }
 
-    /// Every connection that has nothing to do waits for a request to be due.
+    /// Queues every idle connection for requests that become due.
     pub(super) fn queue_free(&mut self) {
         self.free.clear();
         self.free.extend((0..self.connections.len()).filter(|index| self.connections[*index].is_free()));
     }
 
-    /// Sends what is due, as far as connections are free.
+    /// Sends due requests, as far as connections are free.
     pub(super) fn send_due(&mut self) {
         let Some(schedule) = self.work.schedule.as_mut().filter(|schedule| schedule.is_open_loop()) else {
             return;
         };
-        // What finds no free connection before the end stays unsent.
+        // Requests that find no free connection before the end stay unsent.
         if schedule.is_over(self.now.checked_sub(GRACE).unwrap_or(self.now)) {
             return;
         }
@@ -41,7 +41,7 @@ impl Worker<'_> {
             let Some(admitted) = schedule.admit_due(self.now, self.free.len(), due_times) else { return };
             self.free.pop_front();
             if self.busy == 0 {
-                // Nothing was asked: that nothing ended was no standstill.
+                // No request was in flight, so this was no standstill.
                 self.work.last_progress = self.now;
             }
             if let Err((cause, error)) = self.send_batch(index, &admitted) {

@@ -1,4 +1,4 @@
-//! What no event tells a worker: reconnections, replies that do not come, operations that were given back.
+//! What a worker does without an event: reconnections, reply timeouts, operations to repeat.
 
 use std::io;
 
@@ -23,7 +23,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Looks after every connection; called a few times a second.
+    /// Checks every connection; called a few times a second.
     pub(super) fn sweep(&mut self) -> Result<(), Error> {
         for index in 0..self.connections.len() {
             let connection = &mut self.connections[index];
@@ -55,7 +55,7 @@ impl Worker<'_> {
         self.check_progress()
     }
 
-    /// A run that ends by count would never end when nothing does.
+    /// Fails a run that ends by count when no operation ends, since it would never end.
     fn check_progress(&self) -> Result<(), Error> {
         let ends_by_count = self.work.schedule.as_ref().is_some_and(Schedule::ends_by_count);
         let silence = self.now.saturating_duration_since(self.work.last_progress);
@@ -70,7 +70,7 @@ impl Worker<'_> {
         Err(Error::Stalled { silence, is_loading: self.work.is_loading, last_failure })
     }
 
-    /// Gives a connection up: what it had in flight may or may not have happened.
+    /// Gives a connection up: its operations in flight may or may not have happened.
     #[cold]
     pub(super) fn lose(&mut self, index: usize, cause: Outcome, error: io::Error) {
         let Connection { number, address, state, batch, .. } = &mut self.connections[index];

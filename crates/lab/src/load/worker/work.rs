@@ -1,4 +1,4 @@
-//! A worker's books.
+//! A worker's current work and its counts.
 
 use std::time::Instant;
 
@@ -11,11 +11,11 @@ use super::super::tally::Tally;
 use super::super::workload::Workload;
 use super::micros_between;
 
-/// What is being done and what came of it.
+/// The work, and its results so far.
 pub(super) struct Work {
     pub(super) workload: Workload,
     pub(super) language: Language,
-    /// Where every operation is written down, if that is asked for.
+    /// Records every operation, if requested.
     pub(super) recorder: Option<Recorder>,
     /// `None` while nothing is to be sent.
     pub(super) schedule: Option<Schedule>,
@@ -27,7 +27,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// A request of a connection's batch has ended.
+    /// Counts and records a request of a connection's batch that has ended.
     pub(super) fn conclude(&mut self, connection: usize, batch: &Batch, ended: Answered, now: Instant) {
         let Answered { position, outcome, told } = ended;
         let expected = batch.expected[position];
