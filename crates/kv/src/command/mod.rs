@@ -300,7 +300,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// Calls `visit` with each key that the command names, in order. None for commands on the whole table.
+    /// Calls `visit` with each key that the command names, in order. Visits none for commands on the whole table.
     pub fn for_each_key(&self, mut visit: impl FnMut(&'a [u8])) {
         use Command::*;
         match *self {

@@ -351,7 +351,7 @@ impl Locks {
     }
 
     /// Withdraws a request that waits: its client has left, or its time has run out. If an earlier record has granted
-    /// it the lock, no client has heard of that, and the lock is passed on.
+    /// it the lock, its client has not been notified, and the lock is passed on.
     fn withdraw(
         &mut self,
         name: &[u8],

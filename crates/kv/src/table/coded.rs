@@ -5,10 +5,10 @@
 //! Several keys may refer to one value (`COPY`), so references are counted. [`Table::take_coded_changes`] reports when
 //! the first reference is made and when the last one is dropped, for the code that stores this replica's fragments.
 //!
-//! A value whose fragments are stored may never be stored itself: its coordinator may have died, for example. The
-//! fragments of such a value can be dropped only once no record can ever refer to it. So a record gives up all values
-//! of a coordinator up to a counter ([`Command::Abandon`]): every replica refuses a later record that would store one
-//! of them. What is given up is a part of the table: snapshots contain it.
+//! A value whose fragments are stored may end up never being stored itself, for example because its coordinator has
+//! died. Its fragments can be dropped only once no record can ever refer to it. So a record gives up all values of a
+//! coordinator up to a counter ([`Command::Abandon`]): every replica refuses a later record that would store one of
+//! them. What is given up is a part of the table: snapshots contain it.
 
 use super::entry::{Entry, Kind};
 use super::{Record, Table};
