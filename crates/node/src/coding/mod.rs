@@ -62,7 +62,7 @@ const IN_TRANSIT_BYTES_MAX: usize = 4 << 20;
 pub(crate) struct CodingSettings {
     /// Into how many parts a value is cut, if enough nodes answer.
     pub(crate) parts: Parts,
-    /// The length in bytes from which on values are cut.
+    /// The shortest value that is cut, in bytes.
     pub(crate) threshold: usize,
 }
 
@@ -201,7 +201,7 @@ impl Coding {
 }
 
 impl Node {
-    // What others say.
+    // Messages.
 
     /// Takes a message about fragments from a node, which may be this one.
     ///
@@ -288,7 +288,7 @@ impl Node {
         true
     }
 
-    // What a group answers.
+    // Answers of groups.
 
     /// A group has answered a step of an operation.
     pub(crate) fn operation_answered(&mut self, handle: Handle, step: u64, result: Outcome, reply: &[u8]) {

@@ -285,7 +285,7 @@ named_set! {
     Blocking = "blocking",
     /// It is served while data is being loaded.
     Loading = "loading",
-    /// It is served by a replica that has lost touch.
+    /// It is served by a replica that has lost contact with its leader.
     Stale = "stale",
     /// Its time does not grow with the data.
     Fast = "fast",
@@ -318,7 +318,7 @@ named_set! {
     Remove = "RM",
     /// Reports, copies or uses what the value holds.
     Access = "access",
-    /// Changes data that may be there.
+    /// Changes data that may exist.
     Update = "update",
     /// Adds data without changing any.
     Insert = "insert",

@@ -638,8 +638,8 @@ fn deposed(before: &ClusterMap, after: &ClusterMap) -> BTreeSet<NodeId> {
     before.groups.iter().filter(leads_no_more).map(|(_, group)| group.leader).collect()
 }
 
-/// A change to the members of the control group's newest membership that take part, if these are more than the map
-/// says.
+/// Returns a change that names the nodes which take part in the control group's newest membership, if these are more
+/// than the map says.
 fn members_of_control(turn: &Turn<'_>, keeper: &Keeper, map: &ClusterMap) -> Option<Change> {
     let group = map.groups.get(&CONTROL_GROUP)?;
     let status = keeper.status(turn.now);

@@ -1,11 +1,9 @@
 //! The control group: it holds the cluster map and keeps a live leader in every group.
 //!
-//! One [`Control`] per node. It takes inputs and fills [`Effects`], as replicas do, and uses no clock and no socket.
-//! On the first three nodes, or the first five of a larger cluster, it holds a replica of group 0 (`keeper`), whose
-//! table
+//! One [`Control`] per node. It takes inputs and fills [`Effects`], as replicas do, and uses no clock and no socket. On
+//! the first three nodes, or the first five of a larger cluster, it holds a replica of group 0 (`keeper`), whose table
 //! is the list of maps: the map with version v is the value under `map:v`, written only if the key is absent. The
-//! leader
-//! of that group is the control leader (`leading`).
+//! leader of that group is the control leader (`leading`).
 //!
 //! ```text
 //!  node 4                 control leader 1                          control nodes 2, 3
@@ -14,7 +12,7 @@
 //!    |  lease until the sending of Renew 7 + 300 ms                        |
 //!    x dies                   |                                            |
 //!                             | 330 ms later: SET map:13 .. NX ----------->|
-//!                             |<---------------------------- decided ------|
+//!                             |<-------------------------- committed ------|
 //!    node 5 <-- Map 13 -------|  its groups have other leaders             |
 //! ```
 //!

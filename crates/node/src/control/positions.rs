@@ -132,7 +132,7 @@ impl Positions {
         map.check_start(node, start, self.known(map, node))
     }
 
-    // What is kept.
+    // Keeping positions for the next start.
 
     /// A link broke: what was last heard over it should be written at once.
     pub(super) fn hurry(&mut self) {

@@ -285,7 +285,7 @@ impl Values {
         checkpoints.into_iter().for_each(|checkpoint| doomed.extend(checkpoint.released));
     }
 
-    // What is done beside the loop.
+    // Work beside the loop.
 
     fn next_put(&mut self) -> Option<ValueWork> {
         let (mut values, mut bytes) = (Vec::new(), 0);
