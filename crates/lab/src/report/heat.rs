@@ -25,7 +25,6 @@ const ABSENT: RGBColor = RGBColor(0xee, 0xee, 0xee);
 /// The legend's shades: the ratio of each.
 const SHADES: [f64; 3] = [4.0, 2.0, 1.2];
 
-/// Draws it.
 pub(super) fn draw(map: &HeatMap) -> Result<Drawn> {
     render(&map.file, map)
 }

@@ -31,7 +31,6 @@ pub(super) struct Shown {
 
 pub(super) const STYLE: &str = include_str!("style.css");
 
-/// The whole page.
 pub(super) fn page(contents: &Contents<'_>) -> String {
     let study = contents.study;
     let paper = study.paper();

@@ -19,7 +19,6 @@ const BOTTOM: i32 = 446;
 /// The maximum thickness of a bar.
 const THICKNESS_MAX: i32 = 44;
 
-/// Draws it.
 pub(super) fn draw(stacks: &Stacks) -> Result<Drawn> {
     render(&stacks.file, stacks)
 }

@@ -1,10 +1,10 @@
-//! Invented figures, for the tests of judges.
+//! Invented figures, for testing judges.
 
 use std::collections::BTreeMap;
 
 use crate::harness::{Checked, Claim, Judgement, Results, Row, STEAL_PERCENT, Verdict};
 
-/// Figures of some rounds, by arm, point and measure. Points of a test have names, or the values of parameters.
+/// Figures of several rounds, by arm, point and measure. A test's points have names, or the values of parameters.
 #[derive(Clone, Default)]
 pub(super) struct Measured {
     parameters: Vec<&'static str>,
@@ -17,7 +17,7 @@ impl Measured {
         Measured { parameters: parameters.to_vec(), ..Measured::default() }
     }
 
-    /// What a measure is at a point in each round. What was set before is forgotten.
+    /// Sets a measure of a point in each round, replacing earlier values.
     pub(super) fn set(&mut self, arm: &str, point: &[&str], measure: &str, rounds: &[f64]) {
         assert_eq!(point.len(), self.parameters.len(), "{point:?}");
         let point = point.iter().map(|value| (*value).to_owned()).collect();
@@ -25,26 +25,26 @@ impl Measured {
         figures.insert(measure.to_owned(), rounds.to_vec());
     }
 
-    /// The same without an arm.
+    /// Returns the figures without an arm.
     pub(super) fn without(&self, arm: &str) -> Measured {
         let mut rest = self.clone();
         rest.points.retain(|(name, _), _| name != arm);
         rest
     }
 
-    /// The same, where the check of histories has said this in each round.
+    /// Returns the figures with these verdicts of the histories, one for each round.
     pub(super) fn checked(&self, verdicts: &[&'static str]) -> Measured {
         Measured { verdicts: verdicts.to_vec(), ..self.clone() }
     }
 
-    /// The same with the first round alone.
+    /// Returns only the first round.
     pub(super) fn once(&self) -> Measured {
         let mut once = self.clone();
         once.points.values_mut().flat_map(BTreeMap::values_mut).for_each(|rounds| rounds.truncate(1));
         once
     }
 
-    /// The same on a machine that was taken away meanwhile, in every round but the first.
+    /// Returns the figures as if the host had taken the processors away in every round but the first.
     pub(super) fn disturbed(&self) -> Measured {
         let mut disturbed = self.clone();
         for figures in disturbed.points.values_mut() {
@@ -78,7 +78,7 @@ impl Measured {
         results
     }
 
-    /// What a claim, known by how it begins, is found to be.
+    /// The judgement of the claim that begins with `begins`.
     pub(super) fn judged(&self, claims: &[Claim], begins: &str) -> Judgement {
         let mut of = claims.iter().filter(|claim| claim.claim.starts_with(begins));
         let claim = of.next().unwrap_or_else(|| panic!("no claim begins with '{begins}'"));
@@ -86,8 +86,8 @@ impl Measured {
         claim.judged(&self.results()).judgement
     }
 
-    /// Makes sure that a claim, which these figures decide, is decided neither by one repeat nor on a machine that was disturbed, and not
-    /// measured without one of these arms.
+    /// Asserts that these figures decide a claim, but that one repeat or a disturbed machine leaves it undecided, and
+    /// that it is not measured without one of these arms.
     pub(super) fn needs_repeats_and_arms(&self, claims: &[Claim], begins: &str, arms: &[&str]) {
         let verdict = |measured: &Measured| measured.judged(claims, begins).verdict;
         assert!(verdict(self).is_decided(), "{begins}: {:?}", self.judged(claims, begins));

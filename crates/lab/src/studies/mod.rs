@@ -1,5 +1,6 @@
-//! The studies: a folder of the same shape for each. `mod.rs` says what is compared and how a point is measured,
-//! `claims.rs` what the paper says (or, without one, what is asked) and how that is judged, `figures.rs` what is drawn.
+//! The studies, each in a folder of the same shape: `mod.rs` defines what is compared and how a point is measured,
+//! `claims.rs` what the paper claims (or, without a paper, this project's goals) and how that is judged, `figures.rs`
+//! what is drawn.
 
 mod abd_vs_blocking;
 mod coding_crossover;
@@ -15,7 +16,7 @@ use crate::harness::Study;
 pub use coding_crossover::{FittedWork, fitted};
 pub use locks::LockClients;
 
-/// Every study, in the order in which they are listed.
+/// Every study, in listing order.
 pub const ALL: &[&dyn Study] = &[
     &leader_follower::LeaderFollower,
     &abd_vs_blocking::AbdVsBlocking,
@@ -57,7 +58,7 @@ mod tests {
         }
     }
 
-    /// A slip in a name would silently leave a column, a line or a table empty.
+    /// A typo in a name would silently leave a column, a line or a table empty.
     #[test]
     fn what_is_drawn_is_a_parameter_a_measure_and_an_arm_of_the_study() {
         for study in ALL {
@@ -107,7 +108,7 @@ mod tests {
         }
     }
 
-    /// Draws the same numbers for the same words, between 0 and 1.
+    /// Returns a number between 0 and 1, always the same for the same words.
     fn drawn(seed: u64, words: &[&str]) -> f64 {
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(&seed.to_le_bytes());
@@ -115,13 +116,13 @@ mod tests {
             hasher.update(word.as_bytes());
             hasher.update(b"|");
         });
-        // Neighbouring inputs have checksums that are alike.
+        // Neighbouring inputs have similar checksums.
         let mixed = u64::from(hasher.finalize()).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31);
         (mixed.wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Figures for every point of a study, as no machine would find them: each measure grows or falls with each parameter and
-    /// from arm to arm, all by a law that the seed makes. Some are 0 throughout.
+    /// Figures for every point of a study, unlike any machine's: each measure grows or falls with each parameter and
+    /// from arm to arm, all by a law that the seed determines. Some are 0 throughout.
     fn invented(study: &dyn Study, seed: u64) -> Results {
         let parameters = study.parameters();
         let names: Vec<&str> = parameters.iter().map(|parameter| parameter.name).collect();
@@ -138,7 +139,7 @@ mod tests {
                         }
                         let mut logarithm = drawn(seed, &[measure]) * 16.0 - 6.0;
                         logarithm += 2.0 * steepness(&[measure, &arm.name]);
-                        // In some inventions all arms follow one law.
+                        // For some seeds all arms follow one law.
                         let law = if drawn(seed, &["laws"]) < 0.5 { "" } else { &arm.name };
                         for (name, value) in names.iter().zip(&key) {
                             logarithm += match value.parse::<f64>() {
@@ -167,8 +168,8 @@ mod tests {
         results
     }
 
-    /// What is not measured in any run; and what holds only where several figures stand in a narrow ratio to each other, as invented
-    /// ones hardly ever do. The latter have tests of their own, in which each of two verdicts is given.
+    /// Claims that no run measures, and claims that hold only where several figures are in a narrow ratio to each
+    /// other, as invented ones hardly ever are. The latter have their own tests, which produce two verdicts for each.
     const CONSTANT: [(&str, &str); 4] = [
         ("locks", "Redis with Redlock is the easiest to set up, and kazoo the most mature library"),
         ("locks", "The 90th percentile is about 20 % above the average"),
@@ -183,7 +184,7 @@ mod tests {
         ),
     ];
 
-    /// A verdict that is the same whatever is measured says nothing of what was measured.
+    /// A verdict that is the same for any figures says nothing about them.
     #[test]
     fn verdicts_change_with_the_figures() {
         const TRIES: u64 = 200;

@@ -1,18 +1,18 @@
-//! What the study claims, and what was measured here.
+//! The study's claims, and how they are judged.
 //!
-//! Where the study's own results (results/20251205_013120/results.csv of its code) contradict its text, the reason says so. Their
-//! column `throughput` counts failures, too.
+//! Where the study's own results (results/20251205_013120/results.csv of its code) contradict its text, the reason says
+//! so. Their column `throughput` counts failures, too.
 
 use super::compared::{Place, Tally, both, peak_words, peaks};
 use super::{DELAY, KEYS, KEYS_MANY, NODES, Protocol, WORKLOADS};
 use crate::harness::{Claim, Judgement, Results, Verdict};
 use crate::report::short;
 
-/// Below this share of its peak a rate has declined. In the study's own results ABD keeps 80 % or more with most clients, and blocking
-/// about half or less.
+/// Below this share of its peak a rate has declined. In the study's own results ABD keeps 80 % or more with most
+/// clients, and blocking about half or less.
 const DECLINED: f64 = 0.75;
 
-/// From this share of the points on, they are almost all.
+/// From this share of the points on, the claim holds at "almost all".
 const ALMOST_ALL: f64 = 0.8;
 
 /// The arms of 1, 3 and 5 replicas.
@@ -361,7 +361,7 @@ fn extra_phases(results: &Results) -> Judgement {
 }
 
 fn retry_storms(results: &Results) -> Judgement {
-    /// A tail of so many times ABD's, or so many percent of failures, is a storm.
+    /// A tail of this many times ABD's, or this percentage of failures, is a storm.
     const TAIL: f64 = 3.0;
     const FAILED_PERCENT: f64 = 1.0;
     let mut words = Vec::new();
@@ -444,12 +444,12 @@ mod tests {
         measured.set(arm, &[workload, &KEYS.to_string(), "0", &clients.to_string()], measure, &rounds);
     }
 
-    /// The same in both rounds but for a little.
+    /// Almost the same value in both rounds.
     fn alike(value: f64) -> [f64; 2] {
         [value, value * 1.01]
     }
 
-    /// Figures by which every claim holds, in two rounds.
+    /// Figures with which every claim holds, in two rounds.
     fn holding() -> Measured {
         let mut measured = Measured::new(&["workload", "keys", "down", "clients"]);
         for (workload, ..) in WORKLOADS {
@@ -490,14 +490,14 @@ mod tests {
         measured
     }
 
-    /// What a claim is found to be after one measure of an arm was changed in both rounds.
+    /// The judgement of a claim after one measure of an arm is changed in both rounds.
     fn changed(begins: &str, arm: &str, at: (&str, u32), measure: &str, rounds: [f64; 2]) -> Judgement {
         let mut measured = holding();
         set(&mut measured, arm, at, measure, rounds);
         measured.judged(&all(), begins)
     }
 
-    /// Makes sure that a claim holds no more with the first value, and is not decided with it in one round alone.
+    /// Asserts that a claim no longer holds with the first value, and is undecided with it in only one round.
     fn overturns(
         begins: &str,
         arm: &str,
@@ -613,7 +613,7 @@ mod tests {
         use Verdict::DoesNotHold;
         overturns("At low", BLOCKING[0], (READING, 1), "get_p50_ms", 1.5, 0.5, DoesNotHold);
         overturns("PUT", ABD[2], (READING, 1), "put_p50_ms", 0.5, 2.0, DoesNotHold);
-        // Less than half a round is no phase.
+        // Less than half a round is not a phase.
         overturns("Blocking can", FAR[1], (READING, 1), "put_p50_ms", 7.5, 4.0, DoesNotHold);
     }
 

@@ -1,10 +1,10 @@
-//! What claims are judged by: series of one arm, and two set side by side.
+//! The basis of judgements: series of one arm, and comparisons of two.
 
 use super::{KEYS, NODES, Protocol, WORKLOADS};
 use crate::harness::Results;
 use crate::report::short;
 
-/// Which numbers a judgement looks at.
+/// Selects the rows that a judgement uses.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'r> {
     pub(super) results: &'r Results,
@@ -14,12 +14,12 @@ pub(super) struct Place<'r> {
 }
 
 impl<'r> Place<'r> {
-    /// As in the study.
+    /// The study's own setting.
     pub(super) fn of(results: &'r Results, workload: &'static str) -> Place<'r> {
         Place { results, workload, keys: KEYS, down: 0 }
     }
 
-    /// The medians of a measure over the number of clients, in its order.
+    /// The medians of a measure by the number of clients, in ascending order.
     pub(super) fn series(&self, arm: &str, measure: &str) -> Vec<(u32, f64)> {
         let rows = self.results.arm(arm).with("workload", self.workload).with("keys", self.keys);
         let series = rows.with("down", self.down).series("clients", measure);
@@ -39,14 +39,15 @@ pub(super) fn both(results: &Results) -> [Place<'_>; 2] {
     WORKLOADS.map(|(workload, ..)| Place::of(results, workload))
 }
 
-/// At how many points one rate is the higher, and by how much it is at each.
+/// At how many points ABD's rate is higher, and the ratio at each point.
 pub(super) struct Tally {
     pub(super) higher: usize,
     ratios: Vec<f64>,
 }
 
 impl Tally {
-    /// ABD's and blocking's successful throughput with so many replicas, for both workloads and all numbers of clients.
+    /// Compares ABD's and blocking's successful throughput with `nodes` replicas, for both workloads and all numbers of
+    /// clients.
     pub(super) fn of(results: &Results, nodes: usize) -> Tally {
         let mut ratios = Vec::new();
         for place in both(results) {
@@ -74,7 +75,7 @@ impl Tally {
     }
 }
 
-/// Where a rate is highest, how high it is, and what is left of it with most clients.
+/// The peak of a rate: where it is, its value, and the share of it that remains with most clients.
 pub(super) struct Peak {
     pub(super) clients: u32,
     pub(super) most_clients: u32,

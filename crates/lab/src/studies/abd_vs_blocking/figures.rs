@@ -1,9 +1,9 @@
-//! The study's sixteen figures, each for both workloads, and those of what it did not vary.
+//! The study's sixteen figures, each for both workloads, and figures of what it did not vary.
 
 use super::{KEYS, KEYS_MANY, NODES, Protocol, WORKLOADS};
 use crate::harness::{Figure, Shape, Table};
 
-/// Which points a figure or table shows.
+/// The points that a figure or table shows.
 fn only(workload: &str, keys: u64, down: u32) -> Vec<(&'static str, String)> {
     vec![("workload", workload.to_owned()), ("keys", keys.to_string()), ("down", down.to_string())]
 }
@@ -16,7 +16,8 @@ fn lines(
     only: Vec<(&'static str, String)>,
     arms: Vec<String>,
 ) -> Figure {
-    // Latencies lie powers of ten apart where locks are waited for; rates and shares are read off better in proportion.
+    // Latencies differ by powers of ten where operations wait for locks; rates and shares are easier to read on a
+    // linear axis.
     let is_latency = y.ends_with("_ms");
     let logarithmic = (false, is_latency);
     Figure { file, title, paper, shape: Shape::Lines, x: "clients", y, only, arms, logarithmic }
@@ -67,7 +68,7 @@ pub(super) fn all() -> Vec<Figure> {
     figures
 }
 
-/// What the study did not vary, with three replicas.
+/// Figures of what the study did not vary, with three replicas.
 fn beyond() -> Vec<Figure> {
     let near = Protocol::ALL.map(|protocol| protocol.arm(3)).to_vec();
     let far = Protocol::ALL.map(|protocol| protocol.delayed_arm(3)).to_vec();

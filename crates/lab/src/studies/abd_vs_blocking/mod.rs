@@ -1,8 +1,8 @@
 //! ABD's registers against per-key locks on a majority, after Y. Watchpillai's and B. Udayagiri's study.
 //!
-//! The study sets ABD beside a protocol that locks a key on a majority before it reads or writes it, and counts an
-//! operation that meets a lock as failed. Here both are run as it did, and further: with locks that are waited for,
-//! with a hundred times the keys, with a replica gone, and with nodes that are far from each other.
+//! The study compares ABD with a protocol that locks a key on a majority before it reads or writes it, and counts
+//! an operation that meets a lock as failed. Here both are run as in the study, and beyond it: with retries when a
+//! lock is met, with a hundred times the keys, with a replica gone, and with nodes that are far from each other.
 
 mod claims;
 mod compared;
@@ -22,7 +22,6 @@ use crate::network::Link;
 use crate::report::Colour;
 use crate::systems::{Quorate, Relayed, System};
 
-/// The study.
 pub(super) struct AbdVsBlocking;
 
 /// The paper's numbers of replicas.
@@ -32,7 +31,7 @@ const NODES: [usize; 3] = [1, 3, 5];
 const CLIENTS: [u32; 9] = [1, 2, 4, 8, 12, 16, 20, 24, 32];
 const CLIENTS_QUICK: [u32; 4] = [1, 4, 12, 32];
 
-/// Where a quick run looks at what the paper did not vary.
+/// The numbers of clients in a quick run of what the paper did not vary.
 const CLIENTS_QUICK_BEYOND: [u32; 2] = [1, 32];
 
 /// The paper's workloads: name, and the percentages of GET and PUT.
@@ -42,29 +41,29 @@ const WORKLOADS: [(&str, u32, u32); 2] = [("GET-heavy", 90, 10), ("PUT-heavy", 1
 const KEYS: u64 = 10;
 const KEYS_MANY: u64 = 1000;
 
-/// How many operations there are for each client: the paper's.
+/// The number of operations for each client: the paper's.
 const OPERATIONS: u64 = 2000;
 
-/// The same in a quick run, and how many all clients do at least: a percentile needs some.
+/// The same in a quick run, and the minimum for all clients together: a percentile needs that many.
 const OPERATIONS_QUICK: u64 = 150;
 const OPERATIONS_QUICK_MIN: u64 = 2000;
 
-/// The same where links are delayed and each takes milliseconds.
+/// The same with delayed links, where each operation takes milliseconds.
 const OPERATIONS_QUICK_DELAYED: u64 = 50;
 const OPERATIONS_QUICK_DELAYED_MIN: u64 = 200;
 
 const VALUE_BYTES: usize = 64;
 
-/// How long a message between two nodes takes where links are delayed, one way: data centres of one region.
+/// The one-way delay between two nodes on delayed links: that of data centres in one region.
 const DELAY: Duration = Duration::from_millis(1);
 
-/// Which of the three is run.
+/// The protocol that is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Protocol {
     Abd,
-    /// As in the study: who meets a lock has failed.
+    /// As in the study: an operation that meets a lock has failed.
     Blocking,
-    /// Who meets a lock tries again.
+    /// An operation that meets a lock tries again.
     Backoff,
 }
 
@@ -95,20 +94,20 @@ impl Protocol {
         }
     }
 
-    /// The arm of that many replicas.
+    /// The arm with this many replicas.
     fn arm(self, nodes: usize) -> String {
         format!("{} N={nodes}", self.name())
     }
 
-    /// The same with delayed links.
+    /// The arm with this many replicas and delayed links.
     fn delayed_arm(self, nodes: usize) -> String {
         format!("{} N={nodes}, 1 ms", self.name())
     }
 }
 
-/// A cluster whose nodes are far from each other, and as near to clients as ever.
+/// A cluster whose nodes are far from each other, but as near to clients as ever.
 fn delayed(quorate: Quorate) -> Box<dyn System> {
-    // A delay without jitter is the same each time: the seed draws nothing.
+    // A delay without jitter is constant: nothing is drawn from the seed.
     const RELAY_SEED: u64 = 1;
     let link = Link { delay: DELAY, ..Link::default() };
     Box::new(Relayed::new(Box::new(quorate), RELAY_SEED).with_link(link))
@@ -124,7 +123,7 @@ fn operations(scale: Scale, is_delayed: bool, clients: u32) -> u64 {
     of_each.max(least.div_ceil(u64::from(clients)))
 }
 
-/// The latencies of failures, and those of all operations together, as the study has them
+/// The latencies of failures, and those of all operations together, as in the study
 /// (workload/workload_generator.cpp, lines 58 to 69 and 76 to 87).
 fn failure_figures(report: &Report) -> Figures {
     let rows = report.rows();
@@ -149,12 +148,13 @@ fn failure_figures(report: &Report) -> Figures {
     measures.filter_map(|(name, latencies, quantile)| Some((name, ms(latencies?, quantile)))).collect()
 }
 
-/// The points of an arm. Those with a replica gone come last: the points of an arm share one start of its system.
+/// The points of an arm. Those with a replica gone come last, because the points of an arm share one start of its
+/// system.
 fn points(scale: Scale, nodes: usize, is_delayed: bool) -> Vec<Point> {
     let clients = scale.pick(&CLIENTS_QUICK[..], &CLIENTS[..]);
     let beyond = scale.pick(&CLIENTS_QUICK_BEYOND[..], &CLIENTS[..]);
     let mut groups = vec![(KEYS, 0, if is_delayed { beyond } else { clients })];
-    // A quick run varies one thing at a time, and with three replicas only.
+    // A quick run varies one thing at a time, and only with three replicas.
     if !is_delayed && scale.pick(nodes == 3, true) {
         groups.push((KEYS_MANY, 0, beyond));
     }
@@ -251,7 +251,7 @@ impl Study for AbdVsBlocking {
         let system = arena.system()?;
         let mut addresses = system.resp();
         ensure!(2 * down < addresses.len(), "{down} of {} replicas are no minority", addresses.len());
-        // The last ones are gone; clients know that, and ask the others.
+        // The last nodes are gone; clients know that, and use the others.
         for node in addresses.len() - down..addresses.len() {
             system.kill(node);
         }
@@ -312,7 +312,7 @@ impl Study for AbdVsBlocking {
     }
 }
 
-/// The more replicas, the darker the protocol's colour, so that figures of several numbers can be read.
+/// The more replicas, the darker the protocol's colour, to distinguish figures of several numbers of replicas.
 fn shade(protocol: Protocol, nodes: usize) -> Colour {
     match nodes {
         1 => protocol.colour().lighter(45),
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn failures_have_latencies_of_their_own_and_widen_those_of_all() {
-        // GETs take 0.1 ms and PUTs 0.2; two PUTs more fail after 9 ms.
+        // GETs take 0.1 ms and PUTs 0.2; two further PUTs fail after 9 ms.
         let figures = failure_figures(&sample_report(10, 100));
         let ms =
             ["failed_p50_ms", "failed_p95_ms", "get_all_p95_ms", "put_all_p95_ms"].map(|name| figures[name]);

@@ -1,4 +1,4 @@
-//! What the study claims, and what was measured here.
+//! The study's claims, and how they are judged.
 
 use super::derived::{crossing, crossing_words, samples, size_words, surface};
 use super::points::{
@@ -10,19 +10,19 @@ use super::{ADAPTIVE, NODES, PARTS, arm_name, at, part};
 use crate::harness::{Claim, Judgement, Results, Spread, Verdict};
 use crate::report::short;
 
-/// What Quorate's own targets allow.
+/// The limits in Quorate's own targets.
 const OVER_SENDING_MAX: f64 = 1.1;
 const OF_REPLICATION_MAX: f64 = 0.5;
 const OVER_SHARE_MAX: f64 = 1.05;
 const OF_REPLICATION_SMALL_MAX: f64 = 1.03;
 
-/// Ratios that differ by less are told as equal.
+/// Ratios that differ by less are reported as equal.
 const TIE: f64 = 0.05;
 
-/// How far a mean may lie from where the paper's equation has it.
+/// How far a mean may deviate from the paper's equation.
 const EQUATION_ERROR_MAX: f64 = 0.15;
 
-/// How far a time may lie from a surface that tells precisely.
+/// How far a time may deviate from a surface that counts as precise.
 const SURFACE_ERROR_MAX: f64 = 0.1;
 
 const COPIES: &str = "Replication";
@@ -30,7 +30,7 @@ const TWO: &str = "Coding, k=2";
 const THREE: &str = "Coding, k=3";
 const CHOSEN: &str = "Coding, adaptive";
 
-/// What in the study's measurement may be the cause of what it calls the cost of encoding.
+/// The suspected cause, in the study's measurement, of what it calls the cost of encoding.
 const TICK: &str = "in the study's code what a coded write sends leaves with the next tick of 50 ms (src/config/_constants.rs, line 6; \
      src/ec/classes/node/_node.rs, lines 224 to 273 and 557 to 566), and it is answered when it is decided (lines 526 to 547), while a \
      replicated one is answered after the leader's own append (src/standard/classes/node/_node.rs, lines 245 to 250 and 319). In its \
@@ -176,7 +176,7 @@ fn time(results: &Results, parts: usize, part: &str, at: &str, (mbit, bytes): (u
     selection.with("mbit", mbit).with("bytes", bytes).median("p50_ms")
 }
 
-/// How many times as long as with copies coding takes, wherever both were measured.
+/// The ratio of coding's time to replication's, at every point where both were measured.
 fn ratios(
     results: &Results,
     parts: usize,
@@ -194,7 +194,7 @@ fn ratios(
         .collect()
 }
 
-/// The ratios of writes at the leader with both k, `None` where one was not measured.
+/// The ratios of writes at the leader with both k; `None` where one was not measured.
 fn write_ratios(results: &Results, is_asked: impl Fn(&Sample) -> bool) -> Option<[Vec<(Sample, f64)>; 2]> {
     let both = [2, 3].map(|parts| ratios(results, parts, part::WRITE, at::LEADER, &is_asked));
     both.iter().all(|ratios| !ratios.is_empty()).then_some(both)
@@ -204,19 +204,19 @@ fn is_realistic(sample: &Sample) -> bool {
     sample.bytes >= SIZES[0] as f64 && MBITS.iter().any(|mbit| *mbit as f64 == sample.mbit)
 }
 
-/// The least and the greatest ratio, in words.
+/// The minimum and maximum ratio, in words.
 fn range_words(ratios: &[(Sample, f64)]) -> String {
     let least = ratios.iter().map(|(_, ratio)| *ratio).fold(f64::INFINITY, f64::min);
     let most = ratios.iter().map(|(_, ratio)| *ratio).fold(0.0, f64::max);
     format!("{} to {} of replication's time", short(least), short(most))
 }
 
-/// The same of both k.
+/// The same for both k.
 fn both_words([two, three]: &[Vec<(Sample, f64)>; 2]) -> String {
     format!("k=2: {}; k=3: {}", range_words(two), range_words(three))
 }
 
-/// At how many of how many coding is faster.
+/// At how many points coding is faster, and the number of points.
 fn faster(ratios: &[(Sample, f64)]) -> (usize, usize) {
     (ratios.iter().filter(|(_, ratio)| *ratio < 1.0).count(), ratios.len())
 }
@@ -343,7 +343,7 @@ fn only_large_objects(results: &Results) -> Judgement {
     )
 }
 
-/// What a delay between nodes does to the gain of coding.
+/// The effect of a delay between nodes on the gain of coding.
 fn far_from_each_other(results: &Results) -> Judgement {
     let (mut ours, mut added) = (Vec::new(), Vec::new());
     let (mut is_better, mut is_faster, mut count) = (true, true, 0);
@@ -493,14 +493,14 @@ fn reads_favour_copies(results: &Results) -> Judgement {
     )
 }
 
-/// Mean read time at a follower by the hit rate that was asked for.
+/// Mean read time at a follower by the requested hit rate.
 fn by_hits(results: &Results, parts: usize) -> Vec<(f64, f64)> {
     let selection = results.arm(&arm_name(parts)).with("part", part::READ).with("at", at::FOLLOWER);
     let series = selection.with("mbit", HITS_MBIT).with("bytes", HITS_SIZE).series("hits", "mean_ms");
     series.into_iter().map(|(hits, spread)| (hits, spread.median)).collect()
 }
 
-/// The hit rate that came of it: of nine reads no half are hits.
+/// The measured hit rate, which may differ from the requested one: half of nine reads cannot be hits.
 fn found_hits(results: &Results, parts: usize, hits: f64) -> Option<f64> {
     let selection = results.arm(&arm_name(parts)).with("part", part::READ).with("at", at::FOLLOWER);
     let selection = selection.with("mbit", HITS_MBIT).with("bytes", HITS_SIZE).with("hits", hits);
@@ -636,7 +636,7 @@ fn same_guarantees(results: &Results) -> Judgement {
     Judgement::new(verdict, ours.join("; "), why)
 }
 
-/// Reads while as many nodes are gone as may be.
+/// Reads while the maximum number of nodes is gone.
 fn same_tolerance(results: &Results) -> Judgement {
     let mut words = Vec::new();
     let mut failed = Vec::new();
@@ -789,7 +789,7 @@ fn target_adaptive_small(results: &Results) -> Judgement {
 }
 
 fn target_rebuild(results: &Results) -> Judgement {
-    /// Of fewer writes the 99th percentile is the greatest, or the next: one that hung decides.
+    /// With fewer writes the 99th percentile is the maximum, or close to it: a single slow write decides.
     const WRITES_MIN: f64 = 300.0;
     let mut words = Vec::new();
     let (mut is_slow, mut holds_up, mut may_hold_up) = (false, false, false);

@@ -1,4 +1,4 @@
-//! What is computed from the measured times: surfaces, where they cross, heat maps, and what the cost model is fed with.
+//! What is computed from the measured times: surfaces, their crossings, heat maps, and the input of the cost model.
 
 use std::path::Path;
 
@@ -11,14 +11,14 @@ use super::{ADAPTIVE, NODES, PARTS, arm_name, at, colour, part};
 use crate::harness::{Curve, Curves, Derived, Drawing, Folder, HeatMap, Listing, Results, Stacks, Study};
 use crate::report::{Colour, short};
 
-/// The bandwidths between which surfaces are compared, in Mbit/s.
+/// The range of bandwidths over which surfaces are compared, in Mbit/s.
 const RANGE: (f64, f64) = (1.0, 10_000.0);
 
-/// The sizes over which the boundary is drawn.
+/// The range of sizes over which the boundary is drawn, in bytes.
 const BOUNDARY_BYTES: (f64, f64) = (1e3, 1e6);
 const BOUNDARY_POINTS: u32 = 60;
 
-/// How long an operation of an arm took at each bandwidth and size.
+/// The time of an operation of an arm at each bandwidth and size.
 pub(super) fn samples(results: &Results, parts: usize, part: &str, at: &str) -> Vec<Sample> {
     let selection = results.arm(&arm_name(parts)).with("part", part).with("at", at);
     let selection = if part == part::READ { selection.with("hits", 0) } else { selection };
@@ -32,13 +32,13 @@ pub(super) fn samples(results: &Results, parts: usize, part: &str, at: &str) -> 
     samples
 }
 
-/// Whether a sample is of the study's third scenario: the 25 conditions over which it fits its surfaces.
+/// Whether a sample belongs to the study's third scenario: the 25 conditions to which it fits its surfaces.
 fn is_realistic(sample: &Sample) -> bool {
     let is_mbit = MBITS.iter().any(|mbit| *mbit as f64 == sample.mbit);
     is_mbit && SIZES.iter().any(|bytes| *bytes as f64 == sample.bytes)
 }
 
-/// The surface of an arm over its part of the 25 conditions.
+/// The surface of an arm, fitted to its part of the 25 conditions.
 pub(super) fn surface(results: &Results, parts: usize, part: &str, at: &str, terms: Terms) -> Option<Fit> {
     let samples = samples(results, parts, part, at);
     let samples: Vec<Sample> = match terms {
@@ -72,7 +72,7 @@ pub(super) fn all(results: &Results) -> Derived {
     }
 }
 
-/// A field for each bandwidth and size: how many times as long as replication coding takes.
+/// A field for each bandwidth and size: coding's time divided by replication's.
 fn heat_map(results: &Results, parts: usize, part: &str, at: &str, paper: &'static str) -> Option<HeatMap> {
     let (coded, copies) = (samples(results, parts, part, at), samples(results, 1, part, at));
     let sorted = |of: fn(&Sample) -> f64| {
@@ -111,7 +111,7 @@ pub(super) fn size_words(bytes: f64) -> String {
     if bytes >= 1e6 { format!("{} MB", short(bytes / 1e6)) } else { format!("{} KB", short(bytes / 1e3)) }
 }
 
-/// Up to which bandwidth coding is faster, by size.
+/// The bandwidth up to which coding is faster, by size.
 fn boundaries(results: &Results) -> Option<Curves> {
     let copies = surface(results, 1, part::WRITE, at::LEADER, Terms::Physical)?;
     let mut curves = Vec::new();
@@ -149,7 +149,7 @@ fn boundaries(results: &Results) -> Option<Curves> {
     })
 }
 
-/// Surfaces as lines of equal bandwidth, over the measured points.
+/// Surfaces as lines of equal bandwidth, with the measured points.
 fn surfaces(results: &Results) -> Option<Curves> {
     let mut curves = Vec::new();
     for parts in PARTS {
@@ -183,7 +183,7 @@ fn surfaces(results: &Results) -> Option<Curves> {
     })
 }
 
-/// The study's surface of an arm in slices, a line for each bandwidth, beside what was measured; and what it leaves over.
+/// The study's surface of an arm in slices, a line for each bandwidth, with the measured points; and its residuals.
 fn plane(results: &Results, parts: usize) -> Option<[Curves; 2]> {
     let fit = surface(results, parts, part::WRITE, at::LEADER, Terms::Plane)?;
     let measured = samples(results, parts, part::WRITE, at::LEADER);
@@ -230,7 +230,7 @@ fn plane(results: &Results, parts: usize) -> Option<[Curves; 2]> {
     ])
 }
 
-/// Read time over the share of reads that a cache answered.
+/// Read time by the share of reads answered from a cache.
 fn hits(results: &Results) -> Option<Curves> {
     let mut curves = Vec::new();
     for parts in PARTS.into_iter().filter(|parts| *parts > 1) {
@@ -275,7 +275,7 @@ fn hits(results: &Results) -> Option<Curves> {
     })
 }
 
-/// Where the time of a write of the largest value goes, for each k.
+/// The steps that make up the time of a write of the largest value, for each k.
 fn steps(results: &Results, mbit: u64) -> Option<Stacks> {
     let bytes = SIZES[4];
     let bar = |parts: usize| {
@@ -348,7 +348,7 @@ fn surface_list(results: &Results) -> Option<Listing> {
     })
 }
 
-/// Up to which bandwidth coding is faster, in words.
+/// The bandwidth up to which coding is faster, in words.
 pub(super) fn crossing_words(crossing: Crossing) -> String {
     match crossing {
         Crossing::Never => "never".to_owned(),
@@ -360,8 +360,8 @@ pub(super) fn crossing_words(crossing: Crossing) -> String {
     }
 }
 
-/// Up to which bandwidth k parts of a size are written faster than copies, by the fitted surfaces; and where those are
-/// asked beyond what they were fitted to, by what was measured on links that are as fast as the machine.
+/// The bandwidth up to which k parts of a size are written faster than copies, by the fitted surfaces; and beyond the
+/// range that these were fitted to, by measurements on links that are as fast as the machine.
 pub(super) fn crossing(results: &Results, parts: usize, bytes: f64) -> Option<Crossing> {
     let copies = surface(results, 1, part::WRITE, at::LEADER, Terms::Physical)?;
     let coded = surface(results, parts, part::WRITE, at::LEADER, Terms::Physical)?;
@@ -373,7 +373,7 @@ pub(super) fn crossing(results: &Results, parts: usize, bytes: f64) -> Option<Cr
     }
 }
 
-/// Whether it was faster at 10 Gbit/s, for the measured size that is nearest.
+/// Whether coding was faster at 10 Gbit/s, for the nearest measured size.
 fn is_faster_unshaped(results: &Results, parts: usize, bytes: f64) -> Option<bool> {
     let fast = |parts| {
         let samples = samples(results, parts, part::WRITE, at::LEADER).into_iter();
@@ -406,19 +406,19 @@ fn crossing_list(results: &Results) -> Option<Listing> {
     })
 }
 
-/// What the cost model is fed with, as a run of this study has fitted it on its machine.
+/// The input of the cost model, as fitted by a run of this study on its machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FittedWork {
-    /// The work of nodes.
+    /// The work of a node for each operation.
     pub work: Work,
-    /// Of how many nodes the cluster was.
+    /// The number of nodes of the cluster.
     pub nodes: usize,
 }
 
-/// What a run of this study in a folder has fitted.
+/// Returns what a run of this study in a folder has fitted.
 ///
 /// # Errors
-/// It is no such run, or too little of it was measured.
+/// The folder holds no run of this study, or too little of it was measured.
 pub fn fitted(folder: &Path) -> Result<FittedWork> {
     let study = super::CodingCrossover;
     let parameters = study.parameters().len();
@@ -428,7 +428,7 @@ pub fn fitted(folder: &Path) -> Result<FittedWork> {
         .with_context(|| format!("too little of {} was measured in {}", run.settings.study, folder.display()))
 }
 
-/// The model's constants from the surfaces. What was not measured stays as it usually is.
+/// The model's constants from the surfaces. A constant that was not measured keeps its default.
 pub(super) fn work(results: &Results) -> Option<Work> {
     let usual = Work::default();
     let copies = surface(results, 1, part::WRITE, at::LEADER, Terms::Physical)?;
@@ -456,7 +456,7 @@ mod tests {
     use super::*;
     use crate::harness::Row;
 
-    /// Rows of a law: fixed milliseconds, and how often a value is sent.
+    /// Rows that follow a law: a fixed time in milliseconds, and how many times a value is sent.
     fn rows(results: &mut Results, parts: usize, fixed: f64, times: f64) {
         for mbit in MBITS {
             for bytes in SIZES {
@@ -482,7 +482,7 @@ mod tests {
 
     #[test]
     fn the_boundary_is_found_in_the_rows() {
-        // 8 ms more, 2 values less to send: 100 KB are 0.8 Mbit, which is 1.6 Mbit in 8 ms.
+        // 8 ms more, but 2 values fewer to send: 100 KB are 0.8 Mbit, so that is 1.6 Mbit in 8 ms.
         match crossing(&results(), 2, 100e3) {
             Some(Crossing::At(mbit)) => assert!((mbit / 200.0 - 1.0).abs() < 0.02, "{mbit}"),
             other => panic!("{other:?}"),
@@ -509,7 +509,7 @@ mod tests {
         let Some(Drawing::Curves(left)) = derived.drawings.get(4) else {
             panic!("what the plane leaves over")
         };
-        // Five bandwidths; the slowest bends away from a plane most.
+        // Five bandwidths; at the slowest the times deviate most from a plane.
         assert_eq!(left.curves.len(), 5);
         assert!(left.curves[0].points[4].1 > 500.0, "{:?}", left.curves[0].points);
         let Some(Drawing::HeatMap(map)) = derived.drawings.first() else { panic!("a map comes first") };

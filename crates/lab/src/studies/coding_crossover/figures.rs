@@ -1,4 +1,4 @@
-//! What is drawn straight from the measures, and set in tables. What is computed first is in `derived`.
+//! Figures and tables of the measures themselves. Those that need a computation are in `derived`.
 
 use super::points::{
     FAR_MBIT, FAR_SIZES, GONE_MBIT, MBIT_FAST, MBIT_SLOW, MBITS, REBUILD_MBIT, WRITERS_MBIT, WRITERS_QUICK,

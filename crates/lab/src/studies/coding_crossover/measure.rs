@@ -1,4 +1,4 @@
-//! How a write and a read are measured: one client, one value after the other, on links of the point's bandwidth.
+//! Measures writes and reads: one client, one value after another, on links of the point's bandwidth.
 
 use std::time::{Duration, Instant};
 
@@ -13,15 +13,15 @@ use crate::harness::{Arena, Arm, Driven, Figures, Point, Scale, Spread};
 use crate::load::{self, KeyChoice, Mix, Operation, Options, Sizes, Stop};
 use crate::systems::ask;
 
-/// The client's node, by the study's words, and another one, numbered from 0. Node 1 leads.
+/// The client's node, leader or follower in the study's terms, and another node, numbered from 0. Node 1 leads.
 const LEADER: usize = 0;
 const FOLLOWER: usize = 3;
 const THIRD: usize = 2;
 
-/// Nodes that are lost first. None of them writes or is read from.
+/// The nodes that are lost first. None of them is used for writes or reads.
 const LOST: [usize; 2] = [1, 4];
 
-/// Where replication takes longer than this for a value, the only write of a point finds the network empty.
+/// Where replicating a value takes longer than this, the only write of a point meets an empty network.
 const EMPTY_ABOVE_S: (f64, f64) = (2.0, 20.0);
 
 /// One point, read from its parameters.
@@ -31,7 +31,7 @@ struct Scene {
     at: At,
     /// How many operations are timed.
     operations: u64,
-    /// Whether a write that is not timed comes before them.
+    /// Whether an untimed write comes before them.
     has_first: bool,
 }
 
@@ -40,7 +40,7 @@ impl Scene {
         let at = if point.get("at") == at::FOLLOWER { At::Another } else { At::Leader };
         let (bytes, mbit) = (point.number("bytes")?, point.number::<u64>("mbit")?);
         let links = Links::even(NODES, mbit as f64 * 125_000.0, 1e-3);
-        // Who chooses will hardly be slower than that.
+        // Nodes that choose will hardly be slower than that.
         let parts = match parts_of(&arm.name) {
             ADAPTIVE => 3,
             parts => parts,
@@ -62,7 +62,7 @@ impl Scene {
         }
     }
 
-    /// Who writes what is read later: a node whose cache the reader does not see.
+    /// The node that writes the values to be read later: the reader does not share its cache.
     fn writer(&self) -> usize {
         match self.at {
             At::Leader => THIRD,
@@ -70,7 +70,7 @@ impl Scene {
         }
     }
 
-    /// One client at a node.
+    /// The options of one client at a node.
     fn options(
         &self,
         node: usize,
@@ -97,15 +97,15 @@ impl Scene {
     }
 }
 
-/// How many operations are timed at a point where each takes so many seconds: few where they are long, and never so few
-/// that a single one decides, but where one takes longer than all others together.
+/// How many operations are timed at a point where each takes `expected_s` seconds: few where they are long, but never
+/// so few that a single one decides, unless one exceeds the time budget of all.
 fn operations(scale: Scale, expected_s: f64) -> u64 {
     let (budget_s, least, most) = scale.pick((0.8, 2.0, 10.0), (6.0, 3.0, 30.0));
     let least = if expected_s > budget_s { 1.0 } else { least };
     (budget_s / expected_s).clamp(least, most) as u64
 }
 
-/// Writes values of their own, one after the other.
+/// Writes new values, one after another.
 pub(super) fn write(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<Figures> {
     write_after(arm, point, arena, Duration::ZERO)
 }
@@ -124,7 +124,7 @@ fn write_after(arm: &Arm, point: &Point, arena: &mut Arena<'_>, delay: Duration)
     shaped.delay(delay)?;
     let before = Ledger::look(arena)?;
     if scene.has_first {
-        // It finds the network empty, which none after it does.
+        // It meets an empty network, as no later write does.
         let first =
             Options { keys: 1, stop: Stop::Count(1), key_prefix: format!("{keys}first:"), ..options.clone() };
         load::run(&first, |_| ())?;
@@ -140,14 +140,14 @@ fn write_after(arm: &Arm, point: &Point, arena: &mut Arena<'_>, delay: Duration)
     trace::write(arena, arm, point, &operations)?;
     let moved = after.since(&before).without(&idle, elapsed);
     figures.extend(encode_ms(parts_of(&arm.name), scene.bytes).map(|ms| ("encode_ms", ms)));
-    // The first one is among what was moved.
+    // The moved bytes include those of the first write.
     let written = scene.operations + u64::from(scene.has_first);
     moved.tell(&mut figures, written * scene.bytes as u64);
     tell_sending(&mut figures, &scene, moved.sent_most() / written as f64);
     Ok(figures)
 }
 
-/// Many clients write at once, each one value after the other, and over that time it is looked at what the nodes' processors do.
+/// Many clients write at once, each one value after another, while the nodes' processor usage is measured.
 pub(super) fn writers(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<Figures> {
     let scene = Scene::of(arm, point, arena)?;
     let clients: u64 = point.number("clients")?;
@@ -166,7 +166,7 @@ pub(super) fn writers(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result
     Ok(figures)
 }
 
-/// Reads values of which some fragments, or copies, are gone with their nodes.
+/// Reads values some of whose fragments, or copies, are gone with their nodes.
 pub(super) fn read_degraded(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<Figures> {
     let scene = Scene::of(arm, point, arena)?;
     let gone: usize = point.number("gone")?;
@@ -176,7 +176,7 @@ pub(super) fn read_degraded(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> 
     let options = Options { key_prefix: arena.new_keys(), ..options };
     let writing = scene.options(scene.writer(), Operation::Set, scene.operations, arena)?;
     arena.prepare(&Options { key_prefix: options.key_prefix.clone(), ..writing })?;
-    // Whoever is gone has had its part.
+    // The nodes that go have received their part.
     drop(Shaped::by(arena, scene.mbit)?);
     for node in lost {
         arena.system()?.kill(*node);
@@ -191,7 +191,7 @@ pub(super) fn read_degraded(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> 
     figures_of(&scene, &driven?)
 }
 
-/// Reads what another node has written: as many of them for the first time as the point says.
+/// Reads values that another node has written; the point's hit rate determines how many are read for the first time.
 pub(super) fn read(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<Figures> {
     let scene = Scene::of(arm, point, arena)?;
     let hits: u64 = point.number("hits")?;
@@ -221,7 +221,8 @@ pub(super) fn read(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<Fi
     Ok(figures)
 }
 
-/// How long it takes to compute the fragments that are no part of the value itself, here, with the server's code.
+/// How long it takes to compute the parity fragments, which are not part of the value itself: here, with the server's
+/// code.
 fn encode_ms(parts: usize, bytes: usize) -> Option<f64> {
     const TIMES: usize = 9;
     if parts <= 1 {
@@ -255,10 +256,10 @@ fn figures_of(scene: &Scene, driven: &Driven) -> Result<Figures> {
     Ok(driven.figures())
 }
 
-/// How long the busiest interface takes for what it sends, and how much longer an operation takes than that.
+/// How long the busiest interface takes to send its bytes, and the ratio of an operation's time to that.
 fn tell_sending(figures: &mut Figures, scene: &Scene, bytes: f64) {
     if scene.mbit >= MBIT_FAST {
-        return; // The machine is what limits it.
+        return; // The machine is the limit.
     }
     let sending_ms = bytes * 8.0 / scene.mbit as f64 / 1e3;
     figures.insert("sending_ms", sending_ms);
@@ -267,20 +268,20 @@ fn tell_sending(figures: &mut Figures, scene: &Scene, bytes: f64) {
     }
 }
 
-/// A number that INFO tells.
+/// A numeric field of INFO.
 pub(super) fn field(info: &str, name: &str) -> Option<f64> {
     let mut pairs = info.lines().filter_map(|line| line.split_once(':'));
     pairs.find(|(field, _)| *field == name)?.1.trim().parse().ok()
 }
 
-/// What a node tells of its cache of coded values.
+/// A node's counters of its cache of coded values.
 struct CacheCounts {
     hits: f64,
     misses: f64,
 }
 
 impl CacheCounts {
-    /// `None`: the node does not tell.
+    /// `None` if the node does not report them.
     fn of(arena: &mut Arena<'_>, node: usize) -> Option<CacheCounts> {
         let address = arena.system().ok()?.resp().get(node).copied()?;
         let info = ask(address, &["INFO", "all"]).ok()?;

@@ -1,9 +1,9 @@
 //! Erasure coding against replication, after MuhamadAjiW's study of where the two cross.
 //!
-//! A coordinator sends a value to four others: whole, or in fragments of a half or a third. What the network takes
-//! grows with what is sent, and what a write costs beside that does not. So there is a bandwidth, for each size, below
-//! which fragments are faster, and the study looks for it. Here both arms acknowledge by the same rule, durably, and
-//! every node has an interface of its own, which its links share, each way for itself.
+//! A coordinator sends a value to four others: whole, or in fragments of a half or a third of it. The network time
+//! grows with the bytes sent; the rest of a write's cost does not. So for each size there is a bandwidth below which
+//! fragments are faster, and the study looks for it. Here both arms acknowledge by the same rule, durably, and every
+//! node has an interface of its own, shared by its links, separately for each direction.
 
 mod claims;
 mod derived;
@@ -28,29 +28,28 @@ use crate::systems::{Quorate, Relayed};
 
 pub use derived::{FittedWork, fitted};
 
-/// The study.
 pub(super) struct CodingCrossover;
 
 /// Nodes of a cluster: two may fail.
 pub(crate) const NODES: usize = 5;
 
-/// Into how many parts a value is cut, by arm. 1: it is replicated.
+/// The number of parts into which an arm cuts a value. 1: it is replicated.
 pub(crate) const PARTS: [usize; 3] = [1, 2, 3];
 
-/// The arm whose nodes choose into how many parts they cut a value.
+/// The arm whose nodes choose the number of parts into which they cut a value.
 pub(crate) const ADAPTIVE: usize = 0;
 
-/// From which size on they do. Shorter values are left whole without a look.
+/// The size from which they choose. Shorter values are left whole without a choice.
 const THRESHOLD_ADAPTIVE: usize = 2048;
 
-/// How many times as long as usual nodes wait for each other's heartbeats. At 1 Mbit/s, usual heartbeats alone take a
-/// third of a leader's bandwidth, and wait for so long behind values that leaders are deposed.
+/// The factor by which nodes wait longer than by default for each other's heartbeats. At 1 Mbit/s, heartbeats at the
+/// default rate take a third of a leader's bandwidth, and wait so long behind values that leaders are deposed.
 const PATIENCE: u64 = 5;
 
 /// A write of 1 MB at 1 Mbit/s takes more than half a minute.
 const COMMAND_TIMEOUT_MS: u64 = 180_000;
 
-/// Processor time over the time of a load, in eight equal stretches.
+/// Processor time during a load, in eight equal periods.
 pub(crate) const CPU: [(&str, &str); 8] = [
     ("cpu_1", "first eighth"),
     ("cpu_2", "2"),
@@ -62,7 +61,7 @@ pub(crate) const CPU: [(&str, &str); 8] = [
     ("cpu_8", "last"),
 ];
 
-/// From which size on values are cut: all of the study's are.
+/// The size from which values are cut: all of the study's are.
 const THRESHOLD: usize = 512;
 
 /// The part of the study that a point belongs to.
@@ -84,7 +83,6 @@ pub(crate) mod at {
     pub(crate) const FOLLOWER: &str = "follower";
 }
 
-/// What an arm is called.
 pub(crate) fn arm_name(parts: usize) -> String {
     match parts {
         ADAPTIVE => "Coding, adaptive".to_owned(),
@@ -93,7 +91,7 @@ pub(crate) fn arm_name(parts: usize) -> String {
     }
 }
 
-/// Into how many parts an arm cuts a value.
+/// The number of parts into which an arm cuts a value.
 fn parts_of(arm: &str) -> usize {
     PARTS.into_iter().chain([ADAPTIVE]).find(|parts| arm_name(*parts) == arm).unwrap_or(1)
 }
@@ -112,7 +110,7 @@ fn quorate(program: &Path, parts: usize) -> Quorate {
     if parts == ADAPTIVE {
         settings.push_str(&format!(" coding=adaptive coding_threshold={THRESHOLD_ADAPTIVE}"));
     } else if parts > 1 {
-        // The usual threshold would leave small values whole, and hide what coding them costs.
+        // The default threshold would leave small values whole, and hide the cost of coding them.
         settings.push_str(&format!(" coding={parts} coding_threshold={THRESHOLD}"));
     }
     let limits = [("command_timeout_ms", COMMAND_TIMEOUT_MS), ("patience", PATIENCE)];

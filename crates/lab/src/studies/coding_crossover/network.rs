@@ -1,4 +1,4 @@
-//! The links between the nodes: made slow for a measurement, emptied after it, and asked what they have carried.
+//! The links between the nodes: slowed down for a measurement, drained after it, and their traffic measured.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,27 +11,27 @@ use crate::harness::{Arena, Figures};
 use crate::network::{Bandwidth, Interface, Link, Node, Relay};
 use crate::systems::http_get;
 
-/// In so much time each node sends one round of heartbeats and renews its lease once.
+/// In this time each node sends one round of heartbeats and renews its lease once.
 const WINDOW: Duration = Duration::from_millis(400);
 
-/// Nodes that have nothing to do send less than this in all, in bytes per second.
+/// All idle nodes together send less than this, in bytes per second.
 const QUIET_BYTES_PER_S: f64 = 100_000.0;
 
-/// A shorter look, before something is measured: all heartbeats may fall into it.
+/// A shorter window, before a measurement: all heartbeats may fall into it.
 const GLANCE: Duration = Duration::from_millis(100);
 const GLANCE_BYTES_PER_S: f64 = 500_000.0;
 
-/// How long is waited for that.
+/// How long to wait for the nodes to become quiet.
 const QUIET_WITHIN: Duration = Duration::from_secs(30);
 
-/// The relay between the nodes, with links of a bandwidth.
+/// The relay between the nodes, with limited links.
 pub(super) struct Shaped {
     relay: Arc<Relay>,
     begun: Instant,
 }
 
 impl Shaped {
-    /// Waits until nothing is under way, then gives each node an interface of so many Mbit/s, each way.
+    /// Waits until nothing is in flight, then limits each node's interface to `mbit` Mbit/s, in each direction.
     pub(super) fn by(arena: &mut Arena<'_>, mbit: u64) -> Result<Shaped> {
         let relay = arena.system()?.system().relay().context("there is no relay to shape the links")?;
         let mut shaped = Shaped { relay, begun: Instant::now() };
@@ -41,7 +41,7 @@ impl Shaped {
         Ok(shaped)
     }
 
-    /// Every message between nodes takes so long, from now on until the limits are taken away.
+    /// Delays every message between nodes from now on, until the limits are removed.
     pub(super) fn delay(&self, delay: Duration) -> Result<()> {
         for (from, to) in pairs() {
             self.relay.set_link(from, to, Link { delay, ..Link::default() })?;
@@ -49,12 +49,12 @@ impl Shaped {
         Ok(())
     }
 
-    /// How long the links have been so.
+    /// How long the limits have been in effect.
     pub(super) fn since(&self) -> Duration {
         self.begun.elapsed()
     }
 
-    /// Takes the limits away and lets arrive what is under way. Tells what idle nodes send.
+    /// Removes the limits and lets bytes in flight arrive. Returns what idle nodes send.
     pub(super) fn drain(&self) -> Result<Idle> {
         self.empty(WINDOW, QUIET_BYTES_PER_S)
     }
@@ -69,7 +69,7 @@ impl Shaped {
         Ok(())
     }
 
-    /// Takes the limits away and waits until no more than so much is sent in a window of time.
+    /// Removes the limits and waits until less than `bytes_per_s_max` is sent in a window of time.
     fn empty(&self, window: Duration, bytes_per_s_max: f64) -> Result<Idle> {
         self.set(None)?;
         let by = Instant::now() + QUIET_WITHIN;
@@ -94,7 +94,7 @@ impl Shaped {
 
 impl Drop for Shaped {
     fn drop(&mut self) {
-        // A relay that has ended has nothing to be undone.
+        // If the relay has ended, there is nothing to undo.
         let _ = self.set(None);
     }
 }
@@ -111,20 +111,20 @@ fn carried(relay: &Relay) -> Result<BTreeMap<(Node, Node), u64>> {
     Ok(relay.traffic()?.into_iter().map(|link| ((link.from, link.to), link.traffic.bytes)).collect())
 }
 
-/// What nodes that have nothing to do send over each link, in bytes per second.
+/// What idle nodes send over each link, in bytes per second.
 pub(super) struct Idle {
     rates: BTreeMap<(Node, Node), f64>,
 }
 
-/// What the links have carried and the logs have grown to.
+/// The bytes carried by the links, and the size of the logs.
 pub(super) struct Ledger {
     links: BTreeMap<(Node, Node), f64>,
-    /// Of all nodes; `None` when one does not tell.
+    /// Of all nodes; `None` when one does not report it.
     log_bytes: Option<f64>,
 }
 
 impl Ledger {
-    /// Looks at them now.
+    /// Reads the current values.
     pub(super) fn look(arena: &mut Arena<'_>) -> Result<Ledger> {
         let system = arena.system()?;
         let relay = system.system().relay().context("there is no relay to ask")?;
@@ -136,7 +136,7 @@ impl Ledger {
         Ok(Ledger { links, log_bytes: log_bytes.sum() })
     }
 
-    /// What has come since.
+    /// The growth since `before`.
     pub(super) fn since(&self, before: &Ledger) -> Ledger {
         let more = |(link, bytes): (&(Node, Node), &f64)| {
             (*link, bytes - before.links.get(link).copied().unwrap_or(0.0))
@@ -145,7 +145,7 @@ impl Ledger {
         Ledger { links: self.links.iter().map(more).collect(), log_bytes }
     }
 
-    /// Without what idle nodes would have sent in that time.
+    /// Subtracts what idle nodes would have sent in that time.
     pub(super) fn without(mut self, idle: &Idle, elapsed: Duration) -> Ledger {
         for (link, bytes) in &mut self.links {
             let rate = idle.rates.get(link).copied().unwrap_or(0.0);
@@ -154,7 +154,7 @@ impl Ledger {
         self
     }
 
-    /// The bytes that the busiest node has sent.
+    /// The bytes sent by the busiest node.
     pub(super) fn sent_most(&self) -> f64 {
         let mut sent = BTreeMap::<Node, f64>::new();
         for ((from, _), bytes) in &self.links {
@@ -163,17 +163,17 @@ impl Ledger {
         sent.into_values().fold(0.0, f64::max)
     }
 
-    /// The bytes that a node was sent.
+    /// The bytes received by a node.
     pub(super) fn received_by(&self, node: Node) -> f64 {
         self.links.iter().filter(|((_, to), _)| *to == node).map(|(_, bytes)| bytes).sum()
     }
 
-    /// Tells it for each byte of the values that were written or read.
+    /// Adds the figures per byte of the values that were written or read.
     pub(super) fn tell(&self, figures: &mut Figures, value_bytes: u64) {
         let per_value = |bytes: f64| bytes / value_bytes as f64;
         figures.insert("wire_per_value", per_value(self.links.values().sum()));
         figures.insert("sent_per_value", per_value(self.sent_most()));
-        // A log that was shortened meanwhile tells nothing.
+        // A log that was truncated meanwhile gives no figure.
         if let Some(bytes) = self.log_bytes.filter(|bytes| *bytes >= 0.0) {
             figures.insert("log_per_value", per_value(bytes));
         }

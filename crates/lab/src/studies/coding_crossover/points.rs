@@ -1,4 +1,4 @@
-//! What is measured where: the study's three scenarios, and what it left open.
+//! The points: the study's three scenarios, and what it left open.
 
 use super::{ADAPTIVE, at, part};
 use crate::harness::{Point, Scale};
@@ -12,10 +12,10 @@ pub(super) const MBIT_FAST: u64 = 10_000;
 pub(super) const SIZES: [u64; 5] = [200_000, 400_000, 600_000, 800_000, 1_000_000];
 pub(super) const SIZE_SMALL: u64 = 1_000;
 
-/// Sizes between, where the two are expected to cross. The study has none.
+/// Sizes in between, where the two are expected to cross. The study has none.
 const SIZES_BETWEEN: [u64; 3] = [8_000, 32_000, 100_000];
 
-/// A quick run's: bandwidth with the sizes that are written at it. Enough to see the surfaces and where they cross.
+/// A quick run: each bandwidth with the sizes written at it. Enough to see the surfaces and where they cross.
 const QUICK: [(u64, &[u64]); 5] = [
     (MBIT_FAST, &[SIZE_SMALL, SIZES[4]]),
     (MBITS[4], &[SIZES_BETWEEN[1], SIZES[0], SIZES[4]]),
@@ -25,10 +25,10 @@ const QUICK: [(u64, &[u64]); 5] = [
     (MBITS[0], &[SIZES_BETWEEN[1], SIZES[0], SIZES[4]]),
 ];
 
-/// What is written at 1 Mbit/s in a quick run, but by nodes that choose.
+/// The write at 1 Mbit/s in a quick run, except by nodes that choose.
 const QUICK_SLOW: (u64, u64) = (MBIT_SLOW, SIZES[0]);
 
-/// Where a quick run reads, and where it writes at a follower.
+/// The points where a quick run reads, and where it writes at a follower.
 const QUICK_READS: [(u64, u64, &str); 4] = [
     (MBITS[4], SIZES[4], at::LEADER),
     (MBITS[4], SIZES[0], at::FOLLOWER),
@@ -37,23 +37,23 @@ const QUICK_READS: [(u64, u64, &str); 4] = [
 ];
 const QUICK_WRITE_APART: (u64, u64) = (MBITS[4], SIZES[4]);
 
-/// Where reads are looked at by how many the cache answers.
+/// The shares of reads answered from the cache, in percent, and where they are measured.
 pub(super) const HITS: [u64; 4] = [0, 50, 90, 100];
 const HITS_QUICK: [u64; 3] = [0, 50, 100];
 pub(super) const HITS_MBIT: u64 = 40;
 pub(super) const HITS_SIZE: u64 = 600_000;
 
-/// A node is lost with so much on a network of this bandwidth.
+/// The bandwidth and the size of values where a node is lost.
 pub(super) const REBUILD_MBIT: u64 = 70;
 pub(super) const REBUILD_SIZE: u64 = 400_000;
 
-/// How far nodes are from each other, each way, and where that is looked at: beside writes of the same sizes without delay.
+/// The one-way delays between nodes, and where they are measured: the same sizes are also written without delay.
 pub(super) const DELAYS_MS: [u64; 3] = [5, 25, 100];
 const DELAYS_QUICK_MS: [u64; 1] = [25];
 pub(super) const FAR_MBIT: u64 = MBITS[4];
 pub(super) const FAR_SIZES: [u64; 2] = [SIZES[0], SIZES[4]];
 
-/// How many write at once, what, and where.
+/// The numbers of simultaneous writers, and the bandwidth and size of their writes.
 const WRITERS: [u64; 3] = [1, 8, 32];
 pub(super) const WRITERS_QUICK: [u64; 1] = [8];
 pub(super) const WRITERS_MBIT: u64 = MBITS[4];
@@ -69,7 +69,7 @@ fn point(part: &str, at: &str, mbit: u64, bytes: u64) -> Point {
     Point::new().with("part", part).with("at", at).with("mbit", mbit).with("bytes", bytes)
 }
 
-/// Bandwidth and size of all that is written at the leader.
+/// Bandwidth and size of all writes at the leader.
 fn grid(scale: Scale) -> Vec<(u64, u64)> {
     let with = |mbit: u64, sizes: &[u64]| sizes.iter().map(move |bytes| (mbit, *bytes)).collect::<Vec<_>>();
     match scale {
@@ -77,7 +77,7 @@ fn grid(scale: Scale) -> Vec<(u64, u64)> {
         Scale::Full => {
             let all = [&[SIZE_SMALL][..], &SIZES_BETWEEN, &SIZES].concat();
             let mbits = MBITS.iter().rev();
-            // The slowest last: whoever stops a sweep early has the rest.
+            // The slowest last: a sweep that is stopped early has the rest.
             [&MBIT_FAST]
                 .into_iter()
                 .chain(mbits)
@@ -88,7 +88,7 @@ fn grid(scale: Scale) -> Vec<(u64, u64)> {
     }
 }
 
-/// Bandwidth, size and place of all other writes.
+/// Bandwidth and size of the writes at a follower.
 fn writes_apart(scale: Scale) -> Vec<(u64, u64)> {
     match scale {
         Scale::Quick => vec![QUICK_WRITE_APART],
@@ -115,7 +115,7 @@ fn reads(scale: Scale) -> Vec<(u64, u64, &'static str)> {
 /// The points of an arm. All share one start of its system; a node is lost in the last one.
 pub(super) fn all(scale: Scale, parts: usize) -> Vec<Point> {
     let mut points = Vec::new();
-    // A quick run has those between for the regression alone, which is not of nodes that choose.
+    // A quick run has the bandwidths in between only for the regression, which does not include nodes that choose.
     let is_left_out = |mbit: &u64| scale == Scale::Quick && parts == ADAPTIVE && MBITS[1..4].contains(mbit);
     points.extend(
         grid(scale)
@@ -129,7 +129,7 @@ pub(super) fn all(scale: Scale, parts: usize) -> Vec<Point> {
     points.extend(
         writes_apart(scale).into_iter().map(|(mbit, bytes)| point(part::WRITE, at::FOLLOWER, mbit, bytes)),
     );
-    // Which way a value was stored makes the difference of reads, and that is measured.
+    // Reads depend on how a value was stored, and that is measured already.
     if parts == ADAPTIVE {
         return points;
     }
@@ -138,7 +138,7 @@ pub(super) fn all(scale: Scale, parts: usize) -> Vec<Point> {
     );
     for hits in scale.pick(&HITS_QUICK[..], &HITS[..]) {
         let point = point(part::READ, at::FOLLOWER, HITS_MBIT, HITS_SIZE).with("hits", hits);
-        // Copies are in no cache: who has one answers from it.
+        // Copies are not in a cache: a node that has one answers from it.
         if (*hits == 0 || parts > 1) && !points.contains(&point) {
             points.push(point);
         }
@@ -156,7 +156,7 @@ pub(super) fn all(scale: Scale, parts: usize) -> Vec<Point> {
             points.push(point(part::DEGRADED, at, GONE_MBIT, GONE_SIZE).with("gone", gone));
         }
     }
-    // A node with copies is let in as fast in either run, and nothing is judged by it.
+    // A node with copies is admitted as fast in either run, and nothing is judged by it.
     if scale == Scale::Full || parts > 1 {
         points.push(point(part::REBUILD, at::LEADER, REBUILD_MBIT, REBUILD_SIZE));
     }

@@ -1,4 +1,5 @@
-//! A node loses its disk and is let in again: how long until it holds its part of all values, and what that moves.
+//! A node loses its disk and is admitted again: how long until it holds its part of all values, and how many bytes that
+//! moves.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -20,7 +21,7 @@ const LOST_ID: u16 = 5;
 const VALUES: u64 = 400;
 const VALUES_QUICK: u64 = 40;
 
-/// What is written beside that, over and over.
+/// The values written during a rebuild, over and over.
 const BESIDE_BYTES: usize = 100_000;
 const BESIDE_KEYS: u64 = 8;
 
@@ -73,13 +74,13 @@ pub(super) fn measure(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result
     Ok(figures)
 }
 
-/// A node that has lost all and was let in again.
+/// A node that has lost everything and was admitted again.
 struct Lost {
     shaped: Shaped,
     begun: Instant,
 }
 
-/// A node loses its disk and is let in again, on links of so many Mbit/s.
+/// A node loses its disk and is admitted again, on links of `mbit` Mbit/s.
 fn lose(arena: &mut Arena<'_>, mbit: u64) -> Result<Lost> {
     let system = arena.system()?;
     let address = system.resp()[0];
@@ -93,8 +94,8 @@ fn lose(arena: &mut Arena<'_>, mbit: u64) -> Result<Lost> {
     Ok(Lost { shaped, begun: Instant::now() })
 }
 
-/// Writes while nothing is rebuilt, and once more while the node is: how much longer the slowest take. The second time they
-/// are written for as long as it took to rebuild it alone, so that all of them are beside that.
+/// Writes while nothing is rebuilt, and again while the node is: how much longer the slowest writes take. The second
+/// load runs for as long as the rebuild alone took, so that all of its writes are concurrent with a rebuild.
 fn beside(
     arm: &Arm,
     arena: &mut Arena<'_>,
@@ -127,7 +128,7 @@ fn beside(
     drop(shaped);
     let lost = lose(arena, mbit)?;
     if super::parts_of(&arm.name) > 1 {
-        // Members change first, which holds writes up whatever is rebuilt.
+        // Members change first, which delays writes whatever is rebuilt.
         while !is_rebuilding(arena)? {
             ensure!(lost.begun.elapsed() < REBUILT_WITHIN, "the new node does not begin to rebuild");
             std::thread::sleep(LOOK_EVERY / 4);
@@ -149,7 +150,7 @@ fn is_rebuilding(arena: &mut Arena<'_>) -> Result<bool> {
     Ok(field(&info, "coded_fragments_lacking").is_some_and(|lacking| lacking > 0.0))
 }
 
-/// Lets the lost node in as a new one. It is refused while the one that it was may not be dead yet.
+/// Admits the lost node as a new one. This is refused while its former incarnation may still be alive.
 fn replace(address: SocketAddr, lost: SocketAddr) -> Result<()> {
     let until = Instant::now() + REPLACED_WITHIN;
     let is_refused = || {
@@ -173,7 +174,7 @@ fn replace(address: SocketAddr, lost: SocketAddr) -> Result<()> {
 fn has_all(arena: &mut Arena<'_>, values: u64, parts: usize) -> Result<bool> {
     let system = arena.system()?;
     let (http, resp) = (system.http(), system.resp());
-    // While it starts, nobody answers.
+    // While it starts, it does not answer.
     let Ok((_, health)) = http_get(http[LOST], "/health") else { return Ok(false) };
     let health: serde_json::Value = serde_json::from_str(&health).unwrap_or_default();
     let keyspace = &health["keyspaces"][0];

@@ -1,8 +1,8 @@
 //! Response time as a function of bandwidth and size: ridge regression, and where two such surfaces cross.
 //!
-//! The study fits a surface over bandwidth and size. Its text does not say of which terms; its notebook does, and it is fitted
-//! here in the same way. Beside it stand the terms of the model that the paper's own equations describe: a fixed part, a
-//! part for each byte, and a part for each byte on the network, which is size over bandwidth.
+//! The study fits a surface over bandwidth and size. Its text does not name the terms; its notebook does, and they are
+//! fitted here in the same way. In addition, there are the terms of the model that the paper's own equations describe:
+//! a fixed part, a part for each byte, and a part for each byte on the network, which is size over bandwidth.
 
 /// One measured time.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -12,11 +12,11 @@ pub(crate) struct Sample {
     pub(crate) ms: f64,
 }
 
-/// What a surface is made of.
+/// The terms of a surface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Terms {
-    /// The study's: bandwidth, size and their product, as in its benchmark/benchmark_regression.ipynb, lines 440 to 456. Lines of
-    /// equal bandwidth, and of equal size, are straight.
+    /// The study's: bandwidth, size and their product, as in its benchmark/benchmark_regression.ipynb, lines 440 to
+    /// 456. Lines of equal bandwidth, and of equal size, are straight.
     Plane,
     /// Size, and size over bandwidth.
     Physical,
@@ -31,8 +31,8 @@ impl Terms {
         }
     }
 
-    /// How strongly coefficients are drawn to nothing: 1 in the study. The others need none, but for a grain that keeps the
-    /// equations solvable.
+    /// How strongly coefficients are shrunk towards zero: 1 in the study. The physical terms need none, except a tiny
+    /// amount that keeps the equations solvable.
     fn ridge(self) -> f64 {
         match self {
             Terms::Plane => 1.0,
@@ -40,7 +40,7 @@ impl Terms {
         }
     }
 
-    /// What a sample counts. Times lie powers of ten apart: where all count alike the shortest mean nothing.
+    /// The weight of a sample. Times differ by powers of ten: with equal weights the shortest would have no influence.
     fn weight(self, ms: f64) -> f64 {
         match self {
             Terms::Plane => 1.0,
@@ -55,11 +55,11 @@ pub(crate) struct Fit {
     terms: Terms,
     constant: f64,
     coefficients: Vec<f64>,
-    /// The share of the variance that it explains.
+    /// The share of the variance that the fit explains.
     pub(crate) r_squared: f64,
     /// The median of |residual| / measured.
     pub(crate) error_median: f64,
-    /// The greatest.
+    /// The maximum of |residual| / measured.
     pub(crate) error_max: f64,
 }
 
@@ -76,7 +76,7 @@ impl Fit {
         let mean = |value: &dyn Fn(usize) -> f64| {
             (0..samples.len()).map(|index| weights[index] * value(index)).sum::<f64>() / total
         };
-        // Each term counts in units of its own spread, so that the ridge draws on all alike; and none on the constant.
+        // Each term is scaled by its own spread, so that the ridge shrinks all alike, and not the constant.
         let means: Vec<f64> = (0..width).map(|term| mean(&|index| rows[index][term])).collect();
         let spreads: Vec<f64> = (0..width)
             .map(|term| {
@@ -124,14 +124,14 @@ impl Fit {
         self.error_max = errors[errors.len() - 1];
     }
 
-    /// The time that it predicts.
+    /// The predicted time in milliseconds.
     pub(crate) fn ms(&self, mbit: f64, bytes: f64) -> f64 {
         let terms = self.terms.of(mbit, bytes);
         self.constant + terms.iter().zip(&self.coefficients).map(|(term, weight)| term * weight).sum::<f64>()
     }
 
-    /// Of the physical terms: milliseconds for each write; for each megabyte; and how often each byte of a value passes
-    /// the slowest place of the network.
+    /// For the physical terms: milliseconds for each write; milliseconds for each megabyte; and how many times each
+    /// byte of a value passes the network's bottleneck.
     pub(crate) fn physical(&self) -> Option<(f64, f64, f64)> {
         match (self.terms, &self.coefficients[..]) {
             (Terms::Physical, [per_megabyte, per_second]) => {
@@ -160,19 +160,19 @@ pub(crate) fn boundary(first: &Fit, second: &Fit, bytes: f64, (from, to): (f64, 
     Crossing::At(low)
 }
 
-/// Up to which bandwidth something is faster.
+/// The bandwidth up to which something is faster.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Crossing {
-    /// Not at the least.
+    /// Not even at the lowest bandwidth.
     Never,
-    /// Up to here.
+    /// Up to this bandwidth.
     At(f64),
-    /// Up to the greatest.
+    /// Up to the highest bandwidth.
     Always,
 }
 
-/// Solves linear equations, each a line with its right side behind it, by elimination with pivots. `None`: they have no
-/// single solution.
+/// Solves linear equations, each a line followed by its right side, by elimination with pivoting. `None` if they have
+/// no unique solution.
 fn solve(mut lines: Vec<Vec<f64>>) -> Option<Vec<f64>> {
     let count = lines.len();
     for column in 0..count {
@@ -203,7 +203,7 @@ fn solve(mut lines: Vec<Vec<f64>>) -> Option<Vec<f64>> {
 mod tests {
     use super::*;
 
-    /// The paper's 25 conditions with times of a known law.
+    /// The paper's 25 conditions with times that follow a known law.
     fn samples(law: impl Fn(f64, f64) -> f64) -> Vec<Sample> {
         let mbits = [10.0, 25.0, 40.0, 55.0, 70.0];
         let sizes = [200e3, 400e3, 600e3, 800e3, 1000e3];
@@ -211,7 +211,7 @@ mod tests {
         all.map(|(mbit, bytes)| Sample { mbit, bytes, ms: law(mbit, bytes) }).collect()
     }
 
-    /// Fixed milliseconds, milliseconds for each megabyte, and how often a byte is sent.
+    /// A fixed time in milliseconds, milliseconds for each megabyte, and how many times a byte is sent.
     fn law(fixed: f64, megabyte: f64, times: f64) -> impl Fn(f64, f64) -> f64 {
         move |mbit, bytes| fixed + megabyte * bytes / 1e6 + times * bytes * 8.0 / mbit / 1e3
     }
@@ -244,8 +244,8 @@ mod tests {
         );
     }
 
-    /// The mean times of the study's own 25 conditions, in benchmark/results_store/_final, each row a bandwidth, and what its
-    /// notebook found (benchmark/benchmark_regression.ipynb, line 404).
+    /// The mean times of the study's own 25 conditions, from benchmark/results_store/_final, one row for each
+    /// bandwidth, and the results of its notebook (benchmark/benchmark_regression.ipynb, line 404).
     #[test]
     fn the_studys_own_surfaces_are_found_again() {
         const CODED: [[f64; 5]; 5] = [
@@ -280,7 +280,7 @@ mod tests {
     fn surfaces_cross_where_both_take_as_long() {
         let fit = |fixed, times| Fit::of(Terms::Physical, &samples(law(fixed, 0.0, times))).unwrap();
         let (copies, coded) = (fit(3.0, 4.0), fit(11.0, 2.0));
-        // 8 ms more, and 2 times the value less to send: 500 KB are 8 Mbit, which take 8 ms at 1000 Mbit/s.
+        // 8 ms more, but 2 times the value less to send: 2 times 500 KB are 8 Mbit, which take 8 ms at 1000 Mbit/s.
         match boundary(&coded, &copies, 500e3, (1.0, 1e4)) {
             Crossing::At(mbit) => assert!((mbit / 1000.0 - 1.0).abs() < 1e-2, "{mbit}"),
             other => panic!("{other:?}"),

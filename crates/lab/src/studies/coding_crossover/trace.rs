@@ -1,5 +1,5 @@
-//! Where the time of each write goes: what the coordinator tells of the values that it has stored, and what applying them
-//! costs.
+//! The steps that make up the time of each write: what the coordinator reports about the values that it has stored, and
+//! the cost of applying them.
 
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -39,21 +39,21 @@ fn read(line: &str) -> Option<Operation> {
     })
 }
 
-/// The last values that a node has stored as fragments, the oldest first. None where it keeps copies.
+/// The last values that a node has stored as fragments, the oldest first. Empty where it keeps copies.
 pub(super) fn look(arena: &mut Arena<'_>, node: usize) -> Result<Vec<Operation>> {
     let addresses = arena.system()?.resp();
     let address = addresses.get(node).with_context(|| format!("there is no node {}", node + 1))?;
     Ok(ask(*address, &["INFO", "codingtrace"])?.lines().filter_map(read).collect())
 }
 
-/// Those that were stored since.
+/// The operations in `now` that are not in `before`.
 pub(super) fn since(now: Vec<Operation>, before: &[Operation]) -> Vec<Operation> {
     let known: BTreeSet<u64> = before.iter().map(|operation| operation.id).collect();
     now.into_iter().filter(|operation| !known.contains(&operation.id)).collect()
 }
 
-/// Tells the medians of `operations` of all `count` writes, and into how many parts values were cut in the mean: 0 is whole,
-/// in the log.
+/// Adds the medians of `operations`, out of `count` writes, and the mean number of parts that values were cut into: 0
+/// for a value that went whole into the log.
 pub(super) fn tell(figures: &mut Figures, operations: &[Operation], count: u64, bytes: usize) {
     let median = |of: fn(&Operation) -> f64| {
         Spread::of(operations.iter().map(of).collect()).map(|spread| spread.median / 1e3)
@@ -63,7 +63,7 @@ pub(super) fn tell(figures: &mut Figures, operations: &[Operation], count: u64, 
     let is_coded = !operations.is_empty();
     let Some(apply_ms) = apply_ms(bytes, is_coded) else { return };
     figures.insert("apply_ms", apply_ms);
-    // Nothing is dispersed of what goes through the log: all of the time is ordering it, but applying it.
+    // A value in the log is not dispersed: all of its time is ordering, except for applying it.
     let order_ms = median(|operation| operation.order_us).or(figures.get("p50_ms").copied());
     figures.extend(order_ms.map(|ms| ("order_ms", (ms - apply_ms).max(0.0))));
     let encode_ms = median(|operation| operation.encode_us);
@@ -105,7 +105,7 @@ pub(super) fn write(arena: &Arena<'_>, arm: &Arm, point: &Point, operations: &[O
     Ok(csv.flush()?)
 }
 
-/// How long a replica takes to apply a write, here, with the server's code: of a whole value, or of a reference.
+/// How long a replica takes to apply a write of a whole value, or of a reference: here, with the server's code.
 fn apply_ms(bytes: usize, is_coded: bool) -> Option<f64> {
     const TIMES: u64 = 9;
     let value = vec![7; bytes];

@@ -1,8 +1,8 @@
-//! What the study claims, and what was measured here.
+//! The study's claims, and how they are judged.
 //!
 //! The study's own store answers before it replicates, so its claims about synchronous replication are judged on an arm
-//! that does what the study says: Quorate with all followers awaited. What it says of its store's figures is judged on its
-//! store where that was measured.
+//! that does what the study describes: Quorate with all followers awaited. Claims about its store's figures are judged
+//! on its store if that was measured.
 
 use super::faults::AFTER;
 use super::tester::Mode;
@@ -17,14 +17,14 @@ use crate::report::short;
 const SYNCHRONOUS: &str = "Quorate acks=all";
 pub(super) const SYNCHRONOUS_HTTP: &str = "Quorate acks=all, HTTP";
 
-/// The same with nobody awaited: what the study's store does.
+/// The arm that awaits no follower, which is what the study's store actually does.
 const ASYNCHRONOUS: &str = "Quorate acks=none";
 
 /// The paper's smallest and largest number of clients.
 const FEW: u32 = CLIENTS[0];
 const MANY: u32 = CLIENTS_QUICK[CLIENTS_QUICK.len() - 1];
 
-/// From so many times on, what is nearly twice is called twice.
+/// From this factor on, "nearly twice" counts as twice.
 const TWICE: f64 = 1.5;
 
 pub(super) fn all() -> Vec<Claim> {
@@ -93,18 +93,18 @@ pub(super) fn all() -> Vec<Claim> {
     ]
 }
 
-/// A median at a workload and a number of clients.
+/// The median of a measure at a workload and a number of clients.
 fn at(results: &Results, arm: &str, workload: &str, clients: u32, measure: &str) -> Option<f64> {
     results.arm(arm).with("workload", workload).with("clients", clients).median(measure)
 }
 
-/// The same with most clients for mixed, read-heavy and write-heavy.
+/// The medians with most clients for mixed, read-heavy and write-heavy.
 fn by_workload(results: &Results, arm: &str, measure: &str) -> Option<[f64; 3]> {
     let [mixed, read_heavy, write_heavy] = WORKLOADS.map(|(name, ..)| at(results, arm, name, MANY, measure));
     Some([mixed?, read_heavy?, write_heavy?])
 }
 
-/// The study's store if it was measured, else what does over HTTP what the study says.
+/// The study's store if it was measured, else the arm that does over HTTP what the study describes.
 fn stand_in(results: &Results) -> &'static str {
     [PAPER_STORE, SYNCHRONOUS_HTTP]
         .into_iter()
@@ -112,7 +112,7 @@ fn stand_in(results: &Results) -> &'static str {
         .unwrap_or(SYNCHRONOUS)
 }
 
-/// What is found on each arm that a claim is looked at on: the stand-in, and what is fast. `None` if anything is missing.
+/// Applies `look` to each arm that a claim is judged on: the stand-in, and the fast arm. `None` if anything is missing.
 fn on_both<Found>(
     results: &Results,
     look: impl Fn(&'static str) -> Option<Found>,
@@ -424,7 +424,7 @@ mod tests {
 
     const BOTH: [&str; 2] = [PAPER_STORE, SYNCHRONOUS];
 
-    /// Figures by which every claim holds: in two rounds, the second a little higher.
+    /// Figures with which every claim holds: in two rounds, the second a little higher.
     fn holding() -> Measured {
         let mut measured = Measured::new(&["workload", "clients"]);
         for arm in BOTH {
@@ -461,7 +461,7 @@ mod tests {
         measured.set(arm, &[workload, &clients.to_string()], measure, &[value, value * 1.01]);
     }
 
-    /// What the study's tester finds on its store: requests as it counts them, and operations.
+    /// Figures of the study's tester on its store: requests as the tester counts them, and operations.
     fn test(measured: &mut Measured, counted: [f64; 3], each: [f64; 3]) {
         for (((mode, _), counted), each) in Mode::ALL.into_iter().zip(counted).zip(each) {
             set(measured, PAPER_STORE, mode, TESTER_CLIENTS, "requests_per_s", counted);
@@ -469,7 +469,7 @@ mod tests {
         }
     }
 
-    /// What a claim is found to be after one measure of an arm was changed in both rounds.
+    /// The verdict on a claim after one measure of an arm is changed in both rounds.
     fn changed(
         begins: &str,
         arm: &str,
@@ -531,7 +531,7 @@ mod tests {
             let mean = |rounds| changed("Latency", arm, ("mixed", MANY), "mean_ms", rounds);
             assert_eq!(mean([4.0, 4.0]), Verdict::DoesNotHold);
             assert_eq!(mean([4.0, 9.0]), Verdict::Undecided);
-            // The mean grows four times.
+            // The mean grows by a factor of four.
             let tail = |rounds| changed("The 95th", arm, ("mixed", MANY), "p95_ms", rounds);
             assert_eq!(tail([12.0, 12.0]), Verdict::DoesNotHold);
             assert_eq!(tail([12.0, 60.0]), Verdict::Undecided);
@@ -611,7 +611,7 @@ mod tests {
         assert_eq!(resumed([0.0, 1.0]), Verdict::Undecided);
     }
 
-    /// The study's store takes part only where it was installed; the same claims are then looked at on another arm.
+    /// The study's store takes part only if it was installed; otherwise the same claims are judged on another arm.
     #[test]
     fn the_stand_in_is_the_studys_own_store_where_it_was_measured() {
         let mut measured = holding().without(PAPER_STORE);

@@ -1,4 +1,4 @@
-//! A follower that is slow, and a leader that is lost, while clients write.
+//! A slow follower, and a lost leader, while clients write.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -9,12 +9,12 @@ use super::follower_reads::Client;
 use crate::harness::{Fault, Figures};
 use crate::systems::Running;
 
-/// A slow follower has a tenth of the time: it stands still for the most of each turn, as on a machine with too much to do. The rest is
-/// short, so that in a closed loop many of the operations meet a follower that stands still.
+/// A slow follower runs for a tenth of the time: it is paused for most of each period, as on an overloaded machine. The
+/// periods are short, so that in a closed loop many operations meet a paused follower.
 const TURN: Duration = Duration::from_millis(20);
 const STILL: Duration = Duration::from_millis(18);
 
-/// What happens to a follower that is slow for so long. It goes on before that is over.
+/// The faults of a follower that is slow for `length`. It is resumed before that time is over.
 pub(super) fn slow(node: usize, length: Duration) -> Vec<(Duration, Fault)> {
     let turns = length.as_millis().saturating_sub(1) / TURN.as_millis();
     (0..turns as u32)
@@ -25,7 +25,7 @@ pub(super) fn slow(node: usize, length: Duration) -> Vec<(Duration, Fault)> {
         .collect()
 }
 
-/// The node that leads, and is killed.
+/// The leader, which is killed.
 const LEADER: usize = 0;
 
 /// How many clients write while it is killed.
@@ -35,17 +35,17 @@ pub(super) const CLIENTS: usize = 8;
 const BEFORE: Duration = Duration::from_millis(750);
 pub(super) const AFTER: Duration = Duration::from_millis(1750);
 
-/// A client gives up after so long, as the study's (experiments/load_test.py, line 37), and tries the next node.
+/// A client gives up after this time, as the study's does (experiments/load_test.py, line 37), and tries the next node.
 const TIMEOUT: Duration = Duration::from_secs(2);
 const RETRY_AFTER: Duration = Duration::from_millis(5);
 
-/// What was acknowledged so shortly before the leader's death is looked for afterwards.
+/// Writes acknowledged within this time before the leader's death are looked up afterwards.
 const AT_RISK: Duration = Duration::from_millis(500);
 
-/// Each of the measures in [`SLICES`] counts the writes of so long.
+/// The length of the period that each of the measures in [`SLICES`] covers.
 const SLICE: Duration = Duration::from_millis(250);
 
-/// Measures of the acknowledged writes per second, from [`BEFORE`] the death on, and when each begins.
+/// Measures of the acknowledged writes per second, from [`BEFORE`] the leader's death on, and when each period begins.
 pub(super) const SLICES: [(&str, &str); 10] = [
     ("written_per_s_00", "-0.75 s"),
     ("written_per_s_01", "-0.5"),
@@ -79,8 +79,9 @@ impl Write {
     }
 }
 
-/// Kills the leader while clients write new keys, and looks when writes are acknowledged again, and which of the acknowledged ones no
-/// node has that is left. All clients begin at the leader; who is refused or loses its connection tries the next node.
+/// Kills the leader while clients write new keys. Measures when writes are acknowledged again, and which acknowledged
+/// writes no surviving node has. All clients begin at the leader; a client that is refused or loses its connection
+/// tries the next node.
 pub(super) fn lose_leader(
     running: &mut Running<'_>,
     is_http: bool,
@@ -109,7 +110,7 @@ pub(super) fn lose_leader(
     Ok(figures)
 }
 
-/// What one client does.
+/// The loop of one client.
 fn write(is_http: bool, nodes: &[SocketAddr], client: usize, prefix: &str, until: Instant) -> Vec<Write> {
     let mut node = LEADER;
     let mut connection: Option<Client> = None;
@@ -137,7 +138,7 @@ fn write(is_http: bool, nodes: &[SocketAddr], client: usize, prefix: &str, until
     writes
 }
 
-/// Whether the leader alone may have had a write that it acknowledged.
+/// Whether the leader may have been the only node with this acknowledged write.
 fn is_at_risk(write: &Write, killed_at: Instant) -> bool {
     write.is_acknowledged && write.sent < killed_at && write.ended + AT_RISK >= killed_at
 }
@@ -146,7 +147,7 @@ fn figures(writes: &[Write], killed_at: Instant) -> Figures {
     let acknowledged = || writes.iter().filter(|write| write.is_acknowledged);
     let mut figures = Figures::new();
     for (number, (measure, _)) in (0..).zip(SLICES) {
-        // Both from the beginning of the first slice on.
+        // Both are relative to the beginning of the first slice.
         let slice = SLICE * number..SLICE * (number + 1);
         let is_in = |write: &&Write| {
             (write.ended + BEFORE).checked_duration_since(killed_at).is_some_and(|at| slice.contains(&at))
@@ -161,7 +162,7 @@ fn figures(writes: &[Write], killed_at: Instant) -> Figures {
     figures
 }
 
-/// How many of these writes none of these nodes has; `None` if that cannot be told, since a node does not answer.
+/// How many of these writes none of these nodes has; `None` if that is unknown, because a node does not answer.
 fn count_lost(writes: &[&Write], nodes: &mut [Client], prefix: &str) -> Option<u32> {
     let mut lost = 0;
     for write in writes {
@@ -218,7 +219,7 @@ mod tests {
         assert_eq!(before.map(|write| is_at_risk(&write, killed_at)), [false, true, true]);
     }
 
-    /// A node that takes every write and has the first of each client alone.
+    /// A node that accepts every write but has only the first one of client 0.
     fn node() -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -234,7 +235,7 @@ mod tests {
                             word if word.starts_with("value") => "+OK\r\n",
                             _ => "",
                         };
-                        // The last word of a request tells what to answer.
+                        // The last word of a request determines the answer.
                         if stream.buffer().is_empty() {
                             stream.get_mut().write_all(answer.as_bytes()).unwrap();
                         }

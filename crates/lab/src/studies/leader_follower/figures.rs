@@ -5,7 +5,7 @@ use super::tester::Mode;
 use super::{FOLLOWER_READS, LEADER_LOST, SLOW_FOLLOWER_CLIENTS, TESTER_CLIENTS, WORKLOADS};
 use crate::harness::{Figure, Shape, Table};
 
-/// What the study's tester counts, and what it does.
+/// What the study's tester counts, and the operations it performs.
 const COUNTS: [&str; 3] = ["requests_per_s", "operations_per_s", "puts_per_s"];
 
 /// The arms that speak the Redis protocol.
@@ -67,7 +67,7 @@ pub(super) fn all() -> Vec<Figure> {
         x: "workload",
         y: "put_p95_ms",
         only: vec![("clients", SLOW_FOLLOWER_CLIENTS.to_string())],
-        // The study's store takes a hundred times as long, slow follower or not: see the table.
+        // The study's store takes a hundred times as long, with or without a slow follower: see the table.
         arms: OVER_RESP.map(str::to_owned).to_vec(),
         logarithmic: (false, false),
     });

@@ -1,7 +1,7 @@
-//! What a follower answers right after the leader has acknowledged a write.
+//! A follower's answer right after the leader has acknowledged a write.
 //!
-//! One client writes at the leader, and as soon as the answer is there asks a follower for the same key, again and again until
-//! it sees the write. Both connections are open beforehand: nothing but the question itself gives a follower time.
+//! One client writes at the leader, and as soon as the answer arrives reads the same key from a follower, repeatedly
+//! until it sees the write. Both connections are already open: only the read itself gives a follower time.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,13 +13,14 @@ use crate::harness::Figures;
 use crate::load::Wait;
 use crate::systems::Connection;
 
-/// How long an answer is waited for.
+/// The time limit for an answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a write is looked for at the follower.
+/// How long the follower is polled for a write.
 const SEEN_WITHIN: Duration = Duration::from_secs(1);
 
-/// Writes and reads so many times: the share of first reads that miss the write, and how long it took until it was seen.
+/// Writes and reads `times` times. Measures the share of first reads that miss the write, and the time until it was
+/// seen.
 pub(super) fn measure(
     is_http: bool,
     [leader, follower]: [SocketAddr; 2],
@@ -57,14 +58,14 @@ pub(super) fn measure(
     ]))
 }
 
-/// A client of one node, over what the arm is measured over.
+/// A client of one node, over the protocol that the arm is measured with.
 pub(super) struct Client {
     is_http: bool,
     connection: Connection,
 }
 
 impl Client {
-    /// An answer is waited for no longer than is said.
+    /// Connects; `timeout` is the time limit for each answer.
     pub(super) fn connect(is_http: bool, address: SocketAddr, timeout: Duration) -> io::Result<Client> {
         Ok(Client { is_http, connection: Connection::open(address, timeout)? })
     }
@@ -82,7 +83,7 @@ impl Client {
         if is_done { Ok(()) } else { Err(io::Error::other(answer)) }
     }
 
-    /// Waits until replicas have acknowledged what was written.
+    /// Waits until replicas have acknowledged the writes.
     fn wait(&mut self, wait: Wait) -> io::Result<()> {
         let answer =
             self.connection.ask(&["WAIT", &wait.replicas.to_string(), &wait.timeout_ms.to_string()])?;
@@ -94,7 +95,7 @@ impl Client {
         }
     }
 
-    /// Whether a key has a value.
+    /// Whether a key has this value.
     pub(super) fn has(&mut self, key: &str, value: &str) -> io::Result<bool> {
         if !self.is_http {
             return Ok(self.connection.ask(&["GET", key])? == value);
@@ -115,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that answers each request in turn with what is given, and then no more.
+    /// A server that answers one request after another with `answers`, and then ends.
     fn answers(answers: &'static [&'static str]) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -123,7 +124,7 @@ mod tests {
             let (mut stream, _) = listener.accept().unwrap();
             let mut buffer = [0; 1024];
             for answer in answers {
-                // Requests are short, and each follows the answer before: one read takes one.
+                // Requests are short, and each follows the previous answer: one read takes one.
                 if stream.read(&mut buffer).unwrap() == 0 {
                     return;
                 }

@@ -1,8 +1,8 @@
 //! Leader-follower replication under three workloads, after A. K. Giri's study.
 //!
-//! The study's store is three Python processes; its claims are about what synchronous replication costs. Here they are
-//! set beside Quorate's leader-follower replication with nobody, one follower and all followers awaited, its consensus,
-//! and Redis with as many replicas awaited. All clients talk to the leader, but for those of the study's own tester.
+//! The study's store is three Python processes; its claims are about the cost of synchronous replication. Here they are
+//! compared with Quorate's leader-follower replication with no, one and all followers awaited, its consensus, and Redis
+//! with as many replicas awaited. All clients talk to the leader, except those of the study's own tester.
 
 mod claims;
 mod faults;
@@ -23,7 +23,6 @@ use crate::report::Colour;
 use crate::systems::{Flavour, PaperStore, Quorate, Redis, System};
 use tester::Mode;
 
-/// The study.
 pub(super) struct LeaderFollower;
 
 /// A leader and two followers.
@@ -36,7 +35,7 @@ const CLIENTS_QUICK: [u32; 3] = [5, 20, 50];
 /// The paper's workloads: name, and the percentages of reads and writes.
 const WORKLOADS: [(&str, u32, u32); 3] = [("mixed", 50, 50), ("read-heavy", 90, 10), ("write-heavy", 20, 80)];
 
-/// A further workload, of one client: reads at a follower right after the write. Each point is so many of them.
+/// A further workload, of one client: reads at a follower right after the write. Each point has this many of them.
 const FOLLOWER_READS: &str = "follower-reads";
 const FOLLOWER_READS_COUNT: u32 = 100;
 
@@ -45,17 +44,17 @@ const SLOW_FOLLOWER: &str = "slow follower";
 const SLOW_FOLLOWER_CLIENTS: u32 = 20;
 const LEADER_LOST: &str = "leader lost";
 
-/// The paper's own tester is run with as many clients as it had at most.
+/// The paper's own tester runs with the paper's largest number of clients.
 const TESTER_CLIENTS: u32 = 50;
 
-/// The paper does not say how many keys there are, nor how long values.
+/// The paper does not say how many keys there are, nor how long values are.
 const KEYS: u64 = 200;
 const VALUE_BYTES: usize = 64;
 
-/// The arm that is the study's own store.
+/// The arm with the study's own store.
 const PAPER_STORE: &str = "Paper's store, HTTP";
 
-/// Redis is asked to wait at most so long for its replicas.
+/// The time limit of WAIT, in milliseconds.
 const WAIT_TIMEOUT_MS: u32 = 5_000;
 
 /// An arm, before the plan is known.
@@ -67,11 +66,11 @@ struct Side {
     is_quick: bool,
 }
 
-/// What is said of arms whose acknowledged writes only one node has.
+/// The remark on arms whose acknowledged writes may be on one node only.
 const ONE_COPY: &str = "acknowledgement: a write that only the leader has may be lost with it";
 
 impl LeaderFollower {
-    /// Everything that is compared. A quick run leaves out what lies between two others.
+    /// Everything that is compared. A quick run leaves out arms that lie between two others.
     fn sides(plan: &Plan) -> Vec<Side> {
         let quorate = |settings: &str| Box::new(Quorate::new(&plan.quorate, NODES, settings));
         let mut sides = Vec::new();
@@ -110,8 +109,8 @@ impl LeaderFollower {
         sides
     }
 
-    /// Whether the leader of an arm is killed. Redis has a successor only where Sentinel or its cluster mode appoints one, and neither is
-    /// a part of this study.
+    /// Whether the leader of an arm is killed. Redis has a successor only where Sentinel or its cluster mode appoints
+    /// one, and neither is part of this study.
     fn loses_leader(arm: &str) -> bool {
         arm.starts_with("Quorate") || arm == PAPER_STORE
     }
@@ -192,12 +191,12 @@ impl Study for LeaderFollower {
         let points = |name: &str| {
             let loads =
                 WORKLOADS.iter().flat_map(|(name, ..)| clients.iter().map(|clients| point(name, *clients)));
-            // It speaks HTTP, and what it is to show is the study's store, or what stands in for it.
+            // The tester speaks HTTP, and is meant to show the study's store, or its stand-in.
             let is_tested = [PAPER_STORE, claims::SYNCHRONOUS_HTTP].contains(&name);
             let tester = Mode::ALL.into_iter().filter(|_| is_tested);
             let tester = tester.map(|(name, _)| point(name, TESTER_CLIENTS));
             let slow = point(SLOW_FOLLOWER, SLOW_FOLLOWER_CLIENTS);
-            // The leader is not started again: this is the last point of a start.
+            // The leader is not restarted: this is the last point of a start.
             let lost = point(LEADER_LOST, faults::CLIENTS as u32);
             let lost = Some(lost).filter(|_| LeaderFollower::loses_leader(name));
             loads.chain([point(FOLLOWER_READS, 1)]).chain(tester).chain([slow]).chain(lost).collect()
@@ -215,7 +214,7 @@ impl Study for LeaderFollower {
     fn measure(&self, arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<Figures> {
         let running = arena.system()?;
         if arm.name == PAPER_STORE {
-            // It goes on replicating after the answers to the point before.
+            // It continues replicating after the answers of the previous point.
             running.wait_until_quiet();
         }
         let is_http = arm.name.ends_with(", HTTP") || arm.name == PAPER_STORE;
@@ -241,7 +240,7 @@ impl Study for LeaderFollower {
         let workload = if is_slow { "write-heavy" } else { point.get("workload") };
         let workload = WORKLOADS.iter().find(|(name, ..)| *name == workload);
         let (_, get, set) = workload.copied().context("there is no such workload")?;
-        // A slow store needs longer for figures that mean something.
+        // A slow store needs longer for meaningful figures.
         let (warmup, measured) = match (arena.scale(), arm.name == PAPER_STORE || is_slow) {
             (Scale::Quick, false) => (Duration::from_millis(50), Duration::from_millis(250)),
             (Scale::Quick, true) => (Duration::from_millis(100), Duration::from_millis(700)),

@@ -1,9 +1,9 @@
-//! The study's own load tester, as its code has it (experiments/load_test.py, lines 36 to 101).
+//! The study's own load tester, following its code (experiments/load_test.py, lines 36 to 101).
 //!
 //! Each client is a loop. A request of `write-heavy` is a PUT; one of `mixed` is a PUT or a GET, at even odds; one of
-//! `read-heavy` is a PUT and then a GET of the same key. PUTs go to the leader, GETs to any node, drawn for each (line 29). Keys
-//! are drawn from a thousand, and none is written beforehand. The throughput is the number of requests, failed ones included,
-//! by the time that all took (line 98).
+//! `read-heavy` is a PUT and then a GET of the same key. PUTs go to the leader, GETs to any node, drawn for each (line
+//! 29). Keys are drawn from a thousand, and none is written beforehand. The throughput is the number of requests,
+//! including failed ones, divided by the total time (line 98).
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -13,13 +13,13 @@ use anyhow::{Context, Result, ensure};
 use crate::harness::Figures;
 use crate::systems::Connection;
 
-/// The tester's clients give up after so long.
+/// The timeout of the tester's clients.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 const KEYS: u64 = 1000;
 const VALUES: u64 = 1000;
 
-/// What the tester can be told to do.
+/// The tester's workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     Mixed,
@@ -28,7 +28,7 @@ pub(super) enum Mode {
 }
 
 impl Mode {
-    /// All of them, with the name of their point.
+    /// All workloads, with the names of their points.
     pub(super) const ALL: [(&'static str, Mode); 3] = [
         ("tester: mixed", Mode::Mixed),
         ("tester: read-heavy", Mode::ReadHeavy),
@@ -40,19 +40,19 @@ impl Mode {
     }
 }
 
-/// What clients have counted.
+/// A client's counts.
 #[derive(Clone, Debug, Default)]
 struct Counts {
-    /// As the tester counts.
+    /// Requests as the tester counts them.
     requests: u64,
-    /// PUTs and GETs that were answered, each as one.
+    /// Answered PUTs and GETs, each counted as one.
     operations: u64,
     puts: u64,
-    /// How long each request took.
+    /// The duration of each request in milliseconds.
     latencies_ms: Vec<f64>,
 }
 
-/// Runs the tester for so long. The first node is the leader.
+/// Runs the tester for `length`. The first node is the leader.
 ///
 /// # Errors
 /// A node cannot be reached, or none answers.
@@ -79,7 +79,7 @@ pub(super) fn measure(
     ensure!(sum(|counts| counts.operations) > 0.0, "no node has answered");
     let mut latencies_ms: Vec<f64> = counts.iter().flat_map(|counts| counts.latencies_ms.clone()).collect();
     latencies_ms.sort_by(f64::total_cmp);
-    // As the tester has them (lines 92 to 95).
+    // As in the tester (lines 92 to 95).
     let at = |share: f64| latencies_ms[(share * latencies_ms.len() as f64) as usize];
     Ok(Figures::from([
         ("request_mean_ms", latencies_ms.iter().sum::<f64>() / latencies_ms.len() as f64),
@@ -146,7 +146,7 @@ mod tests {
 
     use super::*;
 
-    /// A node that answers every request alike.
+    /// A node with the same answer to every request.
     fn node() -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,8 +1,9 @@
-//! What the paper claims, and what was measured here.
+//! The paper's claims, and how they are judged.
 //!
-//! What it says of times and of properties is judged on the recipes that it used; what the best recipes did is told beside it. It
-//! does not tell whether its Redis synced to disk, and Redis 5.0 does not unless it is told to: so what is judged is Redis in
-//! memory, where that was measured, and what a Redis that syncs as the others do would change is told.
+//! Claims about times and properties are judged on the recipes that the paper used; the reasons also report what the
+//! best recipes did. The paper does not say whether its Redis synced to disk, and Redis 5.0 does not by default: so the
+//! judged arm is Redis in memory, if that was measured, and the reasons report what changes with a Redis that syncs as
+//! the others do.
 
 use super::THINK_MS;
 use super::sides::{
@@ -15,23 +16,25 @@ use crate::report::short;
 /// The paper's recipes on systems whose nodes agree: etcd's, Consul's and ZooKeeper's.
 const AGREEING: [&str; 3] = [ETCD_PAPER, CONSUL_PAPER, KAZOO];
 
-/// The paper's recipes, all with what they granted on the disk.
+/// The paper's recipes, all with grants on the disk.
 const PAPER: [&str; 4] = [ETCD_PAPER, CONSUL_PAPER, KAZOO, REDIS_PAPER];
 
-/// The paper's most processes.
+/// The paper's largest number of processes.
 const MANY: u32 = 5;
 
-/// A factor below which a difference is little: half way between what the paper calls so (1.13 at most, Redis with 3 processes)
-/// and the least growth that it speaks of (1.41, Consul).
+/// Below this factor a difference is small: half way between what the paper calls small (1.13 at most, Redis with 3
+/// processes) and the least growth that it mentions (1.41, Consul).
 const LITTLE: f64 = 1.26;
 
-/// From this factor on Redis takes "almost 5 times" as long: half of it, so that not every machine must have the paper's.
+/// From this factor on Redis takes "almost 5 times" as long: half of it, since not every machine must reach the
+/// paper's.
 const SEVERAL: f64 = 2.5;
 
-/// An acquire that takes so many medians is an anomaly: the paper's others stay below 7 with 5 processes, its Redis has 374.
+/// An acquire that takes this many medians is an anomaly: the paper's others stay below 7 with 5 processes, its Redis
+/// has 374.
 const ANOMALY: f64 = 20.0;
 
-/// So many times the others' greatest time is "10 to 20 times": in the paper's own table 2 it is 4.3 to 20.6 times.
+/// This many times the others' maximum counts as "10 to 20 times": in the paper's own table 2 it is 4.3 to 20.6 times.
 const FAR_WORSE: f64 = 4.0;
 
 pub(super) fn all() -> Vec<Claim> {
@@ -147,17 +150,17 @@ pub(super) fn all() -> Vec<Claim> {
     ]
 }
 
-/// Figures of arms, in their order.
+/// Figures of several arms, in the arms' order.
 type Found = Vec<(&'static str, f64)>;
 
 fn median(results: &Results, arm: &str, keys: &str, processes: u32, measure: &str) -> Option<f64> {
     let rows = results.arm(arm).with("part", "acquire").with("think_ms", 0);
-    // One process competes with nobody: it is measured once.
+    // One process has no competition: it is measured once.
     let keys = if processes == 1 { "different" } else { keys };
     rows.with("keys", keys).with("processes", processes).median(measure)
 }
 
-/// A figure of each of these arms, where processes acquire without a pause; nothing if one of them is missing.
+/// A figure of each of these arms, where processes acquire without a pause; `None` if one of them is missing.
 fn found(
     results: &Results,
     arms: &[&'static str],
@@ -182,17 +185,17 @@ fn nothing() -> Judgement {
     Judgement::not_measured("A point that it needs is not in this run.")
 }
 
-/// The paper's Redis, in memory, where it was measured; else the one that syncs.
+/// The paper's Redis: in memory if that was measured, else the one that syncs.
 fn redis(results: &Results) -> &'static str {
     if results.arm(REDIS_PAPER_UNSYNCED).is_empty() { REDIS_PAPER } else { REDIS_PAPER_UNSYNCED }
 }
 
-/// The paper's four, its Redis first.
+/// The paper's four systems, Redis first.
 fn four(results: &Results) -> [&'static str; 4] {
     [redis(results), KAZOO, ETCD_PAPER, CONSUL_PAPER]
 }
 
-/// How many times as long the average is with the paper's most processes as with one.
+/// The average with one process, and with the paper's largest number of processes.
 fn growth(results: &Results, arm: &str, keys: &str) -> Option<(f64, f64)> {
     Some((median(results, arm, keys, 1, "avg_ms")?, median(results, arm, keys, MANY, "avg_ms")?))
 }
@@ -281,7 +284,7 @@ fn order_same(results: &Results) -> Judgement {
     )
 }
 
-/// A quantile over the average, for the paper's recipes with different keys.
+/// The ratio of a quantile to the average, for the paper's recipes with different keys.
 fn over_average(results: &Results, arms: &[&'static str], measure: &str) -> Option<Found> {
     let of = |arm: &str, measure: &str| median(results, arm, "different", MANY, measure);
     arms.iter().map(|arm| Some((*arm, of(arm, measure)? / of(arm, "avg_ms")?))).collect()
@@ -346,7 +349,7 @@ fn contention_is_free(results: &Results) -> Judgement {
     if ratios.iter().all(|(_, ratio)| (LITTLE.recip()..LITTLE).contains(ratio)) {
         return Judgement::holds_if(true, ours, threshold);
     }
-    // The paper tells of no pause, so that this is no fault of it that was reproduced.
+    // The paper mentions no pause, so this does not reproduce a fault of the paper's.
     let paused = |(arm, different): &(&'static str, f64)| {
         let rows = results.arm(arm).with("part", "acquire").with("think_ms", THINK_MS);
         Some((*arm, rows.median("p50_ms")? / different))
@@ -389,7 +392,7 @@ fn redis_degrades(results: &Results) -> Judgement {
     Judgement::holds_if(ratio >= SEVERAL, growth_words(arm, (one, many)), why)
 }
 
-/// How long redlock-py sleeps after a try that failed.
+/// How long redlock-py sleeps after a failed try.
 const SLEEP_MS: f64 = 200.0;
 const SLEEPS: &str = "redlock-py sleeps for 0.2 s after a try that failed, always as long (1.0.8, redlock/__init__.py, lines 41 \
                       and 121).";
@@ -503,7 +506,7 @@ fn redis_worst_case(results: &Results) -> Judgement {
     )
 }
 
-/// The greatest of some measures in all rows of an arm's part, added up.
+/// The sum of some measures' maxima over the rows of an arm's part.
 fn sum(rows: &Selection<'_>, measures: &[&str]) -> f64 {
     let of = |measure: &&str| rows.spread(measure).map_or(0.0, |spread| spread.max);
     measures.iter().map(of).sum()
@@ -513,12 +516,13 @@ fn part<'r>(results: &'r Results, arm: &str, part: &str) -> Selection<'r> {
     results.arm(arm).with("part", part)
 }
 
-/// All arms of the four systems, in their order.
+/// All arms of the four other systems, in order.
 fn theirs() -> impl Iterator<Item = &'static str> {
     sides::ALL.iter().map(|side| side.name).filter(|name| !name.starts_with("Quorate"))
 }
 
-/// What stale holders could still do, told of every lease: their locks were others' when they wrote.
+/// Describes the writes of stale holders, reported for every kind of lease: another client held their lock when they
+/// wrote.
 fn stale_words(results: &Results, arms: impl Iterator<Item = &'static str>) -> String {
     let words: Vec<String> = arms
         .filter_map(|arm| {
@@ -613,7 +617,7 @@ fn redlock_is_unsafe(results: &Results) -> Judgement {
     )
 }
 
-/// The arms on which faults are tried, but the paper's recipes and Quorate's.
+/// The arms on which faults are tried, except the paper's recipes and Quorate's.
 fn others() -> impl Iterator<Item = &'static str> {
     sides::ALL
         .iter()

@@ -1,5 +1,5 @@
-//! The paper's three properties, by experiment: exclusion when a holder is paused or cut off, freedom from deadlock when it
-//! dies, and whether a majority goes on without a node.
+//! Experiments on the paper's three properties: mutual exclusion when a holder is paused or cut off, freedom from
+//! deadlock when it dies, and whether a majority continues without a node.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -16,23 +16,24 @@ use crate::harness::{Figures, Spread};
 use crate::network::{Gate, Relay, Route};
 use crate::systems::{FakedClock, Running};
 
-/// How long the next one may take to get the lock of a holder that is gone.
+/// How long the next client may take to get the lock of a holder that is gone.
 const TAKEOVER_WITHIN: Duration = Duration::from_secs(60);
 
-/// How long the first one may take, whom nobody competes with.
+/// How long the first client may take, which has no competition.
 const FIRST_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long one who waits may take to be told of a release.
+/// How long a waiting client may take to be notified of a release.
 const TOLD_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long the next one has waited when the holder is killed.
+/// How long the next client has waited when the holder is killed.
 const WAITED: Duration = Duration::from_millis(300);
 
-/// The lease of a lock whose nodes are restarted, and how long another one may try to get it then. ZooKeeper grants no more.
+/// The lease of a lock whose nodes are restarted, the longest that ZooKeeper grants; and how long another client then
+/// tries to get it.
 const RESTART_LEASE_MS: u64 = 20_000;
 const RESTART_TRY: Duration = Duration::from_secs(2);
 
-/// How far a clock jumps: ahead by more than a lease lasts, back by so much.
+/// How far a clock jumps, in seconds: ahead by more than a lease lasts, or back.
 const AHEAD: i64 = 60;
 const BACK: i64 = -6;
 
@@ -42,40 +43,40 @@ const HOLDER: u16 = 100;
 /// What happens to the holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// It stands still until another one holds the lock, and then goes on as if nothing had been.
+    /// It is paused until another client holds the lock, and then continues as if nothing had happened.
     Paused,
-    /// It is cut off from the lock service and not from what the lock guards.
+    /// It is cut off from the lock service but not from the resource that the lock guards.
     CutOff,
     /// It is killed.
     Killed,
 }
 
-/// Where trials are made.
+/// The setting of the trials.
 pub(super) struct Trials<'t> {
     pub(super) recipe: &'t Recipe,
     pub(super) folder: &'t Path,
-    /// What the names of locks and keys begin with.
+    /// The prefix of the names of locks and keys.
     pub(super) keys: String,
     pub(super) count: usize,
 }
 
-/// What trials of one fate found.
+/// The results of all trials of one fate.
 #[derive(Default)]
 struct Found {
-    /// Writes that were accepted from a holder whose lock another one had, to a resource that knows nothing of locks.
+    /// Accepted writes of a holder whose lock another client had, to a resource that knows nothing of locks.
     stale: u32,
-    /// The same to a resource that looks at the grant.
+    /// The same to a resource that checks the grant.
     stale_guarded: u32,
-    /// How often the next one had not got the lock in the end.
+    /// How many times the next client had not got the lock in the end.
     never_granted: u32,
     /// Milliseconds from the fate to the next grant.
     takeovers: Vec<f64>,
-    /// Milliseconds from when the holder asked to the next grant.
+    /// Milliseconds from the holder's request to the next grant.
     leases: Vec<f64>,
 }
 
-/// Each fate with the names of its measures: writes accepted from a stale holder, the same where they are guarded, and
-/// how long the next one waited.
+/// Each fate with the names of its measures: accepted writes of a stale holder, the same where they are guarded, and
+/// how long the next client waited.
 const FATES: [(Fate, &str, &str, &str, &str); 3] = [
     (Fate::Paused, "stale_paused", "guarded_paused", "takeover_paused_ms", "takeover_paused_max_ms"),
     (Fate::CutOff, "stale_cut_off", "guarded_cut_off", "takeover_cut_off_ms", "takeover_cut_off_max_ms"),
@@ -83,8 +84,8 @@ const FATES: [(Fate, &str, &str, &str, &str); 3] = [
 ];
 
 impl Trials<'_> {
-    /// Makes the trials one after the other. Of each trial the fates go on side by side, each with a lock of its own: most
-    /// of the time everybody waits for leases to end.
+    /// Makes the trials one after another. Within a trial the fates run concurrently, each with its own lock: most of
+    /// the time all of them wait for leases to end.
     pub(super) fn run(&self, running: &Running<'_>) -> Result<Figures> {
         let mut found = FATES.map(|_| Found::default());
         for number in 0..self.count {
@@ -140,7 +141,7 @@ impl Trials<'_> {
     }
 }
 
-/// A holder, and one who waits for its lock.
+/// A holder, and a client that waits for its lock.
 struct Pair<'a> {
     fate: Fate,
     name: String,
@@ -148,7 +149,7 @@ struct Pair<'a> {
     holder: Worker<'a>,
     next: Worker<'a>,
     cut: Option<Cut>,
-    /// When the holder asked: its lease begins no sooner.
+    /// When the holder sent its request: its lease begins no sooner.
     asked_at: u64,
     fate_at: u64,
 }
@@ -175,7 +176,8 @@ impl<'a> Pair<'a> {
         json!({"do": "acquire", "name": self.name, "within_s": within.as_secs()})
     }
 
-    /// Writes to the resource that knows nothing of locks and to the one that is guarded; whether they were accepted.
+    /// Writes to the resource that knows nothing of locks and to the guarded one; returns whether each write was
+    /// accepted.
     fn write(worker: &mut Worker<'_>, name: &str, is_guarded: bool, who: &str) -> Result<(bool, bool)> {
         let write = json!({"do": "write", "key": format!("{name}-plain"), "value": who});
         let is_accepted = worker.ask(&write)?.done().is_ok();
@@ -186,7 +188,7 @@ impl<'a> Pair<'a> {
         Ok((is_accepted, worker.ask(&write)?.done().is_ok()))
     }
 
-    /// The holder takes the lock, writes, and the next one begins to wait.
+    /// The holder takes the lock and writes, and the next client begins to wait.
     fn begin(&mut self) -> Result<()> {
         self.holder.wait_until_ready()?;
         self.next.wait_until_ready()?;
@@ -198,7 +200,7 @@ impl<'a> Pair<'a> {
         self.next.order(&self.acquire(TAKEOVER_WITHIN))
     }
 
-    /// What happens to the holder happens.
+    /// Carries out the holder's fate.
     fn strike(&mut self) -> Result<()> {
         self.fate_at = now_ns();
         match (self.fate, &self.cut) {
@@ -210,7 +212,7 @@ impl<'a> Pair<'a> {
         Ok(())
     }
 
-    /// The next one has the lock and writes; the holder goes on where it stood and writes, too.
+    /// The next client gets the lock and writes; then the holder continues where it stopped, and writes too.
     fn end(&mut self, found: &mut Found) -> Result<()> {
         let Ok(second_at) = self.next.answer(TAKEOVER_WITHIN)?.done() else {
             found.never_granted += 1;
@@ -232,7 +234,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// A relay between the holder and the nodes, that can be cut.
+/// A relay between the holder and the nodes that can be cut.
 struct Cut {
     relay: Relay,
     nodes: u16,
@@ -251,7 +253,7 @@ impl Cut {
         Ok(Cut { relay, nodes: u16::try_from(nodes.len())?, addresses })
     }
 
-    /// Nothing is carried any more, either way, and nobody is told.
+    /// Silently drops everything in both directions.
     fn close(&self) -> Result<()> {
         for node in 1..=self.nodes {
             self.relay.set_gate(HOLDER, node, Gate::Drop)?;
@@ -261,8 +263,8 @@ impl Cut {
     }
 }
 
-/// Whether who waits at a node is still told of a release, after many have waited there and given up: one client holds a lock,
-/// another one of the same node waits for it, the first lets go.
+/// Whether a client that waits at a node is still notified of a release after many have waited there and given up: one
+/// client holds a lock, another at the same node waits for it, the first releases it.
 pub(super) fn waits_after_contention(
     running: &Running<'_>,
     recipe: &Recipe,
@@ -274,7 +276,7 @@ pub(super) fn waits_after_contention(
     for node in 0..nodes {
         let addresses = addresses(running, recipe, node)?;
         let trials = Trials { recipe, folder, keys: keys.to_owned(), count: 1 };
-        // Nothing runs out meanwhile that would hide a release that nobody was told of.
+        // No lease runs out meanwhile, which would hide a missing notification.
         let job = Job {
             ttl_ms: 2 * TAKEOVER_WITHIN.as_millis() as u64,
             ..trials.job(addresses.clone(), addresses)
@@ -299,8 +301,8 @@ pub(super) fn waits_after_contention(
     Ok(figures)
 }
 
-/// Whether a lock is its holder's still after every node was killed and started again, one after the other, with what is in
-/// its folder: at any moment a majority is there.
+/// Whether a lock still belongs to its holder after every node was killed and restarted, one after another, with the
+/// content of its folder: there is a majority at any moment.
 pub(super) fn restart_nodes(
     running: &mut Running<'_>,
     recipe: &Recipe,
@@ -323,8 +325,8 @@ pub(super) fn restart_nodes(
     Ok(Figures::from([("restarts", count as f64), ("two_holders_restarted", f64::from(two_holders))]))
 }
 
-/// Whether a lock is its holder's still after the clocks of a majority of the servers were set ahead; and how long it takes until
-/// the next one has the lock of a holder that is gone, after they were set back.
+/// Whether a lock still belongs to its holder after the clocks of a majority of the servers were set ahead; or how long
+/// it takes until the next client has the lock of a holder that is gone, after they were set back.
 pub(super) fn clocks_jump(
     running: &mut Running<'_>,
     recipe: &Recipe,
@@ -359,13 +361,13 @@ pub(super) fn clocks_jump(
     Ok(figures)
 }
 
-/// A lock that one client holds and does not let go.
+/// A lock that one client holds and does not release.
 struct Held<'t, 'a> {
     trials: Trials<'t>,
     job: Job,
     name: &'t str,
     asked_at: u64,
-    /// It lives, and renews what its recipe renews.
+    /// Kept alive: it renews what its recipe renews.
     _holder: Worker<'a>,
 }
 
@@ -390,7 +392,7 @@ impl<'t, 'a> Held<'t, 'a> {
 
     /// When another client got the lock, if it did.
     fn granted_to_another_at(&self, running: &Running<'a>, within: Duration) -> Result<Option<u64>> {
-        // Connected anew: the node that leads may be another one now.
+        // Connects anew: another node may lead now.
         let nodes = addresses(running, self.trials.recipe, 0)?;
         let job = Job { lock_nodes: nodes.clone(), resource_nodes: nodes, ..self.job.clone() };
         let mut next = Worker::start(running.children(), self.trials.folder, "holder", 301, &job)?;
@@ -399,7 +401,7 @@ impl<'t, 'a> Held<'t, 'a> {
         Ok(next.answer(within)?.done().ok())
     }
 
-    /// Whether another client gets it while the lease of this one is not over.
+    /// Whether another client gets it before this lease is over.
     fn is_granted_to_another(&self, running: &Running<'a>) -> Result<bool> {
         let granted_at = self.granted_to_another_at(running, RESTART_TRY)?;
         let lasted_ms = granted_at.unwrap_or_else(now_ns).saturating_sub(self.asked_at) / 1_000_000;
@@ -412,7 +414,7 @@ impl<'t, 'a> Held<'t, 'a> {
     }
 }
 
-/// A node is killed while contenders acquire, each its own lock, through one node each.
+/// Kills a node while contenders acquire, each its own lock, through one node each.
 pub(super) fn kill_node(
     running: &mut Running<'_>,
     recipe: &Recipe,

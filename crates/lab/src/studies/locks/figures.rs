@@ -1,4 +1,4 @@
-//! What is measured, drawn and set in tables, and what a reader must know beside it.
+//! The measures, figures and tables, and the remarks for readers.
 
 use super::THINK_MS;
 use super::paper::{MEASURES, PAPER_MEASURES};
@@ -82,13 +82,13 @@ fn only(values: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
     values.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()
 }
 
-/// The arms that are synced to disk.
+/// The arms that sync to disk.
 fn synced() -> Vec<String> {
     let sides = sides::ALL.iter().filter(|side| side.kind == Kind::Synced);
     sides.map(|side| side.name.to_owned()).collect()
 }
 
-/// The arms that are not.
+/// The arms that do not.
 fn unsynced() -> Vec<String> {
     let sides = sides::ALL.iter().filter(|side| side.kind == Kind::Unsynced);
     sides.map(|side| side.name.to_owned()).collect()
@@ -100,11 +100,11 @@ fn zones() -> Vec<String> {
     sides.map(|side| side.name.to_owned()).collect()
 }
 
-/// What the paper's tables tell.
+/// The measures in the paper's tables.
 const TIMES: [(&str, &str); 4] =
     [("avg_ms", "average"), ("p50_ms", "median"), ("p99_ms", "99th percentile"), ("max_ms", "greatest")];
 
-/// What a distribution is drawn by.
+/// The quantiles by which a distribution is drawn.
 const QUANTILES: [(&str, &str); 6] = [
     ("min_ms", "least"),
     ("p50_ms", "50 %"),

@@ -1,4 +1,4 @@
-//! Contenders in a closed loop, in one or more processes, and what it cost the nodes.
+//! Contenders in a closed loop, in one or more processes, and their cost to the nodes.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::workers::{Job, Worker, now_ns};
 use crate::network::{Node, Route};
 use crate::systems::{Running, Usage};
 
-/// Between the moment when all are told and the moment when all begin.
+/// The time between the notification of all processes and their common start.
 const START_AFTER: Duration = Duration::from_millis(100);
 
 /// How long processes may take to end: those that wait for a lock end their wait by themselves.
@@ -21,37 +21,37 @@ const END_WITHIN: Duration = Duration::from_secs(90);
 /// The number of the clients among the relay's nodes.
 const CLIENTS: Node = 200;
 
-/// What is to be run.
+/// The parameters of a load.
 #[derive(Clone, Debug)]
 pub(super) struct Load {
-    /// Contenders, shared out evenly among the processes.
+    /// Contenders, distributed evenly over the processes.
     pub(super) contenders: usize,
     pub(super) processes: usize,
-    /// Whether all take one lock, or each its own.
+    /// Whether all contend for one lock, or each has its own.
     pub(super) is_same_key: bool,
-    /// What their names begin with.
+    /// The prefix of the locks' names.
     pub(super) keys: String,
     pub(super) ttl_ms: u64,
-    /// How long a lock is held; nothing for the paper's short computation.
+    /// How long a lock is held; 0 for the paper's short computation.
     pub(super) hold_ms: f64,
-    /// How long a contender does something else before it asks again.
+    /// How long a contender pauses before its next request.
     pub(super) think_ms: f64,
     pub(super) warmup: Duration,
     pub(super) measured: Duration,
 }
 
-/// What was run.
+/// The result of a load.
 pub(super) struct Loaded {
     pub(super) tries: Vec<Try>,
-    /// From the end of the warm-up to the end, on the clock of the tries.
+    /// The measured period: from the end of the warm-up to the end, on the clock of the tries.
     pub(super) from: u64,
     pub(super) to: u64,
-    /// Processor time of all nodes meanwhile, where the system tells.
+    /// Processor time of all nodes in that period, if the system reports it.
     pub(super) cpu_s: Option<f64>,
 }
 
-/// The nodes' addresses, the leader's first, as a process with this number is told them: each process begins with another
-/// node, unless the recipe asks all of them anyway. Where the nodes are in zones, so are the clients.
+/// The nodes' addresses for the process with this number, the leader's first: each process begins with another node,
+/// unless the recipe asks all of them anyway. Where the nodes are in zones, so are the clients.
 pub(super) fn addresses(running: &Running<'_>, recipe: &Recipe, number: usize) -> Result<Vec<String>> {
     let system = running.system();
     let plans: Vec<_> = running.nodes().cloned().collect();
@@ -76,7 +76,7 @@ pub(super) fn addresses(running: &Running<'_>, recipe: &Recipe, number: usize) -
 }
 
 impl Load {
-    /// The lock that a contender takes.
+    /// The name of a contender's lock.
     pub(super) fn name_of(&self, contender: u64) -> String {
         if self.is_same_key { self.keys.clone() } else { format!("{}{contender}", self.keys) }
     }
@@ -100,7 +100,7 @@ impl Load {
         (0..self.processes).map(job).collect()
     }
 
-    /// Runs it. Once the warm-up is over `meanwhile` may do something to the nodes.
+    /// Runs the load. Once the warm-up is over `meanwhile` may act on the nodes.
     pub(super) fn run(
         &self,
         running: &mut Running<'_>,
@@ -123,7 +123,7 @@ impl Load {
         let used_before = used(running);
         let cpu_from = now_ns();
         meanwhile(running)?;
-        // Looked at before the end, when clients that still wait would no longer be measured.
+        // Read before the end, after which clients that still wait would no longer be measured.
         let from = begin + self.warmup.as_nanos() as u64;
         let to = from + self.measured.as_nanos() as u64;
         std::thread::sleep(Duration::from_nanos(to.saturating_sub(now_ns())));

@@ -1,9 +1,9 @@
 //! Locks, after P. Grzesik and D. Mrozek's evaluation of key-value stores for distributed locking.
 //!
-//! The paper measured how long one, three and five Python processes take to acquire a lock in etcd, Consul, ZooKeeper and
-//! Redis, each with one library's recipe, and judged three properties from documentation. Here each system is measured
-//! with that recipe and with the best that it offers, up to a thousand contenders, and the properties are judged by
-//! experiment.
+//! The paper measured how long one, three and five Python processes take to acquire a lock in etcd, Consul, ZooKeeper
+//! and Redis, each with one library's recipe, and judged three properties from documentation. Here each system is
+//! measured with that recipe and with the best that it offers, with up to a thousand contenders, and the properties are
+//! judged by experiment.
 
 mod claims;
 mod faults;
@@ -30,23 +30,23 @@ use rows::Outcome;
 use sides::{Kind, Side, WithClients};
 pub use workers::LockClients;
 
-/// The study.
 pub(super) struct Locks;
 
-/// The lease of locks while times are measured: python-etcd3's and redlock-py's users pick seconds, kazoo's default is this.
+/// The lease of locks while times are measured: users of python-etcd3 and redlock-py choose seconds, and this is
+/// kazoo's default.
 const TTL_MS: u64 = 10_000;
 
-/// How many contenders there are beside the paper's processes, and for how long a lock is held.
+/// The numbers of contenders in addition to the paper's processes, and how long a lock is held.
 const CONTENDERS: [u32; 4] = [1, 10, 100, 1_000];
 const HOLDS_MS: [u32; 2] = [0, 5];
 
-/// The processes that many contenders share, each on a thread of its own.
+/// The number of processes that share many contenders, each on its own thread.
 const CONTENDER_PROCESSES: usize = 4;
 
-/// Between acquires where contenders are to meet hardly ever, as they did in the paper.
+/// The pause between acquires where contenders should hardly ever meet, as in the paper.
 const THINK_MS: u32 = 50;
 
-/// What a quick run measures: the paper's recipes, Quorate's, and Redlock's servers whose clocks jump.
+/// The arms of a quick run: the paper's recipes, Quorate's, and Redlock's servers whose clocks jump.
 const QUICK: [&str; 8] = [
     sides::QUORATE,
     sides::ETCD_PAPER,
@@ -73,7 +73,7 @@ impl Locks {
             // Three processes lie between one and five.
             for processes in PROCESSES.into_iter().filter(|processes| scale == Scale::Full || *processes != 3)
             {
-                // One process competes with nobody: the paper's tables have the same column twice.
+                // One process has no competition: the paper's tables have the same column twice.
                 if keys == "different" || processes > 1 {
                     points.push(acquire(keys, processes, 0));
                 }
@@ -240,7 +240,7 @@ impl Study for Locks {
     }
 }
 
-/// Contenders acquire, hold and release; what they saw, and what it cost.
+/// Contenders acquire, hold and release: their times, and the cost to the nodes.
 fn acquire(load: &Load, arena: &mut Arena<'_>, side: &Side) -> Result<Figures> {
     let folder = arena.folder().to_owned();
     let loaded = load.run(arena.system()?, &side.recipe, &folder, |_| Ok(()))?;
@@ -249,7 +249,7 @@ fn acquire(load: &Load, arena: &mut Arena<'_>, side: &Side) -> Result<Figures> {
         arena.check(rows::history(&loaded.tries, |contender| load.name_of(contender), load.ttl_ms));
     }
     let acquires = figures.get("acquires").copied().unwrap_or(0.0);
-    // Contenders that keep each other from the lock are a result; clients that cannot even ask are none.
+    // Contenders that keep each other from the lock are a result; clients that cannot even send a request are not.
     if acquires == 0.0 && loaded.tries.iter().any(|row| row.outcome == Outcome::Failed) {
         bail!("nobody acquired a lock: {}", workers::last_words(&folder));
     }

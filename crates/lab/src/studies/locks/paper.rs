@@ -1,16 +1,16 @@
-//! The paper's tables 1 and 2, and what its columns are here.
+//! The paper's tables 1 and 2, and the corresponding measures.
 
-/// What the paper tells of a column, and by which names of ours.
+/// The figures of a column of the paper, by the names of our measures.
 pub(super) const MEASURES: [&str; 6] = ["avg_ms", "p50_ms", "min_ms", "max_ms", "p90_ms", "p99_ms"];
 
-/// The names of the same in the paper, as measures of their own.
+/// The paper's figures, as separate measures.
 pub(super) const PAPER_MEASURES: [&str; 6] =
     ["paper_avg_ms", "paper_p50_ms", "paper_min_ms", "paper_max_ms", "paper_p90_ms", "paper_p99_ms"];
 
 /// Its numbers of processes.
 pub(super) const PROCESSES: [u32; 3] = [1, 3, 5];
 
-/// A system of the paper: its columns for 1, 3 and 5 processes, each as [`MEASURES`].
+/// A system of the paper: its columns for 1, 3 and 5 processes, each in the order of [`MEASURES`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Column {
     different: [[f64; 6]; 3],
@@ -18,7 +18,7 @@ pub(super) struct Column {
 }
 
 impl Column {
-    /// What it has at a point, if it has.
+    /// The paper's figures at a point, if there are any.
     pub(super) fn at(&self, is_same_key: bool, processes: u32) -> Option<[f64; 6]> {
         let table = if is_same_key { &self.same } else { &self.different };
         let index = PROCESSES.iter().position(|count| *count == processes)?;
@@ -86,7 +86,7 @@ pub(super) const REDIS: Column = Column {
 mod tests {
     use super::*;
 
-    /// A slip of the pen would break the order of a column.
+    /// A typo would break the order of a column.
     #[test]
     fn each_column_is_in_the_order_of_its_quantiles() {
         for column in [ETCD, CONSUL, ZOOKEEPER, REDIS] {

@@ -1,4 +1,5 @@
-//! What contenders wrote down, and what it says: times to acquire, hand-offs, fairness, and whether two ever held at once.
+//! The contenders' records, and what they show: times to acquire, hand-offs, fairness, and whether two ever held a lock
+//! at once.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,20 +10,20 @@ use check::{Action, Answer, History, Hold, LockAction, Outcome as Ended};
 
 use crate::harness::Figures;
 
-/// Numbers of a row in a file.
+/// The number of numbers in a row of a file, and the bytes of each.
 const NUMBERS: usize = 6;
 const NUMBER_BYTES: usize = 8;
 
-/// What became of a try.
+/// The outcome of a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// The lock was granted.
     Granted,
     /// The recipe gave up.
     GaveUp,
-    /// Something failed.
+    /// The try failed with an error.
     Failed,
-    /// The run was over before the lock was granted.
+    /// The run ended before the lock was granted.
     Unfinished,
 }
 
@@ -34,12 +35,12 @@ pub(super) struct Try {
     pub(super) granted_at: u64,
     /// When the holder called release.
     pub(super) release_at: u64,
-    /// When that, or a try that failed, was over.
+    /// When the release, or a failed try, was over.
     pub(super) over_at: u64,
     pub(super) outcome: Outcome,
 }
 
-/// Reads what one process wrote down.
+/// Reads the records of one process.
 pub(super) fn read(file: &Path) -> Result<Vec<Try>> {
     let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let row_bytes = NUMBERS * NUMBER_BYTES;
@@ -59,12 +60,12 @@ pub(super) fn read(file: &Path) -> Result<Vec<Try>> {
     Ok(bytes.chunks_exact(row_bytes).map(row).collect())
 }
 
-/// What contenders wrote down as a history of locks, to be checked.
+/// The contenders' records as a history of locks, to be checked.
 ///
-/// Few recipes tell a fencing token, so grants of a lock are numbered in the order in which they were told: if no two
-/// contenders held it at once, that is the order in which they were made, for each was told before its holder released it. Of
-/// a release it is known when it was sent, and not what came of it; nor whether a try that ended otherwise got the lock
-/// for a while. `name_of` says which lock a contender takes.
+/// Few recipes return a fencing token, so grants of a lock are numbered in the order in which clients learned of them:
+/// if no two contenders held it at once, that is the order in which they were made, because each client learned of its
+/// grant before releasing the lock. For a release, only the time it was sent is known, not its outcome; nor is it known
+/// whether a try that ended otherwise held the lock for a while. `name_of` maps a contender to its lock.
 pub(super) fn history(tries: &[Try], name_of: impl Fn(u64) -> String, ttl_ms: u64) -> History {
     let mut history = History::new();
     let mut sorted: Vec<&Try> = tries.iter().collect();
@@ -94,7 +95,7 @@ pub(super) fn history(tries: &[Try], name_of: impl Fn(u64) -> String, ttl_ms: u6
     history
 }
 
-/// The value below which so many of a thousand lie: the smallest of the sorted values that is no less than those.
+/// The quantile of `per_mille` thousandths: the smallest of the sorted values that is no less than that many of them.
 pub(super) fn quantile(sorted: &[u64], per_mille: usize) -> Option<u64> {
     let rank = (sorted.len() * per_mille).div_ceil(1000).max(1);
     sorted.get(rank - 1).copied()
@@ -108,7 +109,7 @@ fn mean_ms(values: &[u64]) -> f64 {
     values.iter().map(|value| ms(*value)).sum::<f64>() / values.len() as f64
 }
 
-/// What tries say that were asked within a stretch of time, in which so many contenders took part.
+/// Evaluates the tries that began within a period, in which `contenders` contenders took part.
 pub(super) fn figures(tries: &[Try], contenders: usize, is_same_key: bool, from: u64, to: u64) -> Figures {
     let within: Vec<&Try> = tries.iter().filter(|row| (from..to).contains(&row.asked_at)).collect();
     let granted = || within.iter().filter(|row| row.outcome == Outcome::Granted);
@@ -147,7 +148,8 @@ pub(super) fn figures(tries: &[Try], contenders: usize, is_same_key: bool, from:
     figures
 }
 
-/// How evenly contenders were served: Jain's index, 1 when all got the same, and the ends as parts of the mean.
+/// How evenly contenders were served: Jain's index, 1 when all got the same, and the minimum and maximum in percent of
+/// the mean.
 fn fairness(granted: impl Iterator<Item = u64>, contenders: usize) -> Figures {
     let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
     for contender in granted {
@@ -168,15 +170,15 @@ fn fairness(granted: impl Iterator<Item = u64>, contenders: usize) -> Figures {
     ])
 }
 
-/// How long the next one waited after the holder let go, and how often two held the lock at once.
+/// How long the next client waited after the holder's release, and how many times two held the lock at once.
 ///
-/// A hand-off is one to another contender who was waiting already. It begins when the holder calls release and ends when
-/// the next one knows, so it may be over before the holder's call returns.
+/// A hand-off is a grant to another contender that was already waiting. It begins when the holder calls release and
+/// ends when the next one learns of its grant, so it may be over before the holder's call returns.
 fn hand_offs(mut granted: Vec<Try>) -> Figures {
     granted.sort_unstable_by_key(|row| row.granted_at);
     let mut took = Vec::new();
     let mut overlaps = 0;
-    // Whoever lets go last among those before: the holder that the next one must not overlap.
+    // The latest release among those before: the holder that the next one must not overlap.
     let mut last: Option<Try> = None;
     for row in granted {
         if let Some(before) = last {
@@ -200,8 +202,8 @@ fn hand_offs(mut granted: Vec<Try>) -> Figures {
     figures
 }
 
-/// The longest time after a fault that any contender had to do without a grant, and how many had none any more in the last
-/// quarter of the run. Those count for no gap: theirs had not ended.
+/// The longest time after a fault that any contender went without a grant, and how many had none in the last quarter of
+/// the run. These do not count as gaps: theirs had not ended.
 pub(super) fn gaps(tries: &[Try], contenders: &[u64], fault_at: u64, to: u64) -> (Option<f64>, usize) {
     let mut longest = None;
     let mut stuck = 0;
@@ -226,7 +228,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A try that is granted, in milliseconds.
+    /// A granted try, in milliseconds.
     fn granted(contender: u64, asked: u64, granted: u64, release: u64) -> Try {
         Try {
             contender,
@@ -261,11 +263,11 @@ mod tests {
         assert!(is_linearizable(&[granted(1, 0, 5, 10), granted(2, 1, 10, 20)]));
         // Two hold it from 9 to 10.
         assert!(!is_linearizable(&[granted(1, 0, 5, 10), granted(2, 1, 9, 20)]));
-        // A holder that never lets go has it for a lease.
+        // A holder that never releases it has it for a lease.
         let kept = Try { release_at: 0, ..granted(1, 0, 5, 0) };
         assert!(!is_linearizable(&[kept, granted(2, 1, 9_000, 9_100)]));
         assert!(is_linearizable(&[kept, granted(2, 1, 10_100, 10_200)]));
-        // Other locks are others' concern.
+        // Other locks do not conflict.
         let own =
             history(&[granted(1, 0, 5, 10), granted(2, 1, 9, 20)], |contender| contender.to_string(), 10_000);
         assert!(matches!(check::linearizable(&own), check::Verdict::Ok { .. }));
@@ -311,9 +313,9 @@ mod tests {
     fn a_hand_off_is_from_a_release_to_another_who_waits() {
         let tries = vec![
             granted(0, 0, 1, 10),
-            // It waited: 2 ms.
+            // It waited 2 ms.
             granted(1, 5, 12, 20),
-            // It came later.
+            // It asked later.
             granted(0, 30, 31, 40),
             // The same contender again.
             granted(0, 39, 41, 50),

@@ -1,4 +1,4 @@
-//! What is compared: systems, each with the recipe that the paper used and with the best that it offers.
+//! The arms: systems, each with the recipe that the paper used and with the best that it offers.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -24,38 +24,37 @@ pub(super) const NODES: usize = 3;
 pub(super) struct Recipe {
     /// Its name in `worker.py`.
     pub(super) name: &'static str,
-    /// Whether each acquire asks all nodes; otherwise one node, which differs from process to process.
+    /// Whether each acquire asks all nodes; otherwise it asks one node, which differs between processes.
     pub(super) asks_all: bool,
     /// Whether it, or its system, can refuse a write of a holder whose lock is over.
     pub(super) is_guarded: bool,
-    /// Whether the lease begins with the grant, and not with whatever was renewed last.
+    /// Whether the lease begins with the grant, rather than with the last renewal.
     pub(super) lease_begins_with_grant: bool,
-    /// The shortest lease that the system grants; 2 s where it grants shorter ones.
+    /// The shortest lease that the system grants, in milliseconds; 2 s where it grants shorter ones.
     pub(super) ttl_ms_least: u64,
 }
 
-/// What an arm is for.
+/// The purpose of an arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// It is measured everywhere, and what it grants is on the disk.
+    /// Measured everywhere; its grants are on the disk.
     Synced,
-    /// Nothing is synced to disk: it is measured without faults, and when its nodes are restarted.
+    /// Nothing is synced to disk: measured without faults, and when its nodes are restarted.
     Unsynced,
-    /// Messages between nodes, and between them and clients, take as long as between the paper's zones.
+    /// Messages between nodes, and between nodes and clients, take as long as between the paper's zones.
     Zones,
-    /// Its servers' clocks can be set, and that is all that is tried.
+    /// Its servers' clocks can be set; nothing else is tried.
     Clocks,
 }
 
-/// One arm.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Side {
     pub(super) name: &'static str,
     pub(super) colour: Colour,
     pub(super) recipe: Recipe,
-    /// The paper's figures, where this is what the paper measured.
+    /// The paper's figures, if the paper measured this.
     pub(super) column: Option<Column>,
-    /// At which points it is measured.
+    /// Determines the points at which it is measured.
     pub(super) kind: Kind,
     pub(super) differs: &'static str,
     pub(super) system: fn(&Plan) -> Box<dyn System>,
@@ -271,7 +270,7 @@ pub(super) static ALL: &[Side] = &[
     },
 ];
 
-/// How a message goes from one zone to another: the paper has "sub-milliseconds" between its own.
+/// The link between two zones: the paper has "sub-milliseconds" between its own.
 pub(super) fn between_zones() -> Link {
     Link { delay: Duration::from_micros(250), ..Link::default() }
 }
@@ -295,7 +294,7 @@ pub(super) fn find(name: &str) -> Option<&'static Side> {
     ALL.iter().find(|side| side.name == name)
 }
 
-/// A system together with the clients that it is measured with: it is there when both are.
+/// A system together with the clients that it is measured with: it is installed when both are.
 pub(super) struct WithClients {
     pub(super) inner: Box<dyn System>,
     pub(super) clients: LockClients,

@@ -1,4 +1,4 @@
-//! Small runs with real clients and whatever is installed.
+//! Small runs with real clients and the installed systems.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use super::{TTL_MS, rows};
 use crate::harness::{Figures, Plan, Scale};
 use crate::systems::{Children, Running, System};
 
-/// Systems that start within a second, each with the best recipe and, if it is another, the paper's.
+/// Systems that start within a second, each with the best recipe and, if different, the paper's.
 const ARMS: [&str; 3] = [sides::REDIS_PAPER, sides::REDIS_BEST, sides::ETCD_BEST];
 
-/// Does something on each system that is there, and says which is not.
+/// Runs a test on each installed system, and names those that are missing.
 fn on_each(act: impl Fn(&Side, &mut Running<'_>, &std::path::Path)) {
     on(&ARMS, act);
 }
@@ -87,7 +87,7 @@ fn only_servers_that_forget_grant_a_lock_twice_when_they_are_restarted() {
 #[test]
 fn between_zones_no_lock_is_had_sooner_than_its_messages_take() {
     on(&[sides::REDIS_ZONES, sides::ETCD_ZONES], |side, running, folder| {
-        // From the client to a node and back: three times one after the other with redlock-py.
+        // From the client to a node and back: three times in sequence with redlock-py.
         let round_trips = if side.recipe.asks_all { 3.0 } else { 1.0 };
         let figures = load(running, side, folder, false);
         assert!(figures["min_ms"] > 0.5 * round_trips, "{}: {figures:?}", side.name);

@@ -1,7 +1,7 @@
-//! The processes of clients: Python programs, as the paper's clients are.
+//! The client processes: Python programs, like the paper's clients.
 //!
-//! They are started with a job, say when they are connected, and are told when to begin. All times are of the machine's
-//! monotonic clock, which they share with the lab.
+//! They are started with a job, report when they are connected, and are told when to begin. All times are on the
+//! machine's monotonic clock, which they share with the lab.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::systems::{Children, Missing, PythonEnvironment};
 
-/// The program, in parts.
+/// The program's files.
 const FILES: [(&str, &str); 7] = [
     ("worker.py", include_str!("../../../lock-clients/worker.py")),
     ("recipe.py", include_str!("../../../lock-clients/recipe.py")),
@@ -29,13 +29,13 @@ const FILES: [(&str, &str); 7] = [
 ];
 const REQUIREMENTS: &str = include_str!("../../../lock-clients/requirements.txt");
 
-/// The folder of the program, in that of the nodes.
+/// The program's folder, inside the nodes' folder.
 const CLIENTS: &str = "clients";
 
 /// How long a process may take until all its contenders are connected.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
-/// How long an answer to a holder's order may take beyond what the order takes.
+/// How long the answer to a holder's order may take beyond the order itself.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
 /// The libraries of all recipes, and the program that uses them.
@@ -45,7 +45,7 @@ pub struct LockClients {
 }
 
 impl LockClients {
-    /// The clients, with their virtual environment in the user's cache folder.
+    /// Creates the clients, with their virtual environment in the user's cache folder.
     pub fn new() -> LockClients {
         LockClients { environment: PythonEnvironment::new("lock-clients", REQUIREMENTS) }
     }
@@ -53,7 +53,7 @@ impl LockClients {
     /// The versions of the libraries.
     ///
     /// # Errors
-    /// They are not installed: how to come by them.
+    /// They are not installed: how to install them.
     pub fn version(&self) -> Result<String, Missing> {
         let names = ["etcd3", "grpcio", "kazoo", "consul-lock", "redlock-py", "redis"];
         let script = format!(
@@ -65,10 +65,10 @@ impl LockClients {
         self.environment.ask(["-c", &script], "the clients of the locks study are not installed", install)
     }
 
-    /// Installs what is missing. `say` is told each step.
+    /// Installs what is missing. Reports each step to `say`.
     ///
     /// # Errors
-    /// There is no Python with `venv`, or the packages cannot be had.
+    /// There is no Python with `venv`, or the packages are not available.
     pub fn install(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
         if self.version().is_ok() {
             return Ok(());
@@ -83,14 +83,14 @@ impl Default for LockClients {
     }
 }
 
-/// What a process is to do, as `worker.py` reads it.
+/// The job of a process, in the format of `worker.py`.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Job {
     pub(super) recipe: &'static str,
     pub(super) lock_nodes: Vec<String>,
     pub(super) resource_nodes: Vec<String>,
     pub(super) ttl_ms: u64,
-    /// Numbers, and the names of the locks that they take.
+    /// The contenders' numbers, and the names of their locks.
     pub(super) contenders: Vec<(u64, String)>,
     pub(super) hold_ms: f64,
     pub(super) think_ms: f64,
@@ -107,22 +107,22 @@ pub(super) struct Worker<'a> {
     log: PathBuf,
 }
 
-/// What a holder answers to an order.
+/// A holder's answer to an order.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Answer {
-    /// Whether it was done, or accepted; an error is none.
+    /// Whether the order was done, or the write accepted; `None` for an error.
     pub(super) ok: Option<bool>,
-    /// Why it was not.
+    /// The error, if any.
     pub(super) error: Option<String>,
-    /// When it was over.
+    /// When the order was over.
     pub(super) at: u64,
 }
 
 impl Answer {
-    /// When it was done.
+    /// Returns when the order was done.
     ///
     /// # Errors
-    /// It was not.
+    /// The order was not done.
     pub(super) fn done(self) -> Result<u64> {
         match (self.ok, self.error) {
             (Some(true), _) => Ok(self.at),
@@ -131,7 +131,7 @@ impl Answer {
     }
 }
 
-/// What the first process of clients in a folder has said last.
+/// The last output of the first process of clients in a folder.
 pub(super) fn last_words(folder: &Path) -> String {
     last_line(&log_of(folder, 0))
 }
@@ -145,7 +145,7 @@ fn last_line(log: &Path) -> String {
     text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it left no word").to_owned()
 }
 
-/// Now, on the clock that all processes share, in nanoseconds.
+/// The current time in nanoseconds, on the clock that all processes share.
 pub(super) fn now_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
@@ -164,7 +164,7 @@ impl<'a> Worker<'a> {
         fs::create_dir_all(&program).with_context(|| format!("cannot make {}", program.display()))?;
         for (name, text) in FILES {
             let file = program.join(name);
-            // One that runs may read it at this moment.
+            // A running process may be reading it at this moment.
             if fs::read_to_string(&file).is_ok_and(|present| present == text) {
                 continue;
             }
@@ -202,7 +202,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// The next line that it prints.
+    /// The next line of its output.
     pub(super) fn line(&self, within: Duration) -> Result<String> {
         match self.lines.recv_timeout(within) {
             Ok(line) => Ok(line),
@@ -215,34 +215,34 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Tells it something.
+    /// Sends it a line.
     pub(super) fn tell(&mut self, line: &str) -> Result<()> {
         writeln!(self.input, "{line}").context("a process of clients has ended")
     }
 
-    /// Gives a holder an order, without waiting for its answer.
+    /// Sends a holder an order, without waiting for its answer.
     pub(super) fn order(&mut self, order: &serde_json::Value) -> Result<()> {
         self.tell(&order.to_string())
     }
 
-    /// A holder's answer to the oldest order that it has not answered.
+    /// A holder's answer to the oldest unanswered order.
     pub(super) fn answer(&self, within: Duration) -> Result<Answer> {
         let line = self.line(within + ANSWER_WITHIN)?;
         serde_json::from_str(&line).with_context(|| format!("'{line}' is no answer"))
     }
 
-    /// Gives a holder an order and waits for the answer.
+    /// Sends a holder an order and waits for the answer.
     pub(super) fn ask(&mut self, order: &serde_json::Value) -> Result<Answer> {
         self.order(order)?;
         self.answer(Duration::ZERO)
     }
 
-    /// Lets it stand still.
+    /// Pauses the process.
     pub(super) fn pause(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets it go on.
+    /// Resumes the process.
     pub(super) fn resume(&self) {
         self.signal(Signal::CONT);
     }
@@ -254,7 +254,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Kills it, as `kill -9` does.
+    /// Kills the process, as `kill -9` does.
     pub(super) fn kill(&mut self) {
         if !matches!(self.child.try_wait(), Ok(Some(_)))
             && let Some(group) = Pid::from_raw(self.child.id() as i32)

@@ -1,8 +1,8 @@
-//! What the comparison claims, in its own order, and what was measured here.
+//! The comparison's claims, in its own order, and how they are judged.
 //!
-//! Each is judged by what the thing itself costs here. Where its two figures are of two different loops, both loops are run here, too:
-//! only if they give what it tells does it rest on that. What else may be wrong with its figures is told as suspected: the
-//! document is known by its text alone.
+//! Each is judged by what the thing itself costs here. Where the comparison takes its two figures from two different
+//! loops, both loops are run here, too: only if they reproduce its figures does the claim rest on that fault. Other
+//! possible faults of its figures are reported as suspected: only the document's text is known.
 
 use std::fmt::Display;
 
@@ -13,13 +13,13 @@ use super::{
 use crate::harness::{Claim, Judgement, Results, Selection};
 use crate::report::short;
 
-/// What is as good as equal.
+/// Figures within this share of each other count as equal.
 const EQUAL_WITHIN: f64 = 0.25;
 
 /// The study says "100 keys".
 const HUNDRED_KEYS_KIB: u64 = 100;
 
-/// At which rate of writes the lag is judged.
+/// The rate of writes at which the lag is judged.
 const LAG_RATE: u32 = 10_000;
 
 const QUORATE: &str = "Quorate";
@@ -147,7 +147,7 @@ fn in_process() -> Vec<Claim> {
                 let (set, appended) = (sizes(results, "same", "ns_per_op")?[0], append(results, 1_000)?);
                 let percent = |with: f64, without: f64| (with / without - 1.0) * 100.0;
                 let more = |with: f64| format!("{} ns ({:+.0} %)", short(with - none), percent(with, none));
-                // As much, by half or by twice.
+                // Within a factor of two of the claimed value.
                 let is_said = |percent: f64| (155.0..=620.0).contains(&percent);
                 let ours = format!(
                     "a leader's SET: {} ns alone; one follower adds {}, three add {}",
@@ -430,15 +430,15 @@ fn beside_redis() -> Vec<Claim> {
     ]
 }
 
-/// What is known of its figures with replicas.
+/// The doubts about its figures with replicas.
 const NO_REPLICAS: &str = "its figures with replicas are marked as approximate (section 4), and its list of what was run has no \
                            test with replicas and clients (section 7).";
 
-/// What is known of its figures of Redis.
+/// The doubts about its figures of Redis.
 const NO_RUN_OF_REDIS: &str = "its figures of Redis are marked as approximate (section 5), and its list of what was run has no run \
                                of Redis (section 7).";
 
-/// A claim about these arms, which is not measured where a point is missing that it needs.
+/// A claim about these arms, which is not measured if a point that it needs is missing.
 fn claim(
     claim: &'static str,
     paper: &'static str,
@@ -451,7 +451,7 @@ fn claim(
     Claim::new(claim, paper, judge).about(arms)
 }
 
-/// All of them, if all are there.
+/// All values, or `None` if one is missing.
 fn every<const N: usize>(values: [Option<f64>; N]) -> Option<[f64; N]> {
     let values: Option<Vec<f64>> = values.into_iter().collect();
     values?.try_into().ok()
@@ -482,7 +482,7 @@ fn sizes(results: &Results, keys: &str, measure: &str) -> Option<[f64; 3]> {
     every([64, 256, 1024].map(|bytes| table.clone().with("value_bytes", bytes).median(measure)))
 }
 
-/// Which of these sizes fall short of what is claimed, in a sentence.
+/// A sentence that names the sizes that fall short of what is claimed.
 fn said(ours: [f64; 3], claimed: [f64; 3], falls_short: impl Fn((f64, f64)) -> bool) -> String {
     let pairs = ours.into_iter().zip(claimed).zip([64, 256, 1024]);
     let short: Vec<String> =
@@ -525,14 +525,14 @@ fn rates_of(results: &Results, arm: &str, workload: &str) -> Option<[f64; 3]> {
     every([0, 1, 3].map(|replicas| wire(results, arm, workload, replicas, 16).median("per_s")))
 }
 
-/// Whether as much is done over the wire, beside Redis where it is there.
+/// Whether the claimed throughput is reached over the wire; shown beside Redis if that was measured.
 fn scenario(results: &Results, workload: &str, claimed: [f64; 3], suspected: &str) -> Option<Judgement> {
     let ours = rates_of(results, ACKS_NONE, workload)?;
     let told = |name: &str, rates: [f64; 3]| format!("{name} {}", rates.map(short).join(", "));
     let words = match rates_of(results, REDIS, workload) {
         None => told(QUORATE, ours),
         Some(redis) => {
-            // Who does more with one replica stands first.
+            // The side that does more with one replica comes first.
             let mut sides = [told(QUORATE, ours), told("Redis", redis)];
             if redis[1] > ours[1] {
                 sides.reverse();

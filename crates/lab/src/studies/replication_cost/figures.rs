@@ -1,4 +1,4 @@
-//! The comparison has tables and no figures: each of its tables, and what makes it plain.
+//! The comparison has tables and no figures: each of its tables, and figures that illustrate them.
 
 use super::{ACKS_NONE, IN_PROCESS, QUORATE_RESYNC, REDIS, REDIS_RESYNC, WORKLOADS};
 use crate::harness::{Figure, Shape, Table};

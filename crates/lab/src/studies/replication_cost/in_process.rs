@@ -1,8 +1,8 @@
-//! What the study measures: loops in one process, without a network. The table alone, by one thread and by several, appending
-//! to a buffer, and a leader with its followers.
+//! What the study measures: loops in one process, without a network. The table alone, by one thread and by several,
+//! appending to a buffer, and a leader with its followers.
 //!
-//! The leader is the very state machine that the server runs. Its followers are, too; they run in the same loop, but only
-//! the leader's steps are timed: taking requests, making the messages, taking acknowledgements.
+//! The leader is the same state machine that the server runs. So are its followers; they run in the same loop, but only
+//! the leader's steps are timed: taking requests, creating the messages, taking acknowledgements.
 
 use std::collections::VecDeque;
 use std::sync::Barrier;
@@ -16,13 +16,14 @@ use protocol::{Configuration, Effects, Input, NodeId, Now, Replica as _, Request
 
 use crate::harness::Figures;
 
-/// Distinct keys: more than any cache holds with their values, as a store's keys are.
+/// Distinct keys: with their values they exceed any cache, as a store's keys do.
 const DISTINCT_KEYS: usize = 200_000;
 
-/// Operations between two looks at the clock.
+/// Operations between two readings of the clock.
 const ROUND: usize = 10_000;
 
-/// How long a slice is at least: several times what a leader waits before it tells followers whom nobody awaits.
+/// The minimum length of a slice: several times as long as a leader waits before it notifies followers that are not
+/// awaited.
 const SLICE: Duration = Duration::from_millis(5);
 
 const LEADER: NodeId = 1;
@@ -30,7 +31,7 @@ const LEADER: NodeId = 1;
 /// How many operations the circular buffer holds.
 const BUFFER_OPERATIONS: usize = 100_000;
 
-/// The value that the log's records carry.
+/// The size of the values in the log's records.
 const RECORD_VALUE_BYTES: usize = 64;
 
 fn set<'a>(key: &'a [u8], value: &'a [u8]) -> Command<'a> {
@@ -38,7 +39,7 @@ fn set<'a>(key: &'a [u8], value: &'a [u8]) -> Command<'a> {
     Command::Set { key, value, expiry, condition, answer }
 }
 
-/// Keys side by side, so that reading them costs as little as may be.
+/// Keys in contiguous memory, so that reading them costs as little as possible.
 fn keys(count: usize) -> Vec<[u8; 16]> {
     let key = |number: usize| {
         let mut key = [0; 16];
@@ -48,17 +49,17 @@ fn keys(count: usize) -> Vec<[u8; 16]> {
     (0..count).map(key).collect()
 }
 
-/// What the table is asked.
+/// The operations on the table.
 #[derive(Clone, Copy)]
 pub(super) struct Asked {
     pub(super) is_write: bool,
     pub(super) value_bytes: usize,
-    /// One key, or many in an order that no cache foresees.
+    /// One key, or many in an order that caches cannot predict.
     pub(super) is_one_key: bool,
 }
 
-/// Time per SET or GET on the table, by threads each of which has a table of its own, as shards have. One thread's is that of the
-/// median slice; of several all the time counts, since they may have to wait for a processor.
+/// Time per SET or GET on the table, by threads that each have their own table, as shards do. With one thread it is
+/// that of the median slice; with several all the time counts, since they may have to wait for a processor.
 pub(super) fn table(asked: Asked, threads: usize, duration: Duration) -> Result<Figures> {
     let all_are_ready = Barrier::new(threads);
     let all: Result<Vec<Loop>> = std::thread::scope(|scope| {
@@ -80,7 +81,7 @@ pub(super) fn table(asked: Asked, threads: usize, duration: Duration) -> Result<
     ]))
 }
 
-/// What one thread did.
+/// The result of one thread.
 struct Loop {
     median_ns_per_op: f64,
     per_s: f64,
@@ -97,7 +98,7 @@ fn table_loop(asked: Asked, duration: Duration, all_are_ready: &Barrier) -> Resu
         out.clear();
         table.apply(&set(key, &value), version, 1, &mut out);
     }
-    // A step that shares no divisor with the number of keys meets each of them once in a cycle.
+    // A step that is coprime with the number of keys visits each of them once in a cycle.
     let (mut at, step) = (0, 77_003 % keys.len());
     let (mut slices, mut operations) = (Slices::default(), 0);
     all_are_ready.wait();
@@ -117,7 +118,7 @@ fn table_loop(asked: Asked, duration: Duration, all_are_ready: &Barrier) -> Resu
         }
         slices.add(ROUND, begin.elapsed());
     }
-    // The last reply shows that the loop did what it was to do.
+    // The last reply shows that the loop did its work.
     let mut expected = ReplyBuffer::new();
     expected.push(if is_write { Reply::Ok } else { Reply::Bulk(&value) });
     ensure!(out.as_bytes() == expected.as_bytes(), "the table did not answer as it should");
@@ -125,8 +126,8 @@ fn table_loop(asked: Asked, duration: Duration, all_are_ready: &Barrier) -> Resu
     Ok(Loop { median_ns_per_op: slices.ns_per_op(), per_s })
 }
 
-/// What the document calls its replication log, written anew from its words (section 7): operations are appended to a circular
-/// buffer. Nothing is set, and nobody is sent anything.
+/// What the document calls its replication log, rewritten from its description (section 7): operations are appended to
+/// a circular buffer. Nothing is set, and nothing is sent.
 pub(super) fn append(batch: usize, duration: Duration) -> Result<Figures> {
     struct Operation {
         offset: u64,
@@ -164,7 +165,7 @@ pub(super) fn append(batch: usize, duration: Duration) -> Result<Figures> {
     ]))
 }
 
-/// Time per SET at a leader with so many followers, `batch` of them in each turn.
+/// Time per SET at a leader with `followers` followers, `batch` of them in each turn.
 pub(super) fn leader(batch: usize, followers: u16, duration: Duration) -> Result<Figures> {
     let mut group = Group::new(followers);
     let keys = keys(DISTINCT_KEYS);
@@ -196,7 +197,7 @@ pub(super) fn leader(batch: usize, followers: u16, duration: Duration) -> Result
         group.exchange();
         slices.add(batch, std::mem::take(&mut group.timed));
     }
-    // What the followers hold shows that they were replicated to.
+    // The followers' state shows that they were replicated to.
     let until = Instant::now() + Duration::from_secs(5);
     while group.lag() > 0 {
         ensure!(Instant::now() < until, "the followers do not catch up: {} records", group.lag());
@@ -210,8 +211,8 @@ pub(super) fn leader(batch: usize, followers: u16, duration: Duration) -> Result
     ]))
 }
 
-/// Times of many operations in slices. The median slice is told: one in which the machine did something else is longer, and
-/// no slice is so short that what is done now and then, such as telling followers, falls between them.
+/// Times of many operations in slices. The result is the median slice: a slice in which the machine did something else
+/// is longer, and no slice is so short that periodic work, such as notifying followers, falls between slices.
 #[derive(Default)]
 struct Slices {
     timed: Duration,
@@ -246,9 +247,9 @@ struct Group {
     leader: Replica,
     followers: Vec<Replica>,
     effects: Effects,
-    /// The effects before those, so that buffers are used again as a server does.
+    /// The previous effects, so that buffers are reused as in a server.
     sent: Effects,
-    /// What the leader's steps took.
+    /// The time of the leader's steps.
     timed: Duration,
 }
 
@@ -298,7 +299,7 @@ impl Group {
                 &mut ignored,
             );
         }
-        // Everybody finds everybody, and the followers ask to be served.
+        // All replicas find each other, and the followers ask to be served.
         for _ in 0..100 {
             group.exchange();
         }
@@ -306,7 +307,7 @@ impl Group {
         group
     }
 
-    /// One second in, so that no time is before zero.
+    /// Starts at one second, so that no time is before zero.
     fn now(&self) -> Now {
         Now { monotonic_us: 1_000_000 + self.start.elapsed().as_micros() as u64, unix_ms: 1 }
     }
@@ -317,7 +318,7 @@ impl Group {
         held.map(|offset| leader - offset).max().unwrap_or(0)
     }
 
-    /// Brings messages from the leader to the followers and back. Only the leader's part is timed.
+    /// Carries messages from the leader to the followers and back. Only the leader's part is timed.
     fn exchange(&mut self) {
         std::mem::swap(&mut self.effects, &mut self.sent);
         let sent = &self.sent;

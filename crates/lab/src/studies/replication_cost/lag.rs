@@ -1,4 +1,4 @@
-//! How far a replica is behind: from the acknowledgement of a write until the replica answers with it.
+//! A replica's lag: from the acknowledgement of a write until the replica answers with it.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ const CLIENTS: usize = 50;
 const KEYS: u64 = 10_000;
 const VALUE_BYTES: usize = 64;
 
-/// Between two probes, so that they do not become the load.
+/// The pause between two probes, so that they do not become the load.
 const PROBE_EVERY: Duration = Duration::from_millis(1);
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -58,7 +58,7 @@ pub(super) fn measure(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result
     Ok(figures)
 }
 
-/// Writes a number to the leader and asks the replica until it has it, again and again. In microseconds.
+/// Repeatedly writes a number to the leader and polls the replica until it has it. In microseconds.
 fn probe(leader: SocketAddr, replica: SocketAddr, key: &str, is_over: &AtomicBool) -> Result<Histogram<u64>> {
     let mut leader = Connection::open(leader, TIMEOUT).context("the leader")?;
     let mut replica = Connection::open(replica, TIMEOUT).context("the replica")?;
@@ -98,7 +98,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that answers everything with the same.
+    /// A server with the same answer to everything.
     fn answers(answer: &'static str) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

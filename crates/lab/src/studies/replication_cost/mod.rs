@@ -1,8 +1,8 @@
-//! What replication costs, after the comparison that Synap published of itself with and without it.
+//! The cost of replication, after the comparison that Synap published of itself with and without it.
 //!
-//! That comparison sets a loop that overwrites one key in its own process beside a loop that appends to a buffer, and
+//! That comparison takes a loop that overwrites one key in its own process and a loop that appends to a buffer, and
 //! calls the difference the cost of replication; nothing was ever replicated. Here each of its tables is measured for
-//! what it claims to show: in process the very leader that the server runs, with no, one and three followers; over the
+//! what it claims to show: in process the same leader that the server runs, with no, one and three followers; over the
 //! wire the store with as many replicas, beside Redis with the same; and resync and lag on running clusters.
 
 mod claims;
@@ -26,29 +26,29 @@ use crate::harness::{
 use crate::report::Colour;
 use crate::systems::{Flavour, Quorate, Redis, Relayed, System};
 
-/// The study.
 pub(super) struct ReplicationCost;
 
-/// The arms.
+/// The names of the arms.
 pub(super) const IN_PROCESS: &str = "In process";
 pub(super) const ACKS_NONE: &str = "Quorate acks=none";
 pub(super) const ACKS_ALL: &str = "Quorate acks=all";
 pub(super) const REDIS: &str = "Redis";
-/// Its best use: one WAIT behind each batch, which answers for all its writes.
+/// The best use of WAIT: one after each batch, which answers for all its writes.
 pub(super) const REDIS_WAIT: &str = "Redis WAIT all per batch";
 pub(super) const REDIS_WAIT_EACH: &str = "Redis WAIT all per SET";
-/// Resyncs are measured apart: a relay that can cut the links lies between the nodes, which costs processor time.
+/// Resyncs are measured separately: they need a relay that can cut the links between the nodes, which costs processor
+/// time.
 pub(super) const QUORATE_RESYNC: &str = "Quorate, resync";
 pub(super) const REDIS_RESYNC: &str = "Redis, resync";
 
-/// The study's sizes of values in process, and the largest that the issue asks for beside them.
+/// The study's sizes of values in process, and a larger one.
 const VALUE_BYTES: [usize; 4] = [64, 256, 1024, 4096];
 const BATCHES: [usize; 3] = [100, 1_000, 10_000];
 
 /// The study's numbers of replicas besides the leader.
 const REPLICAS: [u16; 3] = [0, 1, 3];
 
-/// Nodes of a cluster: a leader and as many as the most replicas.
+/// Nodes of a cluster: a leader and the largest number of replicas.
 const NODES: usize = 4;
 
 /// When a write is acknowledged where replicas are awaited.
@@ -59,19 +59,19 @@ pub(super) const WORKLOADS: [(&str, u32, u32); 3] =
     [("write-heavy", 0, 100), ("read-heavy", 90, 10), (READS_EVERYWHERE, 100, 0)];
 pub(super) const READS_EVERYWHERE: &str = "reads of all nodes";
 
-/// How many threads ask a table each in process, beyond one.
+/// The numbers of threads beyond one, each of which uses a table in process.
 const THREADS: [usize; 3] = [2, 4, 8];
 const THREADS_QUICK: [usize; 1] = [2];
 const THREADS_VALUE_BYTES: usize = 64;
 
-/// Without and with pipelining: what a client that waits sees, and what a server can do.
+/// Without and with pipelining: what a waiting client sees, and what a server can do.
 const PIPELINES: [usize; 2] = [1, 16];
 
-/// How much a replica that starts empty is sent, in KiB. The second is the study's: 100 keys of 1 KiB.
+/// How much data a replica that starts empty receives, in KiB. The second is the study's: 100 keys of 1 KiB.
 const FULL_KIB: [u64; 5] = [0, 100, 1_024, 10_240, 102_400];
 const FULL_KIB_QUICK: [u64; 3] = [0, 100, 10_240];
 
-/// How much a replica that was cut off has missed.
+/// How much data a replica that was cut off has missed, in KiB.
 const PARTIAL_KIB: [u64; 4] = [100, 1_024, 10_240, 51_200];
 const PARTIAL_KIB_QUICK: [u64; 2] = [100, 10_240];
 
@@ -113,8 +113,9 @@ impl ReplicationCost {
         points.map(|(part, kib)| Point::new().with("part", part).with("kib", kib)).collect()
     }
 
-    /// The points of a running system. One that awaits its replicas has none without any, and lag is measured where
-    /// nobody waits: who awaits a replica sees no lag of it. A WAIT for each SET is another thing only where several are sent at once.
+    /// The points of a running system. An arm that awaits its replicas has no points without replicas, and lag is
+    /// measured only where replicas are not awaited: a client that awaits a replica sees no lag of it. A WAIT for each
+    /// SET differs only where several are sent at once.
     fn on_the_wire(scale: Scale, awaits: bool) -> Vec<Point> {
         let mut points = Vec::new();
         if !awaits {
@@ -123,7 +124,7 @@ impl ReplicationCost {
             }
         }
         for (workload, get, _) in WORKLOADS {
-            // What only reads awaits nobody.
+            // Reads await no replica.
             for replicas in REPLICAS.into_iter().filter(|replicas| !awaits || *replicas > 0 && get < 100) {
                 for pipeline in PIPELINES {
                     let point = Point::new().with("part", "wire").with("workload", workload);
@@ -202,7 +203,7 @@ impl Study for ReplicationCost {
                 as Box<dyn System>
         };
         let redis = |wait: usize| {
-            // A master that has no replicas any more keeps no history, and a replica no copy of what it was sent.
+            // The master keeps no history once it has no replicas, and a replica keeps no copy of what it was sent.
             let arguments = ["--repl-backlog-ttl", "1", "--rdb-del-sync-files", "yes"];
             let system = Redis::new(Flavour::Redis, NODES - 1, wait).with(&arguments);
             Box::new(if wait > 0 { system.acknowledging(ALL_OF_THE_POINT) } else { system })

@@ -1,4 +1,4 @@
-//! How long a replica takes to have what its leader has: from nothing, and after it was cut off.
+//! How long a replica takes to catch up with its leader: from nothing, and after it was cut off.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -14,10 +14,10 @@ use crate::systems::ask;
 
 const VALUE_BYTES: usize = 1_024;
 
-/// The replica that is measured: the second node. In the relay's words, which count from 1, node 2.
+/// The measured replica: the second node. In the relay, which counts from 1, it is node 2.
 const REPLICA: usize = 1;
 
-/// History for a full resync: less than what is written before it; and for a partial one: more than is missed.
+/// The backlog for a full resync: less than what is written before it; and for a partial one: more than is missed.
 const BACKLOG_BYTES_FULL: u64 = 1 << 20;
 const BACKLOG_BYTES_PARTIAL: u64 = 128 << 20;
 const FILLER_KIB: u64 = 4 << 10;
@@ -25,14 +25,14 @@ const FILLER_KIB: u64 = 4 << 10;
 /// How long a resync may take.
 const RESYNCED_WITHIN: Duration = Duration::from_secs(120);
 
-/// How often the replica is asked.
+/// How often the replica is polled.
 const LOOK_EVERY: Duration = Duration::from_micros(500);
 
-/// A replica that remembers nothing starts.
+/// A replica starts without memory.
 pub(super) fn full(arm: &Arm, kib: u64, arena: &mut Arena<'_>) -> Result<Figures> {
     let nodes = ready(arm, arena)?;
-    // All that ever happened must not fit into the history that the leader keeps: a replica without memory could be sent
-    // that instead of a copy. The data of earlier points must not be copied, too.
+    // The whole history must not fit into the leader's backlog: a replica without memory could be sent that instead of
+    // a snapshot transfer. Nor may the data of earlier points be transferred.
     set_backlog(arm, &nodes, BACKLOG_BYTES_FULL)?;
     write(FILLER_KIB, nodes[0], arena)?;
     ask(nodes[0], &["FLUSHALL"])?;
@@ -47,7 +47,7 @@ pub(super) fn full(arm: &Arm, kib: u64, arena: &mut Arena<'_>) -> Result<Figures
     told(start.elapsed(), before, counts(nodes[0])?)
 }
 
-/// A replica is cut off from its leader, misses writes, and is let in again.
+/// A replica is cut off from its leader, misses writes, and is connected again.
 pub(super) fn partial(arm: &Arm, kib: u64, arena: &mut Arena<'_>) -> Result<Figures> {
     let nodes = ready(arm, arena)?;
     set_backlog(arm, &nodes, BACKLOG_BYTES_PARTIAL)?;
@@ -72,7 +72,7 @@ fn told(took: Duration, before: (f64, f64), after: (f64, f64)) -> Result<Figures
     ]))
 }
 
-/// Says how much history the leader keeps for replicas that come back.
+/// Sets how much history the leader keeps for replicas that come back.
 fn set_backlog(arm: &Arm, nodes: &[SocketAddr], bytes: u64) -> Result<()> {
     let bytes = bytes.to_string();
     if arm.name == REDIS_RESYNC {
@@ -83,7 +83,7 @@ fn set_backlog(arm: &Arm, nodes: &[SocketAddr], bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// All nodes are there and attached, whatever earlier points did to them.
+/// Makes sure that all nodes run and are attached, whatever earlier points did to them.
 fn ready(arm: &Arm, arena: &mut Arena<'_>) -> Result<Vec<SocketAddr>> {
     if arm.name == REDIS_RESYNC {
         attach_redis(arena.system()?, NODES - 1)?;
@@ -93,7 +93,7 @@ fn ready(arm: &Arm, arena: &mut Arena<'_>) -> Result<Vec<SocketAddr>> {
     Ok(system.resp())
 }
 
-/// Writes so much to the leader.
+/// Writes `kib` KiB to the leader.
 fn write(kib: u64, leader: SocketAddr, arena: &mut Arena<'_>) -> Result<()> {
     if kib == 0 {
         return Ok(());
@@ -121,7 +121,7 @@ fn until_equal(nodes: &[SocketAddr]) -> Result<()> {
     let offset = field(&leader, "master_repl_offset").context("the leader tells no offset")?;
     let until = Instant::now() + RESYNCED_WITHIN;
     loop {
-        // While it starts, nobody answers.
+        // While it starts, it does not answer.
         let info = ask(nodes[REPLICA], &["INFO", "replication"]).unwrap_or_default();
         let is_up = info.contains("master_link_status:up") && info.contains("master_sync_in_progress:0");
         if is_up && field(&info, "slave_repl_offset").is_some_and(|applied| applied >= offset) {
@@ -134,7 +134,7 @@ fn until_equal(nodes: &[SocketAddr]) -> Result<()> {
     }
 }
 
-/// Full and partial resyncs that the leader has counted.
+/// The numbers of full and partial resyncs that the leader has counted.
 fn counts(leader: SocketAddr) -> Result<(f64, f64)> {
     let info = ask(leader, &["INFO", "stats"])?;
     let count = |name: &str| field(&info, name).with_context(|| format!("the leader does not tell {name}"));

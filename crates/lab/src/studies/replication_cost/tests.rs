@@ -1,4 +1,4 @@
-//! Every judge with figures that give each of its verdicts, and by the rules that hold for all.
+//! Tests every judge with figures that produce each of its verdicts, and by the rules that hold for all.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,10 +7,10 @@ use super::*;
 use crate::harness::{Results, Row, STEAL_PERCENT, Verdict};
 use crate::load::steal::DISTURBED_PERCENT;
 
-/// A machine, by its figures at a point.
+/// A machine, given by its figures at a point.
 type World = fn(&str, &Point, &str) -> f64;
 
-/// Where the study is right in everything.
+/// The study is right in everything.
 fn as_claimed(arm: &str, point: &Point, measure: &str) -> f64 {
     let is_redis = arm.starts_with("Redis");
     let replicas = match point.get("replicas") {
@@ -36,7 +36,7 @@ fn as_claimed(arm: &str, point: &Point, measure: &str) -> f64 {
     }
 }
 
-/// Where it is wrong in everything, and not by its loops.
+/// The study is wrong in everything, and its loops do not reproduce its figures either.
 fn otherwise(arm: &str, point: &Point, measure: &str) -> f64 {
     let is_redis = arm.starts_with("Redis");
     let replicas = usize::from(!["", "0"].contains(&point.get("replicas")));
@@ -61,7 +61,7 @@ fn otherwise(arm: &str, point: &Point, measure: &str) -> f64 {
     }
 }
 
-/// The same, but that its loops give what it tells.
+/// The same, except that the study's loops reproduce its figures.
 fn by_its_loops(arm: &str, point: &Point, measure: &str) -> f64 {
     match (measure, point.get("part")) {
         ("ns_per_op", "table") => 50.0,
@@ -70,7 +70,7 @@ fn by_its_loops(arm: &str, point: &Point, measure: &str) -> f64 {
     }
 }
 
-/// What claims are judged by.
+/// The measures that claims are judged by.
 const MEASURES: [&str; 8] = [
     "ns_per_op",
     "gib_per_s",
@@ -82,7 +82,7 @@ const MEASURES: [&str; 8] = [
     "lag_p99_ms",
 ];
 
-/// Rounds on some machines, each with what its host took away, without some arms.
+/// Rounds on several machines, each with the share that its host took away, without some arms.
 fn run(rounds: &[(World, f64)], without: &[&str]) -> Results {
     let study = ReplicationCost;
     let parameters = study.parameters();
@@ -108,7 +108,8 @@ fn quiet(worlds: &[World]) -> Results {
     run(&worlds.iter().map(|world| (*world, 0.0)).collect::<Vec<_>>(), &[])
 }
 
-/// A claim by how it begins, what it becomes where the study is wrong without and with its loops, and an arm that it needs.
+/// A claim by its beginning, its verdict where the study is wrong in everything and where its loops reproduce its
+/// figures, and an arm that it needs.
 const CLAIMS: [(&str, Verdict, Verdict, &str); 18] = [
     ("A SET takes", Verdict::DoesNotHold, Verdict::Holds, IN_PROCESS),
     ("SETs write values", Verdict::DoesNotHold, Verdict::DoesNotHold, IN_PROCESS),
@@ -130,7 +131,7 @@ const CLAIMS: [(&str, Verdict, Verdict, &str); 18] = [
     ("Replication costs", Verdict::NotReproduced, Verdict::NotReproduced, REDIS),
 ];
 
-/// What becomes of all claims.
+/// The verdicts on all claims.
 fn verdicts(results: &Results) -> Vec<Verdict> {
     claims::all().iter().map(|claim| claim.judged(results).judgement.verdict).collect()
 }
@@ -197,7 +198,7 @@ fn redis_stands_first_where_it_is_better() {
     assert!(throughput.ours.contains("Redis with a WAIT for each SET 100,000"), "{}", throughput.ours);
 }
 
-/// A reason stands only beside the verdict that it explains.
+/// A reason appears only beside the verdict that it explains.
 #[test]
 fn what_is_suspected_is_told_only_where_a_claim_does_not_hold() {
     let results = quiet(&[as_claimed, as_claimed]);

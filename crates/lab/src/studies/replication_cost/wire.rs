@@ -15,10 +15,10 @@ const KEYS: u64 = 10_000;
 const KEYS_QUICK: u64 = 2_000;
 const VALUE_BYTES: usize = 64;
 
-/// How long replicas may take to be attached or let go.
+/// How long replicas may take to be attached or detached.
 const ATTACHED_WITHIN: Duration = Duration::from_secs(20);
 
-/// WAIT waits at most so long.
+/// The time limit of WAIT, in milliseconds.
 const WAIT_TIMEOUT_MS: u32 = 5_000;
 
 pub(super) fn measure(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<Figures> {
@@ -48,7 +48,7 @@ pub(super) fn measure(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result
         return Ok(arena.drive(&options)?.figures());
     }
     // Keys are written to the leader; replicas that may be behind are read once they have them, and every value is
-    // checked. A history would call a read wrong that is as old as this keyspace allows.
+    // checked. The check of a history would report reads that are as old as this keyspace allows.
     let first = Options { mix: Mix { get: 1, ..Mix::default() }, stop: Stop::Count(1), ..options.clone() };
     load::run(&first, |_| ())?;
     let readers: Vec<SocketAddr> = nodes.into_iter().take(1 + usize::from(replicas)).collect();
@@ -57,7 +57,7 @@ pub(super) fn measure(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result
     Ok(arena.drive_unrecorded(&options)?.figures())
 }
 
-/// Gives the leader so many replicas; tells what keys must start with to have them.
+/// Gives the leader `replicas` replicas; returns the key prefix that selects them.
 pub(super) fn attach(arm: &Arm, replicas: u16, arena: &mut Arena<'_>) -> Result<String> {
     let system = arena.system()?;
     let nodes = system.resp();
@@ -83,7 +83,7 @@ pub(super) fn attach(arm: &Arm, replicas: u16, arena: &mut Arena<'_>) -> Result<
     Ok(prefix)
 }
 
-/// Redis's replicas are attached and let go one by one. Without any the master is to write no backlog.
+/// Attaches and detaches Redis's replicas one by one. Without replicas, waits until the master writes no backlog.
 pub(super) fn attach_redis(system: &Running<'_>, replicas: usize) -> Result<()> {
     let master = system.resp()[0];
     for (number, replica) in system.nodes().enumerate().skip(1) {
@@ -92,7 +92,7 @@ pub(super) fn attach_redis(system: &Running<'_>, replicas: usize) -> Result<()> 
         if is_attached && number > replicas {
             ask(address, &["REPLICAOF", "NO", "ONE"])?;
         } else if !is_attached && number <= replicas {
-            // As it was told when it started, which may be through a relay.
+            // The same address as at its start, which may be a relay's.
             let words = replica.arguments.iter().skip_while(|word| *word != "--replicaof").skip(1).take(2);
             let words: Vec<&str> = ["REPLICAOF"].into_iter().chain(words.map(String::as_str)).collect();
             ask(address, &words)?;
@@ -113,7 +113,7 @@ pub(super) fn attach_redis(system: &Running<'_>, replicas: usize) -> Result<()> 
     }
 }
 
-/// Waits until all nodes answer with a key.
+/// Waits until all nodes have a key.
 fn until_all_have(nodes: &[SocketAddr], key: &str) -> Result<()> {
     let until = Instant::now() + ATTACHED_WITHIN;
     while !nodes.iter().all(|node| ask(*node, &["EXISTS", key]).is_ok_and(|answer| answer == "1")) {

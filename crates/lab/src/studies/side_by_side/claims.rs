@@ -1,4 +1,4 @@
-//! What Quorate asks of itself beside the others, and how it is judged: by ratios within a round.
+//! Quorate's own goals compared with the other systems, judged by ratios within a round.
 
 use super::{
     ETCD, ETCD_UNSYNCED, GET, MANY, PIPELINED, PUT, QUORATE, QUORATE_ALL, QUORATE_ANY, QUORATE_UNSYNCED,
@@ -7,12 +7,12 @@ use super::{
 use crate::harness::{Claim, Judgement, Results, Spread};
 use crate::report::short;
 
-/// A goal: a measure of one arm is so many times another's, at least or at most.
+/// A goal: a measure of one arm is at least, or at most, a given multiple of another's.
 struct Goal {
     claim: &'static str,
     asked: &'static str,
     arms: [&'static str; 2],
-    /// Operation, connections, requests at once on each.
+    /// Operation, connections, requests in flight on each.
     point: (&'static str, u32, u32),
     measure: &'static str,
     bound: Bound,
@@ -159,7 +159,7 @@ const NO_SLOWER: [Goal; 17] = [
     },
 ];
 
-/// As many operations as another system's.
+/// At least as many operations as another system's.
 const fn at_least(claim: &'static str, theirs: &'static str, point: (&'static str, u32, u32)) -> Goal {
     let (arms, bound) = ([QUORATE, theirs], Bound::AtLeast(1.0));
     Goal { claim, asked: "no slower", arms, point, measure: "per_s", bound }
@@ -203,7 +203,7 @@ impl Goal {
             Bound::AtMost(most) => (ratio.median <= most, ratio.median > 1.0),
         };
         let unit = if self.measure == "per_s" { "op/s" } else { "ms" };
-        // Whoever is better stands first.
+        // The better one comes first.
         let mut sides =
             [(self.arms[0], ours), (self.arms[1], theirs)].map(|(arm, spread)| (arm, spread.median));
         if are_worse {
@@ -268,7 +268,7 @@ mod tests {
         claim.judged(results).judgement.verdict
     }
 
-    /// Rounds in which ours is so many times theirs, in what a goal compares: of 100 op/s, or of what takes as long.
+    /// Rounds in which our measure is `ratios` times theirs, which corresponds to 100 op/s.
     fn rounds(goal: &Goal, ratios: &[f64]) -> Results {
         let mut results = results();
         for (repeat, ratio) in (1..).zip(ratios) {
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(verdict(&all()[0], &disturbed), Verdict::Holds);
     }
 
-    /// The second round is a tenth of the first for both: a ratio of what all rounds say apart would say little.
+    /// The second round is a tenth of the first for both: a ratio of medians over all rounds would say little.
     #[test]
     fn a_machine_that_is_slow_for_a_round_slows_both_sides_of_its_ratio() {
         let mut results = results();

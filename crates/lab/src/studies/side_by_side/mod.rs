@@ -1,6 +1,7 @@
-//! Quorate beside etcd, ZooKeeper, Redis and Valkey: what a write that outlives any one node costs in each, and what a read does.
+//! Quorate beside etcd, ZooKeeper, Redis and Valkey: the cost in each of a write that survives the loss of any one
+//! node, and of a read.
 //!
-//! No paper stands behind it: the claims are what this project asks of itself. Every system has three nodes on this machine,
+//! There is no paper behind it: the claims are this project's own goals. Every system has three nodes on this machine,
 //! is driven by the same loop over connections of its own protocol, and is asked where its leader is.
 
 mod claims;
@@ -17,34 +18,33 @@ use crate::load::{Mix, Operation, Options, Sizes, Stop, Transport, Wait};
 use crate::report::Colour;
 use crate::systems::{Etcd, Flavour, Quorate, Redis, System, ZooKeeper};
 
-/// The study.
 pub(super) struct SideBySide;
 
 const NODES: usize = 3;
 
-/// Clients, each with a connection of its own and one request under way.
+/// Numbers of clients, each with its own connection and one request in flight.
 const CLIENTS: [u32; 5] = [1, 4, 16, 64, MANY];
 const CLIENTS_QUICK: [u32; 2] = [1, MANY];
 const MANY: u32 = 256;
 
-/// As many requests under way as `MANY` clients have, over few connections that carry so many at once each.
+/// As many requests in flight as `MANY` clients have, but over few connections with several in flight on each.
 const SHARED: u32 = 16;
 
-/// What `quorate bench -P 16` does by itself, for the two arms of Quorate's that are compared so.
+/// The default of `quorate bench -P 16`, for the two arms of Quorate that are compared that way.
 const PIPELINED: [u32; 2] = [50, 16];
 
-/// How long they run before they are measured. The first segments of a new log are filled with zeros, as fast as the log
-/// grows; later ones are made of those that are not needed any more, and that is what goes on.
+/// How long they run before they are measured. The first segments of a new log are filled with zeros, as fast as the
+/// log grows; later ones are recycled from segments that are no longer needed, and that is the steady state.
 const PIPELINED_WARMUP: Duration = Duration::from_secs(4);
 
 const KEYS: u64 = 2_000;
 const VALUE_BYTES: usize = 256;
 
-/// ZooKeeper's Java machine compiles what it runs: its throughput has stopped growing after so long at the latest.
+/// ZooKeeper's Java machine compiles what it runs: its throughput has stopped growing after this time at the latest.
 const ZOOKEEPER_WARM_UP_MAX: Duration = Duration::from_secs(30);
 const ZOOKEEPER_WARM_UP_MAX_QUICK: Duration = Duration::from_secs(12);
 
-/// Redis is asked to wait at most so long for its replica.
+/// The time limit of WAIT, in milliseconds.
 const WAIT_TIMEOUT_MS: u32 = 5_000;
 
 const PUT: &str = "put";
@@ -62,10 +62,10 @@ const ZOOKEEPER_UNSYNCED: &str = "ZooKeeper, not synced";
 const REDIS: &str = "Redis, WAIT 1";
 const VALKEY: &str = "Valkey, WAIT 1";
 
-/// Those whose acknowledged writes are on a disk.
+/// The arms whose acknowledged writes are on a disk.
 const SYNCED: [&str; 5] = [QUORATE, ETCD, ZOOKEEPER, REDIS, VALKEY];
 
-/// Those whose writes a power failure may take.
+/// The arms whose writes a power failure may take.
 const UNSYNCED: [&str; 4] = [QUORATE_UNSYNCED, QUORATE_ALL, ETCD_UNSYNCED, ZOOKEEPER_UNSYNCED];
 
 const CACHED: &str = "durability: a power failure of all nodes may take acknowledged writes";
@@ -74,7 +74,7 @@ const REDIS_DIFFERS: &str =
     "acknowledgement: the replica has it in memory, and a failover may take acknowledged writes";
 const ZOOKEEPER_DIFFERS: &str = "reads: what the server that is asked has, which may be old";
 
-/// How clients speak to a system.
+/// The protocol that clients use with a system.
 fn transport(arm: &str) -> Transport {
     match arm {
         ETCD | ETCD_UNSYNCED => Transport::Etcd,
@@ -84,7 +84,7 @@ fn transport(arm: &str) -> Transport {
 }
 
 impl SideBySide {
-    /// Whether an arm is measured at an operation, and with how many clients.
+    /// The points of an arm: its operations and numbers of clients.
     fn points(arm: &str, clients: &[u32]) -> Vec<Point> {
         let point = |operation: &str, clients: u32, at_once: u32| {
             Point::new().with("operation", operation).with("clients", clients).with("at_once", at_once)
@@ -213,9 +213,9 @@ impl Study for SideBySide {
             seed: u64::from(arena.repeat()),
             transport,
             wait: awaits.then_some(Wait { replicas: 1, timeout_ms: WAIT_TIMEOUT_MS }),
-            // Its best use: one for all writes that are sent at once.
+            // The best use of WAIT: one for all writes that are sent at once.
             wait_once: awaits,
-            // A node of ZooKeeper's has to be there before it is written.
+            // A ZooKeeper node must exist before it is written.
             load: is_get || transport == Transport::ZooKeeper,
             ..Options::default()
         };
@@ -225,7 +225,7 @@ impl Study for SideBySide {
             arena.warm_up(point.get("operation"), &many, at_most)?;
         }
         let driven = arena.drive(&options)?;
-        // A system that refuses everything is fast at it, and no rate of nothing is ever to be divided by.
+        // A system that refuses everything is fast at it, and a rate of zero must never become a divisor.
         let rows = driven.report.rows();
         let told: Vec<String> =
             rows.iter().map(|row| format!("{} times {}", row.count, row.outcome)).collect();

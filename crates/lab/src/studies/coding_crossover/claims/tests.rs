@@ -1,17 +1,17 @@
-//! Figures that must give each verdict.
+//! Figures that must produce each verdict.
 
 use super::super::points;
 use super::*;
 use crate::harness::{Checked, Point, Row, STEAL_PERCENT, Scale, Study};
 
-/// What is measured of an arm at a point. `checked`: 0 is linearizable, 1 is not, 2 is not known.
+/// The measured value of an arm at a point. `checked`: 0 is linearizable, 1 is not, 2 is unknown.
 type World = fn(usize, &Point, &str) -> Option<f64>;
 
 fn number(point: &Point, name: &str) -> f64 {
     point.get(name).parse().unwrap_or(0.0)
 }
 
-/// As on links that carry exactly what is asked: a coded write takes 5 ms more than a replicated one, and sends 1/k.
+/// Links carry exactly their bandwidth: a coded write takes 5 ms more than a replicated one, and sends 1/k.
 fn ordinary(parts: usize, point: &Point, measure: &str) -> Option<f64> {
     let (part, mbit, bytes) = (point.get("part"), number(point, "mbit"), number(point, "bytes"));
     let value_ms = bytes * 8.0 / mbit / 1e3;
@@ -52,7 +52,7 @@ fn ordinary(parts: usize, point: &Point, measure: &str) -> Option<f64> {
     })
 }
 
-/// The same where coded writes take so many times as long.
+/// The same, with coded writes taking `times` times as long.
 fn writes(parts: usize, point: &Point, measure: &str, times: f64) -> Option<f64> {
     let is_it = parts != 1 && point.get("part") == part::WRITE && measure == "p50_ms";
     ordinary(parts, point, measure).map(|value| if is_it { value * times } else { value })
@@ -64,7 +64,7 @@ fn with(parts: usize, point: &Point, measure: &str, other: &str, value: f64) -> 
     Some(if parts != 1 && measure == other { value } else { usual })
 }
 
-/// All rows of a quick run, a round in each world.
+/// All rows of a quick run, with a round in each world.
 fn measured(rounds: &[World]) -> Results {
     let study = super::super::CodingCrossover;
     let parameters = study.parameters();
@@ -92,7 +92,7 @@ fn measured(rounds: &[World]) -> Results {
     results
 }
 
-/// The same rows but some, each changed.
+/// The same rows, each changed; leaves out those for which `change` returns false.
 fn changed(results: &Results, mut change: impl FnMut(&mut Row) -> bool) -> Results {
     fn strs(names: &[String]) -> Vec<&str> {
         names.iter().map(String::as_str).collect()
@@ -113,7 +113,8 @@ fn claim(begin: &str) -> Claim {
     found.into_iter().next().unwrap()
 }
 
-/// For each claim, in its order: its first words, a world in which it holds, one in which it does not, and what is said then.
+/// For each claim, in order: its first words, a world in which it holds, one in which it does not, and the verdict
+/// then.
 const CASES: [(&str, World, World, Verdict); 20] = [
     ("At 10 Gbit/s", ordinary, |k, at, what| writes(k, at, what, 0.2), Verdict::NotReproduced),
     ("It does so", |k, at, what| with(k, at, what, "encode_ms", 4.0), ordinary, Verdict::NotReproduced),

@@ -1,4 +1,4 @@
-//! The judges, on the paper's own figures and on figures in which one thing is different.
+//! The judges, on the paper's own figures and on figures with one change.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use super::*;
 use crate::harness::{Row, STEAL_PERCENT};
 use crate::studies::locks::paper::{MEASURES, PROCESSES};
 
-/// What a row is about.
+/// The parameters of a row.
 const PARAMETERS: [&str; 4] = ["part", "keys", "processes", "think_ms"];
 
-/// The paper's tables twice over, and what its properties would be if they were measured and all as it says.
+/// The paper's tables in two rounds, and its properties as if they were measured and all as it says.
 fn paper() -> Vec<Row> {
     let mut rows = Vec::new();
     let mut push = |arm: &str, point: [&str; 4], figures: Vec<(&str, f64)>| {
@@ -68,13 +68,13 @@ fn set(row: &mut Row, arm: &str, part: &str, measure: &str, value: f64) {
     }
 }
 
-/// One thing that is different from the paper's figures, and what it makes of a claim.
+/// One change to the paper's figures, and its effect on a claim.
 struct Case {
-    /// What the claim begins with.
+    /// The beginning of the claim.
     claim: &'static str,
     change: fn(&mut Row),
     verdict: Verdict,
-    /// What the reason or the figures have to name then.
+    /// What the reason or the figures must then mention.
     told: &'static str,
 }
 
@@ -202,7 +202,7 @@ const CASES: &[Case] = &[
     },
 ];
 
-/// What cannot be measured is judged by nothing.
+/// What cannot be measured has no judge.
 fn judged_claims() -> Vec<Claim> {
     let mut claims = all();
     claims.retain(|claim| !claim.claim.contains("easiest to set up"));
@@ -239,7 +239,7 @@ fn each_claim_falls_with_a_figure_of_its_own() {
     }
 }
 
-/// Where the second repeat alone has the other figure. Of safety and of what must never happen, one occurrence decides.
+/// Only the second repeat has the other figure. For safety and for what must never happen, one occurrence decides.
 #[test]
 fn repeats_that_differ_decide_nothing_but_what_one_occurrence_decides() {
     let claims = judged_claims();
@@ -295,7 +295,7 @@ fn a_disturbed_machine_decides_no_time() {
     });
     let results = results(rows);
     for claim in judged_claims() {
-        // That something never happened needs quiet machines as little as that it did.
+        // That something never happened does not need quiet machines, nor does that it did.
         let is_of_faults =
             ["ensure", "Redlock may", "All four"].iter().any(|word| claim.claim.contains(word));
         let expected = if is_of_faults { Verdict::Holds } else { Verdict::Undecided };
