@@ -110,7 +110,7 @@ impl<'a> Arena<'a> {
         self.folder
     }
 
-    /// The folder that the run leaves behind, for figures of single operations.
+    /// The run's folder, which outlives it, for figures of single operations.
     pub fn run_folder(&self) -> Option<&Path> {
         self.folder.parent()
     }

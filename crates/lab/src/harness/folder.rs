@@ -177,7 +177,7 @@ impl Folder {
         Ok((folder, run, results))
     }
 
-    /// Reads a finished or half-done sweep, to be compared or reported again.
+    /// Reads a finished or unfinished sweep, to be compared or reported again.
     ///
     /// # Errors
     /// The folder holds none.

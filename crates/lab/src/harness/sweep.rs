@@ -24,7 +24,7 @@ use crate::systems::{Children, NodePlan, NodeUsage, Running};
 pub struct Sweep<'a> {
     /// The study.
     pub study: &'a dyn Study,
-    /// How much of it.
+    /// How much of it is run, and with what.
     pub plan: Plan,
     /// The folder for the results.
     pub folder: PathBuf,
@@ -37,7 +37,7 @@ pub struct Sweep<'a> {
 pub struct Outcome {
     /// Every row.
     pub results: Results,
-    /// The claims, judged.
+    /// The judged claims.
     pub claims: Vec<Judged>,
     /// What is missing or wrong.
     pub notes: Vec<Note>,

@@ -37,10 +37,8 @@ const WINDOW_BYTES_UNLIMITED: u64 = 16 << 20;
 /// a relay thread that was not scheduled; longer pauses have their full cost.
 const LATENESS: Nanos = 50_000_000;
 
-/// The number of a link.
 pub(super) type LinkId = usize;
 
-/// The number of a pace.
 pub(super) type PaceId = usize;
 
 /// A pace, and the queue of those that wait for it.

@@ -3,7 +3,7 @@
 /// How an arm is drawn: a colour for the system, a line style and a mark for its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Colour {
-    /// Red, green and blue.
+    /// Red, green and blue, 0 to 255 each.
     pub rgb: (u8, u8, u8),
     /// Whether its lines are dashed.
     pub is_dashed: bool,

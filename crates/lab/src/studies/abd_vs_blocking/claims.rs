@@ -15,7 +15,7 @@ const DECLINED: f64 = 0.75;
 /// From this share of the points on, the claim holds at "almost all".
 const ALMOST_ALL: f64 = 0.8;
 
-/// The arms of 1, 3 and 5 replicas.
+/// The arms with 1, 3 and 5 replicas.
 const ABD: [&str; 3] = ["ABD N=1", "ABD N=3", "ABD N=5"];
 const BLOCKING: [&str; 3] = ["Blocking N=1", "Blocking N=3", "Blocking N=5"];
 const BACKOFF: [&str; 3] = ["Blocking, backoff N=1", "Blocking, backoff N=3", "Blocking, backoff N=5"];

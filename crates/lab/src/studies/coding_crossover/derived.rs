@@ -409,7 +409,7 @@ fn crossing_list(results: &Results) -> Option<Listing> {
 /// The input of the cost model, as fitted by a run of this study on its machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FittedWork {
-    /// The work of a node for each operation.
+    /// The fitted times of a node's work.
     pub work: Work,
     /// The number of nodes of the cluster.
     pub nodes: usize,
