@@ -420,7 +420,7 @@ impl Disk for SimulatedDisk {
         let begun = self.begin(Verb::Write, file);
         let (offset, mut length) = (place(offset), bytes.len());
         if begun.is_err() {
-            // As far as it came: at pages' ends, as a kernel does it.
+            // Only whole sectors of it were written.
             length = self.random.below(length as u64 + 1) as usize;
             length = ((offset + length) / SECTOR_BYTES * SECTOR_BYTES).saturating_sub(offset).min(length);
         }

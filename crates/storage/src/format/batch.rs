@@ -8,7 +8,7 @@
 //! zeros up to a multiple of 32
 //! ```
 //!
-//! A header lies within one sector, since 32 divides 512 and the first batch begins at byte 512. So after a crash it
+//! A header lies within one sector, since 32 divides the 480 bytes of the log that a sector holds. So after a crash it
 //! is either present or absent, never torn. `durable` is the position up to which the log was known to be durable when
 //! the batch was written: if the log ends before that, something was lost.
 

@@ -160,7 +160,7 @@ fn a_transaction_can_hold_scripts() {
     store.play("PTTL a -> 5");
 }
 
-/// A language with one program: the second key gets what the first one held, and the first one the third's name.
+/// A language with one program: the second key gets what the first one held, and the first one `new`.
 #[derive(Debug)]
 struct Moves;
 
