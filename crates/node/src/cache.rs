@@ -1,13 +1,13 @@
-//! Values that were used lately, by their names. A value never changes under its name, so nothing here can be out of date.
+//! Recently used values, by name. A value never changes under its name, so nothing here can be out of date.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
 
-/// Values, up to so many bytes; whichever was not asked for the longest goes first.
+/// Values of at most `bytes_max` bytes in all; the least recently used one goes first.
 #[derive(Debug)]
 pub(crate) struct Cache<Name, Value> {
     values: BTreeMap<Name, (u64, Value)>,
-    /// The values by when they were last asked for.
+    /// The names of the values, by when they were last used.
     order: BTreeMap<u64, Name>,
     uses: u64,
     bytes: usize,
@@ -38,7 +38,7 @@ impl<Name: Copy + Ord, Value: Clone + Deref<Target: AsRef<[u8]>>> Cache<Name, Va
 
     pub(crate) fn insert(&mut self, name: Name, value: &Value) {
         let length = (**value).as_ref().len();
-        // One that would push out nearly all others is of more use elsewhere.
+        // A value that would push out nearly all others is not worth that.
         if length > self.bytes_max / 2 || self.get(name).is_some() {
             return;
         }

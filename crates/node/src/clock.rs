@@ -1,27 +1,27 @@
 //! What time it is in the cluster.
 //!
-//! Keys expire by wall clocks, and a wall clock can be set wrong: a day ahead on one node would end keys that most clocks
-//! call alive, and give new keys deadlines that nobody ever sees pass. So a node does not use its own wall clock as it is.
-//! It asks every other node once a second what its wall clock shows, and uses a time that a majority of all nodes' clocks
-//! agrees with.
+//! Keys expire by wall clocks, and a wall clock can be set wrong: one that is a day ahead, on one node, would expire
+//! keys that are alive by most clocks, and give new keys deadlines that no one ever sees pass. So a node does not use
+//! its own wall clock directly. Once a second, it asks every other node what its wall clock shows, and it uses a time
+//! that a majority of all nodes' clocks agrees with.
 //!
-//! An answer came between the sending of the question and its arrival, on the asker's monotonic clock. So it says how far the
-//! other wall clock is from the asker's monotonic clock, give or take half of the round trip. Of n nodes a majority is
-//! m = n / 2 + 1. A time that is not ahead of the m-th latest clock is not ahead of a majority, and one that is not behind
-//! the m-th earliest is not behind a majority. Between two answers the agreed time goes on with the monotonic clock, and it
-//! moves only as far as these two limits ask. With all answers of an odd number of nodes both limits are the median. With
-//! some answers missing the limits are wide, and the time that was agreed on before stays; with less than a majority it goes
-//! on by the monotonic clock alone. A node that has just started begins with what another one has agreed on, or with its own
-//! clock if nobody has.
+//! The other clock was read between the sending of the question and the arrival of the answer, on the asker's monotonic
+//! clock. So an answer shows how far the other wall clock is from the asker's monotonic clock, give or take half of the
+//! round trip. Of n nodes, a majority is m = n / 2 + 1. A time that is not ahead of the m-th latest clock is not ahead
+//! of a majority, and one that is not behind the m-th earliest is not behind a majority. Between two answers, the
+//! agreed time advances with the monotonic clock, and it is moved only as far as these two limits require. With all
+//! answers of an odd number of nodes, both limits are the median. With some answers missing, the limits are wide, and
+//! the previously agreed time stays; with less than a majority, it advances by the monotonic clock alone. A node that
+//! has just started begins with what another node has agreed on, or with its own clock if none has.
 //!
 //! Clocks that are wrong together are followed: the majority decides. A single node follows its own clock.
 //!
 //! # The bound
 //!
-//! While a majority answers, the time of a record is at most [`protocol::CLOCK_BOUND_MS`] ahead of what a majority of clocks
-//! shows. An answer whose round trip took more than a second is not used, so a clock is known to half a second. Where the agreed
-//! time steps back by no more than a quarter of a second it stands still instead, and so does the time of records behind an
-//! earlier leader's: the rest of the second.
+//! While a majority answers, the time of a record is at most [`protocol::CLOCK_BOUND_MS`] ahead of what a majority of
+//! clocks shows. An answer whose round trip took more than a second is not used, so a clock is known to within half a
+//! second. Where the agreed time would step back by no more than a quarter of a second, it stands still instead, and so
+//! does the time of records that follow those of an earlier leader: that is the rest of the second.
 
 use crate::envelope::Envelope;
 use crate::log::{Level, Line};
@@ -31,15 +31,15 @@ use protocol::{CLOCK_BOUND_MS, NodeId, Now, not_before};
 use std::collections::BTreeMap;
 use wire::frame;
 
-/// Each other node is asked this often.
+/// How often each other node is asked.
 const ASK_MS: u64 = 1000;
-/// Before a time is agreed on, this often.
+/// The same before a time is agreed on.
 const ASK_FIRST_MS: u64 = 100;
-/// An answer whose round trip took longer says too little.
+/// The longest round trip of an answer that is used: a longer one says too little.
 const ROUND_TRIP_MS_MAX: u64 = 1000;
-/// An older answer is not used.
+/// The greatest age of an answer that is used.
 const ANSWER_MS_MAX: u64 = 10_000;
-/// Readings of the own wall clock that differ by less are the same; reading two clocks takes a moment.
+/// Readings of this node's wall clock that differ by less count as equal: reading two clocks takes a moment.
 const JITTER_US: u64 = 5_000;
 
 /// What another node's wall clock shows, as microseconds ahead of this node's monotonic clock.
@@ -49,20 +49,20 @@ struct Reading {
     at_us: u64,
 }
 
-/// One node's idea of the time.
+/// One node's view of the time.
 #[derive(Debug)]
 pub(crate) struct Clock {
     planted: Planted,
-    /// How far the own wall clock is ahead of the monotonic one, in microseconds.
+    /// How far this node's wall clock is ahead of the monotonic one, in microseconds.
     own_us: i64,
-    /// The same for the time that was agreed on. `None`: none was yet.
+    /// The same for the agreed time. `None`: there is none yet.
     agreed_us: Option<i64>,
-    /// What another node had agreed on, as it said last.
+    /// The same for what another node had agreed on, as it last reported.
     told_us: Option<i64>,
     readings: BTreeMap<NodeId, Reading>,
-    /// How many nodes there are.
+    /// The number of nodes.
     nodes: usize,
-    /// How many clocks took part when the time was last looked at.
+    /// How many clocks took part when the time was last judged.
     answers: usize,
     asked_us: u64,
     shown_ms: u64,
@@ -72,18 +72,18 @@ pub(crate) struct Clock {
 /// How a node's wall clock compares with the others', for `INFO` and metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClockFacts {
-    /// By how many milliseconds the own wall clock is ahead of the time that is used.
+    /// By how many milliseconds this node's wall clock is ahead of the time that is used.
     pub(crate) ahead_ms: i64,
-    /// It is farther off than the bound.
+    /// Whether it is farther off than the bound.
     pub(crate) is_off: bool,
-    /// How many wall clocks are known, the own among them.
+    /// The number of known wall clocks, including this node's.
     pub(crate) answers: usize,
-    /// They are a majority of all nodes'.
+    /// Whether they are a majority of all nodes' clocks.
     pub(crate) is_agreed: bool,
 }
 
 impl Clock {
-    /// The clock of one of so many nodes.
+    /// The clock of one of `nodes` nodes.
     pub(crate) fn new(now: Now, nodes: usize, planted: Planted) -> Clock {
         Clock {
             planted,
@@ -99,9 +99,9 @@ impl Clock {
         }
     }
 
-    /// The clocks were read. Returns the time to use.
+    /// Takes a reading of the clocks, and returns the time to use.
     pub(crate) fn read(&mut self, now: Now) -> Now {
-        // A fault that is planted on wall clocks needs one that jumps.
+        // The faults that are planted on wall clocks need one that jumps.
         if self.planted.has(Fault::ClockUnbounded) || self.planted.has(Fault::LeaseOnWallClock) {
             return now;
         }
@@ -113,7 +113,7 @@ impl Clock {
         self.advance(now)
     }
 
-    /// The time to use, by the monotonic clock.
+    /// Returns the time to use, by the monotonic clock.
     #[inline]
     pub(crate) fn advance(&mut self, now: Now) -> Now {
         if self.planted.has(Fault::ClockUnbounded) || self.planted.has(Fault::LeaseOnWallClock) {
@@ -125,18 +125,18 @@ impl Clock {
         Now { unix_ms: self.shown_ms, ..now }
     }
 
-    /// What the own wall clock shows, and the time that was agreed on, or 0. In milliseconds.
+    /// What this node's wall clock shows, and the agreed time, or 0. In milliseconds.
     fn tell(&self, now_us: u64) -> (u64, u64) {
         let show = |ahead_us: i64| now_us.saturating_add_signed(ahead_us) / 1000;
         (show(self.own_us), self.agreed_us.map_or(0, show))
     }
 
-    /// Another node has answered a question.
+    /// Takes another node's answer to a question.
     fn answered(&mut self, from: NodeId, asked_us: u64, (own_ms, agreed_ms): (u64, u64), now_us: u64) {
         let Some(took_us) = now_us.checked_sub(asked_us).filter(|us| *us <= ROUND_TRIP_MS_MAX * 1000) else {
             return;
         };
-        // It was read between the two. Milliseconds are cut off: half of one, in the mean.
+        // The other clock was read between the two. Milliseconds are cut off: half of one, on average.
         let earliest = |unix_ms| ahead_us(Now { unix_ms, monotonic_us: now_us });
         let middle = |unix_ms| earliest(unix_ms).saturating_add_unsigned(took_us / 2 + 500);
         let earliest_us = earliest(own_ms);
@@ -153,7 +153,7 @@ impl Clock {
         self.agree(now_us);
     }
 
-    /// Looks at all clocks.
+    /// Derives the agreed time from all known clocks.
     fn agree(&mut self, now_us: u64) {
         self.readings.retain(|_, reading| now_us.saturating_sub(reading.at_us) <= ANSWER_MS_MAX * 1000);
         let mut ahead_us: Vec<i64> = self.readings.values().map(|reading| reading.ahead_us).collect();
@@ -179,7 +179,7 @@ impl Clock {
         }
     }
 
-    /// What there is to say about the own wall clock, when that changes.
+    /// The line to log when this node's wall clock has begun or ceased to be off.
     fn look(&mut self) -> Option<Line> {
         let ahead_ms = self.facts().ahead_ms;
         let off_ms = ahead_ms.unsigned_abs();
@@ -211,7 +211,7 @@ fn ahead_us(now: Now) -> i64 {
 }
 
 impl Node {
-    /// Who there is to ask has changed.
+    /// Follows a change of the nodes in the map.
     pub(crate) fn clock_follows_map(&mut self) {
         self.clock.nodes = self.map.nodes.len().max(1);
         let nodes = &self.map.nodes;
@@ -219,7 +219,7 @@ impl Node {
         self.clock.agree(self.now.monotonic_us);
     }
 
-    /// Asks the others when it is time to, and says whether the own clock is off.
+    /// Asks the others when it is time to, and logs whether this node's clock is off.
     pub(crate) fn tend_clock(&mut self) {
         let now_us = self.now.monotonic_us;
         let every_ms = if self.clock.agreed_us.is_some() { ASK_MS } else { ASK_FIRST_MS };
@@ -237,7 +237,7 @@ impl Node {
         self.send_about_clock(peer, &Envelope::ClockAsked { asked_us: self.now.monotonic_us });
     }
 
-    /// Another node asks what this one's wall clock shows.
+    /// Answers another node's question for this node's wall clock.
     pub(crate) fn clock_asked(&mut self, from: NodeId, asked_us: u64) {
         let (own_ms, agreed_ms) = self.clock.tell(self.now.monotonic_us);
         self.send_about_clock(from, &Envelope::ClockTold { asked_us, own_ms, agreed_ms });
@@ -269,7 +269,7 @@ mod tests {
         Now { monotonic_us: us, unix_ms }
     }
 
-    /// A clock of three nodes, of which the others show the right time.
+    /// A clock of three nodes, the other two of which show the right time.
     fn of_three(own_ahead_ms: u64) -> Clock {
         let mut clock = Clock::new(at(1000, START_MS + own_ahead_ms), 3, Planted::default());
         for peer in [2, 3] {
@@ -321,12 +321,12 @@ mod tests {
     #[test]
     fn of_two_that_disagree_the_time_of_before_goes_on() {
         let mut clock = of_three(0);
-        // Node 3 is silent for so long that its answer does not count any more.
+        // Node 3 is silent for so long that its answer no longer counts.
         clock.answered(2, 11_001_000, (START_MS + 11_000 + DAY_MS, 0), 11_003_000);
         let shown = shows(&mut clock, 11_004_000, START_MS + 11_003);
         assert_eq!(clock.facts().answers, 2);
         assert!(shown.abs_diff(START_MS + 11_003) < 5, "{shown}");
-        // Who starts then begins with what was agreed on.
+        // A node that starts then begins with what was agreed on.
         let mut other = Clock::new(at(1000, START_MS + DAY_MS), 3, Planted::default());
         other.answered(1, 1000, (START_MS + 1, START_MS + 1), 3000);
         assert!(shows(&mut other, 4000, START_MS + DAY_MS + 3).abs_diff(START_MS + 3) < 5);

@@ -1,4 +1,4 @@
-//! The groups that this node knows of, by their numbers. Numbers are never used twice, so that there are gaps.
+//! The groups that this node knows of, by number. Numbers are never reused, so there are gaps.
 
 use crate::coding::CodingSettings;
 use crate::control::FatalRecord;
@@ -10,44 +10,45 @@ use protocol::{Configuration, NodeId, Now};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Index, IndexMut};
 
-/// One shard's replicas.
+/// The replicas of one shard.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) keyspace: Keyspace,
-    /// Which shard of the keyspace.
+    /// The number of the shard in the keyspace.
     pub(crate) shard: u16,
     pub(crate) members: Vec<NodeId>,
-    /// Who leads, where the map says so.
+    /// The leader, where the map names it.
     pub(crate) leader: NodeId,
-    /// Who leads, as this node was last told by others. 0: nobody has said.
+    /// The leader that other nodes last reported. 0: none.
     pub(crate) leader_told: NodeId,
-    /// Who refused last what was passed on to it: the next one is asked behind it. 0: nobody has.
+    /// The node that last refused a forwarded request: the next one to ask comes after it. 0: none.
     pub(crate) refused_by: NodeId,
-    /// What is done with large values; none: nothing.
+    /// How large values are kept as fragments; `None` if they are not.
     pub(crate) coding: Option<CodingSettings>,
-    /// Of members that keep fragments of large values: in which membership they said last whether any is missing, and
-    /// whether none was.
+    /// For members that keep fragments of large values: the membership in which they last reported whether any is
+    /// missing, and whether none was.
     pub(crate) lacking: BTreeMap<NodeId, (u32, bool)>,
     /// This node's replica, if it has one.
     pub(crate) replica: Option<Replica>,
-    /// The record before which it stands still.
+    /// The record before which the replica stands still.
     pub(crate) holds: Option<FatalRecord>,
-    /// The node's log holds something of it.
+    /// Whether the node's log holds anything of the group.
     pub(crate) is_recorded: bool,
-    /// What that was told last.
+    /// The configuration that the replica was last given.
     pub(crate) told: Option<Configuration>,
-    /// What it has in the log.
+    /// The state of the group's records in the log.
     pub(crate) tail: Tail,
     pub(crate) next_tick_us: u64,
-    /// Nothing happens in it, and nothing will before something comes: turns pass it by.
+    /// Whether the group is quiescent: nothing happens in it before an input comes, and turns pass it by.
     rests: bool,
-    /// Requests that nobody can be asked now.
+    /// Requests that no node can take now.
     pub(crate) waiting: VecDeque<Kept>,
-    /// How many requests other nodes were asked that have no outcome yet, by node.
+    /// The forwarded requests that have no outcome yet, counted by node and leadership.
     pub(crate) under_way: Vec<UnderWay>,
 }
 
-/// How many requests of a group were passed on to one node, for one leadership (0: any), and have no outcome yet: at least one.
+/// How many requests of a group were forwarded to one node, for one leadership (0: any), and have no outcome yet; at
+/// least one.
 #[derive(Debug)]
 pub(crate) struct UnderWay {
     pub(crate) at: NodeId,
@@ -78,7 +79,7 @@ impl Group {
         }
     }
 
-    /// True while a node has requests of this group to answer.
+    /// Whether a node has requests of this group to answer.
     pub(crate) fn has_under_way(&self, at: NodeId) -> bool {
         self.under_way.iter().any(|under_way| under_way.at == at)
     }
@@ -88,7 +89,7 @@ impl Group {
         self.tail.is_settled() && self.replica.as_ref().is_none_or(|replica| replica.is_resting())
     }
 
-    /// What people call it.
+    /// Its name in texts.
     pub(crate) fn name(&self) -> String {
         match self.keyspace.shards {
             1 => self.keyspace.name().to_string(),
@@ -97,24 +98,24 @@ impl Group {
     }
 }
 
-/// All of them.
+/// The groups of a node.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     by_id: Vec<Option<Group>>,
-    /// Those that there are, in ascending order.
+    /// The numbers of the groups that exist, in ascending order.
     ids: Vec<u16>,
-    /// Those, and the ones that are to go.
+    /// The same, and those that are dismissed, in ascending order.
     all: Vec<u16>,
-    /// Those of all that do not rest, in ascending order.
+    /// The groups in `all` that are not quiescent, in ascending order.
     awake: Vec<u16>,
-    /// And those that have been given something since the last turn ended.
+    /// Groups that were woken since the last turn ended.
     woken: Vec<u16>,
-    /// Groups of keyspaces that were dropped, and when they are let go.
+    /// Groups of dropped keyspaces, and when they are removed.
     dismissed: Vec<(u16, u64)>,
 }
 
 impl Groups {
-    /// The group with this number, made if it is not there.
+    /// Returns the group with this number, and makes it if there is none.
     pub(crate) fn entry(&mut self, id: u16, make: impl FnOnce() -> Group) -> &mut Group {
         let place = usize::from(id);
         if self.by_id.len() <= place {
@@ -132,18 +133,18 @@ impl Groups {
         self.by_id[place].get_or_insert_with(make)
     }
 
-    /// A group is not there any more for whoever asks from now on, and is let go at that time.
+    /// Hides a group from all requests from now on, and has it removed at `at_us`.
     pub(crate) fn dismiss(&mut self, id: u16, at_us: u64) {
         self.ids.retain(|other| *other != id);
         self.dismissed.push((id, at_us));
     }
 
-    /// A group whose time has come.
+    /// A dismissed group whose time has come.
     pub(crate) fn next_dismissed(&self, now_us: u64) -> Option<u16> {
         self.dismissed.iter().find(|(_, at_us)| *at_us <= now_us).map(|(id, _)| *id)
     }
 
-    /// Lets go of it.
+    /// Removes a dismissed group.
     pub(crate) fn remove_dismissed(&mut self, id: u16) {
         self.dismissed.retain(|(other, _)| *other != id);
         self.all.retain(|other| *other != id);
@@ -152,7 +153,7 @@ impl Groups {
         self.by_id[usize::from(id)] = None;
     }
 
-    /// A group has been given something.
+    /// Wakes a group, since it was given an input.
     #[inline]
     pub(crate) fn touch(&mut self, id: u16) {
         if let Some(group) = self.get_mut(id)
@@ -163,20 +164,20 @@ impl Groups {
         }
     }
 
-    /// The number at a place among those that do not rest: for loops that change groups. Those that are woken meanwhile come
-    /// at the end.
+    /// The number at a place among the groups that are not quiescent: for loops that change groups. Groups that are
+    /// woken meanwhile come at the end.
     #[inline]
     pub(crate) fn awake_at(&self, place: usize) -> Option<u16> {
         let woken = || self.woken.get(place - self.awake.len());
         self.awake.get(place).or_else(woken).copied()
     }
 
-    /// Those that do not rest.
+    /// The groups that are not quiescent.
     pub(crate) fn awake(&self) -> impl Iterator<Item = &Group> {
         self.awake.iter().chain(&self.woken).filter_map(|id| self.get(*id))
     }
 
-    /// The node's lease lasts longer. Those that rest hear of it without being woken.
+    /// Extends the node's lease. Quiescent groups take it without being woken.
     pub(crate) fn extend_leases(&mut self, until_us: u64) {
         for group in self.by_id.iter_mut().flatten().filter(|group| group.rests) {
             if let Some(replica) = &mut group.replica {
@@ -185,7 +186,7 @@ impl Groups {
         }
     }
 
-    /// A turn ends: when each wants its next tick, and who rests from now on.
+    /// Ends a turn: notes when each group wants its next tick, and which are quiescent from now on.
     pub(crate) fn end_turn(&mut self, now: Now) {
         while let Some(id) = self.woken.pop() {
             if let Err(at) = self.awake.binary_search(&id) {
@@ -206,13 +207,13 @@ impl Groups {
         });
     }
 
-    /// Their numbers, in ascending order.
+    /// The numbers of the groups, in ascending order.
     #[inline]
     pub(crate) fn ids(&self) -> &[u16] {
         &self.ids
     }
 
-    /// The number at a place among all, those that are to go included: for loops that change groups.
+    /// The number at a place among all groups, including those that are dismissed: for loops that change groups.
     #[inline]
     pub(crate) fn id_at(&self, place: usize) -> Option<u16> {
         self.all.get(place).copied()
@@ -238,7 +239,7 @@ impl Groups {
     }
 }
 
-/// Of one that there is: whoever has its number from this node's map, in the same turn.
+/// Panics unless the group exists: the caller has its number from this node's map, in the same turn.
 impl Index<u16> for Groups {
     type Output = Group;
 

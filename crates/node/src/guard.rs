@@ -1,29 +1,29 @@
-//! What keeps passwords from being guessed: an address whose guesses fail too often is not listened to for a moment.
+//! Keeps passwords from being guessed: an address that fails too often is not listened to for a moment.
 //!
-//! An address may fail [`FAILURES_BURST`] times, and [`FAILURES_PER_S`] times a second after that. Beyond it what it says is not
-//! compared with the password at all, so that waiting less for the answer, or asking over many connections, gains nothing. An
-//! application that merely has an old password leaves room for its neighbours behind the same address. All addresses of a network
-//! of IPv6 (the first 64 bits) are taken for one, since whoever has one of them has all.
+//! An address may fail [`FAILURES_BURST`] times, and [`FAILURES_PER_S`] times a second after that. Beyond that, its
+//! passwords are not compared at all, so that waiting less for the answer, or asking over many connections, gains
+//! nothing. An application that merely has an old password leaves room for its neighbours behind the same address. All
+//! addresses of an IPv6 network (the first 64 bits) count as one, since a client that has one of them has all.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// Failures that one address has at once.
+/// Failures that one address may have at once.
 pub(crate) const FAILURES_BURST: u64 = 100;
 
-/// Failures that it gets back each second.
+/// Failures that it regains each second.
 pub(crate) const FAILURES_PER_S: u64 = 20;
 
-/// Most addresses that are remembered. Beyond it the one that failed longest ago is forgotten.
+/// The most addresses that are remembered. Beyond that, the one that failed longest ago is forgotten.
 pub(crate) const ADDRESSES_MAX: usize = 4096;
 
 const COST_US: u64 = 1_000_000 / FAILURES_PER_S;
 
-/// Lines in the log at once, and how long it takes until there may be one more: the log is not the guesser's.
+/// Lines in the log at once, and how long it takes until there may be one more: guessers must not fill the log.
 const LINES_BURST: u64 = 10;
 const LINE_US: u64 = 6_000_000;
 
-/// What counts as one address.
+/// Returns what counts as one address.
 fn place_of(address: IpAddr) -> IpAddr {
     const NETWORK: u128 = !0 << 64;
     match address.to_canonical() {
@@ -32,27 +32,27 @@ fn place_of(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Who has failed of late.
+/// The recent failures to authenticate, by address.
 #[derive(Debug, Default)]
 pub struct AuthGuard {
-    /// For each address the time, in microseconds, up to which its failures have used up what it gets: a leaky bucket as a
-    /// time.
+    /// For each address, the time in microseconds up to which its failures have used up its allowance: a leaky bucket,
+    /// expressed as a time.
     spent_until_us: BTreeMap<IpAddr, u64>,
-    /// All failures, those included that were not looked at.
+    /// All failures, including attempts that were not looked at.
     failures: u64,
-    /// The time up to which lines in the log have used up what there is.
+    /// The time up to which lines in the log have used up their allowance.
     lines_until_us: u64,
 }
 
 impl AuthGuard {
-    /// Whether what this address says is looked at now.
+    /// Whether the passwords of this address are compared now.
     pub fn listens_to(&self, address: IpAddr, now_us: u64) -> bool {
         let spent = self.spent_until_us.get(&place_of(address)).copied().unwrap_or(0);
         spent.saturating_sub(now_us) <= (FAILURES_BURST - 1) * COST_US
     }
 
-    /// An address has said a wrong password. True when it is worth a line in the log: the first of a series, and the one with
-    /// which the address is not listened to any more.
+    /// Notes that an address sent a wrong password. Returns true when that is worth a line in the log: for the first of
+    /// a series, and for the one after which the address is not listened to any more.
     pub fn failed(&mut self, address: IpAddr, now_us: u64) -> bool {
         self.failures += 1;
         self.spent_until_us.retain(|_, spent| *spent > now_us);
@@ -78,7 +78,7 @@ impl AuthGuard {
         is_taken
     }
 
-    /// An address was not listened to.
+    /// Counts an attempt of an address that was not listened to.
     pub fn refused(&mut self) {
         self.failures += 1;
     }
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn guesses_do_not_fill_the_log() {
         let mut guard = AuthGuard::default();
-        // Each comes when what the one before has used up is given back, so each is the first of a series.
+        // Each comes when the allowance that the previous one used is restored, so each is the first of a series.
         let failures =
             (0..60 * SECOND_US).step_by(COST_US as usize + 1).map(|at_us| guard.failed(address(1), at_us));
         let logged = failures.filter(|is_logged| *is_logged).count();

@@ -5,7 +5,7 @@
 //!    | SET k     |                                       |
 //!    |---------->| LongPart 0..256 KiB, 256..512, ...    |
 //!    |           |-------------------------------------->|  ordinary commands: ordered, gathered by all replicas
-//!    |           |<-------------- so much is gathered ---|
+//!    |           |<------------ gathered so far: n ------|
 //!    |           |  ...                                  |
 //!    |           | LongEnd                               |
 //!    |           |-------------------------------------->|  the command takes effect
@@ -13,12 +13,12 @@
 //! ```
 //!
 //! A record goes through a node in one piece: one of 64 MiB takes a node so long that its group elects another leader
-//! meanwhile, and the write is lost to that. Of parts only a few are under way at a time, so heartbeats and small commands
-//! go between them.
+//! meanwhile, and the write is lost. Only a few parts are under way at a time, so heartbeats and small commands go
+//! between them.
 //!
-//! Parts have no effect, so one whose outcome is not known is sent again: the group says how far they are gathered, and the
-//! next one begins there. A command has as long as any other from the last part that was gathered on. What its end is
-//! answered is the command's answer; whatever fails before has done nothing.
+//! Parts have no effect, so a part whose outcome is unknown is sent again: the group reports how far they are gathered,
+//! and the next part begins there. A command's time limit starts anew with each part that is gathered. The answer to
+//! its end is the command's answer; whatever fails before that has done nothing.
 
 use crate::node::Node;
 use crate::origin::Origin;
@@ -35,18 +35,18 @@ use std::sync::Arc;
 /// configured otherwise.
 pub const LONG_COMMAND_BYTES: usize = 2 << 20;
 
-/// A part is one of so many of the shortest long command, and a node has a few of them on their way.
+/// The number of parts of the shortest long command, and how many parts a node has on their way.
 const PARTS: usize = 8;
 pub(crate) const PARTS_UNDER_WAY: usize = 4;
 
-/// Bytes of long commands on their way, at most: more are refused.
+/// The most bytes of long commands on their way: more are refused.
 const BYTES_MAX: usize = 512 << 20;
 
-/// A part has its outcome after so long: a leader that was deposed does not know what became of it, and it can be sent
-/// again. Longer on a network that is said to be slow.
+/// The time within which a part has its outcome: a deposed leader does not know its outcome, and it can be sent again.
+/// Longer on a network that is configured as slow.
 const PART_TIMEOUT_US: u64 = 1_000_000;
 
-/// A part that was refused is sent again after so long.
+/// The pause before a refused part is sent again.
 const PAUSE_US: u64 = 20_000;
 
 /// A write that is on its way in parts.
@@ -60,19 +60,20 @@ struct Long {
     command: Encoded,
     /// Where the next part begins.
     next: usize,
-    /// How far the parts are gathered, as the group said last, and the farthest that it ever said.
+    /// How far the parts are gathered, as the group last reported, and the farthest that it ever reported.
     gathered: usize,
     farthest: usize,
     /// Parts that have no outcome yet.
     awaited: usize,
-    /// One was not gathered: when all have their outcomes, the next one begins where that one did. Not before that time.
+    /// Set when a part was not gathered: once all have their outcomes, the next one begins where that one did, but not
+    /// before this time.
     goes_back_us: Option<u64>,
-    /// Why the last one was refused.
+    /// Why the last refused part was refused.
     refusal: Option<(Outcome, Vec<u8>)>,
     deadline_us: u64,
 }
 
-/// A command as it is encoded. A value that ends it stands where it arrived: to copy it would take longer than a turn may.
+/// An encoded command. A value at its end stays where it arrived: copying it would take longer than a turn may.
 #[derive(Clone, Debug)]
 struct Encoded {
     head: Arc<Vec<u8>>,
@@ -80,7 +81,7 @@ struct Encoded {
 }
 
 impl Encoded {
-    /// `lent` is the buffer in which the command stands, if it may be kept.
+    /// `lent` is the buffer that holds the command, if it may be kept.
     fn new(command: &Command<'_>, lent: Option<&Arc<Vec<u8>>>) -> Encoded {
         let mut head = Vec::new();
         let value =
@@ -108,7 +109,7 @@ impl Encoded {
     }
 }
 
-/// A part on its way: of which command, and where it begins and ends.
+/// A part on its way: its command, and where it begins and ends.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     of: Handle,
@@ -120,17 +121,17 @@ struct Part {
 #[derive(Debug)]
 pub(crate) struct LongCommands {
     coordinator: Coordinator,
-    /// The last one that was named.
+    /// The counter of the newest one.
     counter: u64,
     commands: Slab<Long>,
-    /// Bytes of these.
+    /// The total length of `commands`.
     bytes: usize,
-    /// By their numbers.
+    /// The parts on their way, by their numbers.
     parts: BTreeMap<u64, Part>,
     parts_sent: u64,
-    /// Bytes of these.
+    /// The total length of `parts`.
     bytes_under_way: usize,
-    /// When there is something to do.
+    /// When there is something to do, on the monotonic clock.
     wakeup_us: u64,
 }
 
@@ -149,7 +150,7 @@ impl LongCommands {
         }
     }
 
-    /// When, on the monotonic clock, something is due.
+    /// When something is due, on the monotonic clock.
     pub(crate) fn wakeup_us(&self) -> u64 {
         self.wakeup_us
     }
@@ -160,7 +161,7 @@ impl LongCommands {
 }
 
 impl Node {
-    /// Hands a write to a group in parts.
+    /// Sends a write to its group in parts.
     #[cold]
     pub(crate) fn submit_in_parts(&mut self, group: u16, asked: Asked, command: &Command<'_>) {
         let encoded = Encoded::new(command, self.lent.as_ref());
@@ -174,7 +175,7 @@ impl Node {
         if let Some(error) = refusal {
             return self.complete_with_error(asked.ticket, group, Outcome::Refused, error);
         }
-        // What comes behind it must not overtake it.
+        // Later requests of the client must not overtake it.
         if let Origin::Session(client) = Origin::of(asked.ticket)
             && let Some(session) = self.sessions.get_mut(client)
         {
@@ -205,7 +206,7 @@ impl Node {
         self.long.wake_at(self.now.monotonic_us);
     }
 
-    /// Sends parts, as far as there is room.
+    /// Sends parts as far as there is room.
     pub(crate) fn pump_long(&mut self) {
         if self.long.commands.len() == 0 {
             return;
@@ -213,7 +214,7 @@ impl Node {
         self.long.wakeup_us = u64::MAX;
         let handles: Vec<Handle> = self.long.commands.iter().map(|(handle, _)| handle).collect();
         let mut budget = self.part_bytes() * PARTS_UNDER_WAY;
-        // A part of each in turn, so that a short one does not wait for a long one.
+        // One part of each in turn, so that a short one does not wait for a long one.
         let mut waiting = handles;
         while !waiting.is_empty() {
             waiting.retain(|handle| self.send_part(*handle, &mut budget));
@@ -224,7 +225,7 @@ impl Node {
         (self.configuration.long_command_bytes / PARTS).max(1)
     }
 
-    /// Sends the next part of a command, or its end. False when it has to wait, or is over.
+    /// Sends the next part of a command, or its end. Returns false when it has to wait, or is over.
     fn send_part(&mut self, handle: Handle, budget: &mut usize) -> bool {
         let (now_us, part_bytes) = (self.now.monotonic_us, self.part_bytes());
         let Some(long) = self.long.commands.get_mut(handle) else { return false };
@@ -233,7 +234,7 @@ impl Node {
             self.give_up_long(handle);
             return false;
         }
-        // Nobody waits for it any more.
+        // No client waits for it any more.
         if let Origin::Session(client) = Origin::of(ticket)
             && self.sessions.get(client).is_none()
         {
@@ -259,7 +260,7 @@ impl Node {
         }
         let (begin, end) = (long.next, length.min(long.next + part_bytes));
         if *budget == 0 || self.long.bytes_under_way >= part_bytes * PARTS_UNDER_WAY {
-            // The outcome of a part ends the turn's wait as well.
+            // The outcome of a part ends the wait as well.
             self.long.wake_at(if *budget == 0 { now_us } else { deadline_us });
             return false;
         }
@@ -280,7 +281,7 @@ impl Node {
         true
     }
 
-    /// A part has its outcome.
+    /// Handles the outcome of a part.
     pub(crate) fn long_part_answered(&mut self, number: u64, result: Outcome, reply: &[u8]) {
         let now_us = self.now.monotonic_us;
         let timeout_us = self.configuration.command_timeout_ms * 1000;
@@ -302,14 +303,14 @@ impl Node {
         }
         long.refusal = Some((result, reply.to_vec()));
         long.goes_back_us = Some(now_us + PAUSE_US);
-        // Who does not take the first part, or has no room, is not asked again: as with any other command.
+        // A group that does not take the first part, or has no room, is not asked again: as with any other command.
         let is_full = matches!(Reply::first(reply), Reply::Error(error) if error.starts_with(b"NOSPACE") || error.starts_with(b"OOM"));
         if long.farthest == 0 || is_full {
             self.give_up_long(of);
         }
     }
 
-    /// All parts are gathered.
+    /// Orders a command whose parts are all gathered.
     fn order_long(&mut self, handle: Handle) {
         let Some(Long { asked, group, id, watched_in, deadline_us, .. }) = self.end_long(handle) else {
             return;
@@ -318,12 +319,12 @@ impl Node {
         self.submit(group, asked, Request::Command(Command::LongEnd { id, watched_in }));
     }
 
-    /// A command has not been taken by its group in time, or is refused.
+    /// Gives up a command that its group has not taken in time, or has refused.
     fn give_up_long(&mut self, handle: Handle) {
         let Some(Long { asked, group, refusal, .. }) = self.end_long(handle) else { return };
         match refusal {
             Some((Outcome::Refused, reply)) => self.complete(asked.ticket, group, Outcome::Refused, &reply),
-            // What is not known of a part is known of the whole.
+            // The outcome of a part may be unknown; that of the whole is not.
             _ => {
                 let error = "TRYAGAIN NOQUORUM the group has not taken all parts of the command in time; nothing was done, try again";
                 self.complete_with_error(asked.ticket, group, Outcome::Refused, error);

@@ -1,26 +1,27 @@
-//! Long replies: what a client of another node has asked for, and is too long for one frame, goes there in parts.
+//! Long replies: a reply to a client of another node that is too long for one frame goes there in parts.
 //!
 //! ```text
 //!  client      its node                              leader
 //!    | GET k      |                                     |
 //!    |----------->|------------------------------------>|  carried out; the reply stays where it was made
 //!    |            |<-- 0..256 KiB, 256..512, ... --------|  a few parts at a time
-//!    |            |--- so much has arrived ------------->|  which lets the next ones go
+//!    |            |--- arrived so far: n --------------->|  which releases the next ones
 //!    |            |  ...                                 |
 //!    |<- 64 MiB --|                                      |
 //! ```
 //!
-//! In one piece a reply of 64 MiB would be copied several times at both ends, each time within one turn, and would be in the
-//! way of all that comes behind it. Of parts a few are under way, so heartbeats, records and short replies go between them.
+//! In one piece, a reply of 64 MiB would be copied several times at both ends, each time within one turn, and would
+//! block all that comes behind it. Only a few parts are under way at a time, so heartbeats, records and short replies
+//! go between them.
 //!
-//! Parts come in order over the link that the request came over. When that link ends, both sides forget what they have: the
-//! request is answered as any whose outcome was lost. A reply is not made a second time, as what it tells of is done.
-//! A large value that is all of a reply is not even made: it is lent by the table, which has another one by the time the
-//! value changes. To copy it would take the longer the less memory the node has had before.
-//! A request has as long as any other from the last part that came. Outcomes may overtake each other on this way: each
-//! names its request, and a session puts its replies in order.
+//! Parts come in order over the link that the request came over. When that link ends, both sides forget what they have:
+//! the request is answered like any whose outcome was lost. A reply is not made a second time, as what it reports is
+//! done. A large value that is the whole reply is not even made: the table lends it, and a change of the value makes a
+//! new one. A copy would take longer the less memory the node has used before. A request's time limit starts anew with
+//! each part that arrives. Outcomes may overtake each other on this way: each names its request, and a session puts its
+//! replies in order.
 //!
-//! To those who are connected to this node large values in a long reply are written from where it was made.
+//! For clients that are connected to this node, large values in a long reply are written from where the reply was made.
 
 use crate::envelope::{Envelope, OutcomePart};
 use crate::long::PARTS_UNDER_WAY;
@@ -38,10 +39,10 @@ use std::sync::Arc;
 use wire::frame;
 use wire::resp::reply::element_end;
 
-/// When a peer is owed more than so many parts, it waits for some of them before its next requests are taken up: 256 MiB.
+/// When more parts than this are on their way to a peer, its next requests wait for some of them: 256 MiB.
 const PARTS_OWED_MAX: usize = 1024;
 
-/// What a read is told whose reply has no room beside those that are on their way to the same node.
+/// The answer to a read whose reply has no room beside those that are on their way to the same node.
 const TOO_MANY_REPLIES: &str = "TRYAGAIN OVERLOADED too many bytes of replies are on their way to that node; nothing was done, try again";
 
 /// A reply on its way.
@@ -50,10 +51,10 @@ struct LongReply {
     /// The receiver's name for its request.
     id: u64,
     result: Outcome,
-    /// What stands before the rest.
+    /// What comes before `bytes`.
     head: Vec<u8>,
     bytes: SharedBytes,
-    /// How much of it has left, and has arrived.
+    /// How much of it was sent, and has arrived.
     sent: usize,
     arrived: usize,
 }
@@ -78,35 +79,35 @@ impl LongReply {
 /// The long replies that are on their way to a peer.
 #[derive(Debug, Default)]
 pub(crate) struct LongReplies {
-    /// Of those that have not left wholly the one that has waited longest for its next part comes first.
+    /// Of those not yet wholly sent, the one that has waited longest for its next part comes first.
     replies: VecDeque<LongReply>,
-    /// Bytes of these.
+    /// The total length of `replies`.
     bytes: usize,
-    /// Bytes that have left and are not known to have arrived.
+    /// Bytes that were sent and are not known to have arrived.
     under_way: usize,
     part_bytes: usize,
-    /// See [`PARTS_OWED_MAX`]: less, where there is less memory.
+    /// See [`PARTS_OWED_MAX`]; less where there is less memory.
     bytes_max: usize,
 }
 
 impl LongReplies {
-    /// Its link has ended.
+    /// Forgets all replies, since the link has ended.
     pub(crate) fn clear(&mut self) {
         *self = LongReplies::default();
     }
 
-    /// Bytes of these.
+    /// The total length of the replies, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// True when there are more of them than its requests may add to.
+    /// Whether there are more of them than the peer's requests may add to.
     pub(crate) fn are_too_many(&self) -> bool {
         self.bytes > self.bytes_max
     }
 
-    /// True when there are so many more that another one has no room here. Requests are taken up only while there is room for
-    /// their replies, but those that have waited for a leader, or for a majority, are answered all at once.
+    /// Whether there are so many that another one has no room here. Requests are taken only while there is room for
+    /// their replies, but those that have waited for a leader, or for a majority, are all answered at once.
     fn are_far_too_many(&self) -> bool {
         self.bytes > self.bytes_max.saturating_mul(2)
     }
@@ -132,7 +133,7 @@ impl LongReplies {
             && let Some(mut reply) = self.replies.remove(place)
         {
             let end = reply.len().min(reply.sent + self.part_bytes);
-            // A reply is shorter than 4 GiB, as any frame is.
+            // A reply is shorter than 4 GiB, like any frame.
             let part = OutcomePart {
                 id: reply.id,
                 result: reply.result,
@@ -147,12 +148,12 @@ impl LongReplies {
         }
     }
 
-    /// So much of a reply has arrived, or no more of it is wanted.
+    /// Notes how much of a reply has arrived, or that no more of it is wanted.
     ///
     /// # Errors
-    /// [`Malformed`] when that cannot be.
+    /// [`Malformed`] when less has arrived than before, or more than was sent.
     pub(crate) fn arrived(&mut self, id: u64, so_far: Option<u32>) -> Result<(), Malformed> {
-        // Each part of what is not wanted is answered so: the first answer has ended it.
+        // Each part of an unwanted reply is answered in this way: the first answer has ended the reply.
         let Some(place) = self.replies.iter().position(|reply| reply.id == id) else { return Ok(()) };
         let reply = &mut self.replies[place];
         let arrived = so_far.map_or(reply.sent, |so_far| so_far as usize);
@@ -170,10 +171,10 @@ impl LongReplies {
 }
 
 impl Node {
-    // Where a reply is made.
+    // At the node that makes a reply.
 
-    /// Ends the requests of a replica's step, some of which have long replies: one that is most of what is told is not copied,
-    /// nor is a value that is lent.
+    /// Ends the requests of a replica's step, some of which have long replies: a reply that is most of the buffer is
+    /// not copied, nor is a value that is lent.
     #[cold]
     pub(crate) fn settle_long(&mut self, group: u16, effects: &mut Effects, spills: bool) {
         let mut lent = effects.replies.take_lent();
@@ -211,7 +212,7 @@ impl Node {
         }
     }
 
-    /// Answers a request with a long reply, of which large values are not copied on their way to a peer or a client.
+    /// Answers a request with a long reply, whose large values are not copied on their way to a peer or a client.
     fn complete_long(&mut self, ticket: Ticket, group: u16, result: Outcome, reply: SharedBytes) {
         if let Origin::Peer(from, link) = Origin::of(ticket) {
             return self.reply_in_parts((from, link), ticket.sequence, result, (Vec::new(), reply));
@@ -248,14 +249,15 @@ impl Node {
         self.complete_with(ticket, group, result, replies);
     }
 
-    /// Whose request it is, if it is a client's that can be written to from where its reply is.
+    /// The client that sent a request, if its reply can be written from where it is.
     fn takes_shared(&self, ticket: Ticket) -> Option<ClientId> {
         let Origin::Session(client) = Origin::of(ticket) else { return None };
         let session = self.sessions.get(client)?;
         (!session.is_internal() && !session.has_pending(ticket.sequence)).then_some(client)
     }
 
-    /// Sends a peer what came of its request, the reply's head and what is behind it, part by part. Over a newer link there may be another life of that node.
+    /// Sends a peer the outcome of its request part by part: the reply's head, and what follows it. A newer link may be
+    /// that of another incarnation of the node.
     #[cold]
     pub(crate) fn reply_in_parts(
         &mut self,
@@ -269,7 +271,7 @@ impl Node {
         if !peer.up || peer.link != link {
             return;
         }
-        // A read that is not answered has not happened. Of what a write has to tell nothing may be left out.
+        // A read that is not answered has not happened. What a write has to report must not be left out.
         if matches!(result, Outcome::Done { offset: 0, .. }) && peer.long_replies.are_far_too_many() {
             let ticket = Origin::Peer(to, link).ticket(id);
             return self.complete_with_error(ticket, 0, Outcome::Refused, TOO_MANY_REPLIES);
@@ -278,12 +280,12 @@ impl Node {
         peer.long_replies.push(id, result, reply, sizes);
     }
 
-    // Where it is waited for.
+    // At the node that waits for it.
 
-    /// A part of what came of a request has come from the node that it was passed on to.
+    /// Takes a part of the outcome of a forwarded request.
     ///
     /// # Errors
-    /// [`Malformed`] when it is not the next one, or the whole is no reply.
+    /// [`Malformed`] when it is not the next part, or the whole is not a reply.
     pub(crate) fn outcome_part(&mut self, from: NodeId, part: &OutcomePart<'_>) -> Result<(), Malformed> {
         let (length, handle) = (part.length as usize, Handle::from_bits(part.id));
         if length > self.peer_payload_bytes_max() {
@@ -291,7 +293,7 @@ impl Node {
         }
         let awaited = self.forwards.get(handle).filter(|entry| entry.to == from);
         let Some(ticket) = awaited.map(|entry| entry.ticket) else {
-            self.answer_part(from, part.id, None); // Ended here already.
+            self.answer_part(from, part.id, None); // It has ended here already.
             return Ok(());
         };
         if !self.is_wanted(ticket) {
@@ -323,7 +325,7 @@ impl Node {
         Ok(())
     }
 
-    /// False when whoever has asked is gone.
+    /// Whether the sender of a request is still there.
     fn is_wanted(&self, ticket: Ticket) -> bool {
         match Origin::of(ticket) {
             Origin::Session(client) => self.sessions.get(client).is_some(),
@@ -349,7 +351,7 @@ mod tests {
 
     const DONE: Outcome = Outcome::Done { version: 1, offset: 2 };
 
-    /// The parts that are written next: of which reply, from where to where.
+    /// The parts that are written next: their reply, their beginning and their end.
     fn pumped(replies: &mut LongReplies) -> Vec<(u64, usize, usize)> {
         let (mut output, mut parts) = (Vec::new(), Vec::new());
         replies.pump(&mut output);

@@ -1,20 +1,21 @@
-//! How much memory a node takes, and what it does before that is too much.
+//! How much memory a node takes, and what it does before that becomes too much.
 //!
-//! One number bounds the process, `memory_max`. What the process really takes is measured by whoever drives the node: at
-//! least once a second, and whenever so many bytes have come in that the last measurement may be far off. That is the truth
-//! for everything; what clients hold is counted beside it. Two rules follow:
+//! One number bounds the process, `memory_max`. The node's caller measures what the process really takes: at least once
+//! a second, and whenever so many bytes have arrived that the last measurement may be far off. Everything rests on that
+//! measurement; what clients hold is counted separately. Two rules follow:
 //!
-//! * **Data** (tables, locks, logs in memory, parts of long writes, caches) is what was measured less what clients hold. When
-//!   it takes more than three quarters of the bound, commands that may grow it are refused with Redis's `OOM`; reads, and
-//!   what frees memory, go on. The decision is made where a command is ordered, so replicas stay equal. Nodes tell each
-//!   other when they are full, and whoever orders refuses for any member of the group that is.
-//! * **Clients** share the rest: an eighth of the bound for replies, queues, subscriptions and names, with the largest closed
-//!   first; as much for requests that have not arrived whole, which the server bounds in the same way; and half of that for
-//!   bodies of HTTP. Requests under way may take an eighth as well, large
-//!   ones half of that, and at most 256 and 128 MiB: more are not read.
+//! * **Data** (tables, locks, logs in memory, parts of long writes, caches) is what was measured less what clients
+//!   hold. When it takes more than three quarters of the bound, commands that may grow it are refused with Redis's
+//!   `OOM`; reads, and commands that free memory, continue. The decision is made where a command is ordered, so
+//!   replicas stay equal. Nodes inform each other when they are full, and the node that orders refuses for any member
+//!   of the group that is.
+//! * **Clients** share the rest: an eighth of the bound for replies, queues, subscriptions and names, with the largest
+//!   client closed first; as much for requests that have not arrived whole, which the server bounds in the same way;
+//!   and half of that for bodies of HTTP. Requests under way may take an eighth as well, large ones half of that, and
+//!   at most 256 and 128 MiB: beyond that, no more are read.
 //!
-//! A command that makes much of little (`SETRANGE` far behind the end, `COPY`) is refused when there is no room for what it
-//! makes, or if that is more than an eighth of the bound in one step.
+//! A short command with a large result (`SETRANGE` far beyond the end, `COPY`) is refused when there is no room for its
+//! result, or if that is more than an eighth of the bound in one step.
 
 use crate::envelope::Envelope;
 use crate::log::{Level, Line};
@@ -24,44 +25,45 @@ use kv::Command;
 use protocol::Now;
 use wire::frame;
 
-/// What a command is told that would make the data larger, as by Redis.
+/// The error for a command that would make the data larger, as in Redis.
 pub(crate) const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
-/// Large requests under way take no more than this, however much memory there is. Small ones may take as much beside them.
+/// The most that large requests under way may take, however much memory there is. Small ones may take as much beside
+/// them.
 const REQUEST_BYTES_MAX: u64 = 128 << 20;
 
-/// Bytes of large hashes that a transaction may move in its step: some 100 ms.
+/// The most bytes of large hashes that a transaction may move in its step: some 100 ms.
 const MOVED_BYTES_MAX: u64 = 1 << 30;
 
-/// How long a command that makes much of little is counted by what it makes: then it is in what is measured.
+/// How long a short command with a large result is counted by that result: after this, the measurement includes it.
 const GROWTH_MS: u64 = 1000;
 
-/// Lines about memory are at least so far apart.
+/// The least time between two lines about memory.
 const LINE_MS: u64 = 10_000;
 
-/// What is known of a node's memory. All in bytes.
+/// What is known of a node's memory, in bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    /// What the process may take; 0: any.
+    /// What the process may take; 0: no limit.
     bytes_max: u64,
-    /// What it took when it was measured last.
+    /// What it took at the last measurement.
     resident: u64,
-    /// Of that, what the server holds for clients: requests that have not arrived whole.
+    /// The part of it that the server holds for clients: requests that have not arrived whole.
     inputs: u64,
-    /// Of that, what sessions hold, as far as that was counted.
+    /// The part of it that sessions hold, as far as that was counted.
     sessions: u64,
-    /// What the process had read and written when it was measured.
+    /// What the process had read and written in all at the last measurement.
     traffic: u64,
     measured_us: u64,
-    /// What commands make that were let through since, and before.
+    /// What commands add that were accepted since `grown_since_us`, and in the interval before.
     grown: [u64; 2],
     grown_since_us: u64,
-    /// Replies since sessions were counted.
+    /// Bytes of replies since sessions were counted.
     answered: u64,
-    /// Requests under way.
+    /// Bytes of requests under way.
     requests: usize,
     is_full: bool,
-    /// A peer is.
+    /// Whether a peer is full.
     is_a_peer_full: bool,
     line_after_us: u64,
     /// Clients to be closed at the end of the turn.
@@ -82,12 +84,12 @@ impl Memory {
         self.bytes_max
     }
 
-    /// What data may take.
+    /// The most that data may take.
     pub(crate) fn data_max(&self) -> u64 {
         self.bytes_max / 4 * 3
     }
 
-    /// What the replies of one step may take, and those on their way to a peer.
+    /// The most that the replies of one step may take, and those on their way to a peer.
     pub(crate) fn replies_max(&self) -> usize {
         match self.bytes_max {
             0 => kv::limits::REPLIES_BYTES_MAX,
@@ -95,7 +97,7 @@ impl Memory {
         }
     }
 
-    /// What one reply may hold: twice the longest value.
+    /// The most that one reply may hold: twice the longest value.
     pub(crate) fn reply_max(&self) -> usize {
         match self.bytes_max {
             0 => kv::limits::REPLY_BYTES_MAX,
@@ -103,7 +105,7 @@ impl Memory {
         }
     }
 
-    /// What sessions may take.
+    /// The most that sessions may take.
     fn sessions_max(&self) -> u64 {
         self.bytes_max / 8
     }
@@ -123,18 +125,18 @@ impl Memory {
         self.requests
     }
 
-    /// True while data may not grow.
+    /// Whether data may not grow.
     pub(crate) fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// True while requests under way take all that large ones may.
+    /// Whether requests under way take all that large ones may.
     #[inline]
     pub(crate) fn is_crowded(&self) -> bool {
         self.is_bounded() && self.requests as u64 >= self.requests_max()
     }
 
-    /// True while they take so much that small ones wait, too.
+    /// Whether they take so much that small ones wait, too.
     #[inline]
     pub(crate) fn is_overcrowded(&self) -> bool {
         self.is_bounded() && self.requests as u64 >= 2 * self.requests_max()
@@ -145,26 +147,26 @@ impl Memory {
         REQUEST_BYTES_MAX.min(self.bytes_max / 16)
     }
 
-    /// Notes what a session has under way now.
+    /// Updates the count of a session's requests under way.
     #[inline]
     pub(crate) fn follow(&mut self, session: &mut Session) {
         self.requests = self.requests + session.waiting_bytes - session.counted_bytes;
         session.counted_bytes = session.waiting_bytes;
     }
 
-    /// A session has ended.
+    /// Stops counting a session that has ended.
     pub(crate) fn end(&mut self, session: &Session) {
         self.requests -= session.counted_bytes;
     }
 
-    /// A client was given so many bytes. True when it is time to look what clients hold.
+    /// Counts the bytes of a reply. Returns true when it is time to count what clients hold.
     #[inline]
     pub(crate) fn answered(&mut self, bytes: usize) -> bool {
         self.answered += bytes as u64;
         self.answered > self.bytes_max / 32 && self.is_bounded()
     }
 
-    /// How much more a command may make of little.
+    /// The most that the result of a short command may add now.
     fn room(&self) -> u64 {
         let taken = self.data_bytes() + self.grown[0] + self.grown[1];
         self.data_max().saturating_sub(taken).min(self.bytes_max / 8)
@@ -177,7 +179,7 @@ impl Memory {
         }
     }
 
-    /// Whether data may grow, by what was measured. True when that is news.
+    /// Judges by what was measured whether data may grow. Returns true when that has changed.
     fn judge(&mut self) -> bool {
         let most = if self.is_full { self.data_max() - self.bytes_max / 32 } else { self.data_max() };
         let is_full = self.is_bounded() && self.data_bytes() > most;
@@ -186,8 +188,8 @@ impl Memory {
 }
 
 impl Node {
-    /// True when memory is to be measured again: a second has passed, or `traffic`, what the process has read and written in
-    /// all, has grown by so much that the last measurement says little.
+    /// Whether memory should be measured again: a second has passed, or `traffic`, what the process has read and
+    /// written in all, has grown so much that the last measurement says little.
     #[inline]
     pub fn wants_measurement(&self, traffic: u64) -> bool {
         let Memory { bytes_max, measured_us, .. } = self.memory;
@@ -195,8 +197,9 @@ impl Node {
         bytes_max > 0 && (since > bytes_max / 64 || self.now.ms_since(measured_us) >= 1000)
     }
 
-    /// What the process takes of memory now, and how much of that the server holds for clients, in bytes. From this follows
-    /// whether commands that make data larger are refused, and whether clients are closed.
+    /// Takes a measurement, in bytes: what the process takes of memory now, how much of that the server holds for
+    /// clients, and what the process has read and written in all. This decides whether commands that make data larger
+    /// are refused, and whether clients are closed.
     pub fn measured(&mut self, resident: u64, inputs: u64, traffic: u64) {
         let memory = &mut self.memory;
         (memory.resident, memory.inputs, memory.traffic) = (resident, inputs, traffic);
@@ -212,12 +215,12 @@ impl Node {
         }
     }
 
-    /// True when memory that is free, and that the process still holds, had better be given back.
+    /// Whether free memory that the process still holds should be returned to the system.
     pub fn is_memory_tight(&self) -> bool {
         self.memory.is_bounded() && self.memory.resident > self.memory.bytes_max / 8 * 5
     }
 
-    /// Tells the peers whether this node is full, and the log.
+    /// Reports to the peers and to the log whether this node is full.
     fn tell_memory(&mut self) {
         let is_full = self.memory.is_full;
         for peer in self.peers.iter_mut().filter(|peer| peer.up) {
@@ -243,12 +246,12 @@ impl Node {
         }
     }
 
-    /// Notes whether a peer is full.
+    /// Notes whether any peer is full.
     pub(crate) fn note_full_peers(&mut self) {
         self.memory.is_a_peer_full = self.peers.iter().any(|peer| peer.is_full);
     }
 
-    /// Whether a write must be refused for what it may take of memory, here or at a member that has to keep it too.
+    /// Whether a write must be refused for the memory that it may take, here or at a member that has to keep it too.
     #[inline]
     pub(crate) fn refuses_growth(&mut self, group: u16, command: &Command<'_>) -> bool {
         let Memory { is_full, is_a_peer_full, .. } = self.memory;
@@ -275,7 +278,7 @@ impl Node {
         refuses && command.may_grow()
     }
 
-    /// How many bytes of large hashes a command moves, as far as is known here.
+    /// The bytes of large hashes that a command moves, as far as this node knows.
     fn moved_bytes(&self, command: &Command<'_>) -> u64 {
         if !matches!(command, Command::Hash(_) | Command::Transaction(_)) {
             return 0;
@@ -288,8 +291,8 @@ impl Node {
         command.moved_bytes(&bytes_of)
     }
 
-    /// A change of a large hash counts as a request of as many bytes as it moves, so that few of them are under way at a
-    /// time and others' commands come between them.
+    /// Counts a change of a large hash as a request of as many bytes as it moves, so that few of them are under way at
+    /// a time and other clients' commands come between them.
     #[inline]
     pub(crate) fn weigh(&mut self, client: ClientId, command: &Command<'_>) {
         if let Command::Hash(_) = command {
@@ -313,7 +316,7 @@ impl Node {
         })
     }
 
-    /// Counts what sessions hold. If that is too much, the largest are closed.
+    /// Counts what sessions hold, and closes the largest if that is too much.
     #[cold]
     pub(crate) fn bound_sessions(&mut self) {
         self.memory.answered = 0;
@@ -327,7 +330,7 @@ impl Node {
         held.sort_unstable_by(|one, other| other.cmp(one));
         let all = self.memory.sessions;
         for (bytes, client) in held {
-            // Some room is made, so that not every reply closes a client.
+            // Some extra room is made, so that not every reply closes a client.
             if self.memory.sessions <= most - most / 8 {
                 break;
             }
@@ -342,14 +345,14 @@ impl Node {
             );
             self.memory_line(text);
             match self.sessions.get_mut(client) {
-                // Its withdrawal is a command of its own, and there may be one under way.
+                // Withdrawing its request for a lock is a command of its own, and one may be under way.
                 Some(session) if session.lock_wait.is_some() => self.memory.doomed.push(client),
                 _ => self.kill(client),
             }
         }
     }
 
-    /// Closes the clients that could not be closed when they were found to hold too much.
+    /// Closes the clients that held too much and could not be closed at once.
     #[inline]
     pub(crate) fn close_doomed(&mut self) {
         while let Some(client) = self.memory.doomed.pop() {
