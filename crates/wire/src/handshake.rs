@@ -38,7 +38,7 @@ use sha2::Sha256;
 use crate::seal::{KEY_BYTES, Key, Session};
 
 /// The version of the peer protocol, this handshake included.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 
 /// Longest handshake message, in bytes. Limits what a stranger can make a node store.
 pub const PAYLOAD_BYTES_MAX: usize = 1024;

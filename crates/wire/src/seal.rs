@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! length:  its tag is the first 5 bytes of AES-128 of the frame's number, the length and zeros, under one key
-//! payload: encrypted and authenticated by AES-128-GCM under the other, nonce = the frame's number
+//! payload: encrypted and authenticated by AEGIS-128L under the other, nonce = the frame's number
 //! ```
 //!
 //! The numbers count the frames of one direction of one connection from 0 and are not sent. So a frame that was
@@ -14,19 +14,23 @@
 //! for megabytes that never arrive. Five bytes are enough for that: a guess is right once in 2^40, a wrong one closes
 //! the connection, and a right one only makes the receiver wait until the timeout for a silent link ends it. An AES
 //! block is a pseudorandom function of its input, so it authenticates an input of one block, at a fraction of the time
-//! of a second AES-GCM.
+//! of a second seal.
+//!
+//! AEGIS-128L (draft-irtf-cfrg-aegis-aead) takes half the time of AES-GCM for frames of any length, and most frames are
+//! short: 44 ns against 105 for 40 bytes, 130 against 261 for 1500. It is fast on processors with AES instructions; without
+//! them libaegis uses its portable code.
 //!
 //! An eavesdropper sees how long frames are and when they are sent. An attacker that learns the cluster's secret can
 //! read everything it has recorded, and forge frames. Mutual TLS does better.
 
+use aegis::aegis128l::Aegis128L;
 use ring::aead::quic::{self, HeaderProtectionKey};
-use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
 
 use crate::frame::{FrameError, HEADER_BYTES, Header, LENGTH_BYTES, LENGTH_TAG_BYTES, Next, TAG_BYTES};
 
 /// The keys for one direction of one connection.
 pub(crate) struct Key {
-    payloads: LessSafeKey,
+    payloads: [u8; KEY_BYTES / 2],
     lengths: HeaderProtectionKey,
 }
 
@@ -36,16 +40,16 @@ pub(crate) const KEY_BYTES: usize = 32;
 impl Key {
     pub(crate) fn new(bytes: [u8; KEY_BYTES]) -> Key {
         let (payloads, lengths) = bytes.split_at(KEY_BYTES / 2);
-        let payloads = UnboundKey::new(&AES_128_GCM, payloads).expect("a key has this length");
+        let payloads = payloads.try_into().expect("a key has this length");
         let lengths = HeaderProtectionKey::new(&quic::AES_128, lengths).expect("a key has this length");
-        Key { payloads: LessSafeKey::new(payloads), lengths }
+        Key { payloads, lengths }
     }
 
     /// Every nonce is unique: a frame's number is never used again with its key.
-    fn nonce(sequence: u64) -> Nonce {
-        let mut nonce = [0; 12];
+    fn payload_cipher(&self, sequence: u64) -> Aegis128L<TAG_BYTES> {
+        let mut nonce = [0; 16];
         nonce[..8].copy_from_slice(&sequence.to_le_bytes());
-        Nonce::assume_unique_for_key(nonce)
+        Aegis128L::new(&self.payloads, &nonce)
     }
 
     fn length_tag(&self, sequence: u64, length: u32) -> [u8; LENGTH_TAG_BYTES] {
@@ -55,16 +59,15 @@ impl Key {
         self.lengths.new_mask(&block).expect("a block has 16 bytes")
     }
 
-    fn seal(&self, sequence: u64, payload: &mut [u8]) -> Tag {
-        let nonce = Key::nonce(sequence);
-        let sealed = self.payloads.seal_in_place_separate_tag(nonce, Aad::empty(), payload);
-        sealed.expect("a payload has less than 64 GiB")
+    fn seal(&self, sequence: u64, payload: &mut [u8]) -> [u8; TAG_BYTES] {
+        self.payload_cipher(sequence).encrypt_in_place(payload, &[])
     }
 
-    /// Decrypts a payload in place. `sealed` ends with the tag; `None` if that is wrong.
+    /// The payload that was sealed; `None` if anything was changed. `sealed` ends with the tag.
     fn open<'a>(&self, sequence: u64, sealed: &'a mut [u8]) -> Option<&'a [u8]> {
-        let nonce = Key::nonce(sequence);
-        self.payloads.open_in_place(nonce, Aad::empty(), sealed).ok().map(|payload| &*payload)
+        let (payload, tag) = sealed.split_last_chunk_mut::<TAG_BYTES>()?;
+        self.payload_cipher(sequence).decrypt_in_place(payload, tag, &[]).ok()?;
+        Some(payload)
     }
 }
 
@@ -116,7 +119,7 @@ impl Sealer {
             let (payload, rest) = rest.split_at_mut_checked(length as usize).expect("whole frames are sent");
             let tag = rest.first_chunk_mut::<TAG_BYTES>().expect("whole frames are sent");
             header[LENGTH_BYTES..].copy_from_slice(&key.length_tag(*sequence, length));
-            tag.copy_from_slice(key.seal(*sequence, payload).as_ref());
+            *tag = key.seal(*sequence, payload);
             *sealed += HEADER_BYTES + payload.len() + TAG_BYTES;
             *sequence += 1;
         }
