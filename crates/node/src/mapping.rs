@@ -1,5 +1,5 @@
-//! What a node does with the cluster map: which groups it takes part in, who its peers are, and the way to the control
-//! group and back.
+//! How a node follows the cluster map: the groups that it takes part in, its peers, and the way to the control group
+//! and back.
 
 use crate::control::{self, CONTROL_GROUP, Change, ChangeError, ClusterMap, Effects, Event, Rejoin};
 use crate::groups::Group;
@@ -14,10 +14,11 @@ use crate::setting::Protocol;
 use protocol::{Input, NodeId, Recipient, Result as Outcome, Ticket, Wish};
 use std::rc::Rc;
 
-/// The map's own records in the node's log.
+/// The group number of the map's own records in the node's log.
 pub(crate) const MAP_GROUP: u16 = u16::MAX;
 
-/// A group of a keyspace that was dropped is kept until whoever still waits has an answer.
+/// How much longer than the command timeout a group of a dropped keyspace is kept, so that waiting clients get an
+/// answer.
 const FAREWELL_MS: u64 = 1000;
 
 /// A client that waits for a change of the map.
@@ -25,9 +26,10 @@ const FAREWELL_MS: u64 = 1000;
 pub(crate) struct Wanted {
     request: u64,
     ticket: Ticket,
-    /// The version that has it, once that is known: the client is told when this node has it, too.
+    /// The version of the map that has it, once that is known: the client is answered when this node has that version,
+    /// too.
     version: Option<u64>,
-    /// The keyspace that it makes: the client is told when that serves, or has had some time to.
+    /// The keyspace that it makes: the client is answered when that serves, or has had some time to.
     creates: Option<String>,
     until_us: u64,
 }
@@ -40,7 +42,7 @@ impl Node {
         self.settle_control(effects);
     }
 
-    /// Something for the control component: whatever it is given, it ends its turn with this one.
+    /// Gives an input to the control component, which then ends its turn with this one.
     pub(crate) fn control(
         &mut self,
         input: impl FnOnce(&mut crate::control::Control, protocol::Now, &mut Effects),
@@ -64,9 +66,9 @@ impl Node {
         }
     }
 
-    /// Carries out what the control component has left.
+    /// Carries out the effects that the control component has left.
     fn settle_control(&mut self, mut effects: Effects) {
-        // Where the log ended counts from before this start had appended anything.
+        // First, since the end of the log that it holds is from before this start had appended anything.
         if let Some(record) = effects.positions_record.take() {
             self.positions_record = effects.bytes[record].to_vec();
             self.journal.append(MAP_GROUP, &mut self.map_tail, [&self.positions_record, &[]]);
@@ -107,7 +109,7 @@ impl Node {
         self.control_effects = effects;
         self.is_admitted |= is_admitted;
         if is_refused {
-            // Another start of this node was let in, or it lost its storage: it must not take part in anything.
+            // Another start of this node was admitted, or it lost its storage: it must not take part in anything.
             self.is_admitted = false;
             self.for_each_group(Node::retire);
         }
@@ -124,7 +126,7 @@ impl Node {
 
     // The map.
 
-    /// The cluster is as this map says.
+    /// Adopts a map of the cluster.
     pub(crate) fn take_map(&mut self, map: &ClusterMap) {
         self.configuration.nodes = map.nodes.values().map(|node| node.address.clone()).collect();
         self.configuration.keyspaces = map.keyspaces.values().map(|entry| entry.keyspace.clone()).collect();
@@ -173,8 +175,8 @@ impl Node {
         self.clock_follows_map();
     }
 
-    /// Makes replicas where this node is a member, tells all of them who their group is, and lets go of those that are
-    /// not needed any more.
+    /// Makes replicas where this node is a member, configures all of them with their group's members, and drops those
+    /// that are not needed any more.
     fn take_part(&mut self, map: &ClusterMap) {
         let own = self.configuration.node;
         let taking_part: Vec<u16> = map.groups_of(own).map(|(id, _)| id).collect();
@@ -182,14 +184,15 @@ impl Node {
             let is_member = entry.members.contains(&own);
             let takes_part = is_member && taking_part.contains(id);
             let Some(group) = self.groups.get_mut(*id) else { continue };
-            // Who is to leave a consensus group may lead it, and its vote may be needed, until the others do without it: it
-            // has to know what is wanted of it. Not so who lost its storage.
+            // A node that is to leave a consensus group may lead it, and its vote may be needed, until the others can
+            // do without it: its replica has to know what is wanted of it. This does not hold for a node that lost its
+            // storage.
             let has_lost = map.nodes.get(&own).is_some_and(|node| node.rejoins.contains_key(id));
             let is_elected = group.replica.is_some() && group.keyspace.replication == Protocol::Consensus;
             let is_leaving = !entry.settled && !has_lost && is_elected;
             if !takes_part && !is_leaving {
-                // What a member that has to come in anew holds is of no use. Who is no member any more may still have to
-                // tell the new ones what they lack.
+                // What a member holds that has to rejoin is of no use. A node that is no longer a member may still have
+                // to give the new members what they lack.
                 if is_member || entry.settled {
                     let was_recorded = std::mem::take(&mut group.is_recorded);
                     self.retire(*id);
@@ -212,7 +215,7 @@ impl Node {
             }
             let Some(group) = self.groups.get_mut(*id) else { continue };
             if group.holds.is_some() {
-                continue; // It is told who its group is when it goes on.
+                continue; // It is configured when it goes on.
             }
             let rejoin = map.nodes.get(&own).and_then(|node| node.rejoins.get(id));
             if let (Some(replacement), Some(replica), None) =
@@ -236,7 +239,7 @@ impl Node {
         }
     }
 
-    /// Lets go of a replica: all that it was asked has an outcome with that.
+    /// Drops a replica: all of its requests get outcomes with that.
     fn retire(&mut self, id: u16) {
         let group = &mut self.groups[id];
         group.told = None;
@@ -244,7 +247,7 @@ impl Node {
         if let Some(values) = replica.spilled_values().filter(|_| group.keyspace.spills()) {
             self.values.let_go(id, values.spilled(), group.tail.is_durable());
         }
-        // One that comes in its place later numbers its records from the beginning.
+        // A later replica of the group numbers its records from the beginning.
         group.tail = Tail::new(group.keyspace.durability());
         let stepped = replica.step(self.now, Input::Retire, &mut self.effects);
         assert_eq!(stepped, Ok(()), "only a message can be malformed");
@@ -252,7 +255,7 @@ impl Node {
         self.settle(id);
     }
 
-    /// Lets go of groups whose keyspace was dropped a while ago.
+    /// Removes groups whose keyspace was dropped a while ago.
     pub(crate) fn forget_dismissed(&mut self) {
         while let Some(id) = self.groups.next_dismissed(self.now.monotonic_us) {
             self.retire(id);
@@ -266,7 +269,8 @@ impl Node {
         }
     }
 
-    /// Tells the control group who takes part in a new membership of the consensus groups that this node leads.
+    /// Reports to the control group which nodes take part in a new membership of the consensus groups that this node
+    /// leads.
     pub(crate) fn report_members(&mut self) {
         let map = Rc::clone(&self.map);
         let is_whole = |group: &control::Group| group.settled && group.in_sync.len() == group.members.len();
@@ -290,7 +294,7 @@ impl Node {
 
     // Changes.
 
-    /// A leader's replica wishes for something that the control group decides.
+    /// Asks the control group for a change that a leader's replica needs.
     pub(crate) fn wish(&mut self, group: u16, wish: Wish) {
         let Wish::InSync { epoch, in_sync } = wish;
         let revision = self.map.groups.get(&group).map_or(0, |entry| entry.revision);
@@ -327,7 +331,7 @@ impl Node {
         }
     }
 
-    /// Answers the clients whose changes this node's map has.
+    /// Answers the clients whose changes are in this node's map.
     pub(crate) fn end_wanted(&mut self) {
         while let Some(at) = self.wanted.iter().position(|wanted| self.is_done(wanted)) {
             let Wanted { ticket, .. } = self.wanted.remove(at);

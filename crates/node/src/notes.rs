@@ -1,4 +1,4 @@
-//! What whoever runs a node should know when it starts and when it stops: keys that no log keeps, and keyspaces of the
+//! What a node's operator should know when it starts and when it stops: keys that no log keeps, and keyspaces of the
 //! configuration file that the cluster's map does not have.
 
 use crate::control::{CONTROL_GROUP, ClusterMap};
@@ -9,7 +9,7 @@ use protocol::NodeId;
 use protocol::leader_follower::Durability;
 use std::collections::BTreeMap;
 
-/// What to say at a start of a node that has lived before, with the map of its log.
+/// The lines to log at the start of a node that has run before, with the map of its log.
 pub(crate) fn at_start(own: NodeId, configured: &[Keyspace], map: &ClusterMap) -> Vec<Line> {
     let mut lines = Vec::new();
     for keyspace in configured {
@@ -55,7 +55,7 @@ pub(crate) fn at_start(own: NodeId, configured: &[Keyspace], map: &ClusterMap) -
 
 /// The settings in which the file differs from the map, as `acks = all and not none`.
 fn differences(configured: &Keyspace, present: &Keyspace, nodes: usize) -> Vec<String> {
-    // The map's settings leave nothing to a protocol's default.
+    // In the map's settings, nothing is left to a protocol's default.
     let Ok(configured) = configured.clone().resolved(nodes) else { return Vec::new() };
     let configured: BTreeMap<String, String> = configured.settings().into_iter().collect();
     let differs = |(name, value): &(String, String)| configured.get(name) != Some(value);
@@ -66,7 +66,7 @@ fn differences(configured: &Keyspace, present: &Keyspace, nodes: usize) -> Vec<S
 }
 
 impl Node {
-    /// Notes for the log what goes with this process, for a node that is about to stop.
+    /// Logs which keys go with this process, for a node that is about to stop.
     pub fn note_stop(&mut self) {
         let mut held: BTreeMap<String, (usize, bool)> = BTreeMap::new();
         for (id, group) in self.groups.iter().filter(|(id, _)| *id != CONTROL_GROUP) {

@@ -1,5 +1,5 @@
-//! How a node comes up: its log is read, and its replicas get back what they recorded. They take part when the control
-//! group lets them.
+//! How a node starts: its log is read, and its replicas get back what they recorded. They take part once the control
+//! group has admitted the node.
 
 use crate::channels::Channels;
 use crate::clock::Clock;
@@ -37,7 +37,7 @@ use storage::{Disk, Identity, Options, StorageError, ValueStore};
 /// Why a node cannot start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
-    /// A setting cannot be kept, as the sentence says.
+    /// A setting is refused, as the sentence says.
     #[error("{0}")]
     Configuration(String),
     /// Its log cannot be read.
@@ -46,13 +46,13 @@ pub enum StartError {
     /// The values that it keeps outside its log cannot be read, or some are missing.
     #[error("{0}")]
     Values(String),
-    /// What it must carry out has ended it before.
+    /// A record that it must execute has crashed it before.
     #[error("{0}")]
     Quarantine(String),
-    /// Its log holds what is not understood.
+    /// Its log holds a record that it does not understand.
     #[error("the log holds a record of group {group} that cannot be taken: {why}")]
     Record {
-        /// Whose record it is.
+        /// The group of the record.
         group: u16,
         /// What is wrong with it.
         why: String,
@@ -73,19 +73,19 @@ struct Reading<'a, 'v> {
 }
 
 impl Node {
-    /// A node that has just started, with what its disk holds, and that has no place for large values: no keyspace may keep
-    /// its values on the disk.
+    /// Opens a node that has just started, with what its disk holds, and without a store for large values: no keyspace
+    /// may keep its values on the disk.
     ///
     /// # Errors
-    /// [`StartError`]: a setting cannot be kept, or its log cannot be read.
+    /// [`StartError`]: a setting is refused, or the log cannot be read.
     pub fn open<D: Disk>(configuration: Configuration, disk: &mut D, now: Now) -> Result<Node, StartError> {
         Node::open_with(configuration, disk, None, now)
     }
 
-    /// A node that has just started, with what its disk and its store of large values hold.
+    /// Opens a node that has just started, with what its disk and its store of large values hold.
     ///
     /// # Errors
-    /// [`StartError`]: a setting cannot be kept, its log cannot be read, or the store lacks values.
+    /// [`StartError`]: a setting is refused, the log cannot be read, or the store lacks values.
     pub fn open_with<D: Disk>(
         configuration: Configuration,
         disk: &mut D,
@@ -95,10 +95,10 @@ impl Node {
         Node::open_again(configuration, disk, values, None, now)
     }
 
-    /// As [`Node::open_with`], with what earlier processes of the node have noted of records that ended them.
+    /// Like [`Node::open_with`], with what earlier processes of the node noted about records that crashed them.
     ///
     /// # Errors
-    /// As [`Node::open_with`]; or it cannot go on without what has ended it.
+    /// As for [`Node::open_with`]; or the node cannot continue without a record that has crashed it.
     pub fn open_again<D: Disk>(
         mut configuration: Configuration,
         disk: &mut D,
@@ -185,7 +185,7 @@ impl Node {
         if !map.is_empty() {
             lines.extend(notes::at_start(own, &configured, control.map()));
         }
-        // Different at each start, whatever the log says of earlier ones, and no way back to the seed.
+        // Different at each start, whatever the log says of earlier ones, and the seed cannot be derived from it.
         let drawn = [configuration.seed, configuration.identity, configuration.life];
         let life = kv::command::digest_of(&drawn.map(u64::to_le_bytes).concat());
         let memory = Memory::new(configuration.memory_max);
@@ -256,7 +256,7 @@ impl Node {
             quarantine,
             configuration,
         };
-        // Until a map is agreed on, it is known who the nodes are and which keyspaces there will be.
+        // Until a map is agreed on, the initial one has the nodes, and the keyspaces that there will be.
         let map = Rc::clone(&node.map);
         node.take_map(&map);
         node.tell_quarantine();
@@ -265,14 +265,14 @@ impl Node {
     }
 }
 
-/// Names this start of the node among all of them. A log that is lost, or set back, begins to count its lives anew.
+/// Names this start of the node among all of its starts. A log that is lost, or set back, counts its incarnations anew.
 fn life_of_waits(configuration: &Configuration) -> u64 {
     let Configuration { identity, life, seed, .. } = configuration;
     identity.rotate_left(32).wrapping_add(*seed).wrapping_add(*life)
 }
 
 fn log_options(configuration: &Configuration) -> Options {
-    // FNV-1a: this guards against mistakes.
+    // FNV-1a is enough: this guards against mistakes.
     let cluster = configuration.cluster.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |digest, byte| {
         (digest ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
@@ -312,7 +312,7 @@ impl Reading<'_, '_> {
         taken.map_err(|why| StartError::Record { group: id, why })
     }
 
-    /// A replica begins here.
+    /// Makes the replica of a group whose records begin here.
     fn begin(&mut self, id: u16, bytes: &[u8]) -> Result<(), String> {
         let keyspace = Keyspace::decode(bytes)?;
         let mut replica = Replica::new(&keyspace, id, self.configuration);

@@ -1,14 +1,15 @@
-//! Quarantine: a record that ends the process twice in a row is not carried out a third time.
+//! Quarantine: a record that crashes the process twice in a row is not executed a third time.
 //!
-//! What ends a process is known from a note that is made before ([`kv::Watch`]), and found at the next start ([`Past`]). One
-//! death may have had any cause; at the second in a row at the same record, this node's replica of that group stands still
-//! before it: its records were read up to there, it takes part in nothing, and requests are refused by `QUARANTINED`, or
-//! passed on to a replica that does not stand still. Other groups are served.
+//! The record that crashed a process is known from a note that is made before it is executed ([`kv::Watch`]), and found
+//! at the next start ([`Past`]). One crash may have had any cause; after the second in a row at the same record, this
+//! node's replica of that group stands still before the record: it has read its records up to there, it takes part in
+//! nothing, and requests are refused with `QUARANTINED`, or forwarded to a replica that does not stand still. Other
+//! groups are served.
 //!
-//! From then on the cluster map decides (`control/quarantine.rs`): the node tells it that it stands still, and goes on only
-//! when the map says that it was released, or that the record is skipped. What the map says of skipped records is known only
-//! when the log was read. So a replica of which anything is doubted stops at the first doubtful record while its log is
-//! read, and goes on from there.
+//! From then on the cluster map decides (`control/quarantine.rs`): the node reports that its replica stands still, and
+//! the replica continues only when the map says that it was released, or that the record is skipped. Which records the
+//! map skips is known only when the log was read. So a replica with any doubtful record stops at the first of them
+//! while its log is read, and continues from there.
 
 use crate::control::{CONTROL_GROUP, Change, ClusterMap, FatalRecord, QuarantineStep};
 use crate::log::{Level, Line};
@@ -20,47 +21,47 @@ use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::rc::Rc;
 
-/// So many deaths in a row at the same record are one too many.
+/// After this many crashes in a row at the same record, it is not executed again.
 const DEATHS_MAX: u32 = 2;
 
-/// The control group is asked again this often.
+/// How often the control group is asked again.
 const ASK_EVERY_MS: u64 = 500;
 
-/// Where the process notes what it carries out, and what it must know at its next start.
+/// Where the process notes what it executes, and what it must know at its next start.
 pub trait Notebook: kv::Watch {
-    /// Keeps this text instead of the one before, durably.
+    /// Keeps this text durably, instead of the previous one.
     fn keep(&self, text: &str);
 }
 
-/// What earlier processes have left in the notebook.
+/// What earlier processes left in the notebook.
 #[derive(Debug)]
 pub struct Past {
     /// The notebook itself.
     pub notebook: &'static dyn Notebook,
-    /// The text that was kept last; empty when there was none.
+    /// The text that was kept last; empty if there was none.
     pub kept: String,
-    /// The record that the last process died of, if it did, and its group.
+    /// The group and the record at which the last process crashed, if it did.
     pub died_of: Option<(u16, RecordName)>,
-    /// Tells this program from others: an upgrade may carry out what ended the one before.
+    /// Identifies this program: an upgrade may be able to execute what crashed the previous one.
     pub program: String,
 }
 
-/// A record that has ended this node's process, or that may end it.
+/// A record that has crashed this node's process, or that may crash it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Doubt {
     group: u16,
     offset: u64,
     time: u64,
-    /// How often in a row.
+    /// The number of crashes in a row.
     deaths: u32,
-    /// By which program.
+    /// The program that these crashes are counted for.
     program: String,
-    /// The replica stands still before it until the map lets it go on.
+    /// The replica stands still before it until the map lets the replica continue.
     holds: bool,
-    /// The map says that it changes nothing.
+    /// The map says that it is skipped: it changes nothing.
     is_skipped: bool,
-    /// It was let go on while others stand still, and does not stop for their sake.
+    /// The replica was released while others stand still, and does not stop because of them.
     goes_on: bool,
 }
 
@@ -79,22 +80,22 @@ impl Doubt {
     }
 }
 
-/// What this node doubts.
+/// The doubtful records that this node knows of.
 #[derive(Debug, Default)]
 pub(crate) struct Quarantine {
     notebook: Option<&'static dyn Notebook>,
     program: String,
     doubts: Vec<Doubt>,
     ask_at_us: u64,
-    /// Anything is doubted here or anywhere.
+    /// Whether any record is in doubt, here or elsewhere.
     is_on: bool,
 }
 
 impl Quarantine {
-    /// What is known at the start.
+    /// Takes what earlier processes left, at the start.
     ///
     /// # Errors
-    /// A sentence when the node cannot go on.
+    /// A sentence when the node cannot continue.
     pub(crate) fn new(past: Option<Past>, lines: &mut Vec<Line>) -> Result<Quarantine, String> {
         let Some(Past { notebook, kept, died_of, program }) = past else { return Ok(Quarantine::default()) };
         let doubts = match kept.is_empty() {
@@ -129,7 +130,7 @@ impl Quarantine {
         }
         let quarantine = Quarantine { notebook: Some(notebook), program, doubts, ..Quarantine::default() };
         if died_of.is_some() {
-            // In this order: a process that is killed in between counts the death twice, rather than never.
+            // In this order: a process that is killed in between counts the crash twice, rather than never.
             quarantine.keep();
             notebook.over();
         }
@@ -150,12 +151,12 @@ impl Quarantine {
         }
     }
 
-    /// Who is told what replicas carry out.
+    /// Where replicas report what they execute.
     pub(crate) fn watch(&self) -> Option<&'static dyn kv::Watch> {
         self.notebook.map(|notebook| notebook as &'static dyn kv::Watch)
     }
 
-    /// A replica begins. It reads its log up to the first record that is doubted.
+    /// Prepares a replica that begins: it reads its log up to the first doubtful record.
     pub(crate) fn attach(&self, group: u16, replica: &mut Replica) {
         if let Some(watch) = self.watch() {
             replica.set_watch(group, watch);
@@ -172,7 +173,7 @@ impl Quarantine {
         self.of(group).filter(|doubt| doubt.holds).map(Doubt::record).min()
     }
 
-    /// True while the hot path has anything to look at.
+    /// Whether the hot path has anything to check.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.is_on
@@ -180,7 +181,7 @@ impl Quarantine {
 }
 
 impl Node {
-    /// There is another map: replicas go on that may, and learn which records they are to skip.
+    /// Follows a new map: lets replicas continue that may, and informs them of the records to skip.
     pub(crate) fn quarantine_follows(&mut self, map: &ClusterMap) {
         let own = self.configuration.node;
         let told = &map.quarantine;
@@ -218,7 +219,7 @@ impl Node {
         }
     }
 
-    /// A group's replica here learns what it must not carry out.
+    /// Informs a group's replica here of what it must not execute.
     pub(crate) fn let_go_on(&mut self, id: u16, map: &ClusterMap) {
         let holds = self.quarantine.holds(id);
         self.groups.touch(id);
@@ -230,7 +231,7 @@ impl Node {
         replica.stand_before(holds.map(|record| record.offset));
     }
 
-    /// From time to time: tells the control group what it has to know, and forgets what is over.
+    /// Called periodically: reports to the control group what it has to know, and forgets what is over.
     pub(crate) fn tend_quarantine(&mut self) {
         if !self.quarantine.is_on || !self.is_admitted {
             return;
@@ -246,7 +247,7 @@ impl Node {
                 let replica = group.and_then(|group| group.replica.as_ref());
                 replica.is_some_and(|replica| replica.summary(now).applied >= doubt.offset)
             };
-            // What this node holds again later begins anew.
+            // A group that this node holds again later begins anew.
             let takes_part = map.groups_of(own).any(|(group, _)| group == doubt.group);
             if !takes_part && !doubt.is_skipped
                 || !map.groups.contains_key(&doubt.group)
@@ -257,7 +258,7 @@ impl Node {
             }
             let standing = map.quarantine.stands(doubt.group, own);
             if doubt.holds && doubt.program != program {
-                // Another program may do better. It has as many lives as the one before.
+                // Another program may do better. It gets as many attempts as the previous one.
                 match standing {
                     Some(_) => asked.push((doubt.group, QuarantineStep::Release(own))),
                     None => {
@@ -289,8 +290,8 @@ impl Node {
         }
     }
 
-    /// Where so many others stand still that a group cannot go on, a replica that has not come so far stops there, too: it
-    /// was down meanwhile, perhaps. Only so can the record be skipped.
+    /// Where so many others stand still that a group cannot continue, a replica that has not come so far stops there,
+    /// too: perhaps it was down meanwhile. Only then can the record be skipped.
     fn stand_with_others(&mut self, map: &ClusterMap) -> bool {
         let mut changed = false;
         for (id, standing) in &map.quarantine.standing {
@@ -318,7 +319,7 @@ impl Node {
         changed
     }
 
-    /// Says which replicas stand still, at the start.
+    /// Logs which replicas stand still, at the start.
     pub(crate) fn tell_quarantine(&mut self) {
         let held: Vec<Doubt> = self.quarantine.doubts.iter().filter(|doubt| doubt.holds).cloned().collect();
         for Doubt { group, offset, .. } in held {
@@ -332,10 +333,10 @@ impl Node {
         }
     }
 
-    /// Why nobody answers requests to a group, if that is so.
+    /// Why no replica answers requests to a group, if that is so.
     pub(crate) fn quarantined(&self, id: u16) -> Option<String> {
         let group = self.groups.get(id)?;
-        // What the map does not know yet nobody else can have taken over from this replica.
+        // While the map does not know that this replica stands still, no other one can have taken over.
         let is_untold = self.map.quarantine.stands(id, self.configuration.node).is_none();
         let held = group.holds.filter(|_| is_untold);
         let FatalRecord { offset, .. } = self.map.stands_still(id).or(held)?;
@@ -346,7 +347,7 @@ impl Node {
         ))
     }
 
-    /// How many groups have a replica here that stands still.
+    /// The number of groups whose replica here stands still.
     pub(crate) fn quarantined_groups(&self) -> u64 {
         self.groups.iter().filter(|(_, group)| group.holds.is_some()).count() as u64
     }

@@ -1,21 +1,23 @@
 //! What a node does while its disk has no room.
 //!
-//! The log keeps a reserve on the disk, see [`storage::Log`]. When the disk refuses what the log wants ready, or has no room
-//! for large values, the node is *short*: what stands in its reserve is for what gives room back, and for what keeps its
-//! groups alive. It tells its peers, and from then on:
+//! The log keeps a reserve on the disk, see [`storage::Log`]. When the disk refuses what the log wants ready, or has no
+//! room for large values, the node is *short*: its reserve is for what makes room again, and for what keeps its groups
+//! alive. It informs its peers, and from then on:
 //!
-//! * **Whoever orders** a group's commands refuses those that make data larger, with `NOSPACE`, if the group cannot keep them
-//!   without a member that is short: too few others have room. Reads, deletions, and the records of the groups themselves
-//!   go on, out of the reserve; and as soon as what was deleted lets the log be shortened, that is done.
-//! * **A member that can be spared** stands aside, so that the others go on without any limit and its reserve lasts: what it
-//!   leads is taken over, it takes nothing from the group, and requests of its clients are passed on. In a group of
-//!   consensus it can be spared when a majority of the others has room. With leader-follower the control group takes away
-//!   what a node leads when it is silent there; so a node stands aside in the control group and in all these groups at once,
-//!   when a majority of the other control nodes has room, and in each of these groups somebody else who may lead.
-//!   A replica of registers passes over what others send, and its node's clients' writes go to another member.
-//! * **When nothing can be written at all**, the reserve being used up, the node stands aside whatever the others have.
+//! * **The node that orders** a group's commands refuses those that make data larger, with `NOSPACE`, if the group
+//!   cannot keep them without a member that is short: too few others have room. Reads, deletions, and the groups' own
+//!   records continue, out of the reserve; and as soon as deletions allow the log to be shortened, it is.
+//! * **A member that can be spared** stands aside, so that the others continue without any limit and its reserve lasts:
+//!   others take over what it leads, it takes nothing from the group, and requests of its clients are forwarded. In a
+//!   group of consensus, it can be spared when the others with room are a majority. With leader-follower, the control
+//!   group takes away what a node leads when the node is silent there; so a node stands aside in the control group and
+//!   in all these groups at once, when the other control nodes with room are a majority, and each of these groups has
+//!   another node that may lead. A replica of registers ignores what others send, and writes of its node's clients go
+//!   to another member.
+//! * **When nothing can be written at all**, since the reserve is used up, the node stands aside whatever the others
+//!   have.
 //!
-//! It stands aside a moment after it has become short. What it had ordered by then comes to its end meanwhile.
+//! It stands aside a moment after it has become short, so that what it had ordered by then can end.
 
 use crate::control::CONTROL_GROUP;
 use crate::groups::Group;
@@ -29,48 +31,48 @@ use protocol::leader_follower::Acks;
 use protocol::{NOBODY, NodeId, Request, Result as Outcome};
 use wire::frame;
 
-/// So long after it has become short a node stands aside.
+/// How long after it has become short a node stands aside.
 const HANDOVER_MS: u64 = 300;
 
-/// Lines about room are at least so far apart.
+/// The least time between two lines about room.
 const LINE_MS: u64 = 10_000;
 
-/// What a node knows of the room on its disk and on others'.
+/// What a node knows of the room on its own disk and on others'.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
-    /// There is none here but the reserve, since then.
+    /// Since when this node has no room but the reserve.
     short_since_us: Option<u64>,
-    /// This node stands aside in the control group and in all groups of leader-follower.
+    /// Whether this node stands aside in the control group and in all groups of leader-follower.
     is_aside: bool,
-    /// This node or a peer is short.
+    /// Whether this node or a peer is short.
     is_any_short: bool,
     line_after_us: u64,
-    /// That it is short was logged, and not yet that there is room again.
+    /// Whether it was logged that this node is short, and not yet that there is room again.
     is_logged: bool,
     /// Commands that were refused for lack of room.
     pub(crate) refused: u64,
 }
 
 impl Room {
-    /// True while there is no room on the disk but the reserve.
+    /// Whether there is no room on the disk but the reserve.
     #[inline]
     pub(crate) fn is_short(&self) -> bool {
         self.short_since_us.is_some()
     }
 }
 
-/// What becomes of a request for which room matters.
+/// What happens to a request for which room matters.
 enum Verdict {
     Goes,
     Refused(String),
-    /// It waits here until another node leads; why, if that takes too long.
+    /// It waits here until another node leads; the error if that takes too long.
     Waits(String),
-    /// Another node is to be asked.
+    /// It is forwarded to another node.
     PassedOn,
 }
 
 impl Node {
-    /// Looks whether there is room, and tells the others what is new.
+    /// Checks whether there is room, and informs the others of changes.
     pub(crate) fn tend_room(&mut self) {
         let is_short = self.journal.is_short() || self.values.is_full();
         let was_short = self.room.is_short();
@@ -113,7 +115,7 @@ impl Node {
         self.log.push(Line { level, text });
     }
 
-    /// What a peer that has just connected is to know.
+    /// Informs a peer that has just connected.
     pub(crate) fn tell_room(&mut self, id: NodeId) {
         let (is_short, is_aside) = (self.room.is_short(), self.room.is_aside);
         if is_short {
@@ -122,12 +124,12 @@ impl Node {
         }
     }
 
-    /// Notes whether anybody is short.
+    /// Notes whether this node or a peer is short.
     pub(crate) fn note_short_peers(&mut self) {
         self.room.is_any_short = self.room.is_short() || self.peers.iter().any(|peer| peer.is_short);
     }
 
-    /// Whether a node can keep more, as far as is known here.
+    /// Whether a node can keep more, as far as this node knows.
     fn has_room(&self, id: NodeId) -> bool {
         if id == self.configuration.node {
             return !self.room.is_short();
@@ -142,7 +144,7 @@ impl Node {
         (count, 2 * count > members.len())
     }
 
-    /// What a leader-follower keyspace waits for beside the in-sync set.
+    /// The followers that a leader-follower keyspace waits for, beside the in-sync set.
     fn acks_counted(&self, group: &Group) -> usize {
         match group.keyspace.acks {
             Acks::Count(count) => usize::from(count),
@@ -179,8 +181,8 @@ impl Node {
         self.journal.is_full() || since_us.is_some_and(|since_us| self.now.ms_since(since_us) >= HANDOVER_MS)
     }
 
-    /// Whether this node takes no part in what a group's leader orders, as if its links were cut: others take over what it
-    /// leads, and it takes nothing that it would have to keep.
+    /// Whether this node takes no part in what a group's leader orders, as if its links were cut: others take over what
+    /// it leads, and it accepts nothing that it would have to keep.
     #[inline]
     pub(crate) fn stands_aside(&self, group: u16) -> bool {
         self.room.is_short() && self.is_handed_over() && self.is_spared_in(group)
@@ -199,7 +201,7 @@ impl Node {
         }
     }
 
-    /// Whether a replica of registers takes what other members send.
+    /// Whether a replica of registers accepts what other members send.
     #[inline]
     pub(crate) fn takes_registers(&self, group: u16) -> bool {
         if self.room.is_short() {
@@ -211,8 +213,8 @@ impl Node {
         !self.journal.is_full() && !self.journal.is_behind()
     }
 
-    /// Takes a request of which something else must become than what its group would do, for lack of room somewhere. True
-    /// if it did.
+    /// Handles a request that cannot take its usual course in its group for lack of room somewhere. Returns false if it
+    /// can.
     #[inline]
     pub(crate) fn is_settled_by_room(&mut self, group: u16, asked: &Asked, request: &Request<'_>) -> bool {
         if !self.room.is_any_short {
@@ -230,7 +232,7 @@ impl Node {
                 true
             }
             Verdict::PassedOn if asked.leadership != 0 => {
-                // Of another leadership, it is a part of something that begins anew.
+                // It was meant for one leadership: its sender sends it again.
                 self.complete(asked.ticket, group, Outcome::Redirect { to: NOBODY }, &[]);
                 true
             }
@@ -267,7 +269,7 @@ impl Node {
             return Verdict::Goes;
         };
         if has_leader && !replica.is_leader() {
-            return Verdict::Goes; // Whoever leads judges.
+            return Verdict::Goes; // The leader judges.
         }
         let own = self.configuration.node;
         if self.journal.is_full() || self.room.is_short() && self.journal.reserve_is_low() {
@@ -275,7 +277,7 @@ impl Node {
                 "NOSPACE the disk of node {own} is full, and its reserve is used up; nothing was done"
             ));
         }
-        // What registers record of a change is all of the value.
+        // For a change, registers record the whole value.
         let grows = if has_leader { command.may_grow() } else { !command.only_deletes() };
         if !grows {
             return Verdict::Goes;
@@ -304,7 +306,7 @@ impl Node {
         let is_known_short = |id: &&NodeId| **id == own && is_short || is_known_short(self, **id);
         let short: Vec<String> =
             group.members.iter().filter(is_known_short).map(|id| id.to_string()).collect();
-        // Others may be down as well: the group could go on without one or the other, but not without both.
+        // Other members may be down as well: the group could do without one or the other, but not without both.
         match short.is_empty() {
             true => Verdict::Goes,
             false => {

@@ -1,8 +1,9 @@
-//! Requests for which there is nobody to ask now: nobody is known to lead their group, or whoever does cannot be reached. They
-//! wait in this node, in order, until there is somebody, or until their time is over; nothing of them was done by then.
+//! Requests that no node can take now: no leader of their group is known, or it cannot be reached. They wait in this
+//! node, in order, until a node can take them, or until their time is over; nothing of them was done by then.
 //!
-//! A client's requests take effect in its order. So behind one that waits wait all later ones of the same client, and whoever
-//! has asked one node asks no other before that has answered. A client without anything under way waits behind nobody.
+//! A client's requests take effect in order. So all later requests of a client wait behind one that waits, and while
+//! one node has not answered a client's request, the client's next ones go to no other node. A client with nothing
+//! under way waits behind no other.
 
 use crate::envelope::{put_request, take_request};
 use crate::groups::Group;
@@ -14,18 +15,19 @@ use kv::codec::Reader;
 use protocol::{NodeId, Now, Request, Result as Outcome, Ticket};
 use std::collections::VecDeque;
 
-/// How often it is looked whether those who wait can go on.
+/// How often waiting requests are checked for whether they can continue.
 const LOOK_MS: u64 = 10;
 
-/// What may wait in a node, in requests and in bytes. Of the latter a sixteenth of `memory_max`, if that is less.
+/// The most that may wait in a node, in requests and in bytes. Of the latter a sixteenth of `memory_max`, if that is
+/// less.
 const REQUESTS_MAX: usize = 100_000;
 const BYTES_MAX: u64 = 64 << 20;
 
-/// A peer that was asked and does not say anything for so long is taken for one that stands still.
+/// A peer that was asked and says nothing for this long is taken to stand still.
 const MUTE_MS: u64 = 300;
 
-/// A node that has no replica of a group does not learn by itself who leads it: it gives up a peer that stands still after so
-/// long.
+/// After this long, a node without a replica of a group gives up a peer that stands still: it does not learn by itself
+/// which node leads the group.
 const FORSAKEN_MS: u64 = 1000;
 
 /// A request that waits.
@@ -34,26 +36,27 @@ pub(crate) struct Kept {
     asked: Asked,
     request: Vec<u8>,
     until_us: u64,
-    /// Its place among all requests that were passed on, if it was: [`Forwarded::number`]. Else it came later than those.
+    /// Its number among all forwarded requests, if it was forwarded: [`Forwarded::number`]. Otherwise it came later
+    /// than those.
     number: u64,
-    /// What its client is told when its time is over.
+    /// The error for its client when its time is over.
     why: String,
 }
 
-/// What a node keeps in all.
+/// Totals of what a node keeps.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     requests: usize,
     bytes: u64,
-    /// How many requests that were passed on are in doubt.
+    /// The number of forwarded requests in doubt.
     pub(crate) in_doubt: usize,
     look_at_us: u64,
-    /// The one that is just being tried again, with its number, and whether it must wait on.
+    /// The request that is being tried again, with its number, and whether it must wait on.
     tried: Option<(Ticket, u64)>,
     waits_on: bool,
 }
 
-/// The number of a request that was not passed on yet.
+/// The number of a request that was not forwarded yet.
 const NEVER_PASSED_ON: u64 = u64::MAX;
 
 impl Waiting {
@@ -61,7 +64,7 @@ impl Waiting {
         if self.requests == 0 && self.in_doubt == 0 { u64::MAX } else { self.look_at_us }
     }
 
-    /// It is looked at the next turn whether they can go on.
+    /// Has the next turn check whether waiting requests can continue.
     pub(crate) fn look_soon(&mut self, now: Now) {
         self.look_at_us = now.monotonic_us;
     }
@@ -70,21 +73,21 @@ impl Waiting {
         self.tried.is_some_and(|(tried, _)| tried == ticket)
     }
 
-    /// Where a request that is passed on stands among all that were, if it was passed on before: asked again, it keeps its place
-    /// among those of its client.
+    /// The number of a request that is being tried again, if it was forwarded before: it keeps its place among those of
+    /// its client.
     pub(crate) fn number_of(&self, ticket: Ticket) -> Option<u64> {
         let (_, number) = self.tried.filter(|(tried, _)| *tried == ticket)?;
         (number != NEVER_PASSED_ON).then_some(number)
     }
 
-    /// How many requests wait.
+    /// The number of waiting requests.
     pub(crate) fn count(&self) -> usize {
         self.requests
     }
 }
 
 impl Node {
-    /// True for a request that must not be asked before earlier ones of its client have gone on, or have their outcomes.
+    /// Whether a request must not be sent before earlier ones of its client have continued, or have their outcomes.
     #[inline]
     pub(crate) fn stands_behind(&self, group: u16, asked: &Asked, to: NodeId) -> bool {
         if !asked.follows {
@@ -97,19 +100,20 @@ impl Node {
         if under_way.is_empty() {
             return false;
         }
-        // Of another leadership, it may be turned away and asked again: what came later must not have gone on by then.
+        // Under another leadership, an earlier one may be turned away and sent again: a later one must not have gone on
+        // by then.
         let (leadership, _) = self.leadership_of(group, to, asked.ticket);
         under_way.iter().any(|it| (it.at, it.leadership) != (to, leadership))
     }
 
-    /// Keeps a request until there is somebody to ask.
+    /// Keeps a request until a node can take it.
     #[cold]
     pub(crate) fn keep(&mut self, group: u16, asked: Asked, request: Request<'_>, why: String) {
         let number = self.waiting.number_of(asked.ticket).unwrap_or(NEVER_PASSED_ON);
         self.keep_in_order(group, asked, request, why, number);
     }
 
-    /// As [`Node::keep`], a request that was passed on as the one with this number: before all that came later.
+    /// Like [`Node::keep`], for a request that was forwarded with this number: it goes before all that came later.
     pub(crate) fn keep_in_order(
         &mut self,
         group: u16,
@@ -146,13 +150,13 @@ impl Node {
             self.waiting.waits_on = true;
             waiting.push_front(kept);
         } else {
-            // They stand in the order of their numbers: a hundred thousand may wait.
+            // They are in the order of their numbers: a hundred thousand may wait.
             let place = waiting.partition_point(|other| other.number <= number);
             waiting.insert(place, kept);
         }
     }
 
-    /// Asks for those who wait, as far as there is somebody to ask by now, and ends what has waited too long.
+    /// Submits waiting requests as far as a node can take them by now, and ends those that have waited too long.
     pub(crate) fn tend_waiting(&mut self) {
         if self.waiting.next_due_us() > self.now.monotonic_us {
             return;
@@ -179,7 +183,7 @@ impl Node {
         });
     }
 
-    /// The group is let go: nobody will be asked for it.
+    /// Ends the waiting requests of a group that is removed.
     pub(crate) fn end_waiting(&mut self, group: u16) {
         self.end_overdue_waiting(group, |_, _| true);
     }
@@ -199,15 +203,16 @@ impl Node {
             self.waiting.bytes -= kept.request.len() as u64;
             self.complete_with_error(kept.asked.ticket, group, Outcome::Refused, &kept.why);
         }
-        // What came meanwhile stands behind.
+        // Requests that came meanwhile go behind.
         left.append(&mut self.groups[group].waiting);
         self.groups[group].waiting = left;
     }
 
     // Peers that stand still.
 
-    /// A peer that was asked and is silent is asked for a sign of life. If it gives none and others have gone on without it,
-    /// what it was asked is ended here: it would be answered when its process goes on, if ever.
+    /// Asks each peer that is silent and has requests to answer for a sign of life. If it gives none and others have
+    /// continued without it, these requests are ended here: the peer would answer them when its process continues, if
+    /// ever.
     pub(crate) fn watch_silent_peers(&mut self) {
         if self.forwards.len() == 0 {
             return;
@@ -242,13 +247,13 @@ impl Node {
         }
     }
 
-    /// Nothing that a replica here learns says whom to ask for this group.
+    /// Whether nothing that a replica here learns shows which node to ask for this group.
     fn has_no_part(&self, group: u16) -> bool {
         let group = &self.groups[group];
         group.replica.is_none() || !group.keyspace.has_leader()
     }
 
-    /// Who leads a group, as far as that is settled and this node knows.
+    /// The leader of a group, as far as that is settled and this node knows it.
     fn settled_leader(&self, group: u16) -> Option<NodeId> {
         let group = &self.groups[group];
         match group.keyspace.replication {
@@ -261,7 +266,7 @@ impl Node {
 }
 
 impl Peer {
-    /// True when it was asked for a sign of life and has not given any for a while.
+    /// Whether it was asked for a sign of life and has not given any for a while.
     pub(crate) fn is_mute(&self, now: Now, patience: u64) -> bool {
         self.up
             && self.probed_us > self.heard_us
