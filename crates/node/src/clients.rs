@@ -1,4 +1,4 @@
-//! `CLIENT`: what a client may ask and say about connections.
+//! `CLIENT`: what a client may ask and set about connections.
 
 use crate::channels::Listening;
 use crate::command;
@@ -12,23 +12,23 @@ use std::fmt::Write;
 use wire::resp::Arguments;
 use wire::resp::Protocol;
 
-/// How long it takes to look at one client, and to describe one, about.
+/// The approximate time to look at one client, and to describe one.
 const LOOKED_AT_NS: u64 = 50;
 const LISTED_NS: u64 = 1000;
 
 const SYNTAX: &str = "ERR syntax error";
 
-/// Longest name of a client, of its library or of that one's version, in bytes.
+/// The longest name of a client, of its library or of the library's version, in bytes.
 pub(crate) const CLIENT_NAME_BYTES_MAX: usize = 1024;
 pub(crate) const NAME_TOO_LONG: &str = "ERR Client names and attributes cannot be longer than 1024 bytes.";
 
 impl Session {
-    /// The number that `CLIENT ID` tells: never used again while the node runs.
+    /// The number that `CLIENT ID` returns: never reused while the node runs.
     pub(crate) fn number(&self) -> u64 {
         client_number(self.id)
     }
 
-    /// Its address, as `CLIENT LIST` tells it.
+    /// Its address, as `CLIENT LIST` shows it.
     fn address(&self) -> &str {
         match &self.kind {
             ClientKind::Resp { address, .. } => address,
@@ -82,7 +82,7 @@ impl Session {
     }
 }
 
-/// A client's number: its handle with the index first, so that the first clients have small ones.
+/// A client's number: its handle with the index first, so that the first clients have small numbers.
 fn client_number(id: Handle) -> u64 {
     (id.to_bits() >> 32) + ((id.index() as u64 + 1) << 30)
 }
@@ -203,7 +203,7 @@ impl Node {
     pub(crate) fn client_kill(&mut self, client: ClientId, arguments: Arguments<'_>) {
         self.spend(self.sessions.len() as u64 * LOOKED_AT_NS);
         if arguments.len() == 3 {
-            // The old form names one address, and says whether there was one.
+            // The old form names one address, and the answer is an error if there is no such client.
             let address = String::from_utf8_lossy(&arguments[2]).into_owned();
             let victims = self.clients_that(|session| session.address() == address);
             if victims.is_empty() {
@@ -226,7 +226,7 @@ impl Node {
         sessions.map(|(id, _)| id).collect()
     }
 
-    /// Whoever kills itself still reads its answer.
+    /// Ends sessions. A client that kills itself still reads its answer.
     fn kill_all(&mut self, killer: ClientId, victims: Vec<ClientId>) {
         for victim in victims {
             if victim == killer {
@@ -238,7 +238,7 @@ impl Node {
     }
 }
 
-/// Which clients `CLIENT KILL` is to end: those that meet every condition given.
+/// The clients that `CLIENT KILL` ends: those that meet every condition given.
 #[derive(Debug, Default)]
 struct KillFilter {
     id: Option<u64>,
@@ -246,7 +246,7 @@ struct KillFilter {
     local_address: Option<String>,
     user: Option<Vec<u8>>,
     none_of_this_kind: bool,
-    /// Whether it listens to channels.
+    /// Whether it subscribes to channels.
     listens: Option<bool>,
     /// The client that is spared.
     spared: Option<u64>,

@@ -1,4 +1,4 @@
-//! Answers that are held back until a time: a client that is to wait is the only one that does.
+//! Answers that are held back until a time: only the client that should wait does.
 
 use crate::node::Node;
 use crate::session::ClientId;
@@ -7,11 +7,11 @@ use protocol::{Result as Outcome, Ticket};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The answers that are held back, by when they are due. A client has one at most: its further requests wait behind it.
+/// The answers that are held back, by when they are due. A client has at most one: its further requests wait behind it.
 #[derive(Debug, Default)]
 pub(crate) struct Delays {
     held: BTreeMap<(u64, u64), (Ticket, Vec<u8>)>,
-    /// Tells apart those that are due at the same time.
+    /// Distinguishes answers that are due at the same time.
     next: u64,
 }
 
@@ -33,9 +33,9 @@ impl Delays {
 }
 
 impl Node {
-    /// Answers a request after a while. Nothing more of this client is taken before.
+    /// Answers a request after a delay. Nothing more is taken from this client before.
     ///
-    /// Where the answer is one of a transaction's, it comes at once.
+    /// In a transaction, the answer comes at once.
     pub(crate) fn answer_later(
         &mut self,
         client: ClientId,
@@ -54,7 +54,7 @@ impl Node {
         self.delays.hold(due_us, ticket, reply.as_bytes().to_vec());
     }
 
-    /// Gives the answers that are due. That of a client which is gone goes nowhere.
+    /// Sends the answers that are due. The answer for a client that is gone goes nowhere.
     pub(crate) fn give_delayed_answers(&mut self) {
         while let Some((ticket, reply)) = self.delays.take_due(self.now.monotonic_us) {
             self.complete(ticket, 0, Outcome::Done { version: 0, offset: 0 }, &reply);

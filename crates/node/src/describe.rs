@@ -9,10 +9,10 @@ use serde::Serialize;
 /// A keyspace: its settings, and the groups of its shards.
 #[derive(Clone, Debug, Serialize)]
 pub struct KeyspaceDescription {
-    /// What is promised.
+    /// Its settings.
     #[serde(flatten)]
     pub keyspace: Keyspace,
-    /// One for each shard, in order.
+    /// One for each shard, in order of shards.
     pub groups: Vec<GroupDescription>,
 }
 
@@ -27,12 +27,12 @@ pub struct GroupDescription {
     pub slots: Slots,
     /// The nodes that hold a replica.
     pub members: Vec<NodeId>,
-    /// Who leads, as far as this node knows. 0: nobody does, or nobody is known to.
+    /// The leader, as far as this node knows. 0: there is none, or none is known.
     pub leader: NodeId,
-    /// Which leadership (leader-follower), or which membership.
+    /// The number of the leadership (leader-follower), or of the membership.
     pub epoch: u64,
-    /// leader-follower: the replicas that hold everything that was acknowledged. Else those that are known to take part
-    /// in this membership with all that they need.
+    /// leader-follower: the replicas that hold every acknowledged write. Otherwise those that are known to take part in
+    /// this membership with all that they need.
     pub in_sync: Vec<NodeId>,
     /// False from a change of members until enough of them hold everything.
     pub settled: bool,

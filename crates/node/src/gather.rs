@@ -1,4 +1,4 @@
-//! Commands on all keys, where the keys are in several groups: asked of each, answered as one.
+//! Commands on all keys, where the keys are in several groups: sent to each, and answered as one.
 
 use kv::codec::Reader;
 use kv::{Reply, ReplyBuffer};
@@ -19,15 +19,15 @@ pub(crate) enum Combine {
     AnyOf(u64),
 }
 
-/// A request that was asked of several groups.
+/// A request that was sent to several groups.
 #[derive(Debug)]
 pub(crate) struct Gather {
-    /// Whom the reply is for.
+    /// The request that the reply is for.
     pub(crate) ticket: Ticket,
     combine: Combine,
     /// The parts by group, each one reply with its elements.
     parts: Vec<Option<Vec<u8>>>,
-    /// What they may take together, and take.
+    /// The most bytes that the parts may take together, and the bytes that they take.
     bytes_max: usize,
     bytes: usize,
 }
@@ -37,7 +37,7 @@ impl Gather {
         Gather { ticket, combine, parts: vec![None; parts], bytes_max, bytes: 0 }
     }
 
-    /// Takes a part; true when it was the last one missing.
+    /// Takes a part. Returns true when it was the last one missing.
     pub(crate) fn take(&mut self, part: usize, encoded: &[u8]) -> bool {
         self.bytes += encoded.len();
         if let Some(place) = self.parts.get_mut(part) {
@@ -49,7 +49,7 @@ impl Gather {
         self.parts.iter().all(Option::is_some)
     }
 
-    /// The one reply. An error of any part is the reply: an answer from some groups would be a wrong one.
+    /// Makes the one reply. An error of any part is the reply: an answer from only some groups would be wrong.
     pub(crate) fn combine(&self, out: &mut ReplyBuffer) {
         let parts = || self.parts.iter().flatten().map(Vec::as_slice);
         if let Some(error) = parts().find(|part| matches!(Reply::first(part), Reply::Error(_))) {
@@ -94,7 +94,7 @@ impl Gather {
     }
 }
 
-/// What stands in the place of a part that has no room.
+/// What replaces a part that has no room.
 fn refusal(bytes_max: usize) -> Vec<u8> {
     let mut reply = ReplyBuffer::new();
     reply.error(&format!("ERR the reply would hold more than {bytes_max} bytes"));

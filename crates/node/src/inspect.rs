@@ -1,4 +1,4 @@
-//! What a test or a simulator may look at from outside. Nothing here changes anything.
+//! What a test or a simulator may inspect from outside. Nothing here changes anything.
 
 use crate::control::{ClusterMap, GroupId};
 use crate::envelope::Envelope;
@@ -6,9 +6,9 @@ use crate::node::Node;
 use crate::report::KeyspaceHealth;
 use std::rc::Rc;
 
-/// The group and the message of a frame's payload, if it is a message between replicas. Other payloads carry
-/// requests and outcomes of clients: these rely on the order and on the end of their link. What is said about fragments of
-/// values does not, either: see [`fragment_message`].
+/// Returns the group and the message of a frame's payload, if it is a message between replicas. Other payloads carry
+/// requests and outcomes of clients, which rely on the order and on the end of their link. Messages between replicas do
+/// not, nor do messages about fragments of values: see [`fragment_message`].
 pub fn replica_message(payload: &[u8]) -> Option<(GroupId, &[u8])> {
     match Envelope::decode(payload) {
         Ok(Envelope::Group { group, message }) => Some((group, message)),
@@ -16,7 +16,7 @@ pub fn replica_message(payload: &[u8]) -> Option<(GroupId, &[u8])> {
     }
 }
 
-/// What another payload is, in words for a trace.
+/// Describes another payload in words, for a trace.
 pub fn payload_words(payload: &[u8]) -> &'static str {
     match Envelope::decode(payload) {
         Ok(Envelope::Requests(_)) => "requests of clients",
@@ -27,7 +27,7 @@ pub fn payload_words(payload: &[u8]) -> &'static str {
     }
 }
 
-/// The same for what is said about fragments of large values: each message stands for itself.
+/// Returns the group and the message of a payload about fragments of large values: each message is independent.
 pub fn fragment_message(payload: &[u8]) -> Option<(GroupId, &[u8])> {
     match Envelope::decode(payload) {
         Ok(Envelope::Fragments { group, message }) => Some((group, message)),
@@ -47,27 +47,27 @@ impl Node {
         (lacking > 0 || kept != wanted).then_some(what)
     }
 
-    /// The newest map that this node knows. Before one was agreed on, the initial one with version 0.
+    /// The newest map that this node knows. Before one was agreed on, the initial one, with version 0.
     pub fn cluster_map(&self) -> &Rc<ClusterMap> {
         self.control.map()
     }
 
-    /// Whether the control group has let this node in.
+    /// Whether the control group has admitted this node.
     pub fn is_admitted(&self) -> bool {
         self.control.is_admitted()
     }
 
-    /// Why the control group does not let this node in, if it said so.
+    /// Why the control group does not admit this node, if it said so.
     pub fn refusal(&self) -> Option<&str> {
         self.control.refusal()
     }
 
-    /// Where its log ended when it was found: what counts when the control group looks whether the disk is an older one.
+    /// Where the log ended when it was found: by this the control group judges whether the disk is an older one.
     pub fn log_found(&self) -> u64 {
         self.control.found()
     }
 
-    /// Up to where a node's log was durable, as far as this one knows, if it is a control node.
+    /// Up to where a node's log was durable, as far as this node knows, if this is a control node.
     pub fn known_durable(&self, node: protocol::NodeId) -> Option<u64> {
         self.control.known_durable(node)
     }
@@ -77,26 +77,27 @@ impl Node {
         self.control.status(self.now).is_some_and(|status| status.role == "leader")
     }
 
-    /// Bytes of log that a start would have to read, and above which it is shortened unless there is as much in memory.
+    /// Bytes of log that a start would have to read, and bytes of the tables in memory: only a log with more is
+    /// shortened.
     pub fn log_bytes(&self) -> (u64, u64) {
         let tables = self.groups.iter().filter_map(|(_, group)| group.replica.as_ref());
         let state_bytes = tables.map(|replica| replica.table().memory_bytes() as u64).sum();
         (self.journal.held_bytes(), state_bytes)
     }
 
-    /// How a group stands here, if this node knows of it.
+    /// The state of a group here, if this node knows of it.
     pub fn group_health(&self, group: GroupId) -> Option<KeyspaceHealth> {
         self.groups.ids().contains(&group).then(|| self.keyspace_health(group))
     }
 
-    /// What a replica here has counted under a name, as in the metrics.
+    /// The value of a replica's counter, by its name in the metrics; 0 if there is none.
     pub fn counted(&self, group: GroupId, name: &str) -> u64 {
         let replica = self.groups.get(group).and_then(|group| group.replica.as_ref());
         let counters = replica.map(|replica| replica.summary(self.now).counters).unwrap_or_default();
         counters.iter().find(|counter| counter.name == name).map_or(0, |counter| counter.value)
     }
 
-    /// For each group with a replica here, a fingerprint of what that holds. O(keys).
+    /// For each group with a replica here, a digest of the replica's contents. O(keys).
     pub fn digests(&self) -> Vec<(GroupId, u64)> {
         let digest = |(id, group): (GroupId, &crate::groups::Group)| {
             group.replica.as_ref().map(|replica| (id, replica.table().digest()))
@@ -104,13 +105,13 @@ impl Node {
         self.groups.iter().filter_map(digest).collect()
     }
 
-    /// Bytes of long replies on their way to other nodes, and of those that have not arrived wholly.
+    /// Bytes of long replies on their way to other nodes, and of those that have not wholly arrived here.
     pub fn long_reply_bytes(&self) -> (usize, usize) {
         let sent = self.peers.iter().map(|peer| peer.long_replies.bytes()).sum();
         (sent, self.forwards.iter().map(|(_, entry)| entry.arrived.capacity()).sum())
     }
 
-    /// What there is of locks in a replica here: those that are held, requests that wait for one, and sessions.
+    /// The numbers of locks that are held, of requests that wait for one, and of sessions, in a replica here.
     pub fn locks_left(&self, group: GroupId) -> Option<(usize, usize, usize)> {
         let locks = self.groups.get(group)?.replica.as_ref()?.table().locks();
         Some((locks.len(), locks.waiters(), locks.sessions()))

@@ -1,4 +1,4 @@
-//! What a node has to tell whoever runs it.
+//! What a node has to report to its operator.
 
 use protocol::Trace;
 
@@ -7,9 +7,9 @@ use protocol::Trace;
 pub enum Level {
     /// Good to know.
     Info,
-    /// Somebody should look.
+    /// An operator should look.
     Warning,
-    /// Somebody must act.
+    /// An operator must act.
     Error,
 }
 
@@ -18,11 +18,11 @@ pub enum Level {
 pub struct Line {
     /// How much it matters.
     pub level: Level,
-    /// The sentence.
+    /// The text, a sentence.
     pub text: String,
 }
 
-/// The line for a change in a group; `None` for what happens all the time.
+/// The line for a change in a group; `None` for routine events.
 pub(crate) fn describe(keyspace: &str, event: &Trace) -> Option<Line> {
     let (level, text) = match event {
         Trace::Committed { .. } => return None,

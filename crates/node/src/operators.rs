@@ -1,7 +1,7 @@
 //! `KEYSPACE` and `CLUSTER`: what operators, and clients that know Redis Cluster, ask of the cluster map.
 //!
-//! Hash slots are the default keyspace's: a cluster-aware client that sends a key of another keyspace to the node of its
-//! slot is served all the same, by passing on.
+//! The hash slots are those of the default keyspace: a cluster-aware client that sends a key of another keyspace to the
+//! node of its slot is served all the same, by forwarding.
 
 use crate::command::{ClusterCommand, KeyspaceCommand};
 use crate::configuration::NodeAddress;
@@ -18,15 +18,15 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use wire::resp::Arguments;
 
-/// What comes of asking for a keyspace's recovery.
+/// The result of a request to recover a keyspace.
 enum Recovery {
     /// What is lost.
     Told(Vec<String>),
-    /// The loss is accepted.
+    /// The change that accepts the loss.
     Wanted(Box<Change>),
 }
 
-/// A range of the default keyspace's slots, and who serves it.
+/// A range of the default keyspace's slots, and the nodes that serve it.
 struct Range<'a> {
     slots: Slots,
     leader: NodeId,
@@ -38,7 +38,7 @@ struct Range<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Serving {
     Now,
-    /// Enough of its members can be reached: it will when they have agreed on a leader, say.
+    /// Enough of its members can be reached: it will once they have agreed on a leader, say.
     Soon,
     Not,
 }
@@ -103,8 +103,8 @@ impl Node {
         });
     }
 
-    /// What is lost of a keyspace that stands still, as its replicas here know it. With `ACCEPTLOSS`, the change that goes on
-    /// without it.
+    /// What is lost of a keyspace that stands still, as far as its replicas here know. With `ACCEPTLOSS`, the change
+    /// that continues without it.
     fn recovery(&self, prefix: &[u8], word: Option<&[u8]>) -> Result<Recovery, String> {
         let is_accepted = match word {
             None => false,
@@ -261,7 +261,7 @@ impl Node {
         groups.iter().filter_map(range).collect()
     }
 
-    /// Who serves a group, as far as this node knows.
+    /// The node that serves a group, as far as this node knows.
     pub(crate) fn leader_of(&self, id: u16) -> NodeId {
         let Some(group) = self.groups.get(id) else { return 0 };
         let known = group.replica.as_ref().map_or(0, |replica| replica.summary(self.now).leader);
@@ -270,7 +270,7 @@ impl Node {
         candidates.into_iter().find(|leader| *leader != 0).unwrap_or(first)
     }
 
-    /// 40 hexadecimal digits that name a node.
+    /// The name of a node: 40 hexadecimal digits.
     fn name_of(&self, id: NodeId) -> String {
         let identity = self.map.nodes.get(&id).map_or(0, |node| node.start.identity);
         format!("{identity:016x}{id:024x}")
@@ -297,7 +297,7 @@ impl Node {
             Protocol::LeaderFollower => {
                 let entry = self.map.groups.get(&id);
                 let may_lead = entry.is_some_and(|group| group.in_sync.iter().any(|id| self.is_reached(*id)));
-                // Without the control group no leader's lease lasts.
+                // Without the control group, no leader's lease lasts.
                 let control = self.map.groups.get(&CONTROL_GROUP);
                 let is_led = control.is_some_and(|control| is_majority(&control.members));
                 (is_led && self.is_reached(self.leader_of(id)), is_led && may_lead)
@@ -330,7 +330,7 @@ impl Node {
         }
         leaders.sort_unstable();
         leaders.dedup();
-        // Clients stop asking where it says `fail`: other keyspaces count, too.
+        // Clients stop sending requests when this is `fail`: other keyspaces count, too.
         let serves = self.groups.ids().iter().all(|id| self.serving(*id) == Serving::Now);
         let state = if self.is_admitted && serves { "ok" } else { "fail" };
         let [served, waiting, lost] = slots;
@@ -358,7 +358,7 @@ impl Node {
             };
             let link = if self.is_reached(*id) { "connected" } else { "disconnected" };
             let failed = if self.is_reached(*id) { "" } else { ",fail?" };
-            // A node of an earlier release may have let in a host that is no word.
+            // An earlier release may have admitted a host that is not a word.
             let (host, port, peer_port) =
                 (word(&node.address.host), node.address.client_port, node.address.peer_port);
             let (name, version) = (self.name_of(*id), self.map.version);

@@ -1,29 +1,29 @@
-//! Whose request a ticket names.
+//! The origin of the request that a ticket names.
 
 use crate::session::ClientId;
 use crate::slab::Handle;
 use protocol::{NodeId, Ticket};
 
-/// Whose request a ticket names: its client begins with the kind.
+/// The origin of the request that a ticket names. The ticket's `client` begins with its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// A client of this node.
     Session(ClientId),
-    /// A client of that node, whose request came over its link of that number.
+    /// A client of another node, whose request came over that node's link of this number.
     Peer(NodeId, u32),
     /// A part of a request to several groups.
     Part(Handle),
-    /// A step of what this node does about large values.
+    /// A step of an operation of this node on large values.
     Coding(Handle),
     /// A request that waits for a lock, or its withdrawal: the sequence is the wait's number.
     LockWait,
     /// A part of a long command: the sequence is the part's number.
     LongPart,
-    /// What this node asks by itself, and tries again if it has to: nobody waits for the outcome.
+    /// A request of this node itself, which it tries again if it has to: nothing waits for the outcome.
     Nobody,
 }
 
-/// What stands below the kind has as many bits as a handle may need.
+/// The number of bits below the kind: as many as a handle may need.
 const KIND_SHIFT: u32 = Handle::BITS;
 
 const SESSION: u64 = 0;
@@ -49,7 +49,7 @@ impl Origin {
         }
     }
 
-    /// The ticket of its request with this number.
+    /// The ticket of the request with this number.
     #[inline]
     pub(crate) fn ticket(self, sequence: u64) -> Ticket {
         let (kind, rest) = match self {

@@ -3,23 +3,24 @@
 use kv::SharedBytes;
 use std::collections::VecDeque;
 
-/// Bytes of large values that are put into an output at a time.
+/// Bytes of large values that are moved into an output at a time.
 pub(crate) const OUTPUT_CHUNK_BYTES: usize = 256 << 10;
 
 /// What is to be written to a client.
 #[derive(Debug, Default)]
 pub struct Output {
-    /// The bytes, in order. Whoever writes them takes them away.
+    /// The bytes, in order. The caller removes what it writes.
     pub bytes: Vec<u8>,
-    /// Close the connection once they are written.
+    /// Close the connection once everything is written.
     pub close: bool,
-    /// What comes behind them: large values, each with what follows it. They are written from where they are, or get into `bytes`
-    /// chunk by chunk when somebody asks for those alone.
+    /// What comes after them: large values, each with the bytes that follow it. They are written from where they are,
+    /// or moved into `bytes` chunk by chunk for a caller that takes only those.
     later: VecDeque<(SharedBytes, Vec<u8>)>,
 }
 
 impl Output {
-    /// What is next: bytes, and behind them a large value and what follows it, as far as an output goes at a time.
+    /// Returns what is next: `bytes`, and after them a large value and what follows it, as far as an output goes at a
+    /// time.
     pub fn parts(&mut self) -> (&mut Vec<u8>, Option<[&[u8]; 2]>) {
         let behind = self.later.front().map(|(value, behind)| match value.len() <= OUTPUT_CHUNK_BYTES {
             true => [&value[..], behind],
@@ -28,7 +29,7 @@ impl Output {
         (&mut self.bytes, behind)
     }
 
-    /// So much of what is behind `bytes` was written from where it is.
+    /// Notes that `count` bytes of what comes after `bytes` were written from where they are.
     pub fn written_behind(&mut self, count: usize) {
         let Some((value, behind)) = self.later.front_mut() else { return };
         let of_value = count.min(value.len());
@@ -40,17 +41,17 @@ impl Output {
         }
     }
 
-    /// True when everything is written and the connection is to be closed.
+    /// Whether everything is written and the connection should be closed.
     pub fn is_over(&self) -> bool {
         self.close && self.is_written()
     }
 
-    /// True when there is nothing to write.
+    /// Whether there is nothing to write.
     pub fn is_written(&self) -> bool {
         self.bytes.is_empty() && self.later.is_empty()
     }
 
-    /// The same with some of what comes later, if little is left before it.
+    /// Moves some of `later` into `bytes`, if little is left there.
     pub(crate) fn filled(&mut self) -> &mut Output {
         while self.bytes.len() < OUTPUT_CHUNK_BYTES
             && let Some((value, behind)) = self.later.front_mut()
@@ -66,7 +67,7 @@ impl Output {
         self
     }
 
-    /// Where the next reply goes.
+    /// The place for the next reply.
     #[inline]
     pub fn end(&mut self) -> &mut Vec<u8> {
         match self.later.back_mut() {
@@ -75,7 +76,7 @@ impl Output {
         }
     }
 
-    /// About how much memory it takes: of values that are shared with others, its share.
+    /// Its approximate memory, in bytes. Values that are shared with others count by their share.
     pub(crate) fn memory_bytes(&self) -> usize {
         let later = self.later.iter().map(|(value, behind)| value.share_bytes() + behind.capacity());
         self.bytes.capacity() + later.sum::<usize>()
@@ -86,7 +87,7 @@ impl Output {
         self.bytes.len() + later.sum::<usize>()
     }
 
-    /// A byte string as RESP has it, whichever version, which is written from where it is.
+    /// Appends a byte string, which is the same in both versions of RESP, to be written from where it is.
     pub(crate) fn push_value(&mut self, value: SharedBytes) {
         let head = format!("${}\r\n", value.len());
         self.end().extend_from_slice(head.as_bytes());

@@ -1,4 +1,4 @@
-//! This node's replica of a group, whichever protocol the group's keyspace has chosen.
+//! This node's replica of a group, of whichever protocol the group's keyspace has chosen.
 
 use crate::configuration::Configuration;
 use crate::keyspace::Keyspace;
@@ -10,8 +10,9 @@ use protocol::planted::Planted;
 use protocol::{Effects, Input, Now, Replica as _, abd, blocking, consensus, leader_follower, registers};
 use std::ops::{Deref, DerefMut};
 
-/// One replica: a [`protocol::Replica`] of one of these protocols, to which it dereferences for all questions. For what is
-/// done with each request the set is closed: a match costs less than a table of functions.
+/// One replica: a [`protocol::Replica`] of one of these protocols, to which it dereferences for all questions. For
+/// calls that every request makes, it matches on the closed set of protocols, which costs less than a table of
+/// functions.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // There are few, and a box would be one more wait for memory.
 pub(crate) enum Replica {
@@ -21,7 +22,7 @@ pub(crate) enum Replica {
     Consensus(consensus::Replica),
 }
 
-/// The same for a replica of each protocol.
+/// Evaluates the same expression for a replica of each protocol.
 macro_rules! each {
     ($self:expr, $replica:ident => $body:expr) => {
         match $self {
@@ -34,7 +35,7 @@ macro_rules! each {
 }
 
 impl Replica {
-    /// A replica that has just started, with nothing in memory. `id` is its group's number.
+    /// Makes a replica that has just started, with nothing in memory. `id` is its group's number.
     pub(crate) fn new(keyspace: &Keyspace, id: u16, configuration: &Configuration) -> Replica {
         let Configuration { node, life, planted, .. } = *configuration;
         let seed = configuration.seed.wrapping_add(u64::from(id));
@@ -74,7 +75,7 @@ impl Replica {
         }
     }
 
-    /// Its keyspace has other settings, of those that can change at run time.
+    /// Adopts the settings of its keyspace that can change at run time.
     pub(crate) fn set_keyspace(&mut self, keyspace: &Keyspace, planted: Planted) {
         match self {
             Replica::LeaderFollower(replica) => replica.set_options(keyspace.leader_follower(planted)),
@@ -84,10 +85,10 @@ impl Replica {
         }
     }
 
-    /// One step. A message comes as the peer sent it.
+    /// Takes one step. A message comes as the peer sent it.
     ///
     /// # Errors
-    /// [`Malformed`] for a message that is not of the replica's protocol: nothing has happened.
+    /// [`Malformed`] for a message that is not of the replica's protocol: it has no effect.
     #[inline]
     pub(crate) fn step(
         &mut self,
@@ -142,8 +143,8 @@ fn take<R: protocol::Replica>(
     Ok(())
 }
 
-/// How registers are kept in order. A replica that nobody asks is heard when it compares its keys: who sends
-/// nothing in between is not silent.
+/// The timing of the registers' upkeep. A replica without requests is heard when it compares its keys: sending nothing
+/// in between does not make it silent.
 fn upkeep(configuration: &Configuration) -> registers::Timing {
     let usual = registers::Timing::default();
     let sweep_ms = configuration.sweep_ms;

@@ -1,4 +1,4 @@
-//! What a node tells of itself: health, metrics and `INFO`.
+//! What a node reports about itself: health, metrics and `INFO`.
 
 use crate::groups::Group;
 use crate::node::Node;
@@ -10,26 +10,26 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// How a node stands, for `GET /health`.
+/// The state of a node, for `GET /health`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Health {
-    /// Every keyspace can be served here, by this node or the leader that it reaches.
+    /// Whether every keyspace can be served here, by this node or by a leader that it reaches.
     pub ready: bool,
-    /// This node.
+    /// This node's number.
     pub node: NodeId,
     /// The cluster's name.
     pub cluster: String,
     /// Quorate's version.
     pub version: &'static str,
-    /// The role in the default keyspace.
+    /// This node's role in the default keyspace.
     pub role: &'static str,
     /// The epoch of the default keyspace.
     pub epoch: u64,
     /// The last offset of the default keyspace held here.
     pub offset: u64,
-    /// Records of the default keyspace's leader not applied here, by the leader's last word.
+    /// Records of the default keyspace's leader that are not applied here, as the leader last reported.
     pub lag: u64,
-    /// For how many milliseconds that has been so.
+    /// How long that has been so, in milliseconds.
     pub lag_ms: u64,
     /// The version of the cluster map that this node has. 0: none was agreed on yet.
     pub map_version: u64,
@@ -37,13 +37,13 @@ pub struct Health {
     pub control_leader: NodeId,
     /// Bytes of log that the next start would have to read.
     pub journal_bytes: u64,
-    /// There is no room on the disk but the reserve: writes are refused, or left to others, until there is.
+    /// Whether the disk has no room but the reserve: writes are refused, or left to others, until it has.
     pub disk_full: bool,
-    /// Each shard of each keyspace.
+    /// The state of each shard of each keyspace.
     pub keyspaces: Vec<KeyspaceHealth>,
 }
 
-/// How a keyspace stands on a node.
+/// The state of a keyspace's shard on a node.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)] // The fields are those of `Keyspace` and of the replica's `Status`.
 pub struct KeyspaceHealth {
@@ -65,12 +65,12 @@ pub struct KeyspaceHealth {
     /// Why it is not ready; absent when it is.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub explanation: String,
-    /// At the leader: how the followers stand.
+    /// At the leader: the state of the followers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub followers: Vec<FollowerHealth>,
 }
 
-/// How a follower stands, as its leader sees it.
+/// The state of a follower, as its leader sees it.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)] // The fields are those of the replica's `FollowerStatus`.
 pub struct FollowerHealth {
@@ -82,7 +82,7 @@ pub struct FollowerHealth {
 }
 
 impl Node {
-    /// How this node stands.
+    /// Returns the state of this node.
     pub fn health(&self) -> Health {
         let keyspaces: Vec<KeyspaceHealth> =
             self.groups.ids().iter().map(|id| self.keyspace_health(*id)).collect();
@@ -135,7 +135,7 @@ impl Node {
         }
     }
 
-    /// How a group stands here; without a replica, whether its leader can be reached.
+    /// The state of a group here; without a replica, whether its leader can be reached.
     pub(crate) fn group_status(&self, id: u16) -> Status {
         let group = &self.groups[id];
         if let Some(explanation) = self.quarantined(id) {
@@ -164,7 +164,7 @@ impl Node {
         Status { role: "none", leader, ready, explanation, ..Status::default() }
     }
 
-    /// True when this node takes writes of the default keyspace itself: it leads, or nobody does.
+    /// Whether this node takes writes of the default keyspace itself: it leads, or the keyspace has no leader.
     pub(crate) fn leads_default(&self) -> bool {
         let default =
             self.groups.iter().map(|(_, group)| group).find(|group| group.keyspace.prefix.is_empty());
@@ -325,7 +325,7 @@ impl Node {
 
     fn group_metrics(&self, out: &mut String) {
         type Value = fn(&Group, &Status) -> u64;
-        /// What tells a group's series from the others'. The shard is named where there are several.
+        /// The labels that distinguish a group's series. The shard is named where there are several.
         fn label(group: &Group) -> String {
             let name = label_text(group.keyspace.name());
             match group.keyspace.shards {
@@ -380,7 +380,7 @@ impl Node {
                 let _ = writeln!(out, "quorate_keyspace_{name}{{{label}}} {value}");
             }
         }
-        // What protocols count: each under its name, for the keyspaces whose protocol counts it.
+        // The protocols' counters: each under its name, for the keyspaces whose protocol has it.
         let mut counted: BTreeMap<&str, (&str, String)> = BTreeMap::new();
         for ((_, group), status) in self.groups.iter().zip(&statuses) {
             let label = label(group);

@@ -1,5 +1,5 @@
-//! The values that a keyspace's settings may have, and how each is written: in configuration files, in commands, in the
-//! cluster map and in reports alike. Text becomes a value here and nowhere else.
+//! The values that a keyspace's settings may have, and how each is written, alike in configuration files, commands, the
+//! cluster map and reports. Text becomes a value here and nowhere else.
 
 use crate::coding::Parts;
 use protocol::blocking::Retry;
@@ -12,7 +12,7 @@ use std::fmt::Display;
 /// How the replicas of a keyspace agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// One replica leads, whom the control group has appointed.
+    /// One replica leads, appointed by the control group.
     LeaderFollower,
     /// Registers, read and written at majorities (Attiya, Bar-Noy, Dolev).
     Abd,
@@ -23,21 +23,21 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// True when one replica leads. Else any replica coordinates.
+    /// Whether one replica leads. Otherwise any replica coordinates.
     pub(crate) fn has_leader(self) -> bool {
         matches!(self, Protocol::LeaderFollower | Protocol::Consensus)
     }
 
-    /// True for registers: values that are written whole, and never read and written in one step.
+    /// Whether keys are registers: values that are written whole, and never read and written in one step.
     pub(crate) fn has_registers(self) -> bool {
         matches!(self, Protocol::Abd | Protocol::Blocking)
     }
 }
 
-/// Who answers reads.
+/// Which replicas answer reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
-    /// Nobody who does not know that it is current.
+    /// Only one that knows that it is current.
     Linearizable,
     /// Any replica; the answer may be stale.
     Any,
@@ -54,20 +54,20 @@ pub enum Storage {
 
 /// The value of one setting.
 pub trait Setting: Sized {
-    /// What the setting is called.
+    /// The name of the setting.
     const NAME: &'static str;
 
-    /// What it may be, for people: `"memory" or "disk"`.
+    /// The values that it may have, for people: `"memory" or "disk"`.
     const CHOICES: &'static str;
 
-    /// What stands for it. `None` when nothing does.
+    /// Parses a value. `None` if the text is not one.
     fn parse(text: &str) -> Option<Self>;
 
-    /// As it is parsed.
+    /// The text of a value, as it is parsed.
     fn text(&self) -> impl Display;
 }
 
-/// A setting each of whose values has one word.
+/// Implements [`Setting`] for a type each of whose values is one word.
 macro_rules! words {
     ($setting:ty, $name:literal, $choices:literal, $($word:literal => $value:path),+) => {
         impl Setting for $setting {
@@ -124,7 +124,7 @@ words!(
     "off" => Lease::Off
 );
 
-/// Nothing: the protocol's default.
+/// `None` is the protocol's default.
 impl Setting for Option<Durability> {
     const NAME: &'static str = Durability::NAME;
     const CHOICES: &'static str = Durability::CHOICES;
@@ -161,7 +161,7 @@ impl Setting for Acks {
     }
 }
 
-/// Nothing: values are copied whole.
+/// `None`: values are copied whole.
 impl Setting for Option<Parts> {
     const NAME: &'static str = "coding";
     const CHOICES: &'static str = r#""none", "adaptive" or a number of parts"#;
@@ -188,7 +188,7 @@ pub(crate) fn serialize<T: Setting, S: Serializer>(value: &T, serializer: S) -> 
     serializer.collect_str(&value.text())
 }
 
-/// For `#[serde(deserialize_with)]`. A number may stand without quotation marks.
+/// For `#[serde(deserialize_with)]`. A number may be written without quotation marks.
 pub(crate) fn deserialize<'de, T: Setting, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "a text or a number")]

@@ -1,6 +1,6 @@
-//! A vector whose places are reused, with names that are not.
+//! A vector whose places are reused, with handles that are not.
 
-/// Names a place for as long as what stands in it lives. A later tenant of the same place has another name.
+/// Names a place for as long as its value lives. A later value in the same place has another handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Handle {
     index: u32,
@@ -13,10 +13,10 @@ impl Handle {
         self.index as usize
     }
 
-    /// How many bits a handle has as a number.
+    /// The number of bits that a handle has as a number.
     pub const BITS: u32 = 32 + GENERATION_BITS;
 
-    /// As one number of [`Handle::BITS`] bits.
+    /// Returns it as one number of [`Handle::BITS`] bits.
     pub fn to_bits(self) -> u64 {
         (self.generation as u64) << 32 | self.index as u64
     }
@@ -44,12 +44,12 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// How many places are taken.
+    /// The number of places that are taken.
     pub(crate) fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
-    /// Puts a value into a free place.
+    /// Puts a value into a free place, and returns its handle.
     pub(crate) fn insert(&mut self, make: impl FnOnce(Handle) -> T) -> Handle {
         let index = self.free.pop().unwrap_or_else(|| {
             self.places.push((0, None));
@@ -61,7 +61,7 @@ impl<T> Slab<T> {
         handle
     }
 
-    /// Takes a value out; its handle names nothing from now on.
+    /// Takes a value out; its handle is invalid from now on.
     pub(crate) fn remove(&mut self, handle: Handle) -> Option<T> {
         let place = self.places.get_mut(handle.index())?;
         if place.0 != handle.generation {
@@ -87,7 +87,7 @@ impl<T> Slab<T> {
         place.1.as_mut().filter(|_| place.0 == handle.generation)
     }
 
-    /// Every value, to be changed, in the order of their places.
+    /// Every value, mutable, in the order of their places.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.places.iter_mut().filter_map(|(_, value)| value.as_mut())
     }

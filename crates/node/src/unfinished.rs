@@ -1,22 +1,22 @@
-//! Replies that lack the bytes of values: they have references in the place of values, or name the values that a write
+//! Replies that lack the bytes of values: they have references in place of values, or name the values that a write
 //! needs. See [`kv::coded`].
 
 use kv::codec::Reader;
 use kv::{Reference, Reply, ReplyBuffer, ValueRef};
 
-/// Such a reply, taken apart.
+/// The parts of such a reply.
 pub(crate) struct Parts<'a> {
-    /// What can be asked again.
+    /// The command, which can be sent again.
     pub(crate) command: &'a [u8],
-    /// Of a read: the reply, with references in it.
+    /// For a read: the reply, with references in it.
     pub(crate) element: &'a [u8],
     pub(crate) is_read: bool,
     pub(crate) references: Vec<Reference>,
-    /// Of a write: the keys that have the values.
+    /// For a write: the keys that have the values.
     pub(crate) keys: Vec<&'a [u8]>,
 }
 
-/// Takes a reply apart. `None` if it is none of these, or stands for more than a reply may hold.
+/// Takes a reply apart. `None` if it is not such a reply, or if its values are more than a reply may hold.
 pub(crate) fn take_apart(reply: &[u8], bytes_max: usize) -> Option<Parts<'_>> {
     let mut reader = Reader::new(reply);
     let (command, is_read) = match Reply::decode(&mut reader).ok()? {
@@ -32,12 +32,12 @@ pub(crate) fn take_apart(reply: &[u8], bytes_max: usize) -> Option<Parts<'_>> {
             _ => {}
         }
     }
-    // Others than these are short, and were counted by whoever wrote the reply.
+    // Other elements are short, and were counted when the reply was written.
     let bytes: usize = references.iter().map(|reference| reference.length as usize).sum();
     (bytes <= bytes_max).then_some(Parts { command, element, is_read, references, keys })
 }
 
-/// A read's reply with values in the place of references, and an error in the place of those that are missing.
+/// A read's reply with values in place of references, and an error in place of each missing value.
 pub(crate) fn put_in<'v>(
     element: &[u8],
     value_of: impl Fn(&Reference) -> Option<&'v [u8]>,

@@ -1,4 +1,4 @@
-//! What the process uses, measured by whoever drives the node: `INFO` tells it.
+//! What the process uses, as measured by the node's caller, for `INFO`.
 
 use protocol::Now;
 
@@ -7,7 +7,7 @@ use protocol::Now;
 pub struct Usage {
     /// Memory that the system has given to the process.
     pub resident_bytes: u64,
-    /// The most that this ever was.
+    /// The most that it ever was.
     pub resident_bytes_peak: u64,
     /// Memory of the machine.
     pub machine_bytes: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// Takes note of how many commands there were until now.
+    /// Notes how many commands there were until now.
     pub(crate) fn update(&mut self, now: Now, commands: u64) {
         const INTERVAL_MS: u64 = 1000;
         let elapsed_ms = now.ms_since(self.since_us);

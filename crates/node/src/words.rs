@@ -1,23 +1,24 @@
-//! Words that come from outside and end up in a line: of the log, `INFO`, `CLUSTER NODES`, `CLIENT LIST`, the metrics.
+//! Words from outside that end up in a line: of the log, `INFO`, `CLUSTER NODES`, `CLIENT LIST`, the metrics.
 //!
-//! A line that a stranger can end is a line that a stranger can forge. What can be refused when it comes is refused: names of
-//! clients, hosts of nodes, prefixes of keyspaces. What cannot be refused, or was taken by an earlier release, is escaped
-//! where it goes out.
+//! A line that a stranger can end is a line that a stranger can forge. What can be refused on arrival is refused: names
+//! of clients, hosts of nodes, prefixes of keyspaces. What cannot be refused, or was accepted by an earlier release, is
+//! escaped on its way out.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-/// Longest name of a host, as in DNS.
+/// The longest name of a host in bytes, as in DNS.
 pub const HOST_BYTES_MAX: usize = 253;
 
-/// True for what ends a line, or moves what follows, on some terminal or in some program that reads lines.
+/// Whether a character ends a line, or moves what follows, on some terminal or in some program that reads lines.
 fn is_unseen(c: char) -> bool {
-    // Besides control characters: the separators of lines and paragraphs, and what turns the direction of writing.
+    // Besides control characters: separators of lines and paragraphs, and characters that change the direction of
+    // writing.
     c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// The text in one line: what would end the line is escaped as in Rust.
+/// Returns the text in one line: what would end the line is escaped as in Rust.
 pub fn one_line(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unseen) {
         return Cow::Borrowed(text);
@@ -50,7 +51,7 @@ pub(crate) fn label(text: &str) -> String {
             '\n' => label.push_str("\\n"),
             '\\' | '"' => label.extend(['\\', c]),
             c if is_unseen(c) => {
-                // Writing to a string does not fail. A label knows three escapes only.
+                // Writing to a string does not fail. A label has only three escapes.
                 let _ = write!(label, "\\\\u{{{:x}}}", u32::from(c));
             }
             c => label.push(c),
@@ -59,17 +60,17 @@ pub(crate) fn label(text: &str) -> String {
     label
 }
 
-/// True for what Redis takes as a client's name: ASCII that can be seen, without spaces.
+/// Whether Redis accepts it as a client's name: visible ASCII, without spaces.
 pub(crate) fn is_printable(text: &[u8]) -> bool {
     text.iter().all(|byte| (b'!'..=b'~').contains(byte))
 }
 
-/// True for one word of any language.
+/// Whether it is one word, in any language.
 pub(crate) fn is_word(text: &str) -> bool {
     !text.contains(|c| is_unseen(c) || c.is_whitespace())
 }
 
-/// Checks that a text can be the name of a host, or an address of it.
+/// Checks that a text can be the name or the address of a host.
 ///
 /// # Errors
 /// A sentence that says what it may be.
@@ -79,7 +80,7 @@ pub fn check_host(host: &str) -> Result<(), String> {
     }
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     let is_label = |label: &str| (1..=63).contains(&label.len()) && label.bytes().all(is_letter);
-    // A name may end with a point: then it is whole as it stands.
+    // A name may end with a dot: then it is fully qualified.
     let name = host.strip_suffix('.').unwrap_or(host);
     if host.len() <= HOST_BYTES_MAX && name.split('.').all(is_label) {
         return Ok(());

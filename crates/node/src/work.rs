@@ -1,36 +1,36 @@
 //! How much is done for clients in one turn.
 //!
-//! Nearly all commands take a microsecond. A few walk through a whole table, or match a name with every pattern that somebody
-//! listens to: milliseconds each, and a pipeline holds thousands of them. Only between turns a node hears from other nodes,
-//! and tells them that it lives. So when a turn has done its share, whatever else clients ask waits for the next one, and
-//! those who were not served in this one come first.
+//! Nearly all commands take a microsecond. A few walk through a whole table, or match a name with every pattern that
+//! any client subscribes to: milliseconds each, and a pipeline holds thousands of them. Only between turns does a node
+//! hear from other nodes, and send them signs of life. So when a turn has done its share, further requests of clients
+//! wait for the next one, and the clients that were not served in this turn come first.
 //!
-//! Nothing measures time here: what is counted is how long a command will take, by what it has to look at.
+//! No time is measured here: how long a command will take is estimated from what it has to look at.
 
 use crate::node::Node;
 use kv::Command;
 use protocol::Request;
 
-/// What a turn does for clients beside what their bytes cost, in nanoseconds. One command may take longer.
+/// The work that a turn does for clients beside what their bytes cost, in nanoseconds. One command may take longer.
 pub(crate) const TURN_NS: u64 = 5_000_000;
 
-/// What a transaction may take in its one step, in nanoseconds.
+/// The most work that a transaction may do in its one step, in nanoseconds.
 const TRANSACTION_NS_MAX: u64 = 200_000_000;
 
 impl Node {
-    /// Something is done for a client that takes so long.
+    /// Counts work that is done for a client.
     #[inline]
     pub(crate) fn spend(&mut self, nanoseconds: u64) {
         self.spent_ns = self.spent_ns.saturating_add(nanoseconds);
     }
 
-    /// True when this turn has done its share: what clients ask waits for the next one.
+    /// Whether this turn has done its share: further requests of clients wait for the next one.
     #[inline]
     pub fn is_spent(&self) -> bool {
         self.spent_ns >= TURN_NS
     }
 
-    /// How many nanoseconds a request takes, if that is long and this node can tell.
+    /// How many nanoseconds a request takes, if that is long and this node can know it; otherwise 0.
     #[inline]
     pub(crate) fn work_ns(&self, group: u16, request: &Request<'_>) -> u64 {
         match request {
@@ -45,7 +45,8 @@ impl Node {
         replica.map_or(0, |replica| command.walk_ns(replica.table()))
     }
 
-    /// A request is about to be carried out. Tells why not, if it would take too long.
+    /// Counts the work of a request that is about to be carried out. Returns why it is refused, if it would take too
+    /// long.
     #[inline]
     pub(crate) fn spend_on(&mut self, group: u16, request: &Request<'_>) -> Option<String> {
         let nanoseconds = self.work_ns(group, request);
