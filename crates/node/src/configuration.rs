@@ -98,7 +98,7 @@ pub struct Configuration {
     pub keyspaces: Vec<Keyspace>,
     /// The longest value, in bytes.
     pub value_bytes_max: usize,
-    /// The most clients at a time.
+    /// The maximum number of clients at a time.
     pub connections_max: usize,
     /// The most bytes of replies that may wait for one client: beyond it the client is closed.
     pub output_bytes_max: usize,
@@ -112,8 +112,8 @@ pub struct Configuration {
     /// The factor by which heartbeats, leases and silences of consensus and of the control group are longer than usual.
     /// The same on all nodes.
     pub patience: u64,
-    /// The most groups, shards of keyspaces, of which a node may hold a replica. A change that would exceed it is
-    /// refused.
+    /// The maximum number of groups, which are shards of keyspaces, that a node may hold replicas of. A change that
+    /// would exceed it is refused.
     pub groups_max: usize,
     /// How often a replica of a keyspace without a leader compares some of its keys with the others.
     pub sweep_ms: u64,

@@ -139,7 +139,7 @@ impl Groups {
         self.dismissed.push((id, at_us));
     }
 
-    /// A dismissed group whose time has come.
+    /// A dismissed group that is due to be removed.
     pub(crate) fn next_dismissed(&self, now_us: u64) -> Option<u16> {
         self.dismissed.iter().find(|(_, at_us)| *at_us <= now_us).map(|(id, _)| *id)
     }

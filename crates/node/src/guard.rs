@@ -14,7 +14,7 @@ pub(crate) const FAILURES_BURST: u64 = 100;
 /// Failures that it regains each second.
 pub(crate) const FAILURES_PER_S: u64 = 20;
 
-/// The most addresses that are remembered. Beyond that, the one that failed longest ago is forgotten.
+/// The maximum number of addresses that are remembered. Beyond that, the one that failed longest ago is forgotten.
 pub(crate) const ADDRESSES_MAX: usize = 4096;
 
 const COST_US: u64 = 1_000_000 / FAILURES_PER_S;

@@ -36,8 +36,8 @@ pub fn fragment_message(payload: &[u8]) -> Option<(GroupId, &[u8])> {
 }
 
 impl Node {
-    /// What is not in order with the fragments that a replica here keeps of large values, if anything: what it lacks, and
-    /// what nothing refers to.
+    /// What is wrong with the fragments of large values that a replica here keeps, if anything: how many it lacks, and
+    /// whether it keeps any that nothing refers to.
     pub fn fragments_amiss(&self, group: GroupId) -> Option<String> {
         let replica = self.groups.get(group)?.replica.as_ref()?;
         let fragments = replica.fragments()?;

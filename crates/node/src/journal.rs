@@ -21,10 +21,10 @@ use storage::{Disk, Log, Outcome, Position, SnapshotWriter, StorageError, Work};
 const RETRY_MS: u64 = 100;
 const RETRY_SHORT_MS: u64 = 1000;
 
-/// How often a checkpoint is tried again that found no room on a full disk.
+/// How often a checkpoint that found no room on a full disk is tried again.
 const CHECKPOINT_RETRY_MS: u64 = 2000;
 
-/// The least time between two lines about lack of room.
+/// The minimum time between two log lines about lack of room.
 const LINE_MS: u64 = 10_000;
 
 /// The size of one chunk of a checkpoint, which is made within one turn.
@@ -59,7 +59,7 @@ pub(crate) struct Released {
     pub(crate) recipient: Recipient,
 }
 
-/// What a group has in the log.
+/// The state of a group's records in the log.
 #[derive(Debug)]
 pub(crate) struct Tail {
     durability: Durability,

@@ -14,7 +14,7 @@ use protocol::leader_follower::{self, Acks, Durability};
 use protocol::planted::Planted;
 use serde::{Deserialize, Serialize};
 
-/// The most keyspaces of a cluster.
+/// The maximum number of keyspaces in a cluster.
 pub(crate) const KEYSPACES_MAX: usize = 64;
 
 /// The longest prefix of a keyspace, in bytes.
@@ -23,15 +23,15 @@ const PREFIX_BYTES_MAX: usize = 256;
 /// Bytes of applied history kept for returning followers, unless configured otherwise.
 pub(crate) const BACKLOG_BYTES_DEFAULT: usize = 64 << 20;
 
-/// The shortest value that can be kept as fragments, in bytes: of a shorter one, what is kept beside them would be
-/// more.
+/// The shortest value that can be kept as fragments, in bytes: for a shorter one, what is kept besides the fragments
+/// would be more.
 const CODING_THRESHOLD_MIN: usize = 64;
 
-/// The shortest value that can be kept on the disk, in bytes: of a shorter one, what stays in memory would take as
+/// The shortest value that can be kept on the disk, in bytes: for a shorter one, what stays in memory would take as
 /// much.
 const STORAGE_THRESHOLD_MIN: usize = 64;
 
-/// The most replicas of a keyspace without a leader: their numbers are part of each version.
+/// The maximum number of replicas of a keyspace without a leader: their numbers are part of each version.
 const MEMBERS_MAX: usize = 15;
 
 /// One `[[keyspace]]` of the configuration.
@@ -66,7 +66,7 @@ pub struct Keyspace {
     #[serde(serialize_with = "setting::serialize", deserialize_with = "setting::deserialize")]
     pub storage: Storage,
     /// The shortest value that `storage = "disk"` keeps on the disk, in bytes. The default is four times what a key
-    /// takes in memory beside its value.
+    /// takes in memory besides its value.
     pub storage_threshold: usize,
     /// blocking: what an operation does when its key is locked, `none` (it fails) or `backoff` (it tries again).
     #[serde(serialize_with = "setting::serialize", deserialize_with = "setting::deserialize")]

@@ -12,7 +12,7 @@
 //!    |<-- OK ----|<----------------------------- Done ---|
 //! ```
 //!
-//! A record goes through a node in one piece: one of 64 MiB takes a node so long that its group elects another leader
+//! A record goes through a node in one piece: one of 64 MiB keeps a node busy so long that its group elects another leader
 //! meanwhile, and the write is lost. Only a few parts are under way at a time, so heartbeats and small commands go
 //! between them.
 //!

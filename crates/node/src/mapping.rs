@@ -191,7 +191,7 @@ impl Node {
             let is_elected = group.replica.is_some() && group.keyspace.replication == Protocol::Consensus;
             let is_leaving = !entry.settled && !has_lost && is_elected;
             if !takes_part && !is_leaving {
-                // What a member holds that has to rejoin is of no use. A node that is no longer a member may still have
+                // The data of a member that has to rejoin is of no use. A node that is no longer a member may still have
                 // to give the new members what they lack.
                 if is_member || entry.settled {
                     let was_recorded = std::mem::take(&mut group.is_recorded);

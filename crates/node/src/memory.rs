@@ -28,8 +28,8 @@ use wire::frame;
 /// The error for a command that would make the data larger, as in Redis.
 pub(crate) const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
-/// The most that large requests under way may take, however much memory there is. Small ones may take as much beside
-/// them.
+/// The most that large requests under way may take, however much memory there is. Small ones may take as much
+/// again.
 const REQUEST_BYTES_MAX: u64 = 128 << 20;
 
 /// The most bytes of large hashes that a transaction may move in its step: some 100 ms.
@@ -38,15 +38,15 @@ const MOVED_BYTES_MAX: u64 = 1 << 30;
 /// How long a short command with a large result is counted by that result: after this, the measurement includes it.
 const GROWTH_MS: u64 = 1000;
 
-/// The least time between two lines about memory.
+/// The minimum time between two log lines about memory.
 const LINE_MS: u64 = 10_000;
 
 /// What is known of a node's memory, in bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    /// What the process may take; 0: no limit.
+    /// The bound on the process's memory; 0: no limit.
     bytes_max: u64,
-    /// What it took at the last measurement.
+    /// The process's memory at the last measurement.
     resident: u64,
     /// The part of it that the server holds for clients: requests that have not arrived whole.
     inputs: u64,
@@ -55,7 +55,7 @@ pub(crate) struct Memory {
     /// What the process had read and written in all at the last measurement.
     traffic: u64,
     measured_us: u64,
-    /// What commands add that were accepted since `grown_since_us`, and in the interval before.
+    /// The growth from commands accepted since `grown_since_us`, and in the interval before.
     grown: [u64; 2],
     grown_since_us: u64,
     /// Bytes of replies since sessions were counted.
@@ -110,12 +110,12 @@ impl Memory {
         self.bytes_max / 8
     }
 
-    /// What data takes.
+    /// The memory that data takes.
     pub(crate) fn data_bytes(&self) -> u64 {
         self.resident.saturating_sub(self.clients_bytes())
     }
 
-    /// What clients hold.
+    /// The memory that clients hold.
     pub(crate) fn clients_bytes(&self) -> u64 {
         self.sessions + self.inputs
     }
@@ -179,7 +179,7 @@ impl Memory {
         }
     }
 
-    /// Judges by what was measured whether data may grow. Returns true when that has changed.
+    /// Decides from the last measurement whether data may grow. Returns true when that has changed.
     fn judge(&mut self) -> bool {
         let most = if self.is_full { self.data_max() - self.bytes_max / 32 } else { self.data_max() };
         let is_full = self.is_bounded() && self.data_bytes() > most;

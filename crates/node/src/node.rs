@@ -129,7 +129,7 @@ pub struct Node {
     /// The buffer that holds the requests that are being taken, if it may be kept.
     pub(crate) lent: Option<Arc<Vec<u8>>>,
     pub(crate) values: Values,
-    /// What replicas' steps have produced and is not settled yet.
+    /// The effects of replicas' steps that are not settled yet.
     pub(crate) effects: Box<Effects>,
     /// Takes the place of `effects` while they are settled; see [`Node::settle`].
     pub(crate) spare_effects: Option<Box<Effects>>,

@@ -1,4 +1,4 @@
-//! What is to be written to a client.
+//! The output that waits to be written to a client.
 
 use kv::SharedBytes;
 use std::collections::VecDeque;
@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 /// Bytes of large values that are moved into an output at a time.
 pub(crate) const OUTPUT_CHUNK_BYTES: usize = 256 << 10;
 
-/// What is to be written to a client.
+/// The output that waits to be written to a client.
 #[derive(Debug, Default)]
 pub struct Output {
     /// The bytes, in order. The caller removes what it writes.

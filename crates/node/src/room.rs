@@ -34,7 +34,7 @@ use wire::frame;
 /// How long after it has become short a node stands aside.
 const HANDOVER_MS: u64 = 300;
 
-/// The least time between two lines about room.
+/// The minimum time between two log lines about room.
 const LINE_MS: u64 = 10_000;
 
 /// What a node knows of the room on its own disk and on others'.
@@ -144,7 +144,7 @@ impl Node {
         (count, 2 * count > members.len())
     }
 
-    /// The followers that a leader-follower keyspace waits for, beside the in-sync set.
+    /// The followers that a leader-follower keyspace waits for, besides the in-sync set.
     fn acks_counted(&self, group: &Group) -> usize {
         match group.keyspace.acks {
             Acks::Count(count) => usize::from(count),

@@ -420,7 +420,7 @@ impl Node {
         peer.flush_if_large();
     }
 
-    /// The leadership of a node that a client's request is meant for, and how far this node's replica has come in it.
+    /// The leadership of a node that a client's request is meant for, and how far this node's replica has got in it.
     #[inline]
     pub(crate) fn leadership_of(&self, group: u16, to: NodeId, ticket: Ticket) -> (u64, u64) {
         if !matches!(Origin::of(ticket), Origin::Session(_) | Origin::Part(_)) {

@@ -15,14 +15,14 @@ use wire::resp::reply::{Protocol, write_element, write_reply};
 /// A client, for as long as it is connected.
 pub type ClientId = Handle;
 
-/// The most requests of one client that may wait for their outcomes.
+/// The maximum number of requests of one client that may wait for their outcomes.
 const PENDING_MAX: usize = 10_000;
 
-/// The same before the size of this client's replies is known. Each reply allows one more, so the number doubles with
+/// The initial limit, before the size of this client's replies is known. Each reply raises it by one, so it doubles with
 /// each round of replies.
 const PENDING_FIRST: usize = 256;
 
-/// The same however large the replies are, so that large ones still come in batches.
+/// The lowest limit, however large the replies are, so that large ones still come in batches.
 const PENDING_MIN: usize = 16;
 
 /// The most that the replies of a client's waiting requests may come to, judged by its latest replies, in bytes. The
@@ -242,7 +242,7 @@ impl Session {
             && self.first >= self.gate
     }
 
-    /// Stops input behind the request that begins next, until that request has its reply.
+    /// Stops input after the request that begins next, until that request has its reply.
     pub(crate) fn close_gate(&mut self) {
         self.gate = self.first + self.slots.len() as u64 + 1;
     }

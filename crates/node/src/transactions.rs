@@ -24,13 +24,13 @@ use std::collections::BTreeSet;
 use wire::resp::reply::element_end;
 use wire::resp::{Arguments, ArgumentsBuffer};
 
-/// The most keys that a client may watch at a time.
+/// The maximum number of keys that a client may watch at a time.
 const WATCHED_KEYS_MAX: usize = 10_000;
 
-/// The most bytes of these keys together.
+/// The maximum total length of these keys, in bytes.
 const WATCHED_BYTES_MAX: usize = 4 << 20;
 
-/// What a queued request takes beside its bytes, in bytes.
+/// The memory that a queued request takes besides its own bytes, in bytes.
 const ITEM_BYTES: usize = 64;
 
 /// The error for keys of several groups, which cannot be handled in one step.

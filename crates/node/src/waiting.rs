@@ -210,9 +210,9 @@ impl Node {
 
     // Peers that stand still.
 
-    /// Asks each peer that is silent and has requests to answer for a sign of life. If it gives none and others have
-    /// continued without it, these requests are ended here: the peer would answer them when its process continues, if
-    /// ever.
+    /// Probes each silent peer that has requests to answer, by asking for a sign of life. If it gives none and others
+    /// have continued without it, these requests are ended here: the peer would answer them when its process continues,
+    /// if ever.
     pub(crate) fn watch_silent_peers(&mut self) {
         if self.forwards.len() == 0 {
             return;

@@ -11,7 +11,7 @@ use crate::node::Node;
 use kv::Command;
 use protocol::Request;
 
-/// The work that a turn does for clients beside what their bytes cost, in nanoseconds. One command may take longer.
+/// The work that a turn does for clients besides what their bytes cost, in nanoseconds. One command may take longer.
 pub(crate) const TURN_NS: u64 = 5_000_000;
 
 /// The most work that a transaction may do in its one step, in nanoseconds.

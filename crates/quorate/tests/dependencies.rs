@@ -11,12 +11,13 @@ use spdx::{Expression, LicenseReq, ParseMode};
 
 /// Crates that bring or look for code in C, and why they are here. `wasm-bindgen-shared` links nothing: it sees to it that
 /// there is one version.
-const NATIVE: [&str; 10] = [
+const NATIVE: [&str; 11] = [
     "aegis",               // seals frames between nodes
     "alloca",              // benchmarks only
     "libmimalloc-sys",     // the allocator
     "mlua-sys",            // scripts
     "ring",                // authenticates the lengths of frames between nodes
+    "signal-hook",         // for a feature that is off here
     "wasm-bindgen-shared", // for targets in browsers, of libraries that run there, too
     // All others belong to the feature `rocksdb`, which is off by default.
     "bzip2-sys",
