@@ -67,7 +67,7 @@ pub(crate) struct Tail {
     recorded: u64,
     /// The last record up to which all are as durable as the keyspace promises.
     durable: u64,
-    /// The records that are not, as the last one of each turn with its position in the log.
+    /// The records that are not yet so durable: the last one of each turn, with its position in the log.
     undurable: VecDeque<(u64, Position)>,
     held: VecDeque<Held>,
 }

@@ -84,7 +84,7 @@ pub struct Keyspace {
     /// the bytes saved begin to outweigh the additional round trip.
     pub coding_threshold: usize,
     /// The node that leads first, or that is preferred as leader; the following shards have the nodes after it.
-    /// Replicas are placed on it and the nodes after it. 0: the node that leads the fewest.
+    /// Replicas are placed on it and the nodes after it. 0: the node that leads the fewest groups.
     pub leader: NodeId,
     /// Bytes of history kept for returning followers.
     pub backlog_bytes: usize,

@@ -42,7 +42,7 @@ use wire::resp::reply::element_end;
 /// When more parts than this are on their way to a peer, its next requests wait for some of them: 256 MiB.
 const PARTS_OWED_MAX: usize = 1024;
 
-/// The answer to a read whose reply has no room besides those that are on their way to the same node.
+/// The answer to a read whose reply has no room, given those that are already on their way to the same node.
 const TOO_MANY_REPLIES: &str = "TRYAGAIN OVERLOADED too many bytes of replies are on their way to that node; nothing was done, try again";
 
 /// A reply on its way.

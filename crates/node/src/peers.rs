@@ -385,8 +385,8 @@ impl Node {
     }
 
     /// Carries out the requests of a peer's clients, in order. A few bytes can ask for a large reply: when too many
-    /// replies wait to leave, the remaining requests wait for them, so that no peer can make this node hold any number.
-    /// And when this turn has done its share, the remaining requests wait for the next one.
+    /// replies wait to leave, the remaining requests wait for them, so that no peer can make this node hold an
+    /// unlimited number. And when this turn has done its share, the remaining requests wait for the next one.
     pub(crate) fn forwarded_requests(&mut self, from: NodeId, items: &[u8]) -> Result<(), Malformed> {
         let mut reader = Reader::new(items);
         while !reader.is_empty() {

@@ -319,7 +319,7 @@ impl Node {
     /// the next one in a ring, so that different nodes ask different ones.
     pub(crate) fn coordinator_of(&self, group: u16) -> NodeId {
         let Group { keyspace, members, leader, leader_told, refused_by, .. } = &self.groups[group];
-        // Others take over what a node that stands aside leads; it may not have heard of that yet.
+        // When this node stands aside, others take over what it leads; it may not have heard of that yet.
         let is_taken_over = *leader == self.configuration.node && self.stands_aside(group);
         if keyspace.replication == Protocol::LeaderFollower && !is_taken_over {
             return *leader;

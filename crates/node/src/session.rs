@@ -135,7 +135,7 @@ pub(crate) struct Session {
     pub(crate) lock_wait: Option<u64>,
     /// The channels that it subscribes to; `None` for nearly all clients.
     pub(crate) subscriptions: Option<Box<Subscriptions>>,
-    /// Channel messages stay behind the replies of requests before this one.
+    /// Channel messages stay after the replies of requests before this one.
     messages_held_until: u64,
     /// How many of `pending` ask for the versions of watched keys.
     versions_awaited: usize,
@@ -397,9 +397,9 @@ impl Session {
         self.messages_held_until = self.first + self.slots.len() as u64 + 1;
     }
 
-    /// Writes a message that the client did not request at the earliest place: in RESP3 between any two replies, but
-    /// behind the confirmation of its subscription; in RESP2, where it would be taken for a reply, behind all
-    /// outstanding replies.
+    /// Writes a message that the client did not request, as early as possible: in RESP3 between any two replies, but
+    /// after the confirmation of its subscription; in RESP2, where it would be taken for a reply, after all outstanding
+    /// replies.
     pub(crate) fn push(&mut self, encoded: &[u8]) {
         let may_overtake = self.protocol == Protocol::Resp3 && self.first >= self.messages_held_until;
         if self.slots.is_empty() || may_overtake {
@@ -511,7 +511,7 @@ mod tests {
         session.slots.len() - before
     }
 
-    /// Answers all waiting requests, and takes the replies as a client would that reads them.
+    /// Answers all waiting requests, and takes the replies like a client that reads them.
     fn answer_all(session: &mut Session, bytes: usize) {
         let mut reply = kv::ReplyBuffer::default();
         reply.bulk(&vec![b'v'; bytes]);
@@ -543,7 +543,7 @@ mod tests {
         assert_eq!(fill(&mut session), PENDING_MAX, "large replies of long ago do not count");
     }
 
-    /// Reads all output as a client would. Returns it, and the most that was ever at hand for the client.
+    /// Reads all output like a client. Returns it, and the most that was ever at hand for the client.
     fn read_all(session: &mut Session) -> (Vec<u8>, usize) {
         let (mut read, mut most) = (Vec::new(), 0);
         loop {
