@@ -1,4 +1,4 @@
-//! Bytes on their way. Their room is used again, so that a run allocates little.
+//! Buffers for bytes in flight. Slots are reused, so that a run allocates little.
 
 /// Numbered byte strings.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ impl Buffers {
         place
     }
 
-    /// Another one with the same bytes.
+    /// Returns the number of a new byte string with the same bytes.
     pub(crate) fn duplicate(&mut self, place: u32) -> u32 {
         let bytes = std::mem::take(&mut self.places[place as usize]);
         let copy = self.put(&bytes);

@@ -1,4 +1,4 @@
-//! Simulated clients: each asks, waits for its answers, thinks, and asks again.
+//! Simulated clients: each sends requests, waits for the replies, thinks, and sends again.
 
 use crate::events::Place;
 use crate::locking::Locking;
@@ -18,25 +18,26 @@ pub(crate) enum Upstream {
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) random: Random,
-    /// The node that it is connected to, or was last.
+    /// The node that it is connected to, or was connected to last.
     pub(crate) node: Place,
-    /// Counts its connections.
+    /// The number of its current connection; it grows with each one.
     pub(crate) connection: u32,
     pub(crate) is_connected: bool,
     /// Requests without an answer, in order.
     pub(crate) open: VecDeque<Operation>,
     /// When the oldest of them was sent.
     pub(crate) asked_at: u64,
-    /// What is on its way to nodes, and to the client, in the order of its arrival.
+    /// What is in flight to nodes, and to the client, in order of arrival.
     pub(crate) upstream: VecDeque<(Place, u32, Upstream)>,
     pub(crate) upstream_until: u64,
     pub(crate) downstream: VecDeque<(u32, Reply)>,
     pub(crate) downstream_until: u64,
-    /// Only the newest alarm counts.
+    /// The number of the newest alarm; older ones are ignored.
     pub(crate) alarm: u32,
     pub(crate) think_us: u64,
     pub(crate) locking: Locking,
-    /// What an observer has yet to be told, in order. It asks one node, until the answer is no error.
+    /// An observer's remaining requests, in order. It asks one node, and repeats a request until the reply is not an
+    /// error.
     pub(crate) script: Option<VecDeque<Operation>>,
     pub(crate) last_reply: Option<Reply>,
 }
@@ -62,7 +63,7 @@ impl Client {
         }
     }
 
-    /// One that asks a node what it was given, until it has been answered.
+    /// Creates an observer: a client that sends a script to one node until every request has been answered.
     pub(crate) fn observer(random: Random, node: Place, script: VecDeque<Operation>) -> Client {
         Client { node, script: Some(script), ..Client::new(random, 0) }
     }
@@ -71,7 +72,7 @@ impl Client {
         self.script.is_some()
     }
 
-    /// True when there is nothing that it still has to be told.
+    /// Whether no request of its script is left.
     pub(crate) fn is_satisfied(&self) -> bool {
         self.open.is_empty() && self.script.as_ref().is_none_or(VecDeque::is_empty)
     }

@@ -3,29 +3,31 @@
 use crate::random::Random;
 use protocol::Now;
 
-/// The true time 0 on a wall clock that is right.
+/// What a correct wall clock shows at true time 0.
 const UNIX_MS_AT_START: i64 = 1_700_000_000_000;
 
-/// One machine's clocks. Times are microseconds of the simulated world.
+/// One machine's clocks. Times are microseconds of simulated time.
 #[derive(Clone, Debug)]
 pub(crate) struct Clock {
-    /// When the node's process began; its monotonic clock begins near zero then, as a real process's does.
+    /// When the node's process started. Its monotonic clock starts near zero at that moment, as a real process's
+    /// does.
     started_at: u64,
     started_us: u64,
-    /// How much faster the monotonic clock runs, in millionths.
+    /// How much faster the monotonic clock runs, in parts per million.
     drift_ppm: i64,
     /// How far the wall clock is ahead.
     unix_ahead_ms: i64,
-    /// What it was before it was set, and when that was.
+    /// Earlier values of `unix_ahead_ms`, each with the time at which the clock was set to another.
     earlier_ahead_ms: Vec<(u64, i64)>,
 }
 
-/// The times, as milliseconds ahead of the true one, that a majority of wall clocks agreed with at some moment.
+/// The range of times, in milliseconds ahead of the true time, that a majority of wall clocks agreed on at some
+/// moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Agreed(Option<(i64, i64)>);
 
 impl Agreed {
-    /// The clocks showed something within these limits. A majority is this many.
+    /// Records the ranges within which the clocks showed the time. `majority` clocks are a majority.
     pub(crate) fn note(&mut self, shown: Vec<(i64, i64)>, majority: usize) {
         let (mut least, mut most): (Vec<i64>, Vec<i64>) = shown.into_iter().unzip();
         least.sort_unstable();
@@ -37,7 +39,7 @@ impl Agreed {
         self.0 = Some((low.min(least), high.max(most)));
     }
 
-    /// How far apart they were.
+    /// The width of the range.
     pub(crate) fn apart_ms(&self) -> u64 {
         self.0.map_or(0, |(low, high)| low.abs_diff(high))
     }
@@ -48,14 +50,14 @@ impl Clock {
         Clock { started_at: 0, started_us: 0, drift_ppm, unix_ahead_ms, earlier_ahead_ms: Vec::new() }
     }
 
-    /// A process begins: its monotonic clock starts anew. Few values are drawn, so that a rule which takes this
-    /// clock's readings for unique over several lives of a node is found out.
+    /// Starts the monotonic clock of a new process. Few different values are drawn, so that a rule which takes this
+    /// clock's readings for unique across a node's incarnations is caught.
     pub(crate) fn restart(&mut self, now: u64, random: &mut Random) {
         self.started_at = now;
         self.started_us = 1000 + random.below(4);
     }
 
-    /// What the node reads at a true time.
+    /// Returns what the node reads at a true time.
     #[inline]
     pub(crate) fn read(&self, now: u64) -> Now {
         let unix_ms = UNIX_MS_AT_START + (now / 1000) as i64 + self.unix_ahead_ms;
@@ -71,7 +73,7 @@ impl Clock {
         }
     }
 
-    /// The first true time, not before `now`, at which the monotonic clock shows at least this.
+    /// Returns the first true time, not before `now`, at which the monotonic clock shows at least `monotonic_us`.
     #[inline]
     pub(crate) fn when(&self, monotonic_us: u64, now: u64) -> u64 {
         let shown = monotonic_us.saturating_sub(self.started_us);
@@ -86,14 +88,14 @@ impl Clock {
         time
     }
 
-    /// The wall clock is set.
+    /// Sets the wall clock.
     pub(crate) fn jump(&mut self, now: u64, by_ms: i64) {
         self.earlier_ahead_ms.push((now, self.unix_ahead_ms));
         self.unix_ahead_ms += by_ms;
     }
 
-    /// How far the wall clock is ahead of the true time, at least and at most, in the time of which others may still have
-    /// readings.
+    /// Returns the least and the most that the wall clock was ahead of the true time, over the time from which other
+    /// nodes may still hold readings.
     pub(crate) fn ahead_ms_lately(&self, now: u64) -> (i64, i64) {
         const READINGS_US: u64 = 12_000_000;
         let lately = self.earlier_ahead_ms.iter().filter(|(until, _)| until + READINGS_US >= now);
@@ -117,7 +119,7 @@ mod tests {
                 let shown = clock.read(4_000).monotonic_us + after;
                 let time = clock.when(shown, 4_000);
                 assert!(clock.read(time).monotonic_us >= shown, "it is time");
-                // A second of a clock that is off by 1 % is 10 ms.
+                // In one second, a clock that is off by 1 % is off by 10 ms.
                 assert!(clock.read(time).monotonic_us <= shown + 2 + after / 50, "and not long past it");
             }
             assert_eq!(clock.when(0, 5_000), 5_000, "what is past is due now");

@@ -1,15 +1,15 @@
-//! Transactions as clients make them: a key is watched and read, and then it and another one are written, if nobody
-//! else has written them since.
+//! Transactions as clients make them: the client watches and reads a key, then writes that key and a second one,
+//! unless another client has written them since.
 //!
-//! That takes several requests, each of which rests on the answer to the one before. The part of the client that asks
-//! them runs beside its node; the client itself asks once, and is answered once. Both keys count the transactions that
-//! took effect, and are never changed but together.
+//! A transaction takes several requests, each of which depends on the reply to the one before. The part of the client
+//! that sends them runs beside its node; the client itself sends one request and gets one reply. Both keys count the
+//! transactions that took effect, and only change together.
 
 use crate::operation::{Operation, Reply};
 use std::collections::VecDeque;
 use wire::resp::ArgumentsBuffer;
 
-/// What a client's connection to its node is in the middle of. Requests that come meanwhile wait.
+/// The transaction in progress on a client's connection to its node. Requests that arrive meanwhile wait.
 #[derive(Debug, Default)]
 pub(crate) struct Talk {
     pub(crate) current: Option<Conversation>,
@@ -21,31 +21,31 @@ pub(crate) struct Talk {
 pub(crate) struct Conversation {
     operation: Operation,
     stage: Stage,
-    /// Its requests have been sent.
+    /// Whether the requests of this stage have been sent.
     is_asked: bool,
-    /// Answers of this stage that have come.
+    /// Replies of this stage that have arrived.
     answers: usize,
 }
 
-/// What has been asked.
+/// A step of the transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// `UNWATCH` and `WATCH`.
     Watch,
     /// `GET`.
     Read,
-    /// All from `MULTI` to `EXEC`: the count is to become this.
+    /// Everything from `MULTI` to `EXEC`: sets the count to this.
     Write(i64),
 }
 
-/// How a conversation goes on.
+/// How a conversation continues.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// More answers are to come.
+    /// More replies of this stage are due.
     Wait,
-    /// The next requests are to be asked.
+    /// The next requests can be sent.
     Ask,
-    /// That is what the client is told.
+    /// The conversation is over: the client's reply.
     End(Reply),
 }
 
@@ -54,7 +54,7 @@ impl Conversation {
         Conversation { operation, stage: Stage::Watch, is_asked: false, answers: 0 }
     }
 
-    /// What is to be asked now, once.
+    /// Returns the requests to send now; each is returned once.
     pub(crate) fn take_requests(&mut self, prefix: &str) -> Vec<ArgumentsBuffer> {
         if std::mem::replace(&mut self.is_asked, true) { Vec::new() } else { self.requests(prefix) }
     }
@@ -62,7 +62,7 @@ impl Conversation {
     fn requests(&self, prefix: &str) -> Vec<ArgumentsBuffer> {
         let mut key = Vec::new();
         self.operation.key.write(prefix, &mut key);
-        // By its hash tag it is in the same shard.
+        // Its hash tag puts it in the same shard.
         let twin = [prefix.as_bytes(), b"t{", &key, b"}"].concat();
         let words = |words: &[&[u8]]| {
             let mut request = ArgumentsBuffer::new();
@@ -82,7 +82,7 @@ impl Conversation {
         }
     }
 
-    /// Takes the next answer off `bytes`. `None`: it is not whole, or not what any correct node answers.
+    /// Takes the next reply off `bytes`. `None`: it is incomplete, or no correct node sends it.
     pub(crate) fn take(&mut self, bytes: &mut &[u8]) -> Option<Next> {
         self.answers += 1;
         match (self.stage, self.answers) {

@@ -4,7 +4,7 @@ use crate::faults::{Fault, MS, SECOND};
 use crate::scenario::{Scenario, Weather};
 
 impl Scenario {
-    /// The cluster and its surroundings, in a few lines.
+    /// Describes the cluster and its environment in a few lines.
     pub(crate) fn describe(&self) -> Vec<String> {
         let spaces: Vec<String> = self.spaces.iter().map(|space| format!("\"{}\"", space.text)).collect();
         let Weather { loss, duplication, reordering, delay } = self.weather;

@@ -1,8 +1,8 @@
-//! The disk of a machine, and what is being done on it beside the process that lives there.
+//! A machine's disk, and the work done on it outside the process that runs there.
 //!
-//! What a node writes within a turn happens at once; its other work ([`Work`]) is done here, step by step, in virtual
-//! time. Between any two steps the process may die, or the machine lose its power: what was not done then never is.
-//! Each lane does one piece of work after the other, and lanes run side by side.
+//! What a node writes within a turn is written at once; its other work ([`Work`]) is done here, step by step, in
+//! virtual time. Between any two steps the process may die or the machine may lose power; the remaining steps are
+//! then never done. Each lane does one piece of work after the other, and the lanes run in parallel.
 
 use crate::faults::{MS, SECOND};
 use crate::random::Random;
@@ -15,34 +15,34 @@ use storage::{DiskError, Step, ValueWork, Work};
 /// Lanes of a log.
 const LANES: usize = 2;
 
-/// Lanes of large values, behind these: for what changes them, and for what reads them.
+/// Lanes for large values, numbered after those of the log: one for changes, one for reads.
 const VALUE_LANES: usize = 2;
 
-/// What came of a piece of work with large values.
+/// The result of a piece of work on large values.
 pub(crate) type ValueResult = Result<Option<Vec<u8>>, DiskError>;
 
-/// What came of a step that is over.
+/// What follows when a step has ended.
 #[derive(Debug)]
 pub(crate) enum Ended {
     /// Nobody waits for it any more.
     Nothing,
-    /// The lane's next step is over then.
+    /// The lane's next step ends at this time.
     Next(u64),
-    /// All of a piece of work is over. If the lane has more to do, its first step is over then.
+    /// A whole piece of work has ended. If the lane has more work, its first step ends at this time.
     Work(Work, Result<(), DiskError>, Option<u64>),
-    /// The same of work with large values.
+    /// The same for work on large values.
     ValueWork(ValueWork, ValueResult, Option<u64>),
 }
 
-/// What waits in a lane; the first piece of work is under way.
+/// The work queued in a lane; the first piece is in progress.
 #[derive(Debug, Default)]
 struct Queue {
     work: VecDeque<Work>,
-    /// Which of its steps.
+    /// The index of its current step.
     step: usize,
-    /// When that was begun, in the disk's own order of writes.
+    /// When the current step began, in the disk's own order of writes.
     moment: u64,
-    /// When it is over.
+    /// When the current step ends.
     due: u64,
 }
 
@@ -52,17 +52,17 @@ pub(crate) struct MachineDisk {
     pub(crate) files: SimulatedDisk,
     /// Large values.
     pub(crate) values: SimulatedValues,
-    /// A copy of an earlier time.
+    /// A copy of the disk at an earlier time.
     pub(crate) copy: Option<(SimulatedDisk, SimulatedValues)>,
     random: Random,
     lanes: [Queue; LANES],
-    /// What waits in the lanes of large values, and when the first of it is over.
+    /// The work queued in the lanes for large values, and when the first piece ends.
     value_lanes: [(VecDeque<ValueWork>, u64); VALUE_LANES],
-    /// Everything takes so many times as long.
+    /// Every operation takes this many times as long.
     pub(crate) slowness: u64,
-    /// Nothing is over before.
+    /// No operation ends before this time.
     pub(crate) stuck_until: u64,
-    /// It is never slower than usual any more.
+    /// Whether the disk is no longer slower than usual.
     pub(crate) is_healthy: bool,
 }
 
@@ -81,13 +81,13 @@ impl MachineDisk {
         }
     }
 
-    /// Another disk is put in its place, without files.
+    /// Replaces the disk with an empty one.
     pub(crate) fn replace(&mut self) {
         self.files = SimulatedDisk::new(self.random.draw());
         self.values = SimulatedValues::default();
     }
 
-    /// The machine loses its power.
+    /// Cuts the machine's power.
     pub(crate) fn lose_power(&mut self, survivors: Survivors) {
         self.files.lose_power(survivors);
         if !self.values.is_empty() {
@@ -95,23 +95,24 @@ impl MachineDisk {
         }
     }
 
-    /// It is what it was when it was copied.
+    /// Restores the disk to an earlier copy.
     pub(crate) fn roll_back(&mut self, (files, values): (SimulatedDisk, SimulatedValues)) {
         (self.files, self.values) = (files, values);
     }
 
-    /// No more than so many bytes more find room.
+    /// Leaves room for `room` more bytes.
     pub(crate) fn fill_up(&mut self, room: u64) {
         self.files.capacity = Some(self.files.used_bytes() + room);
         self.values.capacity = Some(self.values.used_bytes() + room);
     }
 
-    /// There is room again.
+    /// Removes the limit on the disk's room.
     pub(crate) fn make_room(&mut self) {
         (self.files.capacity, self.values.capacity) = (None, None);
     }
 
-    /// Everything that was wrong with it is over. Says which lanes' steps, which may have taken long, are over when.
+    /// Ends all faults of the disk. Returns, for each lane whose current step may now end earlier, its number and the
+    /// new time.
     pub(crate) fn heal(&mut self, now: u64) -> [Option<(u8, u64)>; LANES + VALUE_LANES] {
         (self.files.refusal, self.copy) = (None, None);
         self.make_room();
@@ -130,7 +131,7 @@ impl MachineDisk {
         })
     }
 
-    /// Begins a piece of work. Says in which lane, and when its first step is over if nothing is before it.
+    /// Begins a piece of work. Returns its lane, and when its first step ends if no other work is ahead of it.
     pub(crate) fn begin(&mut self, work: Work, now: u64) -> (u8, Option<u64>) {
         let lane = match work.lane() {
             Lane::Sync => 0,
@@ -141,7 +142,7 @@ impl MachineDisk {
         (lane as u8, first.then(|| self.begin_step(lane, now)))
     }
 
-    /// The step that was under way in a lane is over.
+    /// Ends the step in progress in a lane.
     pub(crate) fn end_step(&mut self, lane: u8, now: u64) -> Ended {
         if let Some(lane) = usize::from(lane).checked_sub(LANES) {
             return self.end_value_work(lane, now);
@@ -149,7 +150,7 @@ impl MachineDisk {
         let queue = &mut self.lanes[usize::from(lane)];
         let Some(work) = queue.work.front() else { return Ended::Nothing };
         if now < queue.due {
-            return Ended::Nothing; // That was an earlier step, which was over before its time.
+            return Ended::Nothing; // An earlier step, which has ended ahead of time.
         }
         if now < self.stuck_until {
             queue.due = self.stuck_until;
@@ -169,13 +170,13 @@ impl MachineDisk {
         Ended::Work(work, result, more.then(|| self.begin_step(usize::from(lane), now)))
     }
 
-    /// The process that wanted it is gone: nothing more is done.
+    /// Drops all work: the process that requested it is gone.
     pub(crate) fn stop(&mut self) {
         self.lanes = Default::default();
         self.value_lanes = Default::default();
     }
 
-    /// Begins a piece of work with large values, as [`MachineDisk::begin`] does.
+    /// Begins a piece of work on large values, as [`MachineDisk::begin`] does.
     pub(crate) fn begin_value_work(&mut self, work: ValueWork, now: u64) -> (u8, Option<u64>) {
         let lane = usize::from(work.is_read());
         self.value_lanes[lane].0.push_back(work);
@@ -201,7 +202,7 @@ impl MachineDisk {
     fn begin_value_step(&mut self, lane: usize, now: u64) -> u64 {
         let us = match self.value_lanes[lane].0.front() {
             Some(ValueWork::Persist) => self.sync_us(),
-            // Now and then the store is busy with itself.
+            // Occasionally the store is busy with its own work.
             Some(ValueWork::Put(_) | ValueWork::Remove(_)) if self.random.below(20) == 0 => 20 * MS,
             _ => 20 + self.random.below(500),
         };

@@ -1,58 +1,58 @@
-//! What is to happen, in the order of its time.
+//! The queue of future events, ordered by time.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// A node's place among the nodes, from 0. Its id is one more.
+/// A node's index among the nodes, from 0. Its id is one higher.
 pub(crate) type Place = u8;
 
-/// Something that happens at one moment.
+/// An event at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// A frame arrives over a connection's generation.
+    /// A frame arrives over the connection with this generation.
     Frame { from: Place, to: Place, is_urgent: bool, generation: u32, buffer: u32 },
     /// Two nodes try to connect.
     Connect { one: Place, other: Place, attempt: u32 },
-    /// One end of a connection finds it up, or broken.
+    /// One end of a connection finds it up or broken.
     End { at: Place, peer: Place, generation: u32, up: bool },
-    /// One end of a connection finds the second one beside it up, or broken.
+    /// One end finds the second connection up or broken.
     Urgent { at: Place, peer: Place, generation: u32, up: bool },
-    /// A node may have room for more on its way to a peer.
+    /// The link from a node to a peer may have room for more.
     PeerRoom { node: Place },
-    /// A client has read so many bytes that a node wrote.
+    /// A client has read `bytes` that a node wrote.
     Room { node: Place, client: u8, connection: u32, bytes: u32 },
-    /// What a client sent next arrives.
+    /// The next item that a client sent arrives.
     Upstream { client: u8 },
-    /// What a node sent to a client next arrives.
+    /// The next item that a node sent to a client arrives.
     Downstream { client: u8 },
-    /// A client's connection is found broken by the client.
+    /// A client finds its connection broken.
     Closed { client: u8, connection: u32 },
-    /// A client goes on, unless it has been told otherwise since.
+    /// A client continues, unless a newer alarm has replaced this one.
     Client { client: u8, alarm: u32 },
     /// A fault begins, changes or ends.
     Fault { index: u16, step: u16 },
-    /// The operator gives a command, or looks what came of it.
+    /// The operator gives a command, or checks its result.
     Order { index: u16 },
     /// A crashed node starts again.
     Restart { node: Place, life: u32 },
-    /// A step that was to be done on a disk, for one life of its node, is over.
+    /// A disk step ends; it was for one incarnation of the disk's node.
     DiskStep { node: Place, lane: u8, life: u32 },
-    /// Clients look whether they have waited too long.
+    /// Clients check whether they have waited too long.
     Sweep,
-    /// The world looks how far it has come since everything healed.
+    /// The world checks its progress since everything healed.
     Progress,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     time: u64,
-    /// Events of one moment happen in the order in which they were planned.
+    /// Events of one moment happen in the order in which they were scheduled.
     sequence: u64,
     event: Event,
 }
 
 impl Ord for Entry {
-    /// The earliest is the greatest: a heap gives its greatest first.
+    /// The earliest is the greatest, because a binary heap pops its greatest element first.
     fn cmp(&self, other: &Entry) -> Ordering {
         (other.time, other.sequence).cmp(&(self.time, self.sequence))
     }
@@ -64,7 +64,7 @@ impl PartialOrd for Entry {
     }
 }
 
-/// The events to come.
+/// The scheduled events.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     heap: BinaryHeap<Entry>,
@@ -78,7 +78,7 @@ impl Queue {
         self.heap.push(Entry { time, sequence: self.planned, event });
     }
 
-    /// When the next event is; never, if there is none.
+    /// Returns the time of the next event; `u64::MAX` if there is none.
     #[inline]
     pub(crate) fn next_time(&self) -> u64 {
         self.heap.peek().map_or(u64::MAX, |entry| entry.time)

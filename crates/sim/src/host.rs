@@ -1,4 +1,4 @@
-//! A machine with a node's process on it, or with none while it is down.
+//! A machine, with a node's process on it or, while the node is down, none.
 
 use crate::clock::Clock;
 use crate::conversation::Talk;
@@ -16,41 +16,41 @@ use storage::simulated::Survivors;
 use storage::{DiskError, ValueWork, Work};
 use wire::resp::Arguments;
 
-/// Most nodes of a simulated cluster.
+/// The largest number of nodes in a simulated cluster.
 pub(crate) const NODES_MAX: usize = 8;
 
 /// A node with its clients' connections.
 pub(crate) type Process = Driver<ClientSocket>;
 
-/// What comes over a connection of a peer.
+/// An item that arrives over a peer's connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Item {
-    /// A frame, with the number of the connection over which it was sent.
+    /// A frame, with the generation of the connection over which it was sent.
     Frame { buffer: u32, generation: u32 },
-    /// The connection with this number is up.
+    /// The connection of this generation is up.
     Up(u32),
-    /// It is broken.
+    /// The connection of this generation is broken.
     Down(u32),
 }
 
-/// What has come over a connection of a peer, and is not read.
+/// What has arrived over a peer's connection and has not been read.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
     pub(crate) items: VecDeque<Item>,
-    /// The process will be told.
+    /// Whether the process's next turn will be notified of it.
     pub(crate) is_listed: bool,
 }
 
-/// What the process knows of the connections to a peer, and what has come over them.
+/// What the process knows of the connections to a peer, and what has arrived over them.
 #[derive(Debug, Default)]
 pub(crate) struct Way {
-    /// The connection that is up, as far as the process knows.
+    /// The generation of the connection that the process believes to be up.
     pub(crate) link: Option<u32>,
-    /// What has come over it, and over the second one, which is for what is urgent.
+    /// What has arrived over the first connection, and over the second one for urgent messages.
     pub(crate) lanes: [Lane; 2],
 }
 
-/// The number of a peer's connection, as its driver knows it.
+/// Returns the number by which the driver knows a peer's connection.
 pub(crate) fn connection_of(peer: Place, is_urgent: bool) -> usize {
     2 * usize::from(peer) + usize::from(is_urgent)
 }
@@ -60,95 +60,97 @@ pub(crate) fn connection_of(peer: Place, is_urgent: bool) -> usize {
 pub(crate) struct Session {
     pub(crate) client: u8,
     pub(crate) connection: u32,
-    /// What the node calls it, once it is let in.
+    /// The node's id for it, once the node has accepted it.
     pub(crate) id: Option<ClientId>,
     pub(crate) pipe: Rc<RefCell<Pipe>>,
-    /// Single requests without an answer.
+    /// Unanswered single requests.
     pub(crate) owed: u32,
-    /// It is in the middle of a transaction.
+    /// The transaction in progress, if any.
     pub(crate) talk: Option<Talk>,
 }
 
 impl Session {
-    /// One that the node is yet to let in.
+    /// Creates a connection that the node has not accepted yet.
     pub(crate) fn new(client: u8, connection: u32, room: usize) -> Session {
         Session { client, connection, id: None, pipe: Pipe::new(room), owed: 0, talk: None }
     }
 
-    /// The node has closed the connection.
+    /// Whether the node has closed the connection.
     pub(crate) fn is_over(&self) -> bool {
         self.id.is_some() && Rc::strong_count(&self.pipe) == 1
     }
 }
 
-/// A process that is to die within a turn.
+/// A process that will die within a turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Doom {
     pub(crate) within: Within,
-    /// It has taken a request since.
+    /// Whether it has taken a request since.
     pub(crate) has_request: bool,
     pub(crate) down_us: u64,
     pub(crate) noticed: bool,
-    /// The machine loses its power, and this survives of what is not synced.
+    /// If the machine loses power: what survives of the unsynced data.
     pub(crate) power: Option<Survivors>,
 }
 
 /// One machine.
 pub(crate) struct Host {
     pub(crate) place: Place,
-    /// The process. What it keeps in memory dies with it.
+    /// The running process. What it keeps in memory dies with it.
     pub(crate) process: Option<Box<Process>>,
-    /// What it has written is here.
+    /// What the process has written.
     pub(crate) disk: MachineDisk,
-    /// Work that is done, of which the process does not know yet.
+    /// Finished work that the process has not been notified of yet.
     pub(crate) finished: VecDeque<(Work, Result<(), DiskError>)>,
     pub(crate) finished_values: VecDeque<(ValueWork, ValueResult)>,
-    /// What has changed on the disk since it was synced.
+    /// What has changed on the disk since it was synced: bit rot.
     pub(crate) rotten: Option<String>,
-    /// The disk, or what the node had promised on it, is gone: it does not count any more.
+    /// Whether the disk, or what the node had promised on it, is gone; if so, the machine no longer counts.
     pub(crate) is_lost: bool,
-    /// Its disk was put back to an earlier state: where its log had been durable up to, as all control nodes knew, if they
-    /// still do.
+    /// If its disk was put back to an earlier state: the position up to which its log had been durable, which all
+    /// control nodes knew. `None` once they may have forgotten.
     pub(crate) was_durable: Option<u64>,
-    /// It is not known to have got back what it held in keyspaces that outlive crashes, since it lost its disk.
+    /// Whether it has lost its disk and is not yet known to hold again what it held in keyspaces that outlive
+    /// crashes.
     pub(crate) is_refilling: bool,
-    /// How many messages of each machine have arrived, in all its lives.
+    /// How many messages of each machine have arrived, over all its incarnations.
     pub(crate) heard: [u32; NODES_MAX],
-    /// The disk was told to refuse something, and may have done so in this life.
+    /// Whether the disk was set to refuse an operation, which may have happened in this incarnation.
     pub(crate) is_refused: bool,
-    /// At this operation of its next start the power goes again.
+    /// The operation of its next start at which the power fails again.
     pub(crate) power_goes_at: Option<u8>,
-    /// What the machine keeps even now: how often the node has been started, and its epoch.
+    /// The number of the node's incarnation, which the machine keeps through everything: how often the node was
+    /// started, and its epoch.
     pub(crate) life: u32,
     pub(crate) epoch: u64,
     pub(crate) clock: Clock,
     pub(crate) random: Random,
-    /// What has happened at connections since the turn before.
+    /// Events on connections since the previous turn.
     pub(crate) happened: VecDeque<Event>,
-    /// When the next turn begins, unless something arrives before.
+    /// When the next turn begins, unless something arrives earlier.
     pub(crate) turn_at: u64,
-    /// The process is busy, or stands still, until then.
+    /// The process is busy, or paused, until then.
     pub(crate) free_at: u64,
-    /// Each turn takes so much longer.
+    /// Extra duration of each turn.
     pub(crate) slow_us: u64,
-    /// The next turn is to last so long.
+    /// The duration of a pause in the middle of the next turn.
     pub(crate) stall_us: Option<u64>,
-    /// The next turn is to begin, and then to stand still for so long before anything is taken in.
+    /// The duration of a pause at the start of the next turn, before it takes anything in.
     pub(crate) stall_first_us: Option<u64>,
-    /// The turn has begun already.
+    /// Whether the turn has already begun.
     pub(crate) has_begun: bool,
     pub(crate) doom: Option<Doom>,
-    /// Connections of peers.
+    /// Connections to peers, by place.
     pub(crate) ways: [Way; NODES_MAX],
     /// Connections of clients.
     pub(crate) sessions: Vec<Session>,
-    /// Some of these are yet to be let in.
+    /// Whether some of these have not been accepted yet.
     pub(crate) has_visitors: bool,
-    /// It lost its memory, and it is not known to have got back what the group holds.
+    /// Whether it has lost its memory and is not yet known to hold again what the group holds.
     pub(crate) is_damaged: bool,
-    /// It is not to start again yet.
+    /// Whether it must not start again yet.
     pub(crate) is_kept_down: bool,
-    /// It is not one of the cluster's nodes: not yet, or no more.
+    /// Whether it is not a node of the cluster: not yet, or no longer.
     pub(crate) is_absent: bool,
 }
 
@@ -188,7 +190,7 @@ impl Host {
         }
     }
 
-    /// It need not serve anybody, and holds nothing that anybody counts on.
+    /// Whether it need not serve any client, and holds nothing that the cluster relies on.
     pub(crate) fn is_gone(&self) -> bool {
         self.is_lost || self.is_absent
     }
@@ -197,19 +199,18 @@ impl Host {
         self.process.is_some()
     }
 
-    /// The node of the process, if there is one.
     #[inline]
     pub(crate) fn node(&self) -> Option<&Node> {
         self.process.as_ref().map(|process| &process.node)
     }
 
-    /// There is a turn as soon as the process is free. Nothing happens if there is none.
+    /// Schedules a turn for when the process is free. Does nothing if there is no process.
     #[inline]
     pub(crate) fn wake(&mut self, now: u64) {
         self.turn_at = self.turn_at.min(now.max(self.free_at));
     }
 
-    /// Something comes over a connection of a peer.
+    /// Delivers an item over a peer's connection.
     #[inline]
     pub(crate) fn arrive(&mut self, now: u64, (peer, is_urgent): (Place, bool), item: Item) {
         let lane = &mut self.ways[usize::from(peer)].lanes[usize::from(is_urgent)];
@@ -220,7 +221,8 @@ impl Host {
         self.wake(now);
     }
 
-    /// Something has changed at a client's connection. If it is yet to be let in, the process sees then.
+    /// Notes a change on a client's connection. If the node has not accepted it yet, the process sees the change when
+    /// it does.
     #[inline]
     pub(crate) fn note_client(&mut self, now: u64, index: usize, change: Change) {
         if let Some(id) = self.sessions[index].id {
@@ -229,7 +231,7 @@ impl Host {
         self.wake(now);
     }
 
-    /// A client's request arrives.
+    /// Delivers a client's request.
     #[inline]
     pub(crate) fn put_request(&mut self, now: u64, index: usize, request: Arguments<'_>) {
         self.sessions[index].pipe.borrow_mut().push(request);
@@ -241,25 +243,25 @@ impl Host {
         sessions.position(|session| (session.client, session.connection) == (client, connection))
     }
 
-    /// Work is done: the process learns of it in its next turn.
+    /// Notes that work is done: the process is notified in its next turn.
     pub(crate) fn finish(&mut self, now: u64, work: Work, result: Result<(), DiskError>) {
         self.finished.push_back((work, result));
         self.wake(now);
     }
 
-    /// The same for work with large values.
+    /// The same for work on large values.
     pub(crate) fn finish_values(&mut self, now: u64, work: ValueWork, result: ValueResult) {
         self.finished_values.push_back((work, result));
         self.wake(now);
     }
 
-    /// The process stands still.
+    /// Pauses the process.
     pub(crate) fn pause_until(&mut self, time: u64) {
         self.free_at = self.free_at.max(time);
         self.turn_at = self.turn_at.max(self.free_at);
     }
 
-    /// The process goes on.
+    /// Resumes the process.
     pub(crate) fn go_on(&mut self, now: u64) {
         (self.stall_us, self.stall_first_us) = (None, None);
         self.slow_us = 0;

@@ -3,9 +3,9 @@
 //! One seed decides everything: the cluster and its keyspaces, how the network, the clocks and the clients behave,
 //! and what goes wrong when. Two runs of a seed are equal, byte for byte.
 //!
-//! Reading order: `promise` (what each protocol promises, and so what is checked), `faults` and `scenario` (what a
-//! seed means), `disk` (a machine's disk), `events` and `world` (what happens), `record` and `judge` (what clients were
-//! told, and whether that can be), `shrink` (a smaller run that still fails).
+//! Reading order: `promise` (what each protocol promises, and therefore what is checked), `faults` and `scenario`
+//! (what a seed means), `disk` (a machine's disk), `events` and `world` (what happens), `record` and `judge` (the
+//! replies that clients got, and whether they can be right), `shrink` (finds a smaller run that still fails).
 
 mod buffers;
 mod clients;

@@ -1,38 +1,38 @@
-//! What a client does with locks: it asks for them, with and without waiting, holds, renews and releases them, writes behind
-//! their fences, and dies in the middle of it all. It also does what no client should: with tokens that it had once, and
-//! with sessions of others.
+//! What a client does with locks: it requests them, with and without waiting, holds, renews and releases them, writes
+//! behind their fences, and dies in the middle of all this. It also does what no client should: it uses tokens that
+//! it once had, and sessions of other clients.
 
 use crate::operation::{Key, Kind, LockTerms, Operation, Reply};
 use crate::random::Random;
 use kv::locks::SessionId;
 
-/// Locks of a keyspace.
+/// The number of locks of a keyspace.
 pub(crate) const LOCKS: u8 = 3;
 
 /// The longest wait for a lock.
 pub(crate) const WAIT_MS_MAX: u64 = 1_500;
 
-/// Tokens that a client remembers though it has lost their locks.
+/// The most tokens that a client remembers after it has lost their locks.
 const HAD_MAX: usize = 6;
 
 /// What a client knows of its locks.
 #[derive(Debug, Default)]
 pub(crate) struct Locking {
-    /// Whoever has forgotten what it held goes on under another name.
+    /// The client's incarnation. A client that has forgotten what it held continues under another name.
     life: u16,
     holds: Option<(Key, u64)>,
     had: Vec<(Key, u64)>,
-    /// And the lock whose name says in which group it is.
+    /// Its session, and the lock whose name selects the session's group.
     pub(crate) session: Option<(Key, SessionId)>,
 }
 
-/// The key that a lock guards. By its hash tag it is in the same shard.
+/// Returns the key that a lock guards. Its hash tag puts it in the same shard.
 pub(crate) fn guarded(lock: Key) -> Key {
     Key { class: b'f', ..lock }
 }
 
 impl Locking {
-    /// What the client asks next in a keyspace. `others` is a session of another client.
+    /// Draws the client's next request in a keyspace. `others` is a session of another client.
     pub(crate) fn draw(
         &mut self,
         (client, space): (u8, u8),
@@ -49,9 +49,9 @@ impl Locking {
                 0..30 => return asked(Kind::Release, held, with(token)),
                 30..40 => return asked(Kind::Renew, held, with(token)),
                 40..70 => return asked(Kind::SetFenced, held, with(token)),
-                // What a former holder still writes shows to the next one.
+                // What a former holder still writes becomes visible to the next holder.
                 70..90 => return asked(Kind::Get, guarded(held), LockTerms::default()),
-                // It dies, and what is left of it sends late what it had to send.
+                // It dies, and requests that it had sent arrive late.
                 90..95 => {
                     (self.holds, self.life) = (None, self.life + 1);
                     return asked(Kind::SetFenced, held, with(token));
@@ -94,13 +94,14 @@ impl Locking {
         }
     }
 
-    /// An observer, which asks for each lock until it is granted to it, and then lets its lease end.
+    /// Returns an observer's request: it asks for each lock until the lock is granted, and then lets its lease
+    /// expire.
     pub(crate) fn observed(client: u8, lock: Key) -> Operation {
         let terms = LockTerms { owner: u32::from(client) << 16, wait_ms: 1_000, ..LockTerms::default() };
         Operation { lives_ms: 20, ..Operation::of_lock(Kind::Acquire, lock, terms) }
     }
 
-    /// The client is answered.
+    /// Records a reply to the client.
     pub(crate) fn learn(&mut self, operation: &Operation, reply: Reply) {
         let (key, token) = (operation.key, operation.lock.token);
         match (operation.kind, reply) {
@@ -111,7 +112,7 @@ impl Locking {
                 }
                 self.had.extend(self.holds);
             }
-            // Where it does not know, it asks again: half of the time under its old name.
+            // After an unknown outcome it asks again: half of the time under its old name.
             (Kind::Acquire, Reply::Unknown) => self.life += u16::from(operation.number.is_multiple_of(2)),
             (Kind::Release, _)
             | (Kind::Renew, Reply::Integer(0))

@@ -1,4 +1,4 @@
-//! What nodes say to each other, as a line for people.
+//! Messages between nodes, as readable lines.
 
 use crate::promise::{Protocol, Space};
 use crate::trace::shorten;
@@ -6,7 +6,7 @@ use node::control::{CONTROL_GROUP, ClusterMap};
 use protocol::{abd, blocking, coded, consensus, leader_follower};
 use std::fmt::Debug;
 
-/// A frame's payload in words.
+/// Describes a frame's payload.
 pub(crate) fn describe(payload: &[u8], spaces: &[Space], map: &ClusterMap) -> String {
     if let Some((group, message)) = node::fragment_message(payload) {
         let name = map.name_of(group);
@@ -50,14 +50,14 @@ pub(crate) fn describe(payload: &[u8], spaces: &[Space], map: &ClusterMap) -> St
     }
 }
 
-/// Whether a frame is one that a network may lose, repeat or delay without its link breaking: whoever sends these reckons
-/// with it.
+/// Whether the network may lose, repeat or delay this frame without breaking the link: the senders of such frames
+/// expect that.
 #[inline]
 pub(crate) fn stands_for_itself(payload: &[u8]) -> bool {
     node::replica_message(payload).or_else(|| node::fragment_message(payload)).is_some()
 }
 
-/// What one turn has for another replica, one item behind the other.
+/// Joins what one turn has for another replica, one item after the other.
 fn join<T: Debug>(items: impl Iterator<Item = T>) -> String {
     let items: Vec<String> = items.map(|item| format!("{item:?}")).collect();
     items.join("; ")

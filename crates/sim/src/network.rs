@@ -1,11 +1,11 @@
-//! Connections between nodes, and how long what goes over them takes.
+//! Connections between nodes, and how long messages over them take.
 //!
-//! Nodes talk over one connection for each pair. While it is up, messages between replicas may each get lost, come
-//! twice, late or out of order: the protocols must stand it. Forwarded requests and their outcomes come in order or,
-//! when the connection breaks, not at all. When a way is blocked, they wait at its beginning, as in a TCP
-//! connection that sends again and again, until the way is free or the connection breaks.
+//! Each pair of nodes has one connection. While it is up, messages between replicas may each be lost, duplicated,
+//! delayed or reordered; the protocols must tolerate that. Forwarded requests and their outcomes arrive in order or,
+//! when the connection breaks, not at all. When a way is blocked, they wait at its beginning, as in a TCP connection
+//! that keeps retransmitting, until the way is free or the connection breaks.
 //!
-//! Beside it there may be a second one, for what is urgent: nothing on it waits for what is on the first.
+//! There may be a second connection beside it for urgent messages: nothing on it waits for what is on the first.
 
 use crate::buffers::Buffers;
 use crate::events::{Event, Place, Queue};
@@ -17,19 +17,19 @@ use crate::scenario::{Scenario, Weather, stream};
 #[derive(Debug)]
 pub(crate) struct Link {
     random: Random,
-    /// When the last frame that keeps its place arrives.
+    /// When the last frame that keeps its order arrives.
     last_arrival: u64,
-    /// The same of the connection for what is urgent.
+    /// The same for the urgent connection.
     last_urgent: u64,
-    /// Frames that must come in order, with the connection over which they were sent.
+    /// Frames that must arrive in order, with the connection over which they were sent.
     stalled: Vec<(u32, u32)>,
     /// How many faults block this way.
     blocked: u16,
     slow_us: u64,
-    /// Bytes that were sent over the newest first connection, which has this number, and are not read.
+    /// Unread bytes sent over the newest first connection, whose number comes first.
     unread: usize,
     generation: u32,
-    /// Who sends has more, for which there was no room.
+    /// Whether the sender has more, for which there was no room.
     is_starved: bool,
 }
 
@@ -38,9 +38,9 @@ pub(crate) struct Link {
 pub(crate) struct Pair {
     /// The newest connection's number.
     pub(crate) generation: u32,
-    /// The newest attempt to connect: earlier ones have been given up.
+    /// The newest attempt to connect; earlier ones have been given up.
     pub(crate) attempt: u32,
-    /// The connection that each end takes for up; the lower node first.
+    /// The connection that each end believes to be up; the lower node first.
     ends: [Option<u32>; 2],
 }
 
@@ -56,27 +56,27 @@ pub(crate) struct Network {
     delay_us: u64,
     hold_ups: u32,
     hold_up_us: u64,
-    /// A way takes more as long as fewer bytes than this are on it and not read.
+    /// A way accepts more while fewer unread bytes than this are on it.
     pub(crate) room: usize,
-    /// Messages may come when their connection is no more.
+    /// Whether messages may arrive after their connection has ended.
     pub(crate) ghosts: bool,
-    /// How many storms there are.
+    /// The number of storms in progress.
     pub(crate) storms: u16,
 }
 
-/// The least that a storm makes of the weather.
+/// The lower bounds that a storm sets for the weather.
 const STORM: Weather = Weather { loss: 300_000, duplication: 100_000, reordering: 300_000, delay: 100_000 };
 
-/// A frame to be sent.
+/// A frame to send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outgoing {
     pub(crate) from: Place,
     pub(crate) to: Place,
     pub(crate) generation: u32,
     pub(crate) buffer: u32,
-    /// It is no message between replicas.
+    /// Whether it must arrive in order: it is not a message between replicas.
     pub(crate) keeps_order: bool,
-    /// It goes over the second connection.
+    /// Whether it goes over the second connection.
     pub(crate) is_urgent: bool,
 }
 
@@ -121,7 +121,7 @@ impl Network {
         &mut self.pairs[usize::from(low) * usize::from(self.nodes) + usize::from(high)]
     }
 
-    /// The connection that a node takes for up.
+    /// The connection that a node believes to be up.
     #[inline]
     pub(crate) fn end(&mut self, at: Place, peer: Place) -> &mut Option<u32> {
         &mut self.pair(at, peer).ends[usize::from(at > peer)]
@@ -131,13 +131,13 @@ impl Network {
         self.link(one, other).blocked == 0 && self.link(other, one).blocked == 0
     }
 
-    /// True when both ends take the same connection for up.
+    /// Whether both ends believe the same connection to be up.
     pub(crate) fn is_connected(&mut self, one: Place, other: Place) -> bool {
         let [low, high] = self.pair(one, other).ends;
         low.is_some() && low == high
     }
 
-    /// How long a message takes now.
+    /// Draws how long a message takes now.
     #[inline]
     pub(crate) fn latency(&mut self, from: Place, to: Place) -> u64 {
         let (latency_us, jitter_us) = (self.latency_us, self.jitter_us);
@@ -150,7 +150,7 @@ impl Network {
         self.room < usize::MAX
     }
 
-    /// Whether the first connection takes more.
+    /// Whether the first connection accepts more.
     #[inline]
     pub(crate) fn has_room(&mut self, from: Place, to: Place) -> bool {
         let room = self.room;
@@ -159,7 +159,7 @@ impl Network {
         !link.is_starved
     }
 
-    /// So many bytes that were sent over a connection are read, or lost. True if that is what the sender waits for.
+    /// Counts `bytes` sent over a connection as read or lost. Returns true if the sender was waiting for that.
     pub(crate) fn read(&mut self, from: Place, to: Place, generation: u32, bytes: usize) -> bool {
         let room = self.room;
         let link = self.link(from, to);
@@ -170,13 +170,13 @@ impl Network {
         link.unread < room && std::mem::take(&mut link.is_starved)
     }
 
-    /// A new connection is up, and nothing is on it.
+    /// Empties a way for a new connection.
     pub(crate) fn empty(&mut self, from: Place, to: Place, generation: u32) {
         let link = self.link(from, to);
         (link.unread, link.is_starved, link.generation) = (0, false, generation);
     }
 
-    /// No fault is left, and none comes back.
+    /// Ends all faults for good.
     pub(crate) fn heal(&mut self) {
         self.weather = Weather::default();
         self.hold_ups = 0;
@@ -187,7 +187,7 @@ impl Network {
         }
     }
 
-    /// Puts a frame that leaves at a time on its way. True when it was put there.
+    /// Sends a frame that leaves at a given time. Returns whether it is on its way.
     #[inline]
     pub(crate) fn send(
         &mut self,
@@ -241,7 +241,7 @@ impl Network {
         true
     }
 
-    /// Perhaps nothing arrives on a way for a while, from this frame on. Says whether.
+    /// Decides whether nothing arrives on a way for a while, from this frame on. Returns the decision.
     fn is_held_up(&mut self, from: Place, to: Place, at: u64) -> bool {
         let (hold_ups, hold_up_us) = (self.hold_ups, self.hold_up_us);
         let link = self.link(from, to);
@@ -277,7 +277,7 @@ impl Network {
         }
     }
 
-    /// What waited at the beginning of a way goes on.
+    /// Sends what waited at the beginning of a way.
     pub(crate) fn release_stalled(&mut self, now: u64, from: Place, to: Place, queue: &mut Queue) {
         for (generation, buffer) in std::mem::take(&mut self.link(from, to).stalled) {
             self.send_in_order(
@@ -288,13 +288,13 @@ impl Network {
         }
     }
 
-    /// What waited at the beginning of a way is lost with its connection.
+    /// Drops what waited at the beginning of a way, with its connection.
     pub(crate) fn drop_stalled(&mut self, from: Place, to: Place, buffers: &mut Buffers) {
         let stalled = std::mem::take(&mut self.link(from, to).stalled);
         stalled.into_iter().for_each(|(_, buffer)| buffers.release(buffer));
     }
 
-    /// Nothing that keeps its place arrives before this.
+    /// Makes frames that keep their order arrive no earlier than `time`.
     pub(crate) fn hold_until(&mut self, from: Place, to: Place, time: u64) {
         let link = self.link(from, to);
         link.last_arrival = link.last_arrival.max(time);
@@ -311,7 +311,7 @@ impl Link {
         self.blocked += 1;
     }
 
-    /// A fault that blocked it is over. All may have been healed since it began.
+    /// Ends one fault that blocked the way. Everything may have healed since it began.
     pub(crate) fn unblock(&mut self) {
         self.blocked = self.blocked.saturating_sub(1);
     }

@@ -1,32 +1,32 @@
-//! What clients ask, how it is written as a request, and what a reply to it means.
+//! What clients request, how it is encoded, and what a reply to it means.
 
 use kv::locks::SessionId;
 use wire::resp::ArgumentsBuffer;
 
-/// What a client asks of one key.
+/// What a client requests for one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// `GET`.
     Get,
-    /// `SET` of a value that nobody else ever sets.
+    /// `SET` of a value that no other operation ever sets.
     Set,
     /// `DEL`.
     Delete,
-    /// `INCR`, on keys of its own.
+    /// `INCR`, on separate keys.
     Increment,
     /// `SET NX`.
     SetIfAbsent,
     /// `GETSET`.
     GetAndSet,
-    /// `SET PX`, on keys of its own.
+    /// `SET PX`, on separate keys.
     SetFleeting,
     /// `GET` of a key that expires.
     GetFleeting,
-    /// A transaction that watches, on pairs of keys of its own: see [`crate::conversation`].
+    /// A transaction with `WATCH`, on separate pairs of keys: see [`crate::conversation`].
     Transact,
-    /// `EVAL` of [`SCRIPT`], on keys that count.
+    /// `EVAL` of [`SCRIPT`], on counters.
     Script,
-    /// Something with locks, drawn when it is asked: one of those below, or a read of what they guard. See
+    /// An operation on locks, drawn when it is sent: one of those below, or a read of a guarded key. See
     /// [`crate::locking`].
     Lock,
     /// `LOCK`, with or without `WAIT`.
@@ -35,7 +35,7 @@ pub(crate) enum Kind {
     Renew,
     /// `UNLOCK`.
     Release,
-    /// `SET ... FENCE`, of the key that a lock guards.
+    /// `SET ... FENCE`, of a key that a lock guards.
     SetFenced,
     /// `LOCK.SESSION OPEN`, in the group of a lock.
     OpenSession,
@@ -46,15 +46,16 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// True if it is about locks, and about no key.
+    /// Whether it concerns a lock or a session, and not a key.
     pub(crate) fn is_of_locks(self) -> bool {
         use Kind::*;
         matches!(self, Acquire | Renew | Release | OpenSession | RenewSession | CloseSession)
     }
 }
 
-/// Adds one to a key, and writes to a hash what would not be the same on all replicas if scripts were not; fields of it come
-/// and go. With an argument it is cut off by a limit behind that, and nothing of it may stay.
+/// Adds one to a key, and writes to a hash values that would differ between replicas if scripts were not
+/// deterministic; fields of the hash come and go. With an argument, a limit cuts the script off after that, and none
+/// of its effects may stay.
 const SCRIPT: &str = "local sum = tonumber(redis.call('get', KEYS[1]) or 0) + 1\n\
     redis.call('set', KEYS[1], sum)\n\
     local seen = tostring({}) .. math.random(1000) .. redis.call('time')[2]\n\
@@ -66,12 +67,13 @@ const SCRIPT: &str = "local sum = tonumber(redis.call('get', KEYS[1]) or 0) + 1\
     if ARGV[1] then string.rep('x', 1000000000) end\n\
     return sum";
 
-/// A key of a keyspace: kinds that do not mix have keys of their own.
+/// A key of a keyspace: kinds that must not mix have separate keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
-    /// Which keyspace, in the order of the scenario.
+    /// The keyspace's index in the scenario.
     pub(crate) space: u8,
-    /// `k`, `n` for those that count, `e` for those that expire, `p` for pairs, `l` for locks, `f` for what they guard.
+    /// `k` for plain keys, `n` for counters, `e` for keys that expire, `p` for pairs, `l` for locks, `f` for guarded
+    /// keys.
     pub(crate) class: u8,
     pub(crate) number: u8,
 }
@@ -80,7 +82,7 @@ impl Key {
     pub(crate) fn write(self, prefix: &str, out: &mut Vec<u8>) {
         out.extend_from_slice(prefix.as_bytes());
         if self.class == b'f' {
-            // By its hash tag it is in the shard of its lock.
+            // Its hash tag puts it in its lock's shard.
             out.extend_from_slice(b"f{");
             Key { class: b'l', ..self }.write(prefix, out);
             return out.push(b'}');
@@ -90,14 +92,14 @@ impl Key {
     }
 }
 
-/// What requests about locks say besides.
+/// The further parameters of requests about locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LockTerms {
-    /// Who asks for a lock: a client, in one of its lives.
+    /// The client that requests a lock, in one of its incarnations.
     pub(crate) owner: u32,
     pub(crate) token: u64,
     pub(crate) session: Option<SessionId>,
-    /// How long it waits for a lock.
+    /// How long the request waits for a lock.
     pub(crate) wait_ms: u16,
 }
 
@@ -112,11 +114,11 @@ impl LockTerms {
 pub(crate) struct Operation {
     pub(crate) kind: Kind,
     pub(crate) key: Key,
-    /// The value that it writes, if it writes one; the milliseconds that it lives stand behind it.
+    /// The value that it writes, if any, and the lifetime of a value that expires.
     pub(crate) value: Value,
     pub(crate) lives_ms: u16,
     pub(crate) lock: LockTerms,
-    /// Its place in the history of the run.
+    /// Its index in the history of the run.
     pub(crate) number: u32,
 }
 
@@ -129,7 +131,7 @@ impl Operation {
         Operation { lock, ..Operation::new(kind, key, Value::default()) }
     }
 
-    /// The request, in words.
+    /// Writes the request to `arguments`.
     pub(crate) fn request(&self, prefix: &str, arguments: &mut ArgumentsBuffer) {
         arguments.clear();
         let name: &[u8] = match self.kind {
@@ -213,7 +215,7 @@ impl Operation {
         arguments.push(SCRIPT.as_bytes());
         arguments.push(b"2");
         arguments.push_with(|out| self.key.write(prefix, out));
-        // By its hash tag it is in the same shard.
+        // Its hash tag puts it in the same shard.
         arguments.push_with(|out| {
             out.extend_from_slice(prefix.as_bytes());
             out.extend_from_slice(b"s{");
@@ -225,12 +227,12 @@ impl Operation {
         }
     }
 
-    /// It is a script that comes to a limit.
+    /// Whether it is a script that hits a limit.
     fn is_cut_off(&self) -> bool {
         self.value.number.is_multiple_of(8)
     }
 
-    /// The request as a line, for people.
+    /// Describes the request as a readable line.
     pub(crate) fn describe(&self, prefix: &str) -> String {
         if self.kind == Kind::Script {
             let mut key = Vec::new();
@@ -254,8 +256,8 @@ impl Operation {
     }
 }
 
-/// A written value: a number that no other write of the run has, and as many bytes behind it as its scenario
-/// says, which follow from the number.
+/// A written value: a number that no other write of the run has, followed by as many bytes as the scenario says,
+/// which are derived from the number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Value {
     pub(crate) number: u32,
@@ -300,7 +302,7 @@ fn read_decimal(text: &[u8]) -> Option<i64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// A reply as the client reads it.
+/// A reply as the client understands it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     Ok,
@@ -308,18 +310,18 @@ pub(crate) enum Reply {
     Integer(i64),
     Value(Value),
     Session(SessionId),
-    /// The error told that nothing happened.
+    /// An error that says that nothing happened.
     Refused(&'static str),
-    /// The error told that it may have happened.
+    /// An error that says that it may have happened.
     Unknown,
-    /// Keys that are only changed together differ.
+    /// Keys that only change together differ.
     Torn,
-    /// Not what any correct node answers.
+    /// A reply that no correct node sends.
     Wrong,
 }
 
-/// What the first word of an error means. Every code that a node may answer a simulated client with is here: any
-/// other one is a fault.
+/// The first words of errors that mean a refusal. Every code that a node may send to a simulated client is here; any
+/// other is a failure.
 const REFUSALS: [&str; 11] = [
     "NOREPLICAS",
     "NOSPACE",
@@ -336,7 +338,7 @@ const REFUSALS: [&str; 11] = [
 const UNKNOWN: &str = "UNKNOWN";
 
 impl Reply {
-    /// Takes the first reply off `bytes`. `None`: it is not whole.
+    /// Takes the first reply off `bytes`. `None`: it is incomplete.
     pub(crate) fn take(bytes: &mut &[u8]) -> Option<Reply> {
         let end = bytes.iter().position(|byte| *byte == b'\n')?;
         let line = bytes[..end].strip_suffix(b"\r")?;
@@ -363,7 +365,7 @@ impl Reply {
         Some(reply)
     }
 
-    /// The length of the first reply in `bytes`, whatever it is. `None`: it is not whole.
+    /// Returns the length of the first reply in `bytes`, whatever it is. `None`: it is incomplete.
     pub(crate) fn length(bytes: &[u8]) -> Option<usize> {
         let end = bytes.iter().position(|byte| *byte == b'\n')?;
         let count =
@@ -390,7 +392,7 @@ impl Reply {
         refusal.map_or(Reply::Wrong, |refusal| Reply::Refused(refusal))
     }
 
-    /// True when what was asked was done.
+    /// Whether the request was executed.
     pub(crate) fn is_done(self) -> bool {
         matches!(self, Reply::Ok | Reply::Nil | Reply::Integer(_) | Reply::Value(_) | Reply::Session(_))
     }

@@ -1,4 +1,4 @@
-//! A client's connection at its node: bytes that have arrived and are not read, and bytes that are written.
+//! A client's connection at its node: bytes that have arrived and are unread, and bytes that the node has written.
 
 use std::cell::RefCell;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -9,21 +9,21 @@ use wire::resp::Arguments;
 #[derive(Debug)]
 pub(crate) struct Pipe {
     arrived: Vec<u8>,
-    /// Of these, those at the front that are read.
+    /// How many bytes at the front have been read.
     read: usize,
-    /// The client has hung up.
+    /// Whether the client has hung up.
     pub(crate) is_closed: bool,
-    /// What the node has written, and the client has not been sent yet.
+    /// What the node has written and has not been sent to the client yet.
     pub(crate) written: Vec<u8>,
-    /// Bytes at its front that an earlier turn has left: the beginning of a reply.
+    /// How many bytes at the front an earlier turn left there: the beginning of a reply.
     pub(crate) left: usize,
-    /// So much more finds room.
+    /// Room for this many more bytes.
     room: usize,
-    /// The node had more to write than found room.
+    /// Whether the node had more to write than there was room for.
     is_starved: bool,
 }
 
-/// The node's end, of which the world has the other one.
+/// The node's end; the world has the other one.
 #[derive(Debug)]
 pub(crate) struct ClientSocket(Rc<RefCell<Pipe>>);
 
@@ -40,7 +40,7 @@ impl Pipe {
         }))
     }
 
-    /// A request arrives.
+    /// Delivers a request.
     pub(crate) fn push(&mut self, request: Arguments<'_>) {
         let length = |out: &mut Vec<u8>, mark: u8, length: usize| {
             out.push(mark);
@@ -54,12 +54,12 @@ impl Pipe {
         }
     }
 
-    /// There is something for the node to find.
+    /// Whether there is something for the node to read.
     pub(crate) fn is_readable(&self) -> bool {
         self.is_closed || self.read < self.arrived.len()
     }
 
-    /// So much of what was written has been taken by the client. True if the node waits for room.
+    /// Counts `bytes` that the client has read. Returns true if the node waits for room.
     pub(crate) fn make_room(&mut self, bytes: usize) -> bool {
         self.room = self.room.saturating_add(bytes);
         std::mem::take(&mut self.is_starved)

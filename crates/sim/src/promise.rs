@@ -1,8 +1,8 @@
-//! What each protocol promises, in one table: which commands it takes, how many replicas of a group may be without
-//! memory at one time, how many may be away without anybody being refused.
+//! What each protocol promises, in one table: the commands it supports, how many replicas of a group may be without
+//! memory at the same time, and how many may be away without any request being refused.
 //!
-//! The simulator stays within these limits while it checks. Who makes up a group, who leads it and who is in sync is what
-//! the cluster map says at that moment. A protocol that is added gets its entry here, and its keyspaces in
+//! The simulator stays within these limits while it checks. The cluster map at each moment says who the members, the
+//! leader and the in-sync set of a group are. A new protocol gets its entry here, and its keyspaces in
 //! [`Space::draw`].
 
 use crate::operation::Kind;
@@ -11,7 +11,7 @@ use node::control::Group;
 use node::{Keyspace, NodeId};
 use std::fmt;
 
-/// How replicas agree.
+/// A replication protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protocol {
     /// One leader orders writes and streams them.
@@ -25,11 +25,11 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// All that a keyspace can choose.
+    /// All protocols that a keyspace can choose.
     pub const ALL: [Protocol; 4] =
         [Protocol::LeaderFollower, Protocol::Abd, Protocol::Blocking, Protocol::Consensus];
 
-    /// As a keyspace names it.
+    /// The name in a keyspace's definition.
     pub fn name(self) -> &'static str {
         match self {
             Protocol::LeaderFollower => "leader-follower",
@@ -39,15 +39,15 @@ impl Protocol {
         }
     }
 
-    /// Whether the node can run it.
+    /// Checks that the node can run it.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why it cannot.
     pub fn check(self) -> Result<(), String> {
         Keyspace::parse(&format!("prefix= replication={self}{}", self.plain()))?.check(3)
     }
 
-    /// What its plain keyspaces need to be told besides.
+    /// The further settings that its plain keyspaces need.
     fn plain(self) -> &'static str {
         match self {
             Protocol::Consensus => " durability=fsync",
@@ -55,7 +55,7 @@ impl Protocol {
         }
     }
 
-    /// True where nobody leads.
+    /// Whether it has no leader.
     pub(crate) fn has_registers(self) -> bool {
         matches!(self, Protocol::Abd | Protocol::Blocking)
     }
@@ -89,7 +89,7 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// When a leader acknowledges.
+/// When a leader acknowledges a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Acks {
     None,
@@ -98,21 +98,21 @@ pub(crate) enum Acks {
     All,
 }
 
-/// What a write outlives once it is acknowledged.
+/// What an acknowledged write survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Durability {
-    /// So many processes that die as [`Space::survives`] says.
+    /// The death of as many processes as [`Space::survives`] says.
     Memory,
-    /// All processes, but no machine that loses its power: a voter may have forgotten what it promised.
+    /// The death of all processes, but no loss of power: a voter may have forgotten what it promised.
     Os,
-    /// All machines.
+    /// The death of all machines.
     Fsync,
 }
 
-/// A keyspace of a run, and what is promised for it.
+/// A keyspace of a run, and its promises.
 #[derive(Clone, Debug)]
 pub(crate) struct Space {
-    /// As on a command line.
+    /// Its definition, as on a command line.
     pub(crate) text: String,
     pub(crate) keyspace: Keyspace,
     pub(crate) protocol: Protocol,
@@ -120,18 +120,19 @@ pub(crate) struct Space {
     pub(crate) durability: Durability,
     pub(crate) reads_any: bool,
     pub(crate) kinds: Vec<Kind>,
-    /// Keys of each class.
+    /// The number of keys of each class.
     pub(crate) keys: u8,
-    /// It is not there from the beginning: the operator creates it.
+    /// Whether the operator creates it during the run.
     pub(crate) is_created: bool,
-    /// Every other increment is a script.
+    /// Whether every other increment is a script.
     pub(crate) runs_scripts: bool,
-    /// The setting that the operator may change. What is promised before and after is promised all the time.
+    /// The setting that the operator may change. What is promised both before and after the change is promised all
+    /// the time.
     pub(crate) change: String,
 }
 
 impl Space {
-    /// Draws a keyspace for so many nodes.
+    /// Draws a keyspace for a cluster of `nodes`.
     pub(crate) fn draw(protocol: Protocol, prefix: &str, nodes: usize, random: &mut Random) -> Space {
         let mut text = format!("prefix={prefix} replication={protocol}");
         let (mut acks, mut reads_any) = (Acks::Majority, false);
@@ -159,7 +160,7 @@ impl Space {
                     text += " reads=any";
                 }
                 if random.percent(60) {
-                    // Small enough that followers which come back need snapshots.
+                    // Small enough that returning followers need a snapshot transfer.
                     text += &format!(" backlog_bytes={}", random.pick(&[200, 2_000, 20_000]));
                 }
                 durability = match random.below(10) {
@@ -191,26 +192,26 @@ impl Space {
         if matches!(protocol, Protocol::LeaderFollower | Protocol::Consensus) && random.percent(20) {
             text += &format!(" shards={}", random.between(2, 4));
         }
-        // Few and hot: what goes wrong shows where everybody looks.
+        // Few and hot, so that what goes wrong becomes visible.
         let keys = random.scaled(1, 8) as u8;
         let all = protocol.kinds();
         let mut kinds: Vec<Kind> = all.iter().copied().filter(|_| random.percent(60)).collect();
         for needed in [Kind::Get, Kind::Set] {
-            // Several times, as they are what runs mostly consist of.
+            // Repeated, since runs consist mostly of these.
             let times = 2 + random.below(4) as usize;
             kinds.extend(std::iter::repeat_n(needed, times));
         }
         Space { kinds, keys, durability, ..Space::new(text, protocol, (acks, reads_any)) }
     }
 
-    /// The default keyspace as most people have it.
+    /// Returns the protocol's default keyspace.
     pub(crate) fn plain(protocol: Protocol) -> Space {
         let text = format!("prefix= replication={protocol}{}", protocol.plain());
         Space::new(text, protocol, (Acks::Majority, false))
     }
 
     fn new(text: String, protocol: Protocol, (acks, reads_any): (Acks, bool)) -> Space {
-        // A text that cannot be read is found by a test, and refused by the node.
+        // A definition that does not parse fails a test, and the node refuses it.
         let keyspace = Keyspace::parse(&text).unwrap_or_default();
         let kinds = vec![Kind::Get, Kind::Set];
         let change = match protocol {
@@ -239,7 +240,7 @@ impl Space {
         }
     }
 
-    /// Its members find again what they held, though they did not by what was drawn so far.
+    /// Makes members recover their data after a crash, although the draw so far did not.
     pub(crate) fn set_durability(&mut self, durability: Durability) {
         self.text += match durability {
             Durability::Memory => "",
@@ -250,7 +251,7 @@ impl Space {
         self.durability = durability;
     }
 
-    /// Its large values are kept as fragments, in so many parts, or as its nodes choose.
+    /// Stores its large values as fragments, in a fixed number of parts or as its nodes choose.
     pub(crate) fn set_coding(&mut self, coding: &str) {
         let before = self.text.find(" coding=").unwrap_or(self.text.len());
         self.text.truncate(before);
@@ -258,7 +259,7 @@ impl Space {
         self.keyspace = Keyspace::parse(&self.text).unwrap_or_default();
     }
 
-    /// Its large values are on the disk, and so much of its log in memory if nothing else was drawn.
+    /// Keeps its large values on the disk, with `log_bytes` of its log in memory unless another size was drawn.
     pub(crate) fn set_spilling(&mut self, log_bytes: usize) {
         self.text += " storage=disk storage_threshold=64";
         if !self.text.contains(" backlog_bytes=") {
@@ -267,55 +268,56 @@ impl Space {
         self.keyspace = Keyspace::parse(&self.text).unwrap_or_default();
     }
 
-    /// True when its large values can be on the disk.
+    /// Whether its large values can be on the disk.
     pub(crate) fn can_spill(&self) -> bool {
         matches!(self.protocol, Protocol::LeaderFollower | Protocol::Consensus) && !self.is_coded()
     }
 
-    /// True when its large values are on the disk.
+    /// Whether its large values are on the disk.
     pub(crate) fn is_spilled(&self) -> bool {
         self.keyspace.storage == node::Storage::Disk
     }
 
-    /// True when its large values are kept as fragments.
+    /// Whether its large values are stored as fragments.
     pub(crate) fn is_coded(&self) -> bool {
         self.keyspace.coding.is_some()
     }
 
-    /// True when the number that `DEL` answers is part of the promise.
+    /// Whether the number in the reply to `DEL` is part of the promise.
     pub(crate) fn counts_deleted(&self) -> bool {
         matches!(self.protocol, Protocol::LeaderFollower | Protocol::Consensus)
     }
 
-    /// True when its members find again, on their disks, what they held.
+    /// Whether its members recover their data from their disks.
     pub(crate) fn is_durable(&self) -> bool {
         self.durability != Durability::Memory
     }
 
-    /// Whether a group of it still has everything that was acknowledged, in reach of whoever serves it, if these are
-    /// the members that are without what they held.
+    /// Whether a group still has everything that was acknowledged, within reach of the replicas that serve it, if the
+    /// damaged members are without their data.
     pub(crate) fn survives(&self, group: &Group, is_damaged: impl Fn(NodeId) -> bool) -> bool {
         let damaged = group.members.iter().filter(|member| is_damaged(**member)).count();
         match (self.protocol, self.acks) {
             (Protocol::Consensus | Protocol::Abd | Protocol::Blocking, _) => {
                 damaged <= (group.members.len() - 1) / 2
             }
-            // It loses what it must; what it still promises must hold all the same.
+            // It may lose this; what it still promises must hold all the same.
             (Protocol::LeaderFollower, Acks::None) => true,
             (Protocol::LeaderFollower, Acks::All) => group.in_sync.iter().any(|member| !is_damaged(*member)),
-            // While it is not known who holds what, after a change of members, everybody is needed.
+            // While it is unknown who holds what, after a change of members, all members are needed.
             (Protocol::LeaderFollower, _) if !group.settled => damaged == 0,
             (Protocol::LeaderFollower, _) => damaged <= self.acknowledgers(group),
         }
     }
 
-    /// How many members of a group may be away, its leader among them, so that everybody else is still served.
+    /// How many members of a group, its leader among them, may be away while all requests to the others are still
+    /// served.
     pub(crate) fn spares(&self, group: &Group) -> usize {
         let others = group.members.len() - 1;
         match (self.protocol, self.acks) {
             (Protocol::Consensus | Protocol::Abd | Protocol::Blocking, _) => others / 2,
             (Protocol::LeaderFollower, Acks::None | Acks::All) => others,
-            // Enough to acknowledge, and enough to know what was acknowledged.
+            // Enough members to acknowledge, and enough to know what was acknowledged.
             (Protocol::LeaderFollower, _) => {
                 let count = self.acknowledgers(group);
                 others.saturating_sub(count).min(count)
@@ -323,7 +325,7 @@ impl Space {
         }
     }
 
-    /// Followers that acknowledge each write.
+    /// The number of followers that acknowledge each write.
     fn acknowledgers(&self, group: &Group) -> usize {
         match self.acks {
             Acks::None => 0,
@@ -333,30 +335,30 @@ impl Space {
         }
     }
 
-    /// True when another leader, or the same one in another life, may lack writes that were acknowledged.
+    /// Whether the next leader, or the same one in its next incarnation, may lack acknowledged writes.
     pub(crate) fn forgets_with_its_leader(&self) -> bool {
         self.protocol == Protocol::LeaderFollower && self.acks == Acks::None
     }
 
-    /// True when the in-sync set is a promise.
+    /// Whether the in-sync set is a promise.
     pub(crate) fn needs_in_sync(&self) -> bool {
         self.protocol == Protocol::LeaderFollower && self.acks == Acks::All
     }
 
-    /// True when a request is refused, and not put off, where others ask for the same key: those who go on asking
-    /// may then be in each other's way for ever.
+    /// Whether a request is refused rather than delayed when other clients request the same key: retrying clients may
+    /// then obstruct each other for ever.
     pub(crate) fn refuses_contenders(&self) -> bool {
         self.protocol == Protocol::Blocking && self.keyspace.retry == protocol::blocking::Retry::None
     }
 
     /// How long replicas may take to become equal once nothing disturbs them, in milliseconds, if they compare their
-    /// keys this often.
+    /// keys every `sweep_ms`.
     pub(crate) fn converges_within_ms(&self, sweep_ms: u64) -> u64 {
         match self.protocol {
-            // Fragments of values that were never stored are given up at leisure.
+            // Fragments of values that were never stored are dropped in the background.
             Protocol::Consensus if self.is_coded() => 120_000,
             Protocol::LeaderFollower | Protocol::Consensus => 10_000,
-            // Their replicas are repaired in the background, at leisure.
+            // Their replicas are repaired in the background.
             Protocol::Abd | Protocol::Blocking => 120_000 + 5 * sweep_ms,
         }
     }

@@ -1,4 +1,4 @@
-//! A small seeded generator: a seed means the same numbers on every machine.
+//! A small seeded generator: a seed gives the same numbers on every machine.
 
 /// SplitMix64 (Steele, Lea and Flood 2014).
 #[derive(Clone, Debug)]
@@ -13,8 +13,8 @@ fn mix(state: u64) -> u64 {
 }
 
 impl Random {
-    /// One of many streams of a seed. Each link, client and node draws from a stream of its own, so that taking
-    /// one fault out of a run disturbs the others as little as it can.
+    /// Creates one of the many streams of a seed. Each link, client and node draws from its own stream, so that
+    /// removing one fault from a run disturbs the rest as little as possible.
     pub(crate) fn new(seed: u64, stream: u64) -> Random {
         Random(mix(seed) ^ mix(stream.wrapping_mul(INCREMENT).wrapping_add(1)))
     }
@@ -25,36 +25,36 @@ impl Random {
         mix(self.0)
     }
 
-    /// A number below `bound`; 0 when `bound` is 0.
+    /// Returns a number below `bound`; 0 when `bound` is 0.
     #[inline]
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.draw()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A number from `least` to `most`.
+    /// Returns a number from `least` to `most`, both included.
     pub(crate) fn between(&mut self, least: u64, most: u64) -> u64 {
         least + self.below(most - least + 1)
     }
 
-    /// A number from `least` to `most`, each order of magnitude as likely as the next.
+    /// Returns a number from `least` to `most`, with each order of magnitude equally likely.
     pub(crate) fn scaled(&mut self, least: u64, most: u64) -> u64 {
         let halvings = (most / least.max(1)).max(1).ilog2();
         let most = most >> self.below(u64::from(halvings) + 1);
         self.between(least, most.max(least))
     }
 
-    /// True `parts` times out of a hundred.
+    /// Returns true with a probability of `parts` percent.
     pub(crate) fn percent(&mut self, parts: u64) -> bool {
         self.below(100) < parts
     }
 
-    /// True `parts` times out of a million. Draws nothing when that is never.
+    /// Returns true with a probability of `parts` in a million. Draws nothing when `parts` is 0.
     #[inline]
     pub(crate) fn per_million(&mut self, parts: u32) -> bool {
         parts > 0 && self.below(1_000_000) < u64::from(parts)
     }
 
-    /// One of some, which are not none.
+    /// Returns one of the elements of `from`, which must not be empty.
     pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len() as u64) as usize]
     }

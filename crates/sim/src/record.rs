@@ -1,4 +1,4 @@
-//! What clients asked and were told, as it happened.
+//! What clients requested, and the replies they got, as it happened.
 
 use crate::events::Place;
 use crate::operation::{Operation, Reply};
@@ -6,9 +6,9 @@ use crate::operation::{Operation, Reply};
 /// How an operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The client does not know, and may never.
+    /// The client does not know the outcome, and may never know it.
     Open,
-    /// The client was answered.
+    /// The client got a reply.
     Answered { at: u64, reply: Reply },
 }
 
@@ -17,7 +17,7 @@ pub(crate) enum End {
 pub(crate) struct Entry {
     pub(crate) operation: Operation,
     pub(crate) client: u8,
-    /// The client's connection over which it was sent.
+    /// The number of the client's connection over which it was sent.
     pub(crate) connection: u32,
     pub(crate) node: Place,
     pub(crate) start: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// What it was answered, if it was.
+    /// Returns the reply and its time, if there was one.
     pub(crate) fn reply(&self) -> Option<(u64, Reply)> {
         match self.end {
             End::Answered { at, reply } => Some((at, reply)),
@@ -41,7 +41,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Writes down that an operation is sent. Returns its number.
+    /// Records that an operation is sent. Returns its number.
     pub(crate) fn begin(
         &mut self,
         mut operation: Operation,

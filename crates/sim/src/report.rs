@@ -1,4 +1,4 @@
-//! What came of a run.
+//! The result of a run.
 
 use crate::faults::Counts;
 use crate::promise::Protocol;
@@ -6,29 +6,29 @@ use crate::scenario::Part;
 use crate::trace::Line;
 use std::collections::BTreeMap;
 
-/// How a run went against what was promised.
+/// The kind of promise that a run broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Broken {
-    /// Clients were told what cannot be.
+    /// Clients got replies that cannot be right.
     Safety,
-    /// Somebody waited in vain, though nothing was wrong any more.
+    /// A client or node waited in vain although all faults were over.
     Liveness,
     /// Replicas did not become equal.
     Convergence,
-    /// A node said what another one cannot read, or answered what is no answer.
+    /// A node sent a message that another node cannot read, or an invalid reply.
     Language,
-    /// A node did not start, or stopped, though its disk had done nothing wrong.
+    /// A node did not start, or stopped, although its disk had no fault.
     Storage,
-    /// A node took in what it had no room for.
+    /// A node accepted data that it had no room for.
     Backpressure,
     /// A node's own check of an invariant failed.
     Panic,
-    /// The checker ran out of its budget: nothing is known.
+    /// The checker ran out of its budget: the verdict is unknown.
     Undecided,
 }
 
 impl Broken {
-    /// One word.
+    /// The kind's name, one word.
     pub fn name(self) -> &'static str {
         match self {
             Broken::Safety => "safety",
@@ -50,24 +50,24 @@ pub struct Failure {
     pub broken: Broken,
     /// How, in words.
     pub words: String,
-    /// The time around which it happened, in microseconds since the run began.
+    /// The time around the failure, in microseconds since the run began: start and end.
     pub window_us: (u64, u64),
-    /// A picture of the operations that cannot be, as SVG, if there is one.
+    /// A picture of the impossible operations, as SVG. `None` if there is none.
     pub picture: Option<String>,
 }
 
-/// How much of each protocol a run has seen.
+/// What runs have covered of one protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Keyspaces of this protocol, over all runs.
     pub keyspaces: u64,
     /// Operations that were sent.
     pub operations: u64,
-    /// Of these, those that were done.
+    /// Of these, those with the outcome done.
     pub done: u64,
     /// Those that were refused: nothing happened.
     pub refused: u64,
-    /// Those of which nobody knows.
+    /// Those with an unknown outcome.
     pub unknown: u64,
     /// Operations whose order was checked.
     pub checked: u64,
@@ -76,7 +76,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Adds what another run has seen.
+    /// Adds the numbers of another run.
     pub fn merge(&mut self, other: &Seen) {
         self.keyspaces += other.keyspaces;
         self.operations += other.operations;
@@ -88,56 +88,56 @@ impl Seen {
     }
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The run's seed.
     pub seed: u64,
     /// A fingerprint of everything that happened: equal for every replay.
     pub digest: u64,
-    /// How long it lasted, in microseconds of the simulated world.
+    /// How long the run lasted, in microseconds of simulated time.
     pub simulated_us: u64,
-    /// Turns of nodes.
+    /// The number of turns of all nodes.
     pub turns: u64,
-    /// Messages between nodes.
+    /// The number of messages between nodes.
     pub frames: u64,
-    /// What went wrong on purpose, how often.
+    /// How often each class of fault happened.
     pub counts: Counts,
-    /// What each protocol was asked.
+    /// What the run covered of each protocol.
     pub seen: BTreeMap<Protocol, Seen>,
-    /// Why it failed, if it did.
+    /// Why the run failed; `None` if it did not.
     pub failure: Option<Failure>,
-    /// The cluster, its surroundings and its faults, in words.
+    /// A description of the cluster, its environment and its faults, in lines.
     pub scenario: Vec<String>,
-    /// What could be left out of it.
+    /// The parts that could be left out of the run.
     pub parts: Vec<Part>,
-    /// How many clients it had.
+    /// The number of clients.
     pub clients: usize,
     /// How long faults and load lasted, in milliseconds.
     pub length_ms: u64,
-    /// Its story; empty unless it was asked for.
+    /// The run's trace; empty unless it was requested.
     pub lines: Vec<Line>,
 }
 
 impl Report {
-    /// Operations of all protocols.
+    /// The number of operations, over all protocols.
     pub fn operations(&self) -> u64 {
         self.seen.values().map(|seen| seen.operations).sum()
     }
 
-    /// Operations whose order was checked.
+    /// The number of operations whose order was checked.
     pub fn checked(&self) -> u64 {
         self.seen.values().map(|seen| seen.checked).sum()
     }
 
-    /// The lines of the story around the failure: at most so many.
+    /// Returns the lines of the trace around the failure, at most `most`.
     pub fn lines_around_failure(&self, most: usize) -> &[Line] {
         let Some(failure) = &self.failure else { return &[] };
         const MARGIN_US: u64 = 20_000;
         let (from, to) = failure.window_us;
         let first = self.lines.partition_point(|line| line.at_us + MARGIN_US < from);
         let last = self.lines.partition_point(|line| line.at_us <= to.saturating_add(MARGIN_US));
-        // The end of the window is where it shows.
+        // The failure shows at the end of the window.
         &self.lines[first.max(last.saturating_sub(most))..last]
     }
 }

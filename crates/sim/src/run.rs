@@ -7,7 +7,7 @@ use crate::world::World;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs a seed. With `told`, the report has the run's story, which takes far longer.
+/// Runs a seed. With `told`, the report contains the run's trace, which takes far longer.
 pub fn run(seed: u64, settings: &Settings, told: bool) -> Report {
     let scenario = Scenario::draw(seed, settings);
     let mut report = Report {
@@ -26,7 +26,7 @@ pub fn run(seed: u64, settings: &Settings, told: bool) -> Report {
         lines: Vec::new(),
     };
     let mut world = World::new(scenario, told);
-    // A node that finds an invariant broken panics. Nothing of the world is used again then but what was counted.
+    // A node that finds an invariant broken panics. After that, only the world's counters are used.
     let panic = catch_unwind(AssertUnwindSafe(|| world.run())).err();
     (report.simulated_us, report.counts) = (world.now(), world.counts);
     (report.turns, report.frames) = (world.turns, world.frames);

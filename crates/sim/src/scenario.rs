@@ -1,4 +1,4 @@
-//! What a seed means: the cluster, its clients, the network, the clocks and everything that will go wrong.
+//! What a seed means: the cluster, its clients, the network, the clocks, and everything that will go wrong.
 
 use crate::events::Place;
 use crate::faults::{Class, Draw, Fault, Kind as FaultKind, MS, Mask, SECOND};
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-/// Streams of random numbers of one seed.
+/// The streams of random numbers of one seed.
 pub(crate) mod stream {
     pub(crate) const SCENARIO: u64 = 1;
     pub(crate) const FAULTS: u64 = 2;
@@ -43,7 +43,7 @@ pub(crate) mod stream {
 pub enum Part {
     /// The scheduled fault with this number.
     Fault(u16),
-    /// All of a background class.
+    /// All faults of a background class.
     Background(Class),
 }
 
@@ -71,33 +71,33 @@ impl FromStr for Part {
     }
 }
 
-/// What runs are to be like, whatever their seed says.
+/// Settings that hold for a run whatever its seed says.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// Every keyspace has this protocol.
+    /// The protocol of every keyspace; `None` leaves it to the seed.
     pub protocol: Option<Protocol>,
-    /// Every keyspace of consensus keeps its values as fragments.
+    /// Every keyspace of consensus stores its values as fragments.
     pub coded: bool,
-    /// Every keyspace of consensus or leader-follower that does not keep fragments keeps its values on the disk.
+    /// Every keyspace of consensus or leader-follower that does not store fragments keeps its values on the disk.
     pub spilled: bool,
-    /// Many writes are too long for one record, and go in parts.
+    /// Many writes are too long for one record, and are sent in parts.
     pub long: bool,
-    /// The fault that replicas are to have, in tests.
+    /// The planted fault of the replicas, in tests.
     pub planted: Planted,
-    /// The fault that logs are to have, in tests.
+    /// The planted fault of the logs, in tests.
     pub planted_in_storage: storage::planted::Planted,
-    /// What is left out.
+    /// The parts to leave out.
     pub without: BTreeSet<Part>,
-    /// At most so many clients.
+    /// The largest number of clients; `None` leaves it to the seed.
     pub clients_max: Option<usize>,
-    /// Faults and load end after so many milliseconds.
+    /// The time after which faults and load end, in milliseconds, if the seed does not end them earlier.
     pub length_ms_max: Option<u64>,
-    /// A run without any faults, of this shape, to measure the simulator itself.
+    /// A run of this shape without any faults, to measure the simulator itself.
     pub calm: Option<Calm>,
 }
 
 impl Settings {
-    /// The command that runs a seed with these settings.
+    /// Returns the command that runs a seed with these settings.
     pub fn command(&self, seed: u64) -> String {
         let mut command = format!("quorate sim --seed {seed}");
         if let Some(protocol) = self.protocol {
@@ -126,18 +126,19 @@ impl Settings {
     }
 }
 
-/// A run without faults.
+/// The shape of a run without faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Calm {
-    /// Nodes.
+    /// The number of nodes.
     pub nodes: u8,
-    /// Operations per second, of all clients together.
+    /// Operations per second, over all clients together.
     pub rate: u64,
-    /// Seconds.
+    /// The length of the run, in seconds.
     pub seconds: u64,
 }
 
-/// How the network treats messages, in millionths. Only replicas' messages get lost, come twice or overtake.
+/// How the network treats messages, in parts per million. Only messages between replicas are lost, duplicated or
+/// reordered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Weather {
     pub(crate) loss: u32,
@@ -146,70 +147,70 @@ pub(crate) struct Weather {
     pub(crate) delay: u32,
 }
 
-/// What nodes are told as long as nobody wants it otherwise.
+/// The nodes' command timeout unless a draw changes it.
 const USUAL_TIMEOUT_MS: u64 = 5_000;
 const USUAL_SWEEP_MS: u64 = 100;
 const USUAL_SEGMENT_BYTES: u64 = 256 << 10;
 const USUAL_BEHIND_BYTES: u64 = 64 << 20;
 const USUAL_CHECKPOINT_BYTES: u64 = 1 << 20;
 
-/// Everything that a seed has decided before the run begins.
+/// Everything that a seed decides before the run begins.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     pub(crate) seed: u64,
-    /// All nodes that there ever are.
+    /// The number of nodes, over the whole run.
     pub(crate) nodes: Place,
-    /// Those that the cluster begins with, the first ones.
+    /// The number of nodes that the cluster begins with: the first ones.
     pub(crate) first_nodes: Place,
     pub(crate) spaces: Vec<Space>,
     pub(crate) planted: Planted,
     pub(crate) planted_in_storage: storage::planted::Planted,
-    /// How long each client thinks between its operations, on average.
+    /// How long each client thinks between two operations, on average.
     pub(crate) think_us: Vec<u64>,
-    /// Requests that a client sends without waiting, at most.
+    /// The most requests that a client sends without waiting.
     pub(crate) pipeline: u64,
-    /// Bytes behind the number of each value.
+    /// The number of bytes that follow the number in each value.
     pub(crate) value_bytes: u16,
-    /// After so long without an answer a client gives up.
+    /// How long a client waits for an answer before it gives up.
     pub(crate) patience_us: Option<u64>,
-    /// A command has its outcome after so long.
+    /// The time after which a command has its outcome.
     pub(crate) command_timeout_ms: u64,
-    /// Replicas without a leader compare their keys this often.
+    /// How often replicas without a leader compare their keys.
     pub(crate) sweep_ms: u64,
-    /// Writes and replies of more bytes go in parts.
+    /// Writes and replies of more bytes are sent in parts.
     pub(crate) long_command_bytes: usize,
-    /// Segments of logs are so long.
+    /// The length of a log's segments.
     pub(crate) segment_bytes: u64,
-    /// Logs are shortened when they have grown by so much.
+    /// How much a log grows before it is shortened.
     pub(crate) checkpoint_bytes: u64,
     /// Memory for values that are on the disk.
     pub(crate) cache_bytes: usize,
-    /// While logs have more than so much to write, nothing is taken from peers.
+    /// While a log has more than this to write, its node reads nothing from peers.
     pub(crate) behind_bytes: u64,
-    /// How much nodes read and write at a time.
+    /// How much nodes read and write at once.
     pub(crate) sizes: Sizes,
-    /// Bytes that find room on the way to a client, and how long it may take to read some.
+    /// Room for bytes on the way to a client, and the longest time that a client takes to read some.
     pub(crate) client_room: usize,
     pub(crate) reading_us: u64,
-    /// A way between two nodes takes more while fewer bytes than this are on it.
+    /// A way between two nodes accepts more while fewer bytes than this are on it.
     pub(crate) peer_room: usize,
     pub(crate) latency_us: u64,
     pub(crate) jitter_us: u64,
     pub(crate) weather: Weather,
     pub(crate) delay_us: u64,
     pub(crate) ghosts: bool,
-    /// Nodes have a second connection for what is urgent.
+    /// Whether nodes have a second connection for urgent messages.
     pub(crate) has_urgent_links: bool,
-    /// How often, in millionths of what is sent, a first connection is held up, and for how long at most.
+    /// How often a first connection is held up, in parts per million of the frames, and the longest time for which.
     pub(crate) hold_ups: u32,
     pub(crate) hold_up_us: u64,
     pub(crate) drift_ppm: Vec<i64>,
     pub(crate) unix_ahead_ms: Vec<i64>,
-    /// The longest that a value lives which expires.
+    /// The longest lifetime of a value that expires.
     pub(crate) lives_ms_max: u16,
     pub(crate) length_us: u64,
     pub(crate) faults: Vec<Option<Fault>>,
-    /// Those that are kept away for a while after everything has healed.
+    /// The nodes that are kept away for a while after everything has healed.
     pub(crate) missing: Option<Mask>,
     /// Whether leaders whose crash loses acknowledged writes may crash.
     pub(crate) may_forget: bool,
@@ -309,7 +310,7 @@ impl Scenario {
         scenario
     }
 
-    /// Some clusters get a keyspace, or a node, during the run.
+    /// In some clusters a keyspace or a node is added during the run.
     fn draw_changes(&mut self, settings: &Settings, random: &mut Random) -> (Option<u8>, Option<Place>) {
         let dynamic = random.percent(25).then_some(self.spaces.len());
         if let Some(index) = dynamic {
@@ -337,9 +338,9 @@ impl Scenario {
         }
     }
 
-    /// In some keyspaces every other increment is a script. No other draw depends on it.
+    /// In some keyspaces every other increment is a script. No other draw depends on this one.
     fn draw_scripts(&mut self) {
-        // The seeds that are known to find planted faults were found without scripts.
+        // Runs with a planted fault have no scripts: the seeds known to find planted faults were found without them.
         let storage_planted = self.planted_in_storage != storage::planted::Planted::default();
         if storage_planted || self.planted != Planted::default() {
             return;
@@ -350,7 +351,7 @@ impl Scenario {
         }
     }
 
-    /// In some keyspaces of consensus clients use locks, in some of these little else.
+    /// In some keyspaces of consensus clients use locks, in some of these almost exclusively.
     fn draw_locks(&mut self) {
         let mut random = Random::new(self.seed, stream::LOCKS);
         for space in self.spaces.iter_mut().filter(|space| space.protocol == Protocol::Consensus) {
@@ -361,7 +362,7 @@ impl Scenario {
         }
     }
 
-    /// Where nodes write before a turn ends, some die before they have.
+    /// Where nodes write before a turn ends, some die before that write.
     fn draw_unwritten(&mut self) {
         let mut random = Random::new(self.seed, stream::UNWRITTEN);
         if !self.spaces.iter().any(|space| space.durability == Durability::Os) {
@@ -378,7 +379,7 @@ impl Scenario {
 
     /// In some clusters one node's wall clock is set far ahead or behind, and back after a while.
     fn draw_clocks(&mut self) {
-        // The seeds that are known to find other planted faults were found without.
+        // The seeds known to find other planted faults were found without this.
         let storage_planted = self.planted_in_storage != storage::planted::Planted::default();
         let is_planted =
             self.planted != Planted::default() && !self.planted.has(PlantedFault::ClockUnbounded);
@@ -399,10 +400,10 @@ impl Scenario {
         }
     }
 
-    /// In half of the clusters nodes read and write little at a time; in some there is little room on the way to clients, which
-    /// read late, or to other nodes; in some a log that has little to write is behind already.
+    /// In half of the clusters nodes read and write little at once. In some there is little room on the way to other
+    /// nodes, or to clients, which read late. In some a log counts as behind when it has little to write.
     fn draw_buffers(&mut self) {
-        // The seeds that are known to find other planted faults were found without.
+        // The seeds known to find other planted faults were found without this.
         let storage_planted = self.planted_in_storage != storage::planted::Planted::default();
         let is_of_drivers = PlantedFault::OF_DRIVERS.into_iter().any(|fault| self.planted.has(fault));
         if storage_planted || self.planted != Planted::default() && !is_of_drivers {
@@ -431,7 +432,7 @@ impl Scenario {
         }
     }
 
-    /// Where values are kept as fragments, half of the runs end with all machines losing their power at once.
+    /// Where values are stored as fragments, half of the runs end with a power loss of all machines at once.
     fn draw_outage(&mut self) {
         let mut random = Random::new(self.seed, stream::OUTAGE);
         if random.percent(50) && self.spaces.iter().any(Space::is_coded) {
@@ -441,10 +442,10 @@ impl Scenario {
         }
     }
 
-    /// In most clusters nodes have the second connection for what is urgent; in some of these the first one is often held
-    /// up, as behind a value that takes long.
+    /// In most clusters nodes have the second connection for urgent messages; in some of these the first one is often
+    /// held up, as if behind a long value.
     fn draw_lanes(&mut self) {
-        // The seeds that are known to find planted faults were found with one connection.
+        // The seeds known to find planted faults were found with one connection.
         let storage_planted = self.planted_in_storage != storage::planted::Planted::default();
         if storage_planted || self.planted != Planted::default() {
             return;
@@ -455,8 +456,8 @@ impl Scenario {
         self.hold_ups = some(&mut random, 20_000);
     }
 
-    /// Half of the clusters have the usual times. In the others what is left half done stays so for long, or commands
-    /// are given up early: not so early that a cluster in order could not do them.
+    /// Half of the clusters have the usual times. In the others unfinished operations stay unfinished for long, or
+    /// commands time out early, though not so early that a healthy cluster could not execute them.
     fn draw_timing(&mut self) {
         let mut random = Random::new(self.seed, stream::TIMING);
         let round_ms = 2 * (self.latency_us + self.jitter_us) / MS;
@@ -468,7 +469,7 @@ impl Scenario {
         }
     }
 
-    /// Half of the keyspaces of registers outlive crashes.
+    /// Half of the keyspaces of registers survive crashes.
     fn draw_registers(&mut self) {
         let mut random = Random::new(self.seed, stream::REGISTERS);
         for space in self.spaces.iter_mut().filter(|space| space.protocol.has_registers()) {
@@ -480,7 +481,7 @@ impl Scenario {
         }
     }
 
-    /// Some keyspaces of consensus keep their values as fragments. Then values are long enough for that.
+    /// Some keyspaces of consensus store their values as fragments. Their values are then long enough for that.
     fn draw_coding(&mut self, settings: &Settings) {
         let mut random = Random::new(self.seed, stream::CODING);
         let nodes = usize::from(self.first_nodes);
@@ -502,9 +503,10 @@ impl Scenario {
         }
     }
 
-    /// In some of these the nodes choose how each value is stored, by what they measure. No other draw depends on it.
+    /// In some of these the nodes choose how each value is stored, from what they measure. No other draw depends on
+    /// this one.
     fn draw_adaptive(&mut self) {
-        // The seeds that are known to find planted faults were found with fixed numbers of parts.
+        // The seeds known to find planted faults were found with fixed numbers of parts.
         let storage_planted = self.planted_in_storage != storage::planted::Planted::default();
         if storage_planted || self.planted != Planted::default() {
             return;
@@ -517,10 +519,10 @@ impl Scenario {
         }
     }
 
-    /// Some keyspaces of consensus and leader-follower keep their values on the disk. Then values are long enough for that, and there is memory
-    /// for few of them.
+    /// Some keyspaces of consensus and leader-follower keep their values on the disk. Their values are then long
+    /// enough for that, and memory holds only a few of them.
     fn draw_spilling(&mut self, settings: &Settings) {
-        // The seeds that are known to find planted faults were found without.
+        // The seeds known to find planted faults were found without this.
         let storage_planted = self.planted_in_storage != storage::planted::Planted::default();
         if !settings.spilled && (storage_planted || self.planted != Planted::default()) {
             return;
@@ -543,7 +545,7 @@ impl Scenario {
 
     /// In some clusters many writes are too long for one record.
     fn draw_long(&mut self, settings: &Settings) {
-        // The seeds that are known to find planted faults were found without.
+        // The seeds known to find planted faults were found without this.
         let storage_planted = self.planted_in_storage != storage::planted::Planted::default();
         if !settings.long && (storage_planted || self.planted != Planted::default()) {
             return;
@@ -552,18 +554,18 @@ impl Scenario {
         let (is_drawn, value_bytes) = (random.percent(40) || settings.long, random.scaled(20, 2_000));
         if is_drawn {
             self.value_bytes = self.value_bytes.max(value_bytes as u16);
-            // A value is no more than some thirty parts, of which a few are under way at a time.
+            // A value has no more than about thirty parts, of which a few are in flight at a time.
             let length = u64::from(self.value_bytes);
             self.long_command_bytes = random.between(length / 4, length) as usize;
         }
     }
 
-    /// What disks are like and what happens to them, behind everything else that happens.
+    /// The disks' properties and faults, drawn after everything else.
     fn draw_disk_faults(&mut self) {
         let mut random = Random::new(self.seed, stream::DISK_FAULTS);
         self.segment_bytes = random.pick(&[8 << 10, 32 << 10, 128 << 10]);
         self.checkpoint_bytes = self.segment_bytes * random.pick(&[1, 2, 8]);
-        // A disk that is stuck makes many wait at once; too many for one key, and nobody can check their order.
+        // A stuck disk makes many operations overlap; with too many on one key, their order cannot be checked.
         const AT_ONCE_MAX: u64 = 16;
         let at_once = (self.think_us.len() as u64 * self.pipeline).div_ceil(AT_ONCE_MAX) as u8;
         for space in self.spaces.iter_mut().filter(|space| space.is_durable()) {
@@ -574,7 +576,7 @@ impl Scenario {
         self.faults.extend(faults.into_iter().map(Some));
     }
 
-    /// Leaves out what the settings leave out. Nothing is drawn here, so that the rest stays as it is.
+    /// Leaves out what the settings leave out. Draws nothing, so that the rest stays as it is.
     fn restrict(&mut self, settings: &Settings) {
         if let Some(clients) = settings.clients_max {
             self.think_us.truncate(clients.max(1));
@@ -622,7 +624,7 @@ impl Scenario {
         self.missing = None;
     }
 
-    /// What can be left out of this run, the numbers first.
+    /// Returns the parts that can be left out of this run, the numbered faults first.
     pub(crate) fn parts(&self) -> Vec<Part> {
         let faults = self.faults.iter().enumerate().filter(|(_, fault)| fault.is_some());
         let numbers = faults.map(|(number, _)| Part::Fault(number as u16));
@@ -630,13 +632,13 @@ impl Scenario {
     }
 }
 
-/// A probability in millionths: often none, else up to `most`.
+/// Draws a probability in parts per million: often zero, otherwise up to `most`.
 fn some(random: &mut Random, most: u64) -> u32 {
     let drawn = random.scaled(100, most) as u32;
     if random.percent(50) { drawn } else { 0 }
 }
 
-/// One keyspace has the empty prefix, so that there is a default one: every run has as many groups as keyspaces.
+/// Draws a keyspace. One has the empty prefix and is the default: every run has as many groups as keyspaces.
 fn draw_space(index: usize, nodes: Place, settings: &Settings, random: &mut Random) -> Space {
     const PREFIXES: [&str; 4] = ["", "p:", "q:", "r:"];
     let ready: Vec<Protocol> =
@@ -649,13 +651,14 @@ fn draw_space(index: usize, nodes: Place, settings: &Settings, random: &mut Rand
     }
 }
 
-/// Half of the clusters have clocks that run alike, the others differ by up to 1 %: more than any machine.
+/// Draws the drift of the clocks. In half of the clusters they run alike; in the others they differ by up to 1 %,
+/// more than any real machine's.
 fn draw_drift(nodes: Place, random: &mut Random) -> Vec<i64> {
     let most = random.pick(&[0, 0, 200, 10_000]);
     (0..nodes).map(|_| random.below(2 * most + 1) as i64 - most as i64).collect()
 }
 
-/// Some nodes, for whom it is decided later how many of them can be spared.
+/// Draws some nodes; how many of them can be spared is decided later.
 fn draw_missing(nodes: Place, random: &mut Random) -> Option<Mask> {
     let drawn = random.draw() as Mask & ((1u64 << nodes) - 1) as Mask;
     (nodes > 1 && drawn != 0 && random.percent(60)).then_some(drawn)

@@ -1,21 +1,21 @@
-//! From a run that fails to a smaller one that still fails.
+//! Reduces a failing run to a smaller one that still fails.
 //!
-//! Faults are left out in ever smaller groups (delta debugging, Zeller and Hildebrandt 2002), then the run is made
-//! shorter and clients are taken away, and all of it again until nothing changes. Whatever is left out, the rest
-//! is drawn as before, so the smaller run is replayed by the seed and what it goes without.
+//! Faults are left out in ever smaller groups (delta debugging, Zeller and Hildebrandt 2002), then the run is
+//! shortened and clients are removed, and all of this repeats until nothing changes. Whatever is left out, the rest
+//! is drawn as before, so the seed and the list of omissions replay the smaller run.
 
 use crate::report::{Broken, Report};
 use crate::run::run;
 use crate::scenario::{Part, Settings};
 
-/// A smaller run that fails alike.
+/// A smaller run that fails in the same way.
 #[derive(Clone, Debug)]
 pub struct Shrunk {
-    /// What it is run with.
+    /// The settings to run it with.
     pub settings: Settings,
-    /// What came of it.
+    /// The report of the smaller run.
     pub report: Report,
-    /// How many runs it took to find it.
+    /// The number of runs it took to find it.
     pub runs: u64,
 }
 
@@ -27,8 +27,8 @@ struct Shrinking<F> {
     progress: F,
 }
 
-/// Makes a failing run smaller, with at most so many runs. `None` if it does not fail. `progress` is told how many
-/// parts are left after each run.
+/// Shrinks a failing run, in at most `runs_max` runs. Returns `None` if the run does not fail. After each run,
+/// `progress` gets the number of runs so far and of remaining parts.
 pub fn shrink(
     seed: u64,
     settings: &Settings,

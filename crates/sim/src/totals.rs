@@ -1,4 +1,4 @@
-//! What many runs have seen together.
+//! Totals over many runs.
 
 use crate::faults::Counts;
 use crate::promise::Protocol;
@@ -8,22 +8,22 @@ use std::collections::BTreeMap;
 /// Sums over runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Runs.
+    /// The number of runs.
     pub runs: u64,
-    /// Microseconds of the simulated world.
+    /// Simulated time, in microseconds.
     pub simulated_us: u64,
-    /// Turns of nodes.
+    /// The number of turns of all nodes.
     pub turns: u64,
-    /// Messages between nodes.
+    /// The number of messages between nodes.
     pub frames: u64,
-    /// What went wrong on purpose.
+    /// How often each class of fault happened.
     pub counts: Counts,
-    /// What each protocol was asked.
+    /// What the runs covered of each protocol.
     pub seen: BTreeMap<Protocol, Seen>,
 }
 
 impl Totals {
-    /// Adds a run.
+    /// Adds the numbers of a run.
     pub fn add(&mut self, report: &Report) {
         self.runs += 1;
         self.simulated_us += report.simulated_us;
@@ -35,12 +35,12 @@ impl Totals {
         }
     }
 
-    /// Operations of all protocols.
+    /// The number of operations, over all protocols.
     pub fn operations(&self) -> u64 {
         self.seen.values().map(|seen| seen.operations).sum()
     }
 
-    /// Operations whose order was checked.
+    /// The number of operations whose order was checked.
     pub fn checked(&self) -> u64 {
         self.seen.values().map(|seen| seen.checked).sum()
     }

@@ -1,9 +1,9 @@
-//! What happened in a run: a fingerprint always, readable lines on demand.
+//! What happened in a run: always a fingerprint, and readable lines on demand.
 
 use crate::events::Place;
 use std::fmt::Arguments;
 
-/// One line of a run's story.
+/// One line of a run's trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// Microseconds since the run began.
@@ -19,7 +19,7 @@ impl std::fmt::Display for Line {
     }
 }
 
-/// The story of a run. Lines cost far more than the run itself, so a search collects none.
+/// The trace of a run. Lines cost far more than the run itself, so a search collects none.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     digest: u64,
@@ -31,7 +31,7 @@ impl Trace {
         Trace { digest: 0x7175_6f72_6174_6521, lines: told.then(Vec::new) }
     }
 
-    /// Takes what happened into the fingerprint.
+    /// Mixes an event into the fingerprint.
     #[inline]
     pub(crate) fn note(&mut self, what: u64) {
         self.digest = (self.digest ^ what).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
@@ -41,7 +41,8 @@ impl Trace {
         self.lines.is_some()
     }
 
-    /// Writes a line, if lines are wanted. Write `trace.tell(now, format_args!(...))`: nothing is formatted else.
+    /// Adds a line, if lines are requested. Call it as `trace.tell(now, format_args!(...))`, so that nothing is
+    /// formatted otherwise.
     #[inline]
     pub(crate) fn tell(&mut self, at_us: u64, text: Arguments<'_>) {
         if let Some(lines) = &mut self.lines {
@@ -54,18 +55,19 @@ impl Trace {
     }
 }
 
-/// The id of a node for people.
+/// Returns a node's id as users see it.
 pub(crate) fn id(place: Place) -> u16 {
     u16::from(place) + 1
 }
 
-/// True for what clients of the simulator use as keys and values.
+/// Whether the bytes look like the keys and values of the simulator's clients.
 fn is_word(bytes: &[u8]) -> bool {
     const LENGTH_MAX: usize = 16;
     !bytes.is_empty() && bytes.len() <= LENGTH_MAX && bytes.iter().all(u8::is_ascii_graphic)
 }
 
-/// A message between replicas, short enough for a line: byte strings that are no words are told by their length.
+/// Shortens the debug text of a message between replicas to fit a line: byte strings that are not words become their
+/// length.
 pub(crate) fn shorten(debug: &str) -> String {
     const LENGTH_MAX: usize = 200;
     let mut short = String::new();

@@ -1,6 +1,6 @@
 //! Kinds of faults, and how often each happened.
 
-/// Kinds of trouble, to be counted and to be left out together.
+/// Kinds of faults, to be counted and left out together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Class {
@@ -8,23 +8,23 @@ pub enum Class {
     Crash,
     /// Of these, those that died within a turn.
     CrashWithinTurn,
-    /// Of these, those whose turn had sent what leaves before it writes, and wrote nothing.
+    /// Of these, those whose turn had sent the messages that may leave before its write, and had written nothing.
     CrashBeforeWrite,
-    /// Crashes that were left out: more would have lost their memory than is promised to be survived.
+    /// Crashes that were left out, because more nodes would have lost their memory than the promises allow.
     CrashSpared,
-    /// Processes that stood still.
+    /// Processes that were paused.
     Pause,
-    /// Of these, those that did within a turn.
+    /// Of these, those paused within a turn.
     PauseWithinTurn,
     /// Nodes with long turns.
     SlowNode,
-    /// Two halves.
+    /// Partitions into two halves.
     Partition,
-    /// One direction only.
+    /// Partitions that block one direction only.
     OneWayPartition,
-    /// Two parts with one node in common.
+    /// Partitions into two parts with one node in common.
     BridgePartition,
-    /// Each node hears two others.
+    /// Partitions in which each node hears two others.
     RingPartition,
     /// Nodes that died on one side of a partition and came back on the other.
     Defection,
@@ -32,7 +32,7 @@ pub enum Class {
     SlowLink,
     /// Connections that broke.
     BrokenConnection,
-    /// Times of a much worse network.
+    /// Periods in which the network was much worse.
     Storm,
     /// Wall clocks that were set.
     ClockJump,
@@ -44,55 +44,55 @@ pub enum Class {
     Duplication,
     /// Messages that overtook others.
     Reordering,
-    /// Messages that came much later.
+    /// Messages that arrived much later.
     Delay,
-    /// Connections on which nothing arrived for a while, as behind what takes long.
+    /// Connections on which nothing arrived for a while, as if behind a long message.
     HoldUp,
-    /// Messages that overtook others, over the second connection that is for what is urgent.
+    /// Messages that overtook others over the second connection, which is for urgent messages.
     Overtaking,
-    /// Messages that came when their connection was no more.
+    /// Messages that arrived after their connection had ended.
     Ghost,
-    /// Turns that had more for a peer than found room on the way to it.
+    /// Turns that had more for a peer than the link had room for.
     FullOutput,
-    /// Clients that made room for what their nodes had waited to write.
+    /// Clients that made room for bytes that their nodes were waiting to write.
     SlowReader,
-    /// Turns that left peers unread since the log was behind.
+    /// Turns that did not read from peers because the log was behind.
     HeldBack,
     /// Clients that gave up waiting.
     ImpatientClient,
-    /// Times when a minority was kept away and everybody else had to be served.
+    /// Periods in which a minority was kept away and all other nodes had to serve.
     MissingMinority,
-    /// Machines that lost their power, and what was not synced.
+    /// Machines that lost power, and their unsynced data.
     PowerLoss,
-    /// Of these, those that lost it again while they started.
+    /// Of these, those that lost power again while they started.
     PowerLossInStart,
-    /// All machines that lost their power at once, with a minority that stayed away.
+    /// Power losses of all machines at once, after which a minority stayed away.
     Outage,
-    /// Disks that took long.
+    /// Disks that were slow.
     SlowDisk,
-    /// Disks on which nothing came to an end.
+    /// Disks on which no operation ended.
     StuckDisk,
     /// Syncs that failed.
     FailedSync,
     /// Writes that failed.
     FailedWrite,
-    /// Other operations of disks that failed.
+    /// Other disk operations that failed.
     FailedOperation,
-    /// Processes that stopped, or did not start, because their disk failed.
+    /// Processes that stopped, or did not start, because of a disk failure.
     StoppedByDisk,
     /// Disks without room.
     FullDisk,
-    /// Disks that changed what was safe: their nodes must not start.
+    /// Disks whose durable data changed; their nodes must not start.
     BitRot,
     /// Nodes that came back without their disk.
     WipedDisk,
     /// Nodes that came back with an older state of their disk.
     RolledBackDisk,
-    /// Faults of disks that were left out: more is not promised to be survived.
+    /// Disk faults that were left out, because more would exceed what is promised to be survived.
     DiskSpared,
-    /// Leaders, of the control group or of others, that died because they led.
+    /// Leaders, of the control group or of another group, that were killed.
     KilledLeader,
-    /// Leaders that stood still because they led.
+    /// Leaders that were paused.
     PausedLeader,
     /// Keyspaces that were created during the run.
     KeyspaceCreated,
@@ -104,7 +104,7 @@ pub enum Class {
     NodeAdded,
     /// Nodes that were removed.
     NodeRemoved,
-    /// Nodes that had lost their disk, and came in again as new members.
+    /// Nodes that had lost their disk, and were added again as new members.
     NodeReplaced,
 }
 
@@ -164,7 +164,7 @@ impl Class {
         Class::NodeReplaced,
     ];
 
-    /// Classes that are no scheduled faults and can only be left out as a whole.
+    /// Classes that are not scheduled faults and can only be left out as a whole.
     pub const BACKGROUND: [Class; 13] = [
         Class::ClockDrift,
         Class::Loss,
@@ -181,7 +181,7 @@ impl Class {
         Class::MissingMinority,
     ];
 
-    /// One word.
+    /// Returns the class's name, one word.
     pub fn name(self) -> &'static str {
         match self {
             Class::Crash => "crash",
@@ -239,7 +239,7 @@ impl Class {
     }
 }
 
-/// How often each class happened.
+/// How often faults of each class happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts([u64; Class::ALL.len()]);
 
@@ -250,7 +250,7 @@ impl Default for Counts {
 }
 
 impl Counts {
-    /// How often this happened.
+    /// Returns how often a class happened.
     pub fn of(&self, class: Class) -> u64 {
         self.0[class as usize]
     }
@@ -260,7 +260,7 @@ impl Counts {
         self.0[class as usize] += 1;
     }
 
-    /// Adds those of another run.
+    /// Adds another run's counts.
     pub fn merge(&mut self, other: &Counts) {
         self.0.iter_mut().zip(other.0).for_each(|(own, other)| *own += other);
     }

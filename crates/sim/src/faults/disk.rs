@@ -1,7 +1,7 @@
-//! What goes wrong with machines that have disks: with the disk itself, and with the power.
+//! Faults of machines that have disks: of the disk itself, and of the power.
 //!
-//! These are drawn from numbers of their own, and only where a keyspace is kept on disks. So a run without such a
-//! keyspace is what it was.
+//! These are drawn from separate random numbers, and only if a keyspace is kept on disks. A run without such a
+//! keyspace therefore stays as it was.
 
 use super::{Class, Draw, Kind, MS, Mask, SECOND, Within, ids};
 use crate::events::Place;
@@ -9,11 +9,11 @@ use std::fmt;
 use storage::Verb;
 use storage::simulated::Survivors;
 
-/// One thing that goes wrong with machines' disks.
+/// A fault of machines' disks or power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DiskFault {
-    /// Machines lose their power: of what was not synced, only some survives. Perhaps some disks were stuck for a while
-    /// before; perhaps it happens within a turn, and again at that operation of the start that follows.
+    /// Machines lose power; only some of the unsynced data survives. Perhaps some disks were stuck for a while
+    /// before; perhaps it happens within a turn, and again at the given operation of the start that follows.
     PowerLoss {
         nodes: Mask,
         stuck: Option<(Mask, u64)>,
@@ -22,22 +22,22 @@ pub(crate) enum DiskFault {
         survivors: Survivors,
         again: Option<u8>,
     },
-    /// Some disks are stuck for so long. Then every machine loses its power, and with it all that was not synced. Some of
-    /// them stay away until the others have been asked for everything: the run's other faults end with this one.
+    /// Some disks are stuck for `us`. Then every machine loses power, and with it all unsynced data. Some of them
+    /// stay away until every key has been read from the others: the run's other faults end with this one.
     Outage { stuck: Mask, away: Mask, us: u64 },
-    /// Whatever runs beside the node takes so many times as long.
+    /// Work beside the node takes `times` as long.
     Slow { node: Place, times: u64, us: u64 },
-    /// Nothing that runs beside the node comes to an end.
+    /// Work beside the node does not end.
     Stuck { node: Place, us: u64 },
-    /// The disk refuses one operation of a kind, with an input/output error.
+    /// The disk fails one operation of a kind, with an input/output error.
     Refusal { node: Place, verb: Verb },
-    /// There is no room for more than so many bytes, on some disks.
+    /// On some disks there is room for only `room` more bytes.
     Full { nodes: Mask, room: u64, us: u64 },
-    /// A process dies; a bit, or a whole sector, of what is safe on its disk changes meanwhile.
+    /// A process dies; while it is down, a bit or a whole sector of the durable data on its disk changes.
     Rot { node: Place, place: u64, zeroes: bool, down_us: u64, replaced_us: Option<u64> },
     /// A process dies and comes back with an empty disk.
     Wiped { node: Place, down_us: u64, replaced_us: Option<u64> },
-    /// A process dies and comes back with its disk as that was some time before.
+    /// A process dies and comes back with an earlier state of its disk.
     RolledBack { node: Place, after_us: u64, down_us: u64, replaced_us: Option<u64> },
 }
 
@@ -60,7 +60,8 @@ impl DiskFault {
 }
 
 impl Draw<'_> {
-    /// The faults of a run's disks, in the order of their numbers. As with the others, most runs have only some kinds.
+    /// Draws the disk faults of a run, in order of their numbers. As with the other faults, most runs have only some
+    /// kinds.
     pub(crate) fn disk_faults(&mut self) -> Vec<super::Fault> {
         type One = fn(&mut Draw<'_>) -> DiskFault;
         const DRAWS: [One; 10] = [
@@ -109,8 +110,9 @@ impl Draw<'_> {
         }
     }
 
-    /// The power goes when the run's time is nearly over. Those whose disks are stuck then, and those that stay away, are as
-    /// many as may fail, and no node is among both: whoever acknowledges what is not on a disk is found out.
+    /// Draws a power loss of all machines shortly before the run ends. The nodes whose disks are stuck then, and
+    /// those that stay away, are each as many as may fail, and no node is in both sets: this catches a node that
+    /// acknowledges what is not on a disk.
     pub(crate) fn outage(&mut self) -> super::Fault {
         let mut places: Vec<Place> = (0..self.nodes).collect();
         let some = |random: &mut crate::random::Random, places: &mut Vec<Place>| {
@@ -174,7 +176,7 @@ impl Draw<'_> {
         }
     }
 
-    /// After how long the operator replaces a node that has lost its disk, if at all.
+    /// Draws the time after which the operator replaces a node that has lost its disk, if ever.
     fn replaced_us(&mut self) -> Option<u64> {
         let after_us = self.random.scaled(100 * MS, 5 * SECOND);
         self.random.percent(70).then_some(after_us)

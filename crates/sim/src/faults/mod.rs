@@ -1,5 +1,5 @@
-//! What goes wrong in a run. Faults are drawn before it begins, so that they have numbers and can be left out one
-//! by one when a failing run is made smaller.
+//! The faults of a run. They are drawn before it begins, so that they have numbers and can be left out one by one
+//! when a failing run is shrunk.
 
 mod class;
 mod disk;
@@ -12,9 +12,9 @@ pub(crate) use disk::DiskFault;
 pub(crate) use operator::{Leaders, Order};
 use std::fmt;
 
-/// One millisecond of simulated time.
+/// One millisecond of simulated time, in microseconds.
 pub(crate) const MS: u64 = 1000;
-/// One second.
+/// One second of simulated time, in microseconds.
 pub(crate) const SECOND: u64 = 1_000_000;
 
 /// A set of nodes, one bit for each place.
@@ -35,11 +35,11 @@ fn ids(mask: Mask) -> String {
 pub(crate) enum Cut {
     /// Two parts that do not hear each other.
     Halves(Mask),
-    /// What these say does not reach the others; what the others say reaches them.
+    /// Messages from these nodes do not reach the others; messages in the other direction arrive.
     OneWay(Mask),
     /// Two parts that have one node in common.
     Bridge(Mask, Place),
-    /// Each node hears only the two beside it.
+    /// Each node hears only its two neighbours.
     Ring,
 }
 
@@ -55,52 +55,53 @@ impl Cut {
     }
 }
 
-/// Where a process dies within a turn.
+/// How far a turn gets before the process dies within it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Within {
-    /// Only these peers get what the turn sent.
+    /// Only these peers receive what the turn sent.
     pub(crate) peers: Mask,
-    /// So do the clients.
+    /// Whether the clients receive it, too.
     pub(crate) clients: bool,
-    /// What the turn wrote is written. If not, it is the first turn that sends something before it writes: that has left, and
-    /// nothing to clients.
+    /// Whether the turn's writes take place. If not, the process dies in the first turn that sends messages before it
+    /// writes: these have left, and nothing has left for clients.
     pub(crate) writes: bool,
-    /// It is the turn that sends something for the so manieth time after the node took a request: in the middle
-    /// of what the request has set off. `None`: whichever turn is next.
+    /// How many of the sending turns after the node took a request pass before the one in which it dies: in the middle
+    /// of what the request has set off. `None`: it dies in the next turn.
     pub(crate) after_request: Option<u8>,
 }
 
-/// One thing that goes wrong.
+/// One fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Processes die and lose their memory, but nothing that they have written; later they start again.
     Crash {
         nodes: Mask,
-        /// It happens within a turn.
+        /// If set, it happens within a turn.
         within_turn: Option<Within>,
         down_us: u64,
-        /// Peers and clients learn of it at once, as of a process that died; else as of a machine without power.
+        /// Whether peers and clients notice at once, as with a dead process; otherwise as with a machine without
+        /// power.
         noticed: bool,
     },
-    /// A process stands still, and then everything arrives at once. Perhaps in the middle of a turn.
+    /// A process is paused, perhaps in the middle of a turn; then everything arrives at once.
     Pause { node: Place, within_turn: bool, us: u64 },
-    /// Each turn of a node takes so long.
+    /// Each turn of a node takes this long.
     SlowNode { node: Place, turn_us: u64, us: u64 },
-    /// Nodes do not hear each other, again and again. Noticed after so long, or not at all.
+    /// Nodes do not hear each other, for `times` periods. They notice after up to `noticed_us`, or not at all.
     Partition { cut: Cut, noticed_us: Option<u64>, us: u64, times: u16 },
-    /// Two parts do not hear each other; one node dies, and when it is back it is in the other part.
+    /// Two parts do not hear each other; one node dies, and is in the other part when it is back.
     Defection { mask: Mask, node: Place, after_us: u64, down_us: u64, us: u64 },
-    /// What goes over a link takes longer.
+    /// Messages over a link take longer.
     SlowLink { one: Place, other: Place, delay_us: u64, us: u64 },
     /// A connection breaks.
     BrokenConnection { one: Place, other: Place },
-    /// The network is at its worst for a while.
+    /// The network is very bad for a while.
     Storm { us: u64 },
     /// A wall clock is set.
     ClockJump { node: Place, by_ms: i64 },
     /// Something happens to disks.
     Disk(DiskFault),
-    /// Whoever leads at that moment dies, or only stands still.
+    /// The current leader dies or is only paused.
     Leader { leaders: Leaders, pauses: bool, within_turn: Option<Within>, down_us: u64, noticed: bool },
     /// The operator gives a command.
     Order(Order),
@@ -136,7 +137,7 @@ impl Kind {
     }
 }
 
-/// What the scheduled faults of a run are drawn from.
+/// The parameters from which the scheduled faults of a run are drawn.
 pub(crate) struct Draw<'r> {
     pub(crate) random: &'r mut Random,
     pub(crate) nodes: Place,
@@ -145,7 +146,7 @@ pub(crate) struct Draw<'r> {
 }
 
 impl Draw<'_> {
-    /// The faults of a run, in the order of their numbers. Most runs have only some kinds: a search in which
+    /// Draws the faults of a run, in order of their numbers. Most runs have only some kinds: a search in which
     /// everything always happens at once finds less.
     pub(crate) fn faults(&mut self) -> Vec<Fault> {
         type One = fn(&mut Draw<'_>) -> Kind;
@@ -187,7 +188,7 @@ impl Draw<'_> {
         (one, (one + step) % self.nodes)
     }
 
-    /// Some nodes, not none and not all.
+    /// Draws some nodes: at least one, and not all.
     fn some(&mut self) -> Mask {
         let all = (1u64 << self.nodes) - 1;
         if all == 1 {

@@ -1,23 +1,24 @@
-//! What an operator does during a run, and leaders that die: drawn from numbers of their own, behind everything else.
+//! Commands of an operator during a run, and the deaths of leaders. They are drawn from separate random numbers,
+//! after everything else.
 
 use super::{Class, Draw, Fault, Kind, MS, SECOND, Within};
 use crate::events::Place;
 use std::fmt;
 
-/// A command of the operator, given again until it is answered.
+/// A command of the operator, which is repeated until it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// `KEYSPACE CREATE`: of this number among the run's keyspaces.
+    /// `KEYSPACE CREATE`, of the keyspace with this number in the run.
     Create { space: u8 },
     /// `KEYSPACE SET`.
     Change { space: u8 },
     /// `KEYSPACE DROP`.
     Drop { space: u8 },
-    /// `CLUSTER ADD`, and the node is started.
+    /// `CLUSTER ADD`, after which the node is started.
     Add { node: Place },
-    /// `CLUSTER REMOVE`; when the node is out of the map, its process ends.
+    /// `CLUSTER REMOVE`; the process ends when the node is out of the map.
     Remove { node: Place },
-    /// `CLUSTER REPLACE`, with another disk, of a node that has lost its own.
+    /// `CLUSTER REPLACE` of a node that has lost its disk, with a new disk.
     Replace { node: Place },
 }
 
@@ -34,17 +35,17 @@ impl Order {
     }
 }
 
-/// Whose leader dies.
+/// The leaders that die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Leaders {
-    /// The control group's.
+    /// Whether the control group's leader dies.
     pub(crate) control: bool,
-    /// That of a group, which one follows from this number.
+    /// If set, a group's leader dies; this number selects the group.
     pub(crate) group: Option<u8>,
 }
 
 impl Draw<'_> {
-    /// Leaders that die.
+    /// Draws the deaths of leaders.
     pub(crate) fn killed_leaders(&mut self) -> Vec<Fault> {
         if !self.random.percent(35) {
             return Vec::new();
@@ -66,14 +67,14 @@ impl Draw<'_> {
                 let within_turn: Option<Within> = self.random.percent(40).then(|| self.within());
                 let down_us = self.random.scaled(MS, 8 * SECOND);
                 let noticed = self.random.percent(70);
-                // Some only stand still: what they believe about their leases is over when they go on.
+                // Some are only paused: when they resume, the leases that they believe in have expired.
                 let pauses = self.random.percent(40);
                 Fault { at, kind: Kind::Leader { leaders, pauses, within_turn, down_us, noticed } }
             })
             .collect()
     }
 
-    /// Keyspaces come, change and go, and so do nodes: `dynamic` is the keyspace that is not there from the beginning,
+    /// Draws changes of keyspaces and of nodes. `dynamic` is the keyspace that does not exist at the beginning,
     /// `spare` the node.
     pub(crate) fn orders(&mut self, spaces: u8, dynamic: Option<u8>, spare: Option<Place>) -> Vec<Fault> {
         let mut faults = Vec::new();

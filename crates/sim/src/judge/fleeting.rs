@@ -1,27 +1,27 @@
-//! Keys that expire. Whether a read in the vicinity of a deadline is right depends on clocks, so the check leaves room for
-//! them: no value is seen when its deadline has passed by more than the clocks that count can be wrong, and none is missed
-//! when its deadline lies farther ahead than that.
+//! Checks keys that expire. Whether a read near a deadline is right depends on clocks, so the check allows for them:
+//! no value may be seen when its deadline has passed by more than the possible error of the relevant clocks, and none
+//! may be missing when its deadline is further ahead than that.
 
 use crate::operation::{Kind, Reply, Value};
 use crate::record::Entry;
 use crate::report::{Broken, Failure};
 use std::collections::BTreeMap;
 
-/// What a node's clock may be off besides: its replies' way, and reading time once per turn.
+/// A node's further error: the latency of replies, and reading the time once per turn.
 const SLACK_US: u64 = 1_000;
 
-/// Both of who writes and who reads may be off by what a clock is known to, and be held back as well.
+/// Writer and reader may both be off by the bound for clocks, and be delayed as well.
 const BOUND_US: u64 = 2 * protocol::CLOCK_BOUND_MS * 1000;
 
-/// A write of a value that lives so long.
+/// A write of a value with a lifetime.
 struct Write {
     start: u64,
-    /// When it surely had taken effect.
+    /// When it had certainly taken effect.
     end: u64,
     lives_us: u64,
 }
 
-/// `clocks_apart_ms`: how far apart the times were, in the course of the run, that a majority of clocks agreed with.
+/// `clocks_apart_ms` is the width of the range of times on which a majority of clocks agreed during the run.
 /// `is_last_seen`: a read sees the newest value.
 pub(super) fn judge<'e>(
     entries: impl Iterator<Item = &'e Entry> + Clone,
@@ -59,8 +59,8 @@ pub(super) fn judge<'e>(
     None
 }
 
-/// Whether a key that was not found must have been there: something was written before, and whatever may have been the
-/// newest value lives on.
+/// Whether a key that was not found must have existed: something was written before, and every value that may have
+/// been the newest was still alive.
 fn is_missed(writes: Option<&Vec<Write>>, read: &Entry, read_end: u64, room_us: u64) -> bool {
     let Some(writes) = writes else { return false };
     let Some(before) = writes.iter().filter(|write| write.end < read.start).map(|write| write.start).max()

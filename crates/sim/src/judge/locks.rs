@@ -1,4 +1,4 @@
-//! Requests about locks as the checker takes them.
+//! Lock requests in the checker's form.
 
 use crate::locking::guarded;
 use crate::operation::{Kind, Operation, Reply};
@@ -6,7 +6,7 @@ use crate::promise::Space;
 use crate::record::Entry;
 use check::{Answer, Fence, History, Hold, Key, LockAction};
 
-/// What an operation is about: a key, a lock or a session.
+/// Returns what an operation concerns: a key, a lock or a session.
 pub(super) fn key(operation: &Operation, space: &Space, history: &mut History, bytes: &mut Vec<u8>) -> Key {
     match (operation.kind, operation.lock.session) {
         (Kind::RenewSession | Kind::CloseSession, Some(session)) => {
@@ -23,7 +23,7 @@ fn named(key: crate::operation::Key, space: &Space, bytes: &mut Vec<u8>) {
     key.write(&space.keyspace.prefix, bytes);
 }
 
-/// What a write stands behind.
+/// Returns the fence of a write.
 pub(super) fn fence(
     entry: &Entry,
     space: &Space,
@@ -57,7 +57,7 @@ pub(super) fn action(operation: &Operation, history: &mut History) -> LockAction
     }
 }
 
-/// What was answered. One that is no answer to this the checker does not take either.
+/// Returns the answer. A reply of the wrong kind becomes one that the checker rejects, too.
 pub(super) fn answer(kind: Kind, reply: Reply, history: &mut History) -> Answer {
     match (kind, reply) {
         (Kind::Acquire, Reply::Integer(token)) => Answer::Token(u64::try_from(token).ok()),

@@ -1,4 +1,4 @@
-//! Whether what clients were told can be, keyspace by keyspace.
+//! Checks, keyspace by keyspace, whether the replies that clients got can be right.
 
 mod fleeting;
 mod locks;
@@ -11,23 +11,23 @@ use crate::report::{Broken, Failure, Seen};
 use check::{Action, Answer, History, Limits, Outcome, Verdict};
 use std::collections::BTreeMap;
 
-/// What a run has left for its judgement.
+/// What a run leaves for judgement.
 pub(crate) struct Evidence<'r> {
     pub(crate) record: &'r Record,
     pub(crate) spaces: &'r [Space],
-    /// Each space whose leader may have forgotten acknowledged writes, as it may.
+    /// For each space, whether its leader may have forgotten acknowledged writes, where that is allowed.
     pub(crate) forgot: &'r [bool],
-    /// Each space that was there to the end: what is dropped is not checked.
+    /// For each space, whether it existed to the end: dropped ones are not checked.
     pub(crate) stayed: &'r [bool],
-    /// How far apart the times were that a majority of clocks agreed with.
+    /// The width of the range of times on which a majority of clocks agreed.
     pub(crate) clocks_apart_ms: u64,
 }
 
-/// Steps of the search for each key. The histories are short: one that takes longer is told as undecided.
+/// Search steps for each key. The histories are short; one that takes longer is reported as undecided.
 const STEPS: u64 = 20_000_000;
 
 impl Evidence<'_> {
-    /// Counts what was asked, and finds the first promise that was broken.
+    /// Counts the operations, and finds the first broken promise.
     pub(crate) fn judge(&self) -> (Vec<Seen>, Option<Failure>) {
         let mut seen = self.count();
         let mut failure = None;
@@ -70,14 +70,14 @@ impl Evidence<'_> {
     }
 }
 
-/// Whether an operation has its place in one order that everybody sees.
+/// Whether an operation must have a place in one order that all clients see.
 fn is_ordered(entry: &Entry, space: &Space) -> bool {
     let may_be_stale = space.reads_any && entry.operation.kind == Kind::Get;
     let is_fleeting = matches!(entry.operation.kind, Kind::SetFleeting | Kind::GetFleeting);
     !may_be_stale && !is_fleeting
 }
 
-/// A history as the checker takes it.
+/// A history in the checker's form.
 struct Written {
     history: History,
 }
@@ -124,13 +124,13 @@ impl Written {
         }
     }
 
-    /// How many acknowledged writes neither the last values nor a later write explains.
+    /// Returns how many acknowledged writes are explained neither by the last values nor by a later write.
     fn lost(&self, finally: &BTreeMap<Vec<u8>, Vec<u8>>) -> u64 {
         check::lost_writes(&self.history, |key| finally.get(key).map(Vec::as_slice)).len() as u64
     }
 }
 
-/// What was read of each key last, in the end, when all replicas were equal.
+/// Returns the last value that was read of each key at the end, when all replicas were equal.
 fn finally<'e>(entries: impl Iterator<Item = &'e Entry>, space: &Space) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut held = BTreeMap::new();
     for entry in entries.filter(|entry| entry.operation.kind == Kind::Get) {
@@ -150,7 +150,7 @@ fn finally<'e>(entries: impl Iterator<Item = &'e Entry>, space: &Space) -> BTree
     held
 }
 
-/// Without the padding, which the client has compared already: what is told should be readable.
+/// Writes a value without its padding, which the client has already compared: reports should be readable.
 fn write_value(value: Value, bytes: &mut Vec<u8>) {
     bytes.clear();
     Value { padding: 0, ..value }.write(bytes);
@@ -199,7 +199,7 @@ fn outcome(
         (Kind::Delete, Reply::Integer(_)) => Answer::Done,
         (Kind::Increment | Kind::Transact | Kind::Script, Reply::Integer(sum)) => Answer::Sum(sum),
         (_, Reply::Ok) => Answer::Done,
-        // No answer of this kind: the checker finds that nothing explains it.
+        // An answer of the wrong kind: the checker finds that nothing explains it.
         (_, Reply::Nil) => Answer::Value(None),
         (_, Reply::Integer(number)) => Answer::Sum(number),
         (_, Reply::Value(read)) => Answer::Value(Some(value(read, history, bytes))),

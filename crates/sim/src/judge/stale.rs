@@ -1,5 +1,5 @@
-//! Promises weaker than one order for all: what a client is told at a follower (`reads = any`), and what is left
-//! when a leader has forgotten what it acknowledged (`acks = none`).
+//! Checks promises weaker than one order for all: reads at a follower (`reads = any`), and what is left when a leader
+//! has forgotten what it acknowledged (`acks = none`).
 
 use super::is_ordered;
 use crate::operation::{Key, Kind, Reply, Value};
@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug)]
 struct Write {
     start: u64,
-    /// When it surely had taken effect.
+    /// When it had certainly taken effect.
     end: u64,
     was_refused: bool,
 }
 
-/// The writes of values that are never written twice.
+/// Returns the writes, whose values are never written twice.
 fn writes<'e>(entries: impl Iterator<Item = &'e Entry>) -> BTreeMap<Value, Write> {
     let stores = |kind| matches!(kind, Kind::Set | Kind::SetFenced | Kind::SetIfAbsent | Kind::GetAndSet);
     let mut writes: BTreeMap<Value, Write> = BTreeMap::new();
@@ -25,7 +25,7 @@ fn writes<'e>(entries: impl Iterator<Item = &'e Entry>) -> BTreeMap<Value, Write
         let end = entry.reply().filter(|(_, reply)| reply.is_done()).map_or(u64::MAX, |(at, _)| at);
         let was_refused = matches!(entry.reply(), Some((_, Reply::Refused(_))));
         let tried = Write { start: entry.start, end, was_refused };
-        // Whoever is not answered in the end asks for the same write again.
+        // A client without an answer repeats the same write.
         let write = writes.entry(entry.operation.value).or_insert(tried);
         write.end = write.end.min(tried.end);
         write.was_refused &= was_refused;
@@ -38,7 +38,7 @@ fn failure(entry: &Entry, what: &str, end: u64) -> Option<Failure> {
     Some(Failure { broken: Broken::Safety, words, window_us: (entry.start, end), picture: None })
 }
 
-/// Every value that is read was written, and not refused.
+/// Checks that every value read was written, and not refused.
 pub(super) fn judge_values<'e>(entries: impl Iterator<Item = &'e Entry> + Clone) -> Option<Failure> {
     let writes = writes(entries.clone());
     for entry in entries.filter(|entry| entry.operation.kind == Kind::Get) {
@@ -58,7 +58,7 @@ pub(super) fn judge_values<'e>(entries: impl Iterator<Item = &'e Entry> + Clone)
     None
 }
 
-/// Reads that may be stale are never older than what their own connection was told was written.
+/// Checks that stale reads are never older than the writes that their own connection knows to be done.
 pub(super) fn judge_sessions<'e>(
     entries: impl Iterator<Item = &'e Entry> + Clone,
     space: &Space,
@@ -76,7 +76,7 @@ pub(super) fn judge_sessions<'e>(
         .filter(|entry| !matches!(entry.reply(), Some((_, Reply::Refused(_)))))
         .map(|entry| (entry.operation.key, entry.reply().map_or(u64::MAX, |(end, _)| end)))
         .collect();
-    // The start of the last plain write of each connection and key that it knows to be done.
+    // For each connection and key, the start of the last plain write known to be done.
     let mut own: BTreeMap<(u8, u32, Key), (u64, u64)> = BTreeMap::new();
     for entry in entries {
         let Some((end, reply)) = entry.reply() else { continue };

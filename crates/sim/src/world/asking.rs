@@ -1,4 +1,4 @@
-//! Clients: they connect, ask, are answered, give up and come back.
+//! Clients: they connect, send requests, get replies, give up and come back.
 
 use super::World;
 use super::healing::Phase;
@@ -10,11 +10,11 @@ use crate::operation::{Key, Kind, Operation, Reply, Value};
 use crate::report::Broken;
 use crate::trace::id;
 
-/// How often clients look whether they have waited too long.
+/// How often clients check whether they have waited too long.
 const SWEEP_US: u64 = 200 * MS;
 
 impl World {
-    /// Clients begin to ask.
+    /// Starts the clients' load.
     pub(super) fn begin_load(&mut self) {
         for client in 0..self.clients.len() as u8 {
             let after_us = self.random.below(100 * MS);
@@ -36,7 +36,7 @@ impl World {
         least_us + self.clients[usize::from(client)].random.below(jitter_us + 1)
     }
 
-    /// A client has thought, or waited before it tries again.
+    /// Continues a client that has finished thinking, or has waited before a retry.
     pub(super) fn client_wakes(&mut self, client: u8, alarm: u32) {
         let who = &self.clients[usize::from(client)];
         if who.alarm != alarm || !who.open.is_empty() {
@@ -187,12 +187,12 @@ impl World {
             return self.fail(Broken::Language, words);
         }
         let pause_us = match &mut who.script {
-            // Of a lock that is to be granted in the end, another answer is none.
+            // A lock must be granted in the end, so no other reply to an acquisition counts.
             Some(script) if reply.is_done() && (operation.kind != Kind::Acquire || reply != Reply::Nil) => {
                 script.pop_front();
                 0
             }
-            // Not all at the same pace: where locks are not waited for, they would be in each other's way for ever.
+            // At different paces: clients that do not wait for locks would otherwise obstruct each other for ever.
             Some(_) => 20 * MS + who.random.below(300 * MS),
             None => who.random.below(2 * who.think_us + 1),
         };
@@ -201,10 +201,10 @@ impl World {
         }
     }
 
-    /// A client will find that nobody is at the other end any more.
+    /// Makes a client find that its connection is closed.
     pub(super) fn tell_closed(&mut self, client: u8, connection: u32, at: u64) {
         if client == OPERATOR {
-            return; // It gives its command again.
+            return; // The operator repeats its command anyway.
         }
         let latency_us = self.client_latency(client);
         self.queue.push(at + latency_us, Event::Closed { client, connection });
@@ -218,7 +218,7 @@ impl World {
         }
     }
 
-    /// A client leaves its connection. What it asked and was not told stays unknown to it.
+    /// A client leaves its connection. The outcomes of its open requests stay unknown to it.
     fn give_up(&mut self, client: u8) {
         let who = &mut self.clients[usize::from(client)];
         who.is_connected = false;
@@ -227,7 +227,7 @@ impl World {
         self.wake_client(client, pause_us);
     }
 
-    /// Clients that have waited too long for an answer hang up.
+    /// Closes the connections of clients that have waited too long for a reply.
     pub(super) fn sweep(&mut self) {
         self.look_at_map();
         if self.phase != Phase::Faults {

@@ -1,4 +1,4 @@
-//! Connections between nodes: how they come up and break, and frames that arrive over them.
+//! Connections between nodes: how they come up and break, and how frames arrive over them.
 
 use super::World;
 use super::healing::Phase;
@@ -8,7 +8,7 @@ use crate::faults::{Class, MS, SECOND};
 use crate::host::Item;
 use crate::trace::id;
 
-/// After how long a second connection that broke is dialled again.
+/// The delay before a broken second connection is dialled again.
 const URGENT_PAUSE_US: u64 = 250 * MS;
 
 impl World {
@@ -36,7 +36,7 @@ impl World {
         }
     }
 
-    /// What has come over a connection and was not read is gone with it, but for what may come even so.
+    /// Drops what has arrived over a connection and is unread, except for messages that may still arrive as ghosts.
     pub(super) fn drop_unread(&mut self, at: Place, peer: Place, is_urgent: bool) {
         let (buffers, ghosts) = (&mut self.buffers, self.network.ghosts);
         let way = &mut self.hosts[usize::from(at)].ways[usize::from(peer)];
@@ -54,7 +54,8 @@ impl World {
         });
     }
 
-    /// A node has read a frame off its first connection to another one, which may have waited for the room.
+    /// Notes that a node has read a frame off its first connection to another node, which may have waited for the
+    /// room.
     #[inline]
     pub(super) fn note_read(&mut self, (from, to): (Place, Place), generation: u32, bytes: usize) {
         if self.network.is_bounded() && self.network.read(from, to, generation, bytes) {
@@ -63,7 +64,7 @@ impl World {
         }
     }
 
-    /// Something has changed between two nodes: what waited goes on, or they try to connect.
+    /// Reacts to a change between two nodes: sends what waited, or lets them try to connect.
     pub(super) fn reconsider(&mut self, one: Place, other: Place) {
         if self.network.is_connected(one, other) {
             for (from, to) in [(one, other), (other, one)] {
@@ -87,10 +88,10 @@ impl World {
             .into_iter()
             .all(|(at, peer)| self.hosts[usize::from(at)].node().is_some_and(|node| knows(node, peer)));
         if alive && !know && self.network.pair(one, other).attempt == attempt {
-            // The map has yet to tell one of them about the other.
+            // One of the two does not know the other from its map yet.
             return self.queue.push(self.now + 100 * MS, Event::Connect { one, other, attempt });
         }
-        // Whoever starts, or unblocks the way, has it tried again.
+        // A node that starts, or the end of a blocked way, triggers another attempt.
         if self.network.pair(one, other).attempt != attempt
             || !alive
             || !self.network.is_open(one, other)
@@ -104,20 +105,20 @@ impl World {
         for (at, peer) in [(one, other), (other, one)] {
             self.network.drop_stalled(at, peer, &mut self.buffers);
             let time = self.now + self.network.latency(peer, at);
-            // Each end finds it up at its own time, and hears nothing over it before.
+            // Each end notices at its own time that the connection is up, and receives nothing over it before.
             self.network.hold_until(peer, at, time);
             self.queue.push(time, Event::End { at, peer, generation, up: true });
         }
     }
 
     pub(super) fn end_comes_up(&mut self, at: Place, peer: Place, generation: u32) {
-        // The process that was to have it may have died since, or a newer connection come up.
+        // The process may have died since, or a newer connection may have come up.
         if self.network.pair(at, peer).generation != generation || !self.hosts[usize::from(at)].is_alive() {
             return;
         }
         *self.network.end(at, peer) = Some(generation);
         self.network.empty(at, peer, generation);
-        // What came over an older one and was not read is lost with it.
+        // Unread messages of an older connection are lost with it.
         self.drop_unread(at, peer, false);
         self.drop_unread(at, peer, true);
         self.hosts[usize::from(at)].arrive(self.now, (peer, false), Item::Up(generation));
@@ -127,7 +128,8 @@ impl World {
         }
     }
 
-    /// The second connection beside one that stands comes up, or breaks. It breaks now and then, and is dialled again.
+    /// Handles the second connection, beside an established first one, coming up or breaking. It breaks occasionally,
+    /// and is dialled again.
     pub(super) fn urgent_changes(&mut self, at: Place, peer: Place, generation: u32, up: bool) {
         let host = &mut self.hosts[usize::from(at)];
         let breaks = up || self.phase == Phase::Faults;
@@ -140,7 +142,7 @@ impl World {
         self.queue.push(self.now + after_us, Event::Urgent { at, peer, generation, up: !up });
     }
 
-    /// An end finds its connection broken. If it can, it lets the other end know, and both try again.
+    /// An end finds its connection broken. It notifies the other end if it can, and both try again.
     pub(super) fn end_breaks(&mut self, at: Place, peer: Place, generation: u32) {
         if *self.network.end(at, peer) != Some(generation) {
             return;
@@ -154,7 +156,7 @@ impl World {
         self.reconsider(at.min(peer), at.max(peer));
     }
 
-    /// The end of a connection at `at` is told by its peer that it is broken, if the way is free. Else it will learn
+    /// Notifies the end of a connection at `at` that it is broken, if the way is free. Otherwise that end will learn
     /// it from the next connection.
     pub(super) fn tell_end(&mut self, at: Place, peer: Place, generation: u32) {
         if !self.network.link(peer, at).is_blocked() {

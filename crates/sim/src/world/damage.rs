@@ -1,5 +1,5 @@
-//! What the cluster has lost at a moment, and whether what is promised would survive if it lost more. Who makes up each
-//! group is what the newest cluster map says.
+//! What the cluster has lost at the moment, and whether the promises would survive further losses. The newest cluster
+//! map says who the members of each group are.
 
 use super::World;
 use crate::events::Place;
@@ -11,7 +11,7 @@ use node::control::{CONTROL_GROUP, ClusterMap, Group, GroupId};
 use node::{KeyspaceHealth, Node, NodeId};
 use std::rc::Rc;
 
-/// The place of a node with this id.
+/// Returns the place of a node.
 pub(super) fn place_of(id: NodeId) -> Place {
     id.saturating_sub(1) as Place
 }
@@ -19,7 +19,7 @@ pub(super) fn place_of(id: NodeId) -> Place {
 impl World {
     // The cluster map.
 
-    /// A node has ended a turn: it may be the first that knows a newer map.
+    /// Takes over a node's cluster map at the end of its turn, if it is newer.
     #[inline]
     pub(super) fn learn_map(&mut self, node: &Node) {
         if node.cluster_map().version > self.map.version {
@@ -38,18 +38,18 @@ impl World {
         let control_nodes =
             |map: &ClusterMap| map.groups.get(&CONTROL_GROUP).map(|group| group.members.clone());
         if control_nodes(&self.map) != control_nodes(&map) {
-            // Somebody who has heard nobody yet may come to lead.
+            // A node that has not heard from any other yet may become the leader.
             self.hosts.iter_mut().for_each(|host| host.was_durable = None);
         }
         self.map = map;
     }
 
-    /// The space that a keyspace of the map is.
+    /// Returns the space of a group's keyspace.
     pub(super) fn space_of(&self, group: &Group) -> Option<&Space> {
         self.scenario.spaces.iter().find(|space| space.keyspace.prefix == group.keyspace)
     }
 
-    /// The groups of keyspaces, with what is promised for them.
+    /// The groups of keyspaces, each with its space.
     pub(super) fn promised(&self) -> impl Iterator<Item = (GroupId, &Group, &Space)> {
         let groups = self.map.groups.iter().filter(|(id, _)| **id != CONTROL_GROUP);
         groups.filter_map(|(id, group)| Some((*id, group, self.space_of(group)?)))
@@ -61,13 +61,13 @@ impl World {
 
     // Memory.
 
-    /// Whether a member of a group is without what it held, by what the group's keyspace promises.
+    /// Whether a member of a group is without its data, as far as the group's keyspace promises to keep it.
     pub(super) fn is_damaged(&self, space: &Space, member: NodeId) -> bool {
         let Some(host) = self.hosts.get(usize::from(place_of(member))) else { return true };
         has_lost_disk(host) || host.is_damaged && !space.is_durable()
     }
 
-    /// Whether what is promised would survive the death of a process, and of its machine's power.
+    /// Whether the promises would survive the death of a process and, with `power`, its machine's loss of power.
     pub(super) fn may_crash(&mut self, place: Place, power: bool) -> bool {
         self.notice_repairs();
         self.promised().all(|(id, group, space)| {
@@ -84,25 +84,26 @@ impl World {
             if space.is_durable() {
                 return true;
             }
-            // Without records, a member that has not begun with the others is as good as one that has lost its memory.
+            // Without records, a member that has not started together with the others is no better than one that has
+            // lost its memory.
             let has_memory =
                 |it: NodeId| self.health_of(it, id).is_some_and(|health| health.role == "replica");
             let has_begun = space.protocol.has_registers() && group.members.iter().any(|it| has_memory(*it));
             let is_damaged = |other: NodeId| {
                 other == member || self.is_damaged(space, other) || has_begun && !has_memory(other)
             };
-            // Where a machine never comes back, somebody has to have a memory for the others to begin with.
+            // Where a machine never comes back, some member must have a memory from which the others can begin.
             if group.members.iter().all(|it| is_damaged(*it)) && self.hosts.iter().any(has_lost_disk) {
                 return false;
             }
-            // The leader may not know yet that others are in sync than it waits for.
+            // The leader may not know yet that the in-sync set has changed.
             let told = self.hosts.get(usize::from(place_of(group.leader))).and_then(|host| host.node());
             let told = told.and_then(|leader| leader.cluster_map().groups.get(&id));
             space.survives(group, is_damaged) && told.is_none_or(|told| space.survives(told, is_damaged))
         })
     }
 
-    /// A damaged node is whole again when it has, in every keyspace, what the group has.
+    /// Marks a damaged node as whole again when it has, in every keyspace, what the group has.
     pub(super) fn notice_repairs(&mut self) {
         for index in 0..self.hosts.len() {
             let host = &self.hosts[index];
@@ -122,14 +123,15 @@ impl World {
             && self.promised().filter(|(_, group, _)| group.members.contains(&member)).all(
                 |(id, group, space)| {
                     let held = node.group_health(id);
-                    // Whoever enters a group anew is settled first; registers keep their members.
+                    // A member that enters a group anew counts once the group is settled; groups of registers keep
+                    // their members.
                     let enters_anew = space.is_durable() && !space.protocol.has_registers();
                     enters_anew || held.is_some_and(|held| self.holds_all(&held, id, group, space))
                 },
             )
     }
 
-    /// Whether a replica without records holds everything that its group does.
+    /// Whether a replica without records holds everything that its group holds.
     fn holds_all(&self, held: &KeyspaceHealth, id: GroupId, group: &Group, space: &Space) -> bool {
         if space.protocol != crate::Protocol::LeaderFollower {
             return held.ready;
@@ -141,8 +143,8 @@ impl World {
 
     // Disks.
 
-    /// Whether every group can go on for ever without this node, and everybody would know it if it came back as
-    /// somebody else. If not, that is counted.
+    /// Whether every group can do without this node for ever, and every other node would recognise it if it came back
+    /// with another identity. If not, counts a spared fault.
     pub(super) fn may_lose_disk(&mut self, place: Place) -> bool {
         self.notice_repairs();
         let member = id(place);
@@ -162,7 +164,7 @@ impl World {
             .is_some_and(|group| group.settled && lost(group) <= (group.members.len() - 1) / 2);
         let is_spared = self.promised().filter(|(_, group, _)| group.members.contains(&member)).all(
             |(id, group, space)| {
-                // A member that was replaced holds nothing before the group is settled, and known to hold all.
+                // A replaced member counts as empty until the group is settled, and known to hold everything.
                 let is_settled = group.settled && group.members.iter().all(|it| group.in_sync.contains(it));
                 let is_settled = is_settled || space.protocol.has_registers();
                 let leads = self.health_of(group.leader, id);
@@ -176,7 +178,7 @@ impl World {
             },
         );
         let host = &self.hosts[usize::from(place)];
-        // So many that some are on everybody's disk.
+        // Enough messages that some are on every node's disk.
         const KNOWN: u32 = 100;
         let is_known = |other: &Host| {
             other.place == place || !other.is_alive() || other.heard[usize::from(place)] >= KNOWN
@@ -195,7 +197,7 @@ pub(super) fn has_lost_disk(host: &Host) -> bool {
     host.is_lost || host.rotten.is_some()
 }
 
-/// A keyspace's groups.
+/// Returns a keyspace's groups.
 fn groups_of<'m>(map: &'m ClusterMap, space: &Space) -> Vec<(GroupId, &'m Group)> {
     let groups = map.groups.iter().filter(|(id, _)| **id != CONTROL_GROUP);
     groups.filter(|(_, group)| group.keyspace == space.keyspace.prefix).map(|(id, it)| (*id, it)).collect()

@@ -1,4 +1,4 @@
-//! Machines' disks: what is done on them beside the nodes, and what goes wrong with them and with the power.
+//! Machines' disks: the work done on them beside the nodes, and faults of disks and of the power.
 
 use super::World;
 use super::damage::{has_lost_disk, place_of};
@@ -16,7 +16,7 @@ use storage::{Cause, ValueWork, Verb, Work};
 impl World {
     // Work beside the node.
 
-    /// Begins what a node leaves to be done beside it.
+    /// Begins a piece of work that a node leaves to be done beside its turns.
     pub(super) fn begin_work(&mut self, place: Place, work: Work) {
         let now = self.now;
         let host = self.host(place);
@@ -60,7 +60,7 @@ impl World {
         }
     }
 
-    /// The node must end at once, since its disk failed. True if that was to be expected.
+    /// A node must stop at once because of a disk failure. Returns whether that was to be expected.
     pub(super) fn stop_by_disk(&mut self, place: Place, why: &str) -> bool {
         let host = self.host(place);
         let is_expected = host.is_refused;
@@ -69,7 +69,7 @@ impl World {
         is_expected
     }
 
-    /// The disk of a node failed while it started, or the node refuses the disk.
+    /// Handles a disk that failed while its node started, or that the node refuses.
     pub(super) fn does_not_start(&mut self, place: Place, why: &str) {
         let after_us = 10 * MS + self.random.below(SECOND);
         let host = self.host(place);
@@ -85,7 +85,7 @@ impl World {
             (host.is_lost, host.is_refilling, host.is_kept_down) = (true, true, true);
             return self.tell_of(place, &format!("does not start, as it should: {why}"));
         }
-        // A start needs room; a node that runs goes on without.
+        // A start needs room; a running node continues without.
         let has_no_room = self.host(place).disk.files.capacity.is_some();
         if !self.stop_by_disk(place, why) && !has_no_room {
             let words = format!("node {} does not start: {why}", id(place));
@@ -96,7 +96,7 @@ impl World {
 
     // Faults.
 
-    /// A step of a fault of disks: the even ones begin it, the odd ones end it. Says when the next one is.
+    /// Executes a step of a disk fault: the even steps begin it, the odd ones end it. Returns when the next step is.
     pub(super) fn disk_fault(&mut self, fault: DiskFault, step: u16) -> Option<u64> {
         let now = self.now;
         let mut happens = true;
@@ -153,7 +153,8 @@ impl World {
             | (DiskFault::Wiped { node, .. }, 1)
             | (DiskFault::RolledBack { node, .. }, 2) => {
                 happens = false;
-                // It may have started on what was damaged, as that was no harm, and another disk may be lost since.
+                // The node may have started on the damaged disk, if the damage was harmless, and another disk may
+                // have been lost since.
                 if has_lost_disk(&self.hosts[usize::from(node)]) || self.may_lose_disk(node) {
                     self.give(Order::Replace { node });
                 }
@@ -205,7 +206,8 @@ impl World {
         again
     }
 
-    /// Up to where a node's log was durable, as every other control node knows; None if one of them is not there.
+    /// Returns the position up to which a node's log was durable, as every other control node knows it; `None` if one
+    /// of them is down.
     fn known_durable(&self, place: Place) -> Option<u64> {
         let control = self.map.groups.get(&CONTROL_GROUP)?;
         let others = control.members.iter().filter(|member| **member != id(place));
@@ -214,7 +216,8 @@ impl World {
         known.min().flatten()
     }
 
-    /// A node whose disk was put back to an earlier state must not be let in, if that lacks what the others knew of.
+    /// Checks that a node whose disk was put back to an earlier state is not admitted, if that disk lacks what the
+    /// others knew of.
     pub(super) fn check_disk_that_was_put_back(&mut self, place: Place, node: &Node) {
         let Some(durable) = self.hosts[usize::from(place)].was_durable else { return };
         let found = node.log_found();
@@ -227,8 +230,8 @@ impl World {
         }
     }
 
-    /// A control node dies, with what it remembers, but for what it has kept. It is looked no longer whether those with
-    /// older disks are refused.
+    /// A control node dies, and loses what it has not written. From now on there is no check that nodes with older
+    /// disks are refused.
     pub(super) fn forget_durable(&mut self, place: Place) {
         let control = self.map.groups.get(&CONTROL_GROUP);
         if !control.is_some_and(|group| group.members.contains(&id(place))) {
@@ -238,7 +241,7 @@ impl World {
         others.for_each(|host| host.was_durable = None);
     }
 
-    /// The disk will refuse an operation, and its node must stop then. False if that is left out.
+    /// Makes a disk refuse an operation; its node must then stop. Returns false if this fault is left out.
     fn refuse(&mut self, place: Place, verb: Verb) -> bool {
         if !self.may_crash(place, false) {
             self.counts.add(Class::DiskSpared);
@@ -251,16 +254,16 @@ impl World {
     }
 }
 
-/// What a disk writes as a whole.
+/// The unit in which a disk writes.
 const SECTOR_BYTES: usize = 512;
 
-/// True when an error says what is wrong in which file, and where in it.
+/// Whether an error says which file is damaged, what is wrong, and where.
 fn names_a_place(why: &str) -> bool {
     ["segment-", "snapshot-", "manifest"].iter().any(|file| why.contains(file)) && why.contains("at byte ")
 }
 
-/// Whether a byte of a file is worth something. Of a segment's those are that were written for it, and not for one that was
-/// made of the same file before: the last 32 bytes of each sector begin with the segment's number.
+/// Whether a byte of a file matters. In a segment, those bytes matter that were written for it, and not for an
+/// earlier segment in the same file: the last 32 bytes of each sector begin with the segment's number.
 fn says_something(name: &str, bytes: &[u8], at: usize) -> bool {
     const PAYLOAD_BYTES: usize = 480;
     let is_own = || {
@@ -271,8 +274,8 @@ fn says_something(name: &str, bytes: &[u8], at: usize) -> bool {
     bytes[at] != 0 && is_own()
 }
 
-/// Changes a byte, or a sector, of what is safe, but of the last batches, which nothing may stand behind that says that
-/// they were safe. Says where.
+/// Changes a byte or a sector of the durable data, except for the last batches, after which nothing may yet record
+/// that they were durable. Returns where.
 fn rot(files: &mut SimulatedDisk, place: u64, zeroes: bool) -> Option<String> {
     const LAST_BYTES: usize = 4096;
     let mut ends: Vec<(String, usize)> = files
@@ -290,7 +293,7 @@ fn rot(files: &mut SimulatedDisk, place: u64, zeroes: bool) -> Option<String> {
     let (name, end) = ends.get((place % ends.len().max(1) as u64) as usize)?;
     let from = (place >> 8) as usize % end;
     let (_, bytes) = files.files().find(|(file, _)| file == name)?;
-    // Where there is something to lose.
+    // At a place where there is something to lose.
     let at = (from..*end).find(|at| says_something(name, bytes, *at) && files.is_safe(name, *at as u64))?;
     files.tamper(name, |bytes| {
         if zeroes {

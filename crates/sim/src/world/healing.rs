@@ -1,6 +1,6 @@
-//! A run's phases. First everything starts; then there are faults, and safety is all that counts. Then everything
-//! heals, and the promises of liveness count too: every request is answered, nodes become ready, a minority that
-//! is away stops nobody, every key can be read at every node, and replicas become equal.
+//! The phases of a run. First everything starts. Then there are faults, and only safety counts. Then everything
+//! heals, and liveness counts, too: every request gets a reply, nodes become ready, a minority that is away stops no
+//! other node, every key can be read at every node, and replicas become equal.
 
 use super::World;
 use super::damage::place_of;
@@ -21,7 +21,7 @@ use node::control::{CONTROL_GROUP, Group, GroupId};
 use std::collections::VecDeque;
 use storage::simulated::Survivors;
 
-/// How far a run has come. Whatever has a `by` must be done by then.
+/// The current phase of a run. A phase with a `by` must end by that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Nodes start, in the weather of the run.
@@ -30,16 +30,16 @@ pub(super) enum Phase {
     },
     /// Faults and load.
     Faults,
-    /// Requests that are open are answered.
+    /// Open requests get their replies.
     Answering {
         by: u64,
     },
-    /// All nodes become ready; then comes the next phase.
+    /// All nodes become ready; then comes `next`.
     Readying {
         by: u64,
         next: Next,
     },
-    /// Some nodes are away, and all others must be served.
+    /// Some nodes are away, and all others must serve.
     Missing {
         by: u64,
     },
@@ -54,20 +54,20 @@ pub(super) enum Phase {
     Over,
 }
 
-/// What comes when all nodes are ready.
+/// The phase after all nodes are ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Missing,
     Reading,
 }
 
-/// How often the world looks how far it has come.
+/// How often the world checks its progress.
 const LOOK_US: u64 = 20 * MS;
 
-/// A command's time, and what its node may add to that.
+/// A command's timeout, and what its node may add to it.
 const ANSWER_US: u64 = 10 * SECOND;
 
-/// So many rounds of messages may the parts of a request and of its reply take, where they are long.
+/// The most rounds of messages that the parts of a long request and of its reply may take.
 const ROUNDS: u64 = 128;
 const READY_US: u64 = 30 * SECOND;
 const SERVE_US: u64 = 20 * SECOND;
@@ -82,7 +82,7 @@ impl World {
                     self.begin_faults();
                 }
             }
-            // The time is over, or so much was said that the run would take too long.
+            // The time is over, or so much was sent that the run would take too long.
             Phase::Faults => self.heal(),
             Phase::Answering { by } => {
                 if self.clients.iter().all(Client::is_satisfied) {
@@ -153,8 +153,8 @@ impl World {
         self.queue.push(self.now + self.scenario.length_us, Event::Progress);
     }
 
-    /// How much longer clients may have to wait where requests and replies go in parts: those of a node's clients share its
-    /// links, and a few are under way at a time.
+    /// How much longer clients may have to wait where requests and replies are sent in parts: a node's clients share
+    /// its links, and a few parts are in flight at a time.
     fn parts_us(&self) -> u64 {
         let Scenario { long_command_bytes, latency_us, jitter_us, pipeline, nodes, .. } = self.scenario;
         let asked = self.clients.len() as u64 * pipeline / u64::from(nodes);
@@ -162,9 +162,10 @@ impl World {
         if is_long { ROUNDS * 2 * (latency_us + jitter_us) * asked } else { 0 }
     }
 
-    /// All faults end, and none begins any more.
+    /// Ends all faults for good.
     fn heal(&mut self) {
-        // Whoever waits for a lock is answered when its time is over, and what it has asked behind that comes after it.
+        // A client that waits for a lock gets its reply when the wait ends, and the replies to its later requests
+        // after that.
         let has_locks = self.scenario.spaces.iter().any(|space| space.kinds.contains(&Kind::Lock));
         let waits_us = if has_locks { self.scenario.pipeline * WAIT_MS_MAX * MS } else { 0 };
         self.enter(Phase::Answering { by: self.now + ANSWER_US + waits_us + self.parts_us() });
@@ -174,7 +175,7 @@ impl World {
             let (now, after_us) = (self.now, self.random.below(SECOND));
             let host = self.host(place);
             host.go_on(now);
-            // Clients read all there is: a long reply in parts of a few bytes takes seconds.
+            // Clients read everything: a long reply in parts of a few bytes takes seconds.
             for index in 0..host.sessions.len() {
                 if host.sessions[index].pipe.borrow_mut().make_room(usize::MAX) {
                     host.note_client(now, index, Change { is_writable: true, ..Change::default() });
@@ -193,7 +194,7 @@ impl World {
         }
     }
 
-    /// Every node that lives is let in and can serve, and the control group has nothing left to settle.
+    /// Whether every running node is admitted and can serve, and the control group has nothing left to settle.
     fn are_all_ready(&self) -> bool {
         let is_ready = |host: &Host| {
             let node = host.node();
@@ -202,7 +203,7 @@ impl World {
         self.hosts.iter().all(is_ready) && self.unsettled().is_none() && self.open_order().is_none()
     }
 
-    /// What the control group has yet to settle.
+    /// Describes what the control group has yet to settle.
     fn unsettled(&self) -> Option<String> {
         for (id, group, space) in self.promised() {
             let name = self.map.name_of(id);
@@ -260,7 +261,7 @@ impl World {
 
     // A minority is away.
 
-    /// Of the nodes that were drawn, so many as every group can spare, the one that holds the map included.
+    /// Returns as many of the drawn nodes as every group can spare, including the one that holds the map.
     fn missing(&self, drawn: Mask) -> Mask {
         let mut missing: Mask = 0;
         let is_here = |place: &Place| self.hosts[usize::from(*place)].is_alive() && has(drawn, *place);
@@ -301,16 +302,16 @@ impl World {
         }
     }
 
-    /// Every machine loses its power, and all faults end. Some nodes stay away until the others have told all that they
-    /// hold. False if more than is promised would be asked of them: that is left out.
+    /// Cuts the power of every machine, and ends all faults. Some nodes stay away until every key has been read from the
+    /// others. Returns false, and leaves the fault out, if that would require more than is promised.
     pub(super) fn black_out(&mut self, away: Mask) -> bool {
         self.notice_repairs();
         let present: Vec<Place> =
             self.places().filter(|place| !self.hosts[usize::from(*place)].is_gone()).collect();
         let is_whole =
             !self.hosts.iter().any(|host| host.is_lost || host.is_refilling || host.rotten.is_some());
-        // A member that has come in anew lacks what it has not rebuilt: it counts as away. Other protocols than consensus
-        // promise less when all die and not all come back.
+        // A member that was newly added lacks what it has not rebuilt, and counts as away. Protocols other than
+        // consensus promise less when all nodes die and not all come back.
         let is_promised = is_whole
             && self.given.is_empty()
             && self.unsettled().is_none()
@@ -358,10 +359,10 @@ impl World {
         }
     }
 
-    /// Adds a client that asks a node for every key, until it is told.
+    /// Adds a client that asks a node for every key until it gets replies.
     fn observe(&mut self, place: Place, kinds: &[Kind]) {
         if self.hosts[usize::from(place)].is_gone() {
-            return; // It need not serve anybody.
+            return; // It need not serve any client.
         }
         let client = self.clients.len() as u8;
         let mut script = VecDeque::new();
@@ -372,7 +373,7 @@ impl World {
             let kinds_there = &self.scenario.spaces[index].kinds;
             let counts = kinds_there.contains(&Kind::Increment);
             let transacts = kinds_there.contains(&Kind::Transact);
-            // Nobody uses a lock any more: each becomes free.
+            // No client uses a lock any more, so each becomes free.
             let locks = if kinds_there.contains(&Kind::Lock) { LOCKS } else { 0 };
             for number in 0..locks {
                 let lock = Key { space: index as u8, class: b'l', number };
@@ -403,7 +404,7 @@ impl World {
         }
     }
 
-    /// Lets the next observer begin, if observers take turns. True when all have been told what they asked.
+    /// Starts the next observer, if observers take turns. Returns whether all have got their replies.
     fn are_observers_satisfied(&mut self) -> bool {
         let waiting = self.observers.make_contiguous();
         let is_busy =
@@ -418,7 +419,7 @@ impl World {
         false
     }
 
-    /// Until when all nodes' observers are to be satisfied.
+    /// Returns the time by which all nodes' observers must be satisfied.
     fn served_by(&self) -> u64 {
         let take_turns = self.scenario.spaces.iter().any(|space| space.refuses_contenders());
         let turns = if take_turns { u64::from(self.scenario.nodes) } else { 1 };
@@ -427,7 +428,7 @@ impl World {
 
     // Replicas become equal.
 
-    /// The first group whose replicas differ.
+    /// Describes the first group whose replicas differ.
     fn first_difference(&self) -> Option<String> {
         let hosts = self.hosts.iter().filter(|host| !host.is_gone());
         let digests: Vec<(NodeId, Vec<(GroupId, u64)>)> =
@@ -448,7 +449,7 @@ impl World {
         None
     }
 
-    /// The first group with something left of locks, which nobody uses any more.
+    /// Describes the first group that still holds a lock, although no client uses locks any more.
     fn first_held_lock(&self) -> Option<String> {
         for (group, ..) in self.promised() {
             for host in self.hosts.iter().filter(|host| !host.is_gone()) {
@@ -466,7 +467,7 @@ impl World {
         None
     }
 
-    /// The first node that holds what is left of a long reply, which nobody waits for any more.
+    /// Describes the first node that still holds part of a long reply that no client waits for any more.
     fn first_held_reply(&self) -> Option<String> {
         let left = |host: &Host| Some((host.place, host.node()?.long_reply_bytes()));
         let mut left = self.hosts.iter().filter(|host| !host.is_gone()).filter_map(left);
@@ -477,9 +478,9 @@ impl World {
         ))
     }
 
-    // What replicas count.
+    // Counters of replicas.
 
-    /// Remembers what a process has counted that is about to be gone.
+    /// Adds the counters of a process that is about to die.
     pub(super) fn note_lost_writes(&mut self, place: Place) {
         let Some(node) = self.hosts[usize::from(place)].node() else { return };
         for (index, space) in self.scenario.spaces.iter().enumerate() {
@@ -489,7 +490,7 @@ impl World {
         }
     }
 
-    /// Looks whether the lost writes that replicas have counted can be so many.
+    /// Checks that the replicas have not counted more lost writes than there can be.
     fn check_lost_writes(&mut self) {
         for place in self.places() {
             self.note_lost_writes(place);

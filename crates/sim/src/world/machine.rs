@@ -1,4 +1,4 @@
-//! The world as a driver sees it from one machine.
+//! The world as a driver sees it on one machine.
 
 use super::World;
 use crate::events::Place;
@@ -14,17 +14,17 @@ use protocol::Now;
 use storage::simulated::SimulatedDisk;
 use storage::{DiskError, ValueWork, Work};
 
-/// What one step of a turn works with.
+/// The context of one step of a turn.
 pub(super) struct Machine<'w> {
     pub(super) world: &'w mut World,
     pub(super) place: Place,
-    /// When what is written for peers leaves.
+    /// When messages written for peers leave.
     pub(super) leaves_at: u64,
-    /// The peers that get it: those of a process that dies within the turn may be few.
+    /// The peers that receive them; if the process dies within the turn, these may be few.
     pub(super) peers: Mask,
 }
 
-/// What the machine's clocks show at this moment.
+/// What the machine's clocks show at the moment.
 #[derive(Clone, Copy)]
 pub(super) struct Clock(Now);
 
@@ -41,11 +41,11 @@ impl Machine<'_> {
         &mut self.world.hosts[usize::from(self.place)]
     }
 
-    /// A connection of a peer is up, or broken.
+    /// Handles a peer's connection that is up or broken.
     fn link_changes(&mut self, peer: Place, (generation, up): (u32, bool), turn: &mut Turn<'_>) {
         let own = self.place;
         let way = &mut self.host().ways[usize::from(peer)];
-        // As the server does: a new link in the place of an old one ends the old one first.
+        // As in the server, a new link that replaces an old one ends the old one first.
         if way.link.take().is_some() {
             turn.node.peer_link(id(peer), false);
         }
@@ -92,7 +92,7 @@ impl driver::World for Machine<'_> {
         Some(event)
     }
 
-    /// What a handshake is in the server, [`Item::Up`] is here.
+    /// [`Item::Up`] does here what a handshake does in the server.
     fn brings_records(&self, connection: usize) -> bool {
         let lanes = &self.world.hosts[usize::from(self.place)].ways[connection / 2].lanes;
         connection.is_multiple_of(2) && !matches!(lanes[0].items.front(), Some(Item::Up(_)))
@@ -136,7 +136,7 @@ impl driver::World for Machine<'_> {
         true
     }
 
-    /// Lets in who has connected.
+    /// Accepts clients that have connected.
     fn attend(&mut self, clients: &mut Clients<ClientSocket>, turn: &mut Turn<'_>) {
         let place = self.place;
         let host = self.host();
@@ -190,7 +190,7 @@ impl driver::World for Machine<'_> {
         self.world.begin_value_work(self.place, work);
     }
 
-    /// There are no others here than those with a socket: it is closed.
+    /// Does nothing: the only clients without a socket here are those whose connection is closed.
     fn tell(&mut self, _client: ClientId, _turn: &mut Turn<'_>) {}
 
     fn log(&mut self, line: &Line) {

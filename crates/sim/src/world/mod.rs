@@ -1,9 +1,9 @@
-//! The simulated world: machines, the network between them, clients, and the time.
+//! The simulated world: machines, the network between them, clients, and time.
 //!
-//! Everything happens in [`World::run`]: the next event, or the next turn of a node, whichever is first. Read
-//! `turns` (a node's turn, and what it leaves), `machine` (what the driver asks for), `connections` (links between nodes), `asking` (clients), `trouble`
-//! (faults), `disks` (those of disks, and what is done on them), `damage` (how much may be lost), `operator` (the cluster changes) and `healing` (what must
-//! hold once faults are over).
+//! Everything happens in [`World::run`]: the next event or the next turn of a node, whichever is first. Read `turns`
+//! (a node's turn, and its output), `machine` (what the driver asks for), `connections` (links between nodes),
+//! `asking` (clients), `trouble` (faults), `disks` (faults of disks, and the work done on them), `damage` (how much
+//! may be lost), `operator` (changes of the cluster) and `healing` (what must hold once faults are over).
 
 mod asking;
 mod connections;
@@ -36,7 +36,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use wire::resp::ArgumentsBuffer;
 
-/// A run that is under way.
+/// A run in progress.
 pub(crate) struct World {
     pub(crate) scenario: Scenario,
     now: u64,
@@ -53,23 +53,23 @@ pub(crate) struct World {
     pub(crate) turns: u64,
     pub(crate) frames: u64,
     phase: Phase,
-    /// What the operator has been told to do.
+    /// The commands that the operator has to give.
     given: Vec<Given>,
-    /// For each space, whether it is there.
+    /// For each space, whether its keyspace exists.
     presence: Vec<Presence>,
-    /// Observers that begin when those before them are satisfied.
+    /// Observers that start when those before them are satisfied.
     observers: VecDeque<u8>,
-    /// The newest cluster map that any node has, or had.
+    /// The newest cluster map that any node has or had.
     map: Rc<ClusterMap>,
-    /// Each space whose leader may have forgotten what it had acknowledged.
+    /// For each space, whether its leader may have forgotten what it had acknowledged.
     pub(crate) forgot: Vec<bool>,
-    /// For each space, the acknowledged writes that processes which are gone said were lost.
+    /// For each space, the acknowledged writes that dead processes counted as lost.
     lost_writes: Vec<u64>,
-    /// Which times a majority of wall clocks has agreed with.
+    /// The times on which a majority of wall clocks has agreed.
     pub(crate) clocks: Agreed,
     failure: Option<Failure>,
     trace: Trace,
-    /// Room that is used again for every request.
+    /// A buffer that is reused for every request.
     arguments: ArgumentsBuffer,
     addresses: Vec<NodeAddress>,
 }
@@ -99,7 +99,7 @@ impl World {
         let addresses: Vec<NodeAddress> = (1..=u16::from(scenario.nodes)).map(address).collect();
         let keyspaces: Vec<node::Keyspace> =
             scenario.spaces.iter().filter(|it| !it.is_created).map(|it| it.keyspace.clone()).collect();
-        // One that cannot be is refused by the nodes.
+        // The nodes refuse an invalid one.
         let map = ClusterMap::initial(&addresses[..usize::from(scenario.first_nodes)], &keyspaces)
             .unwrap_or_default();
         let mut world = World {
@@ -141,13 +141,13 @@ impl World {
         world
     }
 
-    /// Lets everything happen until the run is over.
+    /// Processes events until the run is over.
     pub(crate) fn run(&mut self) {
         while !self.is_over() {
             let event_at = self.queue.next_time();
             let mut next = (event_at, None);
             for host in &self.hosts {
-                // Of one moment, what arrives comes before the turns that can take it.
+                // At the same moment, arrivals come before the turns that can take them in.
                 if host.turn_at < next.0 {
                     next = (host.turn_at, Some(host.place));
                 }
@@ -194,7 +194,7 @@ impl World {
         }
     }
 
-    /// The run has shown what must not be.
+    /// Ends the run with a failure.
     fn fail(&mut self, broken: Broken, words: String) {
         if self.failure.is_none() {
             self.trace.tell(self.now, format_args!("FAILED: {words}"));
@@ -207,7 +207,7 @@ impl World {
         self.now
     }
 
-    /// Takes away what the run has left: its failure, its fingerprint and its story.
+    /// Takes the run's results: its failure, its fingerprint and its trace.
     pub(crate) fn finish(self) -> (Option<Failure>, u64, Vec<Line>) {
         let (digest, lines) = self.trace.finish();
         (self.failure, digest, lines)
@@ -221,13 +221,13 @@ impl World {
         0..self.scenario.nodes
     }
 
-    /// Each pair of nodes once.
+    /// Returns each pair of nodes once.
     fn pairs(&self) -> impl Iterator<Item = (Place, Place)> + use<> {
         let nodes = self.scenario.nodes;
         (0..nodes).flat_map(move |one| (one + 1..nodes).map(move |other| (one, other)))
     }
 
-    /// Tells what happened to a node.
+    /// Adds a trace line about a node.
     fn tell_of(&mut self, place: Place, text: &str) {
         self.trace.tell(self.now, format_args!("node {} {text}", id(place)));
     }

@@ -1,4 +1,4 @@
-//! The operator: commands that change the cluster, given to any node again and again until they are carried out.
+//! The operator: commands that change the cluster, sent to any node repeatedly until they are carried out.
 
 use super::World;
 use super::healing::Phase;
@@ -13,10 +13,11 @@ use node::control::CONTROL_GROUP;
 use std::rc::Rc;
 use wire::resp::ArgumentsBuffer;
 
-/// Whose sessions are the operator's, among clients' numbers.
+/// The client number of the operator's sessions.
 pub(super) const OPERATOR: u8 = u8::MAX;
 
-/// A command that cannot be, such as the removal of a node that registers need, is given up after so many refusals.
+/// A command that cannot be executed, such as the removal of a node that registers need, is given up after this many
+/// refusals.
 const REFUSALS_MAX: u32 = 5;
 
 /// A command that is being given.
@@ -27,22 +28,22 @@ pub(super) struct Given {
     pub(super) is_over: bool,
 }
 
-/// How far a keyspace is that is not there all the time.
+/// The state of a keyspace that does not exist all the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {
-    /// All the time, or all nodes know of it by now.
+    /// It always existed, or all nodes know of it by now.
     There,
-    /// Not yet known to all nodes: a client would find other keyspaces at some of them.
+    /// Not all nodes know of it yet: at some, a client would reach another keyspace.
     Absent,
-    /// It is being dropped, or was.
+    /// It is being dropped, or has been dropped.
     Dropped,
 }
 
 impl World {
     /// Begins to give a command.
     pub(super) fn give(&mut self, order: Order) {
-        // While machines are lost, nobody takes another one away. Nor is a keyspace created then: without a memory that
-        // vouches for it, a group begins when all of its members have been heard.
+        // While machines are lost, no further one is taken away. No keyspace is created then, either: without a
+        // memory that vouches for it, a group begins only when all of its members have been heard from.
         let is_lost = |host: &crate::host::Host| host.is_lost || host.rotten.is_some();
         let needs_all = matches!(order, Order::Remove { .. } | Order::Create { .. });
         if needs_all && self.hosts.iter().any(is_lost) {
@@ -58,7 +59,7 @@ impl World {
         self.queue.push(self.now, Event::Order { index });
     }
 
-    /// A machine gets an empty disk, and its process starts on it.
+    /// Gives a machine an empty disk, and starts a process on it.
     fn renew_disk(&mut self, place: Place) {
         if self.hosts[usize::from(place)].is_alive() {
             self.crash(place, SECOND / 10, true);
@@ -72,7 +73,7 @@ impl World {
         self.queue.push(self.now + after_us, Event::Restart { node: place, life });
     }
 
-    /// A command is sent to some node, unless it has been carried out.
+    /// Sends a command to some node, unless it has been carried out.
     pub(super) fn order(&mut self, index: u16) {
         let Given { order, is_over, .. } = self.given[usize::from(index)];
         if is_over || self.phase == Phase::Over {
@@ -81,7 +82,7 @@ impl World {
         if self.is_carried_out(order) {
             return self.end_order(index);
         }
-        // Once everything has healed, only what is begun is brought to an end.
+        // Once everything has healed, only commands in progress are completed.
         let place = self.random.below(self.scenario.nodes.into()) as Place;
         if self.hosts[usize::from(place)].is_alive() {
             self.put_order(place, index);
@@ -124,14 +125,14 @@ impl World {
             Order::Replace { node } => {
                 let host = self.host(node);
                 host.is_lost = false;
-                // Nobody has heard of this one yet.
+                // No node has heard from this one yet.
                 self.hosts.iter_mut().for_each(|host| host.heard[usize::from(node)] = 0);
             }
             _ => {}
         }
     }
 
-    /// The words of a command.
+    /// Returns the words of a command.
     fn words(&self, order: Order) -> Vec<String> {
         let prefix = |space: u8| self.scenario.spaces[usize::from(space)].keyspace.prefix.clone();
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
@@ -156,7 +157,7 @@ impl World {
         }
     }
 
-    /// A command arrives at a node, over a connection of its own.
+    /// Delivers a command to a node, over a separate connection.
     fn put_order(&mut self, place: Place, index: u16) {
         let mut arguments = ArgumentsBuffer::new();
         let words = self.words(self.given[usize::from(index)].order);
@@ -169,7 +170,7 @@ impl World {
         host.put_request(now, host.sessions.len() - 1, arguments.as_arguments());
     }
 
-    /// A node answers a command.
+    /// Handles a node's reply to a command.
     pub(super) fn order_answered(&mut self, index: u32, reply: Reply) {
         let index = index as u16;
         let given = &mut self.given[usize::from(index)];
@@ -177,9 +178,9 @@ impl World {
             return;
         }
         match (reply, given.order) {
-            // What was asked for is done when the map says so.
+            // Other commands are complete when the map says so.
             (Reply::Ok, Order::Change { .. }) => self.end_order(index),
-            // A disk that was lost has to be replaced some time.
+            // A lost disk has to be replaced at some time.
             (Reply::Refused(_), Order::Replace { .. }) | (Reply::Ok | Reply::Unknown, _) => {}
             (_, order) => {
                 given.refusals += 1;
@@ -193,7 +194,7 @@ impl World {
         }
     }
 
-    /// Looks which keyspaces all nodes know of, and who has left the cluster.
+    /// Checks which keyspaces all nodes know of, and which nodes have left the cluster.
     pub(super) fn look_at_map(&mut self) {
         for index in 0..self.scenario.spaces.len() {
             let prefix = &self.scenario.spaces[index].keyspace.prefix;
@@ -216,19 +217,19 @@ impl World {
                 if self.hosts[usize::from(place)].is_alive() {
                     self.crash(place, 0, true);
                 }
-                // Nor does it come back to tell who was not told that it had died.
+                // It never comes back to close the connections of clients that did not notice its death.
                 self.tell_clients_of(place);
             }
         }
     }
 
-    /// The first command that the operator still waits for.
+    /// Returns the first command that the operator still waits for.
     pub(super) fn open_order(&self) -> Option<Order> {
         let given = self.given.iter().find(|given| !given.is_over)?;
         Some(given.order)
     }
 
-    /// Who leads now.
+    /// Returns the current leaders.
     pub(super) fn leaders(&self, leaders: Leaders) -> Mask {
         let mut mask = 0;
         for host in &self.hosts {
@@ -249,18 +250,18 @@ impl World {
         mask
     }
 
-    /// Whether clients ask for keys of a keyspace.
+    /// Whether clients send requests to a keyspace.
     pub(super) fn is_asked(&self, space: usize) -> bool {
         self.presence[space] == Presence::There
     }
 
-    /// Whether what was said about a keyspace is checked.
+    /// Whether the replies about a keyspace are checked.
     pub(crate) fn is_judged(&self, space: usize) -> bool {
         self.presence[space] != Presence::Dropped
     }
 }
 
-/// What a space's keyspaces are at the beginning.
+/// Returns the state of each keyspace at the beginning.
 pub(super) fn presence(spaces: &[Space]) -> Vec<Presence> {
     spaces.iter().map(|it| if it.is_created { Presence::Absent } else { Presence::There }).collect()
 }

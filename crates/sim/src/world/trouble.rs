@@ -11,7 +11,7 @@ use driver::Clients;
 use node::{Configuration, Node, NodeAddress};
 use storage::simulated::{Survivors, Trouble};
 
-/// Of a process, as a configuration file has them: more than simulated clients need.
+/// A process's limit, as in a configuration file: more than simulated clients need.
 const INPUT_BYTES_MAX: usize = 64 << 20;
 const REQUEST_TIMEOUT_MS: u64 = 60_000;
 
@@ -20,14 +20,14 @@ const REQUEST_TIMEOUT_MS: u64 = 60_000;
 pub(super) struct Death {
     pub(super) within_turn: Option<Within>,
     pub(super) down_us: u64,
-    /// Peers and clients learn of it at once.
+    /// Whether peers and clients notice at once.
     pub(super) noticed: bool,
-    /// Their machines lose their power, and this survives of what is not synced.
+    /// If their machines lose power: what survives of the unsynced data.
     pub(super) power: Option<Survivors>,
 }
 
 impl World {
-    /// A step of a scheduled fault: the even ones begin it, the odd ones end it.
+    /// Executes a step of a scheduled fault: the even steps begin it, the odd ones end it.
     pub(super) fn fault(&mut self, index: u16, step: u16) {
         let Some(Some(Fault { kind, .. })) = self.scenario.faults.get(usize::from(index)).copied() else {
             return;
@@ -36,7 +36,7 @@ impl World {
             return; // Everything has healed already.
         }
         self.trace.note(u64::from(index) << 16 | u64::from(step));
-        // Those of disks count where they are known to happen.
+        // Disk faults and commands are counted where they take effect.
         if step == 0 && !matches!(kind, Kind::Disk(_) | Kind::Order(_)) {
             self.counts.add(kind.class());
         }
@@ -127,7 +127,7 @@ impl World {
         }
     }
 
-    /// A process will stand still within its next turn: before it takes in what has arrived, or before what it leaves does.
+    /// Pauses a process within its next turn: before it takes in what has arrived, or before its output leaves.
     fn stall(&mut self, place: Place, us: u64) {
         let first = self.random.percent(50);
         let host = self.host(place);
@@ -137,10 +137,10 @@ impl World {
         }
     }
 
-    /// Remembers how wrong the wall clocks are.
+    /// Records how wrong the wall clocks are.
     pub(super) fn note_clocks(&mut self) {
         let shown = self.hosts.iter().map(|host| host.clock.ahead_ms_lately(self.now));
-        // Whose clocks count changes with the members.
+        // The clocks that count change with the members.
         let changes =
             |fault: &Fault| matches!(fault.kind, Kind::Order(Order::Add { .. } | Order::Remove { .. }));
         let has_changes = self.scenario.faults.iter().flatten().any(changes);
@@ -161,7 +161,7 @@ impl World {
             if ways == [false, false] {
                 continue;
             }
-            // Who hears nothing any more notices it, each end at its own time.
+            // Each end that is cut off notices at its own time.
             for (at, peer) in [(one, other), (other, one)] {
                 if let (Some(most_us), Some(generation)) = (noticed_us, *self.network.end(at, peer)) {
                     let after_us = self.random.below(most_us);
@@ -189,7 +189,7 @@ impl World {
 
     // Crashes.
 
-    /// Of these nodes, those that live and whose death everything survives die. Says which.
+    /// Kills those of these nodes that are alive and whose death all promises survive. Returns them.
     pub(super) fn crash_several(&mut self, nodes: Mask, death: Death) -> Mask {
         let Death { within_turn, down_us, noticed, power } = death;
         let mut dead = 0;
@@ -209,7 +209,7 @@ impl World {
                 continue;
             }
             dead |= 1 << place;
-            // Machines whose power comes back at one time are not up at one time.
+            // Machines whose power returns at the same time do not come up at the same time.
             let down_us = if power.is_some() { self.random.below(2 * down_us) } else { down_us };
             match within_turn {
                 Some(within) => {
@@ -224,7 +224,7 @@ impl World {
         dead
     }
 
-    /// A process dies; with the power, what of its writes was not synced may be gone.
+    /// Kills a process; with the power, unsynced writes may be lost.
     pub(super) fn die(&mut self, place: Place, down_us: u64, noticed: bool, power: Option<Survivors>) {
         self.crash(place, down_us, noticed);
         if let Some(survivors) = power {
@@ -233,7 +233,7 @@ impl World {
         }
     }
 
-    /// A process dies, and its memory with it. What it has written stays.
+    /// Kills a process, and its memory with it. What it has written stays.
     pub(super) fn crash(&mut self, place: Place, down_us: u64, noticed: bool) {
         self.trace.note(u64::from(place) | 1 << 60);
         self.tell_of(place, "dies");
@@ -268,7 +268,7 @@ impl World {
         self.queue.push(self.now + down_us, Event::Restart { node: place, life });
     }
 
-    /// A process starts, with nothing but what is on its disk, unless it did meanwhile.
+    /// Starts a process with nothing but what is on its disk, unless one has started meanwhile.
     pub(super) fn restart(&mut self, place: Place, life: u32) {
         let now = self.now;
         let seed = self.random.draw();
@@ -280,7 +280,7 @@ impl World {
             behind_bytes: self.scenario.behind_bytes,
             planted: self.scenario.planted_in_storage,
         };
-        // Those that the cluster began with, and itself.
+        // The nodes that the cluster began with, and this one.
         let first = usize::from(self.scenario.first_nodes);
         let is_told = |address: &&NodeAddress| usize::from(address.id) <= first || address.id == id(place);
         let nodes = self.addresses.iter().filter(is_told).cloned().collect();
@@ -340,11 +340,11 @@ impl World {
         for peer in self.places().filter(|peer| *peer != place) {
             self.reconsider(place.min(peer), place.max(peer));
         }
-        // Whoever was connected to the process before, and was not told that it died, is told by this one.
+        // Clients that were connected to the previous process and did not notice its death learn of it now.
         self.tell_clients_of(place);
     }
 
-    /// Clients that take themselves for connected to a node will find that they are not.
+    /// Makes clients that believe to be connected to a node find that they are not.
     pub(super) fn tell_clients_of(&mut self, place: Place) {
         for client in 0..self.clients.len() as u8 {
             let who = &self.clients[usize::from(client)];

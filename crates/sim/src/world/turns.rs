@@ -1,4 +1,4 @@
-//! A node's turn: what has arrived goes in, and what the node leaves goes on its way.
+//! A node's turn: what has arrived goes in, and the node's output is sent.
 
 use super::World;
 use super::machine::Machine;
@@ -16,12 +16,12 @@ use driver::{Change, Stopped};
 use node::Node;
 use wire::frame::{self, Next};
 
-/// A run heals when so many frames were sent: some weather makes nodes say the same again and again, and what is
-/// found there is found in shorter runs too.
+/// A run heals after this many frames: in some weather, nodes repeat the same messages endlessly, and what is found
+/// there is found in shorter runs, too.
 const FRAMES_MAX: u64 = 1_000_000;
 
 impl World {
-    /// A turn of a node: the driver's steps, with what may happen between them.
+    /// Executes a turn of a node: the driver's steps, with what may happen between them.
     pub(super) fn turn(&mut self, place: Place) {
         let host = &mut self.hosts[usize::from(place)];
         host.turn_at = u64::MAX;
@@ -40,7 +40,7 @@ impl World {
         let host = &mut self.hosts[usize::from(place)];
         let busy_us = 5 + host.random.below(20) + host.slow_us;
         let ahead_at = self.now + busy_us / 2;
-        // Messages leave first where the write takes a moment; and the process may die between the two.
+        // Where the write takes a moment, messages leave first; the process may die between the two.
         let mut doom = None;
         if process.node.is_about_to_write()
             && host.doom.is_some_and(|doom| !doom.within.writes)
@@ -95,10 +95,10 @@ impl World {
         Machine { world: self, place, leaves_at, peers }
     }
 
-    /// How a process dies that was to die within a turn, unless too much has happened since: others have lost their memory,
-    /// or are not in sync any more.
+    /// Decides whether a process that was to die within a turn still may. Too much may have happened since: others
+    /// have lost their memory, or have left the in-sync set.
     fn still_doomed(&mut self, place: Place, process: Box<Process>) -> (Box<Process>, Option<Doom>) {
-        // Whether it may die is asked of those that live.
+        // The check counts the process as alive.
         let host = self.host(place);
         host.process = Some(process);
         let mut doom = host.doom.take();
@@ -110,7 +110,7 @@ impl World {
         (process, doom)
     }
 
-    /// The disk has failed in a way that ends the process at once.
+    /// Ends a process at once after a disk failure.
     fn stop(&mut self, place: Place, process: Box<Process>, why: &str) {
         self.host(place).process = Some(process);
         if !self.stop_by_disk(place, why) {
@@ -132,7 +132,7 @@ impl World {
         host.wake(now);
     }
 
-    /// A client hangs up.
+    /// Handles a client that hangs up.
     pub(super) fn goodbye(&mut self, place: Place, client: u8, connection: u32) {
         let now = self.now;
         let host = self.host(place);
@@ -142,14 +142,14 @@ impl World {
         }
     }
 
-    /// A request arrives. It is passed on at once, unless the client is in the middle of a transaction, or begins one.
+    /// Handles a request. It is passed on at once, unless it begins a transaction or the client is in one.
     pub(super) fn request(&mut self, place: Place, client: u8, connection: u32, operation: Operation) {
         let host = self.host(place);
         if let Some(doom) = &mut host.doom {
             doom.has_request = true;
         }
         let Some(index) = host.session(client, connection) else {
-            // The process that it was sent to is another one.
+            // It was sent to an earlier process.
             return self.tell_closed(client, connection, self.now);
         };
         match &mut host.sessions[index].talk {
@@ -170,7 +170,7 @@ impl World {
         host.put_request(self.now, index, self.arguments.as_arguments());
     }
 
-    /// Asks what is to be asked next. A transaction begins when nothing that was asked before is without its answer.
+    /// Sends the next requests. A transaction begins when no earlier request is without a reply.
     fn go_on_talking(&mut self, place: Place, index: usize) {
         let Some(mut talk) = self.host(place).sessions[index].talk.take() else { return };
         while talk.current.is_none()
@@ -197,7 +197,7 @@ impl World {
         }
     }
 
-    /// An answer to a client: what it is told, if it is told something now. `None`: it is no answer.
+    /// Takes a reply off `rest`. Returns what the client gets now, if anything; `None` if this is not a valid reply.
     fn take_answer(&mut self, place: Place, index: usize, rest: &mut &[u8]) -> Option<Option<Reply>> {
         let session = &mut self.host(place).sessions[index];
         if session.owed > 0 {
@@ -225,15 +225,15 @@ impl World {
 
     // Output.
 
-    /// Puts what a turn has for its peers on its way, as far as there is room on it. Of a turn within which the node dies, only
-    /// some get theirs.
+    /// Sends a turn's output to its peers, as far as there is room on the way. If the node dies within the turn, only
+    /// some peers receive theirs.
     #[inline]
     pub(super) fn send_frames(&mut self, node: &mut Node, place: Place, leaves_at: u64, peers: Mask) {
         for to in 0..self.scenario.nodes {
             if to == place || !knows(node, to) {
                 continue;
             }
-            // What the node knows may be older than the connection.
+            // The node's view may be older than the connection.
             let generation = self.hosts[usize::from(place)].ways[usize::from(to)].link;
             let stands = generation.is_some() && *self.network.end(place, to) == generation;
             let generation = generation.filter(|_| stands && has(peers, to));
@@ -256,7 +256,7 @@ impl World {
         }
     }
 
-    /// Sends as many frames as there is room for, and tells how many bytes these are. `None`: they are no frames.
+    /// Sends as many frames as there is room for, and returns their length in bytes. `None`: these are not frames.
     fn send_bytes(
         &mut self,
         node: &Node,
@@ -307,7 +307,7 @@ impl World {
         }
     }
 
-    /// Puts what a turn has written for clients on its way to them, if it gets there.
+    /// Sends a turn's output to clients, unless the process dies before that.
     fn send_replies(&mut self, place: Place, leaves_at: u64, clients: bool) {
         let mut index = 0;
         while index < self.hosts[usize::from(place)].sessions.len() {
@@ -338,7 +338,7 @@ impl World {
         }
     }
 
-    /// So many bytes are on their way to a client, and take room until it has read them.
+    /// Counts `bytes` as in flight to a client; they take room until it has read them.
     fn take_rooms(&mut self, place: Place, index: usize, leaves_at: u64, bytes: usize) {
         let Session { client, connection, .. } = self.hosts[usize::from(place)].sessions[index];
         if self.scenario.client_room == usize::MAX || client == OPERATOR {
@@ -351,7 +351,7 @@ impl World {
         self.queue.push(at, Event::Room { node: place, client, connection, bytes: bytes as u32 });
     }
 
-    /// A client has read.
+    /// Handles a client's read.
     pub(super) fn client_has_read(&mut self, place: Place, client: u8, connection: u32, bytes: u32) {
         let now = self.now;
         let host = self.host(place);
@@ -364,7 +364,7 @@ impl World {
         }
     }
 
-    /// Tells a client the replies that are whole, and takes them off.
+    /// Sends a client the complete replies, and removes them from `written`.
     fn tell_replies(&mut self, place: Place, index: usize, leaves_at: u64, written: &mut Vec<u8>) {
         let Session { client, connection, .. } = self.hosts[usize::from(place)].sessions[index];
         let mut rest = written.as_slice();
@@ -380,7 +380,7 @@ impl World {
             };
             let Some(reply) = told else { continue };
             if client == OPERATOR {
-                // It asks once over each connection.
+                // The operator uses each connection for one command.
                 self.goodbye(place, client, connection);
                 self.order_answered(connection, reply);
             } else {
@@ -400,12 +400,12 @@ impl World {
     }
 }
 
-/// Whether a node has heard of another one.
+/// Whether a node knows of another one.
 pub(super) fn knows(node: &Node, other: Place) -> bool {
     node.configuration().nodes.iter().any(|address| address.id == id(other))
 }
 
-/// Whether a process dies within this turn, which is over but for what it sends.
+/// Whether a process dies within this turn, which is complete except for its output.
 fn is_doomed(host: &mut Host, node: &mut Node, nodes: Place) -> bool {
     let Some(doom) = host.doom.filter(|doom| doom.within.writes) else { return false };
     if doom.within.after_request.is_some() && !(doom.has_request && sends(host.place, node, nodes)) {
@@ -419,12 +419,12 @@ fn is_doomed(host: &mut Host, node: &mut Node, nodes: Place) -> bool {
     is_it
 }
 
-/// Whether a node has something for its peers.
+/// Whether a node has messages for its peers.
 fn sends(place: Place, node: &mut Node, nodes: Place) -> bool {
     (0..nodes).any(|to| to != place && knows(node, to) && !node.peer_output(id(to)).is_empty())
 }
 
-/// Where a node has what is to be written to another one.
+/// Returns a node's output buffer for another one.
 fn output_of(node: &mut Node, to: Place, is_urgent: bool) -> &mut Vec<u8> {
     match is_urgent {
         true => node.peer_urgent_output(id(to)),
