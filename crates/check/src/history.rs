@@ -1,18 +1,18 @@
-//! Histories: what clients asked, when, and what they were told.
+//! Histories: what clients requested, when, and the answers they got.
 //!
-//! A [`History`] keeps operations small, so that a million of them cost little: keys and values are numbers
-//! ([`Key`], [`Value`]) that stand for byte strings kept once. A recorder writes down each operation twice: when
-//! it is sent ([`History::begin`]) and when its answer is there ([`History::end`]). What never ends stays open,
-//! as does what ends with an unknown outcome: it may take effect at any time after its start, or never.
+//! A [`History`] keeps operations small, so that a million of them cost little: keys and values are numbers ([`Key`],
+//! [`Value`]) for byte strings that are stored once. A recorder notes each operation twice: when it is sent
+//! ([`History::begin`]) and when its answer arrives ([`History::end`]). An operation that never ends stays open. Like
+//! one with an unknown outcome, it may take effect at any time after its start, or never.
 //!
-//! Times are nanoseconds of one clock that all clients share, from any beginning. An operation is before another
-//! one if its end is smaller than the other's start; operations that touch at one instant are concurrent.
+//! Times are nanoseconds on one clock that all clients share, with any origin. An operation is before another one if
+//! its end is smaller than the other's start; operations that touch at one instant are concurrent.
 //!
-//! Locks stand beside the keys: a lock has a name, given by [`History::key`] too, and a key of that name is another
-//! thing. What is asked of them, and of the sessions that they are held under, is an [`Action::Lock`].
+//! Locks exist beside the keys: a lock has a name, which [`History::key`] also numbers, and has nothing to do with a
+//! key of the same name. Operations on locks, and on the sessions that they are held under, are [`Action::Lock`]s.
 //!
-//! Keys that expire do not belong here: whether a read in the vicinity of a deadline is right depends on clocks,
-//! of which this model knows nothing. Leave every operation on such a key out of the history.
+//! Keys that expire do not belong here: whether a read near a deadline is right depends on clocks, which this model
+//! does not know. Leave every operation on such a key out of the history.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -20,50 +20,50 @@ use std::num::NonZeroU32;
 use crate::interner::Interner;
 use crate::locks::{Fence, LockAction};
 
-/// A key of a history, given by [`History::key`].
+/// A key of a history, from [`History::key`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key(u32);
 
 impl Key {
-    /// A number below [`History::keys`].
+    /// Returns the key's number, which is below [`History::keys`].
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// A value of a history, given by [`History::value`]. No value is `None`.
+/// A value of a history, from [`History::value`]. An absent value is a `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Value(NonZeroU32);
 
-/// What was asked of a key.
+/// An operation on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Reads the value (`GET`); answered by [`Answer::Value`].
     Get,
-    /// Stores a value in any case (`SET`); answered by [`Answer::Done`].
+    /// Stores a value unconditionally (`SET`); answered by [`Answer::Done`].
     Set(Value),
-    /// Removes the key (`DEL`); answered by [`Answer::Done`], or by [`Answer::Applied`] where the count of removed
-    /// keys is part of the promise and is to be checked.
+    /// Removes the key (`DEL`); answered by [`Answer::Done`], or by [`Answer::Applied`] where the number of removed
+    /// keys is part of the promise and must be checked.
     Delete,
-    /// Adds to an integer, where an absent key counts as 0 (`INCRBY`); answered by [`Answer::Sum`].
+    /// Adds to an integer; an absent key counts as 0 (`INCRBY`); answered by [`Answer::Sum`].
     Increment(i64),
     /// Stores a value if the key is absent (`SET NX`); answered by [`Answer::Applied`].
     SetIfAbsent(Value),
-    /// Stores a value and answers the one before (`GETSET`); answered by [`Answer::Value`].
+    /// Stores a value and returns the previous one (`GETSET`); answered by [`Answer::Value`].
     GetAndSet(Value),
     /// Stores `value` if the key holds `expected` (`SET IFEQ`); answered by [`Answer::Applied`].
     CompareAndSet {
-        /// What the key must hold; `None` is no value.
+        /// What the key must hold; `None` means that it must be absent.
         expected: Option<Value>,
-        /// What it holds afterwards.
+        /// What the key holds afterwards.
         value: Value,
     },
-    /// Asks something of the lock, or the session, that the operation's key names.
+    /// An operation on the lock or the session that the operation's key names.
     Lock(LockAction),
 }
 
 impl Action {
-    /// The action's name in JSON Lines and in words.
+    /// Returns the action's name in JSON Lines and in texts.
     pub fn name(&self) -> &'static str {
         match self {
             Action::Get => "get",
@@ -77,12 +77,12 @@ impl Action {
         }
     }
 
-    /// True if it concerns a lock or a session, and no key.
+    /// Whether it concerns a lock or a session rather than a key.
     pub fn is_of_locks(&self) -> bool {
         matches!(self, Action::Lock(_))
     }
 
-    /// The value that it stores, if it stores one that is known beforehand.
+    /// Returns the value that it stores, if that is known beforehand.
     pub fn stores(&self) -> Option<Value> {
         match *self {
             Action::Get | Action::Delete | Action::Increment(_) | Action::Lock(_) => None,
@@ -92,53 +92,53 @@ impl Action {
     }
 }
 
-/// What the client was told. An answer of a kind that its action does not have is taken for a violation: nothing
-/// that a correct store does explains it.
+/// The answer that a client got. An answer of a kind that its action does not have counts as a violation: no
+/// behaviour of a correct store explains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It was done.
+    /// The operation is done.
     Done,
-    /// The value, or that there is none.
+    /// The value, or `None` if there is none.
     Value(Option<Value>),
-    /// Whether the condition held and the write was carried out.
+    /// Whether the condition held and the write was executed.
     Applied(bool),
     /// The sum after an increment.
     Sum(i64),
-    /// The fencing token of a lock that is granted, or that another one holds it.
+    /// The fencing token of a granted lock; `None` if another owner holds the lock.
     Token(Option<u64>),
-    /// The session that was opened.
+    /// The newly opened session.
     Session(Key),
 }
 
 /// How an operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Done, and answered so.
+    /// It is done, with this answer.
     Ok(Answer),
-    /// Refused: nothing happened.
+    /// It was refused: nothing happened.
     Failed,
-    /// Not known: it may have happened, may happen at any later time, or never.
+    /// It may have happened, may happen at any later time, or never.
     Unknown,
 }
 
 /// One operation of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Who asked.
+    /// The client's number.
     pub client: u64,
-    /// Of which node, where that is known. Only the checks of weaker promises look at it.
+    /// The node that the client asked, if known. Only the checks of weaker promises use it.
     pub node: Option<u32>,
-    /// On which key.
+    /// The key, or the name of the lock or session.
     pub key: Key,
-    /// What was asked.
+    /// What the client requested.
     pub action: Action,
-    /// When it was sent, in nanoseconds.
+    /// When the request was sent, in nanoseconds.
     pub start: u64,
-    /// When the answer was there; `None` while there is none.
+    /// When the answer arrived, in nanoseconds; `None` while there is none.
     pub end: Option<u64>,
-    /// How it ended; unknown while there is no answer.
+    /// The outcome; unknown while there is no answer.
     pub outcome: Outcome,
-    /// The version that was read or written, where it is told. Only the checks of weaker promises look at it.
+    /// The version that was read or written, if known. Only the checks of weaker promises use it.
     pub version: Option<u64>,
 }
 
@@ -146,107 +146,108 @@ pub struct Operation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OperationId(u32);
 
-/// Operations, in the order in which they were written down.
+/// Operations, in the order in which they were recorded.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     keys: Interner,
     values: Interner,
     operations: Vec<Operation>,
-    // What few operations have.
+    // Properties that few operations have.
     fences: BTreeMap<OperationId, Fence>,
     queued: BTreeMap<OperationId, u64>,
 }
 
 impl History {
-    /// A history without operations.
+    /// Creates a history without operations.
     pub fn new() -> History {
         History::default()
     }
 
-    /// The key with these bytes.
+    /// Returns the key with these bytes, and adds it if it is new.
     pub fn key(&mut self, bytes: &[u8]) -> Key {
         Key(self.keys.intern(bytes))
     }
 
-    /// The value with these bytes.
+    /// Returns the value with these bytes, and adds it if it is new.
     pub fn value(&mut self, bytes: &[u8]) -> Value {
         Value(NonZeroU32::MIN.saturating_add(self.values.intern(bytes)))
     }
 
-    /// The bytes of a key of this history.
+    /// Returns the bytes of a key of this history.
     pub fn key_bytes(&self, key: Key) -> &[u8] {
         self.keys.get(key.0)
     }
 
-    /// The bytes of a value of this history.
+    /// Returns the bytes of a value of this history.
     pub fn value_bytes(&self, value: Value) -> &[u8] {
         self.values.get(value.0.get() - 1)
     }
 
-    /// How many different keys there are.
+    /// Returns the number of different keys.
     pub fn keys(&self) -> usize {
         self.keys.len()
     }
 
-    /// Writes down that a client sends an operation. It is open until [`History::end`] says otherwise.
+    /// Records that a client sends an operation. It is open until [`History::end`] ends it.
     pub fn begin(&mut self, client: u64, key: Key, action: Action, start: u64) -> OperationId {
         let outcome = Outcome::Unknown;
         self.push(Operation { client, node: None, key, action, start, end: None, outcome, version: None })
     }
 
-    /// Writes down how an operation ended, and when.
+    /// Records an operation's outcome, and when it ended.
     pub fn end(&mut self, id: OperationId, end: u64, outcome: Outcome) {
         let operation = &mut self.operations[id.0 as usize];
         operation.end = Some(end.max(operation.start));
         operation.outcome = outcome;
     }
 
-    /// Writes down a whole operation; its key and values are of this history.
+    /// Records a whole operation, whose key and values must be of this history.
     pub fn push(&mut self, operation: Operation) -> OperationId {
         let id = OperationId(self.operations.len() as u32);
         self.operations.push(operation);
         id
     }
 
-    /// Which node was asked: see [`Operation::node`].
+    /// Sets the node that was asked: see [`Operation::node`].
     pub fn set_node(&mut self, id: OperationId, node: u32) {
         self.operations[id.0 as usize].node = Some(node);
     }
 
-    /// Which version was read or written: see [`Operation::version`].
+    /// Sets the version that was read or written: see [`Operation::version`].
     pub fn set_version(&mut self, id: OperationId, version: u64) {
         self.operations[id.0 as usize].version = Some(version);
     }
 
-    /// A write that takes effect only with the newest token of a lock: see [`Fence`].
+    /// Marks a write that takes effect only with the newest token of a lock: see [`Fence`].
     pub fn set_fence(&mut self, id: OperationId, fence: Fence) {
         self.fences.insert(id, fence);
     }
 
-    /// From this instant on, until it is granted the lock, a request is known to have stood in the lock's queue.
+    /// Records that a request is known to be in the lock's queue from this instant until the lock is granted to it.
     pub fn set_queued(&mut self, id: OperationId, at: u64) {
         self.queued.insert(id, at);
     }
 
-    /// What a write stands behind, if it does.
+    /// Returns the fence of a write, if it has one.
     pub fn fence(&self, id: OperationId) -> Option<&Fence> {
         self.fences.get(&id)
     }
 
-    /// Since when a request is known to wait: see [`History::set_queued`].
+    /// Returns since when a request is known to wait: see [`History::set_queued`].
     pub fn queued(&self, id: OperationId) -> Option<u64> {
         self.queued.get(&id).copied()
     }
 
-    /// All writes behind fences.
+    /// Returns all writes with fences.
     pub(crate) fn fences(&self) -> impl Iterator<Item = (OperationId, &Fence)> {
         self.fences.iter().map(|(id, fence)| (*id, fence))
     }
 
-    /// Takes in another history of the same clock. Its clients are others than this one's: their numbers follow.
+    /// Appends another history of the same clock. Its clients are different ones: their numbers follow this
+    /// history's.
     ///
     /// # Panics
-    /// The other history is of locks, or of writes behind fences: those are recorded by one recorder.
+    /// If the other history contains locks or writes with fences: a single recorder must record those.
     pub fn append(&mut self, other: &History) {
         let clients = self.operations.iter().map(|operation| operation.client);
         let first_client = clients.max().map_or(0, |last| last + 1);
@@ -278,30 +279,30 @@ impl History {
         }
     }
 
-    /// The operation with this number.
+    /// Returns the operation with this number.
     pub fn operation(&self, id: OperationId) -> &Operation {
         &self.operations[id.0 as usize]
     }
 
-    /// All operations, in the order in which they were written down.
+    /// Returns all operations, in the order in which they were recorded.
     pub fn operations(&self) -> &[Operation] {
         &self.operations
     }
 
-    /// How many operations have an answer that can be right or wrong. A history with none says nothing of a store: what was
-    /// refused did not happen, and what is unknown may not have.
+    /// Returns the number of operations whose answer can be right or wrong. A history with none says nothing about a
+    /// store: refused operations did not happen, and unknown ones may not have.
     pub fn answered(&self) -> usize {
         let is_ok = |operation: &&Operation| matches!(operation.outcome, Outcome::Ok(_));
         let is_fenced = |fence: &&Fence| fence.is_refused;
         self.operations.iter().filter(is_ok).count() + self.fences.values().filter(is_fenced).count()
     }
 
-    /// The numbers of all operations, in the same order.
+    /// Returns the numbers of all operations, in the same order.
     pub fn ids(&self) -> impl Iterator<Item = OperationId> + use<> {
         (0..self.operations.len() as u32).map(OperationId)
     }
 
-    /// How many clients took part.
+    /// Returns the number of clients that took part.
     pub fn clients(&self) -> usize {
         let mut clients: Vec<u64> = self.operations.iter().map(|operation| operation.client).collect();
         clients.sort_unstable();
@@ -321,7 +322,7 @@ mod tests {
         let write = writing.begin(3, key, Action::Set(value), 10);
         writing.end(write, 20, Outcome::Ok(Answer::Done));
         let mut reading = History::new();
-        // The same bytes have other numbers here.
+        // The same bytes have different numbers here.
         let (_, other, key) = (reading.key(b"other"), reading.value(b"other"), reading.key(b"k"));
         let value = reading.value(b"v");
         let read = reading.begin(0, key, Action::Get, 30);

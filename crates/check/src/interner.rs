@@ -1,23 +1,23 @@
-//! Byte strings as small numbers.
+//! Numbers for byte strings.
 //!
-//! A history repeats its keys and values again and again, and a search compares values all the time. So each
-//! different byte string is kept once, in one arena, and is a number from then on.
+//! A history repeats its keys and values often, and a search compares values all the time. Each different byte string
+//! is therefore stored once, in one arena, and represented by a number.
 
 use hashbrown::HashTable;
 use rapidhash::v3::rapidhash_v3;
 
-/// Byte strings, numbered from 0 in the order in which they came.
+/// Byte strings, numbered from 0 in the order in which they were added.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interner {
     bytes: Vec<u8>,
-    /// Where each byte string ends in `bytes`; it begins where the one before it ends.
+    /// Where each byte string ends in `bytes`; it begins where the previous one ends.
     ends: Vec<usize>,
-    /// Membership only: the order of this table is never looked at.
+    /// For membership only: the order of this table is never used.
     numbers: HashTable<u32>,
 }
 
 impl Interner {
-    /// The number of `item`, given now if it had none.
+    /// Returns the number of `item`, which is new if `item` is.
     pub(crate) fn intern(&mut self, item: &[u8]) -> u32 {
         let Interner { bytes, ends, numbers } = self;
         let found = numbers.find(rapidhash_v3(item), |number| slice(bytes, ends, *number) == item);
@@ -31,12 +31,12 @@ impl Interner {
         number
     }
 
-    /// The byte string with this number, which this interner gave.
+    /// Returns the byte string with this number, which must be from this interner.
     pub(crate) fn get(&self, number: u32) -> &[u8] {
         slice(&self.bytes, &self.ends, number)
     }
 
-    /// How many different byte strings there are.
+    /// Returns the number of different byte strings.
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }

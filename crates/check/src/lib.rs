@@ -1,9 +1,9 @@
-//! Histories of operations, and whether a correct store could have answered them so.
+//! Records histories of operations, and checks whether a correct store could have given their answers.
 //!
-//! Read `history` for what is recorded; `linearizable` for the check, which rests on `model` (what a key does),
-//! `prepare` (what is clear before any search) and `search`; `window`, `words` and `picture` for what is told about a
-//! violation; `locks` for locks, which have a model of their own; `weaker` for promises that are weaker; and `export` for
-//! writing histories for other people's checkers.
+//! Read `history` for what is recorded; `linearizable` for the check, which rests on `model` (the behaviour of a
+//! key), `prepare` (what can be decided before any search) and `search`; `window`, `words` and `picture` for reports
+//! about a violation; `locks` for locks, which have a separate model; `weaker` for weaker promises; and `export` for
+//! writing histories for other checkers.
 
 mod export;
 mod history;

@@ -1,9 +1,9 @@
-//! Is a history linearizable?
+//! Checks whether a history is linearizable.
 //!
-//! Linearizability is local (Herlihy and Wing 1990): a history is linearizable exactly if the operations of each
-//! key are. So every key is checked by itself, which is what makes large histories cheap (P-compositionality, Horn
-//! and Kroening 2015). Each key is prepared (`prepare`), then searched (`search`). Locks come first (`locks`): what they tell
-//! about writes behind fences is used for the keys.
+//! Linearizability is local (Herlihy and Wing 1990): a history is linearizable exactly if the operations of each key
+//! are. Each key is therefore checked separately, which makes large histories cheap (P-compositionality, Horn and
+//! Kroening 2015): it is prepared (`prepare`), then searched (`search`). Locks come first (`locks`): what they say
+//! about writes with fences is used for the keys.
 
 use crate::history::{History, Key, Operation, OperationId};
 use crate::locks;
@@ -13,10 +13,10 @@ use crate::search::{Budget, Found, search};
 use crate::window::{Window, narrow};
 use crate::words::quoted;
 
-/// How much a check may cost. Running out gives [`Verdict::Unknown`], never an approval.
+/// The limits of a check. Running out of them gives [`Verdict::Unknown`], never an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Steps of the search for each key: about 10 to 100 million per second.
+    /// Search steps for each key; about 10 to 100 million take a second.
     pub steps: u64,
 }
 
@@ -26,21 +26,21 @@ impl Default for Limits {
     }
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Every key is linearizable, and every lock has kept its promise.
     Ok {
-        /// How many operations were looked at.
+        /// The number of operations that were checked.
         operations: usize,
-        /// On how many keys.
+        /// The number of keys that were checked.
         keys: usize,
-        /// And how many locks.
+        /// The number of locks that were checked.
         locks: usize,
     },
-    /// A key is not linearizable, or a lock has broken its promise; this is why.
+    /// A key is not linearizable, or a lock has broken its promise, as the window shows.
     Violation(Window),
-    /// No key was found to be wrong, but for this one the limits were too narrow to tell.
+    /// No violation was found, but for this key the limits were too narrow to decide.
     Unknown {
         /// The first such key.
         key: Key,
@@ -48,7 +48,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// What was found, in words.
+    /// Describes the result in a sentence or more.
     pub fn words(&self, history: &History) -> String {
         match self {
             Verdict::Ok { operations, keys, locks } => {
@@ -75,13 +75,13 @@ impl Verdict {
     }
 }
 
-/// How many of something, and whether it is one.
+/// Returns a count with its noun, and whether the count is one.
 fn counted(count: usize, noun: &str) -> (String, bool) {
     let is_one = count == 1;
     (format!("{count} {noun}{}", if is_one { "" } else { "s" }), is_one)
 }
 
-/// How far a check has come.
+/// The progress of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Operations on keys that are done.
@@ -95,8 +95,8 @@ pub fn linearizable(history: &History) -> Verdict {
     linearizable_within(history, Limits::default(), |_| false)
 }
 
-/// Checks a history. `interrupt` is asked now and then, at least before every key; once it answers true, what was
-/// not decided by then stays unknown.
+/// Checks a history. `interrupt` is called periodically, at least before every key; once it returns true, whatever is
+/// undecided stays unknown.
 pub fn linearizable_within(
     history: &History,
     limits: Limits,
@@ -148,7 +148,7 @@ pub(crate) fn check_key(history: &History, operations: &[Operation], budget: &mu
     check_from(history, operations, Initial::State(ABSENT), budget)
 }
 
-/// Checks the operations of one key that holds anything at the beginning.
+/// Checks the operations of one key that may hold anything at the beginning.
 pub(crate) fn check_from_any(history: &History, operations: &[Operation], budget: &mut Budget) -> Found {
     let Some(initial) = initial_states(history, operations) else { return Found::Nothing };
     for initial in initial {
@@ -167,11 +167,11 @@ fn check_from(history: &History, operations: &[Operation], initial: Initial, bud
     }
 }
 
-/// The operations of each key, in the order in which they were written down.
+/// The operations of each key, in the order in which they were recorded.
 pub(crate) struct ByKey {
     /// Sorted by key.
     operations: Vec<OperationId>,
-    /// Where each key's operations begin, by its index, and where the last one's end.
+    /// Where each key's operations begin, by the key's index; at the end, where the last ones end.
     starts: Vec<usize>,
     keys: Vec<Key>,
 }
@@ -193,7 +193,7 @@ impl ByKey {
         ByKey { operations, starts, keys }
     }
 
-    /// All keys that have operations.
+    /// Returns all keys that have operations.
     pub(crate) fn keys(&self) -> impl Iterator<Item = Key> {
         self.keys.iter().copied()
     }

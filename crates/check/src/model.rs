@@ -1,47 +1,47 @@
-//! What one key does: its states, and [`Model::step`], the whole sequential specification.
+//! The behaviour of one key: its states, and [`Model::step`], the whole sequential specification.
 //!
-//! An operation with its outcome becomes a [`Step`], which says from which states it is possible and what state
-//! it leaves. The states of a key are numbers: [`ABSENT`], then the values that occur in its operations, then
-//! sums that only arise on the way. So a search compares numbers, never bytes.
+//! An operation with its outcome becomes a [`Step`], which says in which states it is possible and what state it
+//! leaves. The states of a key are numbers: [`ABSENT`], then the values that occur in its operations, then sums that
+//! arise only on the way. A search therefore compares numbers, never bytes.
 //!
-//! One property of the steps carries the treatment of unknown outcomes (see `search`): a step whose answer is
-//! known leaves the same state from wherever it is possible, or leaves every state as it is.
+//! The treatment of unknown outcomes (see `search`) relies on one property of steps: a step whose answer is known
+//! leaves the same state wherever it is possible, or leaves every state unchanged.
 
 use std::collections::BTreeMap;
 
 use crate::history::{Action, Answer, History, Operation, Outcome, Value};
 
-/// What a key holds, as a number that means something only within one [`Model`].
+/// What a key holds, as a number that is meaningful only within one [`Model`].
 pub(crate) type State = u32;
 
-/// The key does not exist. Every key begins so.
+/// The state of a key that does not exist. Every key begins in it.
 pub(crate) const ABSENT: State = 0;
 
-/// An operation together with what its answer tells.
+/// An operation together with what its answer reveals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Step {
-    /// Possible in this state, which stays.
+    /// Possible in this state; leaves it unchanged.
     Observe(State),
-    /// Possible in every other state, which stays.
+    /// Possible in every other state; leaves it unchanged.
     ObserveNot(State),
-    /// Possible in every state.
+    /// Possible in every state; leaves this one.
     Write(State),
     /// Possible in one state.
     Replace { from: State, to: State },
-    /// Possible in every state but absence, which it leaves.
+    /// Possible in every state but [`ABSENT`]; leaves [`ABSENT`].
     Remove,
-    /// An increment: possible in one state, or where `or_absent` is set in two.
+    /// An increment: possible in one state, or in two if `or_absent` is set.
     Add { from: State, to: State, or_absent: bool },
     /// A conditional write with an unknown outcome: it does nothing where its condition does not hold.
     MayReplace { from: State, to: State },
     /// An increment with an unknown outcome: it does nothing where there is no integer, and on overflow.
     MayAdd(i64),
-    /// An answer that its action never has.
+    /// An answer that does not fit its action.
     Impossible,
 }
 
 impl Step {
-    /// The one state in which it is possible, if there is only one.
+    /// Returns the one state in which it is possible, if there is only one.
     pub(crate) fn observes(self) -> Option<State> {
         match self {
             Step::Observe(from) | Step::Replace { from, .. } | Step::Add { from, or_absent: false, .. } => {
@@ -51,7 +51,7 @@ impl Step {
         }
     }
 
-    /// The state that it can bring about, if there is only one.
+    /// Returns the state that it can produce, if there is only one.
     pub(crate) fn produces(self) -> Option<State> {
         match self {
             Step::Write(to)
@@ -63,7 +63,7 @@ impl Step {
         }
     }
 
-    /// True if it leaves every state in which it is possible as it is.
+    /// Whether it leaves every state in which it is possible unchanged.
     pub(crate) fn is_observation(self) -> bool {
         matches!(self, Step::Observe(_) | Step::ObserveNot(_))
     }
@@ -73,14 +73,14 @@ impl Step {
 pub(crate) struct Model {
     /// State `i + 1` is the value `values[i]`; sorted.
     values: Vec<Value>,
-    /// The integers that states hold, only kept for keys that are incremented.
+    /// The integers that states hold; kept only for keys that are incremented.
     integers: BTreeMap<State, i64>,
     states: BTreeMap<i64, State>,
     next: State,
 }
 
 impl Model {
-    /// The states that occur in a key's operations.
+    /// Creates the model for a key's operations.
     pub(crate) fn new(history: &History, operations: &[Operation]) -> Model {
         let mut values = Vec::with_capacity(operations.len());
         let mut adds = false;
@@ -109,23 +109,24 @@ impl Model {
         model
     }
 
-    /// How many states there are; sums that arise later come behind these.
+    /// The number of states; sums that arise later are numbered after these.
     pub(crate) fn states(&self) -> usize {
         self.next as usize
     }
 
-    /// A state that is none of the others: a value that occurs nowhere.
+    /// Returns a state for a value that occurs in no operation.
     pub(crate) fn other_state(&mut self) -> State {
         self.next += 1;
         self.next - 1
     }
 
-    /// The integer that a state of an incremented key holds.
+    /// Returns the integer that a state of an incremented key holds.
     pub(crate) fn integer(&self, state: State) -> Option<i64> {
         if state == ABSENT { Some(0) } else { self.integers.get(&state).copied() }
     }
 
-    /// What an operation and its outcome mean. Nothing, if it did not happen, or was a read without an answer.
+    /// Returns the meaning of an operation and its outcome. `None`: it did not happen, or was a read without an
+    /// answer.
     pub(crate) fn compile(&mut self, operation: &Operation) -> Option<Step> {
         let answer = match operation.outcome {
             Outcome::Ok(answer) => answer,
@@ -178,7 +179,8 @@ impl Model {
         })
     }
 
-    /// The sequential specification: what a step leaves, or that it is impossible in this state.
+    /// Executes a step, as the sequential specification: returns the state that it leaves, or `None` if it is
+    /// impossible in this state.
     pub(crate) fn step(&mut self, state: State, step: Step) -> Option<State> {
         match step {
             Step::Observe(value) => (state == value).then_some(state),
@@ -203,7 +205,7 @@ impl Model {
         value.map_or(ABSENT, |value| self.values.partition_point(|other| *other < value) as State + 1)
     }
 
-    /// The state that holds an integer.
+    /// Returns the state that holds an integer.
     pub(crate) fn state_of(&mut self, integer: i64) -> State {
         *self.states.entry(integer).or_insert_with(|| {
             let state = self.next;

@@ -1,4 +1,4 @@
-//! A window as a picture: a lane per client, a bar from each operation's start to its end.
+//! Draws a window as a picture: a lane for each client, a bar from each operation's start to its end.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,11 +12,11 @@ const WIDTH: f64 = 1000.0;
 /// Where the lanes begin, and where they end.
 const LEFT: f64 = 110.0;
 const RIGHT: f64 = 970.0;
-/// Where the axis of time begins: what was before the window stands to the left of it.
+/// Where the time axis begins: operations before the window are to the left of it.
 const AXIS: f64 = 170.0;
 const ROW: f64 = 42.0;
 const BAR: f64 = 16.0;
-/// A character of the labels is about so wide.
+/// The approximate width of a character of the labels.
 const CHARACTER: f64 = 6.6;
 const TICKS: u64 = 6;
 
@@ -26,21 +26,21 @@ const REMOVAL: &str = "#8c6d4f";
 const UPDATE: &str = "#9467bd";
 const CULPRIT: &str = "#d62728";
 
-/// An operation on its way into the picture.
+/// An operation's bar.
 struct Bar<'h> {
     operation: &'h Operation,
     label: String,
     is_culprit: bool,
-    /// Outside the window: it only explains where a value came from.
+    /// Whether it is outside the window, and only explains where a value came from.
     is_origin: bool,
     left: f64,
     right: f64,
-    /// From where to where nothing else may stand in its row.
+    /// The range within which its row must hold nothing else.
     taken: (f64, f64),
 }
 
 impl Window {
-    /// The picture as SVG.
+    /// Returns the picture as SVG.
     pub fn svg(&self, history: &History) -> String {
         let scale = Scale::new(self, history);
         let mut lanes: BTreeMap<u64, Vec<Bar>> = BTreeMap::new();
@@ -87,7 +87,7 @@ impl Window {
         )
     }
 
-    /// The picture and the words as one HTML page that needs nothing else.
+    /// Returns the picture and the text as one self-contained HTML page.
     pub fn html(&self, history: &History) -> String {
         let (sentence, words) = (escaped(&self.sentence(history)), escaped(&self.words(history)));
         format!(
@@ -109,16 +109,16 @@ impl Window {
         let (left, right) = (left.min(RIGHT - 4.0), right.max(left + 4.0));
         let label = told(history, id);
         let width = label.len() as f64 * CHARACTER;
-        // A label stands over the bar's left end, or ends at the picture's edge.
+        // A label begins above the bar's left end, or ends at the picture's edge.
         let from = left.min(RIGHT + 20.0 - width).max(LEFT);
         let taken = (from, right.max(from + width) + 10.0);
         Bar { operation, label, is_culprit: id == self.culprit, is_origin, left, right, taken }
     }
 }
 
-/// The instants of the window on the axis.
+/// The mapping of the window's instants to the axis.
 struct Scale {
-    /// The history's first start, from which times count.
+    /// The history's first start, from which times are counted.
     zero: u64,
     first: u64,
     last: u64,
@@ -133,7 +133,7 @@ impl Scale {
         Scale { zero, first, last: last.max(first + 1) }
     }
 
-    /// What was before the window stands between the lane's beginning and the axis.
+    /// Instants before the window are placed between the beginning of the lane and the axis.
     fn x(&self, time: u64) -> f64 {
         match time.checked_sub(self.first) {
             Some(after) => AXIS + after as f64 / (self.last - self.first) as f64 * (RIGHT - 20.0 - AXIS),
@@ -162,13 +162,13 @@ impl Scale {
     }
 }
 
-/// A time, as exact as a tick of an axis of this length needs it.
+/// Formats a time with the precision that an axis of length `span` needs.
 fn rounded(time: u64, span: u64) -> String {
     let step = 10u64.pow((span / TICKS / 100).max(1).ilog10());
     duration(time / step * step)
 }
 
-/// Puts bars into rows so that neither they nor their labels meet.
+/// Arranges bars in rows in which neither they nor their labels overlap.
 fn rows(bars: Vec<Bar>) -> Vec<Vec<Bar>> {
     let mut rows: Vec<Vec<Bar>> = Vec::new();
     for bar in bars {

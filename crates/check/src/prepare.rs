@@ -1,21 +1,22 @@
-//! What can be said about a key's operations before any search.
+//! Decides what can be decided about a key's operations before any search.
 //!
 //! Every rule here keeps the answer: the prepared operations have a linearization exactly if the given ones have.
 //!
-//! 1. **What says nothing goes**: what failed, and reads with an unknown outcome.
-//! 2. **Values tell order.** If one operation alone can bring about a value (values that tests write are mostly
+//! 1. **Operations without information are dropped**: failed ones, and reads with an unknown outcome.
+//! 2. **Values reveal order.** If only one operation can produce a value (values that tests write are mostly
 //!    unique), it comes before all that observe the value. So it took effect before the first of them ended, and
-//!    none of them took effect before it started: the intervals shrink accordingly. If its outcome was unknown, it
-//!    is known now. An interval that shrinks to less than nothing is a contradiction, as is a value that nobody
-//!    can have brought about.
-//! 3. **Unknown writes that nobody read go**, on keys that know reads and unconditional writes only. Take any
-//!    linearization with such a write in it. What follows the write is not a read, for nobody read its value (nor
-//!    could a read that ended before the write started), so it is another write, or the end. Without the write
-//!    all the others are as possible as before.
-//! 4. **Values that nobody asks for are one value.** No operation is possible with one of them and not with another,
-//!    so they are interchangeable. (With unknown increments, integers are not: they lead to different sums.)
+//!    none of them took effect before it started; the intervals shrink accordingly. If its outcome was unknown, it
+//!    is known now. An interval that becomes empty is a contradiction, and so is a value that no operation can have
+//!    produced.
+//! 3. **Unknown writes whose value no operation read are dropped**, on keys with only reads and unconditional
+//!    writes. Take any linearization with such a write in it. What follows the write is not a read, because none read
+//!    its value (and a read that ended before the write started could not have); so it is another write, or the end.
+//!    Without the write, all the others are as possible as before.
+//! 4. **Values that no operation depends on are one value.** No operation is possible with one of them and impossible
+//!    with another, so they are interchangeable. (With unknown increments, integers are not: they lead to different
+//!    sums.)
 //! 5. **Unknown operations that do the same are interchangeable**, so they form a class: of those that a
-//!    linearization uses, let it be the ones that started first.
+//!    linearization uses, we may take the ones that started first.
 
 use std::collections::BTreeSet;
 
@@ -30,64 +31,64 @@ pub(crate) struct Closed {
     pub(crate) step: Step,
 }
 
-/// Operations with an unknown outcome that do the same.
+/// Operations with an unknown outcome and the same effect.
 #[derive(Clone, Debug)]
 pub(crate) struct Class {
     pub(crate) step: Step,
-    /// When they started, in order.
+    /// The instants at which they started, in order.
     pub(crate) starts: Vec<u64>,
 }
 
-/// What a key holds before the first of the operations.
+/// What a key holds before the first operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Initial {
-    /// A state that occurs in the operations, or absence.
+    /// A state that occurs in the operations, or [`ABSENT`].
     State(State),
     /// An integer.
     Integer(i64),
-    /// A value that occurs nowhere.
+    /// A value that occurs in no operation.
     Other,
 }
 
-/// More initial states than these are not tried.
+/// The most initial states to try.
 const INITIAL_STATES_MAX: usize = 256;
 
-/// A key's operations, ready to be searched.
+/// A key's operations, ready for the search.
 pub(crate) struct Prepared {
     pub(crate) model: Model,
-    /// Before the first operation.
+    /// The state before the first operation.
     pub(crate) initial: State,
-    /// In the order of their starts.
+    /// Sorted by start.
     pub(crate) closed: Vec<Closed>,
     pub(crate) open: Vec<Class>,
-    /// By state: how many closed operations are possible in this state only.
+    /// By state: the number of closed operations that are possible in this state only.
     pub(crate) observers: Vec<u32>,
-    /// By state: how many operations can bring it about.
+    /// By state: the number of operations that can produce it.
     pub(crate) producers: Vec<u32>,
-    /// True if there are only reads and unconditional writes.
+    /// Whether there are only reads and unconditional writes.
     pub(crate) is_plain: bool,
-    /// Whether a state that was left can come back.
+    /// Whether a state that was left can return.
     pub(crate) comeback: Comeback,
 }
 
-/// Whether a state that was left can come back.
+/// Whether a state that was left can return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Comeback {
     /// No: the key's integer only grows, or only shrinks.
     Never,
-    /// Only if one of the state's producers is still to come.
+    /// Only if one of the state's producers has yet to take effect.
     ByProducer,
-    /// Perhaps, as a sum of unknown increments.
+    /// Possibly, as a sum of unknown increments.
     BySum,
 }
 
-/// No order of the operations can be right.
+/// No order of the operations is possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Contradiction;
 
 struct Item {
     start: u64,
-    /// None if it is open.
+    /// `None` while it is open.
     end: Option<u64>,
     step: Step,
 }
@@ -145,15 +146,15 @@ pub(crate) fn prepare(
     Ok(Prepared { model, initial, closed, open, observers, producers, is_plain, comeback })
 }
 
-/// The initial states that need to be tried where any is allowed: if the operations are possible from some state,
-/// then from one of these. `None` if there are too many.
+/// Returns the initial states to try where any is allowed: if the operations are possible from some state, then from
+/// one of these. `None` if there are too many.
 ///
-/// Take a linearization whose unknown operations stand right before closed ones that need them (see `search`), and
-/// in it the first closed operation that does not merely find that the state is not a certain one. If it needs one
-/// state (an increment of nothing: one of two), then the initial state is that one, or unknown operations lead from
-/// the initial state to it. If it does not, or if an unconditional unknown write stands before it, then a value that
-/// is different from all others will do. That operation comes before all writes, so it starts before the first of
-/// them ends.
+/// Take a linearization in which each unknown operation stands right before the closed one that needs it (see
+/// `search`), and in it the first closed operation that does more than find that the state is not a certain one. If
+/// it needs one state (an increment that found nothing: one of two), then the initial state is that one, or unknown
+/// operations lead from the initial state to it. If it does not, or if an unconditional unknown write stands before
+/// it, then a value different from all others will do. That operation comes before all writes, so it starts before
+/// the first of them ends.
 pub(crate) fn initial_states(history: &History, operations: &[Operation]) -> Option<Vec<Initial>> {
     let (mut model, items) = compile(history, operations);
     let occurring = model.states();
@@ -214,11 +215,11 @@ fn compile(history: &History, operations: &[Operation]) -> (Model, Vec<Item>) {
     (model, items)
 }
 
-/// What is known of the operations that bring about, or observe, one state.
+/// What is known of the operations that produce or observe one state.
 #[derive(Clone, Copy)]
 struct Tie {
     producers: u32,
-    /// One of the producers; the only one, if there is one.
+    /// One of the producers, perhaps the only one.
     producer: usize,
     is_observed: bool,
     first_end: u64,
@@ -233,7 +234,7 @@ fn shrink(items: &mut [Item], model: &Model, initial: State, has_sums: bool) -> 
             ties[state as usize].producers += 1;
             ties[state as usize].producer = index;
         }
-        // Only what is closed observes.
+        // Only closed operations observe.
         if let (Some(state), Some(end)) = (item.step.observes(), item.end) {
             ties[state as usize].is_observed = true;
             ties[state as usize].first_end = ties[state as usize].first_end.min(end);
@@ -307,7 +308,7 @@ fn merge_unasked(items: &mut [Item], model: &mut Model, initial: State, has_sums
     }
 }
 
-/// True if the key's integer only ever grows, or only ever shrinks: then no state comes back.
+/// Whether the key's integer only grows, or only shrinks: then no state returns.
 fn is_monotone(items: &[Item], model: &Model) -> bool {
     let mut signs = [false; 2];
     for item in items {
@@ -328,7 +329,7 @@ mod tests {
     use super::*;
     use crate::history::{Action, Answer};
 
-    /// Client, action, start, end (none is open), answer.
+    /// Client, action, start, end (`None` if open), answer.
     fn prepared(
         history: &mut History,
         operations: &[(Action, u64, Option<u64>, Outcome)],

@@ -1,23 +1,23 @@
 //! The search for a linearization of one key's operations.
 //!
-//! It is the algorithm of Wing and Gong (1993) with Lowe's memoisation (2017). Calls and returns stand in a linked
-//! list in the order of time. An operation whose call stands before the first return may take effect next: it is
-//! lifted out of the list, call and return. When none can, the last one is put back and another one tried. What
-//! failed once (the operations that took effect and the state they left) is remembered and not tried again. When
-//! all closed operations are lifted, the order in which they were is a linearization.
+//! This is the algorithm of Wing and Gong (1993) with Lowe's memoisation (2017). Calls and returns form a linked list
+//! in the order of time. An operation whose call precedes the first return may take effect next: its call and return
+//! are lifted out of the list. When none can, the last one is put back and another one is tried. A point that failed
+//! once (the operations that took effect and the state they left) is remembered and not tried again. When all closed
+//! operations are lifted, the order of lifting is a linearization.
 //!
-//! Three things keep it from trying orders that make no difference. None of them loses a linearization.
+//! Three rules skip orders that make no difference. None of them loses a linearization.
 //!
-//! * **What must be next, is next.** An observation that is possible now may take effect now: in any linearization
-//!   that begins here it can be moved to the front, as it changes nothing. The same holds on plain keys for a write
-//!   that nobody is still to read, if nobody is still to read the present value either: the next operation is a
-//!   write anyway and hides it, and where it stood a write followed.
-//! * **What is still to be observed, must not be lost.** A state that some operation is still to observe is not
-//!   left if it cannot come back.
+//! * **An operation that can come next without loss comes next.** An observation that is possible now may take effect
+//!   now: in any linearization that continues from here it can be moved to the front, as it changes nothing. On plain
+//!   keys, the same holds for a write whose value no remaining operation reads, if none reads the present value
+//!   either: the next operation is a write anyway and hides it, and where it stood a write followed.
+//! * **A state that is still to be observed must not be lost.** A state that a remaining operation observes is not
+//!   left if it cannot return.
 //! * **Unknown operations come last.** One takes effect only right before a closed operation that is impossible
-//!   without it. For if that one is possible without it, then either it leaves the same state anyway, and the
-//!   unknown one can be left out, or it changes nothing, and the unknown one can as well come after it. (That is
-//!   the property of steps that `model` states.) For the same reason an unconditional write is only ever the first
+//!   without it. If the closed one is possible without it, then either the closed one leaves the same state anyway,
+//!   and the unknown one can be left out, or it changes nothing, and the unknown one may as well come after it. (This
+//!   is the property of steps that `model` states.) For the same reason an unconditional write is only ever the first
 //!   of several unknown operations in a row.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -27,18 +27,18 @@ use hashbrown::HashTable;
 use crate::model::{ABSENT, State, Step};
 use crate::prepare::{Closed, Comeback, Prepared};
 
-/// How much a search may cost.
+/// The budget of a search.
 pub(crate) struct Budget<'b> {
-    /// Steps that are left.
+    /// The steps that are left.
     pub(crate) steps: u64,
-    /// Asked now and then; true ends the search.
+    /// Called periodically; a true result ends the search.
     pub(crate) interrupt: &'b mut dyn FnMut() -> bool,
 }
 
-/// Steps between two questions to `interrupt`.
+/// Steps between two calls of `interrupt`.
 const INTERRUPT_EVERY: u64 = 1 << 14;
 
-/// What is remembered takes at most this many words of 4 bytes; beyond that the search is given up.
+/// The memory of failed points, in words of 4 bytes; a search that needs more is given up.
 const MEMORY_WORDS: usize = 1 << 28;
 
 impl Budget<'_> {
@@ -53,14 +53,14 @@ impl Budget<'_> {
     }
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// A linearization.
+    /// There is a linearization.
     Possible,
-    /// That there is none.
+    /// There is no linearization.
     Impossible,
-    /// The budget's end.
+    /// The budget ran out.
     Nothing,
 }
 
@@ -72,11 +72,11 @@ pub(crate) fn search(prepared: Prepared, budget: &mut Budget) -> Found {
 /// The budget is used up.
 struct Exhausted;
 
-/// Calls and returns in the order of time, as a doubly linked list. Place 0 is before the first and behind the last.
+/// Calls and returns in the order of time, as a doubly linked list. Place 0 is before the first and after the last.
 struct Timeline {
     next: Vec<u32>,
     previous: Vec<u32>,
-    /// The operation of each place, and whether the place is its return.
+    /// For each place, its operation, and whether it is the operation's return.
     entries: Vec<(u32, bool)>,
     /// The places of each operation's call and return.
     places: Vec<(u32, u32)>,
@@ -86,7 +86,7 @@ impl Timeline {
     fn new(closed: &[Closed]) -> Timeline {
         let mut events: Vec<(u64, bool, u32)> = Vec::with_capacity(2 * closed.len());
         for (number, operation) in (0..).zip(closed) {
-            // At one instant calls come before returns: operations that touch are concurrent.
+            // At the same instant, calls come before returns: operations that touch are concurrent.
             events.push((operation.start, false, number));
             events.push((operation.end, true, number));
         }
@@ -113,7 +113,7 @@ impl Timeline {
         }
     }
 
-    /// Undoes the last [`Timeline::lift`] that was not undone yet.
+    /// Undoes the last [`Timeline::lift`] that has not been undone yet.
     fn put_back(&mut self, operation: u32) {
         let (call, end) = self.places[operation as usize];
         for place in [end, call] {
@@ -128,18 +128,18 @@ impl Timeline {
 #[derive(Clone, Copy)]
 struct Move {
     operation: u32,
-    /// Which unknown ones: a part of `Search::plans`.
+    /// The unknown operations: a part of `Search::plans`.
     plan: (u32, u32),
     state: State,
 }
 
-/// A point of the search: the moves from there, and what was before the one that was made.
+/// A point of the search: its possible moves, and the situation before the last move.
 struct Frame {
-    /// Its moves are those of `Search::moves` from here on.
+    /// Its moves are those of `Search::moves` from this index on.
     moves: u32,
     plans: u32,
     next: u32,
-    /// State and highest number before the last move that was made.
+    /// The state and the highest number before the last move.
     state: State,
     highest: u32,
 }
@@ -150,9 +150,9 @@ struct Search {
     state: State,
     /// The highest number of an operation that took effect, plus one.
     highest: u32,
-    /// How many of each class of unknown operations took effect.
+    /// For each class of unknown operations, how many took effect.
     used: Vec<u32>,
-    /// By state: the classes of unknown operations that can bring it about.
+    /// By state: the classes of unknown operations that can produce it.
     open_producers: BTreeMap<State, Vec<u32>>,
     /// The classes of unknown increments.
     open_sums: Vec<u32>,
@@ -190,7 +190,7 @@ impl Search {
     fn run(&mut self, budget: &mut Budget) -> Result<Found, Exhausted> {
         while self.timeline.next[0] != 0 {
             self.find_moves(budget)?;
-            // Go on from here, or from the last point that has a move left.
+            // Continue from here, or from the last point that has a move left.
             loop {
                 let Some(frame) = self.frames.last_mut() else { return Ok(Found::Impossible) };
                 if let Some(next) = self.moves.get(frame.next as usize).copied() {
@@ -228,7 +228,7 @@ impl Search {
         }
     }
 
-    /// Takes back the last move of the last frame, if there is one.
+    /// Undoes the last move of the last frame, if there is one.
     fn take_back(&mut self) {
         let Some(frame) = self.frames.last() else { return };
         let last = self.moves[frame.next as usize - 1];
@@ -250,7 +250,8 @@ impl Search {
         }
     }
 
-    /// Adds a frame with all moves from here. It has none where nothing is possible, or all of it failed before.
+    /// Adds a frame with all moves from here. It has none where nothing is possible, or where all of it has failed
+    /// before.
     fn find_moves(&mut self, budget: &mut Budget) -> Result<(), Exhausted> {
         let first = self.moves.len();
         let (moves, plans) = (first as u32, self.plans.len() as u32);
@@ -284,7 +285,7 @@ impl Search {
                 self.moves.truncate(first);
                 return Ok(());
             }
-            // What must be done soonest is tried first, with as little of the unknown as possible.
+            // The most urgent moves are tried first, with as few unknown operations as possible.
             let closed = &self.prepared.closed;
             self.moves[first..]
                 .sort_by_key(|next| (closed[next.operation as usize].end, next.plan.1 - next.plan.0));
@@ -292,7 +293,7 @@ impl Search {
         Ok(())
     }
 
-    /// When the first of the operations returns that have not taken effect: the next one must by then.
+    /// Returns the first return of a remaining operation: the next one must take effect by then.
     fn first_return(&self) -> u64 {
         let mut place = self.timeline.next[0];
         loop {
@@ -304,19 +305,19 @@ impl Search {
         }
     }
 
-    /// A write that nobody is still to read, while nobody is still to read the present value.
+    /// Whether it is a write that no remaining operation reads, while none reads the present value either.
     fn is_blind(&self, step: Step) -> bool {
         self.prepared.is_plain
             && step.produces().is_some_and(|state| self.observers(state) == 0)
             && self.observers(self.state) == 0
     }
 
-    /// How many operations are still to observe a state.
+    /// Returns the number of remaining operations that observe a state.
     fn observers(&self, state: State) -> u32 {
         self.prepared.observers.get(state as usize).copied().unwrap_or(0)
     }
 
-    /// True if a step to `state` leaves a state that is still to be observed and cannot come back.
+    /// Whether a step to `state` leaves a state that is still to be observed and cannot return.
     fn loses(&self, step: Step, state: State) -> bool {
         if state == self.state {
             return false;
@@ -324,7 +325,7 @@ impl Search {
         let rest = self.observers(self.state) - u32::from(step.observes() == Some(self.state));
         let can_come_back = match self.prepared.comeback {
             Comeback::Never => false,
-            // Not by this very step, for it leads elsewhere.
+            // This step is not one of the producers: it leads elsewhere.
             Comeback::ByProducer => {
                 self.prepared.producers.get(self.state as usize).is_some_and(|count| *count > 0)
             }
@@ -333,7 +334,7 @@ impl Search {
         rest > 0 && !can_come_back
     }
 
-    /// Finds the moves that make a closed operation possible by unknown ones right before it.
+    /// Finds the moves that make a closed operation possible by unknown operations right before it.
     fn plan(&mut self, operation: u32, step: Step, budget: &mut Budget) -> Result<(), Exhausted> {
         if self.prepared.open.is_empty() {
             return Ok(());
@@ -349,7 +350,7 @@ impl Search {
                 }
                 self.plan_state(operation, step, from, bound, budget)
             }
-            // Whatever leaves the present state is enough.
+            // It is enough to leave the present state.
             Step::ObserveNot(_) | Step::Remove => {
                 for class in 0..self.prepared.open.len() as u32 {
                     budget.spend(1)?;
@@ -366,8 +367,8 @@ impl Search {
         }
     }
 
-    /// Finds the moves for a closed operation that is possible in the state `wanted`: backwards from there, over
-    /// what brings it about, until the present state is met or a write that needs none.
+    /// Finds the moves for a closed operation that is possible in the state `wanted`: goes backwards from there over
+    /// its producers, until it meets the present state or a write that is possible in any state.
     fn plan_state(
         &mut self,
         operation: u32,
@@ -376,7 +377,8 @@ impl Search {
         bound: u64,
         budget: &mut Budget,
     ) -> Result<(), Exhausted> {
-        // What was wanted on the way, each with the classes behind it, in order: fewer of them are better.
+        // The states wanted on the way, each with the classes that lead on from it, in order: fewer of these are
+        // better.
         let mut seen: BTreeMap<State, Vec<Vec<u32>>> = BTreeMap::new();
         let mut queue: VecDeque<(State, Vec<u32>)> = [(wanted, Vec::new())].into();
         while let Some((needed, behind)) = queue.pop_front() {
@@ -408,7 +410,7 @@ impl Search {
         Ok(())
     }
 
-    /// The states from which an unknown operation leads to `needed`; `None` stands for all of them.
+    /// Returns the states from which an unknown operation leads to `needed`; `None` means all states.
     fn states_before(&mut self, by: Step, needed: State, wanted: State) -> Vec<Option<State>> {
         match by {
             Step::Write(_) => vec![None],
@@ -419,7 +421,7 @@ impl Search {
                 let Some(before) = before.and_then(|integer| integer.checked_sub(delta)) else {
                     return Vec::new();
                 };
-                // A number that only grows, or only shrinks, lies between the present one and what is wanted.
+                // A number that only grows or only shrinks stays between the present one and the wanted one.
                 if self.prepared.comeback == Comeback::Never
                     && let Some((now, wanted)) = model.integer(self.state).zip(model.integer(wanted))
                     && !(now.min(wanted)..=now.max(wanted)).contains(&before)
@@ -434,7 +436,7 @@ impl Search {
         }
     }
 
-    /// Adds the move that carries out `step` from the state `from`, to which unknown operations lead.
+    /// Adds the move that executes `step` from the state `from`, to which unknown operations lead.
     fn push_plan(&mut self, operation: u32, step: Step, from: State, by: Step, classes: &[u32]) {
         if from != self.state
             && !self.loses(by, from)
@@ -446,16 +448,16 @@ impl Search {
         }
     }
 
-    /// True if one more operation of a class, beside `planned` ones, can take effect before `bound`.
+    /// Whether one more operation of a class, beside `planned` ones, can take effect before `bound`.
     fn is_available(&self, class: u32, planned: usize, bound: u64) -> bool {
         let starts = &self.prepared.open[class as usize].starts;
         starts.get(self.used[class as usize] as usize + planned).is_some_and(|start| *start <= bound)
     }
 
-    /// True if the search was at this point before; remembers it if not.
+    /// Whether the search has been at this point before; remembers the point if not.
     fn was_here(&mut self, budget: &mut Budget) -> Result<bool, Exhausted> {
-        // The operations that took effect are told by the highest of them and by those below it that did not: these
-        // all ran at one instant, so they are few.
+        // The operations that took effect are described by the highest of them and by the lower ones that did not:
+        // these all ran at one instant, so they are few.
         let words = &mut self.failed.words;
         if words.len() + self.failed.used_words > MEMORY_WORDS {
             return Err(Exhausted);
@@ -479,33 +481,34 @@ impl Search {
     }
 }
 
-/// True if all of the one are among the other; both are sorted.
+/// Whether `one` is a subset of `other`; both are sorted.
 fn is_part(one: &[u32], other: &[u32]) -> bool {
     let mut rest = other.iter();
     one.iter().all(|class| rest.any(|candidate| candidate == class))
 }
 
-/// Points of the search: a run of words, and how many unknown operations of each class were used to get there.
+/// Points of the search: a run of words, and the number of unknown operations of each class that were used to get
+/// there.
 #[derive(Default)]
 struct Memory {
     words: Vec<u32>,
-    /// Membership only: the order of this table is never looked at.
+    /// For membership only: the order of this table is never used.
     points: HashTable<Point>,
-    /// Words in the points' `used`.
+    /// The number of words in the points' `used`.
     used_words: usize,
 }
 
 struct Point {
     start: usize,
     length: usize,
-    /// None of these uses less of everything than another one. Empty where there are no unknown operations.
+    /// None of these uses at most as much of everything as another one. Empty where there are no unknown operations.
     used: Vec<Box<[u32]>>,
 }
 
 impl Memory {
-    /// Looks for the point whose words are those from `start` on, and to which the search came with at most as many
-    /// unknown operations: what was not possible then is not possible with fewer of them left. If there is none,
-    /// this one is kept. Tells as well with how many it was compared.
+    /// Looks for the point whose words are those from `start` on, and which the search reached with at most as many
+    /// unknown operations: what was impossible then is impossible with fewer of them left. If there is none, keeps
+    /// this one. Also returns the number of comparisons.
     fn contains_or_add(&mut self, start: usize, used: &[u32]) -> (bool, usize) {
         let Memory { words, points, used_words } = self;
         let new = &words[start..];
@@ -531,7 +534,7 @@ impl Memory {
     }
 }
 
-/// True if one uses at most as many of each class as the other.
+/// Whether `one` uses at most as many of each class as `other`.
 fn is_less(one: &[u32], other: &[u32]) -> bool {
     one.iter().zip(other).all(|(one, other)| one <= other)
 }

@@ -1,12 +1,12 @@
-//! What weaker promises leave to be checked.
+//! Checks of weaker promises.
 //!
-//! Asynchronous replication does not promise linearizable reads on followers, nor that a failover keeps every
-//! acknowledged write. What it does promise can be checked as well, and what it loses can be counted:
+//! Asynchronous replication promises neither linearizable reads on followers nor that a failover keeps every
+//! acknowledged write. What it does promise can be checked, and what it loses can be counted:
 //!
 //! - [`check_prefixes`]: every node shows a prefix of the leader's order of writes, and never a shorter one later;
 //! - [`differing_keys`]: in the end all replicas hold the same;
-//! - [`lost_writes`]: the acknowledged writes that the final state does not know of;
-//! - [`check_sessions`]: a client reads its own writes, and never something older than it has read.
+//! - [`lost_writes`]: the acknowledged writes that are missing from the final state;
+//! - [`check_sessions`]: a client reads its own writes, and never reads something older than it has read.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,34 +14,34 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::history::{Action, Answer, History, Key, Operation, OperationId, Outcome, Value};
 use crate::model::integer;
 
-/// A write in the order that the leader gave.
+/// A write in the leader's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ordered {
-    /// Its place in the order: versions grow, over all keys.
+    /// Its version: versions grow along the order, over all keys.
     pub version: u64,
-    /// The key.
+    /// The key that was written.
     pub key: Key,
-    /// What the key holds from then on.
+    /// What the key holds afterwards; `None` if it was deleted.
     pub value: Option<Value>,
 }
 
-/// A read that does not fit the leader's order.
+/// A read that contradicts the leader's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotAPrefix {
-    /// The read.
+    /// The contradicting read.
     pub read: OperationId,
-    /// An earlier read on the same node that had shown more already; none if no prefix gives the value at all.
+    /// An earlier read on the same node that had already shown more; `None` if no prefix gives the value at all.
     pub after: Option<OperationId>,
 }
 
-/// Checks that what each node showed was a prefix of the leader's order, which only grew.
+/// Checks that each node showed a prefix of the leader's order, which only grew.
 ///
 /// `order` is sorted by version and holds every write of the keys that were read. Only answered reads whose node is
-/// known are looked at. A read that tells a version must have that write's value.
+/// known are checked. A read with a version must have that write's value.
 ///
-/// Each read has the earliest prefix that gives its value, is not shorter than any that the node showed before the
-/// read was sent, and fits. If reads can be given prefixes at all, these will do, because a longer one than
-/// needed never helps a later read.
+/// Each read is given the earliest prefix that has its value and is not shorter than any that the node showed before
+/// the read was sent. If the reads can be given prefixes at all, these work, because a prefix longer than needed
+/// never helps a later read.
 pub fn check_prefixes(history: &History, order: &[Ordered]) -> Result<(), NotAPrefix> {
     let mut writes: BTreeMap<Key, Vec<&Ordered>> = BTreeMap::new();
     for write in order {
@@ -64,7 +64,7 @@ pub fn check_prefixes(history: &History, order: &[Ordered]) -> Result<(), NotAPr
     }
     for reads in reads.values_mut() {
         reads.sort_by_key(|read| (read.operation.start, read.end));
-        // The longest prefix of the reads that have ended, and who showed it; and the reads that have not.
+        // The longest prefix of the reads that have ended, with its read; and the reads that have not ended.
         let mut shown: Option<(u64, OperationId)> = None;
         let mut running: BTreeSet<(Reverse<u64>, u64, OperationId)> = BTreeSet::new();
         for Read { id, operation, value, end } in reads.iter() {
@@ -87,14 +87,14 @@ pub fn check_prefixes(history: &History, order: &[Ordered]) -> Result<(), NotAPr
     Ok(())
 }
 
-/// The version of the shortest prefix, of at least `least`, in which a key with these writes holds `value`.
+/// Returns the version of the shortest prefix, of at least `least`, in which a key with these writes holds `value`.
 fn shortest_prefix(
     writes: &[&Ordered],
     value: Option<Value>,
     version: Option<u64>,
     least: u64,
 ) -> Option<u64> {
-    // The write that is the newest in the prefix `least`, then those behind it; before the first there is nothing.
+    // The newest write in the prefix `least`, then those after it; before the first the key is absent.
     let from = writes.partition_point(|write| write.version <= least);
     let candidates = writes[from.saturating_sub(1)..].iter();
     if from == 0 && value.is_none() && version.is_none() {
@@ -106,20 +106,20 @@ fn shortest_prefix(
         .next()
 }
 
-/// The keys that not all replicas hold alike.
+/// Returns the keys that differ between replicas.
 pub fn differing_keys<K: Ord + Clone, V: PartialEq>(replicas: &[BTreeMap<K, V>]) -> Vec<K> {
     let keys: BTreeSet<&K> = replicas.iter().flat_map(BTreeMap::keys).collect();
     let differs = |key: &&K| replicas.windows(2).any(|pair| pair[0].get(*key) != pair[1].get(*key));
     keys.into_iter().filter(differs).cloned().collect()
 }
 
-/// The acknowledged writes that are lost: neither the write nor one that may have come after it explains what its
-/// key holds in the end. `finally` tells that.
+/// Returns the acknowledged writes that are lost: what the key holds in the end, which `finally` returns, is
+/// explained neither by the write nor by one that may have come after it.
 ///
 /// A write may have come after another one unless it had ended before the other one was sent; one with an unknown
-/// outcome always may. So what is counted is lost for certain.
+/// outcome always may. A write that is counted is therefore certainly lost.
 pub fn lost_writes<'f>(history: &History, finally: impl Fn(&[u8]) -> Option<&'f [u8]>) -> Vec<OperationId> {
-    // By key: what it holds, and when the last write ended that explains it.
+    // By key: what it holds, and when the last write that explains it ended.
     let mut explained: Vec<Option<u64>> = vec![None; history.keys()];
     let mut acknowledged = Vec::new();
     for id in history.ids() {
@@ -131,7 +131,7 @@ pub fn lost_writes<'f>(history: &History, finally: impl Fn(&[u8]) -> Option<&'f 
             | (_, Outcome::Failed | Outcome::Ok(Answer::Applied(false))) => continue,
             (Action::Delete, _) => None,
             (Action::Increment(_), Outcome::Ok(Answer::Sum(sum))) => Some(sum.to_string().into_bytes()),
-            // Whatever the sum is: any integer may be it.
+            // Any integer may be the sum.
             (Action::Increment(_), _) => holds.filter(|holds| integer(holds).is_some()).map(<[u8]>::to_vec),
             (action, _) => action.stores().and_then(bytes),
         };
@@ -151,20 +151,20 @@ pub fn lost_writes<'f>(history: &History, finally: impl Fn(&[u8]) -> Option<&'f 
     acknowledged
 }
 
-/// A client was shown something older than it knew already.
+/// A client read something older than it already knew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backwards {
-    /// The read.
+    /// The read of the older version.
     pub read: OperationId,
-    /// What the client had done before: a write (then it does not read its own writes) or a read (then its reads
-    /// are not monotonic).
+    /// The client's earlier operation: a write (then it does not read its own writes) or a read (then its reads are
+    /// not monotonic).
     pub after: OperationId,
 }
 
-/// Checks that each client reads its own writes and that its reads of a key never go back, by the versions that
-/// reads and writes tell; operations without a version are not looked at.
+/// Checks, by versions, that each client reads its own writes and that its reads of a key never go back; operations
+/// without a version are ignored.
 pub fn check_sessions(history: &History) -> Result<(), Backwards> {
-    /// The greatest version that a client knew of at an instant, and by which operation.
+    /// The greatest version that a client knew at an instant, and the operation that revealed it.
     struct Known {
         at: u64,
         version: u64,

@@ -1,43 +1,45 @@
-//! From a violation to the shortest impossible window.
+//! Narrows a violation down to the shortest impossible window.
 //!
-//! A key's history may hold thousands of operations when three of them are the reason why it is impossible. They
-//! are found by weakening the history for as long as it stays impossible. Each way to weaken it is sound: whatever
-//! linearization the whole history had, the weaker one would have it too. So what is left at the end is a proof.
+//! A key's history may hold thousands of operations when three of them are the reason why it is impossible. These are
+//! found by weakening the history for as long as it stays impossible. Each way to weaken it is sound: any
+//! linearization of the whole history would also be one of the weaker history. What is left at the end is therefore a
+//! proof.
 //!
-//! 1. **Cut off the end.** Up to an instant T, with what started later left out, and what had not ended made unknown.
-//! 2. **Cut off the beginning.** What ended by an instant S is left out, and the key holds anything then. What was
-//!    running at S is made unknown: it may have taken effect before S, so that it belongs to that anything, or later.
-//! 3. **Forget answers**, one operation after the other: its outcome is made unknown. A write is never simply left
-//!    out, for a read of its value would then be impossible for no reason.
+//! 1. **Cut off the end** after an instant T: what started later is left out, and what had not ended becomes unknown.
+//! 2. **Cut off the beginning** before an instant S: what ended by S is left out, and the key may hold anything then.
+//!    What was running at S becomes unknown: it may have taken effect before S, and so be part of what the key holds,
+//!    or later.
+//! 3. **Forget answers**, one operation after the other: its outcome becomes unknown. A write is never simply left
+//!    out, because a read of its value would then be impossible for no reason.
 
 use crate::history::{Answer, History, Key, Operation, OperationId, Outcome, Value};
 use crate::linearizable::{check_from_any, check_key};
 use crate::locks::Breach;
 use crate::search::{Budget, Found};
 
-/// Operations on one key, or around one lock or session, that cannot all have been answered as they were.
+/// Operations on one key, or on one lock or session, whose answers cannot all be right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
     /// The key, or the name of the lock or the session.
     pub key: Key,
-    /// The operations, by their starts. If the outcome of any one of them were unknown, the others would be possible.
+    /// The operations, by their starts. If the outcome of any of them were unknown, the others would be possible.
     pub operations: Vec<OperationId>,
     /// The one of them that ended last: at its end the history became impossible.
     pub culprit: OperationId,
-    /// Writes outside the window of values that were read in it, by their starts.
+    /// Writes outside the window whose values were read in it, by their starts.
     pub origins: Vec<OperationId>,
-    /// True if the window stands for itself: it is impossible whatever the key held before it.
+    /// Whether the window suffices by itself: it is impossible whatever the key held before it.
     pub is_from_any: bool,
-    /// What a lock or a session has broken; none if it is a key that is not linearizable.
+    /// What a lock or a session has broken; `None` for a key that is not linearizable.
     pub breach: Option<Breach>,
 }
 
-/// Steps that one attempt to weaken the history may take, and steps per operation beyond. One that takes more is
-/// given up as too hard to show: the window stays longer than it could be, and is a proof all the same.
+/// Steps that one attempt to weaken the history may take, to which come steps for each operation. An attempt that
+/// takes more is given up: the window stays longer than it could be, and is a proof all the same.
 const STEPS_PER_ATTEMPT: u64 = 1 << 16;
 const STEPS_PER_OPERATION: u64 = 16;
 
-/// Narrows the history of one key, which is impossible, down to a window.
+/// Narrows the impossible history of one key down to a window.
 pub(crate) fn narrow(
     history: &History,
     key: Key,
@@ -53,8 +55,8 @@ pub(crate) fn narrow(
         is_known: operations.iter().map(|operation| matches!(operation.outcome, Outcome::Ok(_))).collect(),
     };
     narrowing.cut_end(budget);
-    // Without its beginning a history is often, but not always, shorter to explain: that a value was written by
-    // nobody needs all of it.
+    // Without its beginning a history is often, but not always, shorter to explain: that no client wrote a value
+    // needs all of it.
     let mut whole = narrowing.clone();
     narrowing.cut_beginning(budget);
     narrowing.forget_answers(budget);
@@ -88,7 +90,7 @@ pub(crate) fn narrow(
     }
 }
 
-/// The value that an operation was answered.
+/// Returns the value in an operation's answer.
 fn observed(operation: &Operation) -> Option<Value> {
     match operation.outcome {
         Outcome::Ok(Answer::Value(value)) => value,
@@ -101,16 +103,16 @@ fn observed(operation: &Operation) -> Option<Value> {
 struct Narrowing<'h> {
     history: &'h History,
     operations: &'h [Operation],
-    /// What starts later is left out.
+    /// Operations that start later are left out.
     until: u64,
-    /// What ended by then is left out, and the key held anything.
+    /// Operations that ended by then are left out, and the key may hold anything then.
     after: Option<u64>,
-    /// Operations whose answers count.
+    /// For each operation, whether its answer counts.
     is_known: Vec<bool>,
 }
 
 impl Narrowing<'_> {
-    /// The instants at which an operation of the present window ended, in order.
+    /// Returns the instants at which an operation of the present window ended, in order.
     fn ends(&self) -> Vec<u64> {
         let operations = self.operations.iter().zip(&self.is_known).filter(|(_, is_known)| **is_known);
         let mut ends: Vec<u64> = operations.filter_map(|(operation, _)| operation.end).collect();
@@ -119,7 +121,7 @@ impl Narrowing<'_> {
         ends
     }
 
-    /// How many answers count.
+    /// Returns how many answers count.
     fn size(&self) -> usize {
         self.is_known.iter().filter(|is_known| **is_known).count()
     }
@@ -154,7 +156,7 @@ impl Narrowing<'_> {
         self.forget_outside();
     }
 
-    /// Forgets the answers that do not count within the cuts anyway.
+    /// Forgets the answers that are outside the cuts and therefore do not count.
     fn forget_outside(&mut self) {
         for (operation, is_known) in self.operations.iter().zip(&mut self.is_known) {
             let is_late = operation.end.is_none_or(|end| end > self.until);
@@ -186,7 +188,7 @@ impl Narrowing<'_> {
         }
     }
 
-    /// True if it can be shown, at little cost, that the weakened history is impossible.
+    /// Whether it can be shown at little cost that the weakened history is impossible.
     fn is_impossible(&self, until: u64, after: Option<u64>, is_known: &[bool], budget: &mut Budget) -> bool {
         if (budget.interrupt)() {
             return false;
@@ -195,7 +197,7 @@ impl Narrowing<'_> {
         for (operation, is_known) in self.operations.iter().zip(is_known) {
             let is_before = operation.end.is_some_and(|end| after.is_some_and(|after| end <= after));
             let never = operation.outcome == Outcome::Failed || operation.start > until;
-            // What was answered by the cut is left out; of an unknown outcome the end means nothing.
+            // Operations answered by the cut are left out; the end of one with an unknown outcome means nothing.
             if never || is_before && operation.outcome != Outcome::Unknown {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! A window in words.
+//! Describes a window in words.
 
 use std::fmt::Write as _;
 
@@ -6,14 +6,14 @@ use crate::history::{Action, Answer, History, Operation, OperationId, Outcome, V
 use crate::locks;
 use crate::window::Window;
 
-/// Longer keys and values are cut in texts.
+/// Longer keys and values are cut off in texts.
 const SHOWN_BYTES_MAX: usize = 40;
 
-/// Of more writes of one value only the first ones are told.
+/// The number of writes of one value that are mentioned.
 const ORIGINS_MAX: usize = 3;
 
 impl Window {
-    /// What is impossible and why, in a sentence, and below it the operations.
+    /// Returns a sentence that says what is impossible and why, followed by the operations.
     pub fn words(&self, history: &History) -> String {
         let mut text = self.sentence(history);
         if self.operations.len() > 1 {
@@ -48,7 +48,7 @@ impl Window {
         text
     }
 
-    /// What is impossible and why, in one sentence.
+    /// Returns one sentence that says what is impossible and why.
     pub fn sentence(&self, history: &History) -> String {
         if let Some(breach) = &self.breach {
             return locks::sentence(self, breach, history);
@@ -91,7 +91,7 @@ impl Window {
         text
     }
 
-    /// True if an operation had ended when the window began.
+    /// Whether an operation had ended when the window began.
     fn is_before(&self, history: &History, id: OperationId) -> bool {
         let first = self.operations.iter().map(|id| history.operation(*id).start).min();
         let operation = history.operation(id);
@@ -100,7 +100,7 @@ impl Window {
     }
 }
 
-/// An operation with what it was told: "get returned 'v'".
+/// Describes an operation with its answer: "get returned 'v'".
 pub(crate) fn told(history: &History, id: OperationId) -> String {
     let (operation, asked) = (history.operation(id), asked(history, id));
     match operation.outcome {
@@ -113,7 +113,7 @@ pub(crate) fn told(history: &History, id: OperationId) -> String {
     }
 }
 
-/// The same as the subject of a clause: "get, which returned 'v',".
+/// Does the same as the subject of a clause: "get, which returned 'v',".
 fn claimed(history: &History, id: OperationId) -> String {
     let (operation, asked) = (history.operation(id), asked(history, id));
     match operation.outcome {
@@ -122,7 +122,7 @@ fn claimed(history: &History, id: OperationId) -> String {
     }
 }
 
-/// A write and who made it: "'v' was written by client 1 (set)".
+/// Describes a write and its client: "'v' was written by client 1 (set)".
 fn named(history: &History, origin: &Operation) -> String {
     let value = origin.action.stores().map_or_else(String::new, |value| shown(history, Some(value)));
     let unknown = if origin.outcome == Outcome::Unknown { ", outcome unknown" } else { "" };
@@ -165,18 +165,18 @@ fn answered(history: &History, action: Action, answer: Answer) -> String {
     }
 }
 
-/// A value, or that there is none.
+/// Describes a value, or its absence.
 pub(crate) fn shown(history: &History, value: Option<Value>) -> String {
     value.map_or_else(|| "no value".to_owned(), |value| quoted(history.value_bytes(value)))
 }
 
-/// Bytes in quotation marks, with what is not printable escaped, and cut if they are many.
+/// Returns bytes in quotation marks, with unprintable ones escaped, cut off if there are many.
 pub(crate) fn quoted(bytes: &[u8]) -> String {
     let more = if bytes.len() > SHOWN_BYTES_MAX { "..." } else { "" };
     format!("'{}{more}'", bytes[..bytes.len().min(SHOWN_BYTES_MAX)].escape_ascii())
 }
 
-/// From when to when, counted from the history's first start.
+/// Formats an operation's interval, counted from the history's first start.
 pub(crate) fn interval(history: &History, operation: &Operation) -> String {
     let first = first_start(history);
     let start = duration(operation.start - first);
@@ -190,7 +190,7 @@ pub(crate) fn first_start(history: &History) -> u64 {
     history.operations().iter().map(|operation| operation.start).min().unwrap_or(0)
 }
 
-/// A length of time in the unit that suits it.
+/// Formats a duration in a suitable unit.
 pub(crate) fn duration(nanoseconds: u64) -> String {
     let (unit, name) = match nanoseconds {
         0..1_000 => return format!("{nanoseconds} ns"),

@@ -1,8 +1,9 @@
-//! Histories as Jepsen has them: maps of EDN, two for each operation, when it was invoked and when it ended.
+//! Histories in Jepsen's format: two EDN maps for each operation, for its invocation and its end.
 //!
-//! `:ok` was done, `:fail` did not happen, `:info` may have happened, may at any later time, or never. A process of Jepsen's
-//! does one thing at a time, and nothing after an `:info`. So a client that has sent several requests at once is as many
-//! processes as it had requests on their way, and one whose request ended so goes on as another process.
+//! `:ok` was done, `:fail` did not happen, `:info` may have happened, may happen at any later time, or never. A
+//! process of Jepsen does one thing at a time, and nothing after an `:info`. A client that has sent several requests
+//! at once therefore becomes as many processes as it had requests in flight, and after an `:info` it continues as
+//! another process.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -18,16 +19,16 @@ pub(super) enum Ended {
     Info,
 }
 
-/// An operation as another checker's model has it.
+/// An operation in the words of another checker's model.
 pub(super) struct Words<'h> {
     pub(super) function: &'static str,
     pub(super) ended: Ended,
-    /// The value when it was invoked, and the one when it ended. They are equal where nothing was answered.
+    /// The value at the invocation and the one at the end. They are equal where there is no answer.
     pub(super) invoked: Edn<'h>,
     pub(super) completed: Edn<'h>,
 }
 
-/// A value of EDN.
+/// An EDN value.
 #[derive(Clone, Debug)]
 pub(super) enum Edn<'h> {
     Nil,
@@ -72,7 +73,7 @@ fn string(text: &str, out: &mut fmt::Formatter<'_>) -> fmt::Result {
     out.write_str("\"")
 }
 
-/// Writes lines, numbered, and numbers processes.
+/// Writes numbered lines, and numbers processes.
 pub(super) struct Lines<W> {
     output: W,
     index: usize,
@@ -106,7 +107,7 @@ impl<W: Write> Lines<W> {
     }
 }
 
-/// Writes operations in the order in which they began and ended. `words_of` has words for each of them.
+/// Writes operations in the order in which they began and ended. `words_of` returns the words for each of them.
 pub(super) fn write<'h>(
     history: &'h History,
     ids: &[OperationId],
@@ -119,12 +120,12 @@ pub(super) fn write<'h>(
     let mut events: Vec<(u64, bool, OperationId)> = Vec::with_capacity(2 * ids.len());
     for id in ids {
         let operation = history.operation(*id);
-        // The end of an operation whose outcome is unknown means nothing. Put it last, where it constrains nothing.
+        // The end of an operation with an unknown outcome means nothing, so put it last, where it constrains nothing.
         let end = operation.end.filter(|_| words_of(*id).ended != Ended::Info);
         events.extend([(operation.start, false, *id), (end.unwrap_or(last), true, *id)]);
     }
     events.sort_unstable();
-    // The processes of each client that do nothing now.
+    // The idle processes of each client.
     let mut free: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     let mut running: BTreeMap<OperationId, u64> = BTreeMap::new();
     for (time, is_end, id) in events {

@@ -1,5 +1,5 @@
-//! For Elle: each operation is a transaction of reads and writes of registers (`rw-register`). A conditional write whose
-//! condition held, and one that answers what was there before, are a read and a write. An absent key is nil.
+//! For Elle: each operation is a transaction of reads and writes of registers (`rw-register`). A conditional write
+//! whose condition held, and a write that returns the previous value, are a read and a write. An absent key is nil.
 
 use std::io::Write;
 
@@ -29,7 +29,7 @@ pub(super) fn write(
         return Err(refused(history, twice[1].2, Checker::Elle, "a value that is written to a key twice"));
     }
     exported.operations = ids.len();
-    // Each has words: that was looked at.
+    // All operations have words, as checked above.
     let words_of = |id: OperationId| words(history, id).unwrap_or_else(|what| unreachable!("{what}"));
     edn::write(history, &ids, words_of, &mut Lines::new(output))?;
     Ok(exported)

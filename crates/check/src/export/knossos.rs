@@ -1,10 +1,10 @@
 //! For Knossos: one key as a `cas-register`, or one lock as a `mutex`.
 //!
-//! A read of nil fits every state there, so an absent key is the value `:absent`, and the history begins with a write of
-//! it. A delete is such a write, and a write if the key is absent a `:cas` from it.
+//! There a read of nil fits every state, so an absent key is the value `:absent`, and the history begins with a write
+//! of it. A delete is such a write, and a write if the key is absent is a `:cas` from `:absent`.
 //!
-//! A mutex knows nothing of leases: a lock whose lease ran out is held for ever, and what comes after is wrong. So a lock goes
-//! there only if each holder has sent its release while its lease cannot have been over.
+//! A mutex has no leases: a lock whose lease ran out is held for ever, and every later grant is wrong. A lock is
+//! therefore exported only if each holder sent its release while its lease could not have ended.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -51,7 +51,7 @@ pub(super) fn write(
             lines.line(first, process, kind, "write", &ABSENT)?;
         }
     }
-    // Each has words: that was looked at.
+    // All operations have words, as checked above.
     let words_of = |id: OperationId| words(history, id).unwrap_or_else(|what| unreachable!("{what}"));
     edn::write(history, &said, words_of, &mut lines)?;
     Ok(exported)
@@ -84,7 +84,7 @@ fn words(history: &History, id: OperationId) -> Result<Words<'_>, &'static str> 
         (Action::Increment(_), _) => return Err("an increment"),
         (Action::Lock(LockAction::Acquire { waits, .. }), None | Some(Answer::Token(_))) => {
             if waits && ended == Ended::Fail && answer.is_some() {
-                // Who waited in vain may have held the lock for a while without being told.
+                // A client that waited in vain may have held the lock for a while without knowing.
                 ended = Ended::Info;
             }
             ("acquire", Edn::Nil)
@@ -99,13 +99,13 @@ fn words(history: &History, id: OperationId) -> Result<Words<'_>, &'static str> 
 /// A grant of a lock.
 struct Grant {
     id: OperationId,
-    /// Its lease cannot be over before.
+    /// Its lease cannot end before this.
     leased_until: u64,
-    /// When its release was sent, if it was, and not too late.
+    /// Whether its release was sent, and not too late.
     is_released: bool,
 }
 
-/// A mutex is free again only when it is released. Refuses a lock that may have been free earlier.
+/// Refuses a lock that may have been free before its release: a mutex becomes free only by a release.
 fn check_leases(history: &History, ids: &[OperationId]) -> Result<(), ExportError> {
     let mut sorted = ids.to_vec();
     sorted.sort_by_key(|id| history.operation(*id).start);
@@ -126,7 +126,7 @@ fn check_leases(history: &History, ids: &[OperationId]) -> Result<(), ExportErro
                 let Some(grant) = grants.get_mut(&token) else { continue };
                 match outcome {
                     Outcome::Ok(Answer::Applied(true)) => grant.leased_until = until(lease_ms),
-                    // It may have made the lease shorter.
+                    // It may have shortened the lease.
                     Outcome::Unknown => grant.leased_until = grant.leased_until.min(until(lease_ms)),
                     _ => {}
                 }
@@ -142,7 +142,7 @@ fn check_leases(history: &History, ids: &[OperationId]) -> Result<(), ExportErro
             _ => {}
         }
     }
-    // Nothing comes after the last grant, so it need not be released.
+    // No grant follows the last one, so it need not be released.
     grants.pop_last();
     match grants.values().find(|grant| !grant.is_released) {
         Some(grant) => {

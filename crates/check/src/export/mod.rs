@@ -1,8 +1,8 @@
-//! Exports histories to other people's checkers (Porcupine, Knossos and Elle), so that nobody has to trust this one alone.
+//! Exports histories to other checkers (Porcupine, Knossos and Elle), so that users need not trust this one alone.
 //!
-//! What another checker has no words for is refused ([`ExportError::Refused`]) where leaving it out could make a sound
-//! history wrong, or would leave nothing to check. Where it can only hide a fault it is left out, and told
-//! ([`Exported::left_out`]). docs/guide/checking.md has the table.
+//! Operations that another checker cannot express are refused ([`ExportError::Refused`]) where leaving them out could
+//! make a sound history wrong, or would leave nothing to check. Where that can only hide a fault, they are left out
+//! and counted ([`Exported::left_out`]). docs/guide/checking.md has the table.
 
 mod edn;
 mod elle;
@@ -15,7 +15,7 @@ use std::io::{self, Write};
 use crate::history::{Action, History, Key, OperationId, Outcome};
 use crate::locks::LockAction;
 
-/// Which checker a history is exported for.
+/// The checker that a history is exported for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checker {
     /// Operations as lines of JSON, for the program in `tools/porcupine`.
@@ -27,7 +27,7 @@ pub enum Checker {
 }
 
 impl Checker {
-    /// Its name.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Checker::Porcupine => "Porcupine",
@@ -37,37 +37,37 @@ impl Checker {
     }
 }
 
-/// A key or a lock.
+/// A key or a lock of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
-    /// A key.
+    /// A key, with its operations.
     Key(Key),
-    /// A lock.
+    /// A lock, with its operations.
     Lock(Key),
 }
 
-/// What was written.
+/// Summary of an export.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exported {
-    /// How many operations.
+    /// The number of operations that were written.
     pub operations: usize,
-    /// What the other checker will not look at, and how often it occurs.
+    /// What the other checker does not see, and how often it occurs.
     pub left_out: BTreeMap<&'static str, usize>,
 }
 
-/// Why a history was not exported, or not all of it.
+/// Why a history was not exported, or not completely.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// The other checker has no words for something in the history. Nothing was written.
+    /// The other checker cannot express something in the history. Nothing was written.
     #[error("{0}")]
     Refused(String),
-    /// The output takes no more.
+    /// The output failed.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
 impl History {
-    /// The keys and locks that it is about.
+    /// Returns the keys and locks that the history contains.
     pub fn subjects(&self) -> BTreeSet<Subject> {
         self.ids().filter_map(|id| subject(self, id)).collect()
     }
@@ -75,7 +75,7 @@ impl History {
     /// Writes the operations for another checker: all of them, or those of one key or lock.
     ///
     /// # Errors
-    /// The other checker has no words for them, or the output takes no more.
+    /// If the other checker cannot express them, or the output fails.
     pub fn export(
         &self,
         checker: Checker,
@@ -110,7 +110,7 @@ impl Exported {
     }
 }
 
-/// What an operation is about, if it is not about a session.
+/// Returns the key or lock that an operation concerns; `None` if it concerns a session.
 fn subject(history: &History, id: OperationId) -> Option<Subject> {
     let operation = history.operation(id);
     match operation.action {
@@ -132,7 +132,7 @@ fn is_of_sessions(action: Action) -> bool {
     }
 }
 
-/// Whether an operation tells nothing: a read without an answer, which changes nothing either.
+/// Whether an operation carries no information: a read without an answer, which changes nothing, either.
 fn says_nothing(history: &History, id: OperationId) -> bool {
     let operation = history.operation(id);
     operation.action == Action::Get && !matches!(operation.outcome, Outcome::Ok(_))

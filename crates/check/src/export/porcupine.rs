@@ -1,5 +1,5 @@
-//! For Porcupine: a line of JSON for each operation. Without `return` and `output` it may have happened at any time after its
-//! call, or never. `tools/porcupine` holds the models.
+//! For Porcupine: a line of JSON for each operation. Without `return` and `output` it may have happened at any time
+//! after its call, or never. The models are in `tools/porcupine`.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -102,7 +102,7 @@ fn line(history: &History, id: OperationId) -> Result<Option<Line<'_>>, ExportEr
         }
     }
     let output = match (operation.action, operation.outcome) {
-        // Who waited in vain may have held the lock for a while without being told.
+        // A client that waited in vain may have held the lock for a while without knowing.
         (Action::Lock(LockAction::Acquire { waits: true, .. }), Outcome::Ok(Answer::Token(None))) => None,
         (_, Outcome::Ok(answer)) => Some(match answer {
             Answer::Done => Output::default(),

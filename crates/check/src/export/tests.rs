@@ -1,4 +1,4 @@
-//! Small histories, and what is written of them.
+//! Small histories and their exported forms.
 
 use super::*;
 
@@ -78,7 +78,7 @@ fn porcupine_is_told_of_locks_with_leases() {
     assert_eq!(told.left_out, BTreeMap::from([("places in a lock's queue", 1)]));
 }
 
-/// What is not known ends the process, and what touches at one instant is concurrent.
+/// An unknown outcome ends the process, and operations that touch at one instant are concurrent.
 #[test]
 fn knossos_is_told_a_key_as_a_register() {
     let (lines, told) =

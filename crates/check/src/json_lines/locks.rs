@@ -1,11 +1,11 @@
-//! Lines of locks and sessions, and of writes behind fences.
+//! Lines for operations on locks and sessions, and for writes with fences.
 
 use super::{Bytes, Line, take};
 use crate::history::{Action, Answer, History, Key, OperationId, Outcome, Value};
 use crate::locks::{Fence, Hold, LockAction};
 use std::borrow::Cow;
 
-/// What is asked of a lock or a session, and which; none if a line is about something else.
+/// Returns the lock's or session's key and the action; `None` if a line concerns something else.
 pub(super) fn action(
     history: &mut History,
     name: &str,
@@ -51,7 +51,7 @@ fn token(line: &mut Line, name: &str) -> Result<u64, String> {
     token.ok_or_else(|| format!("'{name}' has a token, which is not null"))
 }
 
-/// What it was answered.
+/// Returns the answer.
 pub(super) fn answer(history: &mut History, action: LockAction, line: &mut Line) -> Result<Answer, String> {
     let name = action.name();
     Ok(match action {
@@ -63,7 +63,7 @@ pub(super) fn answer(history: &mut History, action: LockAction, line: &mut Line)
     })
 }
 
-/// What a write stands behind, if it does.
+/// Returns a write's fence, if it has one.
 pub(super) fn fence(history: &mut History, name: &str, line: &mut Line) -> Result<Option<Fence>, String> {
     let Some(lock) = line.lock.take() else { return Ok(None) };
     let is_refused = line.fenced.take().unwrap_or(false);
@@ -73,7 +73,7 @@ pub(super) fn fence(history: &mut History, name: &str, line: &mut Line) -> Resul
     Ok(Some(Fence { lock: history.key(&lock.0), token: token(line, name)?, is_refused }))
 }
 
-/// Writes the fields of these into a line.
+/// Sets the fields for these in a line.
 pub(super) fn write<'h>(history: &'h History, id: OperationId, line: &mut Line<'h>) {
     let name = |key: Key| Bytes(Cow::Borrowed(history.key_bytes(key)));
     let value = |value: Value| Bytes(Cow::Borrowed(history.value_bytes(value)));

@@ -1,6 +1,7 @@
 //! Histories as files: one operation per line, a JSON object. docs/reference/histories.md shows a line of each kind.
 //!
-//! A byte string is a JSON string where it is UTF-8, else an object `{"base64": "..."}`. A file may be compressed by gzip.
+//! A byte string is a JSON string where it is UTF-8, otherwise an object `{"base64": "..."}`. A file may be
+//! compressed with gzip.
 
 mod locks;
 
@@ -19,13 +20,13 @@ use serde::{Deserialize, Serialize};
 use crate::history::{Action, Answer, History, Operation, OperationId, Outcome, Value};
 use crate::locks::{Fence, LockAction};
 
-/// A line may have at most this many bytes.
+/// The maximum length of a line, in bytes.
 const LINE_BYTES_MAX: usize = 64 << 20;
 
-/// What a file begins with that gzip has compressed, and no line of JSON.
+/// The first byte of a file compressed with gzip; no line of JSON begins with it.
 const GZIP: u8 = 0x1f;
 
-/// A history has at most this many operations: they are numbered with 32 bits.
+/// The maximum number of operations of a history: they are numbered with 32 bits.
 const OPERATIONS_MAX: usize = u32::MAX as usize;
 
 /// Why a history could not be read.
@@ -36,20 +37,20 @@ pub enum ReadError {
     Io {
         /// The line that was being read, counted from 1.
         line: usize,
-        /// What went wrong.
+        /// The underlying error.
         source: io::Error,
     },
     /// A line is not an operation.
     #[error("line {line}: {reason}")]
     Line {
-        /// Its number, counted from 1.
+        /// The line's number, counted from 1.
         line: usize,
-        /// What is wrong with it.
+        /// Why it is not an operation.
         reason: String,
     },
 }
 
-/// Bytes in JSON.
+/// A byte string in JSON.
 pub(crate) struct Bytes<'a>(pub(crate) Cow<'a, [u8]>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Bytes<'a> {
@@ -99,14 +100,14 @@ impl Serialize for Bytes<'_> {
     }
 }
 
-/// Tells a field that is null from one that is not there.
+/// Distinguishes a field that is null from one that is absent.
 fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Option<Option<T>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
 
-/// One line. Which of the fields an operation has depends on its name and outcome.
+/// One line. The operation's name and outcome determine its fields.
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 struct Line<'a> {
@@ -154,20 +155,20 @@ struct Line<'a> {
     outcome: Cow<'a, str>,
 }
 
-/// What a line says.
+/// The content of a line.
 struct Parsed {
     operation: Operation,
     fence: Option<Fence>,
     queued: Option<u64>,
 }
 
-/// A field of the line, and what it is: used up when it is taken, so that what is left over is told.
+/// Takes a field out of the line, or fails if it is absent. Fields that are left over in the end are errors.
 fn take<T>(field: &mut Option<T>, name: &str, operation: &str) -> Result<T, String> {
     field.take().ok_or_else(|| format!("'{operation}' needs the field \"{name}\""))
 }
 
 impl History {
-    /// Adds the operations of a file, be it compressed or not.
+    /// Adds the operations of a file, whether it is compressed or not.
     pub fn read(&mut self, mut input: impl BufRead) -> Result<(), ReadError> {
         let begin = input.fill_buf().map_err(|source| ReadError::Io { line: 1, source })?;
         match begin.first() {
@@ -214,17 +215,17 @@ impl History {
         Ok(())
     }
 
-    /// Writes all operations, compressed by gzip as they are written: it takes no memory that grows with the history.
+    /// Writes all operations, compressed with gzip on the way: the memory used does not grow with the history.
     pub fn write_compressed(&self, output: impl Write) -> io::Result<()> {
-        // The compressor is faster with few large pieces than with many small ones.
+        // The compressor is faster with a few large pieces than with many small ones.
         let mut lines = BufWriter::with_capacity(1 << 16, GzEncoder::new(output, Compression::fast()));
         self.write(&mut lines)?;
         lines.into_inner().map_err(io::IntoInnerError::into_error)?.finish()?.flush()
     }
 
-    /// One operation as a JSON object.
+    /// Returns one operation as a JSON object.
     pub fn json(&self, id: OperationId) -> serde_json::Value {
-        // Numbers, strings and names of fields: nothing that JSON could not hold.
+        // Only numbers, strings and names of fields: JSON can hold them all.
         serde_json::to_value(self.line_of(id)).unwrap_or_default()
     }
 
@@ -288,13 +289,13 @@ impl History {
         if line.end.is_some_and(|end| end < line.start) {
             return Err("the end is before the start".to_owned());
         }
-        // A read that was refused or never answered may say null for its value.
+        // The value of a read that was refused or never answered may be null.
         let values = [("value", &line.value), ("before", &line.before), ("expected", &line.expected)];
         let left =
             values.iter().find(|(_, value)| value.as_ref().is_some_and(|value| is_ok || value.is_some()));
         let left = left.map(|(field, _)| *field);
         let left = left.or(line.delta.map(|_| "delta")).or(line.sum.map(|_| "sum"));
-        // An acquire that was refused or never answered may say null for its token.
+        // The token of an acquire that was refused or never answered may be null.
         let token = line.token.filter(|token| is_ok || token.is_some());
         let others = [
             ("applied", line.applied.is_some()),
@@ -370,7 +371,7 @@ impl History {
     }
 }
 
-/// The parser's message, with the column only: the line of its own that it counts is always the first.
+/// Returns the parser's message, with the column only: the line that it reports is always 1.
 fn plain(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let Some((reason, _)) = text.rsplit_once(" at line ") else { return text };
@@ -432,7 +433,7 @@ mod tests {
         again.read(&compressed[..]).unwrap();
         again.write(&mut written).unwrap();
         assert_eq!(String::from_utf8(written).unwrap(), LINES.repeat(100));
-        // What breaks off is an error, and no shorter history.
+        // A truncated file is an error, not a shorter history.
         let half = &compressed[..compressed.len() / 2];
         assert!(matches!(History::new().read(half), Err(ReadError::Io { .. })));
     }

@@ -1,57 +1,56 @@
-//! What is asked of locks and sessions, and of writes that a lock guards.
+//! Operations on locks and sessions, and fences of writes.
 
 use crate::history::{Key, Value};
 
-/// For how long a lock is held if it is not released.
+/// How long a lock is held if it is not released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
-    /// So many milliseconds from the grant or the last renewal.
+    /// This many milliseconds from the grant or the last renewal.
     Lease(u32),
     /// As long as this session lasts.
     Session(Key),
 }
 
-/// What was asked of a lock, or of a session. The operation's key names it.
+/// An operation on a lock or a session, which the operation's key names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockAction {
-    /// Asks for a lock (`LOCK`); answered by [`Answer::Token`](crate::Answer::Token). An owner that holds it has its
-    /// token again, and its lease begins anew.
+    /// Requests a lock (`LOCK`); answered by [`Answer::Token`](crate::Answer::Token). An owner that already holds it
+    /// gets the same token, and its lease starts anew.
     Acquire {
-        /// For whom.
+        /// The owner.
         owner: Value,
-        /// For how long.
+        /// How long the lock is held.
         hold: Hold,
-        /// Whether the request waits for its turn, for a while, where another one holds the lock.
+        /// Whether the request waits for a while if another owner holds the lock.
         waits: bool,
     },
-    /// The lease begins anew and has this length (`LOCK.RENEW`); answered by
-    /// [`Answer::Applied`](crate::Answer::Applied).
+    /// Restarts the lease, with a new length (`LOCK.RENEW`); answered by [`Answer::Applied`](crate::Answer::Applied).
     Renew {
         /// The token of the grant.
         token: u64,
-        /// The length.
+        /// The new length, in milliseconds.
         lease_ms: u32,
     },
-    /// Gives a lock back (`UNLOCK`); answered by [`Answer::Applied`](crate::Answer::Applied).
+    /// Releases a lock (`UNLOCK`); answered by [`Answer::Applied`](crate::Answer::Applied).
     Release {
         /// The token of the grant.
         token: u64,
     },
-    /// Begins a session (`LOCK.SESSION OPEN`); answered by [`Answer::Session`](crate::Answer::Session). The operation's
-    /// key means nothing.
+    /// Opens a session (`LOCK.SESSION OPEN`); answered by [`Answer::Session`](crate::Answer::Session). The
+    /// operation's key has no meaning.
     OpenSession {
-        /// It ends by itself this long after it was opened or renewed last.
+        /// The session ends by itself this many milliseconds after it was opened or last renewed.
         lease_ms: u32,
     },
-    /// The session's lease begins anew (`LOCK.SESSION RENEW`); answered by [`Answer::Applied`](crate::Answer::Applied).
+    /// Restarts the session's lease (`LOCK.SESSION RENEW`); answered by [`Answer::Applied`](crate::Answer::Applied).
     RenewSession,
-    /// Ends a session, and frees what is held under it (`LOCK.SESSION CLOSE`); answered by
+    /// Ends a session, and releases what is held under it (`LOCK.SESSION CLOSE`); answered by
     /// [`Answer::Applied`](crate::Answer::Applied).
     CloseSession,
 }
 
 impl LockAction {
-    /// The action's name in JSON Lines and in words.
+    /// Returns the action's name in JSON Lines and in texts.
     pub fn name(&self) -> &'static str {
         match self {
             LockAction::Acquire { .. } => "acquire",
@@ -64,14 +63,14 @@ impl LockAction {
     }
 }
 
-/// A write takes effect only with the newest token of a lock (`SET ... FENCE`).
+/// The fence of a write, which takes effect only with the newest token of a lock (`SET ... FENCE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fence {
-    /// The lock.
+    /// The lock whose token is required.
     pub lock: Key,
     /// The token that the write carries.
     pub token: u64,
-    /// The write was refused because its token is not the newest (`FENCED`), and for no other reason. Its outcome is
-    /// [`Outcome::Failed`](crate::Outcome::Failed) then.
+    /// Whether the write was refused because its token is not the newest (`FENCED`), and for no other reason. Its
+    /// outcome is then [`Outcome::Failed`](crate::Outcome::Failed).
     pub is_refused: bool,
 }

@@ -1,4 +1,4 @@
-//! What a history says about each grant of each lock, and about each session.
+//! The evidence in a history about each grant of each lock, and about each session.
 
 use std::collections::BTreeMap;
 
@@ -6,52 +6,54 @@ use super::Rule;
 use super::action::{Hold, LockAction};
 use crate::history::{Action, Answer, History, Key, Operation, OperationId, Outcome, Value};
 
-/// The time between the grant of a lock and its end, named by the token. What is told of it is sorted by what it says.
+/// The time between the grant of a lock and its end, identified by the token, with the operations that say something
+/// about it.
 #[derive(Default)]
 pub(super) struct Tenure {
-    /// Requests for the lock that were told the token. The first grants, the others find the lock held by their owner.
+    /// Requests for the lock that got the token. The first is the grant, the others found the lock held by their
+    /// owner.
     pub(super) acquires: Vec<OperationId>,
-    /// All that set a length anew: these requests, and renewals.
+    /// All operations that restarted the lease: these requests, and renewals.
     pub(super) setters: Vec<(OperationId, Hold)>,
     /// Renewals that may have happened.
     pub(super) open_setters: Vec<(OperationId, Hold)>,
     pub(super) release: Option<OperationId>,
-    /// Releases that may have happened.
+    /// Releases with an unknown outcome.
     pub(super) open_releases: Vec<OperationId>,
-    /// Whoever was told that this token holds nothing.
+    /// Operations whose answer says that this token holds nothing.
     pub(super) denials: Vec<OperationId>,
-    /// Writes behind this token that took effect, and by when at the latest.
+    /// Writes with this token that took effect, each with the latest instant at which it did.
     pub(super) writes: Vec<(OperationId, u64)>,
 }
 
-/// What is told of one lock.
+/// The evidence about one lock.
 #[derive(Default)]
 pub(super) struct Lock {
     pub(super) tenures: BTreeMap<u64, Tenure>,
-    /// Requests for the lock that may have happened.
+    /// Requests for the lock with an unknown outcome.
     pub(super) open: Vec<OperationId>,
-    /// By owner.
+    /// The same, by owner.
     pub(super) open_of: BTreeMap<Value, Vec<OperationId>>,
-    /// Requests that did not wait and were told that another one holds the lock.
+    /// Requests that did not wait and found the lock held by another owner.
     pub(super) denied: Vec<OperationId>,
-    /// Requests that have waited in vain.
+    /// Requests that waited in vain.
     pub(super) in_vain: Vec<OperationId>,
-    /// Releases, renewals and writes with unknown outcomes or denials, until all grants are known.
+    /// Releases, renewals and writes with unknown outcomes or denials; kept until all grants are known.
     later: Vec<(u64, OperationId)>,
 }
 
-/// What is told of one session.
+/// The evidence about one session.
 #[derive(Default)]
 pub(super) struct Session {
     pub(super) opened: Option<OperationId>,
-    /// In nanoseconds.
+    /// The length of the lease, in nanoseconds.
     pub(super) lease: Option<u64>,
-    /// What began its lease: the opening, and renewals.
+    /// What started its lease: the opening, and renewals.
     pub(super) setters: Vec<OperationId>,
     pub(super) close: Option<OperationId>,
     pub(super) open_closes: Vec<OperationId>,
     pub(super) denials: Vec<OperationId>,
-    /// Grants under it: a session that is over grants nothing.
+    /// Grants under it: nothing is granted under a session that has ended.
     pub(super) grants: Vec<(Key, u64, OperationId)>,
     /// Releases of what was held under it and nothing else.
     pub(super) releases: Vec<OperationId>,
@@ -65,7 +67,7 @@ pub(super) struct Broken {
     pub(super) because: Option<OperationId>,
 }
 
-/// All of it.
+/// All evidence of a history.
 #[derive(Default)]
 pub(super) struct Evidence {
     pub(super) locks: BTreeMap<Key, Lock>,
@@ -78,7 +80,7 @@ impl Evidence {
         for id in history.ids() {
             let operation = history.operation(id);
             match (operation.action, operation.outcome) {
-                // Whatever became of it, it may have stood in the queue.
+                // Although it failed, it may have been in the queue.
                 (Action::Lock(LockAction::Acquire { waits: true, .. }), Outcome::Failed) => {
                     evidence.locks.entry(operation.key).or_default().in_vain.push(id);
                 }
@@ -173,7 +175,7 @@ impl Evidence {
         Ok(())
     }
 
-    /// Writes behind fences: those that took effect, for certain, and those that were refused.
+    /// Takes writes with fences: those that certainly took effect, and those that were refused.
     fn take_fences(&mut self, history: &History) {
         let seen = Seen::new(history);
         for (id, fence) in history.fences() {
@@ -218,8 +220,8 @@ impl Evidence {
 }
 
 impl Lock {
-    /// Requests that may have happened and could be what granted a lock in this tenure: those of its owner, or any if no
-    /// owner was told of it.
+    /// Returns the requests with an unknown outcome that may have caused a grant in this tenure: those of its owner,
+    /// or all if its owner is unknown.
     pub(super) fn open_by<'l>(&'l self, history: &History, tenure: &Tenure) -> &'l [OperationId] {
         match tenure.acquires.first().and_then(|id| owner(history, *id)) {
             Some(owner) => self.open_of.get(&owner).map_or(&[], Vec::as_slice),
@@ -227,15 +229,15 @@ impl Lock {
         }
     }
 
-    /// The request that was sent first of those that can be what was granted the lock.
+    /// Returns the earliest request of those that may have been granted the lock.
     pub(super) fn first_asked(&self, history: &History, tenure: &Tenure) -> Option<OperationId> {
         let all = tenure.acquires.iter().copied().chain(self.asked_again(history, tenure));
         all.min_by_key(|id| history.operation(*id).start)
     }
 
-    /// Requests that can have been granted the lock, or have found it granted to their owner, though they were not told: those
-    /// that may have happened, and those that have waited in vain. Of the latter it is only known that they waited no longer
-    /// when their time was over.
+    /// Returns the requests that may have been granted the lock, or have found it granted to their owner, without
+    /// getting an answer that says so: those with an unknown outcome, and those that waited in vain. Of the latter it
+    /// is only known that they no longer waited when their time was over.
     pub(super) fn asked_again(
         &self,
         history: &History,
@@ -248,7 +250,7 @@ impl Lock {
 
     fn sort_later(&mut self, history: &History) {
         for (token, id) in std::mem::take(&mut self.later) {
-            // Of a token that nobody was granted, a denial says nothing.
+            // A denial for a token that was never granted says nothing.
             let Some(tenure) = self.tenures.get_mut(&token) else { continue };
             let operation = history.operation(id);
             match (operation.action, operation.outcome) {
@@ -261,7 +263,7 @@ impl Lock {
         }
     }
 
-    /// Whatever was done with a token, somebody was granted the lock with it.
+    /// Checks that for every token that was used, some request may have been granted the lock.
     fn check_grants(&self, history: &History, key: Key) -> Result<(), Broken> {
         for tenure in self.tenures.values() {
             if !tenure.acquires.is_empty() || !self.open.is_empty() {
@@ -282,7 +284,7 @@ impl Lock {
     }
 }
 
-/// Whom a lock was asked for.
+/// Returns the owner that a lock was requested for.
 pub(super) fn owner(history: &History, id: OperationId) -> Option<Value> {
     match history.operation(id).action {
         Action::Lock(LockAction::Acquire { owner, .. }) => Some(owner),
@@ -294,7 +296,8 @@ pub(super) fn nanoseconds(ms: u32) -> u64 {
     u64::from(ms) * 1_000_000
 }
 
-/// Which values were read, and who can have written them: what was read has happened, though nobody told its writer.
+/// Values that were read, and the operations that may have written them: what was read did happen, even if its writer
+/// never got an answer.
 struct Seen {
     by: BTreeMap<(Key, Value), u64>,
     writers: BTreeMap<(Key, Value), usize>,
@@ -320,7 +323,7 @@ impl Seen {
         seen
     }
 
-    /// When an operation had taken effect for certain.
+    /// Returns when an operation had certainly taken effect.
     fn by(&self, operation: &Operation) -> Option<u64> {
         let of = (operation.key, operation.action.stores()?);
         self.by.get(&of).copied().filter(|_| self.writers.get(&of) == Some(&1))

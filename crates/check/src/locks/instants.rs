@@ -1,13 +1,14 @@
-//! When each grant of a lock took effect and ended, at the earliest and at the latest.
+//! The earliest and the latest instants at which each grant of a lock took effect and ended.
 //!
-//! Tokens say in which order the grants of a lock came. So there is nothing to search: a grant took effect when it had been
-//! asked for and the one before had ended, at the earliest; it ended when it was released, or its last lease was over,
-//! at the earliest; and so on, to the last. Nothing is ever forced to happen late, so if the earliest instants are early
-//! enough for all answers, these are an order that explains them; if they are not, none does.
+//! Tokens give the order of a lock's grants, so there is nothing to search. At the earliest, a grant took effect when
+//! it had been requested and the previous one had ended, and it ended when it was released or its last lease was
+//! over; and so on, to the last. Nothing is ever forced to happen late. So if the earliest instants are early enough
+//! for all answers, they are an order that explains the answers; if they are not, no order does.
 //!
-//! Sessions tie locks together: a lock that is held under a session ends with it at the earliest, and no lock is granted
-//! under it when it is over. Locks and sessions are taken in turns until nothing changes; instants only grow, and each is
-//! right whenever it is looked at, so one that is too late is a contradiction at any time.
+//! Sessions tie locks together: a lock that is held under a session ends with it at the earliest, and no lock is
+//! granted under a session that has ended. Locks and sessions are processed alternately until nothing changes.
+//! Instants only grow, and each is a valid lower bound at any time, so one that is too late is a contradiction at any
+//! time.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +17,14 @@ use super::action::{Hold, LockAction};
 use super::evidence::{Broken, Evidence, Lock, Session, Tenure, nanoseconds};
 use crate::history::{Action, History, Key, OperationId};
 
-/// Why something happened no earlier.
+/// Why something did not happen earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// A grant with a smaller token, or of the same, was asked for only then.
+    /// A grant with a smaller token, or with the same, was requested only then.
     Asked,
-    /// A lease lasted until then at least.
+    /// A lease lasted at least until then.
     Leased,
-    /// The lock, or the session, was still used then.
+    /// The lock or the session was still used then.
     Used,
     /// A write with a smaller token was accepted then.
     Written,
@@ -33,7 +34,7 @@ pub enum Why {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bound {
     pub(super) at: u64,
-    /// The operation from which that follows.
+    /// The operation from which the bound follows.
     because: OperationId,
     why: Why,
 }
@@ -48,7 +49,7 @@ impl Bound {
     }
 }
 
-/// The instants of one grant.
+/// Bounds for the instants of one grant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Instants {
     pub(super) granted: Bound,
@@ -65,11 +66,12 @@ pub(super) struct Settled<'h> {
 }
 
 impl<'h> Settled<'h> {
-    /// Finds all instants, or the contradiction.
+    /// Finds all instants, or a contradiction.
     pub(super) fn find(history: &'h History, evidence: &Evidence) -> Result<Settled<'h>, Broken> {
         let (grants, ends, sessions) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let mut settled = Settled { history, grants, ends, sessions };
-        // With no more sessions than these one can wait for another one. To stop early would only find less.
+        // A session can wait for another one, so there are at most this many rounds. Stopping early would only find
+        // less.
         for _ in 0..evidence.sessions.len() + 2 {
             let before = (settled.ends.clone(), settled.sessions.clone());
             for (key, lock) in &evidence.locks {
@@ -85,12 +87,12 @@ impl<'h> Settled<'h> {
         Ok(settled)
     }
 
-    /// The instants of a grant that somebody was told of, or that was used.
+    /// Returns the bounds of a grant, if a request got its token or the token was used.
     pub(super) fn grant(&self, lock: Key, token: u64) -> Option<&Instants> {
         self.grants.get(&(lock, token))
     }
 
-    /// The latest instant of the grant behind a token.
+    /// Returns the latest instant of the first grant after the one with this token.
     pub(super) fn next_granted_by(&self, lock: Key, token: u64) -> u64 {
         let next = self.grants.range((lock, token.saturating_add(1))..).next();
         next.filter(|((key, _), _)| *key == lock).map_or(u64::MAX, |(_, next)| next.granted_by)
@@ -104,12 +106,12 @@ impl<'h> Settled<'h> {
         self.history.operation(id).end.unwrap_or(u64::MAX)
     }
 
-    /// What an answer says had happened by its end; it is wrong if that cannot have been so early.
+    /// Checks that what an answer says had happened by `by` can have happened that early.
     fn require(&self, subject: Key, answered: OperationId, by: u64, bound: Bound) -> Result<(), Broken> {
         if bound.at <= by {
             return Ok(());
         }
-        // What was sent too late needs no lease to be too late.
+        // What was sent too late is too late even without a lease.
         let is_acquire = hold(self.history, bound.because).is_some();
         let why = match bound.why {
             Why::Leased if self.start(bound.because) > by => {
@@ -167,15 +169,15 @@ impl<'h> Settled<'h> {
         Ok(())
     }
 
-    /// When a tenure ended, at the earliest.
+    /// Returns the earliest end of a tenure.
     fn end_of_tenure(&self, lock: &Lock, tenure: &Tenure, granted: Bound) -> Bound {
         let used = |id: OperationId| Bound { at: self.start(id), because: id, why: Why::Used };
         let last = tenure.setters.iter().map(|(id, _)| used(*id)).fold(granted, Bound::later);
         if let Some(release) = tenure.release {
             return last.later(used(release));
         }
-        // Whichever of these ended it first. What set the length last did so when all others had been asked for: one that
-        // had an answer by then cannot have been the last.
+        // The first of these ended it. The operation that set the length last did so after all others had been
+        // requested: one that was answered before then cannot have been the last.
         let known = tenure.setters.iter().filter(|(id, _)| self.end(*id) >= last.at);
         let open = tenure.open_setters.iter().copied();
         let again =
@@ -193,7 +195,7 @@ impl<'h> Settled<'h> {
             }
         });
         let released = tenure.open_releases.iter().map(|id| last.no_earlier(self.start(*id)));
-        // Nobody was told of the grant, nor has renewed it: what its length was is not known either.
+        // No request got the grant's token, and no renewal used it: the length of its lease is unknown, too.
         let hidden = tenure.setters.is_empty().then_some(last);
         ends.chain(released).chain(hidden).min_by_key(|bound| bound.at).unwrap_or(last)
     }

@@ -1,24 +1,27 @@
-//! Locks: leases with fencing tokens, and what must hold of them.
+//! Locks: leases with fencing tokens, and the rules that they must keep.
 //!
-//! A lock is granted, renewed, released; or its lease is over, and it ends by itself. That is where time enters, and the
-//! only place: **a lease ends by itself no earlier than its length after it was given or renewed last.** Never is anything
-//! said of how late it may end. Everything else is an order of steps, each between the start and the end of an operation:
+//! A lock is granted, renewed and released; or its lease is over, and it ends by itself. Only there does time matter:
+//! **a lease ends by itself no earlier than its length after it was granted or last renewed.** How late it may end is
+//! never specified. Everything else is an order of steps, each between the start and the end of an operation:
 //!
-//! * An acquire is granted the lock when nobody holds it, with a token larger than all before. Who holds it already is told
-//!   its token again, and its lease begins anew. Otherwise it may be told that another one holds it, or wait.
-//! * A renewal and a release with a token are carried out exactly if the lock is held with that token.
-//! * A write behind a fence takes effect only if the lock was granted with its token, and with none larger since. It is
+//! * An acquire is granted the lock when it is free, with a token larger than all before. An owner that already holds
+//!   it gets its token again, and its lease starts anew. Otherwise the acquire may fail because another owner holds the
+//!   lock, or wait.
+//! * A renewal or a release with a token is executed exactly if the lock is held with that token.
+//! * A write with a fence takes effect only if the lock was granted with its token, and with none larger since. It is
 //!   refused only if the lock is not held with its token.
-//! * What is held under a session ends with the session. A session is a lease, too. Under one that is over nothing is granted.
-//! * Who stood in the queue before another one asked is granted the lock before it. Histories tell so
+//! * What is held under a session ends with the session. A session is a lease, too. Nothing is granted under one that
+//!   has ended.
+//! * A request that was in the queue before another one was sent is granted the lock before it. Histories say so
 //!   ([`History::set_queued`]) where it is known.
 //!
-//! So whoever was granted a lock may believe that it holds it until it has sent its release, or until a lease has passed since
-//! it sent its last renewal. Nobody else is granted it in between.
+//! The owner of a grant may therefore believe that it holds the lock until it has sent its release, or until a lease
+//! has passed since it sent its last renewal. No other owner is granted the lock in between.
 //!
-//! **Tokens tell the order.** Grants took effect in the order of their tokens, so there is nothing to search: see `instants`.
-//! Unknown outcomes may or may not have happened; where that leaves a choice, it is decided for the store: no history of a
-//! correct store is refused. What locks tell about the time of a write behind a fence, the check of its key makes use of.
+//! **Tokens give the order.** Grants took effect in the order of their tokens, so there is nothing to search: see
+//! `instants`. An operation with an unknown outcome may or may not have happened; where that leaves a choice, it is
+//! decided in favour of the store, so no history of a correct store is rejected. What locks reveal about the time of
+//! a write with a fence is used by the check of its key.
 //!
 //! Reading order: `action`, this file, `evidence`, `instants`, `words`.
 
@@ -38,47 +41,47 @@ use crate::window::Window;
 use evidence::{Broken, Evidence, Lock};
 use instants::Settled;
 
-/// What a lock, or a session, has broken.
+/// The rule that a lock or a session has broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// The answer says that something had happened that cannot have happened before this instant.
+    /// The answer says that something had happened that cannot have happened before `earliest`.
     TooEarly {
-        /// The earliest instant, in nanoseconds of the history.
+        /// The earliest possible instant, in nanoseconds of the history.
         earliest: u64,
-        /// Why not before.
+        /// Why it cannot have been earlier.
         why: Why,
     },
-    /// One token for two owners.
+    /// One token was given to two owners.
     TokenTwice,
-    /// One name for two sessions.
+    /// One name was given to two sessions.
     SessionTwice,
-    /// A grant or a session has ended twice.
+    /// A grant or a session ended twice.
     EndedTwice,
-    /// A token that nobody can have been granted.
+    /// A token was used that cannot have been granted.
     GrantedToNobody,
-    /// Somebody was told that another one holds the lock, which nobody can have held.
+    /// A request failed because another owner held the lock, but no other owner can have held it.
     HeldByNobody,
-    /// Another one was granted the lock that asked for it later.
+    /// The lock was granted first to a request that was sent later.
     OutOfTurn,
-    /// An answer that this request never has.
+    /// The answer does not fit the request.
     NoAnswer,
 }
 
-/// A breach, for a window.
+/// A broken rule, with the operations that show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Breach {
-    /// What was broken.
+    /// The rule that was broken.
     pub rule: Rule,
-    /// The operation whose answer cannot be.
+    /// The operation whose answer is impossible.
     pub answered: OperationId,
-    /// The operation that it contradicts, if it is one.
+    /// The operation that it contradicts, if there is one.
     pub because: Option<OperationId>,
 }
 
-/// When writes behind fences took effect, as far as locks tell: from when to when.
+/// The earliest and latest instants at which writes with fences took effect, as far as locks reveal them.
 pub(crate) type Fenced = BTreeMap<OperationId, (u64, u64)>;
 
-/// How many operations and locks were looked at, or what is broken; and when writes behind fences took effect.
+/// The numbers of operations and locks that were checked, or the breach; and when writes with fences took effect.
 pub(crate) struct Checked {
     pub(crate) operations: usize,
     pub(crate) locks: usize,
@@ -115,7 +118,7 @@ fn find(history: &History) -> Result<(usize, Fenced), Broken> {
     Ok((evidence.locks.len(), fenced))
 }
 
-/// Who is told that another one holds the lock can be right.
+/// Checks the answers that say that another owner holds the lock.
 fn check_denials(history: &History, key: Key, lock: &Lock, settled: &Settled) -> Result<(), Broken> {
     for denied in &lock.denied {
         let operation = history.operation(*denied);
@@ -127,7 +130,7 @@ fn check_denials(history: &History, key: Key, lock: &Lock, settled: &Settled) ->
                 .is_some_and(|grant| grant.granted.at <= end && grant.ended_by >= start);
             overlaps && tenure.acquires.first().is_none_or(|id| is_another(*id))
         });
-        // Somebody may have held it without knowing.
+        // An owner may have held it without knowing.
         let mut unknown = lock.open.iter().chain(&lock.in_vain);
         if !held && !unknown.any(|id| is_another(*id) && history.operation(*id).start <= end) {
             return Err(Broken { rule: Rule::HeldByNobody, subject: key, answered: *denied, because: None });
@@ -136,7 +139,7 @@ fn check_denials(history: &History, key: Key, lock: &Lock, settled: &Settled) ->
     Ok(())
 }
 
-/// Nobody is granted a lock before one that waited when it asked.
+/// Checks that no request is granted a lock before one that was already waiting when it was sent.
 fn check_turns(history: &History, key: Key, lock: &Lock) -> Result<(), Broken> {
     let mut first_queued: Option<(u64, OperationId)> = None;
     for tenure in lock.tenures.values().rev() {
@@ -153,7 +156,7 @@ fn check_turns(history: &History, key: Key, lock: &Lock) -> Result<(), Broken> {
     Ok(())
 }
 
-/// A breach as a window: the two operations.
+/// Returns a breach as a window: the two operations.
 fn window(history: &History, broken: &Broken) -> Window {
     let Broken { rule, subject, answered, because } = *broken;
     let mut operations: Vec<OperationId> =
@@ -168,7 +171,7 @@ fn window(history: &History, broken: &Broken) -> Window {
     Window { key: subject, operations, culprit, origins: Vec::new(), is_from_any: false, breach }
 }
 
-/// A write behind a fence as its key is to take it: it took effect while its token was the newest.
+/// Returns a write with a fence as the check of its key takes it: it took effect while its token was the newest.
 pub(crate) fn narrowed(operation: &Operation, id: OperationId, fenced: &Fenced) -> Operation {
     let mut operation = *operation;
     let Some((from, by)) = fenced.get(&id).copied() else { return operation };

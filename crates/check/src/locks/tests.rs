@@ -1,8 +1,9 @@
 //! What locks must and must not do, each as a history in words.
 //!
-//! `acquire l as a for 100 = 5`: owner `a` asks for lock `l` for 100 ms and is granted token 5. Behind `=` stands what is
-//! answered: `none` where another one holds the lock, 1 and 0 for renewals and releases, `?` for an unknown outcome. A write
-//! `set k v with l 5` is done (`ok`), refused by the fence (`fenced`), or not known to have happened. Times are milliseconds.
+//! `acquire l as a for 100 = 5`: owner `a` requests lock `l` for 100 ms and is granted token 5. The answer follows
+//! `=`: `none` if another owner holds the lock, 1 or 0 for renewals and releases, `?` for an unknown outcome. A write
+//! `set k v with l 5` is done (`ok`), refused by the fence (`fenced`), or not known to have happened. Times are
+//! milliseconds.
 
 use crate::history::{Action, Answer, History, Outcome};
 use crate::locks::{Fence, Hold, LockAction};
@@ -71,7 +72,7 @@ fn is_kept(operations: &[(u64, &str, u64, u64)]) {
     assert!(matches!(verdict, Verdict::Ok { .. }), "{}", verdict.words(&history));
 }
 
-/// Checks that a history is refused, and says why in a sentence with these words.
+/// Checks that a history is rejected, with a sentence that contains these words.
 #[track_caller]
 fn is_broken(operations: &[(u64, &str, u64, u64)], words: &str) {
     let history = history(operations);
@@ -96,7 +97,7 @@ fn a_lock_is_granted_renewed_and_released() {
 
 #[test]
 fn what_may_have_happened_explains_what_it_can() {
-    // A release with an unknown outcome, a grant that nobody was told of.
+    // A release with an unknown outcome, and a grant whose request got no answer.
     is_kept(&[
         (1, "acquire l as a for 1000 = 5", 0, 1),
         (1, "release l 5 = ?", 2, 9),
@@ -107,7 +108,7 @@ fn what_may_have_happened_explains_what_it_can() {
         (3, "release l 8 = 1", 30, 31),
         (4, "acquire l as d for 1000 = 9", 40, 41),
     ]);
-    // The first request granted it, the repeated one found it granted; the last made its lease shorter.
+    // The first request was granted the lock, the repeated one found it granted; the last shortened its lease.
     is_kept(&[
         (1, "acquire l as a for 1000 = ?", 0, 1),
         (2, "acquire l as b for 1000 = none", 2, 3),
@@ -117,7 +118,7 @@ fn what_may_have_happened_explains_what_it_can() {
     ]);
 }
 
-/// Its wait was over before it was told that it holds the lock already; its lease began anew all the same.
+/// Its wait ended before the reply that it already holds the lock; its lease started anew all the same.
 #[test]
 fn a_holder_that_asks_again_and_waits_in_vain_may_have_changed_its_lease() {
     let again = (1, "wait l as a for 20 = none", 10, 12);
@@ -222,7 +223,7 @@ fn a_write_behind_a_fence_needs_the_newest_token() {
     is_broken(&[held[0], (3, "set k x with l 6 = ok", 5, 6)], "nobody can have been granted that token");
 }
 
-/// Both writes ran at the same time, so that the key by itself allows either order.
+/// Both writes ran at the same time, so the key by itself allows either order.
 #[test]
 fn writes_behind_fences_took_effect_in_the_order_of_their_tokens() {
     let writes = |read| {
@@ -236,7 +237,7 @@ fn writes_behind_fences_took_effect_in_the_order_of_their_tokens() {
     };
     is_kept(&writes("get k = new"));
     is_broken(&writes("get k = old"), "key 'k' is not linearizable");
-    // One that nobody was told of, but somebody saw.
+    // A write whose client got no answer, but whose value was read.
     let seen = |at| {
         [
             (1, "acquire l as a for 10 = 5", 0, 1),
@@ -275,7 +276,7 @@ fn a_session_holds_its_locks_until_it_ends() {
     is_broken(&[held[0], (2, "open y 100 = s", 50, 51)], "session 's' did not keep its promise");
 }
 
-/// The fault of a request that has waited and is not looked at again.
+/// The fault: a request that has waited is not checked again.
 #[test]
 fn nothing_is_granted_under_a_session_that_is_over() {
     is_broken(
@@ -299,7 +300,7 @@ fn nobody_is_told_that_another_one_holds_a_free_lock() {
         &[(1, "acquire l as a for 50 = 5", 0, 1), (1, "release l 5 = 1", 2, 3), denied],
         "although no other one can have held it at that time",
     );
-    // How long a lease lasts beyond its length is not said.
+    // How long a lease lasts beyond its length is not specified.
     is_kept(&[(1, "acquire l as a for 10 = 5", 0, 1), denied]);
 }
 

@@ -1,11 +1,11 @@
-//! What a lock, or a session, has broken, in words.
+//! Describes what a lock or a session has broken.
 
 use super::{Breach, Hold, LockAction, Rule, Why};
 use crate::history::{Action, Answer, History, OperationId, Outcome};
 use crate::window::Window;
 use crate::words::{duration, first_start, interval, quoted, shown, told};
 
-/// What was asked of a lock or a session.
+/// Describes an operation on a lock or a session.
 pub(crate) fn asked(history: &History, action: LockAction) -> String {
     let name = action.name();
     match action {
@@ -27,7 +27,7 @@ pub(crate) fn asked(history: &History, action: LockAction) -> String {
     }
 }
 
-/// What it was answered.
+/// Describes the answer.
 pub(crate) fn answered(history: &History, answer: Answer) -> String {
     match answer {
         Answer::Token(Some(token)) => format!("was granted token {token}"),
@@ -36,7 +36,7 @@ pub(crate) fn answered(history: &History, answer: Answer) -> String {
     }
 }
 
-/// What is impossible and why, in one sentence.
+/// Returns one sentence that says what is impossible and why.
 pub(crate) fn sentence(window: &Window, breach: &Breach, history: &History) -> String {
     let name = quoted(history.key_bytes(window.key));
     let subject = if window.is_of_session(history) { "session" } else { "lock" };
@@ -94,7 +94,7 @@ pub(crate) fn sentence(window: &Window, breach: &Breach, history: &History) -> S
 }
 
 impl Window {
-    /// True if what was broken is a session's promise.
+    /// Whether a session's promise was broken.
     fn is_of_session(&self, history: &History) -> bool {
         let mut operations = self.operations.iter().map(|id| history.operation(*id));
         operations.any(|operation| match (operation.action, operation.outcome) {
