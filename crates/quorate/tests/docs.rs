@@ -1,4 +1,4 @@
-//! The documentation holds together: links lead somewhere, every page is in the index and says for whom it is, and the
+//! The documentation is consistent: links have targets, every page is in the index and names its readers, and the
 //! sources name pages that exist.
 
 #![allow(clippy::unwrap_used, missing_docs)]
@@ -10,7 +10,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository")
 }
 
-/// All files under a folder whose names end so. Build outputs and hidden folders are left out.
+/// Collects all files under a folder whose names end with `end`, except for build outputs and hidden folders.
 fn files(folder: &Path, end: &str, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
         let path = entry.unwrap().path();
@@ -34,7 +34,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// The lines of a page that are no part of a block of code.
+/// Returns the lines of a page outside blocks of code.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut is_code = false;
     text.lines().filter(move |line| {
@@ -44,18 +44,19 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What the links of a page lead to, but for those to other sites.
+/// Returns the targets of a page's links, except for those to other sites.
 fn links(text: &str) -> Vec<String> {
     let targets = prose(text).flat_map(|line| line.split("](").skip(1));
     let targets = targets.filter_map(|rest| rest.split(')').next());
     targets.filter(|target| !target.starts_with("https://")).map(str::to_owned).collect()
 }
 
-/// The anchor of a heading, as the usual renderers make it: without marks, in small letters, with hyphens for spaces.
+/// Returns a heading's anchor as the usual renderers make it: without punctuation, in lower case, with hyphens for
+/// spaces.
 fn anchor(heading: &str) -> String {
     let mut text = String::new();
     let mut rest = heading;
-    // Of a link in a heading its text counts.
+    // For a link in a heading, its text counts.
     while let Some((before, link)) = rest.split_once("](") {
         text.push_str(before);
         rest = link.split_once(')').map_or("", |(_, behind)| behind);
@@ -70,7 +71,7 @@ fn anchors(text: &str) -> Vec<String> {
     headings.map(|heading| anchor(heading.trim_start_matches('#'))).collect()
 }
 
-/// A path without `..`, from the root of the repository where it is in there.
+/// Resolves `..` in a path; returns it relative to the repository's root if it is inside.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -82,7 +83,7 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// What is wrong with the links of one page.
+/// Returns what is wrong with the links of one page.
 fn broken(page: &Path, text: &str) -> Vec<String> {
     let mut broken = Vec::new();
     for link in links(text) {
@@ -171,7 +172,7 @@ fn sources_name_pages_that_exist() {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
-/// The texts between quotation marks in a source, up to its tests. Comments are left out.
+/// Returns the string literals in a source, up to its tests and outside comments.
 fn literals(source: &str) -> Vec<&str> {
     let source = source.split("#[cfg(test)]").next().unwrap_or_default();
     let lines = source.lines().filter(|line| !line.trim_start().starts_with("//"));
@@ -180,7 +181,8 @@ fn literals(source: &str) -> Vec<&str> {
 
 #[test]
 fn every_error_code_is_on_the_page() {
-    /// Begin texts as codes do, and never reach a client as one: the coordinator of a coded value takes the first two.
+    /// Texts that begin as codes do but never reach a client as codes: the coordinator of a coded value handles the
+    /// first two.
     const NO_CODES: [&str; 4] = ["ABANDONED", "RECONFIGURED", "LIST", "JSON"];
     let root = root();
     let page = fs::read_to_string(root.join("docs/reference/errors.md")).expect("the page");
@@ -229,7 +231,7 @@ fn every_metric_is_on_the_page() {
             if literal.contains('_') && literal.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
             {
                 count += 1;
-                // A name that is written out is the beginning of several; any other one is whole.
+                // A complete name of a metric is a prefix of several; any other name must match as a whole.
                 let is_beginning = literal.starts_with("quorate_");
                 let goes_on =
                     |rest: &str| rest.starts_with(|letter: char| letter == '_' || letter.is_alphanumeric());

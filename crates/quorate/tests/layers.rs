@@ -1,9 +1,9 @@
-//! Imports run downward only: a crate depends on crates below it, and on nothing beside or above.
+//! Imports only go downward: a crate depends on crates below it, and on none beside or above it.
 
 use std::fs;
 use std::path::Path;
 
-/// The house, from the top down. Crates in one row do not know each other.
+/// The layers, from the top down. Crates in one row do not depend on each other.
 const ROWS: [&[&str]; 8] = [
     &["quorate", "quorate-lab"],
     &["lab", "server", "sim"],
@@ -15,7 +15,7 @@ const ROWS: [&[&str]; 8] = [
     &["kv", "coding"],
 ];
 
-/// Crates that must run in a simulator: none of these has an operating system in its dependencies.
+/// Crates that must run in a simulator: none of these depends on an operating system.
 const CORE: [&str; 8] = ["kv", "coding", "wire", "storage", "protocol", "node", "driver", "check"];
 
 fn manifest(name: &str) -> toml::Table {

@@ -1,11 +1,11 @@
-//! The page of limits is complete: what bounds clients, nodes and operators is on it.
+//! The page of limits is complete: it lists everything that bounds clients, nodes and operators.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What only bounds how much is done at once, or kept for the next time, and is nobody's limit but the program's own.
+/// Constants that only bound how much the program does at once or caches, and limit no user.
 const INTERNAL: [&str; 52] = [
     "ACCEPTS_PER_TURN_MAX",
     "BATCH_BYTES_MAX",
@@ -76,7 +76,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The constants of a file that stand at its margin and say by their names that they are a most.
+/// Returns the top-level constants of a file whose names say that they are a maximum.
 fn limits(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| {
         let line = line.strip_prefix("pub").map_or(line, |rest| {

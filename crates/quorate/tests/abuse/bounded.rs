@@ -1,4 +1,4 @@
-//! Clusters of real processes, each with a bound on its memory.
+//! Clusters of real processes, each with a memory bound.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,13 +12,13 @@ use tempfile::TempDir;
 
 use crate::support::{Client, configuration, free_ports, http, signal, try_http, until};
 
-/// What a node may have of memory.
+/// A node's memory bound.
 pub(crate) const NODE_BYTES: u64 = 400 << 20;
 
-/// How long a write and a read may take when an attack is over.
+/// How long a write and a read may take once an attack is over.
 const PROMPT: Duration = Duration::from_secs(1);
 
-/// `short`, or `long` when the long form was asked for.
+/// Returns `short`, or `long` if the long form was requested.
 pub(crate) fn rounds(short: usize, long: usize) -> usize {
     match std::env::var_os("QUORATE_ABUSE") {
         Some(form) if form == "long" => long,
@@ -26,13 +26,13 @@ pub(crate) fn rounds(short: usize, long: usize) -> usize {
     }
 }
 
-/// A control group that holds one process. Gone with it.
+/// A control group that holds one process. It is removed when dropped.
 struct Cage {
     folder: PathBuf,
 }
 
 impl Cage {
-    /// `None` where this machine does not let a test make one.
+    /// Returns `None` where this machine does not let a test make one.
     fn new(bytes: u64) -> Option<Cage> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("quorate-abuse-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -61,11 +61,11 @@ impl Drop for Cage {
 
 struct Node {
     child: Child,
-    /// Behind the process, so that it is empty when it goes.
+    /// After the process, so that the control group is empty when it is dropped.
     _cage: Option<Cage>,
 }
 
-/// A cluster. Ends with the test.
+/// A cluster. It ends with the test.
 pub(crate) struct Cluster {
     nodes: Vec<Node>,
     folder: TempDir,
@@ -73,7 +73,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Starts so many nodes, with these tables added to the configuration of each, and waits until they serve.
+    /// Starts a cluster of `nodes`, with these tables added to each configuration, and waits until it serves.
     pub(crate) fn start(nodes: u16, tables: &str) -> Cluster {
         Cluster::start_limited(nodes, tables, None)
     }
@@ -83,8 +83,8 @@ impl Cluster {
         Cluster::start_edited(free_ports(3 * nodes), nodes, tables, |text, _| text, descriptors)
     }
 
-    /// As [`Cluster::start_limited`], with a say in each node's configuration and in the ports: three for each node, the
-    /// client's first.
+    /// As [`Cluster::start_limited`], with a function that edits each node's configuration, and with given ports:
+    /// three for each node, the client port first.
     pub(crate) fn start_edited(
         base: u16,
         nodes: u16,
@@ -132,18 +132,18 @@ impl Cluster {
         child.wait().unwrap();
     }
 
-    /// `kill`: the node stops in an orderly way.
+    /// `kill`: stops the node in an orderly way.
     pub(crate) fn stop(&mut self, id: u16) {
         signal(self.process(id), Signal::TERM);
         assert!(self.nodes[usize::from(id) - 1].child.wait().unwrap().success());
     }
 
-    /// Starts a node again that was killed, and does not wait for it.
+    /// Restarts a killed node, and does not wait for it.
     pub(crate) fn restart(&mut self, id: u16) {
         self.nodes[usize::from(id) - 1] = self.spawn(id, None);
     }
 
-    /// True while the process that was started last runs.
+    /// Whether the most recently started process is running.
     pub(crate) fn runs(&mut self, id: u16) -> bool {
         self.nodes[usize::from(id) - 1].child.try_wait().unwrap().is_none()
     }
@@ -177,7 +177,7 @@ impl Cluster {
         self.nodes[usize::from(id) - 1].child.id()
     }
 
-    /// The most memory that a node has ever had resident; 0 where the system does not tell.
+    /// Returns the most memory that a node has ever had resident; 0 where the system does not report it.
     pub(crate) fn peak_bytes(&self, id: u16) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process(id))).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -189,14 +189,14 @@ impl Cluster {
         fs::read_to_string(self.folder(id).join("log")).unwrap_or_default()
     }
 
-    /// The value of a metric without labels.
+    /// Returns the value of a metric without labels.
     pub(crate) fn metric(&self, id: u16, name: &str) -> u64 {
         let (_, text) = http(self.http_port(id), "GET /metrics HTTP/1.1", "");
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.unwrap_or_else(|| panic!("no {name} in\n{text}")).parse().unwrap()
     }
 
-    /// Asserts that every node is the process that was started and has stayed within its bound.
+    /// Asserts that every node's process is still the one that was started, and has stayed within its bound.
     #[track_caller]
     pub(crate) fn assert_alive(&mut self) {
         for index in 0..self.nodes.len() {
@@ -208,8 +208,8 @@ impl Cluster {
         }
     }
 
-    /// Asserts that the cluster has outlived an attack: [`Cluster::assert_alive`], and every node serves what takes no
-    /// more memory than there was.
+    /// Asserts that the cluster has survived an attack: [`Cluster::assert_alive`], and every node serves requests
+    /// that take no additional memory.
     #[track_caller]
     pub(crate) fn assert_serves(&mut self) {
         self.assert_alive();
@@ -222,7 +222,8 @@ impl Cluster {
 }
 
 impl Cluster {
-    /// [`Cluster::assert_serves`], and every node takes a write and a read within a second.
+    /// Does the same as [`Cluster::assert_serves`], and asserts that every node executes a write and a read within a
+    /// second.
     #[track_caller]
     pub(crate) fn assert_takes_writes(&mut self) {
         self.assert_serves();

@@ -1,4 +1,4 @@
-//! Random commands with random arguments, to all nodes at once: afterwards all nodes hold the same.
+//! Random commands with random arguments, sent to all nodes at once; afterwards all nodes hold the same.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::support::{PATIENCE, until};
 
 const CLIENTS: u64 = 6;
 
-/// One keyspace of each kind. Every replica answers reads itself where that may be.
+/// One keyspace of each kind. Every replica answers reads itself where that is possible.
 const KEYSPACES: &str = r#"
 [[keyspace]]
 prefix = ""
@@ -31,7 +31,8 @@ prefix = "lock:"
 replication = "blocking"
 "#;
 
-/// What ends a connection, changes what it is, waits, or is an operator's; and what leaves nothing to compare.
+/// Commands that end a connection, change its state, wait, or are for operators; and those that leave nothing to
+/// compare.
 const LEFT_OUT: [&str; 28] = [
     "flushall",
     "flushdb",
@@ -63,7 +64,7 @@ const LEFT_OUT: [&str; 28] = [
     "unwatch",
 ];
 
-/// Times are over soon, or long after the test.
+/// Times end soon, or long after the test.
 const ARGUMENTS: [&str; 34] = [
     "0",
     "1",
@@ -113,14 +114,14 @@ fn connect(cluster: &Cluster, id: u16) -> Connection {
     connection
 }
 
-/// A command's name, and how many arguments it has at least.
+/// A command's name, and its least number of arguments.
 struct Known {
     name: String,
     arguments: usize,
     is_exact: bool,
 }
 
-/// The commands that the cluster knows and that are not left out, by name.
+/// Returns the commands that the cluster knows and that are not left out.
 fn known(cluster: &Cluster) -> Vec<Known> {
     let mut connection = connect(cluster, 1);
     let names: Vec<String> = redis::cmd("COMMAND").arg("LIST").query(&mut connection).unwrap();
@@ -142,7 +143,7 @@ fn known(cluster: &Cluster) -> Vec<Known> {
         .collect()
 }
 
-/// Sends so many commands. Whatever is answered is right, as long as something is.
+/// Sends `count` commands. Any reply is right, as long as there is one.
 fn send(cluster: &Cluster, names: &[Known], seed: u64, count: usize) -> usize {
     let (mut random, keys) = (Random::new(seed), keys());
     let mut connection = connect(cluster, seed as u16 % 3 + 1);
@@ -153,7 +154,7 @@ fn send(cluster: &Cluster, names: &[Known], seed: u64, count: usize) -> usize {
         if name.starts_with("eval") {
             command.arg(random.pick(&ARGUMENTS[30..])).arg(1);
         }
-        // Most are as many as there must be.
+        // Most have the least number of arguments.
         let count = match random.below(10) {
             0 => random.below(6),
             1..=5 if !is_exact => arguments + random.below(4),
@@ -176,7 +177,7 @@ fn send(cluster: &Cluster, names: &[Known], seed: u64, count: usize) -> usize {
     done
 }
 
-/// Everything that a node answers about the keys.
+/// Returns everything that a node answers about the keys.
 fn contents(connection: &mut Connection) -> Vec<String> {
     let mut ask = |words: &[&str]| {
         let mut command = redis::cmd(words[0]);
@@ -208,7 +209,7 @@ fn random_commands_leave_all_nodes_alike() {
         clients.into_iter().map(|client| client.join().unwrap()).sum()
     });
     assert!(done > 1000, "only {done} commands made sense");
-    // What has a time of a second or less is gone by then.
+    // Keys with a lifetime of a second or less are gone by then.
     std::thread::sleep(Duration::from_millis(1200));
     let mut connections: Vec<Connection> = (1..=3).map(|id| connect(&cluster, id)).collect();
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! File descriptors: more connections than the system lets a process have.
+//! File descriptors: more connections than the system allows a process.
 
 use std::io::Read;
 use std::net::{Ipv4Addr, TcpStream};
@@ -9,14 +9,14 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::bounded::{Cluster, rounds};
 use crate::support::{request, until};
 
-/// Idle connections on all ports of a node take all that they may, and the log goes on to make files.
+/// Idle connections on all ports of a node take all the descriptors that they may, and the log still creates files.
 #[test]
 fn connections_never_take_the_descriptors_of_the_log() {
     let count = rounds(512, 4096);
     let present = getrlimit(Resource::Nofile);
     let wanted = Rlimit { current: present.maximum, maximum: present.maximum };
     setrlimit(Resource::Nofile, wanted).unwrap();
-    // Small files of the log, so that many are made.
+    // Small segments, so that many are created.
     let storage = "[storage]\nsegment_bytes = 65536\ncheckpoint_bytes = 262144\n";
     let mut cluster = Cluster::start_limited(3, storage, Some(count as u32));
     until("it is said at the start", || cluster.log(1).contains("connections_max is"));

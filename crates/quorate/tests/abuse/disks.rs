@@ -1,6 +1,7 @@
-//! Bytes and files of a node's folder are changed and removed while it does not run. It starts with everything that it
-//! acknowledged, or it says what is wrong and does not start. It was stopped in an orderly way: after a `kill -9` damage at the
-//! end of the log looks like a write that was cut short (docs/design/storage.md), and then other nodes have what is missing.
+//! Bytes and files of a node's folder are changed and removed while it is stopped. It then starts with everything
+//! that it acknowledged, or reports the damage and does not start. The node was stopped in an orderly way: after a
+//! `kill -9`, damage at the end of the log looks like an interrupted write (docs/design/storage.md), and other nodes
+//! have what is missing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use crate::support::try_http;
 
 const STARTS_WITHIN: Duration = Duration::from_secs(20);
 
-/// Files of a folder and those below it, each time in the same order.
+/// Returns the files of a folder and its subfolders, always in the same order.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -34,13 +35,13 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Changes a bit, tears the end off, or removes a file. Tells what it has done.
+/// Changes a bit, truncates a file, or removes it. Returns a description.
 fn damage(storage: &Path, random: &mut Random) -> String {
     let files: Vec<PathBuf> =
         files(storage).into_iter().filter(|file| !fs::read(file).unwrap().is_empty()).collect();
     let file = random.pick(&files);
     let mut bytes = fs::read(file).unwrap();
-    // Most of a segment is empty: what is written is at its beginning.
+    // Most of a segment is empty: the data is at its beginning.
     let written = bytes.iter().rposition(|byte| *byte != 0).map_or(1, |last| last + 1);
     let at = random.below(written);
     let what = match random.below(5) {
@@ -102,7 +103,7 @@ fn a_damaged_folder_is_refused_or_holds_everything() {
                 let log = cluster.log(1);
                 let last = log.lines().last().unwrap_or_default();
                 println!("{what}: {last}");
-                // 101 would be a panic, and none a signal.
+                // 101 would be a panic, and `None` a signal.
                 assert_eq!(code, Some(1), "{what}: {log}");
                 assert!(last.starts_with("quorate server: "), "{what}: {log}");
             }

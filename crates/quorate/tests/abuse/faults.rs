@@ -1,5 +1,5 @@
-//! Nodes are killed, paused and cut off, and flooded at the same time, while clients write down what they are told: could a
-//! store with one copy of each key, which never fails, have told them so?
+//! Nodes are killed, paused, cut off and flooded while clients record the replies that they get: could a store with
+//! one copy of each key, which never fails, have given those replies?
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -14,7 +14,7 @@ use crate::random::Random;
 use crate::recorder::Recorder;
 use crate::support::{free_ports, request, signal};
 
-/// All of them keep what was acknowledged when all processes die.
+/// All of them keep acknowledged writes when all processes die.
 const KEYSPACES: &str = r#"
 [[keyspace]]
 prefix = "all:"
@@ -40,13 +40,13 @@ durability = "fsync"
 
 const PREFIXES: [&str; 5] = ["", "all:", "most:", "abd:", "lock:"];
 
-/// Of two nodes the one with the higher number dials.
+/// Of two nodes, the one with the higher number dials.
 const LINKS: [(u16, u16); 3] = [(2, 1), (3, 1), (3, 2)];
 
-/// What is lost may never be found by operations that are too few to say something.
+/// Too few operations might never reveal a lost write.
 const OPERATIONS_MIN: usize = 500;
 
-/// Three nodes whose links can be cut.
+/// Starts three nodes whose links can be cut.
 fn start() -> (Cluster, Relay) {
     let (base, fronts) = (free_ports(9), free_ports(3));
     let relay = Relay::start(1).unwrap();
@@ -78,7 +78,7 @@ fn cut_off(relay: &Relay, node: u16, gate: Gate) {
     }
 }
 
-/// Connections with more than they will ever read.
+/// Opens connections that request more than they will ever read.
 fn flood(cluster: &Cluster, random: &mut Random) {
     for _ in 0..30 {
         let port = cluster.client_port(1 + random.below(3) as u16);
@@ -126,7 +126,7 @@ fn nothing_acknowledged_is_lost_under_kills_pauses_partitions_and_floods() {
     const KINDS: usize = 5;
     let (mut cluster, relay) = start();
     let mut random = Random::new(3);
-    // A history of its own for each round, with keys that nobody has used.
+    // Each round has a separate history, with new keys.
     for round in 0..rounds(1, 40) {
         let keys: Vec<String> = PREFIXES
             .iter()
@@ -136,7 +136,7 @@ fn nothing_acknowledged_is_lost_under_kills_pauses_partitions_and_floods() {
         let recorder = Recorder::start(&ports, 6, &keys.iter().map(String::as_str).collect::<Vec<_>>());
         recorder.wait_for(100);
         let begun = Instant::now();
-        // Each kind once, beginning with another one in each round.
+        // Each kind of fault once, beginning with a different one in each round.
         for kind in 0..KINDS {
             hurt(&mut cluster, &relay, &mut random, (kind + round) % KINDS);
             recorder.wait_for(100);

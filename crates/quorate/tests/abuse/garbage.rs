@@ -1,5 +1,5 @@
-//! Bytes that make no sense, at all three ports: noise, requests with errors in them, frames of strangers, and connections
-//! that come to nothing.
+//! Meaningless bytes at all three ports: noise, requests with errors in them, frames of strangers, and connections
+//! that lead to nothing.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -11,12 +11,12 @@ use crate::kept::Kept;
 use crate::random::Random;
 use crate::support::request;
 
-/// Connections that are still open while others are made, by each attacker.
+/// The number of connections that each attacker keeps open while it makes others.
 const OPEN: usize = 30;
 
 const ATTACKERS: u64 = 4;
 
-/// Numbers where a length or a count is expected.
+/// Numbers to use where a length or a count is expected.
 const COUNTS: [&str; 12] = [
     "-1",
     "0",
@@ -40,7 +40,7 @@ const HTTP: [&str; 5] = [
     "POST /locks/junk HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9999999999999\r\n\r\n{\"owner\":\"x\",\"ttl_ms\":1}",
 ];
 
-/// A few bytes are changed, left out or doubled.
+/// Changes, removes or doubles a few bytes.
 fn damaged(mut bytes: Vec<u8>, random: &mut Random) -> Vec<u8> {
     for _ in 0..1 + random.below(4) {
         if bytes.is_empty() {
@@ -83,7 +83,7 @@ fn garbage(random: &mut Random) -> Vec<u8> {
         3 => format!("*{}\r\n", random.pick(&COUNTS)).repeat(1 + random.below(50)).into_bytes(),
         4 => damaged(random.pick(&HTTP).as_bytes().to_vec(), random),
         5 => {
-            // A frame as strangers may send it, with a sum that is right, or as peers do.
+            // A frame as a stranger may send it, with a correct checksum, or as peers send it.
             let mut bytes = Vec::new();
             let payload = random.bytes(length % 1024);
             match random.below(2) {
@@ -104,14 +104,14 @@ fn garbage(random: &mut Random) -> Vec<u8> {
     }
 }
 
-/// Makes connections one after the other, says something that makes no sense on each, and leaves some open for a while.
+/// Makes connections one after the other, sends meaningless bytes on each, and leaves some open for a while.
 fn attack(ports: &[u16], seed: u64, count: usize) {
     let mut random = Random::new(seed);
     let mut open: VecDeque<TcpStream> = VecDeque::new();
     for _ in 0..count {
         let port = *random.pick(ports);
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        // A node may turn away who comes too often.
+        // A node may turn away a client that connects too often.
         let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_secs(5)) else { continue };
         let _ = stream.set_write_timeout(Some(Duration::from_secs(1)));
         let _ = stream.write_all(&garbage(&mut random));
@@ -143,7 +143,7 @@ fn garbage_at_every_port_harms_nobody() {
     (1..=3).for_each(|id| kept.assert_at(&cluster, id));
 }
 
-/// Many connect, say nothing or half of something, and stay.
+/// Many connections send nothing or half of something, and stay open.
 #[test]
 fn a_crowd_that_says_nothing_harms_nobody() {
     let mut cluster = Cluster::start(3, "");

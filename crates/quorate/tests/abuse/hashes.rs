@@ -1,4 +1,4 @@
-//! Large hashes: a change moves what stands behind it, and others are served between many of them.
+//! Large hashes: a change moves the bytes after it, and other clients are served between many such changes.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::bounded::{Cluster, rounds};
 use crate::support::{connect, request};
 
-/// 9 MB, a tenth of a millisecond to a millisecond for each change, and thousands of changes at once.
+/// 9 MB; each change takes 0.1 to 1 ms, and there are thousands at once.
 #[test]
 fn changes_of_a_large_hash_do_not_keep_others_waiting() {
     let mut cluster = Cluster::start(3, "");
@@ -24,7 +24,7 @@ fn changes_of_a_large_hash_do_not_keep_others_waiting() {
     for number in 0..rounds(8, 50) {
         let mut stream = connect(cluster.client_port(number as u16 % 3 + 1));
         stream.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
-        // The first field, longer and shorter in turn: everything behind it moves.
+        // The first field, longer and shorter in turn: everything after it moves.
         let value = |index: usize| vec![b'w'; 80 + index % 2];
         let changes = (0..1000).flat_map(|index| request(&[b"HSET", b"large", b"field:0:0", &value(index)]));
         let _ = stream.write_all(&changes.collect::<Vec<u8>>());
@@ -38,7 +38,7 @@ fn changes_of_a_large_hash_do_not_keep_others_waiting() {
         worst = worst.max(begun.elapsed());
         count += 1;
     }
-    // They are served as well.
+    // The attackers are served, too.
     for stream in &mut attackers {
         assert!(stream.read(&mut [0; 4]).unwrap() > 0);
     }

@@ -1,14 +1,14 @@
-//! Writes that were acknowledged before an attack, and have to be there after it.
+//! Writes that were acknowledged before an attack and must be there after it.
 
 use crate::bounded::Cluster;
 
-/// The keys `kept:0` and so on. The value of each is its number.
+/// The keys `kept:0`, `kept:1` and so on. The value of each is its number.
 pub(crate) struct Kept {
     count: usize,
 }
 
 impl Kept {
-    /// Has so many writes acknowledged, by all nodes in turn.
+    /// Writes `count` keys, to all nodes in turn, until all are acknowledged.
     pub(crate) fn write(cluster: &Cluster, nodes: u16, count: usize) -> Kept {
         for id in 1..=nodes {
             let mut client = cluster.client(id);
@@ -22,7 +22,7 @@ impl Kept {
         Kept { count }
     }
 
-    /// Asserts that a node answers all of them.
+    /// Asserts that a node returns all of them.
     #[track_caller]
     pub(crate) fn assert_at(&self, cluster: &Cluster, id: u16) {
         let mut client = cluster.client(id);

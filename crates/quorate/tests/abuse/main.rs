@@ -1,19 +1,21 @@
-//! Nobody who may connect may end a cluster. Real processes, each in a bound of memory, under attack: afterwards every node
-//! is the process that was started, has stayed within its bound, and serves.
+//! No client or stranger that may connect can end a cluster. Real processes with bounded memory are attacked;
+//! afterwards every node is still the process that was started, has stayed within its bound, and serves.
 //!
-//! A file is a family of attacks. Each test has its own cluster, ports and folder, and ends within seconds. The short form
-//! is what `cargo test -p quorate --test abuse` does; the long form repeats each attack with more clients and rounds:
+//! Each file is a family of attacks. Each test has its own cluster, ports and folder, and ends within seconds.
+//! `cargo test -p quorate --test abuse` runs the short form; the long form repeats each attack with more clients and
+//! rounds:
 //!
 //! ```sh
 //! QUORATE_ABUSE=long cargo test --release -p quorate --test abuse
 //! ```
 //!
-//! Where the machine lets a test make control groups (as root, with version 1 or 2), each node runs in one of its own, and
-//! the kernel ends a node that takes more. Elsewhere the peak of what a process had resident is compared with the bound.
+//! Where the machine lets a test make control groups (as root, with version 1 or 2), each node runs in a separate
+//! one, and the kernel ends a node that takes more. Elsewhere the peak of a process's resident memory is compared
+//! with the bound.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
-#[allow(dead_code)] // Families of attacks use what they need.
+#[allow(dead_code)] // Not every family of attacks uses everything.
 mod bounded;
 mod commands;
 mod descriptors;

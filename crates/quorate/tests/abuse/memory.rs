@@ -1,4 +1,4 @@
-//! Memory: however much clients store, hold or ask for, a node refuses or closes before the kernel ends it.
+//! Memory: whatever clients store, hold or request, a node refuses or closes connections before the kernel ends it.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use crate::bounded::{Cluster, rounds};
 use crate::support::{connect, request, until};
 
-/// Three quarters of what a node's control group may take, as it would be by default.
+/// Three quarters of the memory of a node's control group, which is also the default.
 const BOUNDED: &str = "[limits]\nmemory_max = 314572800\n";
 
-/// What is said to a command that would make the data larger.
+/// The reply to a command that would make the data larger.
 const OOM: &str = "-OOM command not allowed when used memory > 'maxmemory'.";
 
-/// A connection that gives up when the node takes nothing for a while: it may have closed it, or want no more.
+/// A connection that gives up when the node reads nothing for a while: the node may have closed it, or want no more.
 fn attacker(cluster: &Cluster, number: usize) -> TcpStream {
     let stream = connect(cluster.client_port(number as u16 % 3 + 1));
     stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
@@ -21,8 +21,8 @@ fn attacker(cluster: &Cluster, number: usize) -> TcpStream {
     stream
 }
 
-/// Sends requests from several connections at once, reading all replies and counting those that are out of memory, until
-/// each has sent `count`. Every request of every connection is different.
+/// Sends requests over several connections at once, until each has sent `count`. Reads all replies, and counts the
+/// out-of-memory errors. Every request of every connection is different.
 fn flood(
     cluster: &Cluster,
     connections: usize,
@@ -46,7 +46,7 @@ fn flood(
                         refused += lines.filter(|line| line.starts_with(b"-OOM")).count();
                         kept.drain(..end);
                     }
-                    // Out of patience only once all was sent and answered, or the node stands still.
+                    // This times out only once everything was sent and answered, or if the node hangs.
                     Err(_) => return refused,
                 }
             }
@@ -65,7 +65,7 @@ fn flood(
     })
 }
 
-/// More than fits, of any size. Afterwards reads and deletions go on, and what was deleted makes room.
+/// Writes more than fits, in values of any size. Afterwards reads and deletions still work, and deletions make room.
 #[test]
 fn plain_sets_end_with_oom_and_deletions_make_room() {
     let mut cluster = Cluster::start(3, BOUNDED);
@@ -81,7 +81,7 @@ fn plain_sets_end_with_oom_and_deletions_make_room() {
     let mut client = cluster.client(1);
     assert_eq!(client.ask("GET key:100000:0:0"), "$100000");
     client.bytes(100_002);
-    // What was under way in the flood took a part of the memory, and data may have that now.
+    // Requests in flight during the flood took a part of the memory, which data may take now.
     let mut filler = 0;
     until("it is full", || {
         filler += 1;
@@ -99,7 +99,7 @@ fn plain_sets_end_with_oom_and_deletions_make_room() {
     cluster.assert_serves();
 }
 
-/// A few bytes that ask for much more.
+/// A few bytes that request much more.
 #[test]
 fn commands_that_make_much_of_little_are_refused_in_time() {
     let mut cluster = Cluster::start(3, BOUNDED);
@@ -136,7 +136,7 @@ fn locks_are_data_too() {
     cluster.assert_serves();
 }
 
-/// Registers have no leader: whoever coordinates refuses.
+/// Registers have no leader: the coordinator refuses.
 #[test]
 fn registers_refuse_as_well() {
     let keyspace = "[[keyspace]]\nprefix = \"r:\"\nreplication = \"abd\"\n";
@@ -163,7 +163,7 @@ fn clients_that_do_not_read_their_replies_are_closed() {
     let ask = request(&all.iter().map(Vec::as_slice).collect::<Vec<_>>());
     let closed = || (1..=3).map(|id| cluster.metric(id, "quorate_memory_clients_closed_total")).sum::<u64>();
     let mut streams = Vec::new();
-    // On a crowded machine a leader may change, and whoever has asked it is told so in a few bytes: then they ask again.
+    // On a busy machine the leader may change, and a client gets a short error: it then asks again.
     until("the largest are closed", || {
         streams.clear();
         for number in 0..rounds(60, 600) {
@@ -178,7 +178,7 @@ fn clients_that_do_not_read_their_replies_are_closed() {
         closed() > 0
     });
     println!("{} clients were closed", closed());
-    // One that reads is served all the while.
+    // A client that reads is served all the time.
     let begun = Instant::now();
     assert_eq!(client.ask("GET k7"), "$90000");
     println!("a reader waited for {:?}", begun.elapsed());
@@ -199,7 +199,7 @@ fn listeners_that_do_not_read_are_closed() {
     flood(&cluster, 3, rounds(30, 200), |_, _| request(&[b"PUBLISH", b"news", &news]));
     cluster.assert_serves();
     drop(listeners);
-    // Names take memory as well.
+    // Names take memory, too.
     let name = "c".repeat(1000);
     let mut listeners = Vec::new();
     for number in 0..rounds(20, 200) {
@@ -237,7 +237,7 @@ fn requests_that_never_end_are_bounded_together() {
     cluster.assert_serves();
 }
 
-/// What is queued behind `MULTI`, what is watched, and names.
+/// Commands queued after `MULTI`, watched keys, and names.
 #[test]
 fn what_sessions_keep_is_bounded_together() {
     let mut cluster = Cluster::start(3, BOUNDED);
@@ -262,7 +262,7 @@ fn what_sessions_keep_is_bounded_together() {
     cluster.assert_serves();
 }
 
-/// A few hundred bytes that ask for 450 MB ended a node, and as a script every replica, at every start.
+/// A few hundred bytes that requested 450 MB used to end a node, and in a script every replica, at every start.
 #[test]
 fn replies_with_one_value_over_and_over_are_refused() {
     let mut cluster = Cluster::start(3, BOUNDED);
@@ -298,7 +298,7 @@ fn replies_with_one_value_over_and_over_are_refused() {
     cluster.assert_takes_writes();
 }
 
-/// A pattern that was read took 32 times its length, and was not counted: eleven clients ended a node of 400 MiB.
+/// A parsed pattern used to take 32 times its length, uncounted: eleven clients ended a node of 400 MiB.
 #[test]
 fn patterns_are_bounded_together() {
     let mut cluster = Cluster::start(3, BOUNDED);
@@ -306,7 +306,7 @@ fn patterns_are_bounded_together() {
     let mut refused = 0;
     for number in 0..rounds(20, 100) {
         let mut stream = attacker(&cluster, number);
-        // All bytes are there, so that each has a class of its own.
+        // All bytes occur, so that each has a separate class.
         let mut pattern: Vec<u8> =
             (0..990).map(|at| (at % 256) as u8).filter(|byte| !b"*[\\".contains(byte)).collect();
         pattern.push(b'*');
@@ -336,7 +336,7 @@ fn patterns_are_bounded_together() {
     });
 }
 
-/// Requests that wait for a leader that is frozen, on the way to it.
+/// Requests on their way to a frozen leader, for which they wait.
 #[test]
 fn requests_under_way_are_bounded_together() {
     let mut cluster = Cluster::start(3, BOUNDED);

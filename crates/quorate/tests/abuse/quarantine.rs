@@ -1,5 +1,5 @@
-//! Records that end every process that carries them out: the group stands still, all else is served, and an operator goes on
-//! by command. What is planted here ends programs that are built with debug assertions, and no others.
+//! Records that crash every process that executes them: the group stops, everything else is served, and an operator
+//! resumes the group by command. The planted crash works only in programs that are built with debug assertions.
 
 #![cfg(debug_assertions)]
 
@@ -12,10 +12,10 @@ use crate::support::{Client, http, request, try_http, until};
 
 const NODES: u16 = 3;
 
-/// How long nodes are started again and again until all of them stand still.
+/// How long nodes are restarted until all of them have stopped at the record.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The keyspace of the record stands beside two that must not notice.
+/// Returns the record's keyspace, with two others that must not be affected.
 fn keyspaces(of_the_record: &str) -> String {
     format!(
         "[[keyspace]]\nprefix = \"\"\nreads = \"any\"\n\n[[keyspace]]\nprefix = \"other:\"\nreplication = \"leader-follower\"\ndurability = \"fsync\"\n\n\
@@ -23,14 +23,14 @@ fn keyspaces(of_the_record: &str) -> String {
     )
 }
 
-/// Sends what ends nodes.
+/// Sends the command that crashes nodes.
 fn send(cluster: &Cluster, words: &[&[u8]]) {
     let mut stream = TcpStream::connect(("127.0.0.1", cluster.client_port(1))).unwrap();
     stream.write_all(&request(words)).unwrap();
     std::thread::sleep(Duration::from_millis(200));
 }
 
-/// A reply's first line, and what follows it if that is a text.
+/// Returns a reply's first line, and the text that follows if it is one.
 fn ask(client: &mut Client, command: &str) -> String {
     let first = client.ask(command);
     match first.strip_prefix('$') {
@@ -43,7 +43,7 @@ fn ask(client: &mut Client, command: &str) -> String {
     }
 }
 
-/// A node answers, if it runs. It may end at any moment.
+/// Returns the answer of a node, if it runs. It may end at any moment.
 fn list(cluster: &Cluster, id: u16) -> Option<String> {
     try_http(cluster.http_port(id), "GET /health HTTP/1.1", "")?;
     let mut stream = TcpStream::connect(("127.0.0.1", cluster.client_port(id))).ok()?;
@@ -57,8 +57,8 @@ fn list(cluster: &Cluster, id: u16) -> Option<String> {
     String::from_utf8(text).ok()
 }
 
-/// As whoever watches over processes: starts each node again that has ended, until all stand before one record. Gives back
-/// the group, the record and how often nodes were started.
+/// Acts as a process supervisor: restarts each node that has ended, until all have stopped at one record. Returns the
+/// group, the record, and the number of restarts.
 fn supervise(cluster: &mut Cluster) -> (String, String, u32) {
     let (by, mut starts) = (Instant::now() + PATIENCE, 0);
     loop {
@@ -86,7 +86,7 @@ fn supervise(cluster: &mut Cluster) -> (String, String, u32) {
     }
 }
 
-/// What every node answers, at last, alike.
+/// Waits until every node gives the expected answer.
 #[track_caller]
 fn all_answer(cluster: &Cluster, command: &str, expected: &str) {
     for id in 1..=NODES {
@@ -103,7 +103,7 @@ fn all_answer(cluster: &Cluster, command: &str, expected: &str) {
     }
 }
 
-/// Everything around a record that ends all nodes: words that are its command.
+/// Goes through the whole life of a record that crashes all nodes. `words` are its command.
 fn goes_through(of_the_record: &str, words: &[&[u8]], retries: bool) {
     let mut cluster = Cluster::start(NODES, &keyspaces(of_the_record));
     let mut client = cluster.client(1);
@@ -114,7 +114,7 @@ fn goes_through(of_the_record: &str, words: &[&[u8]], retries: bool) {
     }
     send(&cluster, words);
     let (group, offset, starts) = supervise(&mut cluster);
-    // Two deaths of each node at most, and a few starts between which nothing was decided.
+    // Each node dies twice at most, and there are a few starts between which nothing was decided.
     assert!(starts <= 12, "{starts} starts");
 
     for id in 1..=NODES {

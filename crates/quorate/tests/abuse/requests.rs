@@ -1,11 +1,11 @@
-//! Requests that are not what they say.
+//! Requests that announce more than they send.
 
 use std::io::Write;
 
 use crate::bounded::{Cluster, rounds};
 use crate::support::connect;
 
-/// Room is made for what has arrived, not for what is announced.
+/// Memory is allocated for what has arrived, not for what is announced.
 #[test]
 fn large_requests_that_never_come_take_no_memory() {
     let mut cluster = Cluster::start(3, "");

@@ -1,4 +1,4 @@
-//! Scripts that are made to end a node, or to keep it busy.
+//! Scripts designed to crash a node or keep it busy.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::bounded::{Cluster, rounds};
 use crate::support::{Client, request, until};
 
-/// Each ended a node, stopped it for seconds or longer, or did so elsewhere.
+/// Each of these crashed a node, stopped it for seconds or longer, or did so in another system.
 fn attacks() -> Vec<String> {
     let locals: String = (0..190).map(|number| format!("local v{number} ")).collect();
     let behind = format!("return function() {locals}").repeat(60);
@@ -60,8 +60,8 @@ fn eval(client: &mut Client, text: &str) -> String {
     }
 }
 
-/// Others are served while they come from every node, one behind the other, and after a restart the nodes carry out all of
-/// it again.
+/// Other clients are served while such scripts arrive from every node, one after the other; after a restart the nodes
+/// execute all of them again.
 #[test]
 fn scripts_made_to_end_or_stop_a_node_do_neither() {
     let mut cluster = Cluster::start(3, "");
@@ -95,7 +95,7 @@ fn scripts_made_to_end_or_stop_a_node_do_neither() {
         beside.join().unwrap()
     });
     println!("the slowest SET beside took {worst:?}");
-    // A tenth of a second on a machine that does nothing else; one script alone took 100 s.
+    // It takes 0.1 s on an idle machine; one script alone used to take 100 s.
     assert!(worst < Duration::from_secs(10), "{worst:?}");
     cluster.assert_serves();
     for id in 1..=3 {
@@ -108,7 +108,7 @@ fn scripts_made_to_end_or_stop_a_node_do_neither() {
     cluster.assert_takes_writes();
 }
 
-/// A keyspace says what its scripts may cost, and can say something else at any time; all replicas go by the same.
+/// A keyspace sets what its scripts may cost, and can change that at any time; all replicas use the same limits.
 #[test]
 fn what_scripts_may_cost_is_a_setting_of_the_keyspace() {
     let mut cluster = Cluster::start(3, "");
@@ -134,7 +134,7 @@ fn what_scripts_may_cost_is_a_setting_of_the_keyspace() {
     }
     (1..=3).for_each(|id| cluster.restart(id));
     (1..=3).for_each(|id| cluster.wait_until_ready(id));
-    // As often as it was done in time, on every node.
+    // As many on every node as were executed in time.
     let counts: Vec<String> = (1..=3)
         .map(|id| {
             let mut client = cluster.client(id);

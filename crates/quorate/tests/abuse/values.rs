@@ -1,4 +1,4 @@
-//! Values of the greatest length, from many clients at once.
+//! Values of the maximum length, from many clients at once.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use crate::bounded::{Cluster, rounds};
 use crate::support::{Client, connect, request};
 
-/// A node with 300 MiB takes values of 9 MiB: few are under way at a time, the others wait at their sockets, and small
-/// commands pass them.
+/// A node with 300 MiB accepts values of 9 MiB: few are in flight at a time, the others wait in their sockets, and
+/// small commands overtake them.
 #[test]
 fn long_values_wait_for_each_other_and_not_small_commands_for_them() {
     let mut cluster = Cluster::start(3, "[limits]\nmemory_max = 314572800\n");
@@ -23,7 +23,7 @@ fn long_values_wait_for_each_other_and_not_small_commands_for_them() {
                     for index in 0..rounds(2, 10) {
                         let mut stream = connect(cluster.client_port(number as u16 % 3 + 1));
                         let key = format!("value:{}", (number + index) % 4);
-                        // A client with a large request that is not whole may be closed.
+                        // A client whose large request is incomplete may be closed.
                         if stream.write_all(&request(&[b"SET", key.as_bytes(), value])).is_ok() {
                             answered += usize::from(Client::of(stream).line() == "+OK");
                         }

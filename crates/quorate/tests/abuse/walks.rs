@@ -1,5 +1,5 @@
-//! Commands that look at all keys, or at all who are connected: few bytes that take long. A pipeline holds thousands of them,
-//! and others are served between any two.
+//! Commands that visit all keys or all connections: few bytes, long execution. A pipeline holds thousands of them,
+//! and other clients are served between any two.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 use crate::bounded::{Cluster, rounds};
 use crate::support::{PATIENCE, connect, request};
 
-/// Writes of others that have to be served while an attack goes on. Where a node was frozen it was one in ten seconds.
+/// The number of other clients' writes that must be served during an attack. When a node was frozen, one took ten
+/// seconds.
 const BESIDE: usize = 30;
 
-/// Sends each of these over and over from a few connections to every node, reads nothing, and asserts that others are served
-/// meanwhile. On a busy machine leaders change now and then, so some writes may be told so.
+/// Sends each of these requests repeatedly over a few connections to every node, reads nothing, and asserts that
+/// other clients are served meanwhile. On a busy machine leaders change occasionally, so some writes may get an error
+/// that says so.
 #[track_caller]
 fn assert_others_are_served(cluster: &Cluster, attacks: &[Vec<u8>]) {
     let mut attackers = Vec::new();
@@ -34,7 +36,7 @@ fn assert_others_are_served(cluster: &Cluster, attacks: &[Vec<u8>]) {
     }
     took.sort_unstable();
     println!("beside the attack a SET took {:?}, the slowest {:?}", took[BESIDE / 2], took[BESIDE - 1]);
-    // They are served as well.
+    // The attackers are served, too.
     for (number, stream) in &mut attackers {
         assert!(stream.read(&mut [0; 4]).unwrap() > 0, "attack {number}");
     }
@@ -50,7 +52,7 @@ fn fill(cluster: &Cluster, keys: usize) {
     }
 }
 
-/// Each takes some 5 ms, and 256 of them were carried out in one turn, in which leaders were deposed.
+/// Each takes about 5 ms, and 256 of them used to be executed in one turn, during which leaders were deposed.
 #[test]
 fn reads_of_all_keys_do_not_keep_others_waiting() {
     let mut cluster = Cluster::start(3, "");
@@ -63,7 +65,8 @@ fn reads_of_all_keys_do_not_keep_others_waiting() {
     cluster.assert_serves();
 }
 
-/// Ten thousand in one step held a node for minutes, and with a write among them each of its replicas, at every start.
+/// Ten thousand in one step used to hold a node for minutes, and with a write among them each of its replicas, at
+/// every start.
 #[test]
 fn a_transaction_of_reads_of_all_keys_is_refused() {
     let mut cluster = Cluster::start(3, "");
@@ -90,7 +93,8 @@ fn a_transaction_of_reads_of_all_keys_is_refused() {
     cluster.assert_serves();
 }
 
-/// Who publishes has every pattern matched with the channel's name: four seconds for one message, and a pipeline of them.
+/// A publication matches every pattern with the channel's name: four seconds for one message, and there is a pipeline
+/// of them.
 #[test]
 fn messages_to_many_patterns_do_not_keep_others_waiting() {
     let mut cluster = Cluster::start(3, "");
@@ -113,7 +117,8 @@ fn messages_to_many_patterns_do_not_keep_others_waiting() {
     cluster.assert_serves();
 }
 
-/// Each may take some 20 ms, and a turn took hundreds of them: with a pipeline a node stood still for seconds.
+/// Each may take about 20 ms, and a turn used to execute hundreds of them: with a pipeline a node stopped for
+/// seconds.
 #[test]
 fn scripts_that_take_long_do_not_keep_others_waiting() {
     let mut cluster = Cluster::start(3, "");
@@ -123,7 +128,7 @@ fn scripts_that_take_long_do_not_keep_others_waiting() {
     };
     let attacks = [
         request(&[b"EVAL", &script(200_000), b"1", b"scripted"]),
-        // Of one that was never run nobody knows what it takes.
+        // The cost of a script that has never run is unknown.
         (0..50).flat_map(|more| request(&[b"EVAL", &script(200_000 + more), b"1", b"scripted"])).collect(),
     ];
     assert_others_are_served(&cluster, &attacks);

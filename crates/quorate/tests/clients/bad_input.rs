@@ -1,4 +1,4 @@
-//! Whatever strangers, broken clients and hostile ones send: that connection alone pays for it.
+//! Whatever strangers, broken clients and hostile clients send affects only their own connection.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -7,15 +7,15 @@ use redis::{Commands, Connection};
 
 use crate::support::{Cluster, ask, connect, until};
 
-/// Everything until the server closes.
+/// Returns everything until the server closes.
 fn rest(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
-    // A reset closes as well.
+    // A reset closes the connection, too.
     let _ = stream.read_to_end(&mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Sends bytes on a connection of their own, and tells what is answered until the server closes.
+/// Sends bytes over a separate connection, and returns the replies until the server closes it.
 fn answer_to(cluster: &Cluster, bytes: &[u8]) -> String {
     let mut stream = cluster.raw(1);
     stream.write_all(bytes).unwrap();
@@ -48,7 +48,7 @@ fn keys_and_values_over_the_limits_are_refused_by_name_and_the_connection_goes_o
         assert!(ask(&mut connection, "APPEND k x").starts_with("-ERR"));
         assert!(is_served(&mut connection));
     }
-    // A value that is longer than any argument may be ends the connection, as in Redis.
+    // As in Redis, an argument longer than the maximum ends the connection.
     let told = answer_to(&cluster, b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000001\r\n");
     assert_eq!(told, "-ERR Protocol error: invalid bulk length\r\n");
 }
@@ -59,8 +59,8 @@ fn a_million_arguments_in_one_command_are_carried_out() {
     let mut connection = cluster.client(2);
     let mut command = redis::cmd("MSET");
     (0..500_000).for_each(|number| _ = command.arg(number).arg("v"));
-    // A busy machine may take so long over it that another leads meanwhile: then the outcome is unknown, and it is asked
-    // for again.
+    // On a busy machine this may take so long that another node leads meanwhile. The outcome is then unknown, and the
+    // request is repeated.
     until("it is carried out", || command.query::<()>(&mut connection).is_ok());
     until("the leader serves", || ask(&mut connection, "DBSIZE") == "500000");
     until("the last key is read", || ask(&mut connection, "GET 499999") == "\"v\"");
@@ -90,7 +90,7 @@ fn what_is_not_the_protocol_is_answered_and_closed() {
             "{told:?}, not {expected}"
         );
     }
-    // Requests before the broken one are answered.
+    // Requests before the broken one are executed.
     let told = answer_to(&cluster, b"PING\r\n*1\r\n$-1\r\nPING\r\n");
     assert_eq!(told, "+PONG\r\n-ERR Protocol error: invalid bulk length\r\n");
     // A negative number of arguments is no request at all, as in Redis.
@@ -120,7 +120,7 @@ fn a_request_that_drips_in_is_not_waited_for() {
     let cluster = Cluster::start_with(1, &[], "request_timeout_ms = 300");
     let mut slow = cluster.raw(1);
     let mut other = cluster.client(1);
-    // One byte after the other, faster than any timeout of a silent connection.
+    // One byte at a time, faster than any timeout for silent connections.
     let request = b"*2\r\n$3\r\nGET\r\n$10000\r\n";
     slow.write_all(request).unwrap();
     until("it is closed", || {
@@ -129,7 +129,7 @@ fn a_request_that_drips_in_is_not_waited_for() {
     });
 }
 
-/// Bytes that look random and are the same in every run.
+/// Returns pseudo-random bytes, the same in every run.
 fn noise(count: usize) -> Vec<u8> {
     let mut state = 7u64;
     let mut next = || {
@@ -157,7 +157,7 @@ fn a_stranger_at_the_peer_port_is_turned_away() {
             assert!(is_served(&mut connection));
         }
     }
-    // Random bytes at the other ports are as harmless.
+    // Random bytes at the other ports are harmless, too.
     for id in 1..=3 {
         for port in [cluster.client_port(id), cluster.http_port(id)] {
             let mut stream = connect(port);
@@ -170,7 +170,7 @@ fn a_stranger_at_the_peer_port_is_turned_away() {
     (1..=3).for_each(|id| assert_eq!(cluster.health(id)["ready"], true));
 }
 
-/// Sends as much as is taken off this connection, and never reads. Tells how many bytes that was.
+/// Sends as much as the node reads from this connection, and never reads. Returns the number of bytes.
 fn send_without_reading(stream: &mut TcpStream, request: &[u8], most: usize) -> usize {
     stream.set_write_timeout(Some(std::time::Duration::from_millis(300))).unwrap();
     let (chunk, mut sent) = (request.repeat(64), 0);
@@ -197,7 +197,7 @@ fn a_client_that_never_reads_costs_little_memory_and_nobody_elses_time() {
     connection.set::<_, _, ()>("large", &value).unwrap();
     connection.set::<_, _, ()>("local:large", &value).unwrap();
     let before = [1, 2].map(|id| cluster.resident_bytes(id));
-    // Through forwarding, and answered by the node itself.
+    // One is forwarded, one is answered by the node itself.
     let requests: [&[u8]; 2] =
         [b"*2\r\n$3\r\nGET\r\n$5\r\nlarge\r\n", b"*2\r\n$3\r\nGET\r\n$11\r\nlocal:large\r\n"];
     let mut streams: Vec<TcpStream> = Vec::new();
@@ -211,8 +211,8 @@ fn a_client_that_never_reads_costs_little_memory_and_nobody_elses_time() {
             *grown = (*grown).max(cluster.resident_bytes(node as u16 + 1).saturating_sub(before[node]) >> 20);
         }
     }
-    // What a client has asked for and not read is bounded by its window: 256 requests at first, then 8 MiB of replies.
-    // Four such clients, and buffers that grow by doubling.
+    // Unread replies of a client are bounded by its window: 256 requests at first, then 8 MiB of replies. There are
+    // four such clients, and buffers grow by doubling.
     assert!(
         grown[0] < 150 && grown[1] < 300,
         "the leader's memory grew by {} MB, its own node's by {}",

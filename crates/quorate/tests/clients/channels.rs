@@ -1,4 +1,4 @@
-//! Channels: compared with a real Redis, and from node to node.
+//! Channels: compared with a real Redis, and between nodes.
 
 use std::io::{BufReader, Write};
 use std::time::Duration;
@@ -12,7 +12,7 @@ fn bare(cluster: &Cluster, id: u16) -> Bare {
     Bare(BufReader::new(cluster.raw(id)))
 }
 
-/// All that comes for a request until the marker that is asked for behind it.
+/// Returns everything that arrives for a request, up to the marker requested after it.
 fn all_of(connection: &mut Bare, words: &[&str]) -> Vec<String> {
     let mut replies = vec![connection.ask(words)];
     connection.0.get_mut().write_all(b"*2\r\n$4\r\nPING\r\n$6\r\nmarker\r\n").unwrap();
@@ -71,7 +71,7 @@ fn channels_answer_as_in_redis() {
             assert!(!connection.ask(&["HELLO", protocol]).starts_with('-'));
         }
         for words in CONVERSATION {
-            // Redis tells in no order which channels there are.
+            // Redis lists channels in no particular order.
             let sorted = |mut replies: Vec<String>| {
                 replies.sort();
                 replies
@@ -103,7 +103,7 @@ fn a_message_reaches_every_listener_on_every_node_once() {
             assert!(listener.reply().ends_with(&format!("['pmessage' 'n[ae]*' 'news' '{text}']")));
         }
     };
-    // Each is heard before the next is sent, so one that came twice would be found out by the next.
+    // Each is received before the next is sent, so the next one would reveal a duplicate.
     for id in [1, 2, 3] {
         let mut node = cluster.client(id);
         let own = if id == 3 { 4 } else { 2 };
@@ -145,7 +145,7 @@ fn what_a_script_has_published_does_not_come_again_when_nodes_do() {
     for number in 0..20 {
         publish(&cluster, 1, &format!("old{number}"));
     }
-    // A script that comes to a limit has published nothing.
+    // A script that hits a limit has published nothing.
     let endless = "redis.call('publish', 'news', 'never') while true do end";
     let mut command = redis::cmd("EVAL");
     let outcome = command.arg(endless).arg(0).query::<i64>(&mut cluster.client(1));
@@ -194,7 +194,7 @@ fn the_client_for_rust_listens_over_both_protocols() {
     let message = listener.get_message().unwrap();
     assert_eq!(message.get_pattern::<String>().unwrap(), "other.*");
     drop(listener);
-    // Dropped, it has ended its subscriptions, and the connection is like any other.
+    // Dropping it ended its subscriptions, and the connection is like any other.
     assert_eq!(ask(&mut connection, "SET k v"), "OK");
 
     let mut third = cluster.client3(3);

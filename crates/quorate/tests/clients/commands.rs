@@ -1,5 +1,5 @@
-//! Every command on data, as the `redis` crate sends it: to the leader and, through forwarding, to a follower;
-//! in both versions of the protocol.
+//! Every command on data, as the `redis` crate sends it: to the leader and, through forwarding, to a follower, in
+//! both versions of the protocol.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use redis::{Commands, Connection};
 
 use crate::support::{Cluster, ask};
 
-/// Requests in order, and their replies. `*` stands for a reply that depends on the time or on chance.
+/// Requests in order, with their replies. `*` is a reply that depends on time or chance.
 const CONVERSATION: &[(&str, &str)] = &[
     ("FLUSHALL", "OK"),
     ("SET k v", "OK"),
@@ -169,7 +169,7 @@ fn what_the_client_sends_about_itself_is_taken() {
     );
 }
 
-/// `redis::transaction` watches, asks its function what to do, and begins again when it is aborted.
+/// `redis::transaction` watches, calls its function, and starts again when it is aborted.
 #[test]
 fn clients_that_count_in_transactions_lose_no_step() {
     const STEPS: usize = 25;

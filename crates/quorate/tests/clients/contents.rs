@@ -1,4 +1,4 @@
-//! What a node holds: every key with its value, version and deadline, read from that node alone.
+//! A node's contents: every key with its value, version and deadline, read from that node alone.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -7,7 +7,7 @@ use redis::Connection;
 
 use crate::support::{Cluster, connect};
 
-/// A key's value, its version and when it expires.
+/// A key's value, version and deadline.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     value: String,
@@ -15,7 +15,7 @@ pub(crate) struct Held {
     expires_at_ms: Option<u64>,
 }
 
-/// Every key of the default keyspace as a node holds it. The keyspace must have `reads=any`.
+/// Returns every key of the default keyspace as a node holds it. The keyspace must have `reads=any`.
 pub(crate) fn contents(cluster: &Cluster, id: u16) -> BTreeMap<String, Held> {
     let mut keys: Vec<String> = scan(&mut cluster.client(id));
     let told = keys.len();
@@ -26,7 +26,7 @@ pub(crate) fn contents(cluster: &Cluster, id: u16) -> BTreeMap<String, Held> {
     let mut stream = connect(cluster.http_port(id));
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut contents = BTreeMap::new();
-    // Versions are told over HTTP only. Many requests at a time, so that the way there is paid for once.
+    // Only HTTP returns versions. Many requests are sent at a time to save round trips.
     for some in keys.chunks(100) {
         let request = |key: &String| format!("GET /get/{key} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
         let requests: String = some.iter().map(request).collect();
@@ -58,7 +58,7 @@ fn scan(connection: &mut Connection) -> Vec<String> {
     }
 }
 
-/// The body of an answer on a connection that goes on.
+/// Returns the body of a reply on a connection that stays open.
 fn read_json(reader: &mut BufReader<std::net::TcpStream>) -> serde_json::Value {
     let mut length = 0;
     loop {
@@ -77,7 +77,7 @@ fn read_json(reader: &mut BufReader<std::net::TcpStream>) -> serde_json::Value {
     serde_json::from_slice(&body).unwrap()
 }
 
-/// Asserts that all nodes hold the same, and tells how many keys that is.
+/// Asserts that all nodes hold the same, and returns the number of keys.
 pub(crate) fn assert_all_equal(cluster: &Cluster, nodes: u16) -> usize {
     cluster.wait_until_equal();
     let leader = contents(cluster, 1);

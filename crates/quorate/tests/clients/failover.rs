@@ -1,5 +1,5 @@
-//! Applications over redis-py, ioredis and go-redis, with the libraries' usual settings, ride through a change of leader: they
-//! are connected to a node that survives it.
+//! Applications that use redis-py, ioredis and go-redis with the libraries' usual settings survive a change of
+//! leader: they are connected to a node that survives it.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -16,7 +16,7 @@ const KEYSPACES: [&str; 2] = [
     "prefix=f: replication=leader-follower acks=majority leader=1",
 ];
 
-/// A program that is the application, for each library that is installed.
+/// An application that uses one of the installed libraries.
 struct Program {
     library: &'static str,
     words: Vec<String>,
@@ -35,7 +35,7 @@ fn programs() -> Vec<Program> {
             modules: None,
         });
     }
-    // These are never required: most machines have neither Node nor Go, nor what their packages come from.
+    // Never required: most machines lack Node and Go, or the registries of their packages.
     let modules = tempfile::tempdir().unwrap();
     let mut install = Command::new("npm");
     install.current_dir(modules.path()).args(["install", "--no-audit", "--no-fund", "ioredis@5"]);
@@ -64,7 +64,7 @@ fn has_run(mut command: Command, library: &str) -> bool {
     false
 }
 
-/// The application, while it runs.
+/// A running application.
 struct Running {
     library: &'static str,
     child: Child,
@@ -88,7 +88,7 @@ impl Running {
         Running { library: program.library, child, input, output }
     }
 
-    /// Tells the application to end, and takes what it says of its work.
+    /// Stops the application, and returns its report.
     fn end(mut self) -> (&'static str, Value) {
         drop(self.input.take());
         let mut told = String::new();
@@ -105,7 +105,7 @@ impl Drop for Running {
     }
 }
 
-/// Who leads a keyspace, as the leader itself says. A node in `but` is not asked.
+/// Returns the leader of a keyspace, as the leader itself reports. Does not ask the node `but`.
 fn leader(cluster: &Cluster, prefix: &str, but: u16) -> u16 {
     let mut leader = None;
     until("somebody leads", || {
@@ -119,7 +119,7 @@ fn leader(cluster: &Cluster, prefix: &str, but: u16) -> u16 {
     leader.unwrap()
 }
 
-/// Runs the applications at a node that survives while the leader of a keyspace is hurt, and the next one leads.
+/// Runs the applications at a surviving node while the leader of a keyspace is hurt and another node takes over.
 fn ride(
     cluster: &mut Cluster,
     programs: &[Program],
@@ -138,7 +138,7 @@ fn ride(
     for (library, told) in running.into_iter().map(Running::end) {
         println!("{library}, leader of '{prefix}' {how}: {told}");
         assert_eq!(told["errors"].as_array().map_or(0, Vec::len), 0, "{library}: {told}");
-        // The one that was under way in each keyspace; ioredis has a SET and an INCR.
+        // The operation in flight in each keyspace; ioredis has a SET and an INCR.
         assert!(told["unknown"].as_u64().unwrap() <= 4, "{library}: {told}");
         assert!(told["operations"].as_u64().unwrap() > 10, "{library}: {told}");
     }

@@ -1,4 +1,4 @@
-//! Nodes are killed, paused and started again while clients write.
+//! Nodes are killed, paused and restarted while clients write.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,10 +11,10 @@ use crate::support::{Cluster, ask, code, until};
 
 const MAJORITY: &[&str] = &["prefix= replication=leader-follower acks=majority reads=any"];
 
-/// How many keys the writer has. It goes through them again and again, with growing numbers.
+/// The number of the writer's keys. It cycles through them with growing numbers.
 const WRITER_KEYS: u64 = 500;
 
-/// Writes 0, 1 … one by one until told to stop. Each must be acknowledged.
+/// Writes 0, 1 … one by one until `stop` is set. Each must be acknowledged.
 fn write_until(stop: &AtomicBool, written: &AtomicU64, mut connection: Connection) {
     while !stop.load(Ordering::Relaxed) {
         let number = written.load(Ordering::Relaxed);
@@ -26,8 +26,8 @@ fn write_until(stop: &AtomicBool, written: &AtomicU64, mut connection: Connectio
     }
 }
 
-/// Runs `disturb` while a client of node 1 writes; it is told how many writes there were. Tells how many there
-/// were at the end.
+/// Runs `disturb` while a client of node 1 writes; `disturb` can read the number of writes. Returns their number at
+/// the end.
 fn while_writing(cluster: &mut Cluster, disturb: impl FnOnce(&mut Cluster, &dyn Fn() -> u64)) -> u64 {
     let (stop, written) = (AtomicBool::new(false), AtomicU64::new(0));
     let connection = cluster.client(1);
@@ -48,7 +48,7 @@ fn wait_for_more(what: &str, written: &dyn Fn() -> u64, more: u64) {
     until(what, || written() >= before + more);
 }
 
-/// Asserts that all nodes hold the same, and that it is what the writer has written.
+/// Asserts that all nodes hold the same, which is what the writer has written.
 fn assert_all_there(cluster: &Cluster, written: u64) {
     assert_eq!(assert_all_equal(cluster, 3) as u64, written.min(WRITER_KEYS));
     let mut connection = cluster.client(2);
@@ -59,7 +59,7 @@ fn assert_all_there(cluster: &Cluster, written: u64) {
 
 #[test]
 fn writes_go_on_without_a_killed_follower_and_it_is_filled_when_it_starts_again() {
-    // A backlog that is soon too small: else all of the history would be sent again, and no snapshot.
+    // A backlog that is soon too small: otherwise the whole history would be sent again, without a snapshot transfer.
     let mut cluster = Cluster::start(
         3,
         &["prefix= replication=leader-follower acks=majority reads=any backlog_bytes=4096"],
@@ -107,7 +107,7 @@ fn a_follower_that_missed_more_than_the_backlog_keeps_is_filled_anew() {
     until("node 3 is silent", || cluster.follower_state(3) == "silent");
     assert_eq!(ask(&mut connection, "DEL gone"), "1");
     let mut pipeline = pipe();
-    // More than the sockets between the nodes hold: the follower finds in them what it did not miss.
+    // More than the sockets between the nodes hold: the follower finds in them the records that it has not missed.
     let value = "v".repeat(20_000);
     (0..1000).for_each(|number| _ = pipeline.set_ex(format!("k{number}"), &value, 1000).ignore());
     pipeline.query::<()>(&mut connection).unwrap();
@@ -117,14 +117,14 @@ fn a_follower_that_missed_more_than_the_backlog_keeps_is_filled_anew() {
     assert!(cluster.counters("full_resyncs_total") > full);
 }
 
-/// What a writer knows of its own keys: the last number sent, and the last one acknowledged.
+/// What a writer knows of its keys: the last number sent, and the last one acknowledged.
 #[derive(Default)]
 struct Known {
     sent: BTreeMap<String, u64>,
     acknowledged: BTreeMap<String, u64>,
 }
 
-/// Writes growing numbers to ten keys, and takes note of what becomes of each.
+/// Writes growing numbers to ten keys, and records each outcome.
 fn write_and_note(writer: usize, cluster_port: u16, stop: &AtomicBool) -> Known {
     let mut known = Known::default();
     let client = redis::Client::open(format!("redis://127.0.0.1:{cluster_port}/")).unwrap();
@@ -141,7 +141,7 @@ fn write_and_note(writer: usize, cluster_port: u16, stop: &AtomicBool) -> Known 
         known.sent.insert(key.clone(), number);
         match redis::cmd("SET").arg(&key).arg(number).query::<()>(open) {
             Ok(()) => drop(known.acknowledged.insert(key, number)),
-            // An error of the server leaves the connection as it is; anything else ends it.
+            // An error reply leaves the connection intact; any other error ends it.
             Err(error) if error.code().is_some() => {}
             Err(_) => connection = None,
         }
@@ -176,7 +176,7 @@ fn a_killed_leader_starts_again_with_every_acknowledged_write() {
         outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         known
     });
-    // A follower answers reads too: it must have everything before it is asked.
+    // A follower answers reads, too: it must have everything before it is asked.
     let keys = assert_all_equal(&cluster, 3);
     assert!(keys >= 30, "{keys}");
     let mut connection = cluster.client(2);
@@ -196,7 +196,8 @@ fn under_all_a_dead_follower_leaves_the_in_sync_set_and_enters_it_again() {
     let mut connection = cluster.client(2);
     assert_eq!(ask(&mut connection, "SET k before"), "OK");
     cluster.kill(3);
-    // It waits for the follower until that has left the set by agreement: never is a write acknowledged without it before.
+    // The write waits until the follower has left the in-sync set by agreement; before that, no write is acknowledged
+    // without it.
     assert_eq!(ask(&mut connection, "SET k after"), "OK");
     assert_eq!(cluster.in_sync(2), serde_json::json!([1, 2]));
 
@@ -246,7 +247,7 @@ fn a_write_that_a_paused_follower_may_have_is_unknown_and_later_the_same_everywh
     until("it can be written", || ask(&mut connection, "SET k before") == "OK");
     until("the follower is in step", || cluster.follower_state(paused) == "streaming");
     cluster.pause(paused);
-    // It is not silent yet, so the write goes out to it.
+    // The follower does not count as silent yet, so the write is sent to it.
     let outcome = code(redis::cmd("SET").arg("k").arg("after").query::<()>(&mut connection));
     assert_eq!(outcome, "UNKNOWN");
     cluster.go_on(paused);

@@ -5,7 +5,7 @@ use std::io::BufReader;
 use crate::scripts::{Bare, Redis};
 use crate::support::{Cluster, ask, connect, until};
 
-/// Numbers that look random, the same in each run.
+/// Pseudo-random numbers, the same in each run.
 struct Draw(u64);
 
 impl Draw {
@@ -22,7 +22,7 @@ impl Draw {
 const LONG: &str =
     "a value that is longer than what redis keeps in a listpack, which has sixty-four bytes at most";
 
-/// A request on few keys, so that kinds of values meet.
+/// Draws a request on a few keys, so that different kinds of values meet.
 fn request(draw: &mut Draw) -> Vec<&'static str> {
     const KEYS: &[&str] = &["{k}1", "{k}2", "{k}3"];
     const FIELDS: &[&str] = &["a", "b", "c", "d", "n", "f", ""];
@@ -73,7 +73,7 @@ fn request(draw: &mut Draw) -> Vec<&'static str> {
     }
 }
 
-/// Redis tells the fields of a large hash in no order.
+/// Redis returns the fields of a large hash in no particular order.
 fn in_order(words: &[&str], reply: String) -> String {
     if !["HGETALL", "HKEYS", "HVALS", "HSCAN"].contains(&words[0]) {
         return reply;
@@ -107,7 +107,7 @@ fn hashes_answer_as_in_redis() {
     cluster.wait_until_equal();
 }
 
-/// What Redisson sends to take a lock, and to give it back.
+/// The script that Redisson sends to acquire a lock, and to release it.
 const LOCK: &str = "if (redis.call('exists', KEYS[1]) == 0) or (redis.call('hexists', KEYS[1], ARGV[2]) == 1) then \
                     redis.call('hincrby', KEYS[1], ARGV[2], 1); redis.call('pexpire', KEYS[1], ARGV[1]); return nil; end; \
                     return redis.call('pttl', KEYS[1]);";
@@ -136,7 +136,7 @@ fn hashes_live_where_there_is_one_order_and_are_refused_by_name_elsewhere() {
             assert_eq!(ask(node, &format!("HGETALL {prefix}lock{turn}")), "[\"me\", \"2\"]");
         }
     }
-    // Larger than what is cut into fragments: a hash stays where it is.
+    // Larger than values that are cut into fragments: a hash is never cut.
     let long = "x".repeat(200_000);
     assert_eq!(ask(&mut nodes[0], &format!("HSET c:large field {long}")), "1");
     assert_eq!(ask(&mut nodes[1], "HSTRLEN c:large field"), "200000");

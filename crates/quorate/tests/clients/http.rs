@@ -1,4 +1,4 @@
-//! HTTP at a node that does not lead: what a client of the web gets from the cluster.
+//! HTTP at a node that does not lead: what an HTTP client gets from the cluster.
 
 use serde_json::json;
 

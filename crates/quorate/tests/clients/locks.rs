@@ -1,4 +1,4 @@
-//! Lock libraries for Redis, unchanged: what they send to a lock works on a cluster.
+//! Unmodified lock libraries for Redis: the commands that they send for locks work on a cluster.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -23,7 +23,7 @@ fn run_everywhere(program: impl AsRef<std::ffi::OsStr> + Copy, words: &[&str], f
     }
 }
 
-/// A Python that has a module.
+/// Returns a Python that has a module.
 fn python_with(module: &str, package: &str) -> Option<String> {
     let python = std::env::var("QUORATE_PYTHON").unwrap_or("python3".into());
     let what = format!("{module} (pip install {package})");

@@ -1,10 +1,10 @@
-//! Real clients against real processes: what Redis's own clients and tools, HTTP and strangers get from a
-//! cluster, also while its nodes are killed, paused and started again.
+//! Real clients against real processes: what Redis's own clients and tools, HTTP clients and strangers get from a
+//! cluster, also while its nodes are killed, paused and restarted.
 //!
-//! Every test has a cluster of its own, waits for conditions and never for a length of time, and leaves no
-//! process behind. Clients that are not installed are skipped with a line that says so; with
-//! `QUORATE_REQUIRE_CLIENTS` in the environment they are missed. `QUORATE_PYTHON` names a Python that has the
-//! `redis` package, if that is not `python3`.
+//! Every test has its own cluster, waits for conditions and never for a length of time, and leaves no process behind.
+//! Clients that are not installed are skipped with a line that says so; with `QUORATE_REQUIRE_CLIENTS` in the
+//! environment, that is a failure. `QUORATE_PYTHON` names a Python that has the `redis` package, if that is not
+//! `python3`.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

@@ -1,4 +1,4 @@
-//! Redisson, the library for Java, unchanged: its locks, semaphores, latches, topics and values work on a cluster.
+//! Redisson, the Java library, unmodified: its locks, semaphores, latches, topics and values work on a cluster.
 
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::support::{Cluster, ask};
 
-/// Java starts slowly, and more slowly where much else runs.
+/// Java starts slowly, and more slowly on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(150);
 
 fn sources() -> &'static Path {
@@ -19,7 +19,7 @@ fn started(command: &mut Command) -> std::io::Result<Child> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
 }
 
-/// What a process has printed, which is little, once it has ended.
+/// Waits for a process to end, and returns its output, which must be short.
 fn finish(mut child: Child, name: &str) -> Output {
     let by = Instant::now() + PATIENCE;
     while child.try_wait().unwrap().is_none() {
@@ -33,7 +33,8 @@ fn finish(mut child: Child, name: &str) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// A folder with Redisson and what it needs. Never required: most machines have neither Java nor Maven, or are offline.
+/// Returns a folder with Redisson and its dependencies. Never required: most machines have neither Java nor Maven, or
+/// are offline.
 fn library() -> Option<TempDir> {
     let is_there = |name: &str, word: &str| {
         let probe = Command::new(name).arg(word).stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -79,7 +80,7 @@ fn redisson_works_unchanged() {
     for keyspace in ["prefix= replication=consensus", "prefix= replication=leader-follower acks=majority"] {
         let cluster = Cluster::start(3, &[keyspace]);
         let ports = [1, 2, 3].map(|id| cluster.client_port(id).to_string());
-        // The one that leads and one that does not; and the reverse.
+        // A leader and a follower, and the reverse.
         for (first, second) in [(0, 1), (2, 0)] {
             let prefix = format!("r{first}:");
             succeeds(java(&library, &[&ports[first], &prefix, "alone", &ports[second]]), keyspace);

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use crate::support::{Cluster, ask, connect, free_ports, told, until};
 use crate::tools::is_installed;
 
-/// Words of a request that is answered alike by Redis and by Quorate. Errors say which script and which line.
+/// Requests to which Redis and Quorate give the same reply. Errors say which script and which line.
 const ALIKE: &[&[&str]] = &[
     &["EVAL", "return 1.9", "0"],
     &["EVAL", "return -1.9", "0"],
@@ -180,7 +180,7 @@ const ALIKE: &[&[&str]] = &[
     &["EXEC"],
 ];
 
-/// A connection that tells replies as they are.
+/// A connection that returns replies unchanged.
 pub(crate) struct Bare(pub(crate) BufReader<TcpStream>);
 
 impl Bare {
@@ -326,14 +326,14 @@ fn a_loaded_script_is_known_to_every_node_and_forgotten_by_all() {
 fn what_scripts_have_written_is_the_same_after_every_node_was_killed() {
     let mut cluster = Cluster::start(3, &["prefix= replication=consensus durability=os"]);
     let mut node = cluster.client(1);
-    // All that could differ from run to run is in the value.
+    // The value contains everything that could differ between runs.
     let text = "local parts = {redis.call('incr', KEYS[2]), redis.call('time')[1], math.random(1000000)}
         for key, value in pairs({a = 1, b = 2, c = 3}) do parts[#parts + 1] = key .. tostring({}) end
         redis.call('append', KEYS[1], table.concat(parts, ',') .. ';')
         if #ARGV > 0 then local s = 'x' while true do s = s .. s end end
         return redis.call('get', KEYS[1])";
     let keys = ["{k}text", "{k}number"];
-    // A machine that is busy with other tests may change the leader meanwhile.
+    // On a machine that is busy with other tests, the leader may change meanwhile.
     let is_refused = |told: &str| ["-CLUSTERDOWN", "-UNKNOWN"].iter().any(|code| told.starts_with(code));
     for _ in 0..20 {
         eval(&mut node, text, &keys, &[]);

@@ -1,4 +1,4 @@
-//! A cluster of real processes: started on free ports, hurt on request, ended with the test.
+//! A cluster of real processes: started on free ports, hurt on request, and stopped at the end of the test.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,13 +12,13 @@ use redis::{Connection, Value};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// Nothing here should take so long. When it does, the test fails instead of hanging.
+/// The longest wait. A test that waits longer fails instead of hanging.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 
-/// How long a node is waited for that may be paused.
+/// How long to wait for a node that may be paused.
 const IF_IT_RUNS: Duration = Duration::from_secs(1);
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 #[track_caller]
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let by = Instant::now() + PATIENCE;
@@ -32,7 +32,7 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
 enum Process {
     /// A child of `quorate cluster`.
     OfCluster(u32),
-    /// Started again by the test.
+    /// Restarted by the test.
     Own(Child),
     Dead,
 }
@@ -40,7 +40,7 @@ enum Process {
 /// A running `quorate cluster`.
 pub(crate) struct Cluster {
     launcher: Child,
-    /// Kept open: a line that the cluster prints later must find a reader.
+    /// Kept open, so that lines that the cluster prints later have a reader.
     _output: BufReader<ChildStdout>,
     folder: TempDir,
     base: u16,
@@ -67,14 +67,14 @@ impl Cluster {
                 }
                 return cluster;
             }
-            // Somebody else took a port in between: the folder remembers the ports, so it begins anew.
+            // Another process took a port meanwhile. The folder remembers the ports, so start with a new one.
             fs::remove_dir_all(folder.path()).unwrap();
             fs::create_dir(folder.path()).unwrap();
         }
         panic!("no cluster could be started");
     }
 
-    /// Starts a node again with other limits.
+    /// Restarts a node with other limits.
     fn limit(&mut self, id: u16, limits: &str) {
         let file = self.node_folder(id).join("quorate.toml");
         let mut table: toml::Table = fs::read_to_string(&file).unwrap().parse().unwrap();
@@ -104,7 +104,7 @@ impl Cluster {
         self.folder.path().join(format!("node-{id}"))
     }
 
-    /// A value of a node's configuration file.
+    /// Returns a value of a node's configuration file.
     pub(crate) fn configured(&self, id: u16, name: &str) -> String {
         let text = fs::read_to_string(self.node_folder(id).join("quorate.toml")).unwrap();
         text.parse::<toml::Table>().unwrap()[name].as_str().unwrap().to_owned()
@@ -112,12 +112,12 @@ impl Cluster {
 
     // Clients.
 
-    /// A client of the `redis` crate that speaks RESP2.
+    /// Connects a client of the `redis` crate with RESP2.
     pub(crate) fn client(&self, id: u16) -> Connection {
         self.client_with(id, "")
     }
 
-    /// A client of the `redis` crate that speaks RESP3.
+    /// Connects a client of the `redis` crate with RESP3.
     pub(crate) fn client3(&self, id: u16) -> Connection {
         self.client_with(id, "?protocol=resp3")
     }
@@ -131,30 +131,30 @@ impl Cluster {
         connection
     }
 
-    /// A bare connection to a node's client port.
+    /// Opens a bare connection to a node's client port.
     pub(crate) fn raw(&self, id: u16) -> TcpStream {
         connect(self.client_port(id))
     }
 
-    /// One HTTP request: its status and the JSON or text of its body.
+    /// Sends one HTTP request. Returns its status, and the JSON or text of its body.
     pub(crate) fn http(&self, id: u16, head: &str, body: &str) -> (u16, serde_json::Value) {
         http(self.http_port(id), head, body)
     }
 
-    // How nodes stand.
+    // The state of nodes.
 
     pub(crate) fn health(&self, id: u16) -> serde_json::Value {
         self.http(id, "GET /health HTTP/1.1", "").1
     }
 
-    /// How the default keyspace stands on a node.
+    /// Returns the state of the default keyspace on a node.
     pub(crate) fn default_keyspace(&self, id: u16) -> serde_json::Value {
         let health = self.health(id);
         let keyspaces = health["keyspaces"].as_array().unwrap();
         keyspaces.iter().find(|keyspace| keyspace["prefix"] == "").unwrap().clone()
     }
 
-    /// Who leads the default keyspace, as the leader itself says.
+    /// Returns the leader of the default keyspace, as the leader itself reports.
     pub(crate) fn leader(&self) -> u16 {
         let mut leader = None;
         until("somebody leads", || {
@@ -170,7 +170,7 @@ impl Cluster {
         leader.unwrap()
     }
 
-    /// How the leader sees a follower in the default keyspace.
+    /// Returns the state of a follower of the default keyspace as the leader sees it.
     pub(crate) fn follower_state(&self, id: u16) -> String {
         let keyspace = self.default_keyspace(self.leader());
         let mut followers = keyspace["followers"].as_array().into_iter().flatten();
@@ -178,17 +178,17 @@ impl Cluster {
         follower.map_or("none", |follower| follower["state"].as_str().unwrap()).to_owned()
     }
 
-    /// The in-sync set of the default keyspace, as a node knows it.
+    /// Returns the in-sync set of the default keyspace as a node knows it.
     pub(crate) fn in_sync(&self, id: u16) -> serde_json::Value {
         self.http(id, "GET /keyspaces HTTP/1.1", "").1[0]["groups"][0]["in_sync"].clone()
     }
 
-    /// A counter of the default keyspace, of all nodes together.
+    /// Returns a counter of the default keyspace, summed over all nodes.
     pub(crate) fn counters(&self, name: &str) -> u64 {
         (1..=self.nodes).map(|id| self.counter(id, name)).sum()
     }
 
-    /// A counter of the default keyspace at a node.
+    /// Returns a counter of the default keyspace on a node.
     pub(crate) fn counter(&self, id: u16, name: &str) -> u64 {
         let (_, text) = self.http(id, "GET /metrics HTTP/1.1", "");
         let prefix = format!("quorate_keyspace_{name}{{keyspace=\"default\"}} ");
@@ -219,14 +219,14 @@ impl Cluster {
         });
     }
 
-    /// Memory that a node's process has, in bytes.
+    /// Returns the resident memory of a node's process, in bytes.
     pub(crate) fn resident_bytes(&self, id: u16) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process(id))).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
 
-    // What is done to nodes.
+    // Faults of nodes.
 
     pub(crate) fn process(&self, id: u16) -> u32 {
         match &self.processes[id as usize - 1] {
@@ -250,7 +250,7 @@ impl Cluster {
         until("the process ends", || !is_running(told));
     }
 
-    /// Starts a node that was killed, as its operator would.
+    /// Restarts a killed node, as its operator would.
     pub(crate) fn restart(&mut self, id: u16) {
         assert!(matches!(self.processes[id as usize - 1], Process::Dead), "node {id} still runs");
         let log = fs::OpenOptions::new().append(true).open(self.node_folder(id).join("quorate.log")).unwrap();
@@ -260,7 +260,7 @@ impl Cluster {
         self.processes[id as usize - 1] = Process::Own(child);
     }
 
-    /// `kill -STOP`: the process stands still, its connections stay open.
+    /// `kill -STOP`: the process is paused, its connections stay open.
     pub(crate) fn pause(&self, id: u16) {
         signal(self.process(id), Signal::STOP);
     }
@@ -283,7 +283,7 @@ impl Drop for Cluster {
                 );
             }
         }
-        // The launcher first, which starts nothing again; then its nodes, paused ones too.
+        // The launcher first, which restarts nothing; then its nodes, including paused ones.
         let _ = self.launcher.kill();
         let _ = self.launcher.wait();
         for process in &mut self.processes {
@@ -301,13 +301,13 @@ impl Drop for Cluster {
     }
 }
 
-/// A folder in memory where there is such a thing: each start of a node syncs a file, and on a busy disk that
-/// can take seconds.
+/// Returns a folder in memory if there is one: each start of a node syncs a file, and on a busy disk that can take
+/// seconds.
 fn memory_folder() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// Starts `quorate cluster` and waits until it is ready. `None`: a port was taken.
+/// Starts `quorate cluster` and waits until it is ready. Returns `None` if a port was taken.
 fn launch(
     folder: &TempDir,
     base: u16,
@@ -348,8 +348,8 @@ fn signal(process: u32, signal: Signal) {
     kill_process(Pid::from_raw(process as i32).unwrap(), signal).unwrap();
 }
 
-/// True while a process runs: not ended, and not merely awaiting its parent. Its files and ports are given back
-/// by the last of its threads, which may not be the first one.
+/// Whether a process runs: it has not ended, and is not merely waiting for its parent. The last of its threads, which
+/// may not be the first one, releases its files and ports.
 fn is_running(process: u32) -> bool {
     let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return false };
     threads.flatten().any(|thread| {
@@ -359,8 +359,8 @@ fn is_running(process: u32) -> bool {
     })
 }
 
-/// A port that is free, and so are the `count - 1` behind it. Below those that the system gives to clients, or
-/// else a client's own port could be in the way of a node that starts again.
+/// Returns the first of `count` consecutive free ports. They are below the range from which the system gives ports to
+/// clients, so that no client's port is in the way of a restarting node.
 pub(crate) fn free_ports(count: u16) -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
@@ -382,7 +382,7 @@ pub(crate) fn connect(port: u16) -> TcpStream {
     stream
 }
 
-/// One HTTP request on a connection of its own. `head` is the first line and further headers.
+/// Sends one HTTP request over a separate connection. `head` is the first line and further headers.
 pub(crate) fn http(port: u16, head: &str, body: &str) -> (u16, serde_json::Value) {
     try_http(port, head, body, PATIENCE).unwrap_or_else(|| panic!("no answer to {head}"))
 }
@@ -394,7 +394,7 @@ fn try_http(port: u16, head: &str, body: &str, patience: Duration) -> Option<(u1
     let request = format!(
         "{head}\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
     );
-    // A server that refuses the body may close before it has all of it.
+    // A server that refuses the body may close before it has received all of it.
     let _ = stream.write_all(request.as_bytes());
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -404,8 +404,8 @@ fn try_http(port: u16, head: &str, body: &str, patience: Duration) -> Option<(u1
     Some((status, serde_json::from_str(body).unwrap_or_else(|_| body.into())))
 }
 
-/// Runs a command, written as words, and tells the reply as a text: `OK`, `7`, `"text"`, `nil`, `-ERR ...`,
-/// `[1, "a"]`.
+/// Runs a command, written as words, and returns the reply as a text: `OK`, `7`, `"text"`, `nil`, `-ERR ...`, `[1,
+/// "a"]`.
 pub(crate) fn ask(connection: &mut Connection, line: &str) -> String {
     let mut words = line.split(' ');
     let mut command = redis::cmd(words.next().unwrap());
@@ -416,7 +416,7 @@ pub(crate) fn ask(connection: &mut Connection, line: &str) -> String {
     }
 }
 
-/// An error reply as the server has sent it.
+/// Returns an error reply as the server has sent it.
 pub(crate) fn error_text(error: &redis::RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), detail) => format!("-{code} {}", detail.unwrap_or_default()),
@@ -424,7 +424,7 @@ pub(crate) fn error_text(error: &redis::RedisError) -> String {
     }
 }
 
-/// The code of an error: what the client matches on.
+/// Returns an error's code, which clients match on.
 pub(crate) fn code<T: std::fmt::Debug>(outcome: Result<T, redis::RedisError>) -> String {
     outcome.expect_err("an error").code().expect("an error of the server").to_owned()
 }

@@ -1,4 +1,4 @@
-//! Redis's own tools, unchanged: redis-py, redis-cli and redis-benchmark.
+//! Redis's own tools, unmodified: redis-py, redis-cli and redis-benchmark.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::support::{Cluster, PATIENCE, ask};
 
-/// True when a client is there. When it is not, says so, or fails where clients are required.
+/// Whether a client is installed. If not, prints that, or fails where clients are required.
 pub(crate) fn is_installed(what: &str, probe: &mut Command) -> bool {
     let found =
         probe.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success());
@@ -22,7 +22,7 @@ pub(crate) fn is_installed(what: &str, probe: &mut Command) -> bool {
     found
 }
 
-/// Where the programs in other languages are.
+/// Returns the folder of the programs in other languages.
 pub(crate) fn tests() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients"))
 }
@@ -31,10 +31,10 @@ fn has_tool(name: &str) -> bool {
     is_installed(&format!("{name} (package redis-tools)"), Command::new(name).arg("--version"))
 }
 
-/// Waits for a tool with patience, and gives back what it has printed.
+/// Waits patiently for a tool to end, and returns its output.
 pub(crate) fn finish(mut child: Child, name: &str) -> Output {
     let by = Instant::now() + PATIENCE;
-    // Tools that are expected to print much have their output read while they run.
+    // The output is read while the tool runs, as it may be long.
     let (stdout, stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
     let read = |mut from: Box<dyn std::io::Read + Send>| {
         std::thread::spawn(move || {
@@ -64,7 +64,7 @@ fn start(name: impl AsRef<OsStr>, words: &[&str]) -> Child {
     command.spawn().unwrap()
 }
 
-/// Runs `redis-cli` against a node with this input, and tells what it prints.
+/// Runs `redis-cli` against a node with this input, and returns its output.
 fn redis_cli(cluster: &Cluster, id: u16, words: &[&str], input: &[u8]) -> String {
     let port = cluster.client_port(id).to_string();
     let mut child = start("redis-cli", &[&["-p", &port][..], words].concat());
@@ -129,7 +129,7 @@ fn redis_cli_works_in_every_mode_that_people_use() {
             "and one that is aborted"
         );
         assert!(run(&["NOSUCH"], "").contains("ERR unknown command 'NOSUCH'"));
-        // What it asks for its hints in interactive use.
+        // The command that it sends for its hints in interactive use.
         assert!(run(&["COMMAND", "DOCS"], "").contains("Returns the value of a key"));
 
         let lines: String = (0..500).map(|number| format!("SET b:{number} {number}\r\n")).collect();
@@ -156,10 +156,10 @@ fn redis_cli_shows_statistics_and_latency() {
     let cluster = Cluster::start(1, &[]);
     let port = cluster.client_port(1).to_string();
     assert_eq!(ask(&mut cluster.client(1), "SET k v"), "OK");
-    // Not on a terminal it measures for a second: least, most and average in milliseconds, and how often.
+    // Without a terminal it measures for one second: minimum, maximum and average in milliseconds, and the count.
     let told = redis_cli(&cluster, 1, &["--latency"], b"");
     assert_eq!(told.split_whitespace().filter(|word| word.parse::<f64>().is_ok()).count(), 4, "{told}");
-    // Statistics go on for ever: the first are read, then it is ended.
+    // The statistics never end: read the first ones, then end the tool.
     let mut child = start("redis-cli", &["-p", &port, "--stat", "-i", "0.01"]);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let shown: Vec<String> = lines.by_ref().take(6).map(Result::unwrap).collect();
@@ -190,7 +190,7 @@ fn redis_benchmark_measures_a_leader_and_a_follower() {
     assert_eq!(ask(&mut cluster.client(3), "GET counter:__rand_int__"), "\"40000\"");
 }
 
-/// A cluster whose default keyspace has four shards, with leaders on all nodes.
+/// Starts a cluster whose default keyspace has four shards, with leaders on all nodes.
 fn sharded() -> Cluster {
     let cluster =
         Cluster::start(3, &["prefix= shards=4 replication=leader-follower acks=majority durability=fsync"]);

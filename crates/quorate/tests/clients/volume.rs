@@ -1,4 +1,4 @@
-//! Much at once: deep pipelines, large and binary values, many keys in one command; and keys that expire.
+//! Large amounts: deep pipelines, large and binary values, many keys in one command; and keys that expire.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -84,7 +84,7 @@ fn a_value_of_the_greatest_length_is_stored_while_others_go_on() {
     }
 }
 
-/// Says at its end, be it a panic, that others are to end, too.
+/// When dropped, also by a panic, tells other threads to end.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -93,10 +93,10 @@ impl Drop for End<'_> {
     }
 }
 
-/// What a request may be answered with while its group has no leader, or another one.
+/// Errors that a request may get while its group has no leader, or another one.
 const RETRIED: [&str; 4] = ["CLUSTERDOWN", "NOREPLICAS", "TRYAGAIN", "UNKNOWN"];
 
-/// Asks again while the leader changes, as it may on a machine with other things to do. What is asked can be asked twice.
+/// Repeats a request while the leader changes, as it may on a busy machine. The request must be idempotent.
 fn patiently<T>(mut ask: impl FnMut() -> redis::RedisResult<T>) -> T {
     let mut told = None;
     until("it is answered", || match ask() {
@@ -156,7 +156,7 @@ fn a_value_of_the_greatest_length_is_read_through_every_node_while_others_go_on(
         let value = text.lines().find_map(|line| line.strip_prefix("quorate_long_replies_total "));
         value.unwrap().parse::<u64>().unwrap()
     };
-    // Unless the leader has changed so often that each node has read for itself.
+    // Unless the leader has changed so often that each node has read locally.
     until("long replies go in parts", || {
         for node in 1..=3 {
             let mut connection = cluster.client(node);
@@ -205,8 +205,8 @@ fn keys_expire_on_all_nodes_whether_or_not_anybody_looks() {
     let deadlines = connections.each_mut().map(|connection| ask(connection, "PEXPIRETIME k7"));
     assert_eq!([&deadlines[1], &deadlines[2]], [&deadlines[0], &deadlines[0]]);
 
-    // Once the time is over no node returns the key, removed or not. Nodes go by the time that a majority of their clocks agrees
-    // with, which may be some milliseconds behind this process's clock.
+    // Once the deadline has passed, no node returns the key, whether it has been removed or not. Nodes use the time
+    // on which a majority of their clocks agree, which may be some milliseconds behind this process's clock.
     let deadline: u64 = deadlines[0].parse().unwrap();
     let time_ms = |connection: &mut Connection| {
         let (seconds, microseconds): (u64, u64) = cmd("TIME").query(connection).unwrap();
@@ -220,7 +220,7 @@ fn keys_expire_on_all_nodes_whether_or_not_anybody_looks() {
         assert_eq!(ask(connection, "EXISTS k7"), "0");
         assert_eq!(ask(connection, "TTL k7"), "-2");
     }
-    // And the leader removes, for all, what nobody asks for.
+    // The leader also removes, for all replicas, keys that no client requests.
     until("all are removed", || connections.iter_mut().all(|connection| ask(connection, "DBSIZE") == "1"));
     assert_eq!(ask(&mut connections[2], "KEYS *"), "[\"stays\"]");
 }

@@ -1,5 +1,5 @@
-//! Five real nodes that keep values as fragments, three of which make a value, under real faults: `kill -9` of one and of
-//! all, and a disk that is gone.
+//! Five real nodes that store values as fragments, any three of which suffice, under real faults: `kill -9` of one
+//! node and of all, and a lost disk.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -25,14 +25,14 @@ const NODES: [u16; 5] = [1, 2, 3, 4, 5];
 
 const KEYSPACE: &str = "prefix= replication=consensus coding=3 coding_threshold=1000";
 
-/// Long enough to be cut, and for several stripes.
+/// Long enough to be cut into fragments, with several stripes.
 const LARGE_BYTES: usize = 2_000_000;
 
 fn cluster() -> Started {
     Started::new(5, &[KEYSPACE])
 }
 
-/// Clients whose values are long enough to be cut.
+/// Starts clients whose values are long enough to be cut into fragments.
 fn record(started: &Started) -> Recorder {
     let ports: Vec<u16> = NODES.map(|node| started.cluster.base + node - 1).into();
     Recorder::start_with(&ports, 6, &["a", "b", "c"], 3000)
@@ -47,13 +47,13 @@ fn assert_linearizable(history: &History) {
     }
 }
 
-/// A value that no other key has.
+/// Returns a value that no other key has.
 fn value_of(key: &str) -> Vec<u8> {
     let line = format!("this is of {key}; ");
     line.bytes().cycle().take(LARGE_BYTES).collect()
 }
 
-/// Sets keys to large values, at a node, until it has done so.
+/// Sets keys to large values at a node, and repeats that until it succeeds.
 fn set(started: &Started, node: u16, keys: &[&str]) {
     let mut client = started.cluster.client(node);
     for key in keys {
@@ -65,7 +65,7 @@ fn set(started: &Started, node: u16, keys: &[&str]) {
     }
 }
 
-/// Reads keys at a node, until it tells them, and compares what it tells.
+/// Reads keys at a node until it returns them, and checks the values.
 #[track_caller]
 fn assert_read(started: &Started, node: u16, keys: &[&str]) {
     let mut client = started.cluster.client(node);
@@ -81,7 +81,7 @@ fn assert_read(started: &Started, node: u16, keys: &[&str]) {
     }
 }
 
-/// A number of `INFO coding`.
+/// Returns a number from `INFO coding`.
 fn counted(started: &Started, node: u16, field: &str) -> u64 {
     let mut client = started.cluster.client(node);
     let length: usize = client.ask("INFO coding").trim_start_matches('$').parse().unwrap();
@@ -90,7 +90,7 @@ fn counted(started: &Started, node: u16, field: &str) -> u64 {
     line.unwrap_or_else(|| panic!("no {field} in\n{text}")).parse().unwrap()
 }
 
-/// Waits until a node has rebuilt at least so many fragments, and lacks none.
+/// Waits until a node has rebuilt at least `least` fragments and lacks none.
 fn wait_until_rebuilt(started: &Started, node: u16, least: u64) {
     until("it has rebuilt what it lacked", || {
         counted(started, node, "coded_fragments_rebuilt") >= least
@@ -115,7 +115,7 @@ fn writes_go_on_without_a_node_which_rebuilds_what_it_lacks_when_it_is_back() {
     wait_until_rebuilt(&started, 4, 2);
     recorder.wait_for(200);
 
-    // What was written without it was cut in two: now its own fragments take the place of others.
+    // What was written without it was cut in two: now its fragments replace those of others.
     started.kill_all(&[1, 2]);
     assert_read(&started, 4, &["before", "meanwhile", "too"]);
     recorder.wait_for(200);
@@ -131,7 +131,7 @@ fn nothing_acknowledged_is_lost_when_all_nodes_are_killed_at_once() {
         recorder.wait_for(200);
         set(&started, 5, &[round]);
         started.kill_all(&NODES);
-        // Two of them do not come back at first: any three have every value.
+        // Two of them stay away at first: any three have every value.
         restarted.extend([1, 3, 5].map(|node| started.spawn(node)));
         until("three are ready", || [1, 3, 5].into_iter().all(|node| started.is_ready(node)));
         assert_read(&started, 3, &[round]);
@@ -153,11 +153,11 @@ fn a_node_that_lost_its_disk_is_replaced_and_rebuilds_its_fragments() {
     fs::remove_dir_all(started.cluster.node(5).join("storage")).unwrap();
     let _again = started.spawn(5);
     until("it is refused", || started.log(5).contains("other storage than it had"));
-    // Refused for as long as it may not be dead yet.
+    // Refused as long as it may still be alive.
     until("it may be replaced", || started.ask(1, "CLUSTER REPLACE 5") == "+OK");
     until("it is ready", || started.is_ready(5));
     wait_until_rebuilt(&started, 5, keys.len() as u64);
-    // With two others away it takes the newcomer's fragments.
+    // With two others away, reads need the newcomer's fragments.
     started.kill_all(&[1, 2]);
     assert_read(&started, 5, &keys);
     assert_read(&started, 3, &keys);
