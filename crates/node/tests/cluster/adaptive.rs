@@ -1,9 +1,10 @@
-//! `coding = "adaptive"`: how values are stored follows from their size, from what links carry, and from who is there.
+//! `coding = "adaptive"`: how a value is stored depends on its size, on the links' throughput, and on which nodes are
+//! up.
 
 use crate::support::{Client, Cluster, Setup, assert_error, setup};
 use std::collections::BTreeMap;
 
-/// Five nodes that choose for values of a thousand bytes and more. They are patient: nothing but values is measured.
+/// Five nodes that choose for values of a thousand bytes and more. Their timeouts are long: only values are measured.
 fn five() -> Setup {
     setup(5, &["prefix= replication=consensus coding=adaptive coding_threshold=1000"])
         .with(|configuration| configuration.patience = 5)
@@ -17,7 +18,7 @@ fn insist(cluster: &mut Cluster, client: Client, request: &str) {
     cluster.until("it is done", |cluster| cluster.ask(client, request) == "OK");
 }
 
-/// How many values a node has stored how, as `INFO` tells.
+/// Returns how many values a node has stored in each way, from `INFO`.
 fn chosen(cluster: &mut Cluster, node: u16) -> BTreeMap<String, u64> {
     let client = cluster.client(node);
     let info = cluster.ask(client, "INFO coding");
@@ -27,7 +28,7 @@ fn chosen(cluster: &mut Cluster, node: u16) -> BTreeMap<String, u64> {
     fields.filter_map(|(way, count)| Some((way.to_owned(), count.trim().parse().ok()?))).collect()
 }
 
-/// Stores values of that length, one after the other, and tells how.
+/// Stores values of that length, one after the other, and returns how many were stored in each way.
 fn ways_of(cluster: &mut Cluster, client: Client, length: usize, count: usize) -> BTreeMap<String, u64> {
     let before = chosen(cluster, client.node);
     let large = value(length);
@@ -60,7 +61,7 @@ fn values_are_cut_where_links_are_slow_and_not_where_they_are_fast() {
     for node in 2..=5 {
         cluster.set_bandwidth(1, node, Some(100));
     }
-    // The first one takes much longer than it should, the second one shows why.
+    // The first one takes much longer than it should, and the second one shows why.
     let after = ways_of(&mut cluster, client, 2000, 8);
     assert!(after.get("log").is_some_and(|count| *count <= 2), "{after:?}");
     assert!(after.get("k3").is_some_and(|count| *count >= 4), "{after:?}");
@@ -74,7 +75,7 @@ fn a_link_that_becomes_slow_is_not_waited_for_and_one_that_recovers_is() {
     ways_of(&mut cluster, client, large, 3);
     assert_eq!(ways_of(&mut cluster, client, large, 5), only("k3", 5), "all links are fast");
     cluster.set_bandwidth(1, 5, Some(200));
-    // Two values are enough to see it; with three parts each of them takes a second.
+    // Two values are enough to notice it; with three parts, each of them takes a second.
     ways_of(&mut cluster, client, large, 2);
     assert_eq!(ways_of(&mut cluster, client, large, 5), only("k2", 5), "node 5 is not waited for");
     let took_ms = cluster.time(|cluster| insist(cluster, client, &format!("SET k {}", value(large))));
@@ -83,7 +84,7 @@ fn a_link_that_becomes_slow_is_not_waited_for_and_one_that_recovers_is() {
     ways_of(&mut cluster, client, large, 2);
     assert_eq!(ways_of(&mut cluster, client, large, 5), only("log", 5), "a majority is fast");
     [4, 5].into_iter().for_each(|node| cluster.set_bandwidth(1, node, None));
-    // Trials show that in the end.
+    // Trials reveal that in the end.
     cluster.until("links are known to be fast", |cluster| {
         cluster.turns(500);
         ways_of(cluster, client, large, 1) == only("k3", 1)

@@ -1,4 +1,4 @@
-//! Messages of channels among replies, and what becomes of them when a leader dies.
+//! Messages of channels between replies, and what happens to them when a leader dies.
 
 use crate::support::{Client, Cluster, setup};
 use std::collections::BTreeSet;
@@ -18,7 +18,8 @@ fn message(text: &str) -> String {
 fn in_resp2_a_message_never_stands_in_the_place_of_a_reply() {
     let mut cluster = setup(3, &["prefix= acks=majority"]).start();
     let (client, publisher) = (cluster.client(2), cluster.client(2));
-    // The first request goes to the leader, so the confirmation waits for its reply, and the message for that.
+    // The first request goes to the leader, so the confirmation waits for its reply, and the message waits for the
+    // confirmation.
     cluster.send(client, "SET k v");
     cluster.send(client, "SUBSCRIBE news");
     assert_eq!(cluster.ask(publisher, "PUBLISH news early"), "1");
@@ -88,7 +89,7 @@ fn what_a_script_publishes_is_heard_once_at_most_whenever_its_leader_dies() {
                 !count.starts_with('-')
             });
             cluster.turns(1000);
-            // It may have been asked again meanwhile, if it is certain that it had not happened.
+            // The script may have been retried meanwhile, if it certainly had not taken effect.
             count = cluster.ask(reader, "GET k");
             let heard = listeners.map(|listener| {
                 let mut heard = 0;

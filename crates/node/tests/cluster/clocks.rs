@@ -11,7 +11,7 @@ fn cluster(protocol: &str) -> Cluster {
     setup(3, &[&format!("prefix= replication={protocol}")]).start()
 }
 
-/// A key that lives for a second is there before that and gone after it, wherever it is asked for.
+/// A key that lives for a second exists before then and is gone afterwards, at every node.
 fn expires_in_time(cluster: &mut Cluster, what: &str) {
     for node in 1..=3 {
         let client = cluster.client(node);

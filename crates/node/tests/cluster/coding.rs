@@ -1,4 +1,4 @@
-//! Large values are kept as fragments: what clients see of it, and what is left when nodes fail.
+//! Large values stored as fragments: what clients see of it, and what is left when nodes fail.
 
 use crate::support::{Client, Cluster, Setup, assert_error, setup};
 
@@ -15,7 +15,7 @@ fn insist(cluster: &mut Cluster, client: Client, request: &str) {
     cluster.until("it is done", |cluster| cluster.ask(client, request) == "OK");
 }
 
-/// A number that `INFO` tells of a node.
+/// Returns a number from a node's `INFO`.
 fn info(cluster: &mut Cluster, node: u16, field: &str) -> u64 {
     let client = cluster.client(node);
     let info = cluster.ask(client, "INFO coding");
@@ -106,13 +106,13 @@ fn any_minority_may_fail_and_what_was_stored_can_be_read() {
         let large = value('A', 5000);
         assert_eq!(cluster.ask(client, &format!("SET k {large}")), "OK");
         dead.into_iter().for_each(|node| cluster.kill(node));
-        // Those who have the value at hand forget it.
+        // The node with the value in memory loses it.
         cluster.kill(3);
         cluster.restart(3);
         let client = cluster.client(3);
         insist(&mut cluster, client, "SET after v");
         assert_eq!(cluster.ask(client, "GET k"), format!("\"{large}\""), "without {dead:?}");
-        // Two nodes are missing: whole copies, on those that are left.
+        // Two nodes are missing: the others store whole copies.
         insist(&mut cluster, client, &format!("SET l {large}"));
         assert_eq!(cluster.ask(client, "GET l"), format!("\"{large}\""));
         assert_eq!(info(&mut cluster, 3, "coded_values_copied"), 1);
@@ -153,7 +153,7 @@ fn a_node_that_was_away_rebuilds_what_it_lacks() {
         info(cluster, 5, "coded_fragments") == 1 && info(cluster, 5, "coded_fragments_lacking") == 0
     });
     assert_eq!(info(&mut cluster, 5, "coded_fragments_rebuilt"), 1);
-    // Its fragment is as good as any: the value is two parts, of which three of four were kept then.
+    // Its fragment is as good as any: the value has two parts, and three of four fragments were kept then.
     [1, 2].into_iter().for_each(|node| cluster.kill(node));
     let client = cluster.client(5);
     insist(&mut cluster, client, "SET after v");
@@ -179,7 +179,7 @@ fn requests_of_one_client_keep_their_order() {
     let client = cluster.client(2);
     let (large, larger) = (value('A', 3000), value('B', 9000));
     let set = |value: &str| format!("SET k {value}");
-    // As the server does: what a client sends is taken up as the node wants it.
+    // As in the server, input is read only when the node wants it.
     let mut replies = Vec::new();
     for line in [&set("v"), &set(&large), "APPEND k x", "GET k", &set(&larger), "GET k", "INCR n", "GET n"] {
         cluster.until("the next may be sent", |cluster| cluster.node(2).wants_input(client.id));
@@ -248,7 +248,7 @@ fn a_node_that_lost_its_disk_counts_again_when_it_has_rebuilt_all() {
     cluster.restart(5);
     cluster.turns(3000);
     assert_eq!(cluster.ask(client, "CLUSTER REPLACE 5"), "OK");
-    // While members change, writes go on.
+    // Writes continue while members change.
     for number in 20..25 {
         insist(&mut cluster, client, &format!("SET k{number} {large}"));
     }
@@ -258,7 +258,7 @@ fn a_node_that_lost_its_disk_counts_again_when_it_has_rebuilt_all() {
         groups.all(|(_, group)| group.settled && group.in_sync == [1, 2, 3, 4, 5])
     });
     assert_eq!(info(&mut cluster, 5, "coded_fragments_lacking"), 0);
-    // So any two others may be lost now.
+    // So any two others may now be lost.
     [1, 4].into_iter().for_each(|node| cluster.kill(node));
     let client = cluster.client(5);
     insist(&mut cluster, client, "SET after v");
@@ -267,7 +267,7 @@ fn a_node_that_lost_its_disk_counts_again_when_it_has_rebuilt_all() {
     }
 }
 
-/// Has node 5 replaced, and lets node 4 write large values until that is done. The longest time of a write.
+/// Replaces node 5 while node 4 writes large values. Returns the longest time of a write.
 fn longest_write_during_changes(bytes_per_turn: usize) -> u64 {
     let mut cluster = five().start();
     let writer = cluster.client(4);
@@ -293,15 +293,15 @@ fn longest_write_during_changes(bytes_per_turn: usize) -> u64 {
 
 #[test]
 fn a_new_member_that_does_not_know_of_its_group_yet_says_so() {
-    // A fragment takes 15 ms to get to members 2 and 3. An attempt that waits for somebody would have had 600.
+    // A fragment takes 15 ms to reach members 2 and 3. An attempt that waits for an absent member would take 600 ms.
     let longest_ms = longest_write_during_changes(2000);
     assert!(longest_ms < 200, "a write took {longest_ms} ms");
 }
 
 #[test]
 fn a_write_that_a_change_of_members_overtakes_begins_anew_at_once() {
-    // A whole copy takes 900 ms to get to members 2 and 3, so some members keep theirs before a change and others after it.
-    // An attempt that waits for somebody would have had 4 s.
+    // A whole copy takes 900 ms to reach members 2 and 3, so some members store theirs before a change and others
+    // after it. An attempt that waits for an absent member would take 4 s.
     let longest_ms = longest_write_during_changes(100);
     assert!(longest_ms < 2000, "a write took {longest_ms} ms");
 }

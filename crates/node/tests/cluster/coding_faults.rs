@@ -1,4 +1,4 @@
-//! What the rules about fragments are for: each script goes well, and does not where one rule is left out.
+//! What the rules about fragments are for: each script passes, and fails if one rule is left out.
 
 use crate::support::{Client, Cluster, assert_error, setup};
 use protocol::planted::{Fault, Planted};
@@ -17,13 +17,13 @@ fn insist(cluster: &mut Cluster, client: Client, request: &str) {
     cluster.until("it is done", |cluster| cluster.ask(client, request) == "OK");
 }
 
-/// Two nodes get no fragment, and two others die when the write is acknowledged. Those who are left are a majority.
+/// Two nodes get no fragment, and two others die when the write is acknowledged. The remaining nodes are a majority.
 fn majority_after_a_write(fault: Option<Fault>) -> String {
     let mut cluster = five(fault);
     let client = cluster.client(1);
     [4, 5].into_iter().for_each(|node| cluster.pause(node));
     assert_eq!(cluster.ask(client, &format!("SET k {}", large())), "OK");
-    // What is on its way to them is lost.
+    // Messages in flight to them are lost.
     for node in [4, 5] {
         (1..=3).for_each(|other| cluster.break_link(other, node));
     }
@@ -46,7 +46,7 @@ fn a_value_is_ordered_when_any_majority_can_have_it_back_and_not_before() {
     assert!(lost.starts_with("-CLUSTERDOWN NOQUORUM"), "{lost}");
 }
 
-/// The digest of the whole tells that something is wrong, and then each piece by itself what.
+/// The digest of the whole value reveals an error, and then the digests of the pieces reveal where it is.
 #[test]
 fn a_value_is_put_together_of_the_pieces_that_are_not_damaged() {
     for damaged in 1..=3 {
@@ -66,7 +66,7 @@ fn a_value_is_put_together_of_the_pieces_that_are_not_damaged() {
     }
 }
 
-/// The command that stores a value waits at a node that stands still, until the value has been given up.
+/// The command that stores a value waits at a paused node until the value has been given up.
 fn late_command(fault: Option<Fault>) -> String {
     let planted = fault.map(Planted::one).unwrap_or_default();
     let plant = |configuration: &mut node::Configuration| {
@@ -75,14 +75,15 @@ fn late_command(fault: Option<Fault>) -> String {
     };
     let keyspace = "prefix= replication=consensus replicas=3 leader=2 coding=2 coding_threshold=100";
     let mut cluster = setup(5, &[keyspace]).with(plant).start();
-    // Nodes 2, 3 and 4 have replicas. Node 5 has not been told who leads: it asks node 2, which does no more.
+    // Nodes 2, 3 and 4 have replicas. Node 5 does not know the leader yet: it asks node 2, which is down.
     cluster.kill(2);
     cluster.until("another one leads", |cluster| ![0, 2].contains(&cluster.keyspace(3, "default").leader));
     cluster.restart(2);
     cluster.settle();
     let client = cluster.client(5);
     cluster.send(client, &format!("SET k {}", large()));
-    // Two turns later all three keep their fragments, and the command is on its way to node 2, which stands still.
+    // Two turns later all three have stored their fragments, and the command is on its way to node 2, which is
+    // paused.
     cluster.turns(3);
     cluster.pause(2);
     assert_error(&cluster.reply(client), "UNKNOWN");

@@ -1,4 +1,5 @@
-//! Keyspaces that go through consensus: every command on every node, leaders that die, and a log that outlives everybody.
+//! Keyspaces of consensus: every command on every node, leaders that die, and a log that survives the death of all
+//! nodes.
 
 use crate::rest::messages;
 use crate::support::{Client, Cluster, setup};
@@ -9,7 +10,7 @@ fn leader(cluster: &Cluster) -> u16 {
     cluster.keyspace(1, "default").leader
 }
 
-/// Asks again and again, as a client would that wants its write done.
+/// Repeats a request, as a client would that needs its write done.
 fn insist(cluster: &mut Cluster, client: Client, request: &str) -> u64 {
     cluster.time(|cluster| cluster.until("it is done", |cluster| cluster.ask(client, request) == "OK"))
 }
@@ -29,7 +30,8 @@ fn the_leader_of_a_group_that_rests_is_missed_as_any_other() {
             true => cluster.kill(leader),
             false => cluster.pause(leader),
         }
-        // What is sent on to a leader that stands still waits for it: so nothing is asked before it is missed.
+        // A request forwarded to a paused leader would wait for it, so nothing is requested before the leader is
+        // missed.
         let other = client.node;
         let took_ms = cluster.time(|cluster| {
             cluster.until("another one leads", |cluster| {
@@ -37,11 +39,11 @@ fn the_leader_of_a_group_that_rests_is_missed_as_any_other() {
                 ![0, leader].contains(&keyspace.leader) && keyspace.ready
             });
         });
-        // That one stands still is known after a second, as nobody asks for anything.
+        // It takes a second to notice that the leader is paused, as no client requests anything.
         let most_ms = if is_killed { 500 } else { 1600 };
         assert!(took_ms < most_ms, "{took_ms} ms without a leader");
         assert_eq!(cluster.ask(client, "SET k v"), "OK");
-        // The others rest though one is missing, and take it in again.
+        // The others become quiescent although one is missing, and take it in again.
         assert!(rests(&mut cluster));
         match is_killed {
             true => cluster.restart(leader),

@@ -1,4 +1,4 @@
-//! Keyspaces of registers with a durability: replicas find again what they recorded.
+//! Keyspaces of registers with a durability: replicas recover what they recorded.
 
 use crate::support::{Cluster, assert_error, setup};
 use node::control::CONTROL_GROUP;
@@ -68,9 +68,9 @@ fn a_replica_whose_disk_is_full_takes_nothing_more_from_the_others_and_catches_u
             write(cluster);
             cluster.health(3).disk_full
         });
-        // What is written through it others keep.
+        // Other nodes store what is written through it.
         assert_eq!(cluster.ask(reader, &format!("SET r:1 {value}")), "OK");
-        // Nothing comes in as writes, with reads, or by sweeps.
+        // It receives nothing: no writes, no read repair, no sweeps.
         let keys =
             |cluster: &mut Cluster, client| cluster.ask(client, "DBSIZE").parse::<u32>().expect("a number");
         let before = keys(&mut cluster, reader);
@@ -93,7 +93,8 @@ fn a_node_that_comes_back_needs_nobody_to_have_its_memory_again() {
         fill(&mut cluster, 0..20, "v");
         cluster.settle();
         (1..=3).for_each(|node| cluster.kill(node));
-        // It takes two to be let in, and they are a majority. One that keeps its memory only would need both of the others.
+        // Admission takes two nodes, and they are a majority. With state in memory only, a node would need both of
+        // the others.
         cluster.restart(2);
         cluster.restart(3);
         cluster.until("both have their memory", |cluster| {
@@ -162,7 +163,7 @@ fn the_only_replica_is_replaced_only_by_who_accepts_the_loss() {
 
 #[test]
 fn when_a_majority_is_lost_nobody_answers_until_the_loss_is_accepted() {
-    // The replicas stand on nodes 1 to 3; all five know the cluster map.
+    // The replicas are on nodes 1 to 3; all five nodes know the cluster map.
     let keyspace = "prefix=r: replication=abd durability=fsync replicas=3";
     let mut cluster = setup(5, &[keyspace]).start();
     fill(&mut cluster, 0..10, "v");
@@ -196,7 +197,7 @@ fn when_a_majority_is_lost_nobody_answers_until_the_loss_is_accepted() {
     assert_filled(&mut cluster, 3, 0..10, "v");
 }
 
-/// The other way out, without a second restart: the nodes are let in, and what they have lost is given up.
+/// The other way out, without a second restart: the nodes are admitted, and what they have lost is given up.
 #[test]
 fn when_a_majority_has_lost_its_disks_the_keyspace_can_be_recovered() {
     for protocol in ["abd", "blocking"] {

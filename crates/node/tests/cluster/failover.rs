@@ -1,4 +1,4 @@
-//! What clients of other nodes see when a leader dies or stands still: they wait for the next one.
+//! What clients of other nodes see when a leader dies or is paused: they wait for the next one.
 
 use crate::support::{Client, Cluster, assert_error, setup};
 use node::NodeId;
@@ -10,7 +10,7 @@ const KEYSPACES: [&str; 4] = [
     "prefix= acks=all",
 ];
 
-/// A cluster of this keyspace, who leads it, and the two others.
+/// Starts a cluster with this keyspace. Returns it with the leader and the two others.
 fn start(nodes: u16, keyspace: &str) -> (Cluster, NodeId, Vec<NodeId>) {
     let mut cluster = setup(nodes, &[keyspace]).start();
     let client = cluster.client(1);
@@ -20,7 +20,7 @@ fn start(nodes: u16, keyspace: &str) -> (Cluster, NodeId, Vec<NodeId>) {
     (cluster, leader, (1..=nodes).filter(|id| *id != leader).collect())
 }
 
-/// Sends what shows whether order is kept: each reply is known beforehand.
+/// Sends requests that show whether order is kept: each reply is known beforehand.
 fn send_counted(cluster: &mut Cluster, client: Client, key: &str, numbers: std::ops::Range<u32>) {
     for number in numbers {
         cluster.send(client, &format!("SET {key} {number}"));
@@ -45,7 +45,7 @@ fn what_is_asked_while_nobody_leads_waits_for_the_next_leader_and_keeps_its_orde
             let clients: Vec<Client> = others.iter().map(|node| cluster.client(*node)).collect();
             match is_paused {
                 false => cluster.kill(leader),
-                // It is seen to stand still when it has been asked and does not answer.
+                // The others notice the pause when they have sent it a request and get no answer.
                 true => {
                     cluster.pause(leader);
                     let probing = cluster.client(others[0]);
@@ -53,7 +53,7 @@ fn what_is_asked_while_nobody_leads_waits_for_the_next_leader_and_keeps_its_orde
                     cluster.turns(400);
                 }
             }
-            // A pipeline that goes on while the next leader takes over.
+            // A pipeline that continues while the next leader takes over.
             let took_ms = cluster.time(|cluster| {
                 for part in 0..30 {
                     for (client, node) in clients.iter().zip(&others) {
@@ -95,7 +95,7 @@ fn what_a_leader_that_stands_still_was_asked_ends_when_another_one_leads() {
                 "reads are asked again"
             );
         }
-        // It has all of that in its socket yet.
+        // All of that is still unread in its socket.
         cluster.go_on(leader);
         cluster.settle();
         cluster.turns(1000);
@@ -113,7 +113,8 @@ fn what_a_leader_that_stands_still_was_asked_ends_when_another_one_leads() {
 fn what_a_leader_had_ordered_before_it_died_is_unknown_and_not_asked_again() {
     for is_paused in [false, true] {
         let (mut ordered, mut void) = (0, 0);
-        // It is ended a turn later each time: before it has read the command, when it has ordered it, when others have it.
+        // It is killed one turn later each time: before it has read the command, when it has ordered it, when others
+        // have it.
         for turns in 0..12 {
             let (mut cluster, leader, others) = start(3, KEYSPACES[0]);
             let client = cluster.client(others[0]);
@@ -184,7 +185,8 @@ fn what_a_deposed_leader_has_not_ordered_the_next_one_is_asked() {
         let (mut cluster, leader, _) = start(3, keyspace);
         let client = cluster.client(leader);
         cluster.cut_off(leader);
-        // Until it knows that it does not lead, it takes a few writes, whose outcome is not known or which are lost.
+        // Until it knows that it no longer leads, it accepts a few writes, whose outcomes are unknown or which are
+        // lost.
         cluster.turns(1500);
         send_counted(&mut cluster, client, "k", 0..5);
         cluster.turns(500);
@@ -192,7 +194,8 @@ fn what_a_deposed_leader_has_not_ordered_the_next_one_is_asked() {
         cluster.reconnect(leader);
         let first = cluster.reply(client);
         if first.starts_with("-TRYAGAIN LOST") {
-            // It found its followers before it heard of the next leader, and ordered what waited: in vain, and that is certain.
+            // It reached its followers before it heard of the next leader, and ordered what waited: in vain, and that
+            // is certain.
             assert!(keyspace.contains("consensus"), "{first}");
             let rest: Vec<String> = (1..15).map(|_| cluster.reply(client)).collect();
             assert!(rest.iter().all(|reply| !reply.contains("UNKNOWN")), "{rest:?}");
@@ -205,7 +208,8 @@ fn what_a_deposed_leader_has_not_ordered_the_next_one_is_asked() {
     }
 }
 
-/// What comes after its leader's link broke waits at once; what was asked before must go on before it when it is asked again.
+/// A request that arrives after its leader's link broke waits at once; earlier requests must precede it when they are
+/// retried.
 #[test]
 fn what_is_asked_again_goes_before_what_came_later() {
     for keyspace in &KEYSPACES[..2] {

@@ -1,4 +1,4 @@
-//! Any node takes any command: what it does not lead it passes on, and it says truly what came of it.
+//! Any node accepts any command: it forwards what it does not lead, and reports the true outcome.
 
 use crate::support::{Cluster, assert_error, setup};
 
@@ -101,7 +101,7 @@ fn a_write_whose_answer_is_lost_is_unknown_and_did_happen() {
     cluster.send(client, "INCR k");
     let at_leader = cluster.client(1);
     cluster.until("the write takes effect", |cluster| cluster.ask(at_leader, "EXISTS k") == "1");
-    // Its answer, if it has left at all, is still on its way.
+    // Its answer, if it has been sent at all, is still in flight.
     assert_eq!(cluster.arrived(client), None);
     cluster.break_link(1, 2);
     assert_error(&cluster.reply(client), "UNKNOWN");
@@ -199,7 +199,7 @@ fn a_leader_that_does_not_answer_ends_a_write_as_unknown_and_a_read_as_refused()
         assert_error(&cluster.reply(client), "UNKNOWN");
         assert_error(&cluster.reply(client), "NOLEADER");
     });
-    // The leader would have answered at the timeout; the rest is what its answer may take.
+    // The leader would have answered at the timeout; the rest is allowed for its answer.
     assert!((300..1500).contains(&took_ms), "{took_ms}");
 }
 
@@ -228,7 +228,7 @@ fn a_client_that_leaves_takes_its_pending_requests_with_it() {
     cluster.send(first, "INCR k");
     cluster.turn();
     cluster.node(2).disconnect(first.id);
-    // The next client gets the same place, and must not get the answer.
+    // The next client gets the same slot, and must not get the answer.
     let second = cluster.client(2);
     assert_eq!(second.id.index(), first.id.index());
     cluster.turns(20);
@@ -236,8 +236,8 @@ fn a_client_that_leaves_takes_its_pending_requests_with_it() {
     assert_eq!(cluster.ask(second, "GET k"), "\"1\"", "what was asked still happens");
 }
 
-/// A node that starts again numbers its requests from the beginning: what its former self asked, and the leader
-/// answers only now, must not be taken for the answer to a new request of the same number.
+/// A restarted node numbers its requests from the beginning: the leader's late answer to a request of an earlier
+/// incarnation must not be taken for the answer to a new request with the same number.
 #[test]
 fn an_answer_to_a_node_that_died_is_not_given_to_a_client_of_its_next_life() {
     let mut cluster = setup(3, &["prefix= acks=2"]).start();

@@ -1,4 +1,4 @@
-//! Disks without room: of all nodes, and of one.
+//! Full disks: of all nodes, and of one.
 
 use crate::support::{Cluster, assert_error, setup};
 
@@ -17,7 +17,7 @@ fn value(number: usize) -> String {
     format!("{number:06}").repeat(200)
 }
 
-/// A cluster of three with some keys, whose logs are of small segments.
+/// Starts a cluster of three with some keys, and with small segments.
 fn filled(keyspace: &str) -> Cluster {
     let small = |configuration: &mut node::Configuration| {
         configuration.storage.segment_bytes = 64 << 10;
@@ -62,7 +62,7 @@ fn when_all_disks_are_full_reads_and_deletions_go_on_and_deletions_give_room() {
         let mut cluster = filled(keyspace);
         fill_all(&mut cluster);
         assert_readable(&mut cluster, (0..KEYS).step_by(9));
-        // For longer than any lease, and started again without room.
+        // For longer than any lease, and then restarted without room.
         cluster.turns(3000);
         assert_readable(&mut cluster, (0..KEYS).step_by(17));
         for node in 1..=3 {
@@ -117,7 +117,7 @@ fn while_one_disk_is_full_its_node_stands_aside_and_writes_through_it_go_on() {
             let mut write = |cluster: &mut Cluster, place: usize| {
                 written += 1;
                 let reply = cluster.ask(clients[place], &format!("SET r:{written} {}", value(written)));
-                // What had no leader for a moment, or was on its way to one that stands aside.
+                // Without a leader for a moment, or on the way to a node that stands aside.
                 let codes = ["OK", "-TRYAGAIN", "-NOLEADER", "-UNKNOWN", "-LOST"];
                 assert!(codes.iter().any(|code| reply.starts_with(code)), "{reply}");
                 reply == "OK"
@@ -151,7 +151,7 @@ fn while_one_disk_is_full_its_node_stands_aside_and_writes_through_it_go_on() {
     }
 }
 
-/// Through another node than the full one.
+/// The other nodes write, not the full one.
 fn written_by(full: u16) -> usize {
     usize::from(full % 3)
 }

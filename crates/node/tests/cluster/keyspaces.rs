@@ -4,19 +4,19 @@ use crate::reading::Reply;
 use crate::support::{Client, Cluster, assert_error, setup};
 use std::collections::BTreeSet;
 
-/// Three keyspaces with three leaders and three promises.
+/// Starts three keyspaces with three leaders and three promises.
 fn three_keyspaces() -> Cluster {
     setup(3, &["prefix= acks=majority", "prefix=b: acks=none leader=2", "prefix=c: acks=all leader=3"])
         .start()
 }
 
-/// As [`three_keyspaces`]; nobody can lead the second one but node 2.
+/// As [`three_keyspaces`], but only node 2 can lead the second one.
 fn one_without_copies() -> Cluster {
     let second = "prefix=b: acks=none replicas=1 leader=2";
     setup(3, &["prefix= acks=majority", second, "prefix=c: acks=all leader=3"]).start()
 }
 
-/// The keys `k0`, `b:k0`, `c:k0`, `k1` …, so many of each.
+/// Sets the keys `k0`, `b:k0`, `c:k0`, `k1` …, `each` of each kind.
 fn fill(cluster: &mut Cluster, client: Client, each: usize) -> BTreeSet<String> {
     let keys = (0..each).flat_map(|number| ["", "b:", "c:"].map(|prefix| format!("{prefix}k{number}")));
     let keys: BTreeSet<String> = keys.collect();
@@ -29,7 +29,7 @@ fn texts(reply: Reply) -> Vec<String> {
     reply.elements().into_iter().map(Reply::text).collect()
 }
 
-/// A whole scan: every key told, repeats included.
+/// Runs a whole scan. Returns every key found, repeats included.
 fn scan(cluster: &mut Cluster, client: Client, options: &str) -> Vec<String> {
     let (mut cursor, mut told) = ("0".to_string(), Vec::new());
     loop {
@@ -198,7 +198,7 @@ fn a_scan_whose_leader_dies_goes_on_at_the_next_one() {
     }
 }
 
-/// As clients do that have several connections and take the next one each time.
+/// As clients with several connections do, which take the next one each time.
 #[test]
 fn a_scan_of_all_nodes_in_turns_tells_every_key_once() {
     for keyspace in [
@@ -301,7 +301,7 @@ fn a_keyspace_is_made_changed_and_dropped_while_the_cluster_runs() {
         cluster
             .until("it serves", |cluster| cluster.ask(other, &format!("SET new:{number} {number}")) == "OK");
     }
-    // Those of the default keyspace with the prefix are out of reach, and still there.
+    // The keys of the default keyspace with this prefix are out of reach, and still exist.
     assert_eq!(cluster.ask(one, "DBSIZE"), "52");
     assert_error(&cluster.ask(one, "MGET new:0 new:1"), "CROSSSLOT");
     assert_eq!(cluster.ask(one, "MGET new:{a}0 new:{a}1"), "[nil, nil]");
@@ -344,7 +344,7 @@ fn a_new_keyspace_serves_when_its_making_is_answered_and_outlives_its_first_lead
         let client = cluster.client(1);
         assert_eq!(cluster.ask(client, &format!("KEYSPACE CREATE new: {settings}")), "OK");
         assert_eq!(cluster.ask(client, "SET new:k v"), "OK", "{settings}");
-        // And one whose leader dies before anybody has heard of it.
+        // And one whose leader dies before any node has heard of it.
         cluster.send(client, &format!("KEYSPACE CREATE young: {settings}"));
         cluster.until("the map has it", |cluster| {
             cluster.health(2).keyspaces.iter().any(|keyspace| keyspace.prefix == "young:")
@@ -356,7 +356,8 @@ fn a_new_keyspace_serves_when_its_making_is_answered_and_outlives_its_first_lead
     }
 }
 
-/// Clients and operators ask any node how the cluster is: `ok` would keep them waiting for what nobody can answer.
+/// Clients and operators ask any node for the state of the cluster: `ok` would keep them waiting for requests that no
+/// node can answer.
 #[test]
 fn two_survivors_of_five_say_that_the_cluster_does_not_serve() {
     for replication in ["consensus", "leader-follower acks=majority", "abd"] {

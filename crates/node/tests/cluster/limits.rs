@@ -1,4 +1,4 @@
-//! What a client may take of a node: requests under way, replies unread, and the length of both.
+//! What a client may use of a node: requests in flight, unread replies, and the length of both.
 
 use crate::support::{Client, Cluster, assert_error, setup};
 
@@ -161,7 +161,7 @@ fn a_node_takes_whatever_length_another_may_send() {
     let client = cluster.client(1);
     assert_eq!(cluster.ask(client, "CONFIG SET proto-max-bulk-len 512mb"), "OK");
     let request = cluster.node(1).request_limits(client.id).request_bytes_max;
-    // Node 2 was told nothing, and yet gets the records of what node 1 lets in.
+    // Node 2 has the default limit, and yet receives the records of what node 1 accepts.
     let taken = cluster.node(2).peer_payload_bytes_max();
     assert!(taken > request, "a request of {request} bytes becomes a record; node 2 takes {taken}");
     assert!(

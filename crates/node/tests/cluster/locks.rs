@@ -1,10 +1,11 @@
-//! Locks: who is granted one, in which order, until when, and what becomes of that when connections, leaders and nodes go.
+//! Locks: which client is granted one, in which order, until when, and what happens when connections, leaders and
+//! nodes fail.
 
 use crate::support::{Client, Cluster, assert_error, setup};
 
 const KEYSPACES: &[&str] = &["prefix= replication=consensus"];
 
-/// A lease lasts a tenth longer than was asked for, as clocks differ; and a record takes a few turns.
+/// A lease lasts a tenth longer than requested, as clocks differ; and a record takes a few turns.
 fn lasts_ms(lease_ms: u64) -> std::ops::RangeInclusive<u64> {
     lease_ms..=lease_ms + lease_ms / 10 + 30
 }
@@ -17,13 +18,13 @@ fn leader(cluster: &Cluster) -> u16 {
     cluster.keyspace(1, "default").leader
 }
 
-/// The token of a reply.
+/// Returns the token of a reply.
 #[track_caller]
 fn token(reply: &str) -> u64 {
     reply.parse().unwrap_or_else(|_| panic!("no token: {reply}"))
 }
 
-/// Asks again and again, as a client does when nobody leads.
+/// Repeats a request, as a client does while there is no leader.
 fn insist(cluster: &mut Cluster, client: Client, request: &str) -> String {
     let mut reply = String::new();
     cluster.until("it has an answer", |cluster| {
@@ -33,7 +34,7 @@ fn insist(cluster: &mut Cluster, client: Client, request: &str) -> String {
     reply
 }
 
-/// Waits until so many requests stand in the queue.
+/// Waits until `count` requests are in the queue.
 fn until_waiting(cluster: &mut Cluster, client: Client, name: &str, count: usize) {
     let told = format!("\"waiters\", {count},");
     cluster.until("they wait", |cluster| cluster.ask(client, &format!("LOCK.INFO {name}")).contains(&told));
@@ -139,8 +140,8 @@ fn a_client_that_leaves_waits_no_longer() {
     }
 }
 
-/// Whatever the moment at which the connection is closed, before, while or after the grant is on its way: the lock goes on
-/// to the next, and nobody waits for a lease.
+/// Whether the connection is closed before, while or after the grant is in flight, the lock passes to the next
+/// request, and no client waits for a lease.
 #[test]
 fn a_grant_that_crosses_the_end_of_its_connection_is_passed_on() {
     for moment in 0..12 {
@@ -217,7 +218,7 @@ fn who_waits_at_a_node_that_dies_is_passed_over() {
 fn who_waited_in_an_earlier_life_of_a_node_is_forgotten_when_it_is_back() {
     let mut cluster = cluster();
     let lead = leader(&cluster);
-    // A follower; and the leader itself, which finds those who waited in its own log.
+    // A follower, and then the leader itself, which finds the waiting requests in its own log.
     for dead in [lead % 3 + 1, lead] {
         let other = (lead + 1) % 3 + 1;
         let (ann, bob) = (cluster.client(other), cluster.client(dead));
@@ -234,7 +235,7 @@ fn who_waited_in_an_earlier_life_of_a_node_is_forgotten_when_it_is_back() {
     }
 }
 
-/// Whichever comes first, the answer that it waits or the grant: one may overtake the other on the way.
+/// The reply that the request waits and the grant may overtake each other.
 #[test]
 fn a_release_that_meets_a_request_on_its_way_is_not_missed() {
     for moment in 0..8 {
@@ -243,7 +244,7 @@ fn a_release_that_meets_a_request_on_its_way_is_not_missed() {
             let lead = leader(&cluster);
             let away = lead % 3 + 1;
             let bob = cluster.client(away);
-            // From one node, the release can be in one batch with the request, behind it.
+            // From one node, the release can be in one batch with the request, after it.
             let ann = cluster.client(if same_node { away } else { lead });
             let held = cluster.ask(ann, "LOCK l ann PX 60000");
             let took_ms = cluster.time(|cluster| {
@@ -257,7 +258,7 @@ fn a_release_that_meets_a_request_on_its_way_is_not_missed() {
     }
 }
 
-/// A lease that was not looked at again after a wait is how etcd's lock once went wrong (etcd #11456).
+/// A lease that was not checked again after a wait is how etcd's lock once went wrong (etcd #11456).
 #[test]
 fn a_grant_that_is_read_long_after_it_came_is_checked_before_anybody_is_told() {
     let mut cluster = cluster();
@@ -378,7 +379,7 @@ fn a_session_holds_many_locks_and_frees_them_all_at_its_end() {
     assert_eq!(cluster.ask(bob, "LOCK.INFO b"), "nil");
     assert_eq!(cluster.ask(ann, &format!("LOCK.SESSION RENEW k {session}")), "0");
     assert_error(&cluster.ask(ann, &format!("LOCK d ann SESSION {session}")), "NOSESSION");
-    // Its lease over.
+    // Its lease ends.
     let session = cluster.ask(ann, "LOCK.SESSION OPEN k PX 400").replace('"', "");
     token(&cluster.ask(ann, &format!("LOCK b ann SESSION {session}")));
     let cat = cluster.client(3);

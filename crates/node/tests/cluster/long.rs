@@ -1,8 +1,8 @@
-//! Writes that are too long for one record: they go to their group in parts, and clients see nothing of that.
+//! Writes that are too long for one record: they are sent to their group in parts, which is invisible to clients.
 
 use crate::support::{Client, Cluster, Setup, setup};
 
-/// Three nodes, writes of more than 400 bytes in parts of 50.
+/// Three nodes; writes of more than 400 bytes are sent in parts of 50.
 fn three(keyspace: &str) -> Setup {
     setup(3, &[keyspace]).with(|configuration| configuration.long_command_bytes = 400)
 }
@@ -20,7 +20,8 @@ fn value(byte: char, length: usize) -> String {
     (0..length).map(|at| if at % 7 == 0 { byte } else { char::from(b'a' + (at % 26) as u8) }).collect()
 }
 
-/// Sends requests one behind the other as a server does, which takes no more of them than are wanted; and waits for the replies.
+/// Sends requests one after the other as a server does, which reads no more of them than the node wants; waits for
+/// the replies.
 fn streamed(cluster: &mut Cluster, client: Client, requests: &[&str]) -> Vec<String> {
     for request in requests {
         cluster.until("it is wanted", |cluster| cluster.node(client.node).wants_input(client.id));
@@ -29,7 +30,7 @@ fn streamed(cluster: &mut Cluster, client: Client, requests: &[&str]) -> Vec<Str
     requests.iter().map(|_| cluster.reply(client)).collect()
 }
 
-/// Every node's own reads show the same in the end.
+/// In the end, every node's own reads return the same.
 fn assert_same_everywhere(cluster: &mut Cluster) {
     cluster.until("all nodes have the same", |cluster| {
         let [one, two, three] = [1, 2, 3].map(|node| cluster.contents(node));
@@ -114,7 +115,7 @@ fn a_watched_key_is_compared_when_the_last_part_has_come() {
 
 #[test]
 fn what_was_watched_under_another_leadership_is_not_taken_for_unchanged() {
-    // A failover of leader-follower may lose writes and give their versions again.
+    // A failover of leader-follower may lose writes and reuse their versions.
     let mut cluster = three(LEADER_FOLLOWER).start();
     let client = cluster.client(2);
     assert_eq!(cluster.ask(client, "SET k 1"), "OK");
@@ -145,7 +146,7 @@ fn a_leader_that_dies_in_the_midst_costs_time_and_nothing_else() {
         let reply = cluster.reply(client);
         let expected = match reply.as_str() {
             "OK" => format!("\"{long}\""),
-            // Whatever has failed before its end has done nothing.
+            // A write that failed before its end has done nothing.
             refused => {
                 assert!(refused.contains("nothing was done"), "{refused}");
                 "\"before\"".into()

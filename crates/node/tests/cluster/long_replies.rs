@@ -1,11 +1,12 @@
-//! Replies that are too long for one frame: they come to their client's node in parts, and clients see nothing of that.
+//! Replies that are too long for one frame: they are sent to their client's node in parts, which is invisible to
+//! clients.
 
 use crate::support::{Client, Cluster, Setup, assert_error, setup};
 
 const CONSENSUS: &str = "prefix= replication=consensus";
 const LEADER_FOLLOWER: &str = "prefix= acks=majority";
 
-/// Parts of 50 bytes, four of them under way.
+/// Parts of 50 bytes, four of them in flight.
 const LONG_BYTES: usize = 400;
 const PART_BYTES: usize = 50;
 /// How much a peer is owed before its requests wait.
@@ -15,7 +16,7 @@ const OWED_BYTES_MAX: usize = 1024 * PART_BYTES;
 const OUTCOMES: u8 = 3;
 const OUTCOME_PART: u8 = 11;
 
-/// Three nodes, where replies of more than 400 bytes go in parts.
+/// Three nodes, where replies of more than 400 bytes are sent in parts.
 fn three(keyspace: &str) -> Setup {
     setup(3, &[keyspace]).with(|configuration| configuration.long_command_bytes = LONG_BYTES)
 }
@@ -28,13 +29,13 @@ fn quoted(value: &str) -> String {
     format!("\"{value}\"")
 }
 
-/// A client of a node that does not lead, and the leader.
+/// Returns a client of a node that does not lead, and the leader.
 fn client_elsewhere(cluster: &mut Cluster) -> (Client, u16) {
     let leader = cluster.keyspace(1, "default").leader;
     (cluster.client(leader % 3 + 1), leader)
 }
 
-/// How many replies a node has sent in parts.
+/// Returns how many replies a node has sent in parts.
 fn long_replies(cluster: &mut Cluster, node: u16) -> u64 {
     let client = cluster.client(node);
     let told = cluster.ask(client, "INFO stats");
@@ -42,12 +43,12 @@ fn long_replies(cluster: &mut Cluster, node: u16) -> u64 {
     rest.split(|c: char| !c.is_ascii_digit()).next().and_then(|count| count.parse().ok()).expect("a number")
 }
 
-/// Neither half of any reply is held.
+/// Whether these nodes hold no part of a reply, neither as senders nor as receivers.
 fn nothing_is_held(cluster: &mut Cluster, nodes: &[u16]) -> bool {
     nodes.iter().all(|node| cluster.node(*node).long_reply_bytes() == (0, 0))
 }
 
-/// The same, when those who sent them know what has arrived.
+/// Asserts the same, after a turn in which the senders learn what has arrived.
 fn assert_nothing_is_held(cluster: &mut Cluster, nodes: &[u16]) {
     cluster.turn();
     assert!(nothing_is_held(cluster, nodes));
@@ -144,7 +145,7 @@ fn a_value_that_changes_on_its_way_is_told_as_it_was() {
                 assert_eq!(cluster.arrived(client), None, "{keyspace}, {change}: most of it is on its way");
                 assert_eq!(cluster.reply(client), quoted(&long), "{keyspace}, {change}");
             } else {
-                // It takes as long itself.
+                // The reply itself takes as long.
                 assert_eq!(cluster.arrived(client), Some(quoted(&long)), "{keyspace}, {change}");
             }
             assert_eq!(cluster.ask(client, "GET k"), behind, "{keyspace}, {change}");
@@ -241,7 +242,7 @@ fn a_client_that_leaves_ends_its_reply_at_both_ends() {
     assert_eq!(cluster.ask(other, "STRLEN k"), "20000");
 }
 
-/// A client asks for a long reply, and something happens when a part of it has come. What it is answered.
+/// A client requests a long reply, and something happens when a part has arrived. Returns the client's reply.
 fn interrupted(
     cluster: &mut Cluster,
     client: Client,
@@ -358,14 +359,14 @@ fn a_node_that_passes_a_request_on_passes_its_long_reply_back() {
     let long = value('A', 3_000);
     let at_leader = cluster.client(1);
     assert_eq!(cluster.ask(at_leader, &format!("SET k {long}")), "OK");
-    // Node 4 has no replica. It cannot reach the leader, but node 2 does.
+    // Node 4 has no replica. It cannot reach the leader, but node 2 can.
     cluster.break_link(1, 4);
     let client = cluster.client(4);
     assert_eq!(cluster.ask(client, "GET k"), quoted(&long));
     assert_eq!([1, 2].map(|node| long_replies(&mut cluster, node)), [1, 1]);
     assert_nothing_is_held(&mut cluster, &[1, 2, 3, 4]);
 
-    // When the node that waits is cut off, the one between lets go of what nobody can be told any more.
+    // When the waiting node is cut off, the forwarding node drops what it can no longer deliver.
     cluster.send(client, "GET k");
     cluster.turns(8);
     assert!(cluster.node(2).long_reply_bytes().1 > 0, "some of it has come there");

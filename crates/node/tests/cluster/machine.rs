@@ -1,7 +1,7 @@
 //! The world as a driver sees it from one node of a cluster in memory.
 //!
-//! Requests of tests come as those of HTTP do in the server: they are given to the node between turns, and answered by
-//! [`World::tell`].
+//! Requests of tests arrive as HTTP requests do in the server: they are given to the node between turns, and answered
+//! by [`World::tell`].
 
 use crate::support::{Client, Inbox};
 use driver::world::ValueResult;
@@ -13,10 +13,10 @@ use std::io::{self, Read, Write};
 use storage::simulated_values::SimulatedValues;
 use storage::{DiskError, MemoryDisk, ValueWork, Work};
 
-/// A node as a test has it.
+/// A node as tests use it.
 pub(crate) type Process = driver::Driver<NoSocket>;
 
-/// No client of a test has one.
+/// The socket of a client: tests have none.
 pub(crate) enum NoSocket {}
 
 impl Read for NoSocket {
@@ -41,7 +41,7 @@ impl Socket for NoSocket {
     }
 }
 
-/// What is done beside a node: at once, and it learns of it in its next turn.
+/// The work done beside a node: at once, but reported to the node in its next turn.
 #[derive(Default)]
 pub(crate) struct Beside {
     pub(crate) disk: MemoryDisk,
@@ -51,31 +51,31 @@ pub(crate) struct Beside {
 }
 
 impl Beside {
-    /// The process dies: nobody is told of what was done.
+    /// The process dies: finished work is not reported.
     pub(crate) fn forget(&mut self) {
         self.finished.clear();
         self.finished_values.clear();
     }
 }
 
-/// What one turn of a node works with.
+/// The context of one turn of a node.
 pub(crate) struct Machine<'c> {
     pub(crate) own: NodeId,
     pub(crate) now: Now,
     pub(crate) beside: &'c mut Beside,
-    /// Whole frames that have arrived from each peer.
+    /// Complete frames that have arrived from each peer.
     pub(crate) arrived: BTreeMap<NodeId, VecDeque<Vec<u8>>>,
-    /// Peers of whose frames the node has yet to hear.
+    /// Peers whose frames the node has not been notified of yet.
     pub(crate) events: VecDeque<NodeId>,
     /// Frames that were read.
     pub(crate) read: Vec<(NodeId, Vec<u8>)>,
     pub(crate) peers: &'c [NodeId],
-    /// What was written to each peer, over its first connection and over the second one.
+    /// What was written to each peer, over its first and its second connection.
     pub(crate) written: Vec<(NodeId, [Vec<u8>; 2])>,
     pub(crate) inboxes: &'c mut BTreeMap<Client, Inbox>,
 }
 
-/// The time does not go on within a turn.
+/// The time stands still within a turn.
 #[derive(Clone, Copy)]
 pub(crate) struct Clock(Now);
 

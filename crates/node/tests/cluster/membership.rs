@@ -1,4 +1,4 @@
-//! Nodes that lose their storage, and how they come in again.
+//! Nodes that lose their storage, and how they return.
 
 use crate::support::{Cluster, assert_error, setup};
 use node::control::Group;
@@ -30,7 +30,7 @@ fn a_node_that_lost_its_storage_is_not_let_in_as_what_it_was_and_comes_in_as_a_n
     assert_error(&cluster.ask(lost, "GET 1"), "LOADING");
     assert_error(&cluster.ask(client, "CLUSTER REPLACE 2"), "ERR"); // That one is alive.
     assert_eq!(cluster.ask(client, "CLUSTER REPLACE 3"), "OK");
-    // It is let into one group after the other.
+    // It joins one group after the other.
     cluster.until("it is in all groups", |cluster| {
         cluster.node(1).cluster_map().groups.values().all(|group| group.members.contains(&3))
     });
@@ -41,7 +41,7 @@ fn a_node_that_lost_its_storage_is_not_let_in_as_what_it_was_and_comes_in_as_a_n
             assert_eq!(cluster.ask(client, &format!("GET {prefix}{number}")), format!("\"{number}\""));
         }
     }
-    // It counts: another one may go.
+    // It counts: another one may fail.
     cluster.kill(1);
     cluster.until("the others go on", |cluster| cluster.ask(client, "SET k v") == "OK");
     cluster.until("the others go on", |cluster| cluster.ask(client, "SET all:k v") == "OK");
@@ -50,7 +50,7 @@ fn a_node_that_lost_its_storage_is_not_let_in_as_what_it_was_and_comes_in_as_a_n
 
 #[test]
 fn who_has_no_replica_asks_another_node_when_one_that_was_not_let_in_refuses() {
-    // Replicas stand on nodes 1, 2 and 3. Node 4 has just started, so it asks node 1 first.
+    // The replicas are on nodes 1, 2 and 3. Node 4 has just started, so it asks node 1 first.
     let mut cluster = setup(4, &["prefix= replication=consensus replicas=3"]).start();
     for node in [1, 4] {
         cluster.kill(node);
@@ -84,7 +84,8 @@ fn a_leader_that_is_to_leave_serves_until_somebody_else_can_be_appointed() {
     let mut cluster = setup(4, &["prefix= replicas=3 leader=1"]).start();
     let client = cluster.client(2);
     assert_eq!(cluster.ask(client, "SET k v"), "OK");
-    // The in-sync set begins with the leader alone; before the others are known to hold everything, it is to go.
+    // The in-sync set begins with the leader alone; before the others are known to hold everything, the leader must
+    // go.
     cluster.pause(3);
     cluster.send_words(client, &[b"KEYSPACE", b"SET", b"", b"acks=2"]);
     cluster.send(client, "CLUSTER REMOVE 1");
@@ -115,7 +116,7 @@ fn a_dead_node_is_replaced_once_and_comes_in_with_an_empty_disk() {
     assert_eq!(cluster.ask(client, "GET k"), "\"v\"");
 }
 
-/// Whether a node is known to hold everything in every group that it is to be in.
+/// Whether a node is known to hold everything in each of its groups.
 fn holds_everything(cluster: &mut Cluster, asked: u16, node: u16) -> bool {
     let map = cluster.node(asked).cluster_map();
     let is_in = |group: &Group| group.settled && group.in_sync.contains(&node);
@@ -141,7 +142,7 @@ fn a_removed_node_knows_it_and_comes_in_again_with_the_folder_that_it_had() {
         cluster.restart(node);
         cluster.until("it holds everything", |cluster| holds_everything(cluster, 1, node));
         assert!(!cluster.node(node).is_removed());
-        // It counts: another one may go.
+        // It counts: another one may fail.
         cluster.kill(2);
         cluster.until("the others go on", |cluster| cluster.ask(client, "SET k w") == "OK");
         cluster.until("the others go on", |cluster| cluster.ask(client, "SET all:k w") == "OK");

@@ -1,4 +1,4 @@
-//! What peers send may be anything: it is refused or has no effect, and never ends a node.
+//! Peers may send anything: it is refused or has no effect, and never ends a node.
 
 use crate::support::{Cluster, setup};
 use kv::codec::Writer;
@@ -15,7 +15,7 @@ const OUTCOMES: u8 = 3;
 const OUTCOME_PART: u8 = 11;
 const PARTS_ARRIVED: u8 = 12;
 
-/// Two keyspaces, so that followers, leaders and coordinators are among the nodes.
+/// Starts two keyspaces, so that followers, leaders and coordinators are among the nodes.
 fn cluster() -> Cluster {
     let mut cluster = setup(3, &["prefix= acks=majority reads=any", "prefix=b: acks=all leader=2"]).start();
     let client = cluster.client(3);
@@ -24,7 +24,7 @@ fn cluster() -> Cluster {
     cluster
 }
 
-/// A node gets a payload and goes on. What it says may be refused; what follows must not be a panic.
+/// Gives a node a payload, and checks that it continues. It may refuse the payload, and must not panic.
 fn survives(cluster: &mut Cluster, from: NodeId, to: NodeId, payload: &[u8]) {
     let now = cluster.now;
     let node = cluster.node(to);
@@ -44,7 +44,7 @@ fn group_message(group: u16, message: &Message<'_>) -> Vec<u8> {
     payload
 }
 
-/// A forwarded request, as a peer writes it.
+/// Encodes a forwarded request as a peer does.
 fn forwarded(id: u64, group: u16, remaining_ms: u32, command: &Command<'_>) -> Vec<u8> {
     let mut payload = vec![REQUESTS];
     payload.put_u64(id);
@@ -71,7 +71,7 @@ fn what_is_no_envelope_is_refused() {
     assert!(node.peer_frame(2, &[REQUESTS]).is_ok(), "no requests at all");
 }
 
-/// A node that has not heard of a new keyspace yet passes its keys on to the one that had them before.
+/// A node that has not heard of a new keyspace yet forwards its keys to the one that they belonged to before.
 #[test]
 fn a_command_that_is_passed_on_to_a_keyspace_that_its_key_is_not_in_is_refused() {
     let mut cluster = cluster();
@@ -140,7 +140,7 @@ fn every_message_with_every_extreme_number_is_survived_by_every_role() {
             .iter()
             .map(|message| group_message((number % 2) as u16, message))
             .collect();
-            // The kinds whose fields are still changing are written by their layout: tag, epoch, then numbers.
+            // Messages whose fields still change are written by their layout: tag, epoch, then numbers.
             for (tag, fields) in [(2u8, 2), (3, 4), (4, 4), (5, 7), (11, 1)] {
                 let mut payload = vec![GROUP];
                 payload.put_u16((number % 2) as u16);
@@ -253,7 +253,7 @@ fn an_outcome_that_nobody_waits_for_changes_nothing() {
     assert_eq!(cluster.reply(client), "\"v\"");
 }
 
-/// A part of what came of a request, as a peer writes it.
+/// Encodes a part of a request's outcome as a peer does.
 fn outcome_part(id: u64, length: u32, offset: u32, bytes: &[u8]) -> Vec<u8> {
     let mut payload = vec![OUTCOME_PART];
     payload.put_u64(id);
@@ -291,7 +291,7 @@ fn parts_of_a_reply_that_do_not_follow_each_other_are_refused_and_the_request_ha
         let (_, _, request) = asked.expect("node 3 passes it on");
         let id = u64::from_le_bytes(request[1..9].try_into().expect("eight bytes"));
         let node = cluster.node(3);
-        // Of what another node says about it nothing is taken.
+        // Parts from a node that was not asked are ignored.
         assert_eq!(node.peer_frame(2, &outcome_part(id, length, 0, whole)), Ok(()));
         let read: Vec<bool> = parts
             .iter()
@@ -300,7 +300,7 @@ fn parts_of_a_reply_that_do_not_follow_each_other_are_refused_and_the_request_ha
             })
             .collect();
         assert!(!read[read.len() - 1] && read[..read.len() - 1].iter().all(|is_read| *is_read), "{parts:?}");
-        // Whoever runs the node closes the link.
+        // The driver closes the link.
         cluster.break_link(1, 3);
         let reply = cluster.reply(client);
         assert!(reply.starts_with("-UNKNOWN"), "{reply}");
@@ -334,7 +334,7 @@ fn whoever_says_of_a_reply_that_more_has_arrived_than_was_sent_is_refused() {
     assert_eq!(cluster.reply(client).len(), 20_002, "what is refused changes nothing");
 }
 
-/// Frames of everything that nodes say to each other: joining, filling, writing, forwarding, recovering.
+/// Records frames of everything that nodes send each other: joining, filling, writing, forwarding, recovering.
 fn frames() -> Vec<(NodeId, NodeId, Vec<u8>)> {
     let setup = setup(3, &["prefix= acks=majority reads=any", "prefix=b: acks=all leader=2"]);
     let mut cluster = setup.with(|configuration| configuration.long_command_bytes = 100).start_cold();
@@ -369,7 +369,7 @@ fn frames() -> Vec<(NodeId, NodeId, Vec<u8>)> {
     cluster.restart(3);
     cluster.settle();
     let mut frames = cluster.recorded();
-    // Heartbeats are all alike: they would crowd out what happens once.
+    // Heartbeats are all alike: they would crowd out rare messages.
     let mut kept = std::collections::BTreeSet::new();
     frames.retain(|(from, to, payload)| {
         let head = payload.iter().take(4).copied().collect::<Vec<u8>>();
@@ -384,7 +384,7 @@ enum Change {
     Set(usize, u8),
     Cut(usize),
     Append(Vec<u8>),
-    /// Overwrites eight bytes by a number that is at an end of what a number can be.
+    /// Overwrites eight bytes with an extreme number.
     Number(usize, u64),
 }
 
@@ -442,7 +442,7 @@ proptest! {
         FRAMES.with(|frames| {
             for (pick, changes, elsewhere) in &picks {
                 let (from, to, payload) = &frames[pick % frames.len()];
-                // To another node than it was meant for, now and then.
+                // Occasionally to a node other than the intended one.
                 let to = if *elsewhere { 6 - from - to } else { *to };
                 survives(&mut cluster, *from, to, &changed(payload, changes));
                 cluster.now.monotonic_us += 1000 * (*pick as u64 % 50);

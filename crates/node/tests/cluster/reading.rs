@@ -1,4 +1,4 @@
-//! Replies as a client reads them off its connection.
+//! Replies as a client reads them from its connection.
 
 use std::fmt;
 
@@ -8,17 +8,17 @@ pub(crate) enum Reply {
     Status(String),
     Error(String),
     Integer(i64),
-    /// Bytes that are not printable are escaped.
+    /// A bulk string; unprintable bytes are escaped.
     Bulk(String),
     Nil,
     Array(Vec<Reply>),
     Map(Vec<(Reply, Reply)>),
-    /// A text for people (RESP3).
+    /// A verbatim text (RESP3).
     Verbatim(String),
 }
 
 impl Reply {
-    /// Takes the first reply off `bytes` if it is there whole.
+    /// Takes the first reply off `bytes` if it is complete.
     pub(crate) fn take(bytes: &mut Vec<u8>) -> Option<Reply> {
         let mut rest = bytes.as_slice();
         let reply = Reply::read(&mut rest)?;
@@ -49,7 +49,7 @@ impl Reply {
         })
     }
 
-    /// The elements of an array.
+    /// Returns the elements of an array.
     pub(crate) fn elements(self) -> Vec<Reply> {
         match self {
             Reply::Array(elements) => elements,
@@ -57,7 +57,7 @@ impl Reply {
         }
     }
 
-    /// The text of a bulk string, a status or a verbatim text.
+    /// Returns the text of a bulk string, a status or a verbatim text.
     pub(crate) fn text(self) -> String {
         match self {
             Reply::Bulk(text) | Reply::Status(text) | Reply::Verbatim(text) => text,

@@ -43,7 +43,7 @@ fn a_client_of_a_follower_is_told_that_the_leader_is_loading() {
     let mut cluster = cluster_with("prefix= acks=majority");
     let writer = cluster.client(1);
     cluster.ask(writer, "SET k v");
-    // With one follower paused the leader does not get the answers that it needs.
+    // With one follower paused, the leader does not get the acknowledgements that it needs.
     cluster.pause(3);
     cluster.kill(1);
     cluster.restart(1);
@@ -82,7 +82,7 @@ fn with_too_few_answers_the_leader_does_not_serve_rather_than_forget() {
     cluster.restart(1);
     let client = cluster.client(1);
     cluster.turns(10_000);
-    // Node 2 alone never saw the write: what it holds is not enough to go on from.
+    // Node 2 alone never saw the write: what it holds is not enough to continue from.
     assert_error(&cluster.ask(client, "GET k"), "LOADING");
     assert!(!cluster.keyspace(1, "default").explanation.is_empty());
 }
@@ -133,7 +133,7 @@ fn a_follower_that_restarts_is_filled_and_ends_up_equal() {
     cluster.kill(3);
     cluster.ask(writer, "DEL k5");
     cluster.restart(3);
-    // Writes go on while it is filled.
+    // Writes continue while it is filled.
     for number in 200..260 {
         assert_eq!(cluster.ask(writer, &format!("SET k{number} v{number}")), "OK");
     }
@@ -206,8 +206,8 @@ impl Knowledge {
     }
 }
 
-/// Followers and leaders die in turn, at moments that depend on the seed, while clients of all nodes write. Each
-/// key has one writer, so that a value which went back would be a lost write.
+/// Followers and leaders die in turn, at moments that depend on the seed, while clients of all nodes write. Each key
+/// has one writer, so a value that went back would be a lost write.
 fn no_acknowledged_write_is_lost(acks: &str, seed: u64) {
     let mut cluster = setup(3, &[&format!("prefix= acks={acks}")]).start();
     let mut random = seed;

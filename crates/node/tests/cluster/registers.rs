@@ -1,4 +1,4 @@
-//! Keyspaces without a leader: any node coordinates, any majority answers.
+//! Keyspaces without a leader: any node coordinates, and any majority suffices.
 
 use crate::support::{Cluster, assert_error, setup};
 
@@ -92,7 +92,7 @@ fn any_majority_serves_and_less_than_one_refuses() {
     each_protocol(5, |cluster| {
         let client = cluster.client(3);
         assert_eq!(cluster.ask(client, "SET r:a 1"), "OK");
-        // The first two nodes are no more special than others.
+        // The first two nodes are not special.
         cluster.kill(1);
         cluster.kill(2);
         assert_eq!(cluster.ask(client, "GET r:a"), "\"1\"");
@@ -105,7 +105,7 @@ fn any_majority_serves_and_less_than_one_refuses() {
             assert!(reply.starts_with("-CLUSTERDOWN NOQUORUM") || reply.starts_with("-UNKNOWN"), "{reply}");
         }
         cluster.restart(4);
-        // Nodes 1 and 2 may hold what 3 and 5 do not: 4 cannot know its memory before one of them is back.
+        // Nodes 1 and 2 may hold what 3 and 5 do not: node 4 cannot restore its memory before one of them is back.
         cluster.restart(1);
         cluster.restart(2);
         assert!(cluster.health(3).keyspaces.iter().any(|keyspace| keyspace.prefix == "r:"));
@@ -124,7 +124,7 @@ fn a_node_that_lost_its_memory_gets_it_back_before_it_answers() {
         cluster.ask(clients[1], "DEL r:8");
         cluster.restart(3);
         cluster.settle();
-        // What node 1 alone has besides is not needed.
+        // What only node 1 holds is not needed.
         cluster.kill(1);
         let client = cluster.client(3);
         cluster.until("it finds the other one", |cluster| cluster.ask(client, "GET r:7") == "\"new\"");
@@ -212,7 +212,7 @@ fn clients_of_all_nodes_fight_for_one_key_and_all_get_through() {
     }
 }
 
-/// A machine that lost its power leaves its links up for a while.
+/// A machine that lost power leaves its links up for a while.
 #[test]
 fn a_node_without_a_replica_asks_another_one_when_the_first_gives_no_answer() {
     let mut cluster = setup(5, &["prefix=r: replication=abd replicas=3"]).start();
@@ -251,7 +251,7 @@ fn two_kills_close_together_make_nobody_wait_for_a_lease() {
     }
 }
 
-/// Waits until a node says that a keyspace stands still.
+/// Waits until a node reports that a keyspace cannot serve.
 fn until_it_stands_still(cluster: &mut Cluster, node: u16) -> String {
     cluster.until("it says so", |cluster| {
         cluster.keyspace(node, "r:").explanation.contains("a majority of its 3 replicas")
@@ -278,7 +278,7 @@ fn when_a_majority_has_lost_its_memory_all_say_so_and_an_operator_ends_it() {
             let mut metrics = String::new();
             cluster.node(node).metrics(&mut metrics);
             assert!(metrics.contains("quorate_keyspace_ready{keyspace=\"r:\"} 0"), "{metrics}");
-            // That no majority can come is certain, so nobody waits for the deadline.
+            // It is certain that no majority can return, so no request waits for the deadline.
             let client = cluster.client(node);
             for request in ["GET r:a", "SET r:a 2", "MGET r:a r:b"] {
                 let took = cluster.time(|cluster| {
@@ -306,7 +306,7 @@ fn when_a_majority_has_lost_its_memory_all_say_so_and_an_operator_ends_it() {
         }
         let told = cluster.ask(client, "KEYSPACE RECOVER r: ACCEPTLOSS");
         assert!(told.starts_with("-ERR") && told.contains("lost nothing"), "{told}");
-        // What was given up was so in one life: the next one gets back all that it has forgotten.
+        // The loss was accepted for one incarnation: the next one gets back everything that it has forgotten.
         cluster.kill(3);
         assert_eq!(cluster.ask(client, "SET r:c 1"), "OK");
         cluster.restart(3);
@@ -338,7 +338,7 @@ fn a_loss_is_given_up_in_the_life_that_was_looked_at_and_once_all_are_heard() {
         cluster.until("it is heard", |cluster| {
             cluster.ask(client, "KEYSPACE RECOVER r:").contains("nodes [2, 3, 4, 5] have lost")
         });
-        // Its next life is another one.
+        // Its next incarnation is a different one.
         cluster.until("it is done", |cluster| cluster.ask(client, "KEYSPACE RECOVER r: ACCEPTLOSS") == "OK");
         cluster.settle();
         let client = cluster.client(5);
@@ -349,7 +349,7 @@ fn a_loss_is_given_up_in_the_life_that_was_looked_at_and_once_all_are_heard() {
 #[test]
 fn what_may_still_have_a_majority_waits_and_is_refused_when_it_cannot() {
     for protocol in ["abd", "blocking"] {
-        // The replicas stand on nodes 1 to 3; all five know the cluster map.
+        // The replicas are on nodes 1 to 3; all five nodes know the cluster map.
         let keyspace = format!("prefix=r: replication={protocol} replicas=3");
         let mut cluster = setup(5, &[&keyspace]).start();
         let client = cluster.client(1);
@@ -381,7 +381,7 @@ fn what_may_still_have_a_majority_waits_and_is_refused_when_it_cannot() {
     }
 }
 
-/// A leader that must know what too many others have forgotten waits for one that is away.
+/// A leader that needs what too many others have forgotten waits for a node that is away.
 #[test]
 fn a_leader_that_waits_for_a_lost_node_says_so_and_goes_on_without_it_when_that_is_replaced() {
     for acks in ["1", "majority", "none"] {

@@ -1,8 +1,8 @@
-//! Groups in which nothing happens: they say nothing, whatever their protocol, and miss who is gone all the same.
+//! Quiescent groups: they send nothing, whatever their protocol, and still notice when a member is gone.
 
 use crate::support::{Client, Cluster, setup};
 
-/// One keyspace of each kind, of eight groups each.
+/// One keyspace of each kind, with eight groups each.
 const KEYSPACES: [&str; 8] = [
     "prefix= replication=consensus shards=8",
     "prefix= acks=all shards=8",
@@ -14,7 +14,7 @@ const KEYSPACES: [&str; 8] = [
     "prefix= replication=blocking shards=8",
 ];
 
-/// How many messages replicas send each other in so many turns, those of the control group aside.
+/// Returns how many messages replicas send each other in `turns` turns, except those of the control group.
 pub(crate) fn messages(cluster: &mut Cluster, turns: u64) -> usize {
     cluster.record();
     cluster.turns(turns);
@@ -31,7 +31,7 @@ fn insist(cluster: &mut Cluster, client: Client, request: &str) -> u64 {
     cluster.time(|cluster| cluster.until("it is done", |cluster| cluster.ask(client, request) == "OK"))
 }
 
-/// Whether the map calls these nodes in sync in all groups.
+/// Whether the map lists these nodes as in sync in all groups.
 fn are_in_sync(cluster: &mut Cluster, asked: u16, nodes: &[u16]) -> bool {
     let groups = &cluster.node(asked).cluster_map().groups;
     groups.iter().filter(|(id, _)| **id != 0).all(|(_, group)| group.in_sync == nodes)
@@ -67,7 +67,7 @@ fn what_ends_by_itself_ends_before_a_group_rests() {
         assert_eq!(cluster.ask(client, "SET e v PX 5000"), "OK");
         cluster.turns(3000);
         assert!(messages(&mut cluster, 500) > 0, "{keyspace}");
-        // Registers bury a key when it has expired by everybody's clock, and then agree to forget it.
+        // Registers keep a tombstone once a key has expired by every clock, and then agree to forget it.
         cluster.turns(70_000);
         assert_eq!(cluster.ask(client, "DBSIZE"), "0");
         assert_eq!(cluster.ask(client, "SET k v"), "OK");
@@ -134,13 +134,13 @@ fn a_follower_that_is_gone_leaves_the_in_sync_set_and_comes_back() {
                 groups.iter().filter(|(id, _)| **id != 0).all(|(_, group)| !group.in_sync.contains(&3))
             });
         });
-        // That one stands still is known after a second.
+        // It takes a second to notice that a node is paused.
         let most_ms = if is_killed { 800 } else { 1800 };
         assert!(took_ms < most_ms, "{took_ms} ms");
         let took_ms = cluster.time(|cluster| assert_eq!(cluster.ask(client, "SET k w"), "OK"));
         assert!(took_ms < 20, "{took_ms} ms");
         match is_killed {
-            // The others rest though one is missing, and take it in again.
+            // The others become quiescent although one is missing, and take it in again.
             true => {
                 comes_to_rest(&mut cluster);
                 cluster.restart(3);
@@ -164,7 +164,7 @@ fn a_write_does_not_wait_longer_for_a_follower_that_stood_still_in_the_rest() {
     comes_to_rest(&mut cluster);
     cluster.pause(3);
     cluster.turns(100);
-    // The node is not known to stand still yet.
+    // The node is not known to be paused yet.
     let took_ms = cluster.time(|cluster| assert_eq!(cluster.ask(client, "SET k w"), "OK"));
     assert!(took_ms < 600, "{took_ms} ms");
 }

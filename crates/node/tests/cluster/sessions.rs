@@ -1,4 +1,4 @@
-//! What a connection is: who its client is, which protocol it speaks, and how it ends.
+//! The state of a connection: who its client is, which protocol it speaks, and how it ends.
 
 use crate::reading::Reply;
 use crate::support::{Cluster, assert_error, setup};
@@ -186,7 +186,7 @@ fn a_client_is_killed_with_a_write_under_way_and_its_place_is_used_again() {
     assert_eq!(cluster.ask(next, "GET k"), "\"v\"");
 }
 
-/// Whoever can end a line can forge the next one.
+/// A client that can end a line can forge the next one.
 #[test]
 fn no_word_of_a_client_ends_a_line() {
     let mut cluster = setup(3, &["prefix= acks=majority", "prefix=a\"\\b: acks=none"]).start();

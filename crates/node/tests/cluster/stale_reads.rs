@@ -54,7 +54,7 @@ fn a_client_of_a_follower_reads_its_own_writes() {
 
 #[test]
 fn a_client_of_a_follower_sees_its_own_flush() {
-    // The second keyspace makes the flush one of several groups.
+    // Because of the second keyspace, the flush involves several groups.
     let keyspaces = ["prefix= acks=majority reads=any", "prefix=b: acks=majority reads=any"];
     let mut cluster = setup(3, &keyspaces).start();
     let client = cluster.client(2);

@@ -1,4 +1,4 @@
-//! A cluster in memory: its nodes, what is on its way between them, and a clock that only turns move.
+//! A cluster in memory: its nodes, the messages in flight between them, and a clock that only turns advance.
 
 use crate::machine::{Beside, Machine, Process};
 use crate::reading::Reply;
@@ -14,7 +14,7 @@ use storage::simulated_values::SimulatedValues;
 use wire::frame::{self, Next};
 use wire::resp::ArgumentsBuffer;
 
-/// What takes longer than this many milliseconds does not happen.
+/// The longest wait, in milliseconds; a test that waits longer fails.
 const PATIENCE_MS: u64 = 20_000;
 
 const START_UNIX_MS: u64 = 1_700_000_000_000;
@@ -31,12 +31,12 @@ pub(crate) struct Client {
 pub(crate) struct Inbox {
     bytes: Vec<u8>,
     is_closed: bool,
-    /// Leaves what the node has for it where it is.
+    /// Whether it leaves unread what the node has for it.
     does_not_read: bool,
 }
 
 impl Inbox {
-    /// Takes what the node has for the client. A long reply comes in several parts.
+    /// Takes what the node has for the client. A long reply arrives in several parts.
     pub(crate) fn take(&mut self, node: &mut Node, client: ClientId) {
         loop {
             let Some(output) = node.output(client) else {
@@ -56,13 +56,13 @@ impl Inbox {
     }
 }
 
-/// What a cluster is to be.
+/// The configuration of a cluster.
 #[derive(Clone)]
 pub(crate) struct Setup {
     pub(crate) configuration: Configuration,
 }
 
-/// A setup of so many nodes, with keyspaces as on the command line.
+/// Creates the setup of a cluster of `nodes`, with keyspaces as on the command line.
 pub(crate) fn setup(nodes: u16, keyspaces: &[&str]) -> Setup {
     let address = |id| NodeAddress {
         id,
@@ -71,7 +71,7 @@ pub(crate) fn setup(nodes: u16, keyspaces: &[&str]) -> Setup {
         http_port: 8000 + id,
         peer_port: 9000 + id,
     };
-    // Most tests are about leader-follower; those about consensus say so.
+    // Most tests are about leader-follower; others name their protocol.
     let parse = |text: &&str| {
         let replication = if text.contains("replication=") { "" } else { " replication=leader-follower" };
         Keyspace::parse(&format!("{text}{replication}")).expect("a keyspace")
@@ -109,7 +109,7 @@ pub(crate) fn setup(nodes: u16, keyspaces: &[&str]) -> Setup {
 }
 
 impl Setup {
-    /// With these changes.
+    /// Applies a change to every configuration.
     pub(crate) fn with(mut self, change: impl FnOnce(&mut Configuration)) -> Setup {
         change(&mut self.configuration);
         self
@@ -171,39 +171,39 @@ impl Setup {
 /// Nodes, the links between them, their clients, and the time.
 pub(crate) struct Cluster {
     setup: Setup,
-    /// Those that run.
+    /// The running nodes.
     nodes: BTreeMap<NodeId, Process>,
-    /// Their disks, and what was done there.
+    /// Their disks, and the work done there.
     beside: BTreeMap<NodeId, Beside>,
     /// The epoch of each node's last start.
     epochs: BTreeMap<NodeId, u64>,
     pub(crate) now: Now,
-    /// By how many milliseconds wall clocks are ahead.
+    /// How many milliseconds wall clocks are ahead.
     clocks_ahead_ms: BTreeMap<NodeId, i64>,
     /// Pairs of nodes, the lower one first.
     links: BTreeSet<(NodeId, NodeId)>,
     paused: BTreeSet<NodeId>,
-    /// Payloads of frames by sender and receiver.
+    /// Payloads of frames in flight, by sender and receiver.
     on_the_way: BTreeMap<(NodeId, NodeId), VecDeque<Vec<u8>>>,
-    /// Slow links by sender and receiver: bytes that arrive in a turn, and those that have arrived of the next frame.
+    /// Slow links, by sender and receiver: bytes per turn, and the bytes of the next frame that have arrived.
     slow: BTreeMap<(NodeId, NodeId), (usize, usize)>,
-    /// What does not wait on slow links.
+    /// Frames that do not wait on slow links.
     urgent: BTreeMap<(NodeId, NodeId), VecDeque<Vec<u8>>>,
     inboxes: BTreeMap<Client, Inbox>,
     /// Every frame delivered since recording began, with its sender and receiver.
     recorded: Option<Vec<(NodeId, NodeId, Vec<u8>)>>,
-    /// Nodes whose long frames arrive with a bit that is wrong.
+    /// Nodes whose long frames arrive with a flipped bit.
     damaging: BTreeSet<NodeId>,
 }
 
-/// What [`Cluster::damage_frames_of`] takes for a long frame, in bytes: a piece of a value, and nothing that nodes say
-/// otherwise while little is written.
+/// The least length that [`Cluster::damage_frames_of`] counts as long, in bytes: only pieces of values are that long
+/// while little is written.
 const LONG_FRAME_BYTES: usize = 500;
 
 impl Cluster {
     // Time.
 
-    /// One turn of every node that runs; messages of this turn arrive in the next one.
+    /// Executes one turn of every running node; messages of this turn arrive in the next one.
     pub(crate) fn turn(&mut self) {
         self.now.monotonic_us += 1000;
         self.now.unix_ms += 1;
@@ -258,7 +258,7 @@ impl Cluster {
         }
     }
 
-    /// Takes what arrives in this turn off the way between two nodes.
+    /// Takes what arrives in this turn from one node at another.
     fn arriving(&mut self, from: NodeId, to: NodeId) -> VecDeque<Vec<u8>> {
         let way = self.on_the_way.entry((from, to)).or_default();
         let mut arriving = self.urgent.get_mut(&(from, to)).map(std::mem::take).unwrap_or_default();
@@ -270,7 +270,7 @@ impl Cluster {
                     *arrived -= frame.len();
                     arriving.push_back(frame);
                 }
-                // What nothing was sent in is not saved up.
+                // Unused bandwidth is not saved up.
                 if way.is_empty() {
                     *arrived = 0;
                 }
@@ -284,7 +284,8 @@ impl Cluster {
         arriving
     }
 
-    /// From now on a bit is wrong in every long frame of a node: its memory is bad, and what it sends has the right checksum.
+    /// From now on flips a bit in every long frame of a node: its memory is faulty, and what it sends has a valid
+    /// checksum.
     pub(crate) fn damage_frames_of(&mut self, id: NodeId) {
         self.damaging.insert(id);
     }
@@ -299,12 +300,12 @@ impl Cluster {
         }
     }
 
-    /// Sets a node's wall clock: so far ahead of the right time.
+    /// Sets a node's wall clock ahead of the right time.
     pub(crate) fn set_clock(&mut self, id: NodeId, ahead_ms: i64) {
         self.clocks_ahead_ms.insert(id, ahead_ms);
     }
 
-    /// Turns until something holds.
+    /// Runs turns until a condition holds.
     pub(crate) fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Cluster) -> bool) {
         let by_us = self.now.monotonic_us + PATIENCE_MS * 1000;
         while !holds(self) {
@@ -317,7 +318,8 @@ impl Cluster {
         (0..count).for_each(|_| self.turn());
     }
 
-    /// In how many of so many turns a node wants the next one at once. It would not rest if that were all of them.
+    /// Returns in how many of `count` turns a node wants the next one at once. A node for which that is all of them
+    /// never rests.
     pub(crate) fn restless_turns(&mut self, id: NodeId, count: u64) -> u64 {
         let mut restless = 0;
         for _ in 0..count {
@@ -327,21 +329,21 @@ impl Cluster {
         restless
     }
 
-    /// Milliseconds that something takes.
+    /// Returns how many milliseconds something takes.
     pub(crate) fn time(&mut self, run: impl FnOnce(&mut Cluster)) -> u64 {
         let before_us = self.now.monotonic_us;
         run(self);
         (self.now.monotonic_us - before_us) / 1000
     }
 
-    /// Turns until every keyspace is served, with all of its replicas in step and nothing left to tell them.
+    /// Runs turns until every keyspace is served, with all of its replicas in step and nothing left to send to them.
     pub(crate) fn settle(&mut self) {
         self.until("the cluster settles", |cluster| {
             let ids: Vec<NodeId> = cluster.nodes.keys().copied().collect();
             ids.into_iter().all(|id| {
                 let health = cluster.health(id);
                 health.keyspaces.iter().all(|keyspace| {
-                    // Where nobody leads, every replica takes writes.
+                    // Without a leader, every replica accepts writes.
                     let leads = keyspace.leader == id || keyspace.role == "replica";
                     let reached = keyspace
                         .followers
@@ -363,7 +365,7 @@ impl Cluster {
         self.nodes[&id].node.health()
     }
 
-    /// How a keyspace stands on a node. `default` is the one without a prefix.
+    /// Returns the state of a keyspace on a node. `default` is the one without a prefix.
     pub(crate) fn keyspace(&self, id: NodeId, name: &str) -> KeyspaceHealth {
         let prefix = if name == "default" { "" } else { name };
         let mut keyspaces = self.health(id).keyspaces.into_iter();
@@ -374,7 +376,7 @@ impl Cluster {
         self.setup.configuration.nodes.iter().map(|address| address.id).filter(|peer| *peer != id).collect()
     }
 
-    /// The link between two nodes breaks, and what is on its way over it is lost. Both see it.
+    /// Breaks the link between two nodes; what is in flight on it is lost. Both notice.
     pub(crate) fn break_link(&mut self, a: NodeId, b: NodeId) {
         if self.links.remove(&(a.min(b), a.max(b))) {
             for (from, to) in [(a, b), (b, a)] {
@@ -403,15 +405,15 @@ impl Cluster {
         self.peers_of(id).into_iter().for_each(|peer| self.break_link(id, peer));
     }
 
-    /// Mends every link of a node to others that run.
+    /// Restores every link of a node to others that run.
     pub(crate) fn reconnect(&mut self, id: NodeId) {
         let running: Vec<NodeId> =
             self.peers_of(id).into_iter().filter(|peer| self.nodes.contains_key(peer)).collect();
         running.into_iter().for_each(|peer| self.mend_link(id, peer));
     }
 
-    /// A link carries so many bytes in a turn, each way, from now on; none: any number. It has a second one beside it for
-    /// what is urgent.
+    /// Limits what a link carries in a turn, in each direction; `None` removes the limit. A second link beside it is
+    /// for urgent messages.
     pub(crate) fn set_bandwidth(&mut self, a: NodeId, b: NodeId, bytes_per_turn: Option<usize>) {
         for (from, to) in [(a, b), (b, a)] {
             match bytes_per_turn {
@@ -422,12 +424,12 @@ impl Cluster {
         }
     }
 
-    /// Bytes that are on their way from one node to another.
+    /// Returns the number of bytes in flight from one node to another.
     pub(crate) fn waiting_bytes(&self, from: NodeId, to: NodeId) -> usize {
         self.on_the_way.get(&(from, to)).into_iter().flatten().map(Vec::len).sum()
     }
 
-    /// A node takes no turns; what is sent to it waits.
+    /// Pauses a node: it takes no turns, and what is sent to it waits.
     pub(crate) fn pause(&mut self, id: NodeId) {
         self.paused.insert(id);
     }
@@ -436,7 +438,7 @@ impl Cluster {
         self.paused.remove(&id);
     }
 
-    /// A node's process dies, and its memory and its clients' connections with it.
+    /// Kills a node's process; its memory and its clients' connections are lost.
     pub(crate) fn kill(&mut self, id: NodeId) {
         self.nodes.remove(&id);
         self.beside.get_mut(&id).expect("every node has a disk").forget();
@@ -447,25 +449,25 @@ impl Cluster {
         }
     }
 
-    /// A node that died starts again, without memory and with a new epoch.
+    /// Restarts a dead node, without memory and with a new epoch.
     pub(crate) fn restart(&mut self, id: NodeId) {
         let epoch = self.epochs[&id] + 1;
         self.restart_in_epoch(id, epoch);
     }
 
-    /// Bytes of the files on a node's disk.
+    /// Returns the size of the files on a node's disk, in bytes.
     pub(crate) fn log_bytes(&mut self, id: NodeId) -> u64 {
         let disk = &mut self.beside.get_mut(&id).expect("every node has a disk").disk;
         let files = disk.list().expect("a disk in memory");
         files.iter().map(|file| disk.length(file).expect("it is there")).sum()
     }
 
-    /// A node that died has a new, empty disk.
+    /// Gives a dead node a new, empty disk.
     pub(crate) fn wipe(&mut self, id: NodeId) {
         self.beside.insert(id, Beside::default());
     }
 
-    /// A node's disk has no room from now on, or has room again.
+    /// Makes a node's disk full from now on, or removes the limit.
     pub(crate) fn set_disk_full(&mut self, id: NodeId, is_full: bool) {
         self.beside.get_mut(&id).expect("every node has a disk").disk.set_full(is_full);
     }
@@ -480,24 +482,24 @@ impl Cluster {
         self.reconnect(id);
     }
 
-    /// A node that died tries to start again.
+    /// Tries to restart a dead node.
     pub(crate) fn try_restart(&mut self, id: NodeId) -> Result<(), StartError> {
         let beside = self.beside.get_mut(&id).expect("every node has a disk");
         self.nodes.insert(id, self.setup.open(id, self.epochs[&id], self.now, beside)?);
         Ok(())
     }
 
-    /// Where a node keeps its large values.
+    /// Returns the storage of a node's large values.
     pub(crate) fn values(&mut self, id: NodeId) -> &mut SimulatedValues {
         &mut self.beside.get_mut(&id).expect("every node has a store").values
     }
 
-    /// Notes every frame that arrives from now on.
+    /// Records every frame that arrives from now on.
     pub(crate) fn record(&mut self) {
         self.recorded = Some(Vec::new());
     }
 
-    /// What was noted: sender, receiver, payload.
+    /// Returns the recorded frames: sender, receiver, payload.
     pub(crate) fn recorded(&mut self) -> Vec<(NodeId, NodeId, Vec<u8>)> {
         self.recorded.take().unwrap_or_default()
     }
@@ -522,18 +524,18 @@ impl Cluster {
         Some(client)
     }
 
-    /// The client closes its connection.
+    /// Closes the client's connection.
     pub(crate) fn close(&mut self, client: Client) {
         self.node(client.node).disconnect(client.id);
         self.inboxes.remove(&client);
     }
 
-    /// From now on the client takes nothing that the node has for it.
+    /// From now on the client reads nothing.
     pub(crate) fn stop_reading(&mut self, client: Client) {
         self.inbox(client).does_not_read = true;
     }
 
-    /// The client sends a request, written as words.
+    /// Sends a request, written as words.
     pub(crate) fn send(&mut self, client: Client, line: &str) {
         let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
         self.send_words(client, &words);
@@ -545,12 +547,12 @@ impl Cluster {
         self.collect_replies(client.node);
     }
 
-    /// The client's next reply if it is there.
+    /// Returns the client's next reply if it has arrived.
     pub(crate) fn arrived(&mut self, client: Client) -> Option<String> {
         Reply::take(&mut self.inbox(client).bytes).map(|reply| reply.to_string())
     }
 
-    /// Waits for the client's next reply.
+    /// Waits for the client's next reply, and returns it.
     pub(crate) fn reply(&mut self, client: Client) -> String {
         self.read(client).to_string()
     }
@@ -582,7 +584,7 @@ impl Cluster {
         lines.iter().map(|_| self.reply(client)).collect()
     }
 
-    /// True when the node has ended the client's connection.
+    /// Whether the node has closed the client's connection.
     pub(crate) fn is_closed(&mut self, client: Client) -> bool {
         self.inbox(client).is_closed
     }
@@ -591,10 +593,10 @@ impl Cluster {
         self.inboxes.get_mut(&client).expect("the client is connected")
     }
 
-    // What is stored.
+    // Contents.
 
-    /// Every key with its value and deadline, as a node tells them. The keyspaces must have `reads=any` where
-    /// the node does not lead.
+    /// Returns every key with its value and deadline, as a node reports them. The keyspaces must have `reads=any`
+    /// where the node does not lead.
     pub(crate) fn contents(&mut self, id: NodeId) -> BTreeMap<String, (String, String)> {
         let client = self.client(id);
         let keys = self.ask_for(client, "KEYS *").elements();
@@ -608,7 +610,8 @@ impl Cluster {
     }
 }
 
-/// Asserts that a reply is an error with this code; of ours, those that mean what a code of Redis's means stand behind it.
+/// Asserts that a reply is an error with this code. A code of Quorate's own may follow one of Redis's codes, which is
+/// skipped.
 #[track_caller]
 pub(crate) fn assert_error(reply: &str, code: &str) {
     let mut words = reply.strip_prefix('-').unwrap_or_default().split(' ');

@@ -1,4 +1,4 @@
-//! Transactions: what is queued behind `MULTI` takes effect in one step, if what was watched was left alone.
+//! Transactions: commands queued after `MULTI` take effect in one step, if no watched key has changed.
 
 use crate::support::{Client, Cluster, assert_error, setup};
 
@@ -6,12 +6,12 @@ fn one_node() -> Cluster {
     setup(1, &[]).start()
 }
 
-/// Leader-follower and consensus, each by three nodes; node 1 leads the first.
+/// Starts leader-follower and consensus, each on three nodes; node 1 leads the first.
 fn both_protocols() -> [Cluster; 2] {
     ["prefix= acks=majority", "prefix= replication=consensus"].map(|keyspace| setup(3, &[keyspace]).start())
 }
 
-/// Each line is a request, an arrow and the reply that is expected.
+/// Plays a script: each line is a request, an arrow and the expected reply.
 #[track_caller]
 fn play(cluster: &mut Cluster, client: Client, script: &str) {
     for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -124,7 +124,7 @@ fn what_the_node_answers_itself_stands_in_its_place_and_counts_only_with_the_res
             told.starts_with("[PONG, -ERR CONFIG SET failed") && told.ends_with(", \"hello\"]"),
             "{told}"
         );
-        // What is aborted has done nothing at all.
+        // An aborted transaction has done nothing at all.
         let script = "
             WATCH k             -> OK
             SET k 2             -> OK
@@ -181,7 +181,7 @@ fn a_watched_key_that_another_client_changes_aborts_whoever_asks_whom() {
                 cluster.ask(other, change);
                 let told = cluster.pipeline(client, &["MULTI", "SET done 1", "EXEC"]);
                 assert_eq!(told[2], expected, "{change}: {watcher} {writer}");
-                // A transaction ends what was watched, however it ends.
+                // A transaction ends the watch, however it ends.
                 cluster.ask(other, "SET k 1");
                 assert_eq!(cluster.pipeline(client, &["MULTI", "GET nothing", "EXEC"])[2], "[nil]");
             }
@@ -227,7 +227,7 @@ fn unwatch_and_discard_forget_what_was_watched() {
         cluster.pipeline(client, forget);
         assert_eq!(cluster.pipeline(client, &["MULTI", "PING", "EXEC"])[2], "[PONG]", "{forget:?}");
     }
-    // Behind MULTI it is queued, and comes too late.
+    // After MULTI it is queued, and comes too late.
     cluster.pipeline(client, &["WATCH k", "INCR k", "MULTI", "UNWATCH"]);
     assert_eq!(cluster.ask(client, "EXEC"), "nil");
 }
@@ -268,7 +268,7 @@ fn a_pipeline_that_does_not_wait_for_its_watch_is_aborted_or_right_and_never_ung
             let client = cluster.client(node);
             cluster.send(client, "WATCH k");
             let is_told = cluster.node(node).wants_input(client.id);
-            // Whoever drives the node takes nothing more before the versions have come. Here nobody keeps to that.
+            // A driver reads nothing more before the versions have arrived. This test ignores that.
             for request in ["MULTI", "SET k 1", "EXEC"] {
                 cluster.send(client, request);
             }
@@ -311,7 +311,7 @@ fn keys_of_several_keyspaces_are_refused() {
 fn keys_watched_in_two_keyspaces_are_refused_and_not_aborted_for_ever() {
     let mut cluster = setup(3, &["prefix= acks=majority", "prefix=b: replication=consensus"]).start();
     let client = cluster.client(2);
-    cluster.kill(1); // So the two are led under different epochs, which have nothing to do with each other.
+    cluster.kill(1); // So the two have leaders with unrelated epochs.
     for key in ["a", "b:a"] {
         cluster.until("somebody leads", |cluster| cluster.ask(client, &format!("SET {key} 1")) == "OK");
     }
@@ -341,7 +341,7 @@ fn registers_do_one_command_and_refuse_the_rest_by_name() {
         let told = cluster.ask(client, "WATCH k");
         assert!(told.starts_with("-ERR WATCH needs one order of all writes"), "{told}");
         assert_eq!(cluster.ask(client, "GET k"), "\"v\"");
-        // What could not be watched is not taken for left alone.
+        // A key that could not be watched does not count as unchanged.
         assert_eq!(cluster.pipeline(client, &["MULTI", "PING", "EXEC"])[2], "nil");
         assert_eq!(cluster.pipeline(client, &["MULTI", "PING", "EXEC"])[2], "[PONG]");
         let told = cluster.ask(client, "SET k w IFEQ v");
@@ -358,14 +358,14 @@ fn a_transaction_whose_link_is_lost_is_unknown_or_asked_again() {
         cluster.pipeline(client, &["MULTI", "INCR k", "INCR k"]);
         cluster.send(client, "EXEC");
         cluster.turn(); // It leaves …
-        cluster.cut_off(leader); // … and nobody can say whether it arrives.
+        cluster.cut_off(leader); // … and whether it arrives is unknown.
         match cluster.reply(client).as_str() {
-            // By consensus it is certain in the end that it did not arrive.
+            // With consensus it becomes certain that it did not arrive.
             "[1, 2]" => assert_eq!(cluster.ask(client, "GET k"), "\"2\""),
             reply => assert_error(reply, "UNKNOWN"),
         }
         assert_eq!(cluster.ask(client, "EXEC"), "-ERR EXEC without MULTI");
-        // One that only reads the next leader is asked.
+        // A transaction that only reads is retried at the next leader.
         cluster.reconnect(leader);
         cluster.settle();
         cluster.pipeline(client, &["MULTI", "GET k", "GET l"]);
@@ -385,7 +385,7 @@ fn a_leader_that_lost_writes_does_not_take_their_versions_for_others() {
     let watchers: Vec<Client> = (0..10).map(|_| cluster.client(3)).collect();
     cluster.ask(watchers[0], "SET before 1");
     cluster.settle();
-    cluster.break_link(1, 2); // Nobody else will ever hear of what follows.
+    cluster.break_link(1, 2); // No other node will ever hear of what follows.
     for _ in 0..5 {
         assert_eq!(cluster.ask(watchers[0], "SET k old"), "OK");
     }
@@ -395,7 +395,7 @@ fn a_leader_that_lost_writes_does_not_take_their_versions_for_others() {
     cluster.kill(1);
     let other = cluster.client(3);
     cluster.until("node 2 leads", |cluster| cluster.ask(other, "SET k new") == "OK");
-    // One of the new values has the version that the lost one had.
+    // One of the new values has the version of the lost one.
     for watcher in watchers {
         assert_eq!(cluster.pipeline(watcher, &["MULTI", "SET k mine", "EXEC"])[2], "nil");
         assert_eq!(cluster.ask(other, "SET k new"), "OK");

@@ -6,16 +6,16 @@ use storage::simulated::Random;
 
 const CONSENSUS: &str = "replication=consensus";
 const LEADER_FOLLOWER: &str = "replication=leader-follower durability=fsync";
-/// Nothing of it is in the log.
+/// A keyspace of which nothing is in the log.
 const WITHOUT_RECORDS: &str = "replication=leader-follower durability=none";
 
-/// Three nodes, values of a hundred bytes and more on the disk, memory for a few of them.
+/// Three nodes; values of a hundred bytes and more are on the disk, with memory for a few of them.
 fn three(replication: &str) -> Setup {
     setup(3, &[&format!("prefix= {replication} storage=disk storage_threshold=100 backlog_bytes=20000")])
         .with(|configuration| configuration.storage.cache_bytes = 10_000)
 }
 
-/// The same, with checkpoints again and again.
+/// The same, with frequent checkpoints.
 fn with_checkpoints(replication: &str) -> Setup {
     three(replication).with(|configuration| {
         configuration.storage.segment_bytes = 64 << 10;
@@ -117,7 +117,7 @@ fn pipelined_commands_of_one_client_take_effect_in_order(replication: &str) {
     for number in 0..10 {
         insist(&mut cluster, client, &format!("SET other{number} {}", value(number, 3000)));
     }
-    // As the server does, which leaves in the socket what the node does not want yet.
+    // As in the server, requests that the node does not want yet stay in the socket.
     let requests = ["GET k", "APPEND k !", "SET k short", "GET k"];
     for request in requests {
         cluster.until("it is wanted", |cluster| cluster.node(3).wants_input(client.id));
@@ -154,7 +154,7 @@ fn ten_times_as_much_as_the_cache_is_all_there_and_outlives_the_death_of_all(rep
         insist(cluster, client, &format!("SET more {}", value(0, 1000)));
         (1..=3).all(|node| cluster.values(node).len() < 160)
     });
-    // The power goes, too.
+    // The machines lose power, too.
     (1..=3).for_each(|node| cluster.kill(node));
     (1..=3).for_each(|node| cluster.values(node).lose_power(&mut Random::new(node.into())));
     (1..=3).for_each(|node| cluster.restart(node));
@@ -180,7 +180,7 @@ fn a_replica_that_was_away_gets_the_values_with_the_copy(replication: &str) {
     }
     cluster.restart(3);
     cluster.until("all values are there", |cluster| info(cluster, 3, "values_on_disk") == 100);
-    // The others are gone: it and one more serve.
+    // The others are gone: it serves together with one more.
     cluster.until("nothing is in memory only", |cluster| info(cluster, 3, "values_pending_memory") == 0);
     cluster.kill(1);
     let client = cluster.client(3);
@@ -260,7 +260,7 @@ fn a_keyspace_that_is_dropped_leaves_nothing_on_the_disk(replication: &str) {
     assert_eq!(cluster.ask(client, "GET other"), format!("\"{}\"", value(2, 1000)));
 }
 
-/// What holds whatever the protocol is.
+/// The tests that every protocol must pass.
 macro_rules! with_each {
     ($protocol:ident, $replication:expr, $($test:ident),+ $(,)?) => {
         mod $protocol {
@@ -319,7 +319,7 @@ fn without_records_a_value_goes_as_soon_as_no_key_refers_to_it() {
         insist(&mut cluster, client, &format!("SET k {}", value(number, 1000)));
     }
     cluster.until("one is left", |cluster| (1..=3).all(|node| cluster.values(node).len() == 1));
-    // Nothing in the log refers to what a node held before it died: it begins with an empty store.
+    // Nothing in the log refers to what a node held before it died: it starts with an empty store.
     cluster.kill(3);
     insist(&mut cluster, client, &format!("SET k {}", value(50, 1000)));
     assert_eq!(cluster.ask(client, "DEL k"), "1");

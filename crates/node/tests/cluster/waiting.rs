@@ -76,7 +76,7 @@ fn what_a_client_of_another_keyspace_wrote_is_not_waited_for() {
     let mut cluster = setup(3, &["prefix= acks=none", "prefix=b: acks=none leader=2"]).start();
     let client = cluster.client(1);
     cluster.cut_off(2);
-    // Keyspace b: cannot be reached, but this client has nothing there.
+    // Keyspace b: is out of reach, but this client has written nothing there.
     assert_eq!(cluster.pipeline(client, &["SET a 1", "WAIT 1 1000"]), ["OK", "1"]);
 }
 

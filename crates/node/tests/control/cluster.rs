@@ -1,4 +1,4 @@
-//! What the clusters of the tests are made of.
+//! The parts of the tests' clusters.
 
 use node::{Keyspace, NodeAddress, Protocol};
 use protocol::NodeId;
@@ -21,7 +21,7 @@ pub(crate) fn keyspace(prefix: &str, set: impl FnOnce(&mut Keyspace)) -> Keyspac
     keyspace
 }
 
-/// One keyspace of each sort.
+/// Returns one keyspace of each kind.
 pub(crate) fn keyspaces() -> Vec<Keyspace> {
     vec![
         keyspace("", |it| it.shards = 3),

@@ -1,9 +1,9 @@
-//! How long it takes.
+//! How long a failover takes.
 
 use crate::world::World;
 use node::control::Kind;
 
-/// The times in milliseconds from a kill to the survivors' new maps, over so many runs.
+/// Returns the times in milliseconds from a kill to the survivors' new maps, over `runs` runs.
 fn times(runs: u64, killed: impl Fn(&World) -> Option<u16>) -> Vec<u64> {
     let mut times: Vec<u64> = (0..runs).map(|seed| time(seed, &killed)).collect();
     times.sort_unstable();

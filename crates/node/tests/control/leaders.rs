@@ -1,11 +1,11 @@
-//! Who leads, when leaders come and go.
+//! Which node leads when leaders come and go.
 
 use crate::cluster::keyspace;
 use crate::world::World;
 use node::control::{Change, Group};
 use protocol::leader_follower::Acks;
 
-/// A cluster of five with a keyspace of two replicas, on nodes 4 and 5, led by 4.
+/// Starts a cluster of five with a keyspace of two replicas, on nodes 4 and 5, led by 4.
 fn cluster(acks: Acks) -> (World, u16) {
     let mut world = World::new(5, 5, 1000);
     (1..=5).for_each(|id| world.start(id));

@@ -1,4 +1,5 @@
-//! The control group: the cluster map, and who may lead, under a bad network, crashes, pauses and clocks that drift.
+//! The control group: the cluster map, and which nodes may lead, with a bad network, crashes, pauses and drifting
+//! clocks.
 
 mod cluster;
 mod failover;

@@ -1,4 +1,5 @@
-//! The map as plain data: what changes do, what is refused, and what no sequence of changes can break.
+//! The map as plain data: the effects of changes, the changes that are refused, and what no sequence of changes can
+//! break.
 
 use crate::cluster::{address, keyspace, keyspaces};
 use node::control::{CONTROL_GROUP, Change, ClusterMap, Group, Kind, NodeState, Rejoin, Start, Step};
@@ -27,7 +28,7 @@ fn group<'a>(map: &'a ClusterMap, prefix: &str) -> (u16, &'a Group) {
     (id, &map.groups[&id])
 }
 
-/// What holds between a map and the one after it.
+/// Checks what must hold between a map and the next one.
 pub(crate) fn check_step(before: &ClusterMap, after: &ClusterMap) -> Result<(), String> {
     after.check()?;
     if after.next_group < before.next_group {
@@ -48,8 +49,8 @@ pub(crate) fn check_step(before: &ClusterMap, after: &ClusterMap) -> Result<(), 
     Ok(())
 }
 
-/// Under `all`, whoever leads next was in sync before, unless a loss was accepted. For one change: a version of the map may
-/// hold several, and the first may have let somebody into the set.
+/// Under `all`, the next leader was in sync before, unless a loss was accepted. Checks a single change: a version of
+/// the map may hold several, and the first may have added a member to the in-sync set.
 fn check_leaders(before: &ClusterMap, after: &ClusterMap) -> Result<(), String> {
     for (id, new) in &after.groups {
         let Some(old) = before.groups.get(id) else { continue };
@@ -134,7 +135,7 @@ fn a_node_that_comes_back_with_less_than_it_had_is_refused() {
     assert!(refused.contains("CLUSTER REPLACE"), "{refused}");
     let refused = map.apply(&start(2, 4)).expect_err("rolled back");
     assert!(refused.contains("CLUSTER REPLACE"), "{refused}");
-    // A copy that is one life older is opened in the life that is registered, but by another process.
+    // A copy from one incarnation earlier is opened as the registered incarnation, but by another process.
     let same_life = Change::NodeStarted { id: 2, start: Start { identity: 200, life: 5, run: 77, found: 0 } };
     assert!(map.apply(&same_life).is_err());
 }
@@ -300,7 +301,7 @@ fn a_node_whose_replicas_nobody_takes_over_leaves_by_force_only() {
     assert_eq!(forced.nodes[&3].state, node::control::NodeState::Leaving);
     assert_eq!(remove(&forced, 3, false), Ok(forced.clone()), "asked for again");
 
-    // One that was added and never started takes over nothing.
+    // A node that was added and never started takes nothing over.
     let four = map.apply(&Change::AddNode(address(4))).expect("a node more");
     remove(&four, 3, false).expect_err("node 4 has not started");
     let started = four.apply(&start(4, 1)).expect("it has now");
@@ -312,7 +313,7 @@ fn a_node_whose_replicas_nobody_takes_over_leaves_by_force_only() {
     remove(&two, 2, false).expect_err("one copy would be left");
 }
 
-/// What the control leader and the replicas do until nothing is left to do: every group reports that it is settled.
+/// Acts as the control leader and the replicas until nothing is left to do: every group reports that it is settled.
 fn settle(mut map: ClusterMap, moves_control_group: bool) -> ClusterMap {
     for _ in 0..1000 {
         let before = map.clone();
@@ -322,7 +323,7 @@ fn settle(mut map: ClusterMap, moves_control_group: bool) -> ClusterMap {
             let wish = Change::InSync { group: id, epoch: group.epoch, revision: group.revision, in_sync };
             map = map.apply(&wish).unwrap_or(map);
         }
-        // Whoever leaves leads no more once its lease is over.
+        // A leaving node stops leading once its lease is over.
         for (id, group) in before.groups.clone() {
             if before.nodes[&group.leader.max(1)].state == NodeState::Leaving {
                 let others = group.members.iter().filter(|node| **node != group.leader);
@@ -431,7 +432,7 @@ fn a_node_that_is_replaced_leaves_each_group_and_enters_it_again() {
     assert!(map.groups.values().all(|group| group.members.contains(&3)));
 }
 
-/// A group that waits for a dead node would go on with one replica too few, and could change no more.
+/// A group that waited for a dead node would continue with one replica too few, and could no longer change.
 #[test]
 fn only_who_is_alive_comes_into_a_group() {
     let space = keyspace("", |it| (it.replication, it.replicas) = (Protocol::Consensus, 3));
@@ -547,7 +548,7 @@ proptest! {
         let mut map = cluster(nodes, &[keyspace("", |it| it.shards = 3)]);
         let mut given: BTreeSet<u16> = map.groups.keys().copied().collect();
         for (mut change, settles) in changes {
-            // Wishes of the present are more telling than those of any epoch.
+            // Wishes with the current epoch test more than those with a random one.
             if let Change::InSync { group, epoch, revision, .. } = &mut change
                 && let Some(group) = map.groups.get(group)
             {

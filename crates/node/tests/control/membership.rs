@@ -1,4 +1,4 @@
-//! Nodes that come and go while the cluster runs.
+//! Nodes that are added and removed while the cluster runs.
 
 use crate::cluster::{address, keyspace};
 use crate::world::World;

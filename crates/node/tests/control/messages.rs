@@ -1,4 +1,4 @@
-//! What components say to each other, and bytes that nobody says.
+//! Messages between components, and bytes that are not messages.
 
 use crate::world::World;
 use kv::codec::Malformed;

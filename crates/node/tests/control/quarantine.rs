@@ -1,4 +1,4 @@
-//! Records that end whoever carries them out, in the map: a record is skipped only while no replica can have carried it out.
+//! Fatal records in the map: a record is skipped only while no replica can have executed it.
 
 use crate::cluster::address;
 use node::Keyspace;
@@ -7,7 +7,7 @@ use protocol::NodeId;
 
 const RECORD: FatalRecord = FatalRecord { offset: 21, time: 1000 };
 
-/// Three nodes, a keyspace of consensus and one of leader and followers, and their groups.
+/// Returns three nodes, a keyspace of consensus and one of leader-follower, and their groups.
 fn cluster() -> (ClusterMap, u16, u16) {
     let addresses: Vec<_> = (1..=3).map(address).collect();
     let keyspaces = [
@@ -42,7 +42,7 @@ fn a_record_is_skipped_only_when_every_replica_stands_before_it() {
     let map = stand(&map, group, &[1, 2], RECORD);
     assert!(skip(&map, 20).unwrap_err().contains("it stands before record 21, not before 20"));
     assert!(skip(&map, 21).unwrap_err().contains("node 3 does not stand before record 21"));
-    // With another record in its place.
+    // If a different record is there.
     let differs = stand(&map, group, &[3], FatalRecord { time: 1001, ..RECORD });
     assert!(skip(&differs, 21).unwrap_err().contains("does not stand before record 21"));
     let map = skip(&stand(&map, group, &[3], RECORD), 21).expect("all stand before it");
@@ -64,7 +64,7 @@ fn a_group_stands_still_when_too_few_of_its_replicas_go_on() {
     assert_eq!((two.stands_still(consensus), two.stands_still(followed)), (Some(RECORD), Some(RECORD)));
     let led = stand(&map, followed, &[leader], RECORD);
     assert_eq!(led.stands_still(followed), Some(RECORD));
-    // One that goes on by itself, and all together.
+    // One that resumes by itself, and all together.
     let released = change(&led, followed, QuarantineStep::Release(leader)).expect("it goes on");
     assert!(released.quarantine.is_empty());
     let retried = change(&two, followed, QuarantineStep::Retry).expect("all go on");

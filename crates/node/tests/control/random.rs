@@ -1,4 +1,4 @@
-//! A small seeded generator: a seed means the same schedule on every machine.
+//! A small seeded generator: a seed gives the same schedule on every machine.
 
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
@@ -17,12 +17,12 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`, which is not 0.
+    /// Returns a number below `bound`, which must not be 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    /// True `parts` times out of a hundred.
+    /// Returns true with a probability of `parts` percent.
     pub fn percent(&mut self, parts: u64) -> bool {
         self.below(100) < parts
     }

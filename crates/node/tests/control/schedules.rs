@@ -6,8 +6,8 @@ use crate::world::{Network, World};
 use node::control::Change;
 use protocol::NodeId;
 
-/// One schedule. What is checked while it runs: no two nodes lead a group at a moment, maps agree. At its end: it
-/// heals, and each version followed from the one before as it may.
+/// Runs one schedule. While it runs, checks that no two nodes lead a group at the same moment, and that maps agree;
+/// at its end, that it heals, and that each version was a valid successor of the previous one.
 fn run(seed: u64, drift_ppm_max: u64) {
     let mut random = Random::new(seed);
     let nodes = if random.percent(60) { 3 } else { 5 };
@@ -59,7 +59,7 @@ fn run(seed: u64, drift_ppm_max: u64) {
     }
 }
 
-/// Within the margin: 4 % each.
+/// Within the margin: 4 % for each clock.
 const DRIFT_PPM_MAX: u64 = 40_000;
 
 fn number(variable: &str) -> Option<u64> {
@@ -67,7 +67,7 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// Runs a schedule. What it finds wrong comes back as text.
+/// Runs a schedule. Returns what it finds wrong as text.
 fn check(seed: u64, drift_ppm_max: u64) -> Result<(), String> {
     std::panic::catch_unwind(|| run(seed, drift_ppm_max)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
@@ -87,7 +87,7 @@ fn nobody_leads_beside_another_whatever_goes_wrong() {
 }
 
 /// A search that cannot fail proves nothing: with clocks that differ by far more than the margin allows, two nodes do
-/// lead at a time, and that is found.
+/// lead at the same time, and the search finds that.
 #[test]
 fn clocks_beyond_the_margin_are_found() {
     const DRIFT_PPM: u64 = 400_000;

@@ -83,12 +83,12 @@ fn a_storage_that_was_put_back_is_refused() {
     assert!(!world.control(4).expect("it runs").is_admitted());
 }
 
-/// A cluster, and a copy of a node's disk from before the node made something durable that others counted on. The copy is
-/// of the same life: when it is opened, it looks like an ordinary restart.
+/// Returns a cluster, and a copy of a node's disk from before the node made something durable that others relied on.
+/// The copy is of the same incarnation: opening it looks like an ordinary restart.
 fn outdated(world: &mut World, node: u16) -> Disk {
     let copy = world.copy(node);
     world.write(node, 5000);
-    world.run_for(200_000); // Two renewals, the first one of which may have been under way.
+    world.run_for(200_000); // Two renewals; the first one may already have been in flight.
     world.kill(node, 0);
     copy
 }
@@ -129,7 +129,7 @@ fn a_disk_that_was_put_back_is_known_to_control_nodes_that_lost_their_power() {
     world.write(4, 1);
     world.run_for(2_000_000);
     let copy = outdated(&mut world, 4);
-    world.run_for(1_100_000); // What is remembered is kept once a second.
+    world.run_for(1_100_000); // What nodes remember is stored once a second.
     (1..=3).for_each(|id| world.kill(id, 0));
     (1..=3).for_each(|id| world.start(id));
     world.put_back(4, copy);
@@ -146,7 +146,7 @@ fn a_disk_that_was_put_back_is_known_to_one_that_was_cut_off_from_its_node() {
     world.cut.extend([(4, leader), (leader, 4)]);
     world.run_for(100_000);
     let copy = outdated(&mut world, 4);
-    world.run_for(1_100_000); // Control nodes tell each other once a second.
+    world.run_for(1_100_000); // Control nodes exchange it once a second.
     world.cut.clear();
     world.put_back(4, copy);
     world.start(4);
@@ -163,7 +163,7 @@ fn what_an_older_disk_appends_does_not_make_it_complete() {
     for _ in 0..2 {
         world.start(4);
         world.run_for(1_000);
-        world.write(4, 5000); // As a voter would, before anybody has refused it.
+        world.write(4, 5000); // As a voter would, before another node has refused it.
         world.run_for(1_000_000);
         assert!(is_refused(&world, 4) && !is_let_in(&world, 4));
         world.told.clear();
@@ -195,7 +195,7 @@ fn a_node_that_loses_what_nobody_counted_on_is_let_in() {
     let mut world = cluster(4);
     for round in 0..20 {
         for node in [4, 1 + round % 3] {
-            // Between two renewals, and with some of what was not synced.
+            // Between two renewals, and with some of the unsynced data.
             world.run_for(20_000 + 7_000 * u64::from(round));
             world.write(node, 10);
             world.kill(node, u64::from(round) % 3);
@@ -213,7 +213,7 @@ fn a_start_that_dies_before_it_is_let_in_does_no_harm() {
     for _ in 0..5 {
         world.kill(4, 0);
         world.start(4);
-        world.run_for(300); // It has asked at most.
+        world.run_for(300); // It has at most sent a request.
         world.write(4, 10);
     }
     world.heal();
@@ -235,7 +235,7 @@ fn a_node_that_was_replaced_begins_to_count_anew() {
     world.make(1, &Change::ReplaceNode { id: 4, accept_loss: false }).expect("it is as good as dead");
     world.run_for(1_000_000);
     assert!(is_let_in(&world, 4), "with the very disk that it has, as a new member");
-    // All that was heard of it before is of no account, though it is more than the log has now.
+    // Everything heard of it before is irrelevant, although it is more than the log has now.
     world.write(4, 10);
     world.run_for(200_000);
     world.kill(4, 0);

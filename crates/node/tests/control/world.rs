@@ -1,5 +1,6 @@
-//! Control components of a whole cluster in one process and in virtual time: their disks, which lose what was not synced,
-//! their clocks, and the messages under way. After every event it is looked whether two nodes may lead the same group.
+//! The control components of a whole cluster in one process and in virtual time: their disks, which lose what was not
+//! synced, their clocks, and the messages in flight. After every event it is checked that no two nodes may lead the
+//! same group.
 
 use crate::cluster::{address, keyspaces};
 use crate::random::Random;
@@ -14,7 +15,7 @@ use protocol::{NodeId, Now};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// What happens at a moment.
+/// An event at one moment.
 enum Event {
     Deliver { from: NodeId, to: NodeId, bytes: Rc<[u8]> },
     Turn { node: NodeId, start: u64 },
@@ -28,11 +29,11 @@ pub(crate) struct Disk {
     records: Vec<(u64, Vec<u8>)>,
     written: u64,
     durable: u64,
-    /// Where this life's records begin.
+    /// Where this incarnation's records begin.
     life_at: u64,
     map: Option<Vec<u8>>,
     positions: Option<Vec<u8>>,
-    /// What the node's other groups have in its log, all of it durable.
+    /// The records of the node's other groups in its log, all of them durable.
     others: u64,
     /// How often it was opened.
     life: u64,
@@ -43,7 +44,7 @@ struct Machine {
     disk: Disk,
     waiting: Vec<(u64, NodeId, Rc<[u8]>)>,
     identity: u64,
-    /// Which start: events of earlier ones are void.
+    /// The number of its starts: events of earlier ones are void.
     starts: u64,
     is_syncing: bool,
     turn_at_us: u64,
@@ -51,7 +52,7 @@ struct Machine {
     drift_ppm: i64,
 }
 
-/// How likely trouble is, in percent of messages.
+/// The probability of faults, in percent of messages.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Network {
     pub(crate) lose: u64,
@@ -68,9 +69,9 @@ pub(crate) struct World {
     pub(crate) cut: BTreeSet<(NodeId, NodeId)>,
     pub(crate) answers: Vec<(NodeId, Answer)>,
     pub(crate) told: Vec<(NodeId, Told)>,
-    /// Every version that anybody ever had.
+    /// Every version that any node ever had.
     pub(crate) maps: BTreeMap<u64, Rc<ClusterMap>>,
-    /// For each version the groups that somebody leads, and who.
+    /// For each version, the groups with a leader, and that leader.
     led: BTreeMap<u64, Vec<(u16, NodeId)>>,
     machines: BTreeMap<NodeId, Machine>,
     /// When the last message on each link arrives.
@@ -115,7 +116,7 @@ impl World {
         world
     }
 
-    /// There is another machine, which has never run a node.
+    /// Adds a machine that has never run a node.
     pub(crate) fn provide(&mut self, id: NodeId) {
         let most = self.drift_ppm_max;
         let drift_ppm = self.random.below(2 * most + 1) as i64 - most as i64;
@@ -150,7 +151,7 @@ impl World {
         self.machines.get_mut(&id).expect("a machine")
     }
 
-    /// What a node's clock says.
+    /// Returns what a node's clock shows.
     pub(crate) fn now(&self, id: NodeId) -> Now {
         let drift = self.machines[&id].drift_ppm;
         let own = self.now_us as i64 + self.now_us as i64 * drift / 1_000_000;
@@ -163,7 +164,7 @@ impl World {
         (own as f64 / (1.0 + drift as f64 / 1e6)).ceil() as u64 + 1
     }
 
-    /// The node that leads the control group and may act.
+    /// Returns the node that leads the control group and may act.
     pub(crate) fn control_leader(&self) -> Option<NodeId> {
         self.alive().into_iter().find(|id| {
             self.control(*id)
@@ -220,7 +221,7 @@ impl World {
         self.at(at_us, Event::Replicas { node: id, start });
     }
 
-    /// A node is killed. Of the records that were not synced it keeps the first few.
+    /// Kills a node. Of its unsynced records, the first `kept` survive.
     pub(crate) fn kill(&mut self, id: NodeId, kept: u64) {
         let machine = self.machine(id);
         machine.control = None;
@@ -233,19 +234,19 @@ impl World {
         disk.durable = end;
     }
 
-    /// A killed node's storage is lost, and it gets new one.
+    /// A killed node loses its storage, and gets new storage.
     pub(crate) fn wipe(&mut self, id: NodeId) {
         let machine = self.machine(id);
         machine.disk = Disk::default();
         machine.identity += 1;
     }
 
-    /// A killed node's storage is put back by one start.
+    /// Puts a killed node's storage back by one start.
     pub(crate) fn roll_back(&mut self, id: NodeId) {
         self.machine(id).disk.life -= 1;
     }
 
-    /// A copy of a node's disk, without what is not synced.
+    /// Returns a copy of a node's disk, without unsynced data.
     pub(crate) fn copy(&self, id: NodeId) -> Disk {
         let mut disk = self.machines[&id].disk.clone();
         disk.records.retain(|(position, _)| *position <= disk.durable);
@@ -253,12 +254,12 @@ impl World {
         disk
     }
 
-    /// A killed node's storage is what it was once.
+    /// Puts an earlier state back on a killed node's storage.
     pub(crate) fn put_back(&mut self, id: NodeId, disk: Disk) {
         self.machine(id).disk = disk;
     }
 
-    /// A node's other groups record something, which is durable at once.
+    /// A node's other groups write records, which are durable at once.
     pub(crate) fn write(&mut self, id: NodeId, bytes: u64) {
         self.machine(id).disk.others += bytes;
     }
@@ -300,7 +301,7 @@ impl World {
 
     // Inputs.
 
-    /// Asks a node for a change.
+    /// Requests a change at a node.
     pub(crate) fn change(&mut self, id: NodeId, change: &Change) -> u64 {
         self.requests += 1;
         let request = self.requests;
@@ -308,7 +309,7 @@ impl World {
         request
     }
 
-    /// Asks, and waits for the answer.
+    /// Requests a change, and waits for the answer.
     pub(crate) fn make(&mut self, id: NodeId, change: &Change) -> Result<u64, ChangeError> {
         let request = self.change(id, change);
         let end_us = self.now_us + 10_000_000;
@@ -340,7 +341,7 @@ impl World {
         self.effects = effects;
     }
 
-    /// Puts what came out where it belongs.
+    /// Passes on a component's effects.
     fn take(&mut self, id: NodeId, effects: &Effects) {
         let machine = self.machine(id);
         for record in &effects.records {
@@ -399,7 +400,7 @@ impl World {
         }
         let mut at_us = self.now_us + delay_us;
         if !is_late {
-            // What one node sends another arrives in order, as on a connection.
+            // Messages from one node to another arrive in order, as on a connection.
             let last_us = self.arrivals.entry((from, to)).or_default();
             at_us = at_us.max(*last_us);
             *last_us = at_us;
@@ -426,7 +427,7 @@ impl World {
         self.turn_by(id, at_us);
     }
 
-    /// A node's next turn is then, or before.
+    /// Schedules a node's next turn for this time at the latest.
     fn turn_by(&mut self, id: NodeId, at_us: u64) {
         let machine = self.machine(id);
         if at_us < machine.turn_at_us {
@@ -476,7 +477,7 @@ impl World {
             }
             Event::Turn { node, .. } => {
                 if now_us < self.machine(node).turn_at_us {
-                    return; // It was due earlier, and is again later.
+                    return; // Another turn is scheduled later.
                 }
                 self.machine(node).turn_at_us = u64::MAX;
                 let now = self.now(node);
@@ -532,14 +533,15 @@ impl World {
 
     // Replicas, as far as they matter here.
 
-    /// Whether a node holds, at this very moment, a lease for leading a group.
+    /// Whether a node holds a lease to lead a group at this moment.
     pub(crate) fn leads(&self, id: NodeId, group: u16) -> bool {
         let Some(control) = self.control(id) else { return false };
         let appointed = control.map().groups.get(&group).is_some_and(|group| group.leader == id);
         appointed && control.is_admitted() && self.now(id).monotonic_us < control.lease_until_us()
     }
 
-    /// What a node's replicas wish: that whoever is alive be in sync, or that a membership is known to be in effect.
+    /// Reports the wishes of a node's replicas: that live nodes be in sync, or that a membership is known to be in
+    /// effect.
     fn wish(&mut self, id: NodeId) {
         let alive: BTreeSet<NodeId> = self
             .alive()
@@ -570,7 +572,7 @@ impl World {
         }
     }
 
-    // What must always be so.
+    // Invariants.
 
     fn look(&mut self) {
         let mut leaders: BTreeMap<u16, NodeId> = BTreeMap::new();
@@ -591,7 +593,7 @@ impl World {
         self.broken = self.broken.take().or(broken);
     }
 
-    /// All nodes that run have the newest map, and every group has a leader that lives.
+    /// Whether all running nodes have the newest map, and every group has a live leader.
     pub(crate) fn is_whole(&self) -> bool {
         let newest = self.maps.keys().last().copied().unwrap_or(0);
         let has_it = |id: &NodeId| {
@@ -603,7 +605,7 @@ impl World {
         self.alive().iter().all(has_it) && map.groups.keys().all(leads)
     }
 
-    /// Waits until everything is whole.
+    /// Waits until [`World::is_whole`].
     pub(crate) fn heal(&mut self) {
         self.network = Network::default();
         self.cut.clear();

@@ -1,5 +1,5 @@
-//! What must hold for anything that clients and peers say to a node. Property tests draw it at random; the fuzz targets,
-//! which include this very file, look for it.
+//! What must hold for anything that clients and peers send to a node. Property tests draw it at random; the fuzz
+//! targets, which include this very file, search for it.
 
 use node::control::ClusterMap;
 use node::{ClientId, ClientKind, Configuration, Keyspace, Node, NodeAddress, StorageSettings};
@@ -8,7 +8,7 @@ use storage::MemoryDisk;
 use storage::simulated_values::SimulatedValues;
 use wire::resp::ArgumentsBuffer;
 
-/// A keyspace of each protocol, small enough to be made for each input.
+/// A keyspace of each protocol, small enough to be created for each input.
 const KEYSPACES: [&str; 5] = [
     "prefix= replication=leader-follower",
     "prefix=c: replication=consensus",
@@ -28,7 +28,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// A node that serves.
+    /// Starts a node that serves.
     pub(crate) fn start() -> Host {
         let address = NodeAddress {
             id: 1,
@@ -120,13 +120,13 @@ impl Host {
         self.node.request(client, request.as_arguments());
     }
 
-    /// Takes what a client is told, if it is still there.
+    /// Takes a client's output, if it is still connected.
     pub(crate) fn told(&mut self, client: ClientId) -> Option<Vec<u8>> {
         let output = self.node.output(client)?;
         Some(std::mem::take(&mut output.bytes))
     }
 
-    /// What an operator looks at must be there, whatever has happened.
+    /// Checks that an operator's views exist, whatever has happened.
     pub(crate) fn look(&mut self) {
         let mut metrics = String::new();
         self.node.metrics(&mut metrics);
@@ -136,7 +136,7 @@ impl Host {
     }
 }
 
-/// Bytes that say what to do next; zeros when they are used up.
+/// Bytes that choose what to do next; zeros when they are used up.
 pub(crate) struct Choices<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Choices<'a> {
@@ -157,7 +157,7 @@ impl<'a> Choices<'a> {
     }
 }
 
-/// Words that commands know, and what is near to what they take.
+/// Words that commands know, and similar ones.
 const WORDS: [&str; 147] = [
     "ADD",
     "REMOVE",
@@ -308,7 +308,7 @@ const WORDS: [&str; 147] = [
     "memory",
 ];
 
-/// Commands of a client, each with any words, into a node. It must not panic, and what it says must be RESP.
+/// Sends commands of a client, each with arbitrary words, to a node. It must not panic, and must reply in RESP.
 pub(crate) fn commands(data: &[u8]) {
     let mut choices = Choices(data);
     let mut host = Host::start();
@@ -327,7 +327,7 @@ pub(crate) fn commands(data: &[u8]) {
             clients.push(client);
         }
         let client = clients[kind % clients.len()];
-        // The commands of operators are a part of all, and half of what is tried.
+        // The commands of operators are a part of all, and half of those that are tried.
         const OPERATORS: [&str; 8] =
             ["CLUSTER", "KEYSPACE", "CLIENT", "CONFIG", "LOCK", "COMMAND", "SCRIPT", "QUORATE.PUT"];
         let choice = choices.byte();
@@ -369,7 +369,7 @@ pub(crate) fn commands(data: &[u8]) {
     }
 }
 
-/// The names of all commands.
+/// Returns the names of all commands.
 fn names(host: &mut Host, client: ClientId) -> Vec<String> {
     host.request(client, &[b"COMMAND", b"LIST"]);
     host.turn();
@@ -384,7 +384,7 @@ fn names(host: &mut Host, client: ClientId) -> Vec<String> {
     names
 }
 
-/// Whole replies, one behind the other.
+/// Asserts that the bytes are complete replies, one after the other.
 fn assert_resp(bytes: &[u8], words: &[&[u8]]) {
     let mut rest = bytes;
     while !rest.is_empty() {
@@ -397,7 +397,7 @@ fn assert_resp(bytes: &[u8], words: &[&[u8]]) {
     }
 }
 
-/// What stands behind the first reply; `None` where there is no whole one.
+/// Returns what follows the first reply; `None` if that is incomplete or invalid.
 fn resp(bytes: &[u8]) -> Option<&[u8]> {
     let end = bytes.windows(2).position(|pair| pair == b"\r\n")?;
     let (line, mut rest) = (std::str::from_utf8(&bytes[1..end]).ok(), &bytes[end + 2..]);
@@ -428,11 +428,12 @@ fn resp(bytes: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// What begins an envelope with a message of the control group, and one of these messages with a map in it.
+/// The beginnings of an envelope with a message of the control group, and of such a message with a map in it.
 const TO_CONTROL: [u8; 3] = [1, 0, 0];
 const MAP: u8 = 3;
 
-/// Bytes of a cluster map from a peer, or whole messages of it. What is taken for a map is a map; and the node goes on.
+/// Decodes bytes as a cluster map from a peer, or as whole messages with one. What is accepted is a valid map, and
+/// the node continues.
 pub(crate) fn map(data: &[u8]) {
     let Some((kind, data)) = data.split_first() else { return };
     let mut host = Host::start();
@@ -444,7 +445,7 @@ pub(crate) fn map(data: &[u8]) {
     let mut base: ClusterMap = (**host.node.cluster_map()).clone();
     base.version += 1;
     let frame = match kind % 4 {
-        // Nothing but what the peer says.
+        // Only what the peer sends.
         0 => data.to_vec(),
         1 => [&TO_CONTROL[..], data].concat(),
         2 => frame_with_map(data),
@@ -466,7 +467,7 @@ pub(crate) fn map(data: &[u8]) {
             frame_with_map(&bytes)
         }
     };
-    // What it does not understand closes the link, and that is all.
+    // A frame that it does not understand closes the link, and has no other effect.
     if host.node.peer_frame(2, &frame).is_err() {
         host.node.peer_link(2, false);
     }

@@ -1,11 +1,11 @@
-//! The bodies of the fuzz targets under random bytes, and under bytes that are nearly right.
+//! The bodies of the fuzz targets with random bytes, and with bytes that are nearly right.
 
 mod bodies;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// A node is started for each case, so there are few.
+/// Each case starts a node, so there are only a few.
 fn few() -> ProptestConfig {
     ProptestConfig { cases: 150, ..ProptestConfig::default() }
 }

@@ -1,18 +1,18 @@
-//! What is tried on scripts, here with random bytes and in `fuzz/` with those that a fuzzer finds: see `main.rs`.
+//! Checks of scripts, here with random bytes and in `fuzz/` with those that a fuzzer finds: see `main.rs`.
 
 use kv::limits::SCRIPT_COST_LEAST;
 use kv::{Command, ReplyBuffer, Script, ScriptLimits, Table};
 
-/// What one script has answered, and what it has left behind.
+/// The reply of one script, and the data that it has left behind.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
-    /// The reply, as it is encoded.
+    /// The encoded reply.
     pub(crate) reply: Vec<u8>,
     /// The value of the key that it was given.
     pub(crate) value: Vec<u8>,
 }
 
-/// Runs a text as a script, on a table of its own.
+/// Runs a text as a script, on a separate table.
 pub(crate) fn run(text: &[u8], cost_max: u32, interpreter: &'static dyn kv::Interpreter) -> Outcome {
     let mut table = Table::new(1);
     table.set_interpreter(interpreter);
@@ -27,7 +27,8 @@ pub(crate) fn run(text: &[u8], cost_max: u32, interpreter: &'static dyn kv::Inte
     Outcome { reply: out.as_bytes().to_vec(), value: value.as_bytes().to_vec() }
 }
 
-/// The bytes as they are, and a program made of them: nothing ends the process, and two runs come to the same end.
+/// Runs the bytes as they are, and a program made of them: neither ends the process, and two runs give the same
+/// result.
 pub(crate) fn script(bytes: &[u8]) {
     for text in [bytes.to_vec(), program(bytes).into_bytes()] {
         let first = run(&text, SCRIPT_COST_LEAST, node::interpreter());
@@ -37,7 +38,7 @@ pub(crate) fn script(bytes: &[u8]) {
     }
 }
 
-/// A program in the words that scripts find, as the bytes choose.
+/// Makes a program from the words that scripts have, as the bytes choose.
 pub(crate) fn program(bytes: &[u8]) -> String {
     let mut choice = Choice { bytes, text: String::new() };
     choice.text.push_str(
@@ -93,7 +94,7 @@ const TEXTS: [&str; 14] = [
     "ARGV[2]",
 ];
 
-/// Expressions; each `$` stands for another one.
+/// Expressions; each `$` is replaced by another one.
 const EXPRESSIONS: [&str; 64] = [
     "a",
     "b",
@@ -161,7 +162,7 @@ const EXPRESSIONS: [&str; 64] = [
     "pcall(f, $)",
 ];
 
-/// Statements; each `$` stands for an expression, each `#` for statements.
+/// Statements; each `$` is replaced by an expression, each `#` by statements.
 const STATEMENTS: [&str; 25] = [
     "a = $",
     "b = $",
@@ -191,7 +192,7 @@ const STATEMENTS: [&str; 25] = [
 ];
 
 impl Choice<'_> {
-    /// A number below another one; 0 at the end of the bytes.
+    /// Returns a number below `below`; 0 at the end of the bytes.
     fn draw(&mut self, below: usize) -> usize {
         match self.bytes.split_first() {
             Some((first, rest)) => {
@@ -217,7 +218,7 @@ impl Choice<'_> {
             return self.text.push_str(" a = n ");
         }
         let chosen = STATEMENTS[self.draw(STATEMENTS.len())];
-        // What ends a block has to stand at its end.
+        // A statement that ends a block must be the last one in it.
         let is_last = chosen.starts_with("return");
         self.text.push_str(if is_last { " do " } else { " " });
         self.fill(chosen, depth - 1);

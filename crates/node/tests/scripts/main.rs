@@ -1,4 +1,4 @@
-//! Scripts of any bytes, and programs of any parts: none ends the process, runs without end, or does two things.
+//! Scripts of any bytes, and programs of any parts: none ends the process, runs without end, or has two results.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

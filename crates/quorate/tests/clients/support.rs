@@ -404,8 +404,8 @@ fn try_http(port: u16, head: &str, body: &str, patience: Duration) -> Option<(u1
     Some((status, serde_json::from_str(body).unwrap_or_else(|_| body.into())))
 }
 
-/// Runs a command, written as words, and returns the reply as a text: `OK`, `7`, `"text"`, `nil`, `-ERR ...`, `[1,
-/// "a"]`.
+/// Runs a command, written as words, and returns the reply as a text: `OK`, `7`, `"text"`, `nil`, `-ERR ...`,
+/// `[1, "a"]`.
 pub(crate) fn ask(connection: &mut Connection, line: &str) -> String {
     let mut words = line.split(' ');
     let mut command = redis::cmd(words.next().unwrap());

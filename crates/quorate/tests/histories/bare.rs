@@ -1,4 +1,4 @@
-//! Three nodes with configurations of the test's own, started without `quorate cluster`.
+//! Three nodes with the test's own configurations, started without `quorate cluster`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use super::started::Restarted;
 use super::support::{configuration, free_ports, quorate, signal, try_http, until};
 use rustix::process::Signal;
 
-/// Nodes that end with the test, and so does their folder.
+/// Nodes that end with the test, as does their folder.
 pub(crate) struct Bare {
     folder: tempfile::TempDir,
     base: u16,
@@ -16,7 +16,7 @@ pub(crate) struct Bare {
 }
 
 impl Bare {
-    /// Writes the files of three nodes, with these tables added and each text changed by `edit`. Nothing runs yet.
+    /// Writes the files of three nodes, with these tables added and each text changed by `edit`. Starts none of them.
     pub(crate) fn new(tables: &str, edit: impl Fn(String, u16) -> String) -> Bare {
         let (folder, base) = (tempfile::tempdir().unwrap(), free_ports(9));
         let bare = Bare { folder, base, nodes: Vec::new() };
@@ -36,7 +36,7 @@ impl Bare {
         self.start_by(node, command);
     }
 
-    /// Starts a node by a command that does more than that.
+    /// Starts a node with a command that does more than that.
     pub(crate) fn start_by(&mut self, node: u16, mut command: Command) {
         let log = fs::File::create(self.node(node).join("quorate.log")).unwrap();
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
@@ -48,7 +48,7 @@ impl Bare {
         self.nodes.retain(|(other, _)| *other != node);
     }
 
-    /// `kill -9` of all, as nearly at once as it gets.
+    /// `kill -9` of all nodes, as simultaneously as possible.
     pub(crate) fn kill_all(&mut self) {
         self.nodes.iter().for_each(|(_, process)| signal(process.0.id(), Signal::KILL));
         self.nodes.clear();
@@ -63,7 +63,7 @@ impl Bare {
         until("they are ready", || nodes.iter().all(|node| self.health(*node).0 == 200));
     }
 
-    /// The status and body of `GET /health`; 0 of a node that does not answer.
+    /// Returns the status and body of `GET /health`; status 0 if the node does not answer.
     pub(crate) fn health(&self, node: u16) -> (u16, String) {
         try_http(self.client_port(node) + 1, "GET /health HTTP/1.1", "").unwrap_or_default()
     }

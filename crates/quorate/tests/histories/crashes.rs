@@ -10,7 +10,7 @@ use super::assert_linearizable;
 use super::started::{Restarted, Started};
 use super::support::until;
 
-/// Keyspaces that outlive the death of all processes. The default one is of consensus, with `fsync`.
+/// Keyspaces that survive the death of all processes. The default one is of consensus, with `fsync`.
 const KEYSPACES: [&str; 3] = [
     "prefix=os: durability=os",
     "prefix=all: replication=leader-follower acks=all durability=fsync",
@@ -19,7 +19,7 @@ const KEYSPACES: [&str; 3] = [
 
 const KEYS: [&str; 8] = ["a", "b", "os:a", "os:b", "all:a", "all:b", "most:a", "most:b"];
 
-/// The same of registers.
+/// The same for registers.
 const REGISTERS: [&str; 4] = [
     "prefix=abd: replication=abd durability=fsync",
     "prefix=abd-os: replication=abd durability=os",
@@ -30,8 +30,8 @@ const REGISTERS: [&str; 4] = [
 const REGISTERS_KEYS: [&str; 8] =
     ["abd:a", "abd:b", "abd-os:a", "abd-os:b", "lock:a", "lock:b", "lock-os:a", "lock-os:b"];
 
-/// Kills all nodes while clients write, does something to their folders, starts them again, and checks that the clients
-/// could not tell.
+/// Kills all nodes while clients write, damages their folders with `hurt`, restarts them, and checks that the
+/// clients' histories are still linearizable.
 fn all_die(keyspaces: &[&str], keys: &[&str], hurt: impl Fn(&Path)) -> Started {
     let started = Started::new(3, keyspaces);
     let recorder = started.record(6, keys);
@@ -79,8 +79,8 @@ fn registers_find_again_what_they_acknowledged_when_a_power_failure_tears_what_w
     all_die(&REGISTERS, &REGISTERS_KEYS, |node| tear(&node.join("storage")));
 }
 
-/// Leaves a node's log as a power failure does in the middle of a write that nobody was told of: behind everything that
-/// is there stands a batch of which a sector was not written. What was acknowledged was synced, so none of that is cut.
+/// Leaves a node's log as a power failure does in the middle of a write that was never acknowledged: after everything
+/// else, adds a batch of which one sector was not written. Acknowledged records were synced, so none of them is cut.
 fn tear(folder: &Path) {
     let mut disk = FolderDisk::open(folder).unwrap();
     let options = Options::new(identity(&fs::read(folder.join("manifest")).unwrap()));
@@ -94,7 +94,7 @@ fn tear(folder: &Path) {
     segments.sort();
     for segment in segments.into_iter().rev() {
         let mut bytes = fs::read(&segment).unwrap();
-        // Of each sector 480 bytes are of the log.
+        // 480 bytes of each sector belong to the log.
         let mut sectors = bytes.chunks_mut(512);
         let Some(lacking) = sectors.rfind(|sector| sector.starts_with(&MARK[..480])) else { continue };
         lacking.fill(0);
@@ -104,7 +104,7 @@ fn tear(folder: &Path) {
     panic!("what was written is in no segment of {}", folder.display());
 }
 
-/// Whose log it is: see docs/design/storage.md for the first bytes of a manifest.
+/// Returns the log's identity: see docs/design/storage.md for the first bytes of a manifest.
 fn identity(manifest: &[u8]) -> Identity {
     let number = |at: usize| u64::from_le_bytes(manifest[at..at + 8].try_into().unwrap());
     let short = |at: usize| u16::from_le_bytes(manifest[at..at + 2].try_into().unwrap());

@@ -1,4 +1,4 @@
-//! Leaders that die or stand still: others take over, and nothing that was acknowledged is lost.
+//! Leaders that die or are paused: another node takes over, and nothing that was acknowledged is lost.
 
 use std::time::{Duration, Instant};
 
@@ -15,16 +15,16 @@ const KEYSPACES: [&str; 2] = [
     "prefix=most: replication=leader-follower acks=majority",
 ];
 
-/// No test may be slower than this; what is usual is measured by [`fifty_kills_of_each_leader`].
+/// The limit for every test; [`fifty_kills_of_each_leader`] measures the usual times.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// Clients at work on keys that no earlier round has used.
+/// Starts clients on keys that no earlier round has used.
 fn record(started: &Started, prefix: &str, round: usize) -> Recorder {
     let keys = ["a", "b", "c", "d"].map(|key| format!("{prefix}{round}:{key}"));
     started.record(6, &keys.each_ref().map(String::as_str))
 }
 
-/// Kills the leader while clients write. Tells for how long no write was acknowledged.
+/// Kills the leader while clients write. Returns how long no write was acknowledged.
 fn leader_is_killed(started: &Started, prefix: &str, round: usize) -> (u16, Duration) {
     let leader = started.leader(prefix);
     let recorder = record(started, prefix, round);
@@ -59,7 +59,7 @@ fn a_killed_leader_under_acks_majority_is_replaced() {
     writes_go_on_without_the_leader("most:");
 }
 
-/// Three seconds are ten leases: the others have gone on long since when it comes back and finds itself deposed.
+/// Three seconds are ten leases: the others have long continued when the leader comes back and finds itself deposed.
 fn a_leader_stands_still(prefix: &str) {
     let started = Started::new(3, &KEYSPACES);
     let leader = started.leader(prefix);

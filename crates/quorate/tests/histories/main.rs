@@ -1,8 +1,8 @@
-//! Real clusters under real faults, with clients that write down everything: could a store with one copy of each
-//! key, which never fails, have answered so?
+//! Real clusters under real faults, with clients that record everything: could a store with one copy of each key,
+//! which never fails, have given these answers?
 //!
-//! The nodes hold several keyspaces with different protocols at once. Faults are those of processes: `kill -9`,
-//! `SIGSTOP`, a start without memory, a log whose end a power failure has torn, and links that carry one way only.
+//! The nodes hold several keyspaces with different protocols at once. Faults affect processes: `kill -9`, `SIGSTOP`,
+//! a start without memory, a log whose end a power failure has torn, and links that work in one direction only.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -23,7 +23,7 @@ use rustix::process::Signal;
 use started::Started;
 use support::{signal, until};
 
-/// The keyspaces of registers, and one that promises nothing.
+/// The keyspaces of registers, and one without promises.
 const KEYSPACES: [&str; 4] = [
     "prefix=sess: replication=abd",
     "prefix=lock: replication=blocking",
@@ -37,7 +37,7 @@ fn started(nodes: u16) -> Started {
     Started::new(nodes, &keyspaces)
 }
 
-/// Asserts that the history is linearizable, and that it is long enough to say something.
+/// Asserts that the history is linearizable, and long enough to be meaningful.
 #[track_caller]
 fn assert_linearizable(history: &History) {
     assert!(history.operations().len() > 200, "too short: {}", history.operations().len());

@@ -1,4 +1,4 @@
-//! Links that carry one way only: a node hears the others and is not heard, or the other way round.
+//! Links that work in one direction only: a node hears the others and is not heard, or vice versa.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -23,11 +23,11 @@ replication = "leader-follower"
 
 const KEYS: [&str; 6] = ["a", "b", "all:a", "all:b", "most:a", "most:b"];
 
-/// Opens or cuts what node 1 says and what is said to node 1.
+/// Opens or cuts the direction from node 1, or the direction to node 1.
 fn one_way_only(cut: impl Fn(&Relay, Gate)) {
     let relay = Relay::start(1).unwrap();
     let fronts = free_ports(2);
-    // Nodes 2 and 3 dial node 1, and each has its own way there. Node 1 dials nobody.
+    // Nodes 2 and 3 dial node 1, each over a separate way. Node 1 dials no other node.
     let dial = |node: u16| {
         format!("[[dial]]\nnode = 1\nhost = \"127.0.0.1\"\nport = {}\n\n[[nodes]]", fronts + node - 2)
     };

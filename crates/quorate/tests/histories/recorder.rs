@@ -1,4 +1,4 @@
-//! Clients that write down what they ask and what they are told.
+//! Clients that record their requests and the replies.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use check::{Action, Answer, History, Operation, Outcome};
 
-/// After so long a client gives a connection up: the outcome of what it asked is unknown.
+/// How long a client waits before it gives up a connection: the outcomes of its open requests are then unknown.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a client asks, before it is part of a history.
+/// A client's request, before it is part of a history.
 #[derive(Clone, Debug)]
 enum Asked {
     Get,
@@ -20,14 +20,14 @@ enum Asked {
     Delete,
 }
 
-/// What it is told.
+/// The reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Told {
     Value(Option<String>),
     Done,
-    /// An error that promises that nothing was done.
+    /// An error that guarantees that nothing was done.
     Refused(String),
-    /// An error, or a connection's end, that leaves it open.
+    /// An error, or the end of the connection, that leaves the outcome open.
     Unknown,
 }
 
@@ -41,7 +41,7 @@ struct Record {
     told: Told,
 }
 
-/// Clients at work.
+/// Running clients.
 pub(crate) struct Recorder {
     clients: Vec<JoinHandle<Vec<Record>>>,
     stop: Arc<AtomicBool>,
@@ -51,8 +51,8 @@ pub(crate) struct Recorder {
     begun: Instant,
 }
 
-/// The longest time between two acknowledgements of writes, one of them at or after `from`, as [`Recorder::now`] tells
-/// it: for how long nothing was acknowledged when something happened then.
+/// Returns the longest time between two acknowledgements of writes, at least one of them at or after `from`, a time
+/// from [`Recorder::now`]. This is how long an event at `from` stopped acknowledgements.
 pub(crate) fn longest_silence(history: &History, from: u64) -> Duration {
     let is_write = |operation: &&Operation| !matches!(operation.action, Action::Get);
     let acknowledged = |operation: &&Operation| matches!(operation.outcome, Outcome::Ok(_));
@@ -64,13 +64,13 @@ pub(crate) fn longest_silence(history: &History, from: u64) -> Duration {
 }
 
 impl Recorder {
-    /// Starts clients, each on the node of its number, that read, write and delete a few keys. One whose node
-    /// is gone goes to the next.
+    /// Starts clients, each on the node with its number, that read, write and delete a few keys. A client whose node
+    /// is gone moves to the next node.
     pub(crate) fn start(ports: &[u16], clients: u64, keys: &[&str]) -> Recorder {
         Recorder::start_with(ports, clients, keys, 0)
     }
 
-    /// The same with so many more bytes in each value.
+    /// The same, with `padding` more bytes in each value.
     pub(crate) fn start_with(ports: &[u16], clients: u64, keys: &[&str], padding: usize) -> Recorder {
         let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let refusals = Arc::default();
@@ -93,28 +93,28 @@ impl Recorder {
         Recorder { clients: clients.collect(), stop, done, refusals, keys, begun }
     }
 
-    /// Operations that were done so far, by all clients.
+    /// Returns the number of operations done so far, over all clients.
     pub(crate) fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// Waits until so many more operations are done.
+    /// Waits until `more` further operations are done.
     pub(crate) fn wait_for(&self, more: u64) {
         let goal = self.done() + more;
         super::support::until("operations are done", || self.done() >= goal);
     }
 
-    /// The refusals that clients were told so far.
+    /// Returns the refusals that clients have got so far.
     pub(crate) fn refusals(&self) -> Vec<String> {
         self.refusals.lock().unwrap().clone()
     }
 
-    /// The time by the clients' own clock, in nanoseconds.
+    /// Returns the time on the clients' own clock, in nanoseconds.
     pub(crate) fn now(&self) -> u64 {
         self.begun.elapsed().as_nanos() as u64
     }
 
-    /// Stops the clients and gives back what they have written down.
+    /// Stops the clients and returns what they have recorded.
     pub(crate) fn stop(self) -> History {
         self.stop.store(true, Ordering::Relaxed);
         let records = self.clients.into_iter().flat_map(|client| client.join().unwrap());
@@ -155,7 +155,7 @@ struct Client {
     ports: Vec<u16>,
     at: usize,
     connection: Option<BufReader<TcpStream>>,
-    /// What each value ends with.
+    /// The end of each value.
     padding: String,
     begun: Instant,
     random: u64,
@@ -188,7 +188,7 @@ impl Client {
             match &told {
                 Told::Refused(error) => {
                     refusals.lock().unwrap().push(error.clone());
-                    // Nobody asks again and again in no time.
+                    // A pause between retries.
                     std::thread::sleep(Duration::from_millis(2));
                 }
                 Told::Unknown => {

@@ -1,4 +1,4 @@
-//! A cluster of real processes whose nodes a test kills, pauses and starts again.
+//! A cluster of real processes whose nodes a test kills, pauses and restarts.
 
 use std::process::{Child, Stdio};
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::recorder::Recorder;
 use super::support::{Client, Cluster, free_ports, is_running, quorate, signal, try_http, until};
 
-/// A cluster in a folder that ends with it.
+/// A cluster in a folder that is deleted with it.
 pub(crate) struct Started {
     pub(crate) cluster: Cluster,
     _folder: tempfile::TempDir,
@@ -20,7 +20,7 @@ impl Started {
         Started::spaced(nodes, nodes, keyspaces)
     }
 
-    /// With room between the ports for nodes that join, up to this number.
+    /// Starts a cluster, with room between the ports for nodes that join, up to number `last`.
     pub(crate) fn spaced(nodes: u16, last: u16, keyspaces: &[&str]) -> Started {
         let folder = tempfile::tempdir().unwrap();
         let base = free_ports(3 * last);
@@ -38,14 +38,14 @@ impl Started {
         self.kill_all(&[node]);
     }
 
-    /// `kill -9` of several, as nearly at once as it gets.
+    /// `kill -9` of several nodes, as simultaneously as possible.
     pub(crate) fn kill_all(&self, nodes: &[u16]) {
         let processes: Vec<u32> = nodes.iter().map(|node| self.cluster.process(*node)).collect();
         processes.iter().for_each(|process| signal(*process, Signal::KILL));
         until("they are dead", || !processes.iter().any(|process| is_running(*process)));
     }
 
-    /// Starts a killed node again, as an operator does.
+    /// Restarts a killed node, as an operator does.
     pub(crate) fn spawn(&self, node: u16) -> Restarted {
         let config = self.cluster.node(node).join("quorate.toml");
         let log = self.cluster.node(node).join("quorate.log");
@@ -66,7 +66,7 @@ impl Started {
         self.try_http(node, "GET /health HTTP/1.1", "").is_some_and(|(status, _)| status == 200)
     }
 
-    /// An HTTP request to a node that may not answer; its JSON.
+    /// Sends an HTTP request to a node that may not answer; returns the status and the JSON.
     fn try_http(&self, node: u16, head: &str, body: &str) -> Option<(u16, Value)> {
         let (status, body) = try_http(self.cluster.http_port(node), head, body)?;
         Some((status, serde_json::from_str(&body).ok()?))
@@ -76,7 +76,7 @@ impl Started {
         self.try_http(node, "GET /health HTTP/1.1", "").unwrap_or_default().1
     }
 
-    /// The first group of a keyspace, as a node describes it.
+    /// Returns the first group of a keyspace, as a node describes it.
     pub(crate) fn group(&self, asked: u16, prefix: &str) -> Value {
         let described = self.try_http(asked, "GET /keyspaces HTTP/1.1", "").unwrap_or_default().1;
         let mut keyspaces = described.as_array().into_iter().flatten();
@@ -85,7 +85,7 @@ impl Started {
             .map_or(Value::Null, |it| it["groups"][0].clone())
     }
 
-    /// Who leads a keyspace, once a majority says the same.
+    /// Returns the leader of a keyspace once a majority reports the same one.
     pub(crate) fn leader(&self, prefix: &str) -> u16 {
         let mut leader = 0;
         until("everybody knows who leads", || {
@@ -98,7 +98,7 @@ impl Started {
         leader
     }
 
-    /// The first line of the reply to an inline command.
+    /// Returns the first line of the reply to an inline command.
     pub(crate) fn ask(&self, node: u16, command: &str) -> String {
         let mut client: Client = self.cluster.client(node);
         client.ask(command)
@@ -121,7 +121,7 @@ impl Drop for Started {
     }
 }
 
-/// A node that the test started itself. Ends with the test.
+/// A node that the test started itself. It ends with the test.
 pub(crate) struct Restarted(pub(crate) Child);
 
 impl Drop for Restarted {

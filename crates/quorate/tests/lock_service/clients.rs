@@ -1,4 +1,4 @@
-//! What clients see while nothing breaks.
+//! What clients see while nothing fails.
 
 use super::{LATE, Waiting, ask, cluster, connect, token, until_waiting, waiters};
 use crate::support::{http, until};
@@ -18,7 +18,7 @@ fn those_who_wait_at_any_node_are_served_in_order() {
     }
     for one in waiting {
         assert_eq!(ask::<i64>(&mut first, &format!("UNLOCK l {held}")).unwrap(), 1);
-        // The next one's answer is waited for before anybody else can have one.
+        // The grant to the next client is awaited before another one can be granted the lock.
         let (token, _) = one.granted();
         assert!(token > held, "{token} behind {held}");
         held = token;
@@ -32,7 +32,7 @@ fn a_connection_that_is_closed_while_it_waits_passes_the_lock_on() {
     for node in 1..=3 {
         let mut ann = connect(&started, 1);
         let held = token(&mut ann, "LOCK l ann PX 60000");
-        // What is sent behind the request stays unread, and hides the end of the stream.
+        // What is sent after the request stays unread, and hides the end of the stream.
         let mut gone = started.cluster.client(node);
         gone.stream.write_all(b"LOCK l gone PX 60000 WAIT 60000\r\nSET behind v\r\n").unwrap();
         until_waiting(&mut ann, "l", 1);
@@ -103,7 +103,7 @@ fn the_end_of_a_session_frees_all_that_it_holds() {
     let tokens = waiting.map(|one| one.granted().0);
     assert_eq!(tokens[0], tokens[1], "one record has freed both");
     token(&mut bob, "LOCK c bob PX 1000");
-    // One that is not renewed ends by itself.
+    // A session that is not renewed ends by itself.
     let session: String = ask(&mut ann, "LOCK.SESSION OPEN any PX 500").unwrap();
     token(&mut ann, &format!("LOCK d ann SESSION {session}"));
     token(&mut bob, "LOCK d bob PX 1000 WAIT 60000");

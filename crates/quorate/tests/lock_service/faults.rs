@@ -1,4 +1,4 @@
-//! What becomes of locks when processes are killed.
+//! What happens to locks when processes are killed.
 
 use super::{LATE, Waiting, ask, cluster, connect, insist, token, until_waiting};
 use rustix::process::Signal;
@@ -21,7 +21,7 @@ fn the_leader_is_killed_while_one_holds_and_one_waits() {
     let (granted, at) = bob.granted();
     assert!(granted > held);
     assert!(at - asked >= Duration::from_millis(3000), "no lease is shortened");
-    // The next leader measures the whole lease, from when it began.
+    // The next leader measures the whole lease from the start of its own leadership.
     assert!(at - killed < Duration::from_millis(3300) + LATE, "{:?}", at - killed);
     assert_eq!(insist::<i64>(&mut ann, &format!("UNLOCK l {held}")), 0);
 }

@@ -1,5 +1,5 @@
-//! Locks on clusters of real processes, by a Redis client that knows nothing of them, and over HTTP: who is granted one when
-//! connections are closed, processes killed and all of them started again.
+//! Locks on clusters of real processes, over HTTP and through a Redis client that knows nothing about them: which
+//! client is granted a lock when connections close, when processes are killed, and when all of them are restarted.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -21,7 +21,7 @@ use started::Started;
 use std::time::{Duration, Instant};
 use support::{PATIENCE, until};
 
-/// How much later than in theory something may be seen, on a busy machine.
+/// How much later than the theoretical time an event may be observed on a busy machine.
 const LATE: Duration = Duration::from_secs(3);
 
 fn cluster() -> Started {
@@ -44,13 +44,13 @@ fn ask<T: redis::FromRedisValue>(connection: &mut Connection, request: &str) -> 
     command.query(connection)
 }
 
-/// A lock that must be granted.
+/// Requests a lock that must be granted, and returns the token.
 #[track_caller]
 fn token(connection: &mut Connection, request: &str) -> u64 {
     ask(connection, request).unwrap()
 }
 
-/// Asks until the group has a leader.
+/// Repeats a request until the group has a leader.
 fn insist<T: redis::FromRedisValue>(connection: &mut Connection, request: &str) -> T {
     let by = Instant::now() + PATIENCE;
     loop {
@@ -68,7 +68,7 @@ fn insist<T: redis::FromRedisValue>(connection: &mut Connection, request: &str) 
     }
 }
 
-/// How many wait for a lock.
+/// Returns the number of requests that wait for a lock.
 fn waiters(connection: &mut Connection, name: &str) -> i64 {
     let info: Value = insist(connection, &format!("LOCK.INFO {name}"));
     let Value::Array(fields) = info else { return 0 };
@@ -84,7 +84,7 @@ fn until_waiting(connection: &mut Connection, name: &str, count: i64) {
     until("they wait", || waiters(connection, name) == count);
 }
 
-/// A request that waits, in a thread of its own, and when its answer came.
+/// A waiting request in a separate thread, which returns when its answer arrived.
 struct Waiting(std::thread::JoinHandle<(Option<u64>, Instant)>);
 
 impl Waiting {
@@ -96,7 +96,7 @@ impl Waiting {
         }))
     }
 
-    /// The token and the moment.
+    /// Returns the token and the moment of the grant.
     #[track_caller]
     fn granted(self) -> (u64, Instant) {
         let (token, at) = self.0.join().unwrap();

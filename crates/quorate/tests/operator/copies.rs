@@ -1,4 +1,4 @@
-//! A copied data folder: it neither serves in its node's name nor harms the original.
+//! A copied data folder: it does not serve in its node's name, and does not harm the original.
 
 use std::fs;
 use std::io::Read;
@@ -9,7 +9,7 @@ use super::bare::Bare;
 use super::started::Restarted;
 use super::support::{Client, quorate, try_http, until, wait};
 
-/// Three nodes that hold something.
+/// Starts three nodes that hold some data.
 fn cluster() -> Bare {
     let mut bare = Bare::new("", |config, _| config);
     (1..=3).for_each(|node| bare.start(node));
@@ -43,7 +43,7 @@ fn start(folder: &Path, more: &[&str]) -> Restarted {
     Restarted(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap())
 }
 
-/// What a node that ends by itself says.
+/// Returns the message of a node that ends by itself.
 fn refusal(mut process: Restarted) -> String {
     assert_eq!(wait(&mut process.0), 1);
     let mut told = String::new();
@@ -51,7 +51,7 @@ fn refusal(mut process: Restarted) -> String {
     told
 }
 
-/// Other ports for the node itself, of all that a file names.
+/// Changes the node's own ports among all that a configuration file names.
 fn move_ports(folder: &Path, bare: &Bare, node: u16) -> u16 {
     let file = folder.join("quorate.toml");
     let mut text = fs::read_to_string(&file).unwrap();
@@ -79,7 +79,7 @@ fn a_copied_folder_does_not_start_and_the_original_goes_on() {
     bare.start(3);
     bare.wait_until_ready(&[3]);
 
-    // Beside the running original, and with its log alone.
+    // Beside the running original, and with only its log.
     refusal(start(&folder, &[]));
     fs::remove_file(folder.join("quorate.home")).unwrap();
     refusal(start(&folder, &[]));
@@ -107,7 +107,7 @@ fn a_renamed_folder_starts_as_before_and_a_moved_one_when_it_is_adopted() {
     bare.wait_until_ready(&[3]);
 }
 
-/// Even one that an operator adopts by mistake says nothing to the others.
+/// Even one that an operator adopts by mistake sends nothing to the others.
 #[test]
 fn a_copy_on_other_ports_is_refused_by_the_others() {
     let mut bare = cluster();
@@ -126,7 +126,7 @@ fn a_copy_on_other_ports_is_refused_by_the_others() {
     assert_ne!(try_http(base + 1, "GET /health HTTP/1.1", "").map(|(status, _)| status), Some(200));
 }
 
-/// An operator adopts a copy in the original's place, and starts the original all the same.
+/// An operator adopts a copy in place of the original, and starts the original all the same.
 #[test]
 fn a_node_whose_copy_was_let_in_is_healed_by_cluster_replace() {
     for node in [3, 1] {

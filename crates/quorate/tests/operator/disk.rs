@@ -1,4 +1,4 @@
-//! A disk without room: its node says so and refuses writes, and the others go on.
+//! A full disk: its node reports it and refuses writes, and the other nodes continue.
 
 use std::fs;
 use std::io::Write as _;
@@ -11,7 +11,7 @@ use super::bare::Bare;
 use super::recorder::Recorder;
 use super::support::{Client, quorate, request, until};
 
-/// Segments are small, so that a small disk is full soon; no checkpoint makes room again.
+/// Segments are small, so that a small disk is soon full; no checkpoint makes room.
 const TABLES: &str = r#"
 [storage]
 segment_bytes = 65536
@@ -25,8 +25,8 @@ durability = "fsync"
 leader = 3
 "#;
 
-/// A command that runs in mounts of its own, with a disk in memory, of so many mebibytes, as a folder of the node that no
-/// other process sees.
+/// Returns a command that runs with private mounts, where a folder of the node is a disk in memory of the given size
+/// in MiB. No other process sees it.
 pub(super) fn with_a_small_disk(
     bare: &Bare,
     node: u16,
@@ -42,10 +42,10 @@ pub(super) fn with_a_small_disk(
     command
 }
 
-/// Serves from the folder that has become small.
+/// Starts the node on the folder that has become small.
 pub(super) const SERVES: &str = "exec \"$2\" server --config \"$3\"";
 
-/// Where its log is.
+/// The folder of the log.
 const LOG: (&str, u32) = ("storage", 1);
 
 #[test]
@@ -80,16 +80,16 @@ fn a_node_without_room_says_so_and_the_others_go_on() {
         ["fill", "all:fill"].iter().all(|key| filler.ask(&format!("SET {key} v")) == "+OK")
     });
     recorder.wait_for(300);
-    // It lives on. A checkpoint may have given it room meanwhile.
+    // The node is still running. A checkpoint may have made room for it meanwhile.
     assert!(bare.health(3).1.contains("\"disk_full\":"), "the node lives on");
     assert_linearizable(&recorder.stop());
 }
 
-/// Small disks in memory that outlive their nodes' processes, for the data of all three nodes.
+/// Small disks in memory for the data of all three nodes; they outlive the nodes' processes.
 struct Disks(Vec<PathBuf>);
 
 impl Disks {
-    /// `None` where this user may not mount them.
+    /// Returns `None` if this user may not mount them.
     fn mount(bare: &Bare) -> Option<Disks> {
         let mut disks = Disks(Vec::new());
         for node in 1..=3 {
@@ -107,7 +107,7 @@ impl Disks {
         Some(disks)
     }
 
-    /// Takes all the room that a node's disk has.
+    /// Fills a node's disk completely.
     fn fill(&self, node: u16) {
         let mut file = fs::File::create(self.0[usize::from(node) - 1].join("filler")).unwrap();
         for piece in [1 << 20, 4096] {
@@ -128,7 +128,7 @@ impl Drop for Disks {
     }
 }
 
-/// Each protocol that keeps records, in segments that can be filled soon.
+/// Every protocol that keeps records, with segments that are soon full.
 const KEPT: &str = r#"
 [storage]
 segment_bytes = 524288
@@ -142,7 +142,7 @@ durability = "fsync"
 leader = 3
 "#;
 
-/// The same with one that keeps records and has no leader.
+/// The same, with a protocol that keeps records and has no leader.
 const REGISTERS: &str = r#"
 [[keyspace]]
 prefix = "abd:"
@@ -172,7 +172,7 @@ fn holds(client: &mut Client, prefix: &str, number: usize) -> bool {
     found == value(number)
 }
 
-/// Writes until there is no room for more, by all nodes in turns. Tells which keys were acknowledged.
+/// Writes through all nodes in turn until there is no more room. Returns the acknowledged keys.
 fn write_until_refused(bare: &Bare, prefix: &str, from: usize) -> Vec<usize> {
     let mut clients: Vec<Client> = (1..=3).map(|node| Client::connect(bare.client_port(node))).collect();
     let mut acknowledged = Vec::new();
@@ -253,7 +253,7 @@ fn reads_and_deletions_go_on(
         }
     };
     all_is_there(&bare, 7);
-    // A node that dies comes back without any room.
+    // A node that dies restarts without any room.
     bare.kill(2);
     bare.start(2);
     bare.wait_until_ready(&[1, 2, 3]);

@@ -1,4 +1,4 @@
-//! Keyspaces over HTTP, and what health and metrics tell of the cluster.
+//! Keyspaces over HTTP, and what health and metrics say about the cluster.
 
 use serde_json::{Value, json};
 
@@ -72,7 +72,7 @@ fn what_cannot_be_is_refused_in_json_under_its_status() {
         assert_eq!((told, answer["code"].as_str().unwrap()), (status, code), "{head} {body}: {answer}");
         assert!(answer["error"].as_str().unwrap().contains(text), "{head} {body}: {answer}");
     }
-    // Encoded, it is a key like any other.
+    // Percent-encoded, it is an ordinary key.
     let (status, deleted) = ask(&started, 1, "DELETE /keyspaces%2Fx:", &Value::Null);
     assert_eq!((status, &deleted["deleted"]), (200, &json!(false)));
 }

@@ -1,5 +1,5 @@
-//! What an operator does to a cluster that serves: nodes come and go and are replaced, keyspaces are made and changed,
-//! disks fill up; and Redis's own tools look at it as at a cluster of theirs.
+//! Operations on a cluster that is serving: nodes are added, removed and replaced, keyspaces are created and changed,
+//! disks fill up; and Redis's own tools inspect it as they would inspect a Redis cluster.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -23,7 +23,7 @@ mod values;
 
 use check::{History, Verdict};
 
-/// Asserts that the history is linearizable, and that it is long enough to say something.
+/// Asserts that the history is linearizable, and long enough to be meaningful.
 #[track_caller]
 fn assert_linearizable(history: &History) {
     assert!(history.operations().len() > 200, "too short: {}", history.operations().len());

@@ -1,4 +1,4 @@
-//! Nodes come and go while clients write.
+//! Nodes are added and removed while clients write.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ fn record(started: &Started) -> Recorder {
     started.record(4, &["a", "b", "c"])
 }
 
-/// `quorate join`, as an operator types it. Gives back what it says.
+/// Runs `quorate join` as an operator does. Returns whether it succeeded, and its output.
 fn join(started: &Started, more: &[&str]) -> (bool, String) {
     let (like, folder) = (started.cluster.node(1).join("quorate.toml"), started.cluster.node(4));
     let mut command = quorate();
@@ -38,14 +38,14 @@ fn fourth(started: &Started) -> Restarted {
     node
 }
 
-/// Whether a node is a member of the default keyspace's group, known to hold all that it needs.
+/// Whether a node is a member of the default keyspace's group and known to hold everything that it needs.
 fn holds_everything(started: &Started, node: u16) -> bool {
     let group = started.group(1, "");
     let has = |list: &str| group[list].as_array().is_some_and(|nodes| nodes.iter().any(|it| *it == node));
     has("members") && has("in_sync") && group["settled"] == true
 }
 
-/// Whether the cluster has no such node any more.
+/// Whether the node is no longer in the cluster.
 fn is_gone(started: &Started, node: u16) -> bool {
     let port = started.cluster.base + node - 1;
     let mut client = started.cluster.client(1);
@@ -55,13 +55,14 @@ fn is_gone(started: &Started, node: u16) -> bool {
     !nodes.contains(&format!(":{port}@"))
 }
 
-/// Asks a node to have another one removed. Where the answer was lost on the way and it was asked twice, it says so.
+/// Asks a node to remove another one. If an answer was lost on the way and the request is repeated, the reply says
+/// so.
 fn remove(started: &Started, asked: u16, node: u16) {
     let told = started.ask(asked, &format!("CLUSTER REMOVE {node}"));
     assert!(told == "+OK" || told.contains("an earlier try may have succeeded"), "{told}");
 }
 
-/// A node that was removed says so and ends in order.
+/// Checks that a removed node says so and ends in an orderly way.
 fn ends_by_itself(started: &Started, id: u16, mut node: Restarted) {
     assert_eq!(wait(&mut node.0), 0, "{}", started.log(id));
     let log = started.log(id);
@@ -69,7 +70,7 @@ fn ends_by_itself(started: &Started, id: u16, mut node: Restarted) {
     assert!(log.contains(&format!("node {id} stopped")), "{log}");
 }
 
-/// `CLUSTER ADD` of a node that this cluster had, at the same place.
+/// `CLUSTER ADD` of a node that was in this cluster before, at the same address.
 fn add(started: &Started, id: u16, port: u16) {
     let stride = 4;
     let ports = [0, stride, 2 * stride].map(|more| port + more);
@@ -103,7 +104,7 @@ fn a_node_joins_a_consensus_cluster_under_load_and_leaves_it() {
     a_node_is_added_and_removed(CONSENSUS);
 }
 
-/// A dead node is let in with an empty folder after it was replaced, and not before.
+/// A dead node with an empty folder is admitted after it was replaced, and not before.
 fn a_wiped_node_is_replaced(keyspace: &str) {
     let started = cluster(keyspace);
     let first = fourth(&started);
@@ -118,7 +119,7 @@ fn a_wiped_node_is_replaced(keyspace: &str) {
     assert!(!started.is_ready(4), "it has forgotten what it promised");
     assert!(started.health(4).to_string().contains("CLUSTER REPLACE"), "it says what to do");
 
-    // Refused for as long as it may not be dead yet.
+    // Refused as long as it may still be alive.
     until("it may be replaced", || started.ask(1, "CLUSTER REPLACE 4") == "+OK");
     until("node 4 holds everything again", || holds_everything(&started, 4) && started.is_ready(4));
     recorder.wait_for(200);
@@ -135,7 +136,7 @@ fn a_node_of_a_consensus_cluster_that_lost_its_storage_is_replaced() {
     a_wiped_node_is_replaced(CONSENSUS);
 }
 
-/// One of the first three, which hold the map itself.
+/// One of the first three nodes, which hold the map itself.
 #[test]
 fn a_control_node_is_removed_and_the_newcomer_takes_its_place() {
     let started = cluster(CONSENSUS);
@@ -145,7 +146,7 @@ fn a_control_node_is_removed_and_the_newcomer_takes_its_place() {
     remove(&started, 1, 3);
     until("node 3 is gone", || is_gone(&started, 3));
     recorder.wait_for(200);
-    // Of the three that held the map, one is left: no majority without the newcomer.
+    // Of the three that held the map, one is left: there is no majority without the newcomer.
     started.kill(2);
     recorder.wait_for(200);
     assert_linearizable(&recorder.stop());
@@ -204,12 +205,12 @@ fn a_removed_node_comes_in_again_and_counts() {
     remove(&started, 1, 4);
     ends_by_itself(&started, 4, node);
     assert!(started.ask(2, "CLUSTER REMOVE 4").contains("there is no node 4"));
-    // With the folder that it had.
+    // With its earlier folder.
     add(&started, 4, port);
     let node = started.spawn(4);
     until("node 4 holds everything", || holds_everything(&started, 4) && started.is_ready(4));
 
-    // One that stands still while it is removed learns of it when it goes on.
+    // A node that is paused while it is removed learns of it when it resumes.
     signal(node.0.id(), Signal::STOP);
     until("it is not missed", || started.ask(1, "SET k v") == "+OK");
     until("it may go", || started.ask(1, "CLUSTER REMOVE 4") == "+OK");
@@ -218,7 +219,7 @@ fn a_removed_node_comes_in_again_and_counts() {
     signal(node.0.id(), Signal::CONT);
     ends_by_itself(&started, 4, node);
 
-    // And one that was added again meanwhile is let in as it is, or ends if it hears first that it was removed.
+    // A node that was added again meanwhile is admitted as it is, or ends if it first hears that it was removed.
     add(&started, 4, port);
     let mut node = started.spawn(4);
     until("node 4 holds everything", || holds_everything(&started, 4) && started.is_ready(4));
@@ -263,7 +264,7 @@ fn a_node_that_nobody_replaces_leaves_by_force_and_comes_back() {
     until("node 3 holds everything", || holds_everything(&started, 3) && started.is_ready(3));
     started.kill(2);
     until("one may be missing", || started.ask(1, "SET k w") == "+OK");
-    // Node 2 may be alive for all that the others know until its lease would be over.
+    // As far as the others know, node 2 may be alive until its lease is over.
     std::thread::sleep(std::time::Duration::from_secs(2));
     let told = started.ask(1, "CLUSTER REMOVE 3 FORCE");
     assert!(told.contains("cannot be removed now"), "{told}");

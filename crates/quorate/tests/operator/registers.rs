@@ -1,4 +1,4 @@
-//! Keyspaces without a leader, in memory only, of which nodes are killed.
+//! Keyspaces without a leader, in memory only, whose nodes are killed.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ fn restart(started: &Started, node: u16) -> Restarted {
     started.start_again(node)
 }
 
-/// The whole reply to a command that is answered by an array of texts.
+/// Returns the whole reply to a command that answers with an array of texts.
 fn told(started: &Started, node: u16, command: &str) -> String {
     let mut client = started.cluster.client(node);
     let head = client.ask(command);
@@ -35,7 +35,7 @@ fn nobody_waits_for_a_lease_and_a_lost_majority_says_so_until_an_operator_gives_
     for prefix in ["a:", "b:"] {
         assert_eq!(started.ask(1, &format!("SET {prefix}k 1")), "+OK");
     }
-    // Two kills close together, far within the lease of a lock: five seconds.
+    // Two kills close together, well within the lease of a lock: five seconds.
     let mut nodes = vec![restart(&started, 2)];
     nodes.push(restart(&started, 3));
     let begun = Instant::now();
@@ -43,7 +43,7 @@ fn nobody_waits_for_a_lease_and_a_lost_majority_says_so_until_an_operator_gives_
     let took = begun.elapsed();
     assert!(took < Duration::from_secs(2), "{took:?}");
 
-    // Both at once: what they alone held is gone.
+    // Both at once: what only they held is lost.
     nodes.clear();
     nodes.extend([2, 3].map(|node| started.spawn(node)));
     for node in [1, 2, 3] {

@@ -1,6 +1,6 @@
-//! Values on the disk (`storage = "disk"`): more of them than fit into the cache, and what is left of them when processes
-//! die, when a node was away, and when there is no room. With RocksDB too, in a build that has it:
-//! `cargo test -p quorate --features rocksdb --test operator values`.
+//! Values on the disk (`storage = "disk"`): more of them than fit into the cache, and what is left of them when
+//! processes die, after a node was away, and when there is no room. Also with RocksDB, in a build that has it: `cargo
+//! test -p quorate --features rocksdb --test operator values`.
 
 #[cfg(feature = "rocksdb")]
 use std::fs;
@@ -10,7 +10,7 @@ use super::bare::Bare;
 use super::disk::{SERVES, with_a_small_disk};
 use super::support::{Client, request, until};
 
-/// Little memory for values and for the log, so that there is much to read, to write and to copy.
+/// Little memory for values and for the log, so that there is much to read, write and copy.
 const TABLES: &str = r#"
 [storage]
 segment_bytes = 1048576
@@ -24,7 +24,7 @@ backlog_bytes = 1048576
 durability = "fsync"
 "#;
 
-/// A protocol, and what keeps the values.
+/// A protocol, and the storage of the values.
 type Kind = (&'static str, &'static str);
 
 fn tables((replication, engine): Kind) -> String {
@@ -33,7 +33,7 @@ fn tables((replication, engine): Kind) -> String {
 
 const VALUE_BYTES: usize = 10_000;
 
-/// A value that is like no other.
+/// Returns a unique value.
 fn value(number: usize) -> Vec<u8> {
     (0..VALUE_BYTES).map(|at| ((at * (number + 7) + at / 251 + number) % 256) as u8).collect()
 }
@@ -46,7 +46,7 @@ fn set(client: &mut Client, number: usize) {
     });
 }
 
-/// What a key holds; none while it cannot be read.
+/// Returns a key's value; `None` while it cannot be read.
 fn get(client: &mut Client, number: usize) -> Option<Vec<u8>> {
     client.send(request(&[b"GET", format!("key{number}").as_bytes()]));
     let length = client.line().strip_prefix('$')?.parse().ok()?;
@@ -66,7 +66,7 @@ fn assert_all_there(client: &mut Client, numbers: impl Iterator<Item = usize>) {
     }
 }
 
-/// A number of `INFO values`.
+/// Returns a number from `INFO values`.
 fn info(bare: &Bare, node: u16, field: &str) -> u64 {
     let mut client = Client::connect(bare.client_port(node));
     client.send("INFO values\r\n");
@@ -90,7 +90,7 @@ fn ten_times_the_cache_outlives_the_death_of_all_processes(kind: Kind) {
     (0..10).for_each(|_| assert!(get(&mut client, 7) == Some(value(7))));
     assert!(asked(&bare, "values_cache_hits") >= hits + 9, "what was just read is in memory");
     assert!((1..=3).all(|node| info(&bare, node, "values_cache_memory") <= 1 << 20));
-    // Some are overwritten: what they were is not needed any more.
+    // Some are overwritten: their old values are no longer needed.
     (0..100).for_each(|number| set(&mut client, number));
 
     bare.kill_all();
@@ -119,7 +119,7 @@ fn a_node_that_was_away_gets_what_it_lacks(kind: Kind) {
     assert_all_there(&mut Client::connect(bare.client_port(3)), 0..COUNT);
 }
 
-/// Where its values are.
+/// The folder of the values.
 const VALUES: (&str, u32) = ("values", 24);
 
 fn a_node_without_room_says_so_and_goes_on_when_there_is_room(kind: Kind) {
@@ -160,7 +160,7 @@ fn a_node_without_room_says_so_and_goes_on_when_there_is_room(kind: Kind) {
     assert_all_there(&mut Client::connect(bare.client_port(3)), 0..count);
 }
 
-/// What each engine must pass.
+/// The tests that each engine must pass.
 macro_rules! with_engine {
     ($engine:ident) => {
         mod $engine {

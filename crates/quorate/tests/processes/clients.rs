@@ -1,4 +1,4 @@
-//! The client port: whatever arrives in whatever pieces, and what a client may not do to others.
+//! The client port: bytes may arrive in any pieces, and a client must not harm others.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -58,7 +58,7 @@ fn a_large_value_goes_in_and_comes_out_while_others_are_served() {
     assert_eq!(large.ask("PING"), "+PONG");
 }
 
-/// A turn takes so much from clients and no more, so some are put off to the next.
+/// A turn reads only so much from clients, so some have to wait until the next.
 #[test]
 fn those_who_always_have_more_keep_nobody_waiting() {
     let server = Server::start("", "");
@@ -117,7 +117,7 @@ fn a_request_that_does_not_arrive_is_closed_and_idle_clients_are_not() {
     let server = Server::start("", "[limits]\nrequest_timeout_ms = 200\n");
     let (mut slow, mut idle) = (server.client(), server.client());
     assert_eq!(idle.ask("PING"), "+PONG");
-    // New bytes do not buy time: it is the whole request that is late.
+    // New bytes do not extend the time: the whole request is late.
     let mut writer = slow.stream.try_clone().unwrap();
     let sender = std::thread::spawn(move || {
         let endless = b"*2\r\n$4\r\nECHO\r\n$1000000\r\n".iter().chain(std::iter::repeat(&b'x'));
@@ -176,7 +176,7 @@ fn a_client_that_does_not_read_is_not_read_either_and_others_are_served() {
     let server = Server::start("", "");
     let mut deaf = server.client();
     let echo = request(&[b"ECHO", &[b'x'; 100_000]]);
-    // Far more replies than sockets hold: at some time no more requests are taken.
+    // Far more replies than sockets hold: at some point no more requests are read.
     deaf.stream.set_nonblocking(true).unwrap();
     let mut sent = 0;
     let blocked = loop {
@@ -189,7 +189,7 @@ fn a_client_that_does_not_read_is_not_read_either_and_others_are_served() {
     assert_eq!(blocked.kind(), std::io::ErrorKind::WouldBlock);
     assert_eq!(server.client().ask("PING"), "+PONG");
 
-    // Once it reads, it gets everything, and what it sends is taken again.
+    // Once it reads, it gets everything, and its requests are read again.
     deaf.stream.set_nonblocking(false).unwrap();
     let mut writer = deaf.stream.try_clone().unwrap();
     let rest = echo[sent % echo.len()..].to_vec();
@@ -232,7 +232,7 @@ fn the_binary_listens_on_ipv6_when_told_to() {
         .stderr(std::process::Stdio::null())
         .spawn()
         .unwrap();
-    // A machine without IPv6 refuses the address, and the node says so by ending.
+    // A machine without IPv6 refuses the address, and the node reports that and ends.
     until("it listens or has ended", || {
         std::net::TcpStream::connect(("::1", base)).is_ok() || child.try_wait().unwrap().is_some()
     });

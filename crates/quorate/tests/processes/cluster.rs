@@ -1,4 +1,4 @@
-//! `quorate cluster`: real nodes, started and stopped together, and not otherwise tied to each other.
+//! `quorate cluster`: real nodes, started and stopped together, and otherwise independent of each other.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
@@ -10,7 +10,7 @@ use super::support::{
     Cluster, cluster_command, free_ports, is_running, quorate, request, signal, until, wait,
 };
 
-/// Starts a cluster that is to be refused, and gives back what it says.
+/// Starts a cluster that must be refused, and returns the message.
 fn refusal(folder: &std::path::Path, base: u16, nodes: u16, more: &[&str]) -> String {
     let output = cluster_command(folder, base, nodes).args(more).output().unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
@@ -58,7 +58,8 @@ fn the_same_folder_starts_the_same_cluster_again_with_all_that_it_held() {
     }
 }
 
-/// The log's `manifest` says how far it is durable (docs/design/storage.md): a node that was stopped knows of all that it wrote.
+/// The log's `manifest` says up to where it is durable (docs/design/storage.md): a stopped node knows everything that
+/// it wrote.
 #[test]
 fn nodes_that_are_stopped_have_noted_that_their_logs_are_durable() {
     let folder = tempfile::tempdir().unwrap();
@@ -101,7 +102,7 @@ fn a_node_that_is_killed_is_told_once_and_can_be_started_again() {
     until("node 3 runs again", || cluster.process(3) == again.id());
     until("node 3 is ready again", || cluster.health(3).0 == 200);
 
-    // It is a node of this cluster, so it is stopped with it, though another has started it.
+    // It is a node of this cluster, so it is stopped with the cluster, although another process has started it.
     assert_eq!(cluster.stop(Signal::TERM), 0);
     assert_eq!(wait(&mut again), 0);
 }
@@ -155,8 +156,8 @@ fn a_folder_of_another_cluster_is_refused_and_the_difference_named() {
     assert!(told.contains("--keyspace cache: is not there"), "{told}");
 }
 
-/// What a node answers to a write. On a busy machine another may come to lead meanwhile: what is then refused was not done,
-/// says so, and is asked again.
+/// Returns a node's reply to a write. On a busy machine another node may come to lead meanwhile: a refused request,
+/// which was not executed, is repeated.
 fn taken(cluster: &Cluster, id: u16, request: &[u8]) -> String {
     let mut told = String::new();
     until("the write is not refused", || {

@@ -1,4 +1,4 @@
-//! HTTP: every endpoint, and every way to ask wrongly.
+//! HTTP: every endpoint, and every kind of wrong request.
 
 use std::io::{Read, Write};
 
@@ -54,7 +54,7 @@ fn keys_and_values_may_be_any_bytes() {
     let (_, put) = server.json("POST /put HTTP/1.1", r#"{"key_base64": "/w==", "value": "v"}"#);
     assert_eq!(put["key_base64"], "/w==");
     assert_eq!(server.json("GET /get/%ff HTTP/1.1", "").1["value"], "v");
-    // A path that has a meaning of its own is still a key to whoever deletes it.
+    // For a deletion, a path with a special meaning is still a key.
     server.json("POST /put HTTP/1.1", r#"{"key": "health", "value": "v"}"#);
     assert_eq!(server.json("DELETE /health HTTP/1.1", "").1["deleted"], true);
 }

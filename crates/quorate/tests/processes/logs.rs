@@ -1,4 +1,4 @@
-//! A log that cannot be written costs lines, and neither the node nor its clients anything.
+//! If standard error cannot be written, lines are lost, and neither the node nor its clients are affected.
 
 use std::fs::{self, OpenOptions};
 use std::io::{PipeWriter, Write, pipe};
@@ -11,7 +11,7 @@ use super::support::{
     Client, Cluster, configuration, free_ports, is_running, quorate, signal, try_http, until, wait,
 };
 
-/// Ends with the test.
+/// A process that ends with the test.
 struct Running(Child);
 
 impl Drop for Running {
@@ -21,7 +21,7 @@ impl Drop for Running {
     }
 }
 
-/// Starts a node whose standard error is this, has it log a good many lines, and stops it.
+/// Starts a node with this standard error, makes it log many lines, and stops it.
 fn lives_with(log: Stdio, lost_at_least: u64) {
     let folder = tempfile::tempdir().unwrap();
     let base = free_ports(3);
@@ -67,7 +67,7 @@ fn a_log_that_nobody_reads_does_not_hold_the_node_up() {
     drop(reader);
 }
 
-/// Fills a pipe, and waits to write more until it has no reader.
+/// Fills a pipe, and blocks in a further write until the pipe has no reader.
 fn fill(mut writer: PipeWriter) {
     let (filled, is_full) = std::sync::mpsc::channel();
     thread::spawn(move || {

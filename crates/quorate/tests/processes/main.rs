@@ -1,4 +1,4 @@
-//! Real processes, real sockets: what the binary promises to whoever starts it or connects to it.
+//! Real processes and real sockets: what the binary promises to operators who start it and to clients that connect.
 //!
 //! Every test has its own folder and ports, waits for conditions and never for a length of time, and leaves no
 //! process behind.

@@ -1,4 +1,4 @@
-//! What a node keeps is for its owner alone.
+//! Only the owner can read a node's files.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use super::support::{Cluster, Server, free_ports, until};
 
-/// All that is in a folder, the folder itself among it.
+/// Returns everything in a folder, including the folder itself.
 fn all_in(path: &Path) -> Vec<PathBuf> {
     let mut found = vec![path.to_owned()];
     if path.is_dir() {

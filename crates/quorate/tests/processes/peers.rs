@@ -1,4 +1,4 @@
-//! The peer port: only who knows the cluster's secret gets in, and nobody else does harm.
+//! The peer port: only nodes that know the cluster's secret are accepted, and strangers do no harm.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -17,7 +17,7 @@ use wire::{frame, greeting};
 
 use super::support::{Client, PATIENCE, SECRET, Server, connect, free_ports, http, request, until};
 
-/// Node 1 of a cluster of two; node 2 is the test.
+/// Starts node 1 of a cluster of two; the test acts as node 2.
 fn node_with_a_missing_peer() -> Server {
     Server::start_one_of_two(1, free_ports(6))
 }
@@ -28,7 +28,7 @@ fn send(stream: &mut TcpStream, payload: &[u8]) {
     stream.write_all(&bytes).unwrap();
 }
 
-/// The next frame, or none when the other side closes.
+/// Returns the next frame, or `None` when the other side closes.
 fn receive(stream: &mut TcpStream) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     loop {
@@ -83,13 +83,13 @@ fn whoever_does_not_know_the_secret_is_refused() {
     let base = free_ports(6);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, base + 2)).unwrap();
     let second = Server::start_one_of_two(2, base);
-    // Node 2 dials node 1, which is the test, and dials again after each failure.
+    // Node 2 dials the test, which acts as node 1, and dials again after each failure.
     let mut cluster = String::new();
     for _ in 0..2 {
         let (mut stream, _) = listener.accept().unwrap();
         let hello = receive(&mut stream).expect("a Hello");
         cluster = cluster_in(&hello);
-        // Without the secret it cannot tell whether the Hello is right. It says what a node would say.
+        // Without the secret, the test cannot check the Hello. It sends what a node would send.
         let mut challenge = vec![2];
         challenge.extend_from_slice(&VERSION.to_le_bytes());
         challenge.extend_from_slice(&1_u16.to_le_bytes());
@@ -100,7 +100,7 @@ fn whoever_does_not_know_the_secret_is_refused() {
     until("it is logged", || second.log().contains("does not have this cluster's secret"));
     assert_eq!(second.client().ask("PING"), "+PONG");
 
-    // The other way round: the test dials node 1 of a cluster of the same name.
+    // In the other direction, the test dials node 1 of a cluster of the same name.
     let first = node_with_a_missing_peer();
     let mut stranger = connect(first.peer_port);
     let (_, hello) =
@@ -141,19 +141,19 @@ fn a_flood_of_strangers_does_not_flood_the_log() {
     assert!(server.log().lines().count() < 30, "{}", server.log());
 }
 
-/// The cluster's name out of a Hello: kind, eight magic bytes, version, then the name with its length.
+/// Takes the cluster's name from a Hello: kind, eight magic bytes, version, then the name with its length.
 fn cluster_in(hello: &[u8]) -> String {
     let length = u32::from_le_bytes(hello[11..15].try_into().unwrap()) as usize;
     String::from_utf8(hello[15..15 + length].to_vec()).unwrap()
 }
 
-/// Node 2 of the cluster whose node 1 this is.
+/// Returns the identity of node 2 in the cluster of this node 1.
 fn second(server: &Server, cluster: &str) -> Identity {
     let identity = Identity::new(cluster, 2, SECRET.as_bytes()).unwrap();
     identity.reached_at_port(server.peer_port + 3)
 }
 
-/// A connection to a node on which the test has proved to be node 2, byte by byte.
+/// Opens a connection to a node on which the test has authenticated as node 2, byte by byte.
 fn linked(server: &Server, cluster: &str) -> (TcpStream, Session) {
     let mut stream = connect(server.peer_port);
     let (dialer, hello) = Dialer::new(second(server, cluster), [7; 16]);
@@ -207,13 +207,13 @@ fn a_node_with_another_port_than_the_cluster_knows_is_refused() {
 fn a_peer_is_found_by_the_name_of_its_host() {
     let base = free_ports(6);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, base + 2)).unwrap();
-    // The name may also have an address of IPv6, where nobody listens: the other is tried next.
+    // The name may also have an IPv6 address, where no process listens: the other address is tried next.
     let _second = Server::start_one_of_two_at("localhost", 2, base);
     let (mut stream, _) = listener.accept().unwrap();
     assert!(receive(&mut stream).is_some(), "a Hello");
 }
 
-/// The name under which the nodes of [`Server::start_one_of_two`] know their cluster.
+/// Returns the name that the nodes of [`Server::start_one_of_two`] use for their cluster.
 fn cluster_of_two() -> String {
     let base = free_ports(6);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, base + 2)).unwrap();
@@ -222,9 +222,10 @@ fn cluster_of_two() -> String {
     cluster_in(&receive(&mut stream).expect("a Hello"))
 }
 
-/// Two nodes get 1 MB each over an interface of 10 Mbit/s: 1.6 s, in which heartbeats go on. With three times the
-/// usual patience a leader that is not heard is deposed after half a second. If heartbeats waited behind values that would be
-/// each time; a machine that stands still for as long is met once in a while, so one of three times must go well.
+/// Two nodes get 1 MB each over an interface with 10 Mbit/s: that takes 1.6 s, during which heartbeats continue. With
+/// three times the usual timeouts, a leader that is not heard is deposed after half a second. If heartbeats waited
+/// behind values, that would happen each time; a machine occasionally stalls for that long, so one of three attempts
+/// must succeed.
 #[test]
 fn a_large_value_on_a_slow_network_does_not_depose_its_leader() {
     let folder = tempfile::tempdir().unwrap();
@@ -263,7 +264,7 @@ fn a_large_value_on_a_slow_network_does_not_depose_its_leader() {
     assert!(goes_well, "leaders are deposed: epochs before and after, and replies: {told:?}");
 }
 
-/// Connects to a port, says something or nothing, and leaves, over and over.
+/// A thread that connects to a port, sends something or nothing, and disconnects, repeatedly.
 struct Flood {
     is_over: Arc<AtomicBool>,
     connected: Arc<AtomicUsize>,
@@ -276,7 +277,7 @@ impl Flood {
         let flood = |says: &'static [u8]| {
             let (is_over, connected) = (Arc::clone(&is_over), Arc::clone(&connected));
             std::thread::spawn(move || {
-                // Some stay, so that places are taken.
+                // Some stay, so that places are occupied.
                 let mut stay = VecDeque::new();
                 while !is_over.load(Ordering::Relaxed) {
                     let Ok(mut stranger) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) else { continue };
@@ -293,7 +294,7 @@ impl Flood {
         Flood { is_over, connected, threads }
     }
 
-    /// Ends it, and tells how many connections it made.
+    /// Stops it, and returns how many connections it made.
     fn stop(self) -> usize {
         self.is_over.store(true, Ordering::Relaxed);
         self.threads.into_iter().for_each(|thread| thread.join().unwrap());
@@ -301,14 +302,14 @@ impl Flood {
     }
 }
 
-/// All come from one address, the peer's, which is the worst case: elsewhere a peer's address has places of its own.
+/// All come from one address, the peer's, which is the worst case: otherwise a peer's address has separate places.
 #[test]
 fn a_peer_gets_in_within_a_second_while_strangers_flood_its_port() {
     let server = node_with_a_missing_peer();
     let cluster = cluster_of_two();
     let flood = Flood::start(server.peer_port);
     until("the flood is there", || flood.connected.load(Ordering::Relaxed) > 2000);
-    // The median of five: a machine that has other work may stand still for as long.
+    // The median of five, as a busy machine may stall for that long.
     let mut took: Vec<Duration> = (0..5)
         .map(|_| {
             let begin = Instant::now();
@@ -325,13 +326,13 @@ fn a_peer_gets_in_within_a_second_while_strangers_flood_its_port() {
     assert!(server.log().lines().count() < 40, "{}", server.log());
 }
 
-/// Whether a peer that dials once gets through the handshake and hears of the node.
+/// Whether a peer that dials once completes the handshake and hears from the node.
 fn is_linked(server: &Server, cluster: &str) -> bool {
     let mut stream = connect(server.peer_port);
     let (dialer, hello) = Dialer::new(second(server, cluster), [7; 16]);
     let mut bytes = Vec::new();
     greeting::append(&mut bytes, |out| out.extend_from_slice(&hello));
-    // A node is as slow as this while its machine is busy.
+    // On a busy machine a node is this slow.
     std::thread::sleep(Duration::from_millis(5));
     if stream.write_all(&bytes).is_err() {
         return false;
@@ -343,7 +344,7 @@ fn is_linked(server: &Server, cluster: &str) -> bool {
     stream.write_all(&bytes).is_ok() && stream.read_exact(&mut [0; 1]).is_ok()
 }
 
-/// As [`receive`], of a connection that may be reset.
+/// As [`receive`], for a connection that may be reset.
 fn receive_or_end(stream: &mut TcpStream) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! `quorate cluster` on a folder that holds a cluster already, as people have edited and changed it since.
+//! `quorate cluster` on a folder that already holds a cluster, which has been edited and changed since.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use super::support::{Cluster, Server, free_ports, quorate, until};
 
-/// Changes the configuration file of a node.
+/// Edits a node's configuration file.
 fn edit(folder: &Path, node: u16, change: impl Fn(String) -> String) {
     let file = folder.join(format!("node-{node}/quorate.toml"));
     let text = fs::read_to_string(&file).unwrap();
@@ -17,7 +17,7 @@ fn edit(folder: &Path, node: u16, change: impl Fn(String) -> String) {
     fs::write(file, changed).unwrap();
 }
 
-/// `quorate cluster` with these arguments beside the folder: what it says when it refuses.
+/// Runs `quorate cluster` with these arguments beside the folder; returns the message with which it refuses.
 fn refusal(folder: &Path, more: &[&str]) -> String {
     let mut command = quorate();
     let output = command.arg("cluster").arg("--dir").arg(folder).args(more).output().unwrap();
@@ -52,7 +52,7 @@ fn a_cluster_with_a_password_gets_ready_and_so_do_its_nodes_that_joined() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     cluster.stop(Signal::INT);
 
-    // It is a node of the folder like the others now.
+    // It is now a node of the folder like the others.
     let (cluster, lines) = Cluster::start_again(folder, base, 4);
     assert!(lines[3].starts_with("node 4: process"), "{lines:?}");
     let mut client = cluster.client(4);
@@ -81,7 +81,7 @@ fn a_cluster_is_where_its_files_say() {
 #[test]
 fn a_folder_is_started_by_its_name_and_what_differs_is_answered_with_commands() {
     let folder = tempfile::tempdir().unwrap();
-    // A name that a shell would take apart.
+    // A name that a shell would split.
     let folder = folder.path().join("my demo");
     let base = free_ports(6);
     let cache = "prefix=cache: replication=leader-follower acks=none";
@@ -90,7 +90,7 @@ fn a_folder_is_started_by_its_name_and_what_differs_is_answered_with_commands() 
     assert_eq!(lines.len(), 2);
     cluster.stop(Signal::TERM);
 
-    // One that is repeated is no matter, whatever else is left out.
+    // Repeated settings do no harm, whatever else is left out.
     let mut command = quorate();
     command.arg("cluster").arg("--dir").arg(&folder).args(["--keyspace", cache, "--nodes", "1"]);
     let (mut cluster, _) = Cluster::start_by(command, &folder, base, 2);
@@ -105,7 +105,7 @@ fn a_folder_is_started_by_its_name_and_what_differs_is_answered_with_commands() 
     let commands: Vec<&str> = told.lines().filter_map(|line| line.strip_prefix("  ")).collect();
     let [start, set, create, join] = commands[..] else { panic!("{told}") };
 
-    // Each is pasted into a shell as it stands.
+    // Each command is pasted into a shell unchanged.
     let programs = Path::new(env!("CARGO_BIN_EXE_quorate")).parent().unwrap();
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
     let shell = |line: &str| {
@@ -227,13 +227,13 @@ fn a_node_alone_warns_that_its_keys_are_lost() {
     assert!(line.contains("WARN") && line.contains("no other node has them, so they are lost"), "{log}");
 }
 
-/// Where the file's node is on another machine, so is the new one, most likely: nothing is guessed.
+/// If the file's node is on another machine, the new one most likely is, too: the address is not guessed.
 #[test]
 fn a_node_that_joins_is_given_an_address_that_others_can_reach() {
     let folder = tempfile::tempdir().unwrap();
     let base = free_ports(6);
     let (cluster, _) = Cluster::start_spaced(folder.path(), base, 1, 2, &[]);
-    // As node 2's file would be, on another machine; node 1 is the one that answers.
+    // Like node 2's file on another machine; node 1 is the one that answers.
     let like = folder.path().join("like.toml");
     let text = fs::read_to_string(cluster.node(1).join("quorate.toml")).unwrap();
     let remote = "[[nodes]]\nid = 2\nhost = \"10.0.0.9\"\nclient_port = 1\nhttp_port = 2\npeer_port = 3\n";

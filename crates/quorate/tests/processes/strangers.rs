@@ -1,4 +1,5 @@
-//! What strangers send: pages of other sites, guesses of passwords, patterns and commands that would hold others up.
+//! Requests of strangers: pages of other sites, guesses of passwords, and patterns and commands that would block
+//! others.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -15,7 +16,7 @@ fn a_command_in_the_body_of_a_post_is_not_carried_out() {
     for head in ["POST / HTTP/1.1", "post /x HTTP/1.0", "GET / HTTP/1.1\r\nHost:evil.example"] {
         let mut stream = connect(server.client_port);
         let body = format!("{head}\r\nHost: 127.0.0.1\r\nContent-Length: 20\r\n\r\nSET planted {head}\r\n");
-        // It may be closed before all of it is sent.
+        // The connection may be closed before all of it is sent.
         let _ = stream.write_all(body.as_bytes());
         let _ = stream.shutdown(Shutdown::Write);
         let mut answer = Vec::new();
@@ -58,7 +59,7 @@ fn http_takes_nothing_that_a_page_of_another_site_can_send() {
     }
 }
 
-/// Connections that ask nothing take all places; who asks for the node's health gets one of theirs.
+/// Connections without a request take all places; a health check gets one of theirs.
 #[test]
 fn half_open_connections_do_not_lock_out_health() {
     let server = Server::start("", "[limits]\nhttp_connections_max = 20\n");
@@ -76,7 +77,7 @@ fn half_open_connections_do_not_lock_out_health() {
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
 }
 
-/// The same of requests whose bodies never come.
+/// The same with requests whose bodies never arrive.
 #[test]
 fn bodies_that_never_come_do_not_lock_out_health() {
     let server = Server::start("", "[limits]\nhttp_connections_max = 20\n");
@@ -93,7 +94,7 @@ fn bodies_that_never_come_do_not_lock_out_health() {
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
 }
 
-/// Connections of those who do not know the password take all places; who knows it gets one of theirs.
+/// Unauthenticated connections take all places; a client that knows the password gets one of theirs.
 #[test]
 fn clients_that_do_not_authenticate_do_not_lock_out_those_that_do() {
     let server = Server::start("password = \"the right one\"\n", "[limits]\nconnections_max = 50\n");
@@ -108,7 +109,7 @@ fn clients_that_do_not_authenticate_do_not_lock_out_those_that_do() {
     assert!(late.iter_mut().all(|client| auth(client) == "+OK"));
     assert_eq!(early.ask("SET k v"), "+OK", "who has authenticated stays");
     drop(strangers);
-    // Where all have, the next one is refused.
+    // When all are authenticated, the next one is refused.
     let mut more = Vec::new();
     let is_refused = || {
         let mut stream = connect(server.client_port);
@@ -142,7 +143,7 @@ fn guesses_of_a_password_are_slowed_down_counted_and_logged() {
     assert!(guesses >= 100, "an application with an old password is not shut out at once: {guesses}");
     assert!(begun.elapsed() >= Duration::from_secs(1), "the refusal takes its time");
     assert_eq!(client.rest(), b"", "and ends the connection");
-    // Others are served meanwhile, and the right password is taken as soon as the address is listened to again.
+    // Others are served meanwhile, and the right password is accepted as soon as the address is no longer blocked.
     until("the right password is taken", || {
         let mut client = Client::connect(port);
         client.send(auth("the right one"));

@@ -1,4 +1,4 @@
-//! Starting nodes and clusters, talking to them, and waiting for what is to happen.
+//! Starts nodes and clusters, talks to them, and waits for events.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// Nothing here should take so long. When it does, the test fails instead of hanging.
+/// The longest wait. A test that waits longer fails instead of hanging.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let by = Instant::now() + PATIENCE;
     while !holds() {
@@ -25,7 +25,7 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A port that is free, and so are the `count - 1` behind it. Below those that the system gives to clients.
+/// Returns the first of `count` consecutive free ports, below the range from which the system gives ports to clients.
 pub(crate) fn free_ports(count: u16) -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
@@ -50,14 +50,14 @@ pub(crate) fn signal(process: u32, signal: Signal) {
     kill_process(Pid::from_raw(process as i32).unwrap(), signal).unwrap();
 }
 
-/// True while a process runs: not ended, and not merely awaiting its parent.
+/// Whether a process runs: it has not ended, and is not merely waiting for its parent.
 pub(crate) fn is_running(process: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let state = status.rsplit(") ").next().and_then(|rest| rest.chars().next());
     !matches!(state, None | Some('Z' | 'X'))
 }
 
-/// One node of a cluster of one. Ends with the test.
+/// The only node of a cluster. It ends with the test.
 pub(crate) struct Server {
     child: Child,
     folder: TempDir,
@@ -67,18 +67,18 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// A node with these lines added to its configuration: top-level ones, then tables.
+    /// Starts a node with these lines added to its configuration: top-level ones, then tables.
     pub(crate) fn start(top: &str, tables: &str) -> Server {
         let base = free_ports(3);
         Server::start_node(1, 1, base, &configuration(base, 1, top, tables))
     }
 
-    /// One node of a cluster of two. The other is not there.
+    /// Starts one node of a cluster of two. The other one is not running.
     pub(crate) fn start_one_of_two(id: u16, base: u16) -> Server {
         Server::start_one_of_two_at("127.0.0.1", id, base)
     }
 
-    /// As [`Server::start_one_of_two`], on a host of this name.
+    /// As [`Server::start_one_of_two`], on a host with this name.
     pub(crate) fn start_one_of_two_at(host: &str, id: u16, base: u16) -> Server {
         let config = configuration(base, 2, "", "").replace("node = 1\n", &format!("node = {id}\n"));
         let config = config.replace("host = \"127.0.0.1\"", &format!("host = \"{host}\""));
@@ -114,30 +114,30 @@ impl Server {
         self.folder.path()
     }
 
-    /// A Redis client.
+    /// Connects a Redis client.
     pub(crate) fn client(&self) -> Client {
         Client::connect(self.client_port)
     }
 
-    /// One HTTP request: its status and body.
+    /// Sends one HTTP request. Returns its status and body.
     pub(crate) fn http(&self, head: &str, body: &str) -> (u16, String) {
         http(self.http_port, head, body)
     }
 
-    /// As [`Server::http`], the body read as JSON.
+    /// As [`Server::http`], with the body parsed as JSON.
     pub(crate) fn json(&self, head: &str, body: &str) -> (u16, serde_json::Value) {
         let (status, body) = self.http(head, body);
         (status, serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}")))
     }
 
-    /// The value of a metric without labels.
+    /// Returns the value of a metric without labels.
     pub(crate) fn metric(&self, name: &str) -> u64 {
         let (_, text) = self.http("GET /metrics HTTP/1.1", "");
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.unwrap_or_else(|| panic!("no {name} in\n{text}")).parse().unwrap()
     }
 
-    /// Stops the node in an orderly way and gives back its exit code.
+    /// Stops the node in an orderly way and returns its exit code.
     pub(crate) fn stop(&mut self) -> i32 {
         signal(self.child.id(), Signal::TERM);
         wait(&mut self.child)
@@ -166,7 +166,7 @@ pub(crate) fn configuration(base: u16, nodes: u16, top: &str, tables: &str) -> S
     text
 }
 
-/// Waits for a process to end and gives back its exit code.
+/// Waits for a process to end and returns its exit code.
 pub(crate) fn wait(child: &mut Child) -> i32 {
     let mut status = None;
     until("the process ends", || {
@@ -176,13 +176,13 @@ pub(crate) fn wait(child: &mut Child) -> i32 {
     status.unwrap().code().unwrap_or(-1)
 }
 
-/// Sends one HTTP request on a connection of its own. `head` is the first line and further headers; the body is JSON unless they
-/// say otherwise.
+/// Sends one HTTP request over a separate connection. `head` is the first line and further headers; the body is JSON
+/// unless they say otherwise.
 pub(crate) fn http(port: u16, head: &str, body: &str) -> (u16, String) {
     try_http(port, head, body).unwrap_or_else(|| panic!("no answer to {head}"))
 }
 
-/// As [`http`], of a node that may not run, or ends in the middle of it.
+/// As [`http`], for a node that may not be running, or may end during the request.
 pub(crate) fn try_http(port: u16, head: &str, body: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
@@ -192,7 +192,7 @@ pub(crate) fn try_http(port: u16, head: &str, body: &str) -> Option<(u16, String
     let kind = if head.contains("\r\nContent-Type:") { "" } else { "Content-Type: application/json\r\n" };
     let request =
         format!("{head}\r\n{host}{kind}Connection: close\r\nContent-Length: {length}\r\n\r\n{body}");
-    // A server that refuses the body may close before it has all of it.
+    // A server that refuses the body may close before it has received all of it.
     let _ = stream.write_all(request.as_bytes());
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -228,36 +228,36 @@ impl Client {
         self.stream.write_all(bytes.as_ref()).unwrap();
     }
 
-    /// The next line without its end; empty at the end of the stream.
+    /// Returns the next line without its end; empty at the end of the stream.
     pub(crate) fn line(&mut self) -> String {
         let mut line = Vec::new();
         self.reader.read_until(b'\n', &mut line).unwrap();
         String::from_utf8(line).unwrap().trim_end().to_owned()
     }
 
-    /// So many bytes.
+    /// Reads exactly `count` bytes.
     pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
         let mut bytes = vec![0; count];
         self.reader.read_exact(&mut bytes).unwrap();
         bytes
     }
 
-    /// Everything until the server closes.
+    /// Returns everything until the server closes.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
-        // A reset closes as well.
+        // A reset closes the connection, too.
         let _ = self.reader.read_to_end(&mut rest);
         rest
     }
 
-    /// Sends an inline request and gives back the first line of its reply.
+    /// Sends an inline request and returns the first line of its reply.
     pub(crate) fn ask(&mut self, request: &str) -> String {
         self.send(format!("{request}\r\n"));
         self.line()
     }
 }
 
-/// An array of bulk strings.
+/// Encodes an array of bulk strings.
 pub(crate) fn request(words: &[&[u8]]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
@@ -268,18 +268,18 @@ pub(crate) fn request(words: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// A `quorate cluster`. Ends with the test.
+/// A `quorate cluster`. It ends with the test.
 pub(crate) struct Cluster {
     child: Child,
     output: BufReader<ChildStdout>,
     pub(crate) folder: PathBuf,
     pub(crate) base: u16,
-    /// How far apart the ports of clients, HTTP and peers begin.
+    /// The distance between the first ports of clients, HTTP and peers.
     stride: u16,
 }
 
 impl Cluster {
-    /// Starts a cluster and waits until it says that it is ready. Gives back what it has printed until then.
+    /// Starts a cluster and waits until it reports that it is ready. Returns its output until then.
     pub(crate) fn start(folder: &Path, base: u16, nodes: u16) -> (Cluster, Vec<String>) {
         Cluster::start_with(folder, base, nodes, &[])
     }
@@ -307,14 +307,14 @@ impl Cluster {
         Cluster::start_by(command, folder, base, stride)
     }
 
-    /// Starts a cluster that is in a folder, by the folder's name and nothing else.
+    /// Starts the cluster that a folder holds, given only the folder's name.
     pub(crate) fn start_again(folder: &Path, base: u16, stride: u16) -> (Cluster, Vec<String>) {
         let mut command = quorate();
         command.arg("cluster").arg("--dir").arg(folder);
         Cluster::start_by(command, folder, base, stride)
     }
 
-    /// Starts a cluster by a command.
+    /// Starts a cluster with a command.
     pub(crate) fn start_by(
         command: Command,
         folder: &Path,
@@ -338,7 +338,7 @@ impl Cluster {
         Cluster { child, output, folder: folder.to_owned(), base, stride }
     }
 
-    /// The next line that it prints.
+    /// Returns the next line that it prints.
     pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         assert!(self.output.read_line(&mut line).unwrap() > 0, "the cluster has ended");
@@ -361,7 +361,7 @@ impl Cluster {
         self.folder.join(format!("node-{id}"))
     }
 
-    /// The process that a node's folder names.
+    /// Returns the process that a node's folder names.
     pub(crate) fn process(&self, id: u16) -> u32 {
         fs::read_to_string(self.node(id).join("quorate.pid")).unwrap().trim().parse().unwrap()
     }
@@ -392,7 +392,7 @@ impl Drop for Cluster {
     }
 }
 
-/// A cluster whose ports are, from `base`, those of all clients, then those of HTTP, then those of peers.
+/// Returns the command for a cluster whose ports from `base` are those of all clients, then of HTTP, then of peers.
 pub(crate) fn cluster_command(folder: &Path, base: u16, nodes: u16) -> Command {
     cluster_command_spaced(folder, base, nodes, nodes)
 }

@@ -1,4 +1,4 @@
-//! Exit codes, and sentences instead of guesses.
+//! Exit codes, and clear messages instead of guesses.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use super::support::{Server, configuration, free_ports, quorate};
 
-/// Runs the binary to its end: exit code, standard output, standard error.
+/// Runs the binary to its end. Returns its exit code, standard output and standard error.
 fn run(arguments: &[&str]) -> (i32, String, String) {
     let output = quorate().args(arguments).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
@@ -55,7 +55,7 @@ fn a_configuration_that_cannot_be_used_is_1_and_says_which_file() {
     assert_eq!((error.lines().count(), out.as_str()), (1, ""));
 }
 
-/// A word that is no level is the name of a part of the program to the library that filters: it silenced all the others.
+/// The filtering library takes a word that is not a level for the name of a module, and silenced all others.
 #[test]
 fn a_log_level_that_is_none_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -108,7 +108,7 @@ fn a_server_that_is_asked_to_stop_does_and_removes_its_process_id() {
     assert!(log.contains("started") && log.contains("stopped"), "{log}");
 }
 
-/// A script stands for the lab's program and prints what it is given.
+/// A script replaces the lab's program and prints its arguments.
 #[test]
 fn commands_of_the_lab_are_handed_over_to_its_program() {
     let folder = tempfile::tempdir().unwrap();
@@ -141,7 +141,7 @@ fn commands_of_the_lab_are_handed_over_to_its_program() {
     }
 }
 
-/// Its allocator is told so by the environment, before the process begins: so the node has started itself once more.
+/// The environment configures its allocator before the process begins, so the node has started itself once more.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_node_uses_small_pages_keeps_them_for_a_minute_and_remains_the_process_that_was_started() {
@@ -149,7 +149,7 @@ fn a_node_uses_small_pages_keeps_them_for_a_minute_and_remains_the_process_that_
     let environment = fs::read(format!("/proc/{}/environ", server.process())).unwrap();
     let kept = environment.split(|byte| *byte == 0).find_map(|it| it.strip_prefix(b"MIMALLOC_PURGE_DELAY="));
     assert_eq!(kept, Some(&b"60000"[..]));
-    // Old kernels do not tell.
+    // Old kernels do not report it.
     let status = fs::read_to_string(format!("/proc/{}/status", server.process())).unwrap();
     if let Some(large_pages) = status.lines().find_map(|line| line.strip_prefix("THP_enabled:")) {
         assert_eq!(large_pages.trim(), "0");
