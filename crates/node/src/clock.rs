@@ -243,7 +243,7 @@ impl Node {
         self.send_about_clock(from, &Envelope::ClockTold { asked_us, own_ms, agreed_ms });
     }
 
-    pub(crate) fn clock_told(&mut self, from: NodeId, asked_us: u64, told: (u64, u64)) {
+    pub(crate) fn clock_summary(&mut self, from: NodeId, asked_us: u64, told: (u64, u64)) {
         if self.map.nodes.contains_key(&from) {
             self.clock.answered(from, asked_us, told, self.now.monotonic_us);
         }

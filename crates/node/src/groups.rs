@@ -20,7 +20,7 @@ pub(crate) struct Group {
     /// The leader, where the map names it.
     pub(crate) leader: NodeId,
     /// The leader that other nodes last reported. 0: none.
-    pub(crate) leader_told: NodeId,
+    pub(crate) reported_leader: NodeId,
     /// The node that last refused a forwarded request: the next one to ask comes after it. 0: none.
     pub(crate) refused_by: NodeId,
     /// How large values are kept as fragments; `None` if they are not.
@@ -35,7 +35,7 @@ pub(crate) struct Group {
     /// Whether the node's log holds anything of the group.
     pub(crate) is_recorded: bool,
     /// The configuration that the replica was last given.
-    pub(crate) told: Option<Configuration>,
+    pub(crate) configured: Option<Configuration>,
     /// The state of the group's records in the log.
     pub(crate) tail: Tail,
     pub(crate) next_tick_us: u64,
@@ -66,12 +66,12 @@ impl Group {
             coding: None,
             lacking: BTreeMap::new(),
             leader: 0,
-            leader_told: 0,
+            reported_leader: 0,
             refused_by: 0,
             replica: None,
             is_recorded: false,
             holds: None,
-            told: None,
+            configured: None,
             next_tick_us: 0,
             rests: false,
             waiting: VecDeque::new(),

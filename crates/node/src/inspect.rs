@@ -38,7 +38,7 @@ pub fn fragment_message(payload: &[u8]) -> Option<(GroupId, &[u8])> {
 impl Node {
     /// What is wrong with the fragments of large values that a replica here keeps, if anything: how many it lacks, and
     /// whether it keeps any that nothing refers to.
-    pub fn fragments_amiss(&self, group: GroupId) -> Option<String> {
+    pub fn fragment_mismatch(&self, group: GroupId) -> Option<String> {
         let replica = self.groups.get(group)?.replica.as_ref()?;
         let fragments = replica.fragments()?;
         let (lacking, (kept, _)) = (fragments.fragments_lacking(), fragments.fragments_kept());

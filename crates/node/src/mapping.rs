@@ -211,7 +211,7 @@ impl Node {
                 self.quarantine.attach(*id, &mut replica);
                 group.replica = Some(replica);
                 group.is_recorded = self.journal.describe(*id, &mut group.tail, &group.keyspace);
-                self.let_go_on(*id, map);
+                self.resume_group(*id, map);
             }
             let Some(group) = self.groups.get_mut(*id) else { continue };
             if group.holds.is_some() {
@@ -219,13 +219,13 @@ impl Node {
             }
             let rejoin = map.nodes.get(&own).and_then(|node| node.rejoins.get(id));
             if let (Some(replacement), Some(replica), None) =
-                (rejoin.and_then(Rejoin::replacement), &mut group.replica, &group.told)
+                (rejoin.and_then(Rejoin::replacement), &mut group.replica, &group.configured)
             {
                 replica.replaced(&replacement);
             }
             let configuration = entry.configuration_of(own, self.configuration.life);
-            if group.told.as_ref() != Some(&configuration) {
-                group.told = Some(configuration.clone());
+            if group.configured.as_ref() != Some(&configuration) {
+                group.configured = Some(configuration.clone());
                 self.step(*id, Input::Configure(&configuration));
                 let until_us = self.control.lease_until_us();
                 self.step(*id, Input::Lease { until_us });
@@ -242,7 +242,7 @@ impl Node {
     /// Drops a replica: all of its requests get outcomes with that.
     fn retire(&mut self, id: u16) {
         let group = &mut self.groups[id];
-        group.told = None;
+        group.configured = None;
         let Some(mut replica) = group.replica.take() else { return };
         if let Some(values) = replica.spilled_values().filter(|_| group.keyspace.spills()) {
             self.values.let_go(id, values.spilled(), group.tail.is_durable());

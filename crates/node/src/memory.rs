@@ -211,7 +211,7 @@ impl Node {
             self.memory.sessions = 0;
         }
         if self.memory.judge() {
-            self.tell_memory();
+            self.announce_memory();
         }
     }
 
@@ -221,7 +221,7 @@ impl Node {
     }
 
     /// Reports to the peers and to the log whether this node is full.
-    fn tell_memory(&mut self) {
+    fn announce_memory(&mut self) {
         let is_full = self.memory.is_full;
         for peer in self.peers.iter_mut().filter(|peer| peer.up) {
             frame::append(&mut peer.output, |out| Envelope::Memory { is_full }.encode(out));
@@ -354,7 +354,7 @@ impl Node {
 
     /// Closes the clients that held too much and could not be closed at once.
     #[inline]
-    pub(crate) fn close_doomed(&mut self) {
+    pub(crate) fn close_marked(&mut self) {
         while let Some(client) = self.memory.doomed.pop() {
             self.kill(client);
         }

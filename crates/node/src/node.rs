@@ -42,7 +42,7 @@ pub(crate) struct Counters {
     pub(crate) connections: u64,
     pub(crate) rejected_connections: u64,
     /// Unauthenticated clients that were closed to make room for others.
-    pub(crate) strangers_closed: u64,
+    pub(crate) unauthenticated_closed: u64,
     /// Connections to the port for Redis clients that sent HTTP.
     pub(crate) http_requests_refused: u64,
     pub(crate) commands: u64,
@@ -235,7 +235,7 @@ impl Node {
             self.watch_silent_peers();
             self.end_overdue_lookups();
             self.forget_dismissed();
-            self.forsake_former_lives();
+            self.drop_waiters_of_old_incarnations();
             self.look_for_fragments();
             self.report_members();
             self.tend_clock();
@@ -268,14 +268,14 @@ impl Node {
     /// Ends a turn, after [`Node::flush`]: writes its records, and releases what waited for that or was gathered for
     /// each peer.
     pub fn end_turn<D: Disk>(&mut self, disk: &mut D) {
-        self.close_doomed();
+        self.close_marked();
         self.checkpoint();
         self.pump_values();
         // Where a write is as good as durable, the replica continues at once, and may record more.
         const ROUNDS_MAX: u32 = 4;
         for _ in 0..ROUNDS_MAX {
             self.journal.write(disk, self.now, &mut self.log);
-            self.tell_durable(true);
+            self.notify_durable(true);
             if !self.journal.has_unwritten() {
                 break;
             }
@@ -291,7 +291,7 @@ impl Node {
     }
 
     /// Notifies replicas of records that have become durable, and sends the messages that waited for them.
-    fn tell_durable(&mut self, flushes: bool) {
+    fn notify_durable(&mut self, flushes: bool) {
         self.for_each_awake(|node, id| {
             let Some(record) = node.journal.news(&mut node.groups[id].tail) else { return };
             while let Some(Released { to, recipient, bytes }) = node.groups[id].tail.release() {
@@ -379,7 +379,7 @@ impl Node {
         if let Some(news) = self.journal.work_finished(work, result, self.now, &mut self.log) {
             self.values.log_says(news);
         }
-        self.tell_durable(false);
+        self.notify_durable(false);
     }
 
     /// Settles the log before an orderly end of the process, after the last turn: writes what is left, makes it durable
@@ -432,7 +432,7 @@ impl Node {
 
     /// Connects a client. Returns `None` if there are too many already.
     pub fn connect(&mut self, kind: ClientKind) -> Option<ClientId> {
-        if self.sessions.len() >= self.parameters.connections_max() && !self.close_a_stranger() {
+        if self.sessions.len() >= self.parameters.connections_max() && !self.close_unauthenticated() {
             self.counters.rejected_connections += 1;
             return None;
         }
@@ -450,10 +450,10 @@ impl Node {
     /// Closes the client that has been connected longest without authenticating, so that strangers do not keep clients
     /// out. Returns false if all clients have authenticated, or there is no password.
     #[cold]
-    pub fn close_a_stranger(&mut self) -> bool {
+    pub fn close_unauthenticated(&mut self) -> bool {
         let strangers = self.sessions.iter().filter(|(_, session)| !session.authenticated);
         let Some((oldest, _)) = strangers.min_by_key(|(_, session)| session.arrival) else { return false };
-        self.counters.strangers_closed += 1;
+        self.counters.unauthenticated_closed += 1;
         self.kill(oldest);
         true
     }
@@ -582,7 +582,7 @@ impl Node {
         lines.append(&mut self.log);
     }
 
-    pub(crate) fn tell(&mut self, group: u16, event: Trace) {
+    pub(crate) fn log_trace(&mut self, group: u16, event: Trace) {
         let name = self.groups.get(group).map_or_else(String::new, Group::name);
         if let Some(line) = crate::log::describe(&name, &event) {
             self.log.push(line);

@@ -259,7 +259,7 @@ impl Node {
         // Until a map is agreed on, the initial one has the nodes, and the keyspaces that there will be.
         let map = Rc::clone(&node.map);
         node.take_map(&map);
-        node.tell_quarantine();
+        node.announce_quarantine();
         node.start_control();
         Ok(node)
     }

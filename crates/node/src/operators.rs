@@ -265,7 +265,7 @@ impl Node {
     pub(crate) fn leader_of(&self, id: u16) -> NodeId {
         let Some(group) = self.groups.get(id) else { return 0 };
         let known = group.replica.as_ref().map_or(0, |replica| replica.summary(self.now).leader);
-        let candidates = [known, group.leader_told, group.leader];
+        let candidates = [known, group.reported_leader, group.leader];
         let first = group.members.first().copied().unwrap_or(0);
         candidates.into_iter().find(|leader| *leader != 0).unwrap_or(first)
     }

@@ -76,7 +76,7 @@ impl Node {
             if self.memory.is_full() {
                 frame::append(&mut peer.output, |out| Envelope::Memory { is_full: true }.encode(out));
             }
-            self.tell_room(id);
+            self.announce_room(id);
             self.ask_clock(id);
         }
         self.note_full_peers();
@@ -193,7 +193,7 @@ impl Node {
             Envelope::Fragments { group, message } => self.fragment_message(group, from, message)?,
             Envelope::Leader { group, leader } => {
                 if let Some(group) = self.groups.get_mut(group).filter(|it| it.members.contains(&leader)) {
-                    group.leader_told = leader;
+                    group.reported_leader = leader;
                 }
             }
             Envelope::Life(life) => self.peers[usize::from(from) - 1].life = Some(life),
@@ -201,7 +201,7 @@ impl Node {
                 self.peers[usize::from(from) - 1].heard_us = self.now.monotonic_us;
                 self.reaches(from, true);
             }
-            Envelope::Told { group, told } => self.lock_told(group, told),
+            Envelope::Told { group, told } => self.lock_notified(group, told),
             Envelope::Script(text) => self.learn_script(text),
             Envelope::ForgetScripts => self.scripts.clear(),
             Envelope::Memory { is_full } => {
@@ -237,7 +237,7 @@ impl Node {
             }
             Envelope::ClockAsked { asked_us } => self.clock_asked(from, asked_us),
             Envelope::ClockTold { asked_us, own_ms, agreed_ms } => {
-                self.clock_told(from, asked_us, (own_ms, agreed_ms));
+                self.clock_summary(from, asked_us, (own_ms, agreed_ms));
             }
         }
         Ok(())
@@ -273,8 +273,8 @@ impl Node {
         }
         if let Some(group) = self.groups.get_mut(entry.group) {
             group.refused_by = entry.to;
-            if group.leader_told == entry.to {
-                group.leader_told = 0;
+            if group.reported_leader == entry.to {
+                group.reported_leader = 0;
             }
         }
         Some(String::from_utf8_lossy(error).into_owned())

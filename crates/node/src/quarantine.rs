@@ -215,12 +215,12 @@ impl Node {
         }
         self.quarantine.is_on = !told.is_empty() || !self.quarantine.doubts.is_empty();
         if self.quarantine.is_on {
-            self.for_each_group(|node, id| node.let_go_on(id, map));
+            self.for_each_group(|node, id| node.resume_group(id, map));
         }
     }
 
     /// Informs a group's replica here of what it must not execute.
-    pub(crate) fn let_go_on(&mut self, id: u16, map: &ClusterMap) {
+    pub(crate) fn resume_group(&mut self, id: u16, map: &ClusterMap) {
         let holds = self.quarantine.holds(id);
         self.groups.touch(id);
         let Some(group) = self.groups.get_mut(id) else { return };
@@ -238,12 +238,12 @@ impl Node {
         }
         let (own, map) = (self.configuration.node, Rc::clone(&self.map));
         let mut asked: Vec<(u16, QuarantineStep)> = Vec::new();
-        let mut changed = self.stand_with_others(&map);
+        let mut changed = self.stop_with_others(&map);
         let (program, groups) = (self.quarantine.program.clone(), &self.groups);
         let now = self.now;
         self.quarantine.doubts.retain_mut(|doubt| {
             let is_over = |doubt: &Doubt| {
-                let group = groups.get(doubt.group).filter(|group| group.told.is_some());
+                let group = groups.get(doubt.group).filter(|group| group.configured.is_some());
                 let replica = group.and_then(|group| group.replica.as_ref());
                 replica.is_some_and(|replica| replica.summary(now).applied >= doubt.offset)
             };
@@ -292,10 +292,10 @@ impl Node {
 
     /// Where so many others stand still that a group cannot continue, a replica that has not come so far stops there,
     /// too: perhaps it was down meanwhile. Only then can the record be skipped.
-    fn stand_with_others(&mut self, map: &ClusterMap) -> bool {
+    fn stop_with_others(&mut self, map: &ClusterMap) -> bool {
         let mut changed = false;
         for (id, standing) in &map.quarantine.standing {
-            let Some(record) = map.stands_still(*id) else { continue };
+            let Some(record) = map.stopped_before(*id) else { continue };
             let offset = record.offset;
             let replica = self.groups.get(*id).and_then(|group| group.replica.as_ref());
             let is_before = replica.is_some_and(|replica| replica.summary(self.now).applied < offset);
@@ -320,7 +320,7 @@ impl Node {
     }
 
     /// Logs which replicas stand still, at the start.
-    pub(crate) fn tell_quarantine(&mut self) {
+    pub(crate) fn announce_quarantine(&mut self) {
         let held: Vec<Doubt> = self.quarantine.doubts.iter().filter(|doubt| doubt.holds).cloned().collect();
         for Doubt { group, offset, .. } in held {
             let name = self.map.name_of(group);
@@ -339,7 +339,7 @@ impl Node {
         // While the map does not know that this replica stands still, no other one can have taken over.
         let is_untold = self.map.quarantine.stands(id, self.configuration.node).is_none();
         let held = group.holds.filter(|_| is_untold);
-        let FatalRecord { offset, .. } = self.map.stands_still(id).or(held)?;
+        let FatalRecord { offset, .. } = self.map.stopped_before(id).or(held)?;
         let name = group.keyspace.name();
         Some(format!(
             "QUARANTINED keyspace '{name}' stands still before record {offset} of group {id}, which has ended its nodes; nothing was \

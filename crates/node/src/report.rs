@@ -204,7 +204,7 @@ impl Node {
             "unauthenticated_closed_total",
             "counter",
             "Clients that had not authenticated and made room for others.",
-            counters.strangers_closed,
+            counters.unauthenticated_closed,
         );
         single(
             "http_requests_refused_total",

@@ -116,7 +116,7 @@ impl Node {
     }
 
     /// Informs a peer that has just connected.
-    pub(crate) fn tell_room(&mut self, id: NodeId) {
+    pub(crate) fn announce_room(&mut self, id: NodeId) {
         let (is_short, is_aside) = (self.room.is_short(), self.room.is_aside);
         if is_short {
             let output = &mut self.peers[usize::from(id) - 1].output;

@@ -318,13 +318,13 @@ impl Node {
     /// The node to ask for a group that has no replica here: its leader; if none is known, a replica whose link is up,
     /// the next one in a ring, so that different nodes ask different ones.
     pub(crate) fn coordinator_of(&self, group: u16) -> NodeId {
-        let Group { keyspace, members, leader, leader_told, refused_by, .. } = &self.groups[group];
+        let Group { keyspace, members, leader, reported_leader, refused_by, .. } = &self.groups[group];
         // When this node stands aside, others take over what it leads; it may not have heard of that yet.
         let is_taken_over = *leader == self.configuration.node && self.stands_aside(group);
         if keyspace.replication == Protocol::LeaderFollower && !is_taken_over {
             return *leader;
         }
-        let told = *leader_told;
+        let told = *reported_leader;
         if self.peer_is_up(told)
             && !self.peers[told as usize - 1].is_silent(self.now, self.configuration.patience)
         {
@@ -578,7 +578,7 @@ impl Node {
             // takes.
         }
         for event in effects.trace.drain(..) {
-            self.tell(group, event);
+            self.log_trace(group, event);
         }
         if effects.handed_on.is_empty() && effects.wishes.is_empty() && effects.notices.is_empty() {
             return self.reuse_effects(effects);

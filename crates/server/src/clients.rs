@@ -82,7 +82,7 @@ fn let_in(
 ) {
     if sockets.is_passed(&socket) {
         // The next client may get its descriptor.
-        turn.node.close_a_stranger();
+        turn.node.close_unauthenticated();
         let _ = socket.write(TOO_MANY_CLIENTS);
         return;
     }

@@ -275,7 +275,7 @@ impl<S: Socket> Clients<S> {
             if connection.is_too_slow(now_us, self.request_timeout_ms) {
                 turn.counters.clients_too_slow += 1;
                 self.refuse(id, b"-ERR the request took too long to arrive\r\n", turn);
-            } else if connection.is_idle(now_us, idle_timeout_seconds) && !turn.node.waits_to_be_told(id) {
+            } else if connection.is_idle(now_us, idle_timeout_seconds) && !turn.node.awaits_notification(id) {
                 turn.counters.clients_idle += 1;
                 self.close(id, turn);
             } else if connection.is_forgotten(now_us) {

@@ -142,7 +142,7 @@ impl Choice {
         ChoiceTold {
             chosen: self.chosen.iter().map(|(way, count)| (*way, *count)).collect(),
             peers: self.estimates.tell(),
-            uplink: self.estimates.uplink_told(),
+            uplink: self.estimates.uplink_summary(),
             encoding: self.estimates.encode().map(|seconds| 1.0 / seconds.max(1e-12)),
             keep_us: self.estimates.keep() * 1e6,
         }

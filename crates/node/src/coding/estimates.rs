@@ -395,7 +395,7 @@ impl Estimates {
     }
 
     /// This node's uplink, in bytes per second, if it was measured.
-    pub(super) fn uplink_told(&self) -> Option<f64> {
+    pub(super) fn uplink_summary(&self) -> Option<f64> {
         self.uplink.bytes_per_second()
     }
 }

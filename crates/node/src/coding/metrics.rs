@@ -45,7 +45,7 @@ impl Node {
         for (name, help, value) in counters {
             put(out, name, "counter", help, &[(String::new(), value as f64)]);
         }
-        let told = self.coding.choice_told();
+        let told = self.coding.choice_summary();
         let chosen: Vec<_> =
             told.chosen.iter().map(|(way, count)| (format!("{{way=\"{way}\"}}"), *count as f64)).collect();
         put(

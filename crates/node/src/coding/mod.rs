@@ -181,7 +181,7 @@ impl Coding {
     }
 
     /// Returns the measurements, and how many values were stored in which way.
-    pub(crate) fn choice_told(&self) -> ChoiceTold {
+    pub(crate) fn choice_summary(&self) -> ChoiceTold {
         self.choice.tell()
     }
 

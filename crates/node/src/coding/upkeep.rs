@@ -44,7 +44,7 @@ impl Node {
     }
 
     /// Reports to the other members what a replica here lacks.
-    fn tell_lacks(&mut self, id: u16) {
+    fn send_lacks(&mut self, id: u16) {
         let Some(group) = self.groups.get(id) else { return };
         let Some(fragments) = group.replica.as_ref().and_then(|it| it.fragments()) else { return };
         if group.coding.is_none() && !fragments.has_fragments() {
@@ -69,7 +69,7 @@ impl Node {
         self.coding.upkeep_us = now_us + UPKEEP_US;
         self.coding.wake_at(now_us + UPKEEP_US);
         self.for_each_group(|node, id| {
-            node.tell_lacks(id);
+            node.send_lacks(id);
             let replica = node.groups.get(id).and_then(|group| group.replica.as_ref());
             let Some(fragments) = replica.and_then(|replica| replica.fragments()) else { return };
             let abandon_after_ms = ABANDON_TIMEOUTS * node.configuration.command_timeout_ms;

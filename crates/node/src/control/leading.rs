@@ -163,7 +163,7 @@ impl Leading {
         let before = self.answered.iter().find(|(node, r, i, _)| (*node, *r, *i) == (from, run, id));
         if let Some((_, _, _, result)) = before {
             let result = result.clone();
-            return self.tell(own_id, from, (run, id), result, out);
+            return self.send_answer(own_id, from, (run, id), result, out);
         }
         const WAITING_MAX: usize = 10_000;
         if self.waiting.len() < WAITING_MAX
@@ -173,7 +173,7 @@ impl Leading {
         }
     }
 
-    fn tell(
+    fn send_answer(
         &mut self,
         own_id: NodeId,
         to: NodeId,
@@ -288,7 +288,7 @@ impl Leading {
     fn answer(&mut self, id: NodeId, asked: Asked, result: Result<u64, String>, out: &mut Effects) {
         const KEPT: usize = 256;
         let Asked { from, run, id: number, .. } = asked;
-        self.tell(id, from, (run, number), result.clone(), out);
+        self.send_answer(id, from, (run, number), result.clone(), out);
         self.answered.push_back((from, run, number, result));
         if self.answered.len() > KEPT {
             self.answered.pop_front();
@@ -576,11 +576,11 @@ impl Leading {
             let Kind::LeaderFollower { acks, .. } = map.kind(*id) else { continue };
             // A leader that is stopped does not lead, in any node's view, its own included, until the map lets it go
             // on.
-            let stands_still = map.quarantine.stands(*id, group.leader).is_some();
-            let is_to_go = stands_still
+            let is_stopped = map.quarantine.stands(*id, group.leader).is_some();
+            let is_to_go = is_stopped
                 || map.nodes.get(&group.leader).is_none_or(|node| node.state == NodeState::Leaving)
                 || self.is_dead(turn, map, group.leader);
-            if !is_to_go || !group.settled || !(stands_still || self.is_over(turn, group.leader)) {
+            if !is_to_go || !group.settled || !(is_stopped || self.is_over(turn, group.leader)) {
                 continue;
             }
             let stands = |node: &NodeId| map.quarantine.stands(*id, *node).is_some();

@@ -320,7 +320,7 @@ impl Control {
                 let known = self.map.nodes.get(&from);
                 let is_in = known.is_some_and(|known| known.start == start);
                 if !is_in && self.is_control_node() && self.control_nodes().contains(&from) {
-                    self.tell_positions(&[from], out);
+                    self.send_positions(&[from], out);
                 }
                 // An empty storage knows only the nodes of its configuration. The leader may have been added since, and
                 // then neither can reach the other before this node has heard of it. A committed map may come from any
@@ -330,7 +330,7 @@ impl Control {
                 }
                 self.leading.hear(now, &self.options.timing, from, start, (sequence, map, answered));
             }
-            Message::Heard { bytes } => self.positions.told(&self.map, from, bytes)?,
+            Message::Heard { bytes } => self.positions.take_report(&self.map, from, bytes)?,
             Message::Renewed { sequence, map_version, lasts_us } => {
                 self.leader_heard = from;
                 self.renewed(sequence, map_version, lasts_us, out);
@@ -412,12 +412,12 @@ impl Control {
         if self.lead(now, out) {
             self.keep(now, out);
         }
-        self.hear_myself(out);
+        self.take_own_message(out);
         if self.is_control_node() && self.positions.is_due(now.monotonic_us) {
             self.keep_positions(now, out);
             let to: Vec<NodeId> =
                 self.control_nodes().iter().copied().filter(|id| *id != self.options.id).collect();
-            self.tell_positions(&to, out);
+            self.send_positions(&to, out);
         }
     }
 
@@ -578,7 +578,7 @@ impl Control {
     }
 
     fn lead(&mut self, now: Now, out: &mut Effects) -> bool {
-        let are_positions_told = self.positions.are_told(self.control_nodes());
+        let are_positions_told = self.positions.are_reported(self.control_nodes());
         let Options { id, timing, moves_control_group, groups_max, initial, planted, .. } = &self.options;
         let Some(keeper) = self.keeper.as_mut().filter(|_| self.beginning.has_begun()) else { return false };
         let first = (self.map.version == 0).then(|| {
@@ -606,7 +606,7 @@ impl Control {
     }
 
     /// Takes the control leader's messages to its own node.
-    fn hear_myself(&mut self, out: &mut Effects) {
+    fn take_own_message(&mut self, out: &mut Effects) {
         let here = std::mem::take(&mut self.leading.here);
         if let Some((sequence, map_version, lasts_us)) = here.renewed {
             self.leader_heard = self.options.id;
@@ -633,7 +633,7 @@ impl Control {
         out.map = Some(Rc::clone(&self.map));
         let is_registered = self.is_registered();
         if is_registered && !self.is_admitted {
-            self.positions.let_in();
+            self.positions.admit();
             self.keep_positions(now, out);
             out.is_admitted = true;
             out.events.push(Event::Admitted);
@@ -658,7 +658,7 @@ impl Control {
         out.positions_record = Some(start..out.bytes.len());
     }
 
-    fn tell_positions(&self, to: &[NodeId], out: &mut Effects) {
+    fn send_positions(&self, to: &[NodeId], out: &mut Effects) {
         let mut bytes = Vec::new();
         self.positions.put_heard(&mut bytes);
         out.send(to.iter().copied(), &Message::Heard { bytes: &bytes });

@@ -71,7 +71,7 @@ impl Positions {
     }
 
     /// This start was admitted.
-    pub(super) fn let_in(&mut self) {
+    pub(super) fn admit(&mut self) {
         self.found = None;
     }
 
@@ -103,7 +103,12 @@ impl Positions {
     ///
     /// # Errors
     /// [`Malformed`] when no control node can have sent it.
-    pub(super) fn told(&mut self, map: &ClusterMap, by: NodeId, bytes: &[u8]) -> Result<(), Malformed> {
+    pub(super) fn take_report(
+        &mut self,
+        map: &ClusterMap,
+        by: NodeId,
+        bytes: &[u8],
+    ) -> Result<(), Malformed> {
         for (node, start, durable) in take_heard(bytes)? {
             self.hear(map, node, start, durable);
         }
@@ -112,7 +117,7 @@ impl Positions {
     }
 
     /// Whether a majority of these control nodes has reported what it had heard.
-    pub(super) fn are_told(&self, control_nodes: &[NodeId]) -> bool {
+    pub(super) fn are_reported(&self, control_nodes: &[NodeId]) -> bool {
         let has_told = |node: &&NodeId| **node == self.own || self.told_by.contains(*node);
         control_nodes.iter().filter(has_told).count() > control_nodes.len() / 2
     }

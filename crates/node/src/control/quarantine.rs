@@ -79,7 +79,7 @@ impl Quarantine {
 
 impl ClusterMap {
     /// The record before which a group is stopped, if so many of its replicas are that it cannot go on.
-    pub fn stands_still(&self, id: GroupId) -> Option<FatalRecord> {
+    pub fn stopped_before(&self, id: GroupId) -> Option<FatalRecord> {
         let (standing, group) = (self.quarantine.standing.get(&id)?, self.groups.get(&id)?);
         let (kind, members) = (self.kind(id), group.members.len());
         let are_too_few = members - standing.len().min(members) < kind.settles_with(members);

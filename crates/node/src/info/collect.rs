@@ -64,7 +64,7 @@ impl Node {
             cached_values: cached_values as u64,
             cached_bytes: cached_bytes as u64,
             counters: self.coding.counters,
-            choice: self.coding.choice_told(),
+            choice: self.coding.choice_summary(),
             traces: self.coding.traces(),
             ..CodingFacts::default()
         };

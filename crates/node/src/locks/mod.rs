@@ -295,7 +295,7 @@ impl Node {
     }
 
     /// Whether a client waits for a lock, or listens to channels: then it is not idle.
-    pub fn waits_to_be_told(&self, client: ClientId) -> bool {
+    pub fn awaits_notification(&self, client: ClientId) -> bool {
         let session = self.sessions.get(client);
         session.is_some_and(|session| session.lock_wait.is_some() || session.subscriptions.is_some())
     }
@@ -371,7 +371,7 @@ impl Node {
                 let (life, number) = (waiter.life, waiter.number.get());
                 let told = Told { life, number, name: &name, word, offset };
                 if waiter.node == self.configuration.node {
-                    return self.lock_told(group, told);
+                    return self.lock_notified(group, told);
                 }
                 let peer = self.peers.get_mut(usize::from(waiter.node).wrapping_sub(1));
                 if let Some(peer) = peer.filter(|peer| peer.up) {
@@ -382,7 +382,7 @@ impl Node {
     }
 
     /// Takes a notification from a record about a request that waits here, or did.
-    pub(crate) fn lock_told(&mut self, group: u16, told: Told<'_>) {
+    pub(crate) fn lock_notified(&mut self, group: u16, told: Told<'_>) {
         let Told { life, number, name, word, offset } = told;
         if life != self.lock_waits.life() {
             return; // It may have been sent before that incarnation was over.
@@ -428,7 +428,7 @@ impl Node {
     }
 
     /// Where this node leads, ends the waits of clients that a node had in an earlier incarnation.
-    pub(crate) fn forsake_former_lives(&mut self) {
+    pub(crate) fn drop_waiters_of_old_incarnations(&mut self) {
         let own = (self.configuration.node, self.lock_waits.life());
         let peers = (1..).zip(&self.peers).filter_map(|(id, peer)| Some((id, peer.life?)));
         let lives: Vec<(NodeId, u64)> = peers.chain([own]).collect();

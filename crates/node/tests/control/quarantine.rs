@@ -47,7 +47,7 @@ fn a_record_is_skipped_only_when_every_replica_stands_before_it() {
     assert!(skip(&differs, 21).unwrap_err().contains("does not stand before record 21"));
     let map = skip(&stand(&map, group, &[3], RECORD), 21).expect("all stand before it");
     assert_eq!(map.quarantine.skipped(group), [RECORD]);
-    assert!(map.quarantine.standing.is_empty() && map.stands_still(group).is_none());
+    assert!(map.quarantine.standing.is_empty() && map.stopped_before(group).is_none());
     assert!(change(&map, group, QuarantineStep::Retry).is_err());
     assert!(change(&map, 99, QuarantineStep::Stand(1, RECORD)).is_err());
     assert!(change(&map, group, QuarantineStep::Stand(4, RECORD)).is_err());
@@ -59,16 +59,16 @@ fn a_group_stands_still_when_too_few_of_its_replicas_go_on() {
     let one = stand(&stand(&map, consensus, &[2], RECORD), followed, &[2], RECORD);
     let leader = one.groups[&followed].leader;
     assert_ne!(leader, 2);
-    assert_eq!((one.stands_still(consensus), one.stands_still(followed)), (None, None));
+    assert_eq!((one.stopped_before(consensus), one.stopped_before(followed)), (None, None));
     let two = stand(&stand(&one, consensus, &[3], RECORD), followed, &[3], RECORD);
-    assert_eq!((two.stands_still(consensus), two.stands_still(followed)), (Some(RECORD), Some(RECORD)));
+    assert_eq!((two.stopped_before(consensus), two.stopped_before(followed)), (Some(RECORD), Some(RECORD)));
     let led = stand(&map, followed, &[leader], RECORD);
-    assert_eq!(led.stands_still(followed), Some(RECORD));
+    assert_eq!(led.stopped_before(followed), Some(RECORD));
     // One that resumes by itself, and all together.
     let released = change(&led, followed, QuarantineStep::Release(leader)).expect("it goes on");
     assert!(released.quarantine.is_empty());
     let retried = change(&two, followed, QuarantineStep::Retry).expect("all go on");
-    assert_eq!((retried.stands_still(consensus), retried.stands_still(followed)), (Some(RECORD), None));
+    assert_eq!((retried.stopped_before(consensus), retried.stopped_before(followed)), (Some(RECORD), None));
 }
 
 #[test]

@@ -441,7 +441,7 @@ impl World {
                 let name = self.map.name_of(group);
                 return Some(format!("nodes {first} and {other} hold different contents of {name}"));
             }
-            let amiss = |host: &Host| Some((id(host.place), host.node()?.fragments_amiss(group)?));
+            let amiss = |host: &Host| Some((id(host.place), host.node()?.fragment_mismatch(group)?));
             if let Some((node, what)) = self.hosts.iter().filter(|host| !host.is_gone()).find_map(amiss) {
                 return Some(format!("node {node}, {}: {what}", self.map.name_of(group)));
             }
