@@ -84,9 +84,9 @@ fn counted(count: usize, noun: &str) -> (String, bool) {
 /// The progress of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Operations on keys that are done.
+    /// The number of operations on finished keys.
     pub operations: usize,
-    /// Keys that are done.
+    /// The number of finished keys.
     pub keys: usize,
 }
 

@@ -215,19 +215,19 @@ impl Model {
         })
     }
 
-    /// Nothing added to nothing gives "0", be it absent before or "0".
+    /// The step of adding 0 with the sum 0: the key was absent or "0", and holds "0" afterwards.
     fn add_nothing(&mut self) -> Step {
         let zero = self.state_of(0);
         Step::Add { from: zero, to: zero, or_absent: true }
     }
 }
 
-/// A replacement of a value by itself is an observation.
+/// Returns the step of replacing a value; replacing it by itself is an observation.
 fn replace(from: State, to: State) -> Step {
     if from == to { Step::Observe(from) } else { Step::Replace { from, to } }
 }
 
-/// The integer that these bytes are for an increment: as Redis has it, written the one canonical way.
+/// Returns the integer that an increment reads from these bytes: as in Redis, only the canonical form counts.
 pub(crate) fn integer(bytes: &[u8]) -> Option<i64> {
     let integer = std::str::from_utf8(bytes).ok()?.parse::<i64>().ok()?;
     (integer.to_string().as_bytes() == bytes).then_some(integer)
@@ -247,7 +247,7 @@ mod tests {
         }
     }
 
-    /// The property that the treatment of unknown outcomes rests on.
+    /// The property on which the treatment of unknown outcomes relies.
     #[test]
     fn a_step_with_an_answer_leaves_one_state_or_every_state_as_it_is() {
         let mut history = History::new();

@@ -1,4 +1,4 @@
-//! What is compiled in: only under licences, and from sources, that `deny.toml` names; and code in other languages only
+//! The dependencies: only with licences and from sources that `deny.toml` names, and with code in other languages only
 //! where it is known to be needed.
 
 #![allow(clippy::unwrap_used, missing_docs)]
@@ -9,8 +9,8 @@ use std::process::Command;
 use serde_json::Value;
 use spdx::{Expression, LicenseReq, ParseMode};
 
-/// Crates that bring or look for code in C, and why they are here. `wasm-bindgen-shared` links nothing: it sees to it that
-/// there is one version.
+/// Crates that contain or look for code in C, and why they are here. `wasm-bindgen-shared` links nothing: it only ensures
+/// that there is one version.
 const NATIVE: [&str; 11] = [
     "aegis",               // seals frames between nodes
     "alloca",              // benchmarks only
@@ -18,7 +18,7 @@ const NATIVE: [&str; 11] = [
     "mlua-sys",            // scripts
     "ring",                // authenticates the lengths of frames between nodes
     "signal-hook",         // for a feature that is off here
-    "wasm-bindgen-shared", // for targets in browsers, of libraries that run there, too
+    "wasm-bindgen-shared", // for browsers, where some libraries run, too
     // All others belong to the feature `rocksdb`, which is off by default.
     "bzip2-sys",
     "clang-sys",
@@ -32,7 +32,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Every package of every feature and every system. Without a connection, those of this build.
+/// Returns the packages of all features and systems; without a connection, those of this build.
 fn packages() -> Vec<Value> {
     let metadata = |more: &[&str]| {
         let mut command = Command::new(env!("CARGO"));
@@ -57,7 +57,7 @@ fn name(package: &Value) -> String {
     format!("{} {}", package["name"].as_str().unwrap(), package["version"].as_str().unwrap())
 }
 
-/// What is wrong with a package's licence.
+/// Returns what is wrong with a package's licence, if anything.
 fn refusal(licence: Option<&str>, allowed: &[String]) -> Option<String> {
     let Some(licence) = licence else { return Some("it names no licence".into()) };
     let expression = match Expression::parse_mode(licence, ParseMode::LAX) {
@@ -109,7 +109,7 @@ fn code_in_other_languages_is_known_by_name() {
     assert!(unknown.is_empty(), "these link code that is not Rust: {unknown:?}");
 }
 
-/// What cargo has kept of the registry's index about a crate: a line of JSON for each release, in a file of its own.
+/// Returns a crate's releases from cargo's cache of the registry's index: a file per crate, a line of JSON per release.
 fn releases(name: &str) -> Vec<Value> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(std::env::home_dir()?.join(".cargo"))).unwrap_or_default();
@@ -122,12 +122,12 @@ fn releases(name: &str) -> Vec<Value> {
     };
     let indices = std::fs::read_dir(home.join("registry/index")).into_iter().flatten().flatten();
     let files = indices.filter_map(|index| std::fs::read(index.path().join(".cache").join(&place)).ok());
-    // Zero bytes stand between the lines and what else is in the file.
+    // Zero bytes separate the lines from the rest of the file.
     let pieces = files.flat_map(|file| file.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect::<Vec<_>>());
     pieces.filter_map(|piece| serde_json::from_slice::<Value>(&piece).ok()).filter(Value::is_object).collect()
 }
 
-/// A release that its authors have withdrawn has a reason. As far as this machine has the registry's index.
+/// Authors withdraw a release for a reason. Checks the releases that are in this machine's copy of the index.
 #[test]
 fn no_release_that_is_built_was_withdrawn() {
     let (mut known, mut withdrawn) = (0, Vec::new());
@@ -143,7 +143,7 @@ fn no_release_that_is_built_was_withdrawn() {
     assert!(withdrawn.is_empty(), "these releases were withdrawn (yanked): {withdrawn:?}");
 }
 
-/// SECURITY.md names a test for each promise: of each file in its tables, the tests that are named behind it.
+/// SECURITY.md names a test for each promise: for each file in its tables, the tests named after it.
 #[test]
 fn every_test_that_the_promises_name_is_there() {
     let text = std::fs::read_to_string(root().join("SECURITY.md")).unwrap();

@@ -21,8 +21,7 @@ pub(crate) struct Clock {
     earlier_ahead_ms: Vec<(u64, i64)>,
 }
 
-/// The range of times, in milliseconds ahead of the true time, that a majority of wall clocks agreed on at some
-/// moment.
+/// The range of times, in milliseconds ahead of the true time, that a majority of wall clocks has agreed on so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Agreed(Option<(i64, i64)>);
 

@@ -24,7 +24,7 @@ pub(crate) type ValueResult = Result<Option<Vec<u8>>, DiskError>;
 /// What follows when a step has ended.
 #[derive(Debug)]
 pub(crate) enum Ended {
-    /// Nobody waits for it any more.
+    /// The step is no longer awaited.
     Nothing,
     /// The lane's next step ends at this time.
     Next(u64),

@@ -76,11 +76,11 @@ impl FromStr for Part {
 pub struct Settings {
     /// The protocol of every keyspace; `None` leaves it to the seed.
     pub protocol: Option<Protocol>,
-    /// Every keyspace of consensus stores its values as fragments.
+    /// Whether every keyspace of consensus stores its values as fragments.
     pub coded: bool,
-    /// Every keyspace of consensus or leader-follower that does not store fragments keeps its values on the disk.
+    /// Whether every keyspace of consensus or leader-follower without fragments keeps its values on the disk.
     pub spilled: bool,
-    /// Many writes are too long for one record, and are sent in parts.
+    /// Whether many writes are too long for one record, and are sent in parts.
     pub long: bool,
     /// The planted fault of the replicas, in tests.
     pub planted: Planted,
@@ -88,11 +88,11 @@ pub struct Settings {
     pub planted_in_storage: storage::planted::Planted,
     /// The parts to leave out.
     pub without: BTreeSet<Part>,
-    /// The largest number of clients; `None` leaves it to the seed.
+    /// An upper limit for the number of clients; `None` leaves the number to the seed.
     pub clients_max: Option<usize>,
-    /// The time after which faults and load end, in milliseconds, if the seed does not end them earlier.
+    /// An upper limit for the time in which there are faults and load, in milliseconds; `None` leaves it to the seed.
     pub length_ms_max: Option<u64>,
-    /// A run of this shape without any faults, to measure the simulator itself.
+    /// If set, the run has this shape and no faults, to measure the simulator itself.
     pub calm: Option<Calm>,
 }
 

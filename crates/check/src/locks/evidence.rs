@@ -15,7 +15,7 @@ pub(super) struct Tenure {
     pub(super) acquires: Vec<OperationId>,
     /// All operations that restarted the lease: these requests, and renewals.
     pub(super) setters: Vec<(OperationId, Hold)>,
-    /// Renewals that may have happened.
+    /// Renewals with an unknown outcome.
     pub(super) open_setters: Vec<(OperationId, Hold)>,
     pub(super) release: Option<OperationId>,
     /// Releases with an unknown outcome.

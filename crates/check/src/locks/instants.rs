@@ -30,7 +30,7 @@ pub enum Why {
     Written,
 }
 
-/// The earliest instant of something.
+/// The earliest possible instant of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bound {
     pub(super) at: u64,

@@ -151,7 +151,7 @@ fn while_one_disk_is_full_its_node_stands_aside_and_writes_through_it_go_on() {
     }
 }
 
-/// The other nodes write, not the full one.
+/// Returns the index of the client that writes: of a node other than the full one.
 fn written_by(full: u16) -> usize {
     usize::from(full % 3)
 }

@@ -226,7 +226,7 @@ fn who_waited_in_an_earlier_life_of_a_node_is_forgotten_when_it_is_back() {
         cluster.send(bob, "LOCK l bob PX 60000 WAIT 60000");
         until_waiting(&mut cluster, ann, "l", 1);
         cluster.kill(dead);
-        cluster.restart(dead); // Sooner than anybody gives it up.
+        cluster.restart(dead); // Before any node gives it up.
         until_waiting(&mut cluster, ann, "l", 0);
         assert_eq!(insist(&mut cluster, ann, &format!("UNLOCK l {held}")), "1");
         let cat = cluster.client(dead);

@@ -257,7 +257,7 @@ fn an_outcome_that_nobody_waits_for_changes_nothing() {
 fn outcome_part(id: u64, length: u32, offset: u32, bytes: &[u8]) -> Vec<u8> {
     let mut payload = vec![OUTCOME_PART];
     payload.put_u64(id);
-    payload.put_u8(1); // Refused: nothing more is told of it.
+    payload.put_u8(1); // Refused, without further details.
     payload.put_u32(length);
     payload.put_u32(offset);
     payload.extend_from_slice(bytes);
@@ -277,7 +277,7 @@ fn parts_of_a_reply_that_do_not_follow_each_other_are_refused_and_the_request_ha
         vec![(length, 0, &whole[..3]), (length, 2, &whole[2..])], // It overlaps,
         vec![(length, 0, &whole[..3]), (length, 0, whole)], // or begins again.
         vec![(too_long, 0, &whole[..3])],
-        vec![(length - 1, 0, &whole[..whole.len() - 1])], // What has come is no reply,
+        vec![(length - 1, 0, &whole[..whole.len() - 1])], // The parts are not a reply,
         vec![(length + 2, 0, whole), (length + 2, length, &b"\0\0"[..])], // or more than one.
     ];
     for parts in broken {

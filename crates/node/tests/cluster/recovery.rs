@@ -110,7 +110,7 @@ fn whoever_is_left_of_the_in_sync_set_leads() {
     cluster.kill(2);
     let client = cluster.client(3);
     cluster.turns(2000);
-    assert_error(&cluster.ask(client, "GET k"), "NOLEADER"); // One node alone appoints nobody.
+    assert_error(&cluster.ask(client, "GET k"), "NOLEADER"); // One node alone cannot appoint a leader.
     cluster.restart(1);
     cluster.until("node 3 leads", |cluster| cluster.keyspace(3, "default").role == "leader");
     cluster.until("it serves", |cluster| cluster.ask(client, "GET k") == "\"v\"");

@@ -1,9 +1,9 @@
-// An application over ioredis with the library's usual settings, at the node at the port given, in two keyspaces, until its
-// input ends. Prints how it went, as JSON.
+// An application that uses ioredis with the library's usual settings at the node with the given port, in two keyspaces,
+// until its input ends. Prints a report as JSON.
 const Redis = require("ioredis").default ?? require("ioredis");
 
 const client = new Redis(Number(process.argv[2]));
-client.on("error", () => {}); // As ioredis asks for; what it cannot mend comes with the commands.
+client.on("error", () => {}); // ioredis requires this; errors that it cannot handle are reported by the commands.
 const prefixes = process.argv[3].split(",");
 let stopped = false;
 process.stdin.resume();
@@ -11,7 +11,7 @@ process.stdin.on("end", () => (stopped = true));
 
 const told = { operations: 0, unknown: 0, errors: [], longest_pause_ms: 0 };
 
-// What was answered, or undefined if it is not known what was done.
+// Returns the reply, or undefined if the outcome is unknown.
 async function ask(run) {
   const begun = performance.now();
   try {
@@ -27,7 +27,7 @@ async function ask(run) {
 }
 
 async function one(prefix, number, added) {
-  // In one turn, so in one pipeline: ioredis does not wait between them.
+  // In one turn of the event loop, and so in one pipeline: ioredis does not wait between them.
   const [set, seen, count] = await Promise.all([
     ask(() => client.set(prefix + "key", number)),
     ask(() => client.get(prefix + "key")),

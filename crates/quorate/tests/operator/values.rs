@@ -1,6 +1,6 @@
 //! Values on the disk (`storage = "disk"`): more of them than fit into the cache, and what is left of them when
-//! processes die, after a node was away, and when there is no room. Also with RocksDB, in a build that has it: `cargo
-//! test -p quorate --features rocksdb --test operator values`.
+//! processes die, after a node was away, and when there is no room. Also with RocksDB, in a build that has it:
+//! `cargo test -p quorate --features rocksdb --test operator values`.
 
 #[cfg(feature = "rocksdb")]
 use std::fs;

@@ -99,7 +99,7 @@ pub(crate) enum Kind {
     Storm { us: u64 },
     /// A wall clock is set.
     ClockJump { node: Place, by_ms: i64 },
-    /// Something happens to disks.
+    /// A fault of disks or of the power.
     Disk(DiskFault),
     /// The current leader dies or is only paused.
     Leader { leaders: Leaders, pauses: bool, within_turn: Option<Within>, down_us: u64, noticed: bool },

@@ -36,7 +36,7 @@ impl World {
         }
     }
 
-    /// Drops what has arrived over a connection and is unread, except for messages that may still arrive as ghosts.
+    /// Drops what has arrived over a connection and is unread, except messages that may arrive without it.
     pub(super) fn drop_unread(&mut self, at: Place, peer: Place, is_urgent: bool) {
         let (buffers, ghosts) = (&mut self.buffers, self.network.ghosts);
         let way = &mut self.hosts[usize::from(at)].ways[usize::from(peer)];

@@ -261,7 +261,7 @@ impl World {
 
     // A minority is away.
 
-    /// Returns as many of the drawn nodes as every group can spare, including the one that holds the map.
+    /// Returns as many of the drawn nodes as every group can spare, including the control group.
     fn missing(&self, drawn: Mask) -> Mask {
         let mut missing: Mask = 0;
         let is_here = |place: &Place| self.hosts[usize::from(*place)].is_alive() && has(drawn, *place);

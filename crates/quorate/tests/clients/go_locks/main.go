@@ -1,5 +1,5 @@
-// What lock libraries for Go, unchanged, get from the node at the port given, for keys with a prefix.
-// Ends with 0 when all is as with Redis.
+// Checks what unmodified lock libraries for Go get from the node with the given port, for keys with a prefix.
+// Exits with 0 if everything is as with Redis.
 package main
 
 import (
@@ -33,7 +33,7 @@ func succeeds(err error) {
 	}
 }
 
-// Read and write apart, under a lock: no addition is lost.
+// Reads and writes separately, under a lock: no addition is lost.
 func countsExactly(client *redis.Client, key string, locked func(func())) {
 	succeeds(client.Set(ctx, key, 0, 0).Err())
 	var workers sync.WaitGroup

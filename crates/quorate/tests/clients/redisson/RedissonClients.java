@@ -116,7 +116,7 @@ public final class RedissonClients {
         holds(!elsewhere(() -> lock.tryLock(200, TimeUnit.MILLISECONDS)), "not by waiting a little either");
         same(false, elsewhere(lock::isHeldByCurrentThread), "held by another thread");
 
-        // The watchdog renews the lease at a third of it: the time left falls, and then is longer again.
+        // The watchdog renews the lease after a third of it: the remaining time falls, and then rises again.
         long first = lock.remainTimeToLive();
         holds(first > 0 && first <= WATCHDOG_MS, "it has a lease: " + first);
         for (int renewals = 0; renewals < 3; renewals++) {
@@ -144,7 +144,7 @@ public final class RedissonClients {
             holds(error.getCause() instanceof IllegalMonitorStateException, "refused: " + error);
         }
 
-        // With a lease of its own nobody renews it.
+        // A lock with an explicit lease is not renewed.
         holds(lock.tryLock(0, 300, TimeUnit.MILLISECONDS), "a lease of 300 ms");
         until("the lease ends", () -> !lock.isLocked());
         lock.lock(60, TimeUnit.SECONDS);
@@ -167,7 +167,7 @@ public final class RedissonClients {
             CompletableFuture<Long> got = new CompletableFuture<>();
             Thread waiter = new Thread(() -> {
                 try {
-                    // It would poll at the end of the lease only: in a minute.
+                    // It would poll only at the end of the lease: in a minute.
                     same.lock(60, TimeUnit.SECONDS);
                     got.complete(System.nanoTime());
                     same.unlock();

@@ -1,5 +1,5 @@
-// An application over go-redis with the library's usual settings, at the node at the port given, in two keyspaces, until
-// its input ends. Prints how it went, as JSON.
+// An application that uses go-redis with the library's usual settings at the node with the given port, in two
+// keyspaces, until its input ends. Prints a report as JSON.
 package main
 
 import (
@@ -25,7 +25,7 @@ var told struct {
 	LongestPauseMs int64    `json:"longest_pause_ms"`
 }
 
-// Whether it was done; if not, that is not known, or an error was noted.
+// Returns whether it was done; if not, the outcome is unknown, or an error was recorded.
 func ask(run func() error) bool {
 	begun := time.Now()
 	err := run()
