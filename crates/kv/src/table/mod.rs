@@ -47,7 +47,7 @@ use long::LongCommands;
 use snapshot::Snapshot;
 use spill::SpilledValues;
 use std::collections::{BTreeMap, BTreeSet};
-use transactions::Departed;
+use transactions::RemovedVersions;
 
 pub use coded::CodedChanges;
 pub(crate) use reads::part_of;
@@ -99,7 +99,7 @@ pub struct Table {
     /// The highest version ever given.
     floor: Version,
     /// What the table remembers of removed keys.
-    departed: Departed,
+    departed: RemovedVersions,
     /// State of values stored as fragments.
     coded: CodedValues,
     /// State of values on the disk.
@@ -154,7 +154,7 @@ impl Table {
             snapshots: Vec::new(),
             snapshots_begun: 0,
             floor: 0,
-            departed: Departed::default(),
+            departed: RemovedVersions::default(),
             coded: CodedValues::default(),
             spilled: SpilledValues::default(),
             long: LongCommands::default(),

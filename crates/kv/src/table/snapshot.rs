@@ -16,7 +16,7 @@ use super::entry::{Entry, HEADER_BYTES, Kind, Stamp};
 use super::fields::Fields;
 use super::index::{Index, KeyHash};
 use super::long::{LongCommands, SnapshotPart};
-use super::transactions::Departed;
+use super::transactions::RemovedVersions;
 use super::{NO_DEADLINE, Record, Table};
 use crate::Version;
 use crate::codec::{Malformed, Reader, Writer};
@@ -513,7 +513,7 @@ impl Table {
         let hash = |bytes: &[u8]| rapidhash_v3_seeded(bytes, &SECRETS);
         let mut sum = hash(&self.floor.to_le_bytes());
         for mark in self.departed.marks() {
-            sum = sum.wrapping_add(hash(&Departed::encoded(mark)));
+            sum = sum.wrapping_add(hash(&RemovedVersions::encoded(mark)));
         }
         self.locks.for_each_item(|item| sum = sum.wrapping_add(hash(item)));
         self.long.for_each_item(|item| sum = sum.wrapping_add(hash(item)));

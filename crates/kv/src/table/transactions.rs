@@ -20,7 +20,7 @@ use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
 /// Number of parts of all keys. It must not change: replicas would differ.
 const BUCKETS: u16 = 1024;
-/// In a snapshot, instead of a bucket: [`Departed::unordered`].
+/// In a snapshot, instead of a bucket: [`RemovedVersions::unordered`].
 const UNORDERED: u16 = u16::MAX;
 
 /// Replaces a reply that has no room.
@@ -31,7 +31,7 @@ const CUT_READ: &str =
 
 /// What the table remembers of removed keys.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Departed {
+pub(super) struct RemovedVersions {
     /// For each bucket, the highest version of a removed key. Empty until a key is removed.
     versions: Vec<Version>,
     /// The last record that created a key with a version that was not the highest ([`Command::Replicate`]).
@@ -44,7 +44,7 @@ fn bucket_of(key: &[u8]) -> usize {
     (rapidhash_v3_seeded(key, &SECRETS) % u64::from(BUCKETS)) as usize
 }
 
-impl Departed {
+impl RemovedVersions {
     /// Notes the removal of a key that had this version.
     pub(super) fn note(&mut self, key: &[u8], version: Version) {
         self.raise(bucket_of(key), version);
