@@ -37,7 +37,7 @@ pub(crate) enum Item {
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
     pub(crate) items: VecDeque<Item>,
-    /// Whether the process's next turn will be notified of it.
+    /// Whether the process will be notified of it.
     pub(crate) is_listed: bool,
 }
 
@@ -119,8 +119,7 @@ pub(crate) struct Host {
     pub(crate) is_refused: bool,
     /// The operation of its next start at which the power fails again.
     pub(crate) power_goes_at: Option<u8>,
-    /// The number of the node's incarnation, which the machine keeps through everything: how often the node was
-    /// started, and its epoch.
+    /// How often the node was started, and its epoch: the machine keeps both through everything.
     pub(crate) life: u32,
     pub(crate) epoch: u64,
     pub(crate) clock: Clock,

@@ -84,8 +84,7 @@ fn a_leader_that_is_to_leave_serves_until_somebody_else_can_be_appointed() {
     let mut cluster = setup(4, &["prefix= replicas=3 leader=1"]).start();
     let client = cluster.client(2);
     assert_eq!(cluster.ask(client, "SET k v"), "OK");
-    // The in-sync set begins with the leader alone; before the others are known to hold everything, the leader must
-    // go.
+    // The in-sync set begins with the leader alone, which is removed before the others are known to hold everything.
     cluster.pause(3);
     cluster.send_words(client, &[b"KEYSPACE", b"SET", b"", b"acks=2"]);
     cluster.send(client, "CLUSTER REMOVE 1");
