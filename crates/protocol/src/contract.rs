@@ -624,6 +624,14 @@ pub trait Replica {
     /// True while nothing happens in its group: it wants neither tick nor flush before it is given something.
     fn is_resting(&self) -> bool;
 
+    /// Looks whether what the protocol's proof rests on holds here, as far as one replica can see it. To be asked between
+    /// two steps, by tests and simulations: it takes time in what the replica holds. What costs next to nothing a replica
+    /// looks at by itself in each step.
+    ///
+    /// # Panics
+    /// When an invariant is broken.
+    fn check_invariants(&self, now: Now);
+
     /// As [`Input::Lease`], for a replica at rest, in which nobody waits for that.
     fn extend_lease(&mut self, _until_us: u64) {}
 

@@ -2,6 +2,10 @@
 //!
 //! Without the feature `planted-bugs` nothing can be planted: [`Planted::has`] is false and the branches behind it
 //! are not compiled in.
+//!
+//! Invariants would stop a replica before a fault shows in any answer, and then nobody would know whether the checks of
+//! answers can find it. So a fault has two forms: without invariants ([`Planted::one`]), and with them
+//! ([`Planted::one_with_invariants`]).
 
 /// A fault of published systems, each the absence of one rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -135,13 +139,31 @@ impl Fault {
 pub struct Planted {
     #[cfg(feature = "planted-bugs")]
     fault: Option<Fault>,
+    /// Invariants are looked at all the same.
+    #[cfg(feature = "planted-bugs")]
+    keeps_invariants: bool,
 }
 
 impl Planted {
-    /// Plants one fault.
+    /// Plants one fault. The replica looks at no invariants that it may break: something else has to find it.
     #[cfg(feature = "planted-bugs")]
     pub fn one(fault: Fault) -> Planted {
-        Planted { fault: Some(fault) }
+        Planted { fault: Some(fault), keeps_invariants: false }
+    }
+
+    /// Plants one fault in a replica that looks at all its invariants.
+    #[cfg(feature = "planted-bugs")]
+    pub fn one_with_invariants(fault: Fault) -> Planted {
+        Planted { fault: Some(fault), keeps_invariants: true }
+    }
+
+    /// True when invariants are to be looked at: always, in what is shipped.
+    #[inline]
+    pub(crate) fn has_invariants(self) -> bool {
+        #[cfg(feature = "planted-bugs")]
+        return self.fault.is_none() || self.keeps_invariants;
+        #[cfg(not(feature = "planted-bugs"))]
+        true
     }
 
     /// What of it concerns the state machine of locks.

@@ -82,6 +82,7 @@ fn spoilt_messages_are_refused_or_taken_for_what_they_say() {
     for seed in 0..WORLDS {
         let mut random = Random::new(seed);
         let mut world = busy_world(&mut random);
+        world.peers_lie = true;
         let letters: Vec<Letter> = world.network.clone();
         for mut letter in letters {
             spoil(&mut random, &mut letter.bytes);

@@ -7,6 +7,7 @@
 //! A write asks everybody for the key's tag only, takes a greater one when a majority has answered, and sends the value
 //! to everybody until a majority holds it.
 
+use super::invariants;
 use super::message::{Item, OperationId};
 use super::operation::{Kind, Operations, Phase, Place};
 use super::options::Timing;
@@ -59,7 +60,7 @@ pub(super) struct Coordinator {
     has_failed: bool,
     /// What this replica holds for operations and may forget in a crash until a record is durable: record, operation and
     /// tag.
-    undurable: BTreeSet<(u64, OperationId, Tag)>,
+    pub(super) undurable: BTreeSet<(u64, OperationId, Tag)>,
 }
 
 /// What every step of a coordinator works with.
@@ -388,6 +389,7 @@ impl Coordinator {
     fn write(&mut self, around: &mut Surroundings<'_>, place: Place) {
         let registers = &mut *around.registers;
         let operation = self.operations.get_mut(place);
+        assert_eq!(operation.phase, Phase::Query, "a write takes its tag once");
         // Our own writes of the key since it asked count too: they are stored, so no two get the same tag.
         let stored = Tag::of_version(registers.table.register(operation.key()).version);
         let counter = operation.tag.max(stored).counter().max(registers.generations.floor()) + 1;
@@ -407,7 +409,8 @@ impl Coordinator {
         }
         (operation.tag, operation.phase, operation.tries) = (tag, Phase::Update, 0);
         operation.holders = MemberSet::EMPTY;
-        registers.put(operation.key(), operation.register());
+        let is_stored = registers.put(operation.key(), operation.register());
+        assert!(is_stored, "a write's tag is greater than that of any write that is stored here");
         self.requests.has_changed(request);
         if registers.group.majority() > 1 {
             let operation = self.operations.get_mut(place);
@@ -456,6 +459,7 @@ impl Coordinator {
     #[inline]
     fn end(&mut self, around: &mut Surroundings<'_>, place: Place) {
         let operation = self.operations.get(place);
+        invariants::a_majority_holds_it(operation, around.registers);
         around.registers.generations.operation_ends(operation.generation);
         let (request, key_place, was_live) = (operation.request, operation.place, operation.was_live);
         let (key, register, now) = (operation.key(), operation.register(), around.now.unix_ms);

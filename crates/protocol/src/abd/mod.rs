@@ -60,6 +60,7 @@
 //! The folder `golden` shows each behaviour message by message.
 
 mod coordinator;
+mod invariants;
 pub mod message;
 mod operation;
 mod options;
@@ -354,6 +355,7 @@ impl Replica {
     /// The turn ends: its records leave, and its messages.
     #[inline]
     fn flush(&mut self, effects: &mut Effects) {
+        self.a_refilling_replica_answers_nobody();
         self.registers.journal.flush(effects);
         self.coordinator.outbox.flush(&self.registers, &self.timing, effects);
     }
@@ -420,6 +422,10 @@ impl crate::contract::Replica for Replica {
     fn is_resting(&self) -> bool {
         let has_rest = |upkeep: &Upkeep| upkeep.is_resting(&self.registers);
         self.coordinator.is_idle() && self.upkeep.as_ref().is_some_and(has_rest)
+    }
+
+    fn check_invariants(&self, now: Now) {
+        self.check_all(now);
     }
 
     fn replay(&mut self, _now: Now, record: &[u8]) -> std::result::Result<(), Malformed> {

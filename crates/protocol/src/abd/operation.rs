@@ -139,6 +139,10 @@ impl Operations {
             });
         }
         let operation = &mut self.places[index];
+        assert!(
+            operation.phase == Phase::Free && operation.bytes.is_empty(),
+            "an operation begins in another's place"
+        );
         (operation.kind, operation.phase) = (kind, Phase::Query);
         (operation.request, operation.place, operation.serial) = (request, place, self.serial);
         (operation.sent, operation.was_live, operation.tries) = (MemberSet::EMPTY, false, 0);
@@ -194,6 +198,7 @@ impl Operations {
     pub(super) fn end(&mut self, place: Place) {
         const KEPT_BYTES: usize = 4096;
         let operation = &mut self.places[place];
+        assert_ne!(operation.phase, Phase::Free, "an operation ends twice");
         self.bytes -= operation.bytes();
         operation.phase = Phase::Free;
         operation.bytes.clear();

@@ -105,6 +105,13 @@ impl Outbox {
         }
     }
 
+    /// True when nothing is gathered.
+    pub(super) fn is_empty(&self) -> bool {
+        self.common.is_empty()
+            && self.own.iter().all(Vec::is_empty)
+            && self.waiting.iter().all(|(_, items)| items.is_empty())
+    }
+
     /// A member was heard: it takes what it is sent.
     #[inline]
     pub(super) fn heard(&mut self, member: usize) {

@@ -33,9 +33,9 @@ pub struct Lock {
 /// The locks that one replica has granted.
 #[derive(Debug)]
 pub(super) struct Locks {
-    held: BTreeMap<Box<[u8]>, Lock>,
-    lease_us: u64,
-    grants: u64,
+    pub(super) held: BTreeMap<Box<[u8]>, Lock>,
+    pub(super) lease_us: u64,
+    pub(super) grants: u64,
     next_sweep_us: u64,
     /// Locks whose lease ran out before they were released.
     pub(super) expired: u64,

@@ -91,6 +91,7 @@
 //! shows each behaviour message by message.
 
 mod coordinator;
+mod invariants;
 pub mod item;
 pub mod locks;
 pub mod message;
@@ -388,6 +389,7 @@ impl crate::contract::Replica for Replica {
             Input::Link { peer, up } => self.link(peer, up, effects),
             Input::Tick => self.tick(now, effects),
             Input::Flush => {
+                self.a_refilling_replica_answers_nobody();
                 self.state.registers.journal.flush(effects);
                 self.state.send(1, effects);
             }
@@ -419,6 +421,10 @@ impl crate::contract::Replica for Replica {
     fn is_resting(&self) -> bool {
         let has_rest = |upkeep: &Upkeep| upkeep.is_resting(&self.state.registers);
         self.coordinator.is_idle() && self.has_no_locks() && self.upkeep.as_ref().is_some_and(has_rest)
+    }
+
+    fn check_invariants(&self, now: Now) {
+        self.check_all(now);
     }
 
     fn replay(&mut self, _now: Now, record: &[u8]) -> std::result::Result<(), Malformed> {

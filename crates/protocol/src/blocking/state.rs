@@ -202,6 +202,12 @@ impl State {
 
     // What leaves.
 
+    /// True when nothing is gathered for anybody.
+    pub(super) fn is_silent(&self) -> bool {
+        let is_empty = |it: &Outbox| it.asks.is_empty() && it.answers.is_empty() && it.waiting.is_empty();
+        self.outboxes.iter().all(is_empty)
+    }
+
     /// Asks a peer something, at the end of the turn.
     pub(super) fn ask(&mut self, to: usize, ask: Ask<'_>) {
         ask.encode(&mut self.outboxes[to].asks);

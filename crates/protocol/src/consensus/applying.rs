@@ -36,6 +36,8 @@ impl Replica {
             let proposal = self.proposal_of(self.applied, head.proposer, effects);
             self.carry_out(&entry, proposal.as_ref(), effects);
             self.applied += 1;
+            let offset = self.log.borrow().offset_at(self.applied);
+            assert_eq!(Some(self.offset), offset, "an entry holds other commands than its head says");
             if let (Some(proposal), Some(leadership)) = (&proposal, &mut self.leadership)
                 && proposal.ballot == leadership.ballot
             {

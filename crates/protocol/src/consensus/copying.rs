@@ -31,17 +31,17 @@ const WHOLE: u32 = u32::MAX;
 pub(super) struct Sender {
     pub(super) to: NodeId,
     transfer: u64,
-    moment: Moment,
+    pub(super) moment: Moment,
     /// What is accepted here behind that moment, and in which ballot.
     accepted: (Ballot, Vec<Entry>),
     /// None once all chunks are taken.
     snapshot: Option<SnapshotId>,
     /// Chunks that were sent and not acknowledged: links lose messages.
-    unacknowledged: VecDeque<(u32, Vec<u8>)>,
+    pub(super) unacknowledged: VecDeque<(u32, Vec<u8>)>,
     /// A chunk that waits for spilled values.
     pub(super) loading: Option<Loading>,
-    next: u32,
-    acknowledged: u32,
+    pub(super) next: u32,
+    pub(super) acknowledged: u32,
     /// When the receiver last got on, and when something was last sent again.
     progress_us: u64,
     repeated_us: u64,
@@ -83,6 +83,9 @@ impl Replica {
 
     /// Begins to send a copy, unless one is under way.
     pub(super) fn begin_copy(&mut self, now: Now, to: NodeId, why: &'static str, effects: &mut Effects) {
+        // Who has no vote knows only what is decided. That is no log to vote with, but at the very beginning.
+        let has_a_log = self.has_vote() || self.applied as u64 == self.group.begins;
+        assert!(has_a_log, "it sends a copy without the ballot of what stands behind it");
         if self.senders.iter().any(|sender| sender.to == to && !sender.is_delivered) {
             return;
         }
@@ -373,10 +376,11 @@ impl Replica {
         self.abandon_copies(|_| true, effects); // They show the table that is thrown away, as does a checkpoint.
         self.checkpoint = None;
         let end = moment.index as usize + rest.len();
-        let has_less = {
+        let before = {
             let log = self.log.borrow();
-            is_newer || (log.accepted_round(), log.end()) < (round, end)
+            (log.accepted_round(), log.end())
         };
+        let has_less = is_newer || before < (round, end);
         self.put_in_place(table, &moment);
         let mut learned = self.learn_voters(voters, effects);
         if had_nothing {
@@ -396,6 +400,11 @@ impl Replica {
         }
         changes.extend(learned);
         log.record(changes);
+        let after = (log.accepted_round(), log.end());
+        assert!(
+            is_newer || after >= before,
+            "it looks as if it had accepted less: {after:?}, and it was {before:?}"
+        );
         drop(log);
         self.skip_proposals(self.applied, effects);
         if gave_void {

@@ -67,6 +67,11 @@ impl EntryBuilder {
         &self.0[HEAD_BYTES..]
     }
 
+    /// The same, to be read.
+    pub(super) fn commands_reader(&self) -> Reader<'_> {
+        Reader::new(self.commands())
+    }
+
     /// Where the next command goes.
     pub(super) fn end(&mut self) -> &mut Vec<u8> {
         &mut self.0

@@ -19,11 +19,11 @@ pub(super) struct Leadership {
     /// Nothing is appended before: an older leader may still be answering reads without asking anybody.
     pub(super) appends_from_us: u64,
     /// When the newest entry was proposed that was proposed in this ballot and is committed.
-    leased_from_us: Option<u64>,
+    pub(super) leased_from_us: Option<u64>,
     /// When the newest entry of this ballot was proposed.
-    proposed_us: Option<u64>,
+    pub(super) proposed_us: Option<u64>,
     /// When it was seen to be durable here.
-    durable_us: Option<u64>,
+    pub(super) durable_us: Option<u64>,
     /// How many commands were under way at once: the most when an entry was proposed, soon forgotten when they are fewer.
     load: usize,
     /// For a planted fault: whether there was a lease at the last tick.
@@ -190,7 +190,13 @@ impl Replica {
     fn seal_as(&mut self, now: Now, make: impl FnOnce(Head, &mut EntryBuilder) -> Entry) {
         let now_us = self.lease_clock_us(now);
         let (Some(agreement), Some(leadership)) = (&mut self.agreement, &mut self.leadership) else { return };
+        // Every older lease is over by then.
+        assert!(
+            now.monotonic_us >= leadership.appends_from_us,
+            "it appends while an older leader may be answering"
+        );
         let batch = self.proposals.last + 1;
+        let index = self.log.borrow().end();
         let head = Head {
             proposer: Proposer { node: self.id, life: self.identity.life, batch },
             time: now.unix_ms_behind(self.time),
@@ -199,7 +205,7 @@ impl Replica {
         let entry = make(head, &mut self.builder);
         let proposal = Proposal {
             batch,
-            index: self.log.borrow().end(),
+            index,
             ballot: leadership.ballot,
             proposed_us: now_us,
             bytes: entry.bytes().len(),
@@ -216,6 +222,7 @@ impl Replica {
         leadership.load = self.proposals.commands().max(leadership.load - leadership.load.div_ceil(8));
         self.is_read = false;
         agreement.append(&self.log, entry);
+        assert_eq!(self.log.borrow().end(), index + 1, "an entry is not where its proposal says");
     }
 
     /// Whether an empty entry is to be appended: the first of a ballot, so that it can be read; later ones while there

@@ -76,6 +76,14 @@ impl LockLeases {
         self.by_subject.get_key_value(&subject).map(|(subject, measured)| (subject, measured.lease))
     }
 
+    /// Every lease that is to end is one that is measured, and ends when that says. O(leases).
+    pub(super) fn check(&self) {
+        let is_measured = |(due_us, subject): &(u64, Subject)| {
+            self.by_subject.get(subject).is_some_and(|measured| measured.due_us == *due_us)
+        };
+        assert!(self.due.iter().all(is_measured), "a lease ends that nobody has: {:?}", self.due);
+    }
+
     /// When the next lease ends.
     pub(super) fn next_due_us(&self) -> Option<u64> {
         self.due.first().map(|(due_us, _)| *due_us)

@@ -15,16 +15,16 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 #[derive(Debug)]
-struct Slot {
-    entry: Entry,
+pub(super) struct Slot {
+    pub(super) entry: Entry,
     /// How many commands the history holds up to and with this entry.
-    offset: Version,
+    pub(super) offset: Version,
 }
 
 /// What was accepted when a record was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Mark {
-    record: u64,
+pub(super) struct Mark {
+    pub(super) record: u64,
     round: Ballot,
     index: usize,
 }
@@ -37,8 +37,8 @@ pub(super) struct Log {
     decided: usize,
     /// Entries before this index are cut off.
     base: usize,
-    base_offset: Version,
-    slots: VecDeque<Slot>,
+    pub(super) base_offset: Version,
+    pub(super) slots: VecDeque<Slot>,
     bytes: usize,
     /// The time, for the next field.
     pub(super) now_us: u64,
@@ -53,9 +53,9 @@ pub(super) struct Log {
     /// True when `decided` has grown since it was last recorded. It is only known sooner by that, never known
     /// wrongly without, so it waits for another record.
     decided_untold: bool,
-    marks: VecDeque<Mark>,
-    durable: u64,
-    durable_accepted: Mark,
+    pub(super) marks: VecDeque<Mark>,
+    pub(super) durable: u64,
+    pub(super) durable_accepted: Mark,
     planted: Planted,
 }
 
@@ -95,6 +95,14 @@ impl Log {
     /// How many commands the history holds up to the last entry.
     pub(super) fn end_offset(&self) -> Version {
         self.slots.back().map_or(self.base_offset, |slot| slot.offset)
+    }
+
+    /// How many commands the first so many entries hold; none for entries that are cut off, or not there.
+    pub(super) fn offset_at(&self, index: usize) -> Option<Version> {
+        match index.checked_sub(self.base)? {
+            0 => Some(self.base_offset),
+            place => self.slots.get(place - 1).map(|slot| slot.offset),
+        }
     }
 
     /// The index behind the entry that holds the command with this number; at most [`Log::end`].
@@ -263,6 +271,7 @@ impl Log {
     }
 
     fn cut_before(&mut self, index: usize) {
+        assert!(index <= self.decided(), "{index} is cut off, and {} decided", self.decided());
         while self.base < index
             && let Some(slot) = self.slots.pop_front()
         {
@@ -306,6 +315,7 @@ impl Log {
 
     /// What others have decided is put behind what is applied here.
     pub(super) fn learn(&mut self, from: usize, entries: Vec<Entry>) {
+        assert!(self.base <= from && from <= self.end(), "a hole in the log before {from}");
         self.replace(from, entries.clone());
         self.decided = self.end();
         self.record(vec![Change::Replace(from as u64, entries), Change::Decided(self.decided as u64)]);
@@ -324,13 +334,38 @@ impl Log {
     }
 
     fn set_promise(&mut self, ballot: Ballot) {
-        self.promise = ballot;
+        self.take_promise(ballot);
         if !self.planted.has(Fault::VoteNotPersisted) {
             self.record(vec![Change::Promise(ballot)]);
         }
     }
 
-    fn carry_out(&mut self, operation: StorageOp<Entry>) -> Option<Change> {
+    /// A promise is not taken back: no older ballot is served any more. A new configuration begins without one.
+    fn take_promise(&mut self, ballot: Ballot) {
+        assert!(ballot >= self.promise, "{ballot:?} is promised behind {:?}", self.promise);
+        self.promise = ballot;
+    }
+
+    /// Carries out an operation, where so many entries were decided before it, and before those that belong together with it.
+    fn carry_out(&mut self, operation: StorageOp<Entry>, decided: usize) -> Option<Change> {
+        match &operation {
+            StorageOp::SetPromise(ballot) => self.take_promise(*ballot),
+            StorageOp::SetAcceptedRound(round) => {
+                assert!(*round >= self.round, "accepted in {round:?} behind {:?}", self.round);
+            }
+            // What was decided is never replaced. What peers send is looked at before the crate gets it.
+            StorageOp::AppendOnPrefix(from, _) => {
+                let end = self.end();
+                assert!(
+                    decided <= *from && *from <= end,
+                    "replaced from {from}: {decided} decided, {end} held"
+                );
+            }
+            StorageOp::SetDecidedIndex(index) => {
+                assert!(*index >= decided, "{index} decided behind {decided}")
+            }
+            _ => {}
+        }
         let change = match operation {
             StorageOp::AppendEntry(entry) => Change::Append(vec![entry]),
             StorageOp::AppendEntries(entries) => Change::Append(entries),
@@ -358,8 +393,9 @@ pub(super) struct Handle(pub(super) Rc<RefCell<Log>>);
 impl Storage<Entry> for Handle {
     fn write_atomically(&mut self, operations: Vec<StorageOp<Entry>>) -> StorageResult<()> {
         let mut log = self.0.borrow_mut();
+        let decided = log.decided();
         let changes: Vec<Change> =
-            operations.into_iter().filter_map(|operation| log.carry_out(operation)).collect();
+            operations.into_iter().filter_map(|operation| log.carry_out(operation, decided)).collect();
         if !changes.is_empty() {
             log.record(changes);
         }
@@ -391,6 +427,7 @@ impl Storage<Entry> for Handle {
 
     fn set_decided_idx(&mut self, index: usize) -> StorageResult<()> {
         let mut log = self.0.borrow_mut();
+        assert!(index >= log.decided(), "{index} decided behind {}", log.decided());
         log.decided = index;
         log.decided_untold = true;
         Ok(())

@@ -151,6 +151,7 @@ mod copying;
 mod entry;
 mod fragments;
 mod group;
+mod invariants;
 mod leading;
 mod links;
 mod lock_leases;
@@ -576,6 +577,7 @@ impl crate::contract::Replica for Replica {
 
     #[inline]
     fn step(&mut self, now: Now, input: Input<'_, Message<'_>>, effects: &mut Effects) {
+        let is_request = matches!(input, Input::Request { .. });
         match input {
             Input::Request { ticket, request, follows, seen, deadline_us, fenced } => {
                 self.wake(now);
@@ -608,6 +610,9 @@ impl crate::contract::Replica for Replica {
                 self.flush(now, effects);
             }
         }
+        if !is_request {
+            self.check_step();
+        }
     }
 
     fn wakeup_us(&self, now: Now) -> u64 {
@@ -628,6 +633,10 @@ impl crate::contract::Replica for Replica {
 
     fn is_resting(&self) -> bool {
         self.rest.is_resting()
+    }
+
+    fn check_invariants(&self, _now: Now) {
+        self.check_all();
     }
 
     fn replay(&mut self, now: Now, record: &[u8]) -> Result<(), Malformed> {

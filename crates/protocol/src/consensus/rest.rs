@@ -127,7 +127,7 @@ impl Replica {
             && self.has_nothing_to_do()
     }
 
-    fn has_nothing_to_do(&self) -> bool {
+    pub(super) fn has_nothing_to_do(&self) -> bool {
         let is_of_one_mind =
             self.wanted.id == self.group.id && self.excluded.is_none() && self.learners.is_empty();
         let nobody_waits = self.builder_askers.is_empty()

@@ -79,6 +79,7 @@ impl Replica {
         if let Some(mut copy) = self.replayed_copy.take() {
             self.table.take_spilled_of(&mut copy.table); // The rest of it was lost.
         }
+        assert!(!self.is_started, "a life begins twice");
         self.log.borrow_mut().replayed();
         self.identity.life += 1;
         self.transfers = self.identity.life << 32; // No transfer has the name of one of an earlier life.

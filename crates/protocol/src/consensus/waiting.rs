@@ -43,6 +43,7 @@ impl Proposals {
     pub(super) fn push(&mut self, proposal: Proposal) {
         let deadlines = proposal.askers.iter().flatten().map(|(_, deadline_us)| *deadline_us);
         self.earliest_us = deadlines.fold(self.earliest_us, u64::min);
+        assert!(proposal.batch > self.last, "nothing is proposed twice");
         self.bytes += proposal.bytes;
         self.work_ns += proposal.work_ns;
         self.last = proposal.batch;
@@ -148,6 +149,7 @@ impl Reads {
 
     /// The command of a read that was taken; its bytes are forgotten with the next [`Reads::forget`].
     pub(super) fn command(&self, read: &Read) -> &[u8] {
+        assert!(read.start >= self.bytes_start, "a read's command was forgotten");
         let start = (read.start - self.bytes_start) as usize;
         &self.bytes[start..start + read.length as usize]
     }

@@ -23,7 +23,7 @@ pub(super) struct Batch {
     pub(super) received_us: u64,
     /// The records, shared with whoever sends them.
     pub(super) records: Arc<[u8]>,
-    /// Bytes of all batches up to and with this one, since the backlog began. Set by [`Backlog::push`].
+    /// Bytes of all batches up to and with this one, since the backlog began, without those cut off. Set by [`Backlog::push`].
     pub(super) stream_end: u64,
 }
 
@@ -58,7 +58,7 @@ impl Batch {
         }
     }
 
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.records.len() + std::mem::size_of::<Batch>()
     }
 }
@@ -111,14 +111,14 @@ impl<'a> Windows<'a> {
 /// hold it with the same bounds. So a follower never has to be sent a part of one.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
-    base: Position,
-    batches: VecDeque<Batch>,
+    pub(super) base: Position,
+    pub(super) batches: VecDeque<Batch>,
     /// Where each of the newest epochs begins, as far as it was seen since the last snapshot.
-    epochs: VecDeque<Position>,
+    pub(super) epochs: VecDeque<Position>,
     /// The epoch just before the first of these.
     epoch_before: u64,
-    bytes: usize,
-    stream_end: u64,
+    pub(super) bytes: usize,
+    pub(super) stream_end: u64,
 }
 
 impl Backlog {
@@ -142,6 +142,7 @@ impl Backlog {
     /// # Panics
     /// If it does not follow the last one: that would be a hole in the history.
     pub(super) fn push(&mut self, mut batch: Batch) {
+        assert!(batch.count > 0, "a batch without records");
         assert_eq!(batch.first, self.last().offset + 1, "a batch leaves a hole in the history");
         assert!(batch.epoch >= self.last().epoch, "a batch of an older epoch behind a newer one");
         if batch.epoch > self.last().epoch {
@@ -224,6 +225,7 @@ impl Backlog {
         let before = self.last().offset;
         while let Some(batch) = self.batches.back().filter(|batch| batch.end().offset > offset) {
             self.bytes -= batch.bytes();
+            self.stream_end -= batch.records.len() as u64;
             self.batches.pop_back();
         }
         assert_eq!(self.last().offset, offset, "a history can only be cut between batches");
@@ -247,6 +249,7 @@ impl Backlog {
 
     /// Drops the oldest batches while more than `bytes_max` are held, but none behind `keep_after`.
     pub(super) fn trim(&mut self, bytes_max: usize, keep_after: Version) {
+        assert!(self.base.offset <= keep_after, "records are needed that were dropped");
         while self.bytes > bytes_max {
             let Some(batch) = self.batches.front().filter(|batch| batch.end().offset <= keep_after) else {
                 return;
@@ -327,5 +330,15 @@ mod tests {
         );
         assert_eq!(backlog.truncate_after(5), 4);
         assert_eq!(backlog.bytes(), 0);
+    }
+
+    /// A leader that counted them as under way would refuse writes for ever.
+    #[test]
+    fn what_was_cut_off_is_not_counted() {
+        let mut backlog = backlog();
+        let bytes = backlog.bytes_between(5, 9);
+        backlog.truncate_after(5);
+        backlog.push(batch(4, 6, 4));
+        assert_eq!(backlog.bytes_between(5, 9), bytes);
     }
 }

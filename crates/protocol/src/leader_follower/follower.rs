@@ -10,7 +10,7 @@ use kv::Version;
 
 /// How the follower gets what the leader writes.
 #[derive(Debug)]
-enum Mode {
+pub(super) enum Mode {
     /// It has asked to join, or is about to. It takes no batches, so what it asked stays true.
     Joining,
     /// It is being filled by a snapshot.
@@ -22,12 +22,12 @@ enum Mode {
 /// The follower's role.
 #[derive(Debug)]
 pub(super) struct Follower {
-    mode: Mode,
+    pub(super) mode: Mode,
     /// The question that it last asked.
     join: u64,
     asked_us: u64,
     /// Having come so far, it holds again everything that it ever acknowledged.
-    whole_at: Version,
+    pub(super) whole_at: Version,
     heard_us: u64,
     /// What the leader said is committed; may be ahead of what is held.
     commit: Version,
@@ -37,7 +37,7 @@ pub(super) struct Follower {
     caught_up_us: u64,
     /// The leader waits for an acknowledgement.
     acknowledge: bool,
-    acked: Version,
+    pub(super) acked: Version,
     acked_us: u64,
     /// Its leader's last word was that nothing happens any more.
     is_told_to_rest: bool,
@@ -335,7 +335,6 @@ impl Follower {
         if state.applied >= self.leader_offset {
             self.caught_up_us = now.monotonic_us;
         }
-        state.check();
     }
 
     pub(super) fn flush(&mut self, state: &mut State, now: Now, effects: &mut Effects) {

@@ -27,7 +27,7 @@ use crate::planted::Fault;
 /// What was asked of the control group, and is neither granted nor moot.
 #[derive(Debug)]
 pub(super) struct Pending {
-    in_sync: Vec<NodeId>,
+    pub(super) in_sync: Vec<NodeId>,
     asked_us: u64,
 }
 

@@ -11,15 +11,15 @@ use std::collections::VecDeque;
 pub(super) struct Journal {
     is_kept: bool,
     /// Records told in this life.
-    told: u64,
+    pub(super) told: u64,
     /// Up to this record they are durable.
-    durable: u64,
+    pub(super) durable: u64,
     /// The record of the newest epoch.
-    epoch_record: u64,
+    pub(super) epoch_record: u64,
     /// The newest epoch that an earlier life knew of.
     pub(super) earlier_epoch: u64,
     /// Which record makes the history durable up to which offset. Only those that are not durable yet.
-    marks: VecDeque<(u64, Version)>,
+    pub(super) marks: VecDeque<(u64, Version)>,
     /// Up to this offset the history is durable.
     held: Version,
     /// The newest commit told.
@@ -55,8 +55,15 @@ impl Journal {
 
     /// All that is held was found on the disk.
     pub(super) fn begin_life(&mut self, held: Version, epoch: u64) {
+        assert!(self.told == 0 && self.marks.is_empty(), "a life begins twice");
         self.held = held;
         self.earlier_epoch = epoch;
+    }
+
+    /// Up to which offset the history is recorded, durably or not yet.
+    #[inline]
+    pub(super) fn recorded(&self) -> Version {
+        self.marks.back().map_or(self.held, |(_, offset)| *offset)
     }
 
     pub(super) fn tell(&mut self, change: &Change<'_>, effects: &mut Effects) {
@@ -75,6 +82,7 @@ impl Journal {
         if !self.is_kept {
             return;
         }
+        assert_eq!(batch.first, self.recorded() + 1, "a batch is recorded that leaves a hole");
         self.tell(&Change::Batch { batch: RecordedBatch::of(batch), commit }, effects);
         self.commit = self.commit.max(commit);
         self.marks.push_back((self.told, batch.end().offset));
@@ -92,6 +100,9 @@ impl Journal {
 
     /// The table and the history are a copy's from now on, up to this offset.
     pub(super) fn tell_installed(&mut self, offset: Version, effects: &mut Effects) {
+        if !self.is_kept {
+            return;
+        }
         self.tell(&Change::CopyEnd, effects);
         self.held = 0;
         self.marks.clear();

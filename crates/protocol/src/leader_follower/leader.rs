@@ -8,6 +8,7 @@
 use super::backlog::Batch;
 use super::held::{Held, NO_LEASE};
 use super::in_sync::Pending;
+use super::invariants;
 use super::message::{Message, Position};
 use super::options::Acks;
 use super::queue::{Entry, Queue, Waiting};
@@ -37,15 +38,15 @@ pub(super) struct Leader {
     /// The last offset given, sealed into a batch or not.
     pub(super) head: Version,
     /// Nothing is served before this offset is committed: the first record written here, if any was inherited.
-    serves_from: Version,
+    pub(super) serves_from: Version,
     /// The last purge ordered: no other before it is done.
-    purge: Version,
+    pub(super) purge: Version,
     /// This turn's records.
-    builder: Vec<u8>,
+    pub(super) builder: Vec<u8>,
     pub(super) builder_count: u32,
     builder_time: u64,
     /// Bytes of sealed records that are not committed.
-    uncommitted_bytes: usize,
+    pub(super) uncommitted_bytes: usize,
     pub(super) queue: Queue,
     pub(super) held: Held,
     pub(super) waits: Vec<Wait>,
@@ -335,6 +336,7 @@ impl Leader {
             state.applied_batch(&batch);
         }
         if state.applied > before {
+            invariants::what_is_committed_is_held_by_enough(self, state);
             self.answer_due(state, now, effects);
             effects.trace.push(Trace::Committed { offset: state.applied });
         }
@@ -462,7 +464,6 @@ impl Leader {
         self.followers = followers;
         self.ask = false;
         self.trim(state, effects);
-        state.check();
     }
 
     pub(super) fn tick(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
@@ -535,6 +536,7 @@ impl Leader {
         self.held.hand_on(effects);
         std::mem::take(&mut self.waits).into_iter().for_each(|wait| effects.refuse(wait.ticket, DEPOSED));
         self.seal(state, now, effects);
+        assert!(self.builder_count == 0 || self.followers.is_empty(), "what it wrote is of its own epoch");
         for follower in &mut self.followers {
             follower.leave("the leader was deposed", state, effects);
         }

@@ -82,6 +82,7 @@ mod backlog;
 mod follower;
 mod held;
 mod in_sync;
+mod invariants;
 mod journal;
 mod leader;
 pub mod message;
@@ -402,6 +403,7 @@ impl Replica {
     }
 
     fn lead(&mut self, now: Now, effects: &mut Effects) {
+        invariants::may_lead(&self.state);
         self.state.set_intact(effects);
         self.state.led = Some(self.state.epoch);
         let before = std::mem::replace(&mut self.role, Role::Idle);
@@ -484,6 +486,9 @@ impl crate::contract::Replica for Replica {
         if self.state.rest.is_resting() {
             self.look_up(now, is_request);
         }
+        if !is_request {
+            invariants::check_step(self);
+        }
     }
 
     fn wakeup_us(&self, now: Now) -> u64 {
@@ -505,6 +510,10 @@ impl crate::contract::Replica for Replica {
             Role::Follower(follower) => follower.is_resting(&self.state),
             Role::Recovery(_) | Role::Idle => false,
         }
+    }
+
+    fn check_invariants(&self, _now: Now) {
+        invariants::check_all(self);
     }
 
     fn replay(&mut self, now: Now, record: &[u8]) -> Result<(), Malformed> {

@@ -31,12 +31,12 @@ pub(super) struct Entry {
 /// Entries in order, and the bytes of the reads among them in one buffer.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    entries: VecDeque<Entry>,
+    pub(super) entries: VecDeque<Entry>,
     bytes: Vec<u8>,
     /// Position of the first byte of `bytes` since the queue began.
     bytes_start: u64,
     /// No entry that somebody waits for has an earlier deadline.
-    earliest_us: u64,
+    pub(super) earliest_us: u64,
 }
 
 impl Queue {
@@ -88,6 +88,7 @@ impl Queue {
 
     /// The encoded command of a read.
     pub(super) fn read_bytes(&self, start: u64, length: u32) -> &[u8] {
+        assert!(start >= self.bytes_start, "a read's command was forgotten");
         let from = (start - self.bytes_start) as usize;
         &self.bytes[from..from + length as usize]
     }
@@ -95,6 +96,7 @@ impl Queue {
     /// Forgets the bytes of reads that were taken off the queue, up to the read that began at `start`.
     pub(super) fn release_bytes(&mut self, start: u64, length: u32) {
         const KEPT_BYTES: usize = 64 << 10;
+        assert!(start >= self.bytes_start, "a read's command is forgotten twice");
         let end = (start - self.bytes_start) as usize + length as usize;
         if end == self.bytes.len() {
             self.bytes.clear();

@@ -22,11 +22,11 @@ struct Answer {
 
 /// A copy under way. What this replica itself holds stays as it is until the copy is complete.
 #[derive(Debug)]
-struct Copying {
+pub(super) struct Copying {
     from: NodeId,
     join: u64,
     /// What was promised: a source that has lost its memory meanwhile does not come so far.
-    until: Position,
+    pub(super) until: Position,
     asked_us: u64,
     receiver: Option<Box<Receiver>>,
 }
@@ -78,11 +78,11 @@ pub(super) struct Recovery {
     answers: BTreeMap<NodeId, Answer>,
     started_us: u64,
     asked_us: u64,
-    copying: Option<Copying>,
+    pub(super) copying: Option<Copying>,
     /// Who has asked to be served meanwhile, and how: to be answered when this replica leads.
     pub(super) joins: BTreeMap<NodeId, Message<'static>>,
     /// A peer knows a higher epoch: nothing can be done before this node gets a new one.
-    passed: bool,
+    pub(super) passed: bool,
 }
 
 impl Recovery {
@@ -164,9 +164,10 @@ impl Recovery {
     }
 
     fn install(&mut self, state: &mut State, effects: &mut Effects) {
-        let Some(Copying { receiver: Some(receiver), .. }) = self.copying.take() else { return };
+        let Some(Copying { receiver: Some(receiver), until, .. }) = self.copying.take() else { return };
         let known_committed = state.applied.max(receiver.commit());
         receiver.install(state, effects);
+        assert_eq!(state.last(), until, "it holds another history than it was to copy");
         state.apply_until(known_committed, effects);
     }
 

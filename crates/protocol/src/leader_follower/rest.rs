@@ -44,7 +44,7 @@ impl Leader {
     }
 
     /// Whether nothing happens in the group.
-    fn is_calm(&self, state: &State) -> bool {
+    pub(super) fn is_calm(&self, state: &State) -> bool {
         let is_settled = |follower: &super::serving::Follower| {
             let is_in_set = state.configuration.in_sync.contains(&follower.id);
             let is_in_step = follower.link_up

@@ -142,6 +142,7 @@ impl State {
             end = batch.end().offset;
             rest.push(batch.clone());
         }
+        assert_eq!(end, self.last().offset, "a checkpoint stands for all that is held");
         let snapshot = self.table.begin_snapshot();
         self.checkpoint = Some(Checkpoint { snapshot, begin: Some(begin), rest, applied: self.applied });
         true

@@ -20,8 +20,8 @@ pub(super) struct Sender {
     snapshot: SnapshotId,
     /// The position the snapshot was taken at: records behind it follow it.
     pub(super) position: Position,
-    next_index: u32,
-    received: u32,
+    pub(super) next_index: u32,
+    pub(super) received: u32,
     /// When the receiver last got on, or a value came for which it waits.
     progress_us: u64,
     /// A chunk that waits for spilled values.
@@ -170,18 +170,18 @@ pub(super) struct Receiver {
     from: NodeId,
     transfer: u64,
     /// The position of the snapshot, or the last one in common.
-    position: Position,
+    pub(super) position: Position,
     /// None when what is held here is good up to that position: only batches come.
     snapshot: Option<Snapshot>,
     /// How much of what is held here is in the sender's history, if that is known.
     kept: Option<Version>,
     /// The copy is complete when it has come to this offset.
-    until: Version,
+    pub(super) until: Version,
     next_index: u32,
     /// The snapshot, if one comes, is here.
-    has_snapshot: bool,
+    pub(super) has_snapshot: bool,
     /// The batches behind the position.
-    rest: Vec<Batch>,
+    pub(super) rest: Vec<Batch>,
     /// What the sender of these knew to be committed.
     commit: Version,
     progress_us: u64,
@@ -337,6 +337,10 @@ impl Receiver {
 
     /// Swaps the copy in whole: no key of before survives, and nothing held before is missed.
     pub(super) fn install(self, state: &mut State, effects: &mut Effects) {
+        assert!(
+            self.has_snapshot && self.last().offset >= self.until,
+            "a copy is put in place that is not whole"
+        );
         state.note_lost(self.kept, effects);
         let (Position { offset, .. }, last) = (self.position, self.last());
         match self.snapshot {
@@ -355,6 +359,7 @@ impl Receiver {
                 state.counters.partial_resyncs += 1;
             }
         }
+        assert_eq!(state.last(), last, "records of the copy are missing");
     }
 
     /// The table that is being filled, if one is.

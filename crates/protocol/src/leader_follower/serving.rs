@@ -31,7 +31,10 @@ pub(super) enum Service {
 impl Service {
     /// Batches behind a position, from now on.
     fn streaming(state: &State, after: Position) -> Service {
-        let bytes = state.backlog.stream_at(after.offset).unwrap_or_default();
+        let bytes = state
+            .backlog
+            .stream_at(after.offset)
+            .expect("the position is held, or its batch was the last dropped");
         Service::Streaming { sent: after, sent_bytes: bytes, acked_bytes: bytes }
     }
 }
@@ -131,6 +134,7 @@ impl Follower {
 
     /// It holds everything up to an offset.
     pub(super) fn acknowledge(&mut self, state: &State, offset: Version) {
+        assert!(offset >= self.acked, "a follower goes back behind what it acknowledged");
         self.acked = offset;
         if let Service::Streaming { acked_bytes, .. } = &mut self.service
             && let Some(bytes) = state.backlog.stream_at(offset)

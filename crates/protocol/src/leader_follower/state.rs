@@ -171,6 +171,7 @@ impl State {
 
     /// Follows no older epoch any more. `leads`: this replica is the leader of the new one.
     pub(super) fn enter_epoch(&mut self, epoch: u64, leads: bool, effects: &mut Effects) {
+        assert!(!leads || epoch >= self.epoch, "a replica is to lead in an epoch that has passed");
         if epoch > self.epoch || leads {
             self.epoch = self.epoch.max(epoch);
             self.journal.tell(&Change::Epoch { epoch: self.epoch, leads }, effects);
@@ -193,6 +194,7 @@ impl State {
 
     /// Cuts off everything behind an offset, and returns how many records that were.
     pub(super) fn truncate_after(&mut self, after: Version, effects: &mut Effects) -> u64 {
+        assert!(after >= self.applied, "what is applied is committed, and would be cut off");
         let records = self.backlog.truncate_after(after);
         if records > 0 {
             self.journal.tell_truncated(after, effects);
@@ -256,6 +258,7 @@ impl State {
 
     /// Notes that a whole batch is in the table.
     pub(super) fn applied_batch(&mut self, batch: &Batch) {
+        assert_eq!(batch.first, self.applied + 1, "records take effect in order, each of them once");
         self.applied = batch.end().offset;
         self.time = not_before(batch.time, self.time);
     }
@@ -268,14 +271,6 @@ impl State {
         self.backlog.reset(position);
         self.applied = position.offset;
         self.time = time;
-    }
-
-    /// Stops the replica when an invariant is broken: going on would spread the damage.
-    ///
-    /// # Panics
-    /// When the table is ahead of the history.
-    pub(super) fn check(&self) {
-        assert!(self.applied <= self.last().offset, "applied {} beyond {}", self.applied, self.last());
     }
 }
 

@@ -25,6 +25,7 @@
 //! before it asks for the next one. That a tombstone is forgotten, or an expired key buried, is not recorded: after a crash
 //! it is there again, and is collected, or buried, another time.
 
+use super::generations::Generations;
 use super::members::MemberSet;
 use super::message::{Body, Step, Tags};
 use super::tag::{Incarnation, Tag};
@@ -40,15 +41,15 @@ const TOMBSTONE_BYTES_MAX: usize = 256 << 10;
 
 /// A collection that is under way.
 #[derive(Debug)]
-struct Round {
+pub(super) struct Round {
     number: u64,
-    step: Step,
+    pub(super) step: Step,
     /// The generation to go on to. While tombstones are being held: the greatest that was told.
     generation: u64,
     tombstones: Vec<(Vec<u8>, Tag)>,
     /// The tombstones as they are sent.
     encoded: Vec<u8>,
-    confirmed: MemberSet,
+    pub(super) confirmed: MemberSet,
     /// The lives in which everything has to be confirmed.
     lives: Vec<Incarnation>,
     began_us: u64,
@@ -59,9 +60,9 @@ struct Round {
 #[derive(Debug, Default)]
 pub(super) struct Collector {
     /// Each once, however often the walk has come by.
-    candidates: BTreeMap<Vec<u8>, Tag>,
-    candidate_bytes: usize,
-    round: Option<Round>,
+    pub(super) candidates: BTreeMap<Vec<u8>, Tag>,
+    pub(super) candidate_bytes: usize,
+    pub(super) round: Option<Round>,
     number: u64,
 }
 
@@ -202,6 +203,11 @@ impl Collector {
                     registers.note_bounds();
                 }
                 Step::Forget => {
+                    let Generations { minimum, floor, .. } = registers.generations;
+                    let is_safe = minimum >= round.generation
+                        && round.tombstones.iter().all(|it| it.1.counter() <= floor);
+                    let is_looked_at = registers.planted.has_invariants();
+                    assert!(is_safe || !is_looked_at, "a tombstone is forgotten while older writes may come");
                     // Not confirmed: who does not hear it keeps a tombstone, and it is collected another time.
                     round.ask(registers, now, effects);
                     forget(registers, Tags::built(&round.encoded));

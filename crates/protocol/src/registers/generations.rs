@@ -9,10 +9,10 @@
 #[derive(Clone, Debug, Default)]
 pub struct Generations {
     current: u64,
-    minimum: u64,
-    floor: u64,
+    pub(super) minimum: u64,
+    pub(super) floor: u64,
     /// Operations under way, by generation; ascending and hardly ever more than two.
-    open: Vec<(u64, u64)>,
+    pub(super) open: Vec<(u64, u64)>,
 }
 
 impl Generations {
@@ -70,10 +70,8 @@ impl Generations {
     /// An operation of a generation is over.
     #[inline]
     pub fn operation_ends(&mut self, generation: u64) {
-        let Some(index) = self.open.iter().position(|(open, _)| *open == generation) else {
-            debug_assert!(false, "an operation ended twice");
-            return;
-        };
+        let index = self.open.iter().position(|(open, count)| *open == generation && *count > 0);
+        let index = index.expect("an operation ends once, in the generation in which it began");
         self.open[index].1 -= 1;
         if self.open[index].1 == 0 && generation != self.current {
             self.open.remove(index);

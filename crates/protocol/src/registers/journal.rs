@@ -23,16 +23,16 @@ pub struct Journal {
     gathered: Vec<u8>,
     ends: Vec<usize>,
     /// Records that have left in this life.
-    told: u64,
+    pub(super) told: u64,
     /// Up to this record they are durable.
     durable: u64,
     /// The record that makes all registers durable which were held when it was made: a copy's end.
-    all: u64,
+    pub(super) all: u64,
     /// The last record of each register that may not be durable yet, by the digest of its key. Two keys that share a
     /// digest wait for each other, and that is all.
-    registers: BTreeMap<u64, u64>,
+    pub(super) registers: BTreeMap<u64, u64>,
     /// The same in the order of the records.
-    undurable: VecDeque<(u64, u64)>,
+    pub(super) undurable: VecDeque<(u64, u64)>,
     /// The record that has to be durable before anything leaves.
     life: u64,
     bounds: Bounds,

@@ -92,6 +92,7 @@ impl Lives {
 
     fn learn(&mut self, member: usize, incarnation: Incarnation) {
         if self.known[member] < incarnation {
+            assert_ne!(member, self.own, "only a replica itself begins its lives");
             self.known[member] = incarnation;
             self.nonces[member] = 0;
             self.renewed.insert(member);

@@ -50,6 +50,7 @@
 pub mod collection;
 pub mod commands;
 pub mod generations;
+mod invariants;
 pub mod journal;
 pub mod lives;
 pub mod members;

@@ -12,24 +12,24 @@ use std::collections::VecDeque;
 
 /// A copy on its way.
 #[derive(Debug)]
-struct Transfer {
-    to: usize,
+pub(super) struct Transfer {
+    pub(super) to: usize,
     nonce: u64,
     transfer: u64,
     snapshot: SnapshotId,
     bounds: Bounds,
     /// Chunks that the newcomer has not acknowledged, the first of which has number `first`.
-    chunks: VecDeque<Vec<u8>>,
+    pub(super) chunks: VecDeque<Vec<u8>>,
     first: u32,
     /// The chunks are all there are.
-    ended: bool,
+    pub(super) ended: bool,
     progress_us: u64,
 }
 
 /// All copies on their way, one for each newcomer.
 #[derive(Debug, Default)]
 pub(super) struct Transfers {
-    open: Vec<Transfer>,
+    pub(super) open: Vec<Transfer>,
     /// For each member (its life, the last copy that was ended): a late request for it begins no new one.
     ended: Vec<(u64, u64)>,
 }

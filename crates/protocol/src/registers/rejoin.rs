@@ -417,6 +417,16 @@ impl Rejoin {
         self.asked_us + timing.retry_ms * 1000
     }
 
+    /// Copies are of others that have their memory, and asked for once each.
+    pub(super) fn check_invariants(&self, registers: &Registers) {
+        let own = registers.group.own();
+        assert!(matches!(self.copies[own], Copy::None) && self.heard[own].nonce == 0, "it copies itself");
+        for copy in &self.copies {
+            let is_asked_for = !matches!(copy, Copy::Coming { transfer, .. } if *transfer == 0 || *transfer > self.transfers);
+            assert!(is_asked_for, "a copy comes that was not asked for: {copy:?}");
+        }
+    }
+
     /// What it waits for, for people.
     pub(super) fn explain(&self, registers: &Registers) -> String {
         if self.exhausted {

@@ -27,13 +27,13 @@ pub(super) struct Sweep {
     cursor: u64,
     tags: Vec<u8>,
     /// The present walk, and its next part.
-    walk: u64,
+    pub(super) walk: u64,
     part: u32,
     /// The first walk since this replica has changed last, and how often it had by then.
-    unchanged_since: u64,
-    changes: u64,
+    pub(super) unchanged_since: u64,
+    pub(super) changes: u64,
     /// Who has found the same in a whole walk since.
-    same: MemberSet,
+    pub(super) same: MemberSet,
     /// For each member, its walk under way and how many parts of it were the same here, if all were.
     walks: [(u64, Option<u32>); MEMBERS_MAX],
 }

@@ -20,22 +20,22 @@ pub type RequestId = u32;
 const MARKS: usize = 4096;
 
 #[derive(Debug)]
-struct Slot {
+pub(super) struct Slot {
     /// `None`: nobody stands here, or the request has ended and its operations are being swept up.
-    ticket: Option<Ticket>,
-    deadline_us: u64,
+    pub(super) ticket: Option<Ticket>,
+    pub(super) deadline_us: u64,
     question: Question,
     /// Keys that are not done yet.
-    open: u32,
+    pub(super) open: u32,
     /// True when a replica may have changed by it.
-    changed: bool,
+    pub(super) changed: bool,
     /// Its deadline has passed, or it has failed: its operations are to be dropped.
-    dropped: bool,
+    pub(super) dropped: bool,
     count: i64,
     /// Its places in the filter.
-    marks: Vec<u16>,
+    pub(super) marks: Vec<u16>,
     /// Of several keys: where the value of each is, `None` for a missing one.
-    parts: Vec<Option<Range<usize>>>,
+    pub(super) parts: Vec<Option<Range<usize>>>,
     values: Vec<u8>,
 }
 
@@ -87,16 +87,16 @@ pub struct Errors<'a> {
 /// All open requests.
 #[derive(Debug)]
 pub struct Requests {
-    slots: Vec<Slot>,
-    free: Vec<RequestId>,
+    pub(super) slots: Vec<Slot>,
+    pub(super) free: Vec<RequestId>,
     /// How many keys of open requests stand at each place: a counting Bloom filter of (client, key). A place that
     /// two share makes a pipelined request wait without need, and that is all.
-    marks: Vec<u32>,
-    deferred: VecDeque<Deferred>,
+    pub(super) marks: Vec<u32>,
+    pub(super) deferred: VecDeque<Deferred>,
     /// Bytes of those that were kept for a replica without its memory.
     held_bytes: usize,
     /// No deadline is before this.
-    earliest_us: u64,
+    pub(super) earliest_us: u64,
     /// True when a request has ended since deferred ones were looked at.
     ended: bool,
 }
@@ -234,6 +234,10 @@ impl Requests {
         self.earliest_us = self.earliest_us.min(deadline_us);
         if let Some(id) = self.free.pop() {
             let slot = &mut self.slots[id as usize];
+            assert!(
+                slot.ticket.is_none() && slot.open == 0,
+                "a request gets the place of one that is under way"
+            );
             (slot.ticket, slot.deadline_us, slot.question) = (Some(ticket), deadline_us, question);
             return id;
         }
@@ -288,6 +292,7 @@ impl Requests {
         effects: &mut Effects,
     ) {
         let slot = &mut self.slots[id as usize];
+        assert!(slot.open > 0, "one of a request's keys is done twice");
         slot.open -= 1;
         let start = effects.replies.len();
         let Some(ticket) = slot.ticket else { return };
@@ -335,6 +340,7 @@ impl Requests {
     fn end(&mut self, id: RequestId) {
         let slot = &mut self.slots[id as usize];
         for place in slot.marks.drain(..) {
+            assert!(self.marks[place as usize] > 0, "a request ends twice");
             self.marks[place as usize] -= 1;
         }
         (slot.ticket, slot.open, slot.count) = (None, 0, 0);

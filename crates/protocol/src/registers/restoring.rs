@@ -118,6 +118,7 @@ impl Registers {
         // One more for each start since, also for those whose records were lost: what they told bears their number.
         let counted = starts.saturating_add(self.memory.lives_before);
         let mut number = counted.max(before + starts.saturating_sub(self.memory.lives_of).max(1));
+        assert!(number > before, "no life has the number of an earlier one");
         if self.planted.has(Fault::TagReusedAfterRestart) && self.memory.vouches {
             number = before;
         }
@@ -140,6 +141,7 @@ impl Registers {
 
     /// Another life of this member had the same number, or a later one: its storage was lost.
     pub(super) fn begin_later_life(&mut self, incarnation: Incarnation) {
+        assert!(incarnation > self.lives.own(), "no life has the number of an earlier one");
         self.lives.begin(incarnation, self.nonce);
         self.memory.first = false;
         self.journal.tell(&Change::Born { starts: self.starts, first: false });

@@ -32,7 +32,7 @@ impl Tag {
 
     /// A tag of the member with this index. `None` when the counters have run out: a tag is never used twice.
     pub fn new(counter: u64, incarnation: Incarnation, member: usize) -> Option<Tag> {
-        debug_assert!(member < MEMBERS_MAX);
+        assert!(member < MEMBERS_MAX, "a tag has no room for member {member}");
         let writer = u64::from(incarnation) << MEMBER_BITS | member as u64;
         (counter <= COUNTER_MAX).then_some(Tag(counter << WRITER_BITS | writer))
     }

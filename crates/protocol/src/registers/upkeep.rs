@@ -27,12 +27,12 @@ pub struct Loss {
 pub struct Upkeep {
     nonce: u64,
     /// `None`: it has its memory, and answers.
-    rejoin: Option<Rejoin>,
+    pub(super) rejoin: Option<Rejoin>,
     /// The lives that began the group together with this one, by their names.
     anew: Vec<u8>,
-    transfers: Transfers,
-    sweep: Sweep,
-    collector: Collector,
+    pub(super) transfers: Transfers,
+    pub(super) sweep: Sweep,
+    pub(super) collector: Collector,
     swept_us: u64,
     /// The members that have lost their memory, as told last.
     lost: MemberSet,
@@ -333,6 +333,7 @@ impl Upkeep {
                 effects.trace.push(Trace::Begun { incarnation });
             }
         }
+        assert!(self.transfers.is_empty(), "it has given a copy of what was not whole");
         registers.vouch();
         self.rejoin = None;
         // Others count on it as on any member from now on, and need not wait until it has something to say.

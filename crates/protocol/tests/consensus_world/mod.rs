@@ -199,6 +199,7 @@ impl World {
         let effects = &mut self.effects;
         effects.clear();
         replica.step(now, input, effects);
+        replica.check_invariants(now);
         for record in &effects.records {
             node.disk.written += 1;
             node.disk.records.push((node.disk.written, record.parts(&effects.bytes).concat()));

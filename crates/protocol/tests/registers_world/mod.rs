@@ -71,6 +71,8 @@ pub struct World {
     pub time_us: u64,
     /// Letters under way, in the order in which they were sent.
     pub network: Vec<Letter>,
+    /// Replicas are told what cannot be: then they may hold it.
+    pub peers_lie: bool,
     configuration: Configuration,
     options: Options,
     timing: Timing,
@@ -86,6 +88,7 @@ impl World {
         World {
             time_us: 1_000_000,
             network: Vec::new(),
+            peers_lie: false,
             configuration: Configuration { members: (1..=nodes).collect(), ..Configuration::default() },
             options,
             timing,
@@ -128,7 +131,7 @@ impl World {
     pub fn now(&self, id: NodeId) -> Now {
         let Clock { fast_by, ahead_us, unix_ahead_ms } = self.node(id).clock;
         let monotonic_us =
-            self.time_us.saturating_add_signed(self.time_us as i64 / 1000 * fast_by) + ahead_us;
+            self.time_us.saturating_add_signed(self.time_us as i64 * fast_by / 1000) + ahead_us;
         Now { monotonic_us, unix_ms: (self.time_us / 1000).saturating_add_signed(unix_ahead_ms) }
     }
 
@@ -152,6 +155,9 @@ impl World {
         let effects = &mut self.effects;
         effects.clear();
         replica.step(now, input, effects);
+        if !self.peers_lie {
+            replica.check_invariants(now);
+        }
         let letters = node.write(id, effects);
         // Whoever asked is sent to the other node here, with what the replica has kept.
         for HandedOn { ticket, to, .. } in std::mem::take(&mut effects.handed_on) {

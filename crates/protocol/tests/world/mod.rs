@@ -190,6 +190,7 @@ impl World {
         let effects = &mut self.effects;
         effects.clear();
         tell(replica, now, effects);
+        replica.check_invariants(now);
         node.values.follow(replica, keeps_records);
         let records: Vec<Vec<u8>> =
             effects.records.iter().map(|record| record.parts(&effects.bytes).concat()).collect();

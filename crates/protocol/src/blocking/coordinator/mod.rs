@@ -3,11 +3,12 @@
 //! Answers and time only change what an operation knows; what it does next follows from that alone (`steps`). This
 //! node's own replica is asked like any other, but at once.
 
-mod operation;
+pub(in crate::blocking) mod operation;
 mod random;
 mod releases;
 mod steps;
 
+use super::invariants;
 use super::item::Answer;
 use super::locks::COUNT_BITS;
 use super::options::Retry;
@@ -29,26 +30,26 @@ const UNKNOWN: &str = "UNKNOWN too few replicas acknowledged the write in time; 
 /// All operations under way at one coordinator.
 #[derive(Debug)]
 pub(super) struct Coordinator {
-    requests: Requests,
-    operations: BTreeMap<u64, Operation>,
+    pub(in crate::blocking) requests: Requests,
+    pub(in crate::blocking) operations: BTreeMap<u64, Operation>,
     operations_begun: u64,
     /// Bytes of their keys and values.
-    open_bytes: usize,
+    pub(in crate::blocking) open_bytes: usize,
     /// To which operation each present attempt belongs.
-    attempts: BTreeMap<u64, u64>,
+    pub(in crate::blocking) attempts: BTreeMap<u64, u64>,
     /// The last attempt's number: its upper bits are this life, so that no life uses another one's.
-    attempts_begun: u64,
+    pub(in crate::blocking) attempts_begun: u64,
     /// With [`Retry::Backoff`], the operations on each key in the order in which they were asked, of which the first
     /// one is under way: operations of one coordinator need not fight each other for locks.
-    queues: BTreeMap<Box<[u8]>, VecDeque<u64>>,
+    pub(in crate::blocking) queues: BTreeMap<Box<[u8]>, VecDeque<u64>>,
     /// Operations that may begin now.
-    ready: VecDeque<u64>,
+    pub(in crate::blocking) ready: VecDeque<u64>,
     /// When operations are to be looked at again.
-    timers: BTreeSet<(u64, u64)>,
-    releases: Releases,
+    pub(in crate::blocking) timers: BTreeSet<(u64, u64)>,
+    pub(in crate::blocking) releases: Releases,
     /// The highest counter that this coordinator gave to a write. The next one is higher, whatever its key: so no
     /// two writes of one life have the same tag, not even when the first was never stored here.
-    highest_counter: u64,
+    pub(in crate::blocking) highest_counter: u64,
     random: Random,
     /// Since when the links to a majority are down.
     cut_off_since_us: Option<u64>,
@@ -346,6 +347,7 @@ impl Coordinator {
         let is_read = self.operations.get(&id).is_some_and(Operation::is_read);
         let late = if is_read { Late::Unlock } else { Late::Fill };
         let Some(operation) = self.end(state, now, id, late) else { return };
+        invariants::a_majority_holds_it(&operation, tag, state);
         let was_live = operation.found.deadline > now.unix_ms;
         let (request, place) = (operation.request, operation.place);
         let register = operation.to_store(tag);

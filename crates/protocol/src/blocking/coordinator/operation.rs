@@ -43,7 +43,7 @@ pub(super) struct Found {
 
 /// How far an operation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(in crate::blocking) enum Phase {
     /// It waits for earlier operations on its key.
     Queued,
     /// It waits for a majority of locks.
@@ -71,24 +71,24 @@ struct Standing {
 
 /// One operation.
 #[derive(Debug)]
-pub(super) struct Operation {
+pub(in crate::blocking) struct Operation {
     /// The request of which it is a part, its key's place there, and whether that is the only key.
-    pub(super) request: RequestId,
+    pub(in crate::blocking) request: RequestId,
     pub(super) place: u32,
     pub(super) is_only: bool,
-    pub(super) key: Box<[u8]>,
+    pub(in crate::blocking) key: Box<[u8]>,
     pub(super) goal: Goal,
     /// The group's generation when it began.
     pub(super) generation: u64,
     pub(super) begun_us: u64,
-    pub(super) deadline_us: u64,
-    pub(super) phase: Phase,
+    pub(in crate::blocking) deadline_us: u64,
+    pub(in crate::blocking) phase: Phase,
     /// The present attempt's number, how many failed before it, and whether because the key was locked.
-    pub(super) attempt: u64,
+    pub(in crate::blocking) attempt: u64,
     pub(super) failed_attempts: u32,
     pub(super) met_locks: bool,
     /// When it wants to be looked at again.
-    pub(super) due_us: u64,
+    pub(in crate::blocking) due_us: u64,
     /// The newest write that the granted locks told of.
     pub(super) found: Found,
     standings: [Standing; MEMBERS_MAX],
@@ -126,7 +126,7 @@ impl Operation {
     }
 
     /// Bytes of its key and of the value that it writes.
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::blocking) fn bytes(&self) -> usize {
         let value = match &self.goal {
             Goal::Read => 0,
             Goal::Write { value, .. } => value.len(),
@@ -134,7 +134,7 @@ impl Operation {
         self.key.len() + value
     }
 
-    pub(super) fn is_read(&self) -> bool {
+    pub(in crate::blocking) fn is_read(&self) -> bool {
         matches!(self.goal, Goal::Read)
     }
 
@@ -154,6 +154,7 @@ impl Operation {
 
     /// Starts to lock, with nothing of what earlier attempts knew.
     pub(super) fn begin_attempt(&mut self, attempt: u64) {
+        assert!(attempt > self.attempt, "an attempt's number is used twice");
         self.attempt = attempt;
         self.phase = Phase::Locking;
         self.found = Found::default();
@@ -197,7 +198,9 @@ impl Operation {
 
     /// Our write leaves for a replica.
     pub(super) fn write_sent(&mut self, member: usize) {
-        self.standings[member].may_take = true;
+        let standing = &mut self.standings[member];
+        assert!(standing.grant.is_some(), "a write leaves without a grant to name");
+        standing.may_take = true;
     }
 
     /// The grant has ended and what was sent under it will never be taken. An answer about an earlier grant says
@@ -245,7 +248,7 @@ impl Operation {
     }
 
     /// Who granted the lock.
-    pub(super) fn grants(&self) -> MemberSet {
+    pub(in crate::blocking) fn grants(&self) -> MemberSet {
         self.members(|standing| standing.grant.is_some())
     }
 
@@ -260,7 +263,7 @@ impl Operation {
     }
 
     /// Who is known to hold this write or a newer one.
-    pub(super) fn holders(&self, tag: Tag) -> MemberSet {
+    pub(in crate::blocking) fn holders(&self, tag: Tag) -> MemberSet {
         self.members(|standing| standing.holds >= Some(tag))
     }
 

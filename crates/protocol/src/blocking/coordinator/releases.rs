@@ -13,7 +13,7 @@ use crate::registers::{MEMBERS_MAX, MemberSet, Tag};
 use std::collections::BTreeMap;
 
 #[derive(Debug)]
-struct Release {
+pub(in crate::blocking) struct Release {
     key: Box<[u8]>,
     begun_us: u64,
     sent_us: u64,
@@ -25,8 +25,8 @@ struct Release {
 
 /// Releases that are not answered, for each replica by attempt.
 #[derive(Debug, Default)]
-pub(super) struct Releases {
-    open: [BTreeMap<u64, Release>; MEMBERS_MAX],
+pub(in crate::blocking) struct Releases {
+    pub(in crate::blocking) open: [BTreeMap<u64, Release>; MEMBERS_MAX],
     next_us: u64,
 }
 

@@ -96,6 +96,10 @@ impl Coordinator {
             let Some(tag) = Tag::new(counter, state.lives().own(), own) else {
                 return self.refuse(state, now, id, COUNTERS_USED_UP, effects);
             };
+            assert!(
+                tag > found && counter > self.highest_counter,
+                "a write's tag is not greater than those before"
+            );
             self.highest_counter = counter;
             operation.phase = Phase::Storing(tag);
             if !operation.is_only {

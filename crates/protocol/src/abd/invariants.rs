@@ -1,0 +1,101 @@
+//! Invariants of abd, beside those of all registers ([`crate::registers`]): what "Why it holds" in the parent module rests
+//! on, as far as one replica can see it. Each function is named after the sentence that it stands for.
+
+use super::Replica;
+use super::coordinator::Coordinator;
+use super::operation::{Kind, Operation, Phase};
+use crate::contract::Now;
+use crate::registers::{Registers, Tag};
+
+impl Replica {
+    /// Looks at all that it holds. O(keys and operations).
+    ///
+    /// # Panics
+    /// When an invariant is broken.
+    pub(super) fn check_all(&self, now: Now) {
+        let Replica { registers, coordinator, upkeep, timing, .. } = self;
+        if !registers.planted.has_invariants() {
+            return;
+        }
+        let operations = &coordinator.operations;
+        registers.check_invariants(now, operations.len());
+        coordinator
+            .requests
+            .check_invariants(now, operations.open().map(|place| operations.get(place).request));
+        let Some(upkeep) = upkeep else {
+            return assert!(operations.is_empty(), "an operation of a replica that knows no group");
+        };
+        upkeep.check_invariants(registers, &timing.upkeep);
+        self.a_refilling_replica_answers_nobody();
+        coordinator.operations_have_their_places();
+        what_does_not_count_is_not_durable(coordinator, registers);
+        for place in operations.open() {
+            let operation = operations.get(place);
+            members_are_counted_once(operation, registers);
+            match operation.phase {
+                Phase::Query => it_asks_until_a_majority_has_answered(operation, registers),
+                Phase::Update => it_goes_on_until_a_majority_holds_it(operation, registers),
+                Phase::Free => {}
+            }
+        }
+    }
+
+    /// It has forgotten what it acknowledged, so it says nothing that could be taken for an answer.
+    pub(super) fn a_refilling_replica_answers_nobody(&self) {
+        let is_silent = || self.coordinator.operations.is_empty() && self.coordinator.outbox.is_empty();
+        assert!(self.is_ready() || is_silent(), "a replica answers that is without its memory");
+    }
+}
+
+impl Coordinator {
+    /// Each place is free or an operation's.
+    fn operations_have_their_places(&self) {
+        let operations = &self.operations;
+        let open: Vec<&Operation> = operations.open().map(|place| operations.get(place)).collect();
+        assert_eq!(open.len(), operations.len(), "a place is free and taken");
+        let bytes: usize = open.iter().map(|operation| operation.bytes()).sum();
+        assert_eq!(bytes, operations.bytes, "bytes of keys and values under way");
+    }
+}
+
+/// What this replica holds counts as soon as it is durable.
+fn what_does_not_count_is_not_durable(coordinator: &Coordinator, registers: &Registers) {
+    let durable = registers.journal.durable_to();
+    let next = coordinator.undurable.first();
+    assert!(
+        next.is_none_or(|(record, ..)| *record > durable),
+        "a holder is durable and not counted: {next:?}"
+    );
+}
+
+fn members_are_counted_once(operation: &Operation, registers: &Registers) {
+    let all = registers.group.all();
+    let sets = [operation.answered, operation.holders, operation.sent];
+    assert!(sets.iter().all(|set| set.without(all).is_empty()), "who is no member is counted");
+    assert!(operation.asked <= operation.tag, "an operation goes back behind what it asked with");
+}
+
+/// Any later operation asks a majority. When it has answered the operation goes on at once.
+fn it_asks_until_a_majority_has_answered(operation: &Operation, registers: &Registers) {
+    assert!(operation.answered.len() < registers.group.majority(), "a majority has answered, and it asks on");
+}
+
+/// When an operation ends a majority holds its tag, and it ends then. A write has its writer's own tag, and is stored here
+/// before it is sent.
+fn it_goes_on_until_a_majority_holds_it(operation: &Operation, registers: &Registers) {
+    assert!(operation.holders.len() < registers.group.majority(), "a majority holds it, and it goes on");
+    if operation.kind == Kind::Read {
+        return;
+    }
+    let writer = (operation.tag.member(), operation.tag.incarnation());
+    assert_eq!(writer, (registers.group.own(), registers.lives.own()), "a write has another writer's tag");
+    let stored = Tag::of_version(registers.table.register(operation.key()).version);
+    assert!(stored >= operation.tag, "{} is written, and {stored} is stored here", operation.tag);
+}
+
+/// When an operation ends a majority holds its tag or a greater one.
+#[inline]
+pub(super) fn a_majority_holds_it(operation: &Operation, registers: &Registers) {
+    let is_held = operation.holders.len() >= registers.group.majority();
+    assert!(is_held || !registers.planted.has_invariants(), "an operation ends that no majority holds");
+}
