@@ -396,6 +396,17 @@ impl Node {
         self.journal.stopped().or(self.values.stopped())
     }
 
+    /// Looks whether every replica here is what its protocol's proof says, as [`protocol::Replica::check_invariants`] does.
+    /// To be asked between two turns, by simulations.
+    ///
+    /// # Panics
+    /// When an invariant is broken.
+    pub fn check_invariants(&self) {
+        let replicas = self.groups.iter().filter_map(|(_, group)| group.replica.as_ref());
+        replicas.for_each(|replica| replica.check_invariants(self.now));
+        self.control.check_invariants(self.now);
+    }
+
     /// Whether this node was removed from the cluster while this process ran. It no longer takes part in anything, and
     /// should end as if it had been asked to.
     pub fn is_removed(&self) -> bool {

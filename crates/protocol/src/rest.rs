@@ -66,6 +66,7 @@ impl Rest {
 
     /// It rests from now on.
     pub(crate) fn begin(&mut self, now_us: u64) {
+        assert!(self.is_due(), "it rests before it was calm for long enough");
         self.since_us = Some(now_us);
     }
 

@@ -118,6 +118,24 @@ const TELLING: [(Fault, bool, u64); 10] = [
     (Fault::RolledBackRegistersAnswer, true, 801),
 ];
 
+/// Invariants can fail: each of these faults is found by one, before anybody is told what is wrong.
+#[test]
+fn invariants_find_planted_faults() {
+    const SEEDS_MAX: u64 = 2000;
+    let faults = [
+        (Fault::TagWithoutWriter, "tag"),
+        (Fault::ReadWithoutWriteBack, "that no majority holds"),
+        (Fault::TombstoneForgottenEarly, "a tombstone is forgotten while older writes may come"),
+    ];
+    for (fault, words) in faults {
+        let planted = Planted::one_with_invariants(fault);
+        let found = (0..SEEDS_MAX).find_map(|seed| Some((seed, run(seed, false, planted, false).err()?)));
+        let Some((seed, why)) = found else { panic!("{fault:?} is not found in {SEEDS_MAX} schedules") };
+        println!("{fault:?}: found by seed {seed}: {why}");
+        assert!(why.starts_with("panic: ") && why.contains(words), "{fault:?}: not by an invariant, but: {why}");
+    }
+}
+
 /// A search that cannot fail proves nothing: each planted fault is found, by a schedule that finds nothing without it.
 #[test]
 fn planted_faults_are_found() {

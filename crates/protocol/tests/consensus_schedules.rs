@@ -69,6 +69,24 @@ fn one_seed() {
     }
 }
 
+/// Invariants can fail: each of these faults is found by one, before anybody is told what is wrong.
+#[test]
+fn invariants_find_planted_faults() {
+    const SEEDS_MAX: u64 = 2000;
+    let faults = [
+        (Fault::VoteNotPersisted, "is promised"),
+        (Fault::LeaderCountsUnsynced, "durable at their leader"),
+        (Fault::ConfigurationBeginsEarly, "are applied, and"),
+    ];
+    for (fault, words) in faults {
+        let planted = Planted::one_with_invariants(fault);
+        let found = (0..SEEDS_MAX).find_map(|seed| Some((seed, run(seed, planted, false).err()?)));
+        let Some((seed, why)) = found else { panic!("{fault:?} is not found in {SEEDS_MAX} schedules") };
+        println!("{fault:?}: found by seed {seed}: {why}");
+        assert!(why.starts_with("panic: ") && why.contains(words), "{fault:?}: not by an invariant, but: {why}");
+    }
+}
+
 /// A search that cannot fail proves nothing: each planted fault is found. With each stands the first seed that found it,
 /// which is tried first; should it find nothing any more, all are tried in turn.
 #[test]

@@ -13,6 +13,7 @@ mod schedules;
 mod world;
 
 use schedules::Schedule;
+use protocol::planted::Fault;
 use schedules::plant::Plant;
 
 /// Seeds that each showed what a rule is good for: without it they failed when they were found. They run on every change, and are to be
@@ -94,6 +95,27 @@ fn one_seed() {
 fn one_seed_with_spilled_values() {
     if let Some(seed) = number("SEED") {
         run(seed, None, true, true).unwrap();
+    }
+}
+
+/// Invariants can fail: each of these faults is found by one, before anybody is told what is wrong.
+#[test]
+fn invariants_find_planted_faults() {
+    const SEEDS_MAX: u64 = 3000;
+    let faults = [
+        (Fault::VisibleBeforeCommitted, "too few followers hold it"),
+        (Fault::OneAcknowledgementTooFew, "too few followers hold it"),
+        (Fault::LeaderCountsUnrecorded, "not durable here"),
+        (Fault::InSyncShrunkEarly, "is not waited for"),
+        (Fault::InSyncGrownEarly, "is not waited for"),
+        (Fault::NoRecovery, "in an epoch that it may forget"),
+    ];
+    for (fault, words) in faults {
+        let plant = Some(Plant::WithInvariants(fault));
+        let found = (0..SEEDS_MAX).find_map(|seed| Some((seed, run(seed, plant, false, false).err()?)));
+        let Some((seed, why)) = found else { panic!("{fault:?} is not found in {SEEDS_MAX} schedules") };
+        println!("{fault:?}: found by seed {seed}: {why}");
+        assert!(why.starts_with("panic: ") && why.contains(words), "{fault:?}: not by an invariant, but: {why}");
     }
 }
 

@@ -473,6 +473,14 @@ impl Control {
         self.refused.as_deref()
     }
 
+    /// See [`protocol::Replica::check_invariants`].
+    ///
+    /// # Panics
+    /// When an invariant is broken.
+    pub fn check_invariants(&self, now: Now) {
+        self.keeper.iter().for_each(|keeper| keeper.replica.check_invariants(now));
+    }
+
     /// The status of the control group's replica, on a control node.
     pub fn status(&self, now: Now) -> Option<consensus::Status> {
         self.keeper.as_ref().map(|keeper| keeper.status(now))

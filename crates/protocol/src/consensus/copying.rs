@@ -365,7 +365,8 @@ impl Replica {
         effects: &mut Effects,
     ) {
         let Receiver { moment, mut table, from, .. } = receiver;
-        if round != Ballot::default() && round.config_id != moment.group.id {
+        let is_of_one = round == Ballot::default() || round.config_id == moment.group.id;
+        if !is_of_one || moment.group.id < self.group.id {
             self.table.take_spilled_of(&mut table);
             let why = "a copy with a log of another configuration";
             return effects.trace.push(Trace::Rejected { peer: from, why });

@@ -87,6 +87,9 @@ impl Replica {
         );
         assert!(self.agreement.is_some(), "it leads without a vote");
         assert!(leadership.inherited <= log.end(), "the log that it took over is cut off");
+        // An index is decided by a message that is passed on only as far as the leader's own log is durable.
+        let (decided, durable) = (log.decided(), log.durable_in(ballot).max(leadership.inherited));
+        assert!(decided <= durable, "{decided} entries are decided, and {durable} durable at their leader");
     }
 
     // A configuration ends in its own log.
@@ -111,7 +114,9 @@ impl Replica {
             self.links.iter().map(|link| link.peer).eq(others),
             "the links are to others than the members"
         );
-        assert_eq!(self.agreement.is_some(), self.has_vote(), "who has a vote takes part, and nobody else");
+        let has_ended = self.is_ending() && self.log.borrow().decided() == self.log.borrow().end();
+        let takes_part = self.agreement.is_some();
+        assert!(takes_part == self.has_vote() || !takes_part && has_ended, "who has a vote takes part, and nobody else");
         let is_member = |voter: &Voter| self.group.since(voter.member.node) == Some(voter.member.since);
         assert!(self.voters.values().all(is_member), "a voter is known that is none");
         assert!(self.identity.life > 0 && self.life_record > 0, "a life without a number");

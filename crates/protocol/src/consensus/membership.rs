@@ -352,7 +352,12 @@ impl Replica {
             }
             None => {}
         }
-        self.leadership = None; // It was deposed, or the stop-sign would have been decided here.
+        // It was deposed, or the stop-sign would have been decided here. The crate does not know of these entries and would
+        // put others behind them: a voter, whose configuration they end, takes part in it no more. The next one begins when
+        // the stop-sign is applied, which may take some turns.
+        self.leadership = None;
+        self.agreement = None;
+        self.keep_requests(effects);
         self.log.borrow_mut().learn(self.applied, entries);
         self.apply(effects);
     }

@@ -124,6 +124,12 @@ impl Replica {
         {
             return effects.trace.push(Trace::Rejected { peer: from, why: "a heartbeat in another's name" });
         }
+        if let HeartbeatMsg::Reply(reply) = &heartbeat
+            && reply.ballot.config_id != self.group.id
+        {
+            let why = "a heartbeat with a ballot of another configuration";
+            return effects.trace.push(Trace::Rejected { peer: from, why });
+        }
         match (&heartbeat, &mut self.agreement) {
             // It is looked at when the round ends: see `tick`.
             (HeartbeatMsg::Reply(_), _) => self.answers.push((from, heartbeat)),
@@ -149,6 +155,10 @@ impl Replica {
         };
         if leads_as.is_some_and(|ballot| ballot.pid != u64::from(from)) {
             return reject("it leads in a ballot that is not its own", effects);
+        }
+        // The crate would compare it with this one's.
+        if leads_as.is_some_and(|ballot| ballot.config_id != self.group.id) {
+            return reject("it leads in a ballot of another configuration", effects);
         }
         match &message {
             PaxosMsg::Prepare(prepare) if prepare.n >= promise => {
@@ -346,6 +356,7 @@ fn check_promise(
         Some(sync) if is_counted && sync.sync_idx + sync.suffix.len() != promise.accepted_idx => {
             Err("it sends other entries than it promises")
         }
+        None if is_counted && promise.decided_idx > end => Err("it knows more to be decided than it sends"),
         _ => Ok(()),
     }
 }

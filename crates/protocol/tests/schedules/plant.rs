@@ -21,6 +21,8 @@ pub enum Plant {
     ForgetsInRecovery,
     /// A fault that the replica itself knows how to have.
     InReplica(Fault),
+    /// The same in a replica that looks at its invariants.
+    WithInvariants(Fault),
     /// The control group breaks a rule.
     InControl(Breach),
 }
@@ -49,7 +51,11 @@ impl Plant {
         [Plant::InReplica(Fault::CheckpointBeforeValues), Plant::InReplica(Fault::ValueRemovedEarly)];
 
     pub fn in_replica(self) -> Planted {
-        if let Plant::InReplica(fault) = self { Planted::one(fault) } else { Planted::default() }
+        match self {
+            Plant::InReplica(fault) => Planted::one(fault),
+            Plant::WithInvariants(fault) => Planted::one_with_invariants(fault),
+            _ => Planted::default(),
+        }
     }
 
     pub fn in_control(self) -> Option<Breach> {

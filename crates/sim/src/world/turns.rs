@@ -20,6 +20,9 @@ use wire::frame::{self, Next};
 /// there is found in shorter runs, too.
 const FRAMES_MAX: u64 = 1_000_000;
 
+/// In one of so many turns all invariants of a node's replicas are looked at: it takes as long as some turns.
+const TURNS_PER_CHECK: u64 = 64;
+
 impl World {
     /// Executes a turn of a node: the driver's steps, with what may happen between them.
     pub(super) fn turn(&mut self, place: Place) {
@@ -71,6 +74,9 @@ impl World {
         let (peers, clients) =
             doom.map_or((Mask::MAX, true), |doom| (doom.within.peers, doom.within.clients));
         process.give(&mut self.machine(place, leaves_at, peers));
+        if self.turns.is_multiple_of(TURNS_PER_CHECK) {
+            process.node.check_invariants();
+        }
         let next_us = process.next_turn_us(&self.machine(place, leaves_at, peers));
         let host = &mut self.hosts[usize::from(place)];
         host.free_at = leaves_at;
