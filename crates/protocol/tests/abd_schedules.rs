@@ -132,7 +132,10 @@ fn invariants_find_planted_faults() {
         let found = (0..SEEDS_MAX).find_map(|seed| Some((seed, run(seed, false, planted, false).err()?)));
         let Some((seed, why)) = found else { panic!("{fault:?} is not found in {SEEDS_MAX} schedules") };
         println!("{fault:?}: found by seed {seed}: {why}");
-        assert!(why.starts_with("panic: ") && why.contains(words), "{fault:?}: not by an invariant, but: {why}");
+        assert!(
+            why.starts_with("panic: ") && why.contains(words),
+            "{fault:?}: not by an invariant, but: {why}"
+        );
     }
 }
 

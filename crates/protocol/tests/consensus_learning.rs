@@ -59,7 +59,12 @@ fn what_an_old_leader_sends_does_not_come_behind_the_stop_sign() {
     told(&mut replica, 2, 2, Body::Paxos(PaxosMsg::AcceptSync(sync)));
     let accept = |batch, counter, decided_idx| {
         let entries = vec![write(batch)];
-        Body::Paxos(PaxosMsg::AcceptDecide(AcceptDecide { n, seq_num: seq_num(counter), decided_idx, entries }))
+        Body::Paxos(PaxosMsg::AcceptDecide(AcceptDecide {
+            n,
+            seq_num: seq_num(counter),
+            decided_idx,
+            entries,
+        }))
     };
     told(&mut replica, 2, 3, accept(1, 2, 0));
 

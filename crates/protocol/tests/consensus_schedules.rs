@@ -76,14 +76,17 @@ fn invariants_find_planted_faults() {
     let faults = [
         (Fault::VoteNotPersisted, "is promised"),
         (Fault::LeaderCountsUnsynced, "durable at their leader"),
-        (Fault::ConfigurationBeginsEarly, "are applied, and"),
+        (Fault::ConfigurationBeginsEarly, "before its stop-sign is decided"),
     ];
     for (fault, words) in faults {
         let planted = Planted::one_with_invariants(fault);
         let found = (0..SEEDS_MAX).find_map(|seed| Some((seed, run(seed, planted, false).err()?)));
         let Some((seed, why)) = found else { panic!("{fault:?} is not found in {SEEDS_MAX} schedules") };
         println!("{fault:?}: found by seed {seed}: {why}");
-        assert!(why.starts_with("panic: ") && why.contains(words), "{fault:?}: not by an invariant, but: {why}");
+        assert!(
+            why.starts_with("panic: ") && why.contains(words),
+            "{fault:?}: not by an invariant, but: {why}"
+        );
     }
 }
 

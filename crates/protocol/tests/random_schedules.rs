@@ -12,8 +12,8 @@
 mod schedules;
 mod world;
 
-use schedules::Schedule;
 use protocol::planted::Fault;
+use schedules::Schedule;
 use schedules::plant::Plant;
 
 /// Seeds that each showed what a rule is good for: without it they failed when they were found. They run on every change, and are to be
@@ -115,7 +115,10 @@ fn invariants_find_planted_faults() {
         let found = (0..SEEDS_MAX).find_map(|seed| Some((seed, run(seed, plant, false, false).err()?)));
         let Some((seed, why)) = found else { panic!("{fault:?} is not found in {SEEDS_MAX} schedules") };
         println!("{fault:?}: found by seed {seed}: {why}");
-        assert!(why.starts_with("panic: ") && why.contains(words), "{fault:?}: not by an invariant, but: {why}");
+        assert!(
+            why.starts_with("panic: ") && why.contains(words),
+            "{fault:?}: not by an invariant, but: {why}"
+        );
     }
 }
 

@@ -116,7 +116,10 @@ impl Replica {
         );
         let has_ended = self.is_ending() && self.log.borrow().decided() == self.log.borrow().end();
         let takes_part = self.agreement.is_some();
-        assert!(takes_part == self.has_vote() || !takes_part && has_ended, "who has a vote takes part, and nobody else");
+        assert!(
+            takes_part == self.has_vote() || !takes_part && has_ended,
+            "who has a vote takes part, and nobody else"
+        );
         let is_member = |voter: &Voter| self.group.since(voter.member.node) == Some(voter.member.since);
         assert!(self.voters.values().all(is_member), "a voter is known that is none");
         assert!(self.identity.life > 0 && self.life_record > 0, "a life without a number");

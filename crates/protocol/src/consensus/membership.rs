@@ -155,6 +155,9 @@ impl Replica {
 
     /// The entry that was applied just now ends the configuration: the next one begins.
     pub(super) fn follow_stop_sign(&mut self, stop_sign: &StopSign, effects: &mut Effects) {
+        let is_decided = self.applied <= self.log.borrow().decided();
+        let is_looked_at = self.options.planted.has_invariants();
+        assert!(is_decided || !is_looked_at, "a configuration begins before its stop-sign is decided");
         self.end_void_proposals(effects);
         self.keep_requests(effects);
         self.send_crate_messages(effects); // The others are to hear that it is decided.
