@@ -190,10 +190,11 @@ impl Replica {
         }
     }
 
-    /// A replica rests only while nothing waits and nothing ends by itself.
+    /// A replica rests only while nothing waits and nothing ends by itself. Fragments come also to one that rests: its node
+    /// looks after them.
     fn who_rests_has_nothing_under_way(&self) {
         assert!(
-            !self.rest.is_resting() || self.has_nothing_to_do(),
+            !self.rest.is_resting() || self.has_nothing_under_way(),
             "a replica rests that has something to do"
         );
     }

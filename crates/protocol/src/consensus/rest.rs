@@ -127,7 +127,11 @@ impl Replica {
             && self.has_nothing_to_do()
     }
 
-    pub(super) fn has_nothing_to_do(&self) -> bool {
+    fn has_nothing_to_do(&self) -> bool {
+        self.fragments.is_empty() && self.has_nothing_under_way()
+    }
+
+    pub(super) fn has_nothing_under_way(&self) -> bool {
         let is_of_one_mind =
             self.wanted.id == self.group.id && self.excluded.is_none() && self.learners.is_empty();
         let nobody_waits = self.builder_askers.is_empty()
@@ -142,11 +146,7 @@ impl Replica {
         let nothing_is_copied =
             self.senders.is_empty() && self.receiver.is_none() && self.replayed_copy.is_none();
         // What ends at some time the leader has to end.
-        is_of_one_mind
-            && nobody_waits
-            && nothing_is_copied
-            && self.fragments.is_empty()
-            && rest::is_still(&self.table)
+        is_of_one_mind && nobody_waits && nothing_is_copied && rest::is_still(&self.table)
     }
 
     /// A round is over.
