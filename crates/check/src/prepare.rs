@@ -68,12 +68,12 @@ pub(crate) struct Prepared {
     /// Whether there are only reads and unconditional writes.
     pub(crate) is_plain: bool,
     /// Whether a state that was left can return.
-    pub(crate) comeback: Comeback,
+    pub(crate) comeback: StateRecurrence,
 }
 
 /// Whether a state that was left can return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Comeback {
+pub(crate) enum StateRecurrence {
     /// No: the key's integer only grows, or only shrinks.
     Never,
     /// Only if one of the state's producers has yet to take effect.
@@ -114,9 +114,9 @@ pub(crate) fn prepare(
     }
     merge_unasked(&mut items, &mut model, initial, has_sums);
     let comeback = match has_sums {
-        _ if is_monotone(&items, &model) => Comeback::Never,
-        true => Comeback::BySum,
-        false => Comeback::ByProducer,
+        _ if is_monotone(&items, &model) => StateRecurrence::Never,
+        true => StateRecurrence::BySum,
+        false => StateRecurrence::ByProducer,
     };
 
     let mut observers = vec![0; model.states()];
@@ -390,6 +390,6 @@ mod tests {
         let classes: Vec<(Step, Vec<u64>)> =
             prepared.open.iter().map(|class| (class.step, class.starts.clone())).collect();
         assert_eq!(classes, [(Step::MayAdd(1), vec![10, 30]), (Step::MayAdd(2), vec![20])]);
-        assert_eq!(prepared.comeback, Comeback::Never, "the number only grows");
+        assert_eq!(prepared.comeback, StateRecurrence::Never, "the number only grows");
     }
 }

@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, VecDeque};
 use hashbrown::HashTable;
 
 use crate::model::{ABSENT, State, Step};
-use crate::prepare::{Closed, Comeback, Prepared};
+use crate::prepare::{Closed, Prepared, StateRecurrence};
 
 /// The budget of a search.
 pub(crate) struct Budget<'b> {
@@ -324,12 +324,12 @@ impl Search {
         }
         let rest = self.observers(self.state) - u32::from(step.observes() == Some(self.state));
         let can_come_back = match self.prepared.comeback {
-            Comeback::Never => false,
+            StateRecurrence::Never => false,
             // This step is not one of the producers: it leads elsewhere.
-            Comeback::ByProducer => {
+            StateRecurrence::ByProducer => {
                 self.prepared.producers.get(self.state as usize).is_some_and(|count| *count > 0)
             }
-            Comeback::BySum => true,
+            StateRecurrence::BySum => true,
         };
         rest > 0 && !can_come_back
     }
@@ -422,7 +422,7 @@ impl Search {
                     return Vec::new();
                 };
                 // A number that only grows or only shrinks stays between the present one and the wanted one.
-                if self.prepared.comeback == Comeback::Never
+                if self.prepared.comeback == StateRecurrence::Never
                     && let Some((now, wanted)) = model.integer(self.state).zip(model.integer(wanted))
                     && !(now.min(wanted)..=now.max(wanted)).contains(&before)
                 {

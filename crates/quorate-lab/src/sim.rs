@@ -21,7 +21,7 @@ Examples:
   quorate sim --seed 7 --without 3,5,loss --trace   replay what is left, line by line
 
 A seed means one run, byte for byte, in one version of the program. Faults that a run is to go without are the
-numbers that --seed tells, or kinds of background: clock-drift, loss, duplication, reordering, delay, ghost,
+numbers that --seed tells, or kinds of background: clock-drift, loss, duplication, reordering, delay, stale-delivery,
 full-output, slow-reader, held-back, impatient-client, missing-minority. Exit codes: 0 all promises held, 1 one did not, 2 wrong usage.";
 
 /// Run whole clusters in a simulated world, with faults, and check the replies that clients got.

@@ -1,13 +1,13 @@
 //! A scenario in words, for reports.
 
 use crate::faults::{Fault, MS, SECOND};
-use crate::scenario::{Scenario, Weather};
+use crate::scenario::{NetworkFaults, Scenario};
 
 impl Scenario {
     /// Describes the cluster and its environment in a few lines.
     pub(crate) fn describe(&self) -> Vec<String> {
         let spaces: Vec<String> = self.spaces.iter().map(|space| format!("\"{}\"", space.text)).collect();
-        let Weather { loss, duplication, reordering, delay } = self.weather;
+        let NetworkFaults { loss, duplication, reordering, delay } = self.network_faults;
         let percent = |millionths: u32| f64::from(millionths) / 10_000.0;
         let mut lines = vec![
             format!(

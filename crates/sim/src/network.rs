@@ -11,7 +11,7 @@ use crate::buffers::Buffers;
 use crate::events::{Event, Place, Queue};
 use crate::faults::{Class, Counts};
 use crate::random::Random;
-use crate::scenario::{Scenario, Weather, stream};
+use crate::scenario::{NetworkFaults, Scenario, stream};
 
 /// The way from one node to another.
 #[derive(Debug)]
@@ -52,20 +52,21 @@ pub(crate) struct Network {
     pairs: Vec<Pair>,
     latency_us: u64,
     jitter_us: u64,
-    weather: Weather,
+    network_faults: NetworkFaults,
     delay_us: u64,
     hold_ups: u32,
     hold_up_us: u64,
     /// A way accepts more while fewer unread bytes than this are on it.
     pub(crate) room: usize,
     /// Whether messages may arrive after their connection has ended.
-    pub(crate) ghosts: bool,
+    pub(crate) stale_deliveries: bool,
     /// The number of storms in progress.
     pub(crate) storms: u16,
 }
 
-/// The lower bounds that a storm sets for the weather.
-const STORM: Weather = Weather { loss: 300_000, duplication: 100_000, reordering: 300_000, delay: 100_000 };
+/// The lower bounds that a storm sets for the faults of the network.
+const STORM: NetworkFaults =
+    NetworkFaults { loss: 300_000, duplication: 100_000, reordering: 300_000, delay: 100_000 };
 
 /// A frame to send.
 #[derive(Clone, Copy, Debug)]
@@ -100,12 +101,12 @@ impl Network {
             pairs: vec![Pair::default(); ways],
             latency_us: scenario.latency_us,
             jitter_us: scenario.jitter_us,
-            weather: scenario.weather,
+            network_faults: scenario.network_faults,
             delay_us: scenario.delay_us,
             hold_ups: scenario.hold_ups,
             hold_up_us: scenario.hold_up_us,
             room: scenario.peer_room,
-            ghosts: scenario.ghosts,
+            stale_deliveries: scenario.stale_deliveries,
             storms: 0,
         }
     }
@@ -178,7 +179,7 @@ impl Network {
 
     /// Ends all faults for good.
     pub(crate) fn heal(&mut self) {
-        self.weather = Weather::default();
+        self.network_faults = NetworkFaults::default();
         self.hold_ups = 0;
         self.storms = 0;
         self.room = usize::MAX;
@@ -207,20 +208,20 @@ impl Network {
             self.send_in_order(at, frame, queue);
             return true;
         }
-        let weather = self.weather_now();
+        let network_faults = self.network_faults_now();
         let (latency_us, delay_us) = (self.latency(from, to), self.delay_us);
         let link = self.link(from, to);
-        if link.blocked > 0 || link.random.per_million(weather.loss) {
+        if link.blocked > 0 || link.random.per_million(network_faults.loss) {
             counts.add(Class::Loss);
             link.unread = link.unread.saturating_sub(bytes);
             buffers.release(buffer);
             return false;
         }
         let mut arrival = at + latency_us;
-        if link.random.per_million(weather.delay) {
+        if link.random.per_million(network_faults.delay) {
             counts.add(Class::Delay);
             arrival += link.random.below(delay_us + 1);
-        } else if link.random.per_million(weather.reordering) {
+        } else if link.random.per_million(network_faults.reordering) {
             counts.add(Class::Reordering);
             arrival += link.random.below(2 * latency_us);
         } else {
@@ -231,7 +232,7 @@ impl Network {
         if is_urgent && arrival < link.last_arrival {
             counts.add(Class::Overtaking);
         }
-        let copied = link.random.per_million(weather.duplication);
+        let copied = link.random.per_million(network_faults.duplication);
         let late = if copied { link.random.below(4 * latency_us) } else { 0 };
         push(queue, arrival, frame);
         if copied {
@@ -264,12 +265,12 @@ impl Network {
         }
     }
 
-    fn weather_now(&self) -> Weather {
+    fn network_faults_now(&self) -> NetworkFaults {
         if self.storms == 0 {
-            return self.weather;
+            return self.network_faults;
         }
-        let Weather { loss, duplication, reordering, delay } = self.weather;
-        Weather {
+        let NetworkFaults { loss, duplication, reordering, delay } = self.network_faults;
+        NetworkFaults {
             loss: loss.max(STORM.loss),
             duplication: duplication.max(STORM.duplication),
             reordering: reordering.max(STORM.reordering),

@@ -140,7 +140,7 @@ pub struct Calm {
 /// How the network treats messages, in parts per million. Only messages between replicas are lost, duplicated or
 /// reordered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Weather {
+pub(crate) struct NetworkFaults {
     pub(crate) loss: u32,
     pub(crate) duplication: u32,
     pub(crate) reordering: u32,
@@ -196,9 +196,9 @@ pub(crate) struct Scenario {
     pub(crate) peer_room: usize,
     pub(crate) latency_us: u64,
     pub(crate) jitter_us: u64,
-    pub(crate) weather: Weather,
+    pub(crate) network_faults: NetworkFaults,
     pub(crate) delay_us: u64,
-    pub(crate) ghosts: bool,
+    pub(crate) stale_deliveries: bool,
     /// Whether nodes have a second connection for urgent messages.
     pub(crate) has_urgent_links: bool,
     /// How often a first connection is held up, in parts per million of the frames, and the longest time for which.
@@ -259,14 +259,14 @@ impl Scenario {
             peer_room: usize::MAX,
             latency_us: random.scaled(20, 20_000),
             jitter_us: random.scaled(1, 20_000),
-            weather: Weather {
+            network_faults: NetworkFaults {
                 loss: some(&mut random, 200_000),
                 duplication: some(&mut random, 200_000),
                 reordering: some(&mut random, 500_000),
                 delay: some(&mut random, 50_000),
             },
             delay_us: random.scaled(5 * MS, 8 * SECOND),
-            ghosts: random.percent(50),
+            stale_deliveries: random.percent(50),
             has_urgent_links: false,
             hold_ups: 0,
             hold_up_us: 0,
@@ -591,13 +591,13 @@ impl Scenario {
                         *fault = None;
                     }
                 }
-                Part::Background(Class::Loss) => self.weather.loss = 0,
-                Part::Background(Class::Duplication) => self.weather.duplication = 0,
-                Part::Background(Class::Reordering) => self.weather.reordering = 0,
-                Part::Background(Class::Delay) => self.weather.delay = 0,
+                Part::Background(Class::Loss) => self.network_faults.loss = 0,
+                Part::Background(Class::Duplication) => self.network_faults.duplication = 0,
+                Part::Background(Class::Reordering) => self.network_faults.reordering = 0,
+                Part::Background(Class::Delay) => self.network_faults.delay = 0,
                 Part::Background(Class::HoldUp) => self.hold_ups = 0,
                 Part::Background(Class::Overtaking) => self.has_urgent_links = false,
-                Part::Background(Class::Ghost) => self.ghosts = false,
+                Part::Background(Class::StaleDelivery) => self.stale_deliveries = false,
                 Part::Background(Class::FullOutput) => self.peer_room = usize::MAX,
                 Part::Background(Class::SlowReader) => self.client_room = usize::MAX,
                 Part::Background(Class::HeldBack) => self.behind_bytes = USUAL_BEHIND_BYTES,
@@ -619,7 +619,7 @@ impl Scenario {
         self.value_bytes = 0;
         self.patience_us = None;
         (self.latency_us, self.jitter_us) = (200, 50);
-        self.weather = Weather::default();
+        self.network_faults = NetworkFaults::default();
         self.length_us = calm.seconds * SECOND;
         self.missing = None;
     }

@@ -51,7 +51,7 @@ pub enum Class {
     /// Messages that overtook others over the second connection, which is for urgent messages.
     Overtaking,
     /// Messages that arrived after their connection had ended.
-    Ghost,
+    StaleDelivery,
     /// Turns that had more for a peer than the link had room for.
     FullOutput,
     /// Clients that made room for bytes that their nodes were waiting to write.
@@ -134,7 +134,7 @@ impl Class {
         Class::Delay,
         Class::HoldUp,
         Class::Overtaking,
-        Class::Ghost,
+        Class::StaleDelivery,
         Class::FullOutput,
         Class::SlowReader,
         Class::HeldBack,
@@ -173,7 +173,7 @@ impl Class {
         Class::Delay,
         Class::HoldUp,
         Class::Overtaking,
-        Class::Ghost,
+        Class::StaleDelivery,
         Class::FullOutput,
         Class::SlowReader,
         Class::HeldBack,
@@ -207,7 +207,7 @@ impl Class {
             Class::Delay => "delay",
             Class::HoldUp => "hold-up",
             Class::Overtaking => "overtaking",
-            Class::Ghost => "ghost",
+            Class::StaleDelivery => "stale-delivery",
             Class::FullOutput => "full-output",
             Class::SlowReader => "slow-reader",
             Class::HeldBack => "held-back",

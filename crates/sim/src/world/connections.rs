@@ -21,12 +21,14 @@ impl World {
     ) {
         let stands = *self.network.end(to, from) == Some(generation);
         let arrives = self.hosts[usize::from(to)].is_alive()
-            && (stands || self.network.ghosts && crate::message::stands_for_itself(self.buffers.get(buffer)));
+            && (stands
+                || self.network.stale_deliveries
+                    && crate::message::stands_for_itself(self.buffers.get(buffer)));
         if !arrives {
             return self.buffers.release(buffer);
         }
         if !stands {
-            self.counts.add(Class::Ghost);
+            self.counts.add(Class::StaleDelivery);
         }
         self.hosts[usize::from(to)].heard[usize::from(from)] += 1;
         self.hosts[usize::from(to)].arrive(self.now, (from, is_urgent), Item::Frame { buffer, generation });
@@ -38,11 +40,11 @@ impl World {
 
     /// Drops what has arrived over a connection and is unread, except messages that may arrive without it.
     pub(super) fn drop_unread(&mut self, at: Place, peer: Place, is_urgent: bool) {
-        let (buffers, ghosts) = (&mut self.buffers, self.network.ghosts);
+        let (buffers, stale_deliveries) = (&mut self.buffers, self.network.stale_deliveries);
         let way = &mut self.hosts[usize::from(at)].ways[usize::from(peer)];
         way.lanes[usize::from(is_urgent)].items.retain(|item| match item {
             Item::Frame { buffer, .. }
-                if ghosts && crate::message::stands_for_itself(buffers.get(*buffer)) =>
+                if stale_deliveries && crate::message::stands_for_itself(buffers.get(*buffer)) =>
             {
                 true
             }

@@ -24,7 +24,7 @@ use storage::simulated::Survivors;
 /// The current phase of a run. A phase with a `by` must end by that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Nodes start, in the weather of the run.
+    /// Nodes start, with the run's faults of the network.
     Starting {
         by: u64,
     },

@@ -16,7 +16,7 @@ use driver::{Change, Stopped};
 use node::Node;
 use wire::frame::{self, Next};
 
-/// A run heals after this many frames: in some weather, nodes repeat the same messages endlessly, and what is found
+/// A run heals after this many frames: in some network_faults, nodes repeat the same messages endlessly, and what is found
 /// there is found in shorter runs, too.
 const FRAMES_MAX: u64 = 1_000_000;
 
