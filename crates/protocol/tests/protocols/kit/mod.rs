@@ -1,0 +1,130 @@
+//! The test kit. It knows no protocol: a protocol says by [`Protocol`] how to make a replica and how to show its state and
+//! messages, and by [`script::Scripted`] which verbs its golden scripts have besides those that all have. The rest is here:
+//! a world of replicas, the driver of golden scripts, and the search over random schedules.
+
+mod disk;
+pub(crate) mod script;
+pub(crate) mod show;
+mod verbs;
+mod world;
+
+use kv::codec::Malformed;
+use kv::{Table, Version};
+use protocol::contract::{NodeId, Now, Replica, Trace};
+pub(crate) use world::{Asked, Clock, Consequences, World};
+
+/// What the replicas of a protocol say to each other.
+pub(crate) type Message<'a, P> = <<P as Protocol>::Replica as Replica>::Message<'a>;
+
+/// What the kit has to know of a protocol.
+pub(crate) trait Protocol: Sized + 'static {
+    type Replica: Replica;
+    type Options: Copy;
+    type Timing: Copy;
+    type Status;
+    /// What a node of this protocol keeps beside its replica.
+    type Beside: Beside<Self>;
+
+    /// Whom a group's first configuration calls its leader.
+    const FIRST_LEADER: NodeId = 1;
+
+    fn make(start: Start<Self>, beside: &Self::Beside) -> Self::Replica;
+
+    /// What a node's clocks show at first.
+    fn clock(_id: NodeId) -> Clock {
+        Clock::default()
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Message<'_, Self>, Malformed>;
+
+    fn status(replica: &Self::Replica, now: Now) -> Self::Status;
+
+    fn table(replica: &Self::Replica) -> &Table;
+
+    // How it reads in a transcript.
+
+    /// The kinds of what a message carries, by which scripts pick letters.
+    fn kinds(message: &Message<'_, Self>) -> Vec<&'static str>;
+
+    fn show_message(message: &Message<'_, Self>) -> String;
+
+    fn show_status(status: &Self::Status) -> String;
+
+    /// What stands behind the reply of a request that is done.
+    fn show_done(version: Version, offset: Version) -> String;
+
+    fn show_trace(trace: &Trace) -> String {
+        show::trace(trace)
+    }
+
+    /// Lines about what a step has recorded.
+    fn show_records(_records: &[Vec<u8>]) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// What a replica is made from.
+pub(crate) struct Start<P: Protocol> {
+    pub(crate) id: NodeId,
+    pub(crate) options: P::Options,
+    pub(crate) timing: P::Timing,
+    /// How often its node was started with this disk.
+    pub(crate) starts: u64,
+    /// No two lives have the same one.
+    pub(crate) seed: u64,
+}
+
+/// What a node keeps beside its replica, and does for it.
+pub(crate) trait Beside<P: Protocol> {
+    fn new(options: &P::Options) -> Self;
+
+    /// The replica has taken an input or a record.
+    fn follow(&mut self, _replica: &mut P::Replica) {}
+
+    /// A step is over, and all replies are told.
+    fn tidy(&mut self, _replica: &mut P::Replica) {}
+
+    /// Makes of a replica's reply what a client gets.
+    fn complete(&self, reply: &[u8]) -> Vec<u8> {
+        reply.to_vec()
+    }
+
+    /// All records were taken.
+    fn begin_life(&mut self, _replica: &mut P::Replica, _starts: u64) {}
+
+    /// The node crashes.
+    fn crash(&mut self) {}
+
+    /// The disk is lost, with which the node was started so often.
+    fn lose_disk(&mut self, _starts: u64) {}
+
+    fn begin_checkpoint(&mut self) {}
+
+    /// The checkpoint counts from now on, or it never will.
+    fn end_checkpoint(&mut self, _counts: bool) {}
+}
+
+/// A message under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Letter {
+    pub(crate) from: NodeId,
+    pub(crate) to: NodeId,
+    pub(crate) bytes: Vec<u8>,
+    /// Kept back until it is released.
+    pub(crate) held: bool,
+}
+
+impl Letter {
+    /// The link that it takes: its two ends in ascending order.
+    pub(crate) fn ends(&self) -> (NodeId, NodeId) {
+        (self.from.min(self.to), self.from.max(self.to))
+    }
+
+    pub(crate) fn message<P: Protocol>(&self) -> Message<'_, P> {
+        P::decode(&self.bytes).expect("replicas send what can be read")
+    }
+
+    pub(crate) fn kinds<P: Protocol>(&self) -> Vec<&'static str> {
+        P::kinds(&self.message::<P>())
+    }
+}

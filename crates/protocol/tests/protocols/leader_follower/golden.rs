@@ -1,0 +1,253 @@
+//! The golden scripts of leader-follower. To write the transcripts anew after a change (the diff is what there is to review):
+//!
+//! ```text
+//! UPDATE_GOLDENFILES=1 cargo test -p quorate-protocol --test protocols leader_follower::golden
+//! ```
+//!
+//! How to read a transcript: see `kit::script`. `1 ⇒ …` is what node 1 records.
+
+use super::{LeaderFollower, World, give_values, peek, show};
+use crate::kit::script::{Done, Script, Scripted, Syncs, keeps_records, microseconds, nodes};
+use crate::kit::show::elements;
+use kv::{Command, Reply};
+use protocol::Progress;
+use protocol::contract::NodeId;
+use protocol::leader_follower::{Acks, Durability, Options, Timing};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+/// The verbs that only these scripts have.
+#[derive(goldenscript::Command)]
+pub(crate) enum Verb {
+    /// Makes a group of `n` nodes, led by node 1 in epoch 1, and lets it settle, unless `fresh=true`.
+    Cluster {
+        #[arg(key)]
+        n: NodeId,
+        #[arg(key)]
+        acks: String,
+        #[arg(key)]
+        reads: Option<String>,
+        /// With `durability=fsync` replicas tell records, and what is not synced is lost in a crash.
+        #[arg(key)]
+        durability: Option<String>,
+        /// With `lease=manual` nobody has a lease before the script gives one.
+        #[arg(key)]
+        lease: Option<String>,
+        /// Values of at least so many bytes are kept outside the tables, each node's in a store of its own.
+        #[arg(key)]
+        spill: Option<usize>,
+        /// Bytes of history that each node keeps.
+        #[arg(key)]
+        backlog: Option<usize>,
+        /// Bytes of history kept beyond that for a snapshot under way.
+        #[arg(key)]
+        resync_backlog: Option<usize>,
+        /// Milliseconds between messages to a follower that nobody waits for.
+        #[arg(key)]
+        lazy_send: Option<u64>,
+        /// Bytes under way to a follower.
+        #[arg(key)]
+        window: Option<usize>,
+        /// Bytes that wait for followers.
+        #[arg(key)]
+        uncommitted: Option<usize>,
+        /// Bytes of a snapshot's chunk.
+        #[arg(key)]
+        chunk: Option<usize>,
+        /// Chunks under way.
+        #[arg(key)]
+        chunks: Option<u32>,
+        #[arg(key, optional)]
+        fresh: bool,
+    },
+    /// A crashed node starts with what its disk holds; a leader needs a new epoch.
+    ///
+    /// With `distrusted=true` the replica is told that its records may be lost in part.
+    Restart {
+        node: NodeId,
+        #[arg(key, optional)]
+        distrusted: bool,
+        #[arg(key)]
+        epoch: Option<u64>,
+    },
+    /// The control group says something new, to all or to one node. What is not named stays as it is.
+    Configure {
+        #[arg(key)]
+        epoch: Option<u64>,
+        #[arg(key)]
+        leader: Option<NodeId>,
+        #[arg(key)]
+        in_sync: Option<String>,
+        #[arg(key)]
+        members: Option<String>,
+        #[arg(key)]
+        to: Option<NodeId>,
+    },
+    /// A node gets a lease for so long from now.
+    Lease { node: NodeId, duration: String },
+    /// A node writes a whole checkpoint, or with `n` so many records of it.
+    Checkpoint {
+        node: NodeId,
+        #[arg(key)]
+        n: Option<usize>,
+        #[arg(key)]
+        chunk: Option<usize>,
+    },
+    /// A node's store has read the values for which its copies wait.
+    Values { node: NodeId },
+    /// What each node's store holds.
+    Stored,
+    #[command(other)]
+    Shared(goldenscript::Command),
+}
+
+impl Scripted for LeaderFollower {
+    type Verb = Verb;
+    type State = ();
+
+    const FOLDER: &'static str = "leader_follower";
+    const SYNCS: Syncs = Syncs::ByHand;
+
+    fn carry_out(script: &mut Script<LeaderFollower>, verb: &Verb) -> Done {
+        match verb {
+            Verb::Cluster { n, acks, fresh, lease, .. } => {
+                let mut world = World::new(*n, options(verb, acks)?, timing(verb));
+                world.leases_forever = lease.as_deref() != Some("manual");
+                script.begin(world, Script::start)?;
+                if !fresh {
+                    for _ in 0..4 {
+                        LeaderFollower::advance(script, 100_000)?;
+                        script.stabilize()?;
+                        script.each(None, World::sync_all)?;
+                        script.stabilize()?;
+                    }
+                    script.transcript.clear();
+                }
+            }
+            Verb::Restart { node, distrusted, epoch } => {
+                let world = script.world()?;
+                world.configuration.epoch = epoch.unwrap_or(world.configuration.epoch);
+                world.version += u64::from(epoch.is_some());
+                world.restart(*node);
+                if let Some(replica) = world.replica_mut(*node).filter(|_| *distrusted) {
+                    replica.distrust_records();
+                }
+                script.each(Some(*node), World::configure)?;
+                script.hint_all(*node, true)?;
+            }
+            Verb::Configure { epoch, leader, in_sync, members, to } => {
+                let world = script.world()?;
+                world.version += 1;
+                let configuration = &mut world.configuration;
+                configuration.epoch = epoch.unwrap_or(configuration.epoch);
+                configuration.leader = leader.unwrap_or(configuration.leader);
+                if let Some(in_sync) = in_sync {
+                    configuration.in_sync = nodes(in_sync)?;
+                }
+                if let Some(members) = members {
+                    configuration.members = nodes(members)?;
+                }
+                script.each(*to, World::configure)?;
+            }
+            Verb::Lease { node, duration } => {
+                let until_us = script.world()?.time_us + microseconds(duration)?;
+                script.each(Some(*node), |world, id| world.lease(id, until_us))?;
+            }
+            Verb::Checkpoint { node, n, chunk } => {
+                checkpoint(script, *node, n.unwrap_or(usize::MAX), chunk.unwrap_or(1 << 20))?;
+            }
+            Verb::Values { node } => script.each(Some(*node), give_values)?,
+            Verb::Stored => {
+                for id in script.which(None)? {
+                    let stored = script.world()?.beside(id).shown();
+                    writeln!(script.transcript, "{id}: {stored}")?;
+                }
+            }
+            Verb::Shared(command) => script.say(command)?,
+        }
+        Ok(())
+    }
+
+    /// With versions and deadlines.
+    fn entries(world: &mut World, id: NodeId) -> Vec<String> {
+        let listed = peek(world, id, &Command::Keys { pattern: b"*" });
+        let keys: BTreeSet<String> = texts(&listed).into_iter().skip(1).collect();
+        let mut entries = Vec::new();
+        for key in keys {
+            // An array of three: value, version, deadline.
+            let entry = texts(&peek(world, id, &Command::Fetch { key: key.as_bytes() }));
+            let deadline = if entry[3] == "nothing" { "" } else { &format!(" until {}", entry[3]) };
+            entries.push(format!("{key}={} v{}{deadline}", entry[1], entry[2]));
+        }
+        entries
+    }
+}
+
+/// The elements of a flat reply as text, its head included.
+fn texts(encoded: &[u8]) -> Vec<String> {
+    let text = |reply: &Reply<'_>| match reply {
+        Reply::Bulk(bytes) => crate::kit::show::text(bytes),
+        Reply::Integer(integer) => integer.to_string(),
+        Reply::Null => "nothing".into(),
+        other => format!("{other:?}"),
+    };
+    elements(encoded).iter().map(text).collect()
+}
+
+fn checkpoint(script: &mut Script<LeaderFollower>, id: NodeId, records: usize, chunk_bytes: usize) -> Done {
+    for _ in 0..records {
+        let Some((progress, record)) = script.world()?.checkpoint(id, chunk_bytes) else {
+            writeln!(script.transcript, "{id}: no checkpoint now")?;
+            break;
+        };
+        let shown = if record.is_empty() { "nothing".into() } else { show::record(&record) };
+        let end = match progress {
+            Progress::More => "",
+            Progress::Whole => ", whole",
+            Progress::Abandoned => ", abandoned",
+        };
+        writeln!(script.transcript, "{id} checkpoint: {shown}{end}")?;
+        if progress != Progress::More {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn options(verb: &Verb, acks: &str) -> Done<Options> {
+    let Verb::Cluster { reads, backlog, spill, durability, .. } = verb else {
+        return Err("not a cluster".into());
+    };
+    Ok(Options {
+        acks: match acks {
+            "none" => Acks::None,
+            "majority" => Acks::Majority,
+            "all" => Acks::All,
+            count => Acks::Count(count.parse()?),
+        },
+        reads_any: reads.as_deref() == Some("any"),
+        backlog_bytes: backlog.unwrap_or(1 << 20),
+        spill_bytes_min: spill.unwrap_or(usize::MAX),
+        durability: if keeps_records(durability)? { Durability::Fsync } else { Durability::None },
+        planted: Default::default(),
+    })
+}
+
+fn timing(verb: &Verb) -> Timing {
+    // Scripts show each message where it belongs; the one about sending at leisure says so.
+    let mut timing = Timing { lazy_send_ms: 0, ..Timing::default() };
+    if let Verb::Cluster { window, uncommitted, chunk, chunks, resync_backlog, lazy_send, .. } = verb {
+        timing.lazy_send_ms = lazy_send.unwrap_or(0);
+        timing.window_bytes = window.unwrap_or(timing.window_bytes);
+        timing.uncommitted_bytes_max = uncommitted.unwrap_or(timing.uncommitted_bytes_max);
+        timing.chunk_bytes = chunk.unwrap_or(timing.chunk_bytes);
+        timing.chunk_window = chunks.unwrap_or(timing.chunk_window);
+        timing.resync_backlog_bytes_max = resync_backlog.unwrap_or(timing.resync_backlog_bytes_max);
+    }
+    timing
+}
+
+#[test]
+fn golden_scripts() -> std::io::Result<()> {
+    Script::<LeaderFollower>::run_all()
+}

@@ -1,0 +1,141 @@
+//! A node's store of spilled values: what it is given, what it may remove, and what a crash leaves of it.
+//!
+//! It does what a node does, and as little as a node may rely on. What was put is lost in a crash, unless a checkpoint has
+//! made it safe; what was removed is gone for ever.
+
+use kv::codec::Reader;
+use kv::table::Spilled;
+use kv::{Reference, Reply, ReplyBuffer, ValueRef};
+use crate::kit::Beside;
+use super::LeaderFollower;
+use protocol::leader_follower::{Durability, Options, Replica};
+use protocol::planted::{Fault, Planted};
+use std::collections::{BTreeMap, BTreeSet};
+
+#[derive(Default)]
+pub(crate) struct Values {
+    /// What is released may be referred to by records. Without them no start will find a table that refers to anything.
+    keeps_records: bool,
+    held: BTreeMap<Reference, Vec<u8>>,
+    /// Those that a crash leaves.
+    safe: BTreeSet<Reference>,
+    /// Released since the last checkpoint began.
+    released: BTreeSet<Reference>,
+    /// Released before the checkpoint that is under way began.
+    leaving: BTreeSet<Reference>,
+    /// To be removed, unless something refers to them again.
+    removals: BTreeSet<Reference>,
+    /// Those for which copies wait.
+    wanted: Vec<Reference>,
+    /// A fault that the node has.
+    planted: Planted,
+}
+
+impl Values {
+    /// The values for which copies wait, each of which must be there.
+    pub(crate) fn take_wanted(&mut self) -> Vec<(Reference, Vec<u8>)> {
+        let value_of = |reference: &Reference| {
+            self.held.get(reference).cloned().unwrap_or_else(|| panic!("{reference:?} of a copy is lost"))
+        };
+        std::mem::take(&mut self.wanted).into_iter().map(|wanted| (wanted, value_of(&wanted))).collect()
+    }
+
+    /// What it holds, as text: version and number of each value.
+    pub(crate) fn shown(&self) -> String {
+        let name = |reference: &Reference| {
+            let text = String::from_utf8_lossy(&self.held[reference]).into_owned();
+            format!("{text} (version {})", reference.id.coordinator.life)
+        };
+        let names: Vec<String> = self.held.keys().map(name).collect();
+        if names.is_empty() { "nothing".into() } else { names.join(", ") }
+    }
+}
+
+impl Beside<LeaderFollower> for Values {
+    fn new(options: &Options) -> Values {
+        let keeps_records = options.durability != Durability::None;
+        Values { keeps_records, planted: options.planted, ..Values::default() }
+    }
+
+    /// Takes over what a replica has spilled.
+    fn follow(&mut self, replica: &mut Replica) {
+        if let Some(Spilled { kept, released }) = replica.take_spilled() {
+            self.held.extend(kept);
+            match self.keeps_records && !self.planted.has(Fault::ValueRemovedEarly) {
+                true => self.released.extend(released),
+                false => self.removals.extend(released),
+            }
+        }
+        self.wanted.append(&mut replica.wanted_values());
+        for reference in replica.spilled() {
+            assert!(self.held.contains_key(&reference), "{reference:?} is lost");
+        }
+    }
+
+    /// Removes what may go.
+    fn tidy(&mut self, replica: &mut Replica) {
+        if !self.removals.is_empty() && !replica.sends_copies() {
+            for reference in std::mem::take(&mut self.removals) {
+                if self.wanted.contains(&reference) {
+                    self.removals.insert(reference); // It is being read.
+                } else if !replica.refers_to(&reference) {
+                    self.held.remove(&reference);
+                    self.safe.remove(&reference);
+                }
+            }
+        }
+    }
+
+    /// A replica's reply, completed as its node does it.
+    fn complete(&self, reply: &[u8]) -> Vec<u8> {
+        let mut reader = Reader::new(reply);
+        if !matches!(Reply::decode(&mut reader), Ok(Reply::Unresolved(_))) {
+            return reply.to_vec();
+        }
+        let mut whole = ReplyBuffer::new();
+        while let Ok(part) = Reply::decode(&mut reader) {
+            let Reply::Reference(told) = part else {
+                whole.push(part);
+                continue;
+            };
+            let ValueRef { reference, view } =
+                ValueRef::decode(told).expect("replicas tell what can be read");
+            let value = self.held.get(&reference).unwrap_or_else(|| panic!("{reference:?} is told and lost"));
+            whole.bulk(view.of(value));
+        }
+        whole.as_bytes().to_vec()
+    }
+
+    /// All records were taken: what nothing refers to is left over from the crash.
+    fn begin_life(&mut self, replica: &mut Replica, _starts: u64) {
+        let leftover = |reference: &&Reference| {
+            !replica.table().refers_to(reference) && !self.released.contains(reference)
+        };
+        let leftovers: Vec<Reference> = self.held.keys().filter(leftover).copied().collect();
+        self.removals.extend(leftovers);
+    }
+
+    fn crash(&mut self) {
+        let Values { mut held, safe, keeps_records, planted, .. } = std::mem::take(self);
+        held.retain(|reference, _| safe.contains(reference));
+        *self = Values { held, safe, keeps_records, planted, ..Values::default() };
+    }
+
+    fn lose_disk(&mut self, _starts: u64) {
+        let Values { keeps_records, planted, .. } = *self;
+        *self = Values { keeps_records, planted, ..Values::default() };
+    }
+
+    /// A checkpoint begins: all that was put is made safe before it is written.
+    fn begin_checkpoint(&mut self) {
+        if !self.planted.has(Fault::CheckpointBeforeValues) {
+            self.safe.extend(self.held.keys());
+        }
+        self.leaving = std::mem::take(&mut self.released);
+    }
+
+    fn end_checkpoint(&mut self, counts: bool) {
+        let leaving = std::mem::take(&mut self.leaving);
+        if counts { &mut self.removals } else { &mut self.released }.extend(leaving);
+    }
+}
