@@ -2,13 +2,15 @@
 
 use crate::kit::{Beside, Consequences, Protocol, World};
 use kv::Register;
-use protocol::contract::{Configuration, NodeId};
-use protocol::registers::message::Body;
+use protocol::contract::{Configuration, NodeId, Now};
 use protocol::registers::Replacement;
+use protocol::registers::message::Body;
 
 /// A protocol of registers.
 pub(crate) trait Registers: Protocol<Beside = Replaced> {
     fn keeps_records(options: &Self::Options) -> bool;
+
+    fn has_memory(replica: &Self::Replica, now: Now) -> bool;
 
     fn replaced(replica: &mut Self::Replica, replacement: &Replacement);
 }
@@ -49,6 +51,11 @@ pub(crate) fn give_up<P: Registers>(world: &mut World<P>, id: NodeId) -> Consequ
 /// What a replica holds of a key.
 pub(crate) fn register<'w, P: Protocol>(world: &'w World<P>, id: NodeId, key: &str) -> Option<Register<'w>> {
     Some(world.table(id)?.register(key.as_bytes()))
+}
+
+/// Whether a replica holds again all that it ever acknowledged.
+pub(crate) fn has_memory<P: Registers>(world: &World<P>, id: NodeId) -> bool {
+    world.replica(id).is_some_and(|replica| P::has_memory(replica, world.now(id)))
 }
 
 /// A step that has recorded something, no matter what.

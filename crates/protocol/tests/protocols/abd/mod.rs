@@ -1,6 +1,9 @@
 //! Abd in the test kit.
 
 mod golden;
+mod malformed;
+mod schedule;
+mod schedules;
 mod show;
 
 use crate::kit::{Protocol, Start};
@@ -63,6 +66,10 @@ impl Protocol for Abd {
 impl Registers for Abd {
     fn keeps_records(options: &Options) -> bool {
         options.keeps_records
+    }
+
+    fn has_memory(replica: &Replica, now: Now) -> bool {
+        replica.status(now).role == "replica"
     }
 
     fn replaced(replica: &mut Replica, replacement: &Replacement) {

@@ -1,6 +1,9 @@
 //! `blocking` in the test kit.
 
+mod contention;
 mod golden;
+mod schedule;
+mod schedules;
 mod show;
 
 use crate::kit::{Protocol, Start};
@@ -63,6 +66,10 @@ impl Protocol for Blocking {
 impl Registers for Blocking {
     fn keeps_records(options: &Options) -> bool {
         options.keeps_records
+    }
+
+    fn has_memory(replica: &Replica, now: Now) -> bool {
+        replica.status(now).role == "replica"
     }
 
     fn replaced(replica: &mut Replica, replacement: &Replacement) {

@@ -1,7 +1,14 @@
 //! `consensus` in the test kit.
 
+mod failover;
 mod golden;
+mod memory;
+mod messages;
+mod omnipaxos_traps;
+mod schedule;
+mod schedules;
 mod show;
+mod stop_sign;
 
 use crate::kit::{Beside, Clock, Protocol, Start};
 use kv::codec::Malformed;

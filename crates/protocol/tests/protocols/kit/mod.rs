@@ -2,8 +2,10 @@
 //! messages, and by [`script::Scripted`] which verbs its golden scripts have besides those that all have. The rest is here:
 //! a world of replicas, the driver of golden scripts, and the search over random schedules.
 
-mod disk;
+pub(crate) mod disk;
+pub(crate) mod random;
 pub(crate) mod script;
+pub(crate) mod search;
 pub(crate) mod show;
 mod verbs;
 mod world;

@@ -1,6 +1,5 @@
 //! A small seeded generator: a seed means the same schedule on every machine.
 
-
 /// SplitMix64 (Steele, Lea and Flood 2014).
 pub(crate) struct Random(u64);
 

@@ -172,7 +172,7 @@ impl<P: Scripted> Script<P> {
                 self.each(*node, World::flush)?;
             }
             Verb::Advance { duration } => P::advance(self, microseconds(duration)?)?,
-            Verb::Clock { node, ahead } => self.world()?.clock(*node).unix_ahead_ms = *ahead,
+            Verb::Clock { node, ahead } => self.world()?.clock_mut(*node).unix_ahead_ms = *ahead,
             Verb::Deliver { from, to, kind, n, order } => {
                 let reverse = order.as_deref() == Some("reverse");
                 self.deliver(&Fits::new(from, to, kind), *n, reverse)?;
@@ -242,7 +242,9 @@ impl<P: Scripted> Script<P> {
             Verb::Checkpoint { node } => loop {
                 match self.world()?.checkpoint(*node, 1000) {
                     Some((Progress::More, _)) => {}
-                    Some((Progress::Whole, _)) => break writeln!(self.transcript, "{node} has a checkpoint")?,
+                    Some((Progress::Whole, _)) => {
+                        break writeln!(self.transcript, "{node} has a checkpoint")?;
+                    }
                     Some((Progress::Abandoned, _)) | None => {
                         return Err("there is no checkpoint now".into());
                     }
@@ -333,10 +335,8 @@ impl<P: Scripted> Script<P> {
         request: Request<'_>,
     ) -> Done {
         let (ticket, follows, seen) = self.clients.ask(client, &show::question(&request));
-        let deadline_us =
-            self.world()?.now(node).monotonic_us + timeout_ms.unwrap_or(P::TIMEOUT_MS) * 1000;
-        let consequences =
-            self.world()?.request(node, Asked { ticket, follows, seen, deadline_us }, request);
+        let deadline_us = self.world()?.now(node).monotonic_us + timeout_ms.unwrap_or(P::TIMEOUT_MS) * 1000;
+        let consequences = self.world()?.request(node, Asked { ticket, follows, seen, deadline_us }, request);
         self.note(node, consequences)
     }
 

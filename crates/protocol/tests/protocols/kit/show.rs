@@ -2,9 +2,9 @@
 
 use super::{Letter, Protocol};
 use kv::codec::Reader;
+use kv::locks::Word;
 use kv::{Command, Deadline, Expiry, Hold, List, LockCommand, Reply};
 use protocol::Request;
-use kv::locks::Word;
 use protocol::contract::{NodeId, Notice, Result, Trace, Wish};
 
 pub(crate) fn text(bytes: &[u8]) -> String {
@@ -18,11 +18,7 @@ pub(crate) fn flag(is_set: bool, text: &'static str) -> &'static str {
 
 /// Those of several counts that are not 0.
 pub(crate) fn counts(counted: &[(u64, &str)]) -> String {
-    counted
-        .iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| format!(", {count} {what}"))
-        .collect()
+    counted.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!(", {count} {what}")).collect()
 }
 
 pub(crate) fn nodes(nodes: &[NodeId]) -> String {

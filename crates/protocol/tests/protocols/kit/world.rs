@@ -4,7 +4,9 @@
 use super::disk::Disk;
 use super::{Beside, Letter, Message, Protocol, Start};
 use kv::Table;
-use protocol::contract::{Configuration, Effects, Input, NodeId, Notice, Now, Outcome, Replica as _, Trace, Wish};
+use protocol::contract::{
+    Configuration, Effects, Input, NodeId, Notice, Now, Outcome, Replica as _, Trace, Wish,
+};
 use protocol::{Progress, Request, Ticket};
 use std::collections::BTreeSet;
 
@@ -92,7 +94,8 @@ impl<P: Protocol> World<P> {
     pub(crate) fn new(nodes: NodeId, options: P::Options, timing: P::Timing) -> World<P> {
         let members: Vec<NodeId> = (1..=nodes).collect();
         let in_sync = members.clone();
-        let configuration = Configuration { epoch: 1, leader: P::FIRST_LEADER, members, in_sync, ..Configuration::default() };
+        let configuration =
+            Configuration { epoch: 1, leader: P::FIRST_LEADER, members, in_sync, ..Configuration::default() };
         let mut world = World {
             time_us: 1_000_000,
             network: Vec::new(),
@@ -197,7 +200,11 @@ impl<P: Protocol> World<P> {
 
     // Time.
 
-    pub(crate) fn clock(&mut self, id: NodeId) -> &mut Clock {
+    pub(crate) fn clock(&self, id: NodeId) -> Clock {
+        self.node(id).clock
+    }
+
+    pub(crate) fn clock_mut(&mut self, id: NodeId) -> &mut Clock {
         &mut self.node_mut(id).clock
     }
 

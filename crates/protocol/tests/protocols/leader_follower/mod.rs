@@ -1,6 +1,9 @@
 //! Leader-follower in the test kit.
 
+mod failover;
 mod golden;
+mod schedule;
+mod schedules;
 mod show;
 mod values;
 

@@ -3,11 +3,11 @@
 //! It does what a node does, and as little as a node may rely on. What was put is lost in a crash, unless a checkpoint has
 //! made it safe; what was removed is gone for ever.
 
+use super::LeaderFollower;
+use crate::kit::Beside;
 use kv::codec::Reader;
 use kv::table::Spilled;
 use kv::{Reference, Reply, ReplyBuffer, ValueRef};
-use crate::kit::Beside;
-use super::LeaderFollower;
 use protocol::leader_follower::{Durability, Options, Replica};
 use protocol::planted::{Fault, Planted};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,0 +1,94 @@
+//! A seeded search over random schedules of abd groups: clients, loss, duplication, reordering, letters that arrive
+//! much later, broken links, crashes that lose memory (and disks), clocks that jump and differ. Every key's history
+//! must be linearizable. Then trouble stays but any majority is left alone, and everything asked of it must be done.
+//! At last everything heals: all replicas become equal, every request is answered, and no tombstone is left.
+//!
+//! ```text
+//! cargo test -p quorate-protocol --test protocols abd::schedules
+//! QUORATE_SEEDS=100000 cargo test -p quorate-protocol --test protocols abd::schedules
+//! SEED=17 cargo test -p quorate-protocol --test protocols abd::schedules::one_seed -- --exact --nocapture
+//! ```
+
+use super::schedule::Schedule;
+use crate::kit::search::{finds, number, run, search, seeds, variable};
+use protocol::planted::{Fault, Planted};
+
+fn schedule(seed: u64, keeps_records: bool, planted: Planted) -> Result<u64, String> {
+    Schedule::new(seed, keeps_records, planted, false).run()
+}
+
+#[test]
+fn random_schedules_keep_every_promise() {
+    let replay = ("abd::schedules::one_seed", "SEED");
+    search(seeds(3_000), replay, |seed| schedule(seed, false, Planted::default()));
+}
+
+/// Replicas keep records: crashes lose what was not synced, any number of nodes at one time, and disks are lost or rolled
+/// back.
+#[test]
+fn random_schedules_with_records_keep_every_promise() {
+    let replay = ("abd::schedules::one_seed", "RECORDS_SEED");
+    search(seeds(3_000), replay, |seed| schedule(seed, true, Planted::default()));
+}
+
+/// A majority loses its memory, and that is given up.
+#[test]
+fn what_was_given_up_is_all_that_is_lost() {
+    let seeds = seeds(400);
+    let replay = ("abd::schedules::one_seed", "LOSS_SEED");
+    let checked = search(seeds.clone(), replay, |seed| {
+        Schedule::new(seed, false, Planted::default(), false).run_with_a_loss()
+    });
+    let least = 10 * seeds.count() as u64;
+    assert!(checked > least, "only {checked} operations were checked");
+}
+
+/// Replays the schedule of `SEED`, or with records that of `RECORDS_SEED`, or that of `LOSS_SEED` in which a majority loses
+/// its memory, and tells all that happens.
+#[test]
+fn one_seed() {
+    for (variable, keeps_records) in [("SEED", false), ("RECORDS_SEED", true)] {
+        if let Some(seed) = number(variable) {
+            run(|| Schedule::new(seed, keeps_records, Planted::default(), true).run()).unwrap();
+        }
+    }
+    if let Some(seed) = number("LOSS_SEED") {
+        run(|| Schedule::new(seed, false, Planted::default(), true).run_with_a_loss()).unwrap();
+    }
+}
+
+/// Each planted fault, whether replicas keep records, and a schedule that finds it. They are to be searched anew (`search_for_a_fault`) when the
+/// schedules are changed.
+const TELLING: [(Fault, bool, u64); 10] = [
+    (Fault::TagWithoutWriter, false, 5),
+    (Fault::ReadWithoutWriteBack, false, 50),
+    (Fault::FixedQuorum, false, 2),
+    (Fault::AnswerWithoutRefill, false, 5),
+    (Fault::StaleAcknowledgement, false, 231),
+    (Fault::TombstoneForgottenEarly, false, 2887),
+    (Fault::UnknownToldAsRefused, false, 0),
+    (Fault::RegisterToldBeforeDurable, true, 5),
+    (Fault::TagReusedAfterRestart, true, 1539),
+    (Fault::RolledBackRegistersAnswer, true, 801),
+];
+
+/// A search that cannot fail proves nothing: each planted fault is found, by a schedule that finds nothing without it.
+#[test]
+fn planted_faults_are_found() {
+    for (fault, keeps_records, seed) in TELLING {
+        finds(fault, seed..=seed, |seed| schedule(seed, keeps_records, Planted::one(fault)));
+        let without = run(|| schedule(seed, keeps_records, Planted::default()));
+        assert_eq!(without.err(), None, "schedule {seed} without {fault:?}");
+    }
+}
+
+/// Searches for the fault that `QUORATE_FAULT` names, or for `all`, in `QUORATE_SEEDS` schedules from `FIRST_SEED` on, and
+/// tells how many it took.
+#[test]
+fn search_for_a_fault() {
+    let Some(name) = variable("QUORATE_FAULT") else { return };
+    let faults = TELLING.into_iter().filter(|(fault, ..)| name == "all" || format!("{fault:?}") == name);
+    for (fault, keeps_records, _) in faults {
+        finds(fault, seeds(10_000), |seed| schedule(seed, keeps_records, Planted::one(fault)));
+    }
+}

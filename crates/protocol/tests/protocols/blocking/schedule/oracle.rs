@@ -1,0 +1,209 @@
+//! What must hold after every step of a schedule, and of what clients were told.
+
+use crate::blocking::{Blocking, World, show};
+use crate::kit::Letter;
+use crate::registers;
+use check::{Action, Answer as Told, History, OperationId, Outcome as Ended, Verdict};
+use kv::{Register, Reply};
+use protocol::Ticket;
+use protocol::blocking::{Ask, Lock, Message};
+use protocol::contract::{NodeId, Result as Outcome};
+use std::collections::BTreeMap;
+
+pub(crate) type Check = Result<(), String>;
+
+/// What a client asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Question {
+    Get,
+    Set(String),
+    Delete,
+}
+
+/// The bits of an attempt's number below those that name the life of its coordinator.
+const ATTEMPT_BITS: u32 = 40;
+
+/// Knows what clients were told, and what replicas have shown.
+pub(crate) struct Oracle {
+    history: History,
+    open: BTreeMap<Ticket, (OperationId, bool)>,
+    /// Look at locks and registers too, not only at what clients were told.
+    looks_inside: bool,
+    locks: BTreeMap<NodeId, Vec<(Vec<u8>, Lock)>>,
+    /// The newest life of each node.
+    lives: BTreeMap<NodeId, u64>,
+    /// The value of each tag of each key.
+    written: BTreeMap<(String, u64), Vec<u8>>,
+    /// The tag under which each replica holds each key.
+    versions: BTreeMap<(NodeId, String), u64>,
+    keys: Vec<String>,
+}
+
+impl Oracle {
+    pub(crate) fn new(keys: Vec<String>, looks_inside: bool) -> Oracle {
+        Oracle {
+            history: History::new(),
+            open: BTreeMap::new(),
+            looks_inside,
+            locks: BTreeMap::new(),
+            lives: BTreeMap::new(),
+            written: BTreeMap::new(),
+            versions: BTreeMap::new(),
+            keys,
+        }
+    }
+
+    // Clients.
+
+    pub(crate) fn ask(&mut self, time_us: u64, ticket: Ticket, key: &str, question: &Question) {
+        let key = self.history.key(key.as_bytes());
+        let action = match question {
+            Question::Get => Action::Get,
+            Question::Set(value) => Action::Set(self.history.value(value.as_bytes())),
+            Question::Delete => Action::Delete,
+        };
+        let id = self.history.begin(ticket.client, key, action, time_us * 1000);
+        self.open.insert(ticket, (id, *question == Question::Get));
+    }
+
+    /// A client loses its connection: it will never know.
+    pub(crate) fn lose(&mut self, ticket: Ticket) {
+        self.open.remove(&ticket);
+    }
+
+    pub(crate) fn unanswered(&self) -> usize {
+        self.open.len()
+    }
+
+    pub(crate) fn answer(&mut self, time_us: u64, ticket: Ticket, outcome: &Outcome, reply: &[u8]) -> Check {
+        let Some((id, is_read)) = self.open.remove(&ticket) else {
+            return Err(format!("{ticket:?} is answered twice"));
+        };
+        let ended = match (outcome, Reply::first(reply)) {
+            (Outcome::Done { .. }, Reply::Bulk(value)) => {
+                Ended::Ok(Told::Value(Some(self.history.value(value))))
+            }
+            (Outcome::Done { .. }, Reply::Null) => Ended::Ok(Told::Value(None)),
+            (Outcome::Done { .. }, Reply::Ok | Reply::Integer(_)) => Ended::Ok(Told::Done),
+            (Outcome::Refused | Outcome::Redirect { .. }, _) => Ended::Failed,
+            (Outcome::Unknown, _) if !is_read => Ended::Unknown,
+            other => return Err(format!("{ticket:?} is answered {other:?}")),
+        };
+        // A step takes no time here: what is asked after an answer begins later.
+        self.history.end(id, time_us * 1000 + 1, ended);
+        Ok(())
+    }
+
+    /// Whether clients were told what a single copy could have told. Returns how many operations that was.
+    pub(crate) fn is_linearizable(&self) -> Result<u64, String> {
+        match check::linearizable(&self.history) {
+            Verdict::Ok { operations, .. } => Ok(operations as u64),
+            verdict => Err(verdict.words(&self.history)),
+        }
+    }
+
+    // Replicas.
+
+    /// A node is about to lose its memory: the locks that it has granted, too.
+    pub(crate) fn crash(&mut self, id: NodeId) {
+        self.locks.remove(&id);
+        self.versions.retain(|(replica, _), _| *replica != id);
+    }
+
+    /// Looks at a replica after its step; `letter` is what it took.
+    pub(crate) fn look(&mut self, world: &World, id: NodeId, letter: Option<&Letter>) -> Check {
+        if let Some(status) = world.status(id) {
+            let life = self.lives.entry(id).or_default();
+            *life = (*life).max(status.incarnation.into());
+        }
+        if !self.looks_inside || !world.is_alive(id) {
+            return Ok(());
+        }
+        let now_us = world.now(id).monotonic_us;
+        let after = show::locks(world, id);
+        let before = self.locks.insert(id, after.clone()).unwrap_or_default();
+        for (key, lock) in &before {
+            let is_there = after.iter().any(|(other, now)| other == key && now.grant == lock.grant);
+            let has_expired = lock.expires_us <= now_us;
+            let is_own = lock.holder.node == id;
+            // Whoever has begun another life holds nothing any more.
+            let life = self.lives.get(&lock.holder.node).copied().unwrap_or(0);
+            let is_over = life > lock.holder.attempt >> ATTEMPT_BITS;
+            if !is_there && !has_expired && !is_own && !is_over && !is_released(letter, key, lock) {
+                return Err(format!("{id} freed {} without its holder", show::lock(key, lock, now_us)));
+            }
+        }
+        for key in self.keys.clone() {
+            self.look_at_register(world, id, &key, letter, &before)?;
+        }
+        Ok(())
+    }
+
+    fn look_at_register(
+        &mut self,
+        world: &World,
+        id: NodeId,
+        key: &str,
+        letter: Option<&Letter>,
+        before: &[(Vec<u8>, Lock)],
+    ) -> Check {
+        let Some(register) = registers::register(world, id, key) else { return Ok(()) };
+        let known = self.versions.insert((id, key.into()), register.version).unwrap_or(0);
+        if register.version > known && !may_write(id, letter, key, register, before) {
+            return Err(format!("{id} took {key}={} without its lock", show::register(register)));
+        }
+        if register.version > 0 {
+            let entry = self.written.entry((key.into(), register.version));
+            let known = entry.or_insert_with(|| register.value.to_vec());
+            if known != register.value {
+                let shown = show::register(register);
+                return Err(format!("{id} holds {key}={shown}, and another value has that tag"));
+            }
+        }
+        Ok(())
+    }
+
+    /// All locks that replicas keep at rest.
+    pub(crate) fn locks_are_free(&self, world: &World) -> Check {
+        for id in world.alive() {
+            if let Some((key, lock)) = show::locks(world, id).first() {
+                let kept = show::lock(key, lock, world.now(id).monotonic_us);
+                return Err(format!("nothing is under way, and at {id} {kept}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the message that arrived releases the lock, in its holder's name.
+fn is_released(letter: Option<&Letter>, key: &[u8], lock: &Lock) -> bool {
+    let Some(letter) = letter.filter(|letter| letter.from == lock.holder.node) else { return false };
+    let Message::Turn { asks, .. } = letter.message::<Blocking>() else { return false };
+    asks.iter().any(|ask| matches!(ask, Ask::Unlock { attempt, key: of, .. } if attempt == lock.holder.attempt && of == key))
+}
+
+/// Whether what a replica has just stored came under a lock that was there before, or by other ways than a write.
+fn may_write(
+    id: NodeId,
+    letter: Option<&Letter>,
+    key: &str,
+    stored: Register<'_>,
+    before: &[(Vec<u8>, Lock)],
+) -> bool {
+    let Some(letter) = letter else { return true };
+    let Message::Turn { asks, .. } = letter.message::<Blocking>() else { return true };
+    let (mut writes, mut locked) = (0, 0);
+    for ask in asks.iter() {
+        if let Ask::Write { attempt, grant, key: of, register, .. } = ask
+            && of == key.as_bytes()
+            && register == stored
+        {
+            let is_holder = |lock: &Lock| lock.grant == grant && lock.holder.attempt == attempt;
+            writes += 1;
+            locked += usize::from(before.iter().any(|(of, lock)| of == key.as_bytes() && is_holder(lock)));
+        }
+    }
+    // The same message may have brought what the own coordinator waited for to store its write here.
+    let is_own = before.iter().any(|(of, lock)| of == key.as_bytes() && lock.holder.node == id);
+    writes == 0 || locked > 0 || is_own
+}

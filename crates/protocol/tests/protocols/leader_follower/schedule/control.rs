@@ -1,0 +1,200 @@
+//! The control group of a schedule: it keeps the map, promises leases, appoints leaders and grants wishes. What it says
+//! comes late, out of order or never.
+
+use super::{Check, Schedule};
+use protocol::Wish;
+use protocol::contract::NodeId;
+use protocol::leader_follower::Acks;
+use std::collections::BTreeMap;
+
+/// What a lease is worth at most, on the node's clock.
+const LEASE_US: u64 = 300_000;
+/// For how long the control group keeps its promise, on its own: clocks may drift by a tenth.
+const PROMISE_US: u64 = 330_000;
+
+/// A rule that the control group could break. The search must find each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Breach {
+    /// A leader is appointed while the lease of the one before holds.
+    AppointsTooEarly,
+    /// A lease counts at a node that has not heard that it leads no more.
+    LeasesOnAnOldMap,
+    /// With `acks = all`, a leader is appointed from outside the in-sync set.
+    AppointsOutsideInSync,
+    /// A wish is granted though the group has changed since it was made.
+    GrantsStaleWishes,
+}
+
+/// A lease on its way to a node.
+struct Lease {
+    to: NodeId,
+    until_us: u64,
+    /// The map that it belongs to.
+    version: u64,
+}
+
+#[derive(Default)]
+pub(super) struct Control {
+    /// No other leader takes the place of a node before.
+    promised_us: BTreeMap<NodeId, u64>,
+    leases: Vec<Lease>,
+    /// Wishes on their way, each with the version of the map that its leader knew.
+    wishes: Vec<(u64, Wish)>,
+    /// Repetitions of wishes that were heard.
+    repeated: Vec<(u64, Wish)>,
+    /// The version in which the group changed last, and the one in which its leadership did.
+    changed: u64,
+    appointed: u64,
+    /// The leader is not to lead any longer.
+    deposing: bool,
+    breach: Option<Breach>,
+}
+
+impl Control {
+    pub(super) fn new(breach: Option<Breach>) -> Control {
+        Control { breach, ..Control::default() }
+    }
+
+    pub(super) fn hear(&mut self, wishes: Vec<(u64, Wish)>) {
+        self.wishes.extend(wishes);
+    }
+
+    pub(super) fn depose(&mut self) {
+        self.deposing = true;
+    }
+}
+
+impl Schedule {
+    /// The control group does what is due, mostly. When it is `prompt`, all of it.
+    pub(super) fn control(&mut self, prompt: bool) -> Check {
+        for id in self.world.alive() {
+            let is_deposed = self.control.deposing && id == self.world.configuration.leader;
+            if !is_deposed && (prompt || self.random.percent(70)) {
+                self.promise(id);
+            }
+        }
+        while !self.control.leases.is_empty() && (prompt || self.random.percent(70)) {
+            self.deliver_lease()?;
+        }
+        while !self.control.wishes.is_empty() && (prompt || self.random.percent(30)) {
+            self.hear_wish();
+        }
+        if !prompt && self.random.percent(20) {
+            self.hear_repeated_wish();
+        }
+        self.appoint_if_due(prompt)?;
+        for id in self.world.alive() {
+            if self.world.version_told(id) < self.world.version && (prompt || self.random.percent(40)) {
+                self.configure(id)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The map has changed.
+    pub(super) fn change_map(&mut self, appoints: bool) {
+        self.world.version += 1;
+        self.control.changed = self.world.version;
+        if appoints {
+            self.control.appointed = self.world.version;
+        }
+    }
+
+    fn promise(&mut self, id: NodeId) {
+        let until_us = self.world.now(id).monotonic_us + LEASE_US - self.random.below(50_000);
+        let kept_us = self.world.time_us + PROMISE_US;
+        let promised_us = self.control.promised_us.entry(id).or_default();
+        *promised_us = kept_us.max(*promised_us);
+        self.control.leases.push(Lease { to: id, until_us, version: self.control.appointed });
+    }
+
+    fn deliver_lease(&mut self) -> Check {
+        let index = self.random.below(self.control.leases.len() as u64) as usize;
+        let Lease { to, until_us, version } = self.control.leases.swap_remove(index);
+        // Who has an older map may think that it leads what it leads no more.
+        let is_current = self.world.version_told(to) >= version;
+        if is_current || self.control.breach == Some(Breach::LeasesOnAnOldMap) {
+            self.tell(&format!("{to} gets a lease until {until_us}"));
+            let consequences = self.world.lease(to, until_us);
+            return self.note(to, consequences);
+        }
+        Ok(())
+    }
+
+    fn hear_wish(&mut self) {
+        let index = self.random.below(self.control.wishes.len() as u64) as usize;
+        let wish = self.control.wishes.swap_remove(index);
+        self.control.repeated.push(wish.clone());
+        self.grant(wish);
+    }
+
+    /// A wish that was heard before comes once more.
+    fn hear_repeated_wish(&mut self) {
+        let count = self.control.repeated.len() as u64;
+        if count > 0 {
+            let wish = self.control.repeated.swap_remove(self.random.below(count) as usize);
+            self.grant(wish);
+        }
+    }
+
+    fn grant(&mut self, (version, wish): (u64, Wish)) {
+        let Wish::InSync { epoch, in_sync } = wish;
+        let is_stale =
+            version < self.control.changed && self.control.breach != Some(Breach::GrantsStaleWishes);
+        let configuration = &mut self.world.configuration;
+        if epoch != configuration.epoch || is_stale || in_sync == configuration.in_sync {
+            return;
+        }
+        configuration.in_sync = in_sync;
+        self.change_map(false);
+        self.tell(&format!("the map says {:?}", self.world.configuration));
+        self.oracle.needed = self.oracle.needed.min(self.acks.needed(&self.world.configuration));
+    }
+
+    /// Another leader is appointed when the one before is not to lead, or is gone, and its lease has run out.
+    fn appoint_if_due(&mut self, prompt: bool) -> Check {
+        let leader = self.world.configuration.leader;
+        let is_gone = !self.world.is_alive(leader);
+        if !(self.control.deposing || is_gone && (prompt || self.random.percent(20))) {
+            return Ok(());
+        }
+        let promised_us = self.control.promised_us.get(&leader).copied().unwrap_or(0);
+        let is_early = self.world.time_us < promised_us;
+        let is_hasty = self.control.breach == Some(Breach::AppointsTooEarly) && !is_gone;
+        if is_early && !is_hasty {
+            return Ok(());
+        }
+        let is_bound = self.acks == Acks::All && self.control.breach != Some(Breach::AppointsOutsideInSync);
+        let candidates: Vec<NodeId> = match is_bound {
+            true => self.world.configuration.in_sync.clone(),
+            false => self.world.members().collect(),
+        };
+        let mut alive: Vec<NodeId> = candidates.into_iter().filter(|id| self.world.is_alive(*id)).collect();
+        if self.random.percent(90) {
+            alive.retain(|id| self.is_connected(*id));
+        }
+        let Some(next) = self.random.pick(&alive) else { return Ok(()) };
+        self.control.deposing = false;
+        self.appoint(next);
+        match self.random.percent(80) {
+            true => self.configure(next),
+            false => Ok(()),
+        }
+    }
+
+    /// A node leads from now on, in an epoch of its own.
+    pub(super) fn appoint(&mut self, leader: NodeId) {
+        let configuration = &mut self.world.configuration;
+        configuration.epoch += 1;
+        configuration.leader = leader;
+        // Whoever is gone need not be waited for: leaving the set takes nothing from those who stay.
+        if !configuration.in_sync.contains(&leader) {
+            configuration.in_sync.push(leader);
+            configuration.in_sync.sort_unstable();
+        }
+        self.change_map(true);
+        self.tell(&format!("the map says {:?}", self.world.configuration));
+        self.oracle.forget_promises();
+        self.clients.iter_mut().filter(|_| self.acks == Acks::None).for_each(|client| client.seen = 0);
+    }
+}

@@ -1,0 +1,264 @@
+//! What must hold after every step, and what clients may be told.
+
+use crate::leader_follower::{World, peek};
+use kv::{Command, Reply};
+use protocol::Replica as _;
+use protocol::Ticket;
+use protocol::contract::{NodeId, Result as Outcome, Trace};
+use protocol::leader_follower::Acks;
+use std::collections::BTreeMap;
+
+/// The keys that are written. `counter` is only added to; `fleeting` is set to expire and not checked by value.
+pub(crate) const KEYS: [&str; 2] = ["x", "y"];
+pub(crate) const COUNTER: &str = "counter";
+pub(crate) const FLEETING: &str = "fleeting";
+
+pub(crate) type Check = Result<(), String>;
+
+/// What a request was about.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Question {
+    Set { key: &'static str, value: String },
+    Add,
+    Get { key: &'static str },
+    Other,
+}
+
+struct Open {
+    question: Question,
+    /// For a read at the leader: it must see at least this version.
+    least_version: u64,
+}
+
+/// How a value came into being.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fate {
+    Pending,
+    Happened,
+    NeverHappened,
+}
+
+/// Knows what clients were told and what replicas have shown.
+pub(crate) struct Oracle {
+    acks: Acks,
+    /// Several histories exist: followers may still show one that was given up (`acks = none`).
+    forked: bool,
+    open: BTreeMap<Ticket, Open>,
+    fates: BTreeMap<String, Fate>,
+    /// The newest version of each key that somebody was told of, by a write's or a read's outcome.
+    told: BTreeMap<&'static str, u64>,
+    /// Which value each version is. A version is an offset: one history has one value for it.
+    values: BTreeMap<(&'static str, u64), String>,
+    /// The digest of the table after each applied offset.
+    digests: BTreeMap<u64, u64>,
+    /// The last offset that each node ever held.
+    held: BTreeMap<NodeId, u64>,
+    added_surely: i64,
+    added_perhaps: i64,
+    /// How many requests had their outcomes.
+    answered: u64,
+    /// The newest write that a client was told of.
+    acknowledged: u64,
+    /// The fewest followers that `acks` has asked for so far.
+    pub(crate) needed: usize,
+}
+
+impl Oracle {
+    pub(crate) fn new(acks: Acks, needed: usize) -> Oracle {
+        Oracle {
+            acks,
+            forked: false,
+            open: BTreeMap::new(),
+            fates: BTreeMap::new(),
+            told: BTreeMap::new(),
+            values: BTreeMap::new(),
+            digests: BTreeMap::new(),
+            held: BTreeMap::new(),
+            added_surely: 0,
+            added_perhaps: 0,
+            answered: 0,
+            acknowledged: 0,
+            needed,
+        }
+    }
+
+    /// With `acks = none` a new leader may begin another history: then nothing that was told has to last.
+    pub(crate) fn forget_promises(&mut self) {
+        if self.acks == Acks::None {
+            self.forked = true;
+            self.told.clear();
+            self.values.clear();
+            self.digests.clear();
+            self.added_perhaps += std::mem::take(&mut self.added_surely);
+        }
+    }
+
+    pub(crate) fn ask(&mut self, ticket: Ticket, question: Question) {
+        let least_version = match &question {
+            Question::Get { key } => self.told.get(key).copied().unwrap_or(0),
+            _ => 0,
+        };
+        if let Question::Set { value, .. } = &question {
+            self.fates.insert(value.clone(), Fate::Pending);
+        }
+        self.open.insert(ticket, Open { question, least_version });
+    }
+
+    /// A client loses its connection: it will never know.
+    pub(crate) fn lose(&mut self, ticket: Ticket) {
+        if let Some(Open { question: Question::Add, .. }) = self.open.remove(&ticket) {
+            self.added_perhaps += 1;
+        }
+    }
+
+    pub(crate) fn answered(&self) -> u64 {
+        self.answered
+    }
+
+    pub(crate) fn acknowledged(&self) -> u64 {
+        self.acknowledged
+    }
+
+    pub(crate) fn unanswered(&self) -> usize {
+        self.open.len()
+    }
+
+    /// A client is told how its request ended. `linearizable` is false for a read at a follower.
+    pub(crate) fn answer(
+        &mut self,
+        ticket: Ticket,
+        outcome: &Outcome,
+        reply: &[u8],
+        linearizable: bool,
+    ) -> Check {
+        let Some(open) = self.open.remove(&ticket) else {
+            return Err(format!("{ticket:?} is answered twice"));
+        };
+        self.answered += 1;
+        if let Outcome::Done { offset, .. } = outcome {
+            self.acknowledged = self.acknowledged.max(*offset);
+        }
+        match (open.question, outcome) {
+            (Question::Set { key, value }, Outcome::Done { version, .. }) => {
+                self.fates.insert(value.clone(), Fate::Happened);
+                self.tell(key, *version);
+                self.is_value(key, *version, &value)
+            }
+            (Question::Set { .. }, Outcome::Unknown) => Ok(()),
+            (Question::Set { value, .. }, Outcome::Refused | Outcome::Redirect { .. }) => {
+                match self.fates.insert(value.clone(), Fate::NeverHappened) {
+                    Some(Fate::Happened) => Err(format!("{value} was refused after it was seen")),
+                    _ => Ok(()),
+                }
+            }
+            (Question::Add, Outcome::Done { .. }) => {
+                self.added_surely += 1;
+                Ok(())
+            }
+            (Question::Add, Outcome::Unknown) => {
+                self.added_perhaps += 1;
+                Ok(())
+            }
+            (Question::Get { key }, Outcome::Done { version, .. }) => {
+                if linearizable && *version < open.least_version {
+                    let least = open.least_version;
+                    return Err(format!("a read of {key} saw version {version} after {least} was told"));
+                }
+                if self.forked && !linearizable {
+                    return Ok(());
+                }
+                self.tell(key, *version);
+                self.see(key, *version, reply)
+            }
+            (Question::Get { .. }, Outcome::Unknown) => Err("a read's outcome is unknown".into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn tell(&mut self, key: &'static str, version: u64) {
+        let told = self.told.entry(key).or_default();
+        *told = version.max(*told);
+    }
+
+    fn see(&mut self, key: &'static str, version: u64, reply: &[u8]) -> Check {
+        let value = match Reply::first(reply) {
+            Reply::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            Reply::Null => return Ok(()),
+            other => return Err(format!("a read of {key} answered {other:?}")),
+        };
+        match self.fates.insert(value.clone(), Fate::Happened) {
+            None => return Err(format!("{key} holds {value}, which nobody wrote")),
+            Some(Fate::NeverHappened) => return Err(format!("{key} holds {value}, which was refused")),
+            Some(Fate::Pending | Fate::Happened) => {}
+        }
+        self.is_value(key, version, &value)
+    }
+
+    fn is_value(&mut self, key: &'static str, version: u64, value: &str) -> Check {
+        let known = self.values.entry((key, version)).or_insert_with(|| value.to_string());
+        match known == value {
+            true => Ok(()),
+            false => Err(format!("version {version} of {key} is {value} and was {known}")),
+        }
+    }
+
+    /// Looks at a replica after its step.
+    pub(crate) fn look(&mut self, world: &World, id: NodeId, traces: &[Trace]) -> Check {
+        let (Some(replica), Some(status)) = (world.replica(id), world.status(id)) else {
+            return Ok(());
+        };
+        let held = self.held.entry(id).or_default();
+        *held = status.offset.max(*held);
+        if status.applied > status.offset {
+            return Err(format!("node {id} applied {} and holds {}", status.applied, status.offset));
+        }
+        let changed = |trace: &Trace| matches!(trace, Trace::Committed { .. } | Trace::Installed { .. });
+        if self.forked || !traces.iter().any(changed) {
+            return Ok(()); // There is nothing to compare it with, or its table is as it was.
+        }
+        let digest = replica.table().digest();
+        let known = *self.digests.entry(status.applied).or_insert(digest);
+        if known != digest {
+            return Err(format!("node {id} differs from others that applied {}", status.applied));
+        }
+        let holders = self.held.values().filter(|held| **held >= status.applied).count();
+        if holders <= self.needed {
+            return Err(format!("node {id} shows {}, which {holders} nodes ever held", status.applied));
+        }
+        Ok(())
+    }
+
+    /// The group is whole again: everything that was told must be there, everywhere.
+    pub(crate) fn settle(&mut self, world: &mut World) -> Check {
+        for id in world.alive() {
+            for key in KEYS {
+                // An array of three (value, version, deadline), or null.
+                let reply = peek(world, id, &Command::Fetch { key: key.as_bytes() });
+                let mut reader = kv::codec::Reader::new(&reply);
+                let mut next = || Reply::decode(&mut reader).unwrap_or(Reply::Null);
+                let (value, version) = match next() {
+                    Reply::Array(_) => (next(), next()),
+                    _ => (Reply::Null, Reply::Integer(0)),
+                };
+                let version = if let Reply::Integer(version) = version { version as u64 } else { 0 };
+                let told = self.told.get(key).copied().unwrap_or(0);
+                if version < told {
+                    return Err(format!("node {id} has version {version} of {key}, and {told} was told"));
+                }
+                let mut reply = kv::ReplyBuffer::new();
+                reply.push(value);
+                self.see(key, version, reply.as_bytes())?;
+            }
+            let reply = peek(world, id, &Command::Get { key: COUNTER.as_bytes() });
+            let count = match Reply::first(&reply) {
+                Reply::Bulk(bytes) => String::from_utf8_lossy(bytes).parse().unwrap_or(-1),
+                _ => 0,
+            };
+            let (least, most) = (self.added_surely, self.added_surely + self.added_perhaps);
+            if count < least || count > most {
+                return Err(format!("node {id} counts {count}, and {least} to {most} were added"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,92 @@
+//! Planted bugs: faults that a replica could have, made by changing what it says. The search must find each.
+
+use super::control::Breach;
+use crate::kit::Letter;
+use protocol::leader_follower::{Message, Position};
+use protocol::planted::{Fault, Planted};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Plant {
+    /// A follower acknowledges whatever it has heard of, held or not.
+    AcknowledgesBeforeItHolds,
+    /// A follower that lost its memory says that it did not.
+    VouchesWithoutMemory,
+    /// A follower asks for the rest by offset alone, as if its history were the leader's.
+    ResumesByOffsetAlone,
+    /// The leader tells everything it has as committed.
+    CommitsBeforeAcknowledged,
+    /// A snapshot leaves entries out.
+    SnapshotLeavesOut,
+    /// A follower answers a leader without memory that it holds nothing.
+    ForgetsInRecovery,
+    /// A fault that the replica itself knows how to have.
+    InReplica(Fault),
+    /// The same in a replica that looks at its invariants.
+    WithInvariants(Fault),
+    /// The control group breaks a rule.
+    InControl(Breach),
+}
+
+impl Plant {
+    pub(crate) const ALL: [Plant; 15] = [
+        Plant::AcknowledgesBeforeItHolds,
+        Plant::VouchesWithoutMemory,
+        Plant::ResumesByOffsetAlone,
+        Plant::CommitsBeforeAcknowledged,
+        Plant::SnapshotLeavesOut,
+        Plant::ForgetsInRecovery,
+        Plant::InReplica(Fault::ServesWithoutLease),
+        Plant::InReplica(Fault::InSyncShrunkEarly),
+        Plant::InReplica(Fault::InSyncGrownEarly),
+        Plant::InReplica(Fault::HeldBeforeDurable),
+        Plant::InReplica(Fault::LeaderCountsUnrecorded),
+        Plant::InControl(Breach::AppointsTooEarly),
+        Plant::InControl(Breach::LeasesOnAnOldMap),
+        Plant::InControl(Breach::AppointsOutsideInSync),
+        Plant::InControl(Breach::GrantsStaleWishes),
+    ];
+
+    /// Those that are found where values are spilled.
+    pub(crate) const OF_SPILLED: [Plant; 2] =
+        [Plant::InReplica(Fault::CheckpointBeforeValues), Plant::InReplica(Fault::ValueRemovedEarly)];
+
+    pub(crate) fn in_replica(self) -> Planted {
+        match self {
+            Plant::InReplica(fault) => Planted::one(fault),
+            Plant::WithInvariants(fault) => Planted::one_with_invariants(fault),
+            _ => Planted::default(),
+        }
+    }
+
+    pub(crate) fn in_control(self) -> Option<Breach> {
+        if let Plant::InControl(breach) = self { Some(breach) } else { None }
+    }
+
+    /// Changes a letter as the bug would have written it. `head` is the last offset that the leader has given.
+    pub(crate) fn spoil(self, letter: &mut Letter, head: u64) {
+        let bytes = std::mem::take(&mut letter.bytes);
+        let message = Message::decode(&bytes).expect("replicas send what can be read");
+        self.spoiled(message, head).encode(&mut letter.bytes);
+    }
+
+    fn spoiled(self, message: Message<'_>, head: u64) -> Message<'_> {
+        let mut message = message;
+        match (self, &mut message) {
+            (Plant::AcknowledgesBeforeItHolds, Message::Acknowledge { offset, .. }) => {
+                *offset = head.max(*offset);
+            }
+            (Plant::VouchesWithoutMemory, Message::Holding { intact, .. }) => *intact = true,
+            (Plant::ResumesByOffsetAlone, Message::Join { epoch, last, applied, .. }) => {
+                *last = Position { epoch: *epoch, offset: last.offset };
+                *applied = 0;
+            }
+            (Plant::CommitsBeforeAcknowledged, Message::Append { commit, leader_offset, .. }) => {
+                *commit = *leader_offset;
+            }
+            (Plant::SnapshotLeavesOut, Message::SnapshotChunk { entries, .. }) => *entries = &[],
+            (Plant::ForgetsInRecovery, Message::Holding { last, .. }) => *last = Position::default(),
+            _ => {}
+        }
+        message
+    }
+}
