@@ -122,7 +122,7 @@
 //! number at the end of its range; entries that are cut off; a heartbeat that is counted twice. Kinds of message that
 //! nobody here sends (forwarded proposals, compaction, stop-signs) cannot be decoded. One of its faults would be silent: an
 //! entry that is appended right behind an `AcceptSync` is added to an older message, and is missing behind the new one:
-//! its messages are taken away before a promise is handed in. `tests/omnipaxos_traps.rs` shows these traps.
+//! its messages are taken away before a promise is handed in. `tests/protocols/consensus/omnipaxos_traps.rs` shows these traps.
 //!
 //! # Caveats
 //!
