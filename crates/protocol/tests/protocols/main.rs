@@ -7,3 +7,4 @@ mod consensus;
 mod kit;
 mod leader_follower;
 mod registers;
+mod retire;

@@ -2,7 +2,7 @@
 
 use crate::kit::{Beside, Consequences, Protocol, World};
 use kv::Register;
-use protocol::contract::{Configuration, NodeId, Now};
+use protocol::contract::{Configuration, NodeId, Now, Replica as _};
 use protocol::registers::Replacement;
 use protocol::registers::message::Body;
 
@@ -11,8 +11,6 @@ pub(crate) trait Registers: Protocol<Beside = Replaced> {
     fn keeps_records(options: &Self::Options) -> bool;
 
     fn has_memory(replica: &Self::Replica, now: Now) -> bool;
-
-    fn replaced(replica: &mut Self::Replica, replacement: &Replacement);
 }
 
 /// Whether a node was let in as one that was replaced, since it had lost its disk.
@@ -32,7 +30,7 @@ impl<P: Registers> Beside<P> for Replaced {
             if replacement.since == 0 {
                 replacement.since = starts;
             }
-            P::replaced(replica, replacement);
+            replica.replaced(replacement);
         }
     }
 

@@ -8,11 +8,10 @@ mod show;
 
 use crate::kit::{Protocol, Start};
 use crate::registers::{self, Registers, Replaced};
-use kv::codec::Malformed;
-use kv::{Table, Version};
+use kv::Version;
 use protocol::abd::{Message, Options, Replica, Status, Timing};
 use protocol::contract::Now;
-use protocol::registers::{Replacement, Tag};
+use protocol::registers::Tag;
 
 pub(crate) struct Abd;
 
@@ -30,16 +29,8 @@ impl Protocol for Abd {
         Replica::new(start.id, start.options, start.timing, start.starts, start.seed, TABLE_SEED)
     }
 
-    fn decode(bytes: &[u8]) -> Result<Message<'_>, Malformed> {
-        Message::decode(bytes)
-    }
-
     fn status(replica: &Replica, now: Now) -> Status {
         replica.status(now)
-    }
-
-    fn table(replica: &Replica) -> &Table {
-        replica.table()
     }
 
     fn kinds(message: &Message<'_>) -> Vec<&'static str> {
@@ -70,9 +61,5 @@ impl Registers for Abd {
 
     fn has_memory(replica: &Replica, now: Now) -> bool {
         replica.status(now).role == "replica"
-    }
-
-    fn replaced(replica: &mut Replica, replacement: &Replacement) {
-        replica.replaced(replacement);
     }
 }

@@ -11,8 +11,7 @@ mod show;
 mod stop_sign;
 
 use crate::kit::{Beside, Clock, Protocol, Start};
-use kv::codec::Malformed;
-use kv::{Command, Interpreter, NoInterpreter, ReplyBuffer, Table, Version};
+use kv::{Command, Interpreter, NoInterpreter, ReplyBuffer, Version};
 use protocol::consensus::{Message, Options, Replica, Status, Timing};
 use protocol::contract::{NOBODY, NodeId, Now, Trace};
 
@@ -41,16 +40,8 @@ impl Protocol for Consensus {
         Clock { ahead_us: u64::from(id) * 7_000_000, unix_ahead_ms: 1_000_000, ..Clock::default() }
     }
 
-    fn decode(bytes: &[u8]) -> Result<Message<'_>, Malformed> {
-        Message::decode(bytes)
-    }
-
     fn status(replica: &Replica, now: Now) -> Status {
         replica.status(now)
-    }
-
-    fn table(replica: &Replica) -> &Table {
-        replica.table()
     }
 
     fn kinds(message: &Message<'_>) -> Vec<&'static str> {

@@ -10,8 +10,7 @@ pub(crate) mod show;
 mod verbs;
 mod world;
 
-use kv::codec::Malformed;
-use kv::{Table, Version};
+use kv::Version;
 use protocol::contract::{NodeId, Now, Replica, Trace};
 pub(crate) use world::{Asked, Clock, Consequences, World};
 
@@ -37,11 +36,7 @@ pub(crate) trait Protocol: Sized + 'static {
         Clock::default()
     }
 
-    fn decode(bytes: &[u8]) -> Result<Message<'_, Self>, Malformed>;
-
     fn status(replica: &Self::Replica, now: Now) -> Self::Status;
-
-    fn table(replica: &Self::Replica) -> &Table;
 
     // How it reads in a transcript.
 
@@ -123,7 +118,7 @@ impl Letter {
     }
 
     pub(crate) fn message<P: Protocol>(&self) -> Message<'_, P> {
-        P::decode(&self.bytes).expect("replicas send what can be read")
+        P::Replica::decode(&self.bytes).expect("replicas send what can be read")
     }
 
     pub(crate) fn kinds<P: Protocol>(&self) -> Vec<&'static str> {

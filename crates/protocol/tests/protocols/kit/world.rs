@@ -186,7 +186,7 @@ impl<P: Protocol> World<P> {
     }
 
     pub(crate) fn table(&self, id: NodeId) -> Option<&Table> {
-        Some(P::table(self.replica(id)?))
+        Some(self.replica(id)?.table())
     }
 
     pub(crate) fn status(&self, id: NodeId) -> Option<P::Status> {

@@ -8,8 +8,8 @@ mod show;
 mod values;
 
 use crate::kit::{Beside as _, Clock, Consequences, Protocol, Start};
-use kv::codec::Malformed;
-use kv::{Command, ReplyBuffer, Table, Version};
+use kv::{Command, ReplyBuffer, Version};
+use protocol::SpilledValues as _;
 use protocol::contract::{NodeId, Now};
 use protocol::leader_follower::{Message, Options, Replica, Status, Timing};
 use values::Values;
@@ -33,16 +33,8 @@ impl Protocol for LeaderFollower {
         Clock { unix_ahead_ms: 999_000, ..Clock::default() }
     }
 
-    fn decode(bytes: &[u8]) -> Result<Message<'_>, Malformed> {
-        Message::decode(bytes)
-    }
-
     fn status(replica: &Replica, now: Now) -> Status {
         replica.status(now)
-    }
-
-    fn table(replica: &Replica) -> &Table {
-        replica.table()
     }
 
     fn kinds(message: &Message<'_>) -> Vec<&'static str> {

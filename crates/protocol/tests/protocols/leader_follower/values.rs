@@ -10,6 +10,7 @@ use kv::table::Spilled;
 use kv::{Reference, Reply, ReplyBuffer, ValueRef};
 use protocol::leader_follower::{Durability, Options, Replica};
 use protocol::planted::{Fault, Planted};
+use protocol::{Replica as _, SpilledValues as _};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Default)]

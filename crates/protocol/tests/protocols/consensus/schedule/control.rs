@@ -3,6 +3,7 @@
 
 use super::oracle::Check;
 use super::{Event, Schedule, is_known, lives_in_backup};
+use protocol::Replica as _;
 use protocol::contract::{Configuration, NodeId};
 
 impl Schedule {

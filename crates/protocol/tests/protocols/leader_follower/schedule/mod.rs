@@ -184,10 +184,21 @@ impl Schedule {
         }
     }
 
+    /// So little time passes that wall clocks stand still: keys expire only in turns and when clocks jump.
+    fn pass(&mut self, microseconds: u64) {
+        let shown_ms = self.world.now(1).unix_ms;
+        self.world.time_us += microseconds;
+        let ahead_ms = shown_ms as i64 - (self.world.time_us / 1000) as i64;
+        for id in self.world.members() {
+            self.world.clock_mut(id).unix_ahead_ms = ahead_ms;
+        }
+    }
+
     // One step.
 
     fn step(&mut self) -> Check {
-        self.world.time_us += 1 + self.random.below(300);
+        let passed_us = 1 + self.random.below(300);
+        self.pass(passed_us);
         let trouble = self.random.below(100);
         let mut below = 0;
         let mut is = |percent: u64| {
@@ -431,7 +442,7 @@ impl Schedule {
             }
             // What is sent while this is delivered arrives in the next round.
             for _ in 0..self.world.network.len() {
-                self.world.time_us += 1;
+                self.pass(1);
                 let letter = self.world.network.remove(0);
                 self.tell(&format!("  deliver {}", show::letter::<LeaderFollower>(&letter)));
                 let consequences = self.world.deliver(&letter);

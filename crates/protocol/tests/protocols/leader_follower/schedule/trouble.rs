@@ -119,14 +119,13 @@ impl Schedule {
         self.tell(&format!("link {one}-{other} {}", if up { "up" } else { "down" }));
         // What is under way on a link that breaks is lost, or arrives much later.
         let late = self.random.percent(self.trouble.ghosts);
-        let network = self.world.network.clone();
-        self.world.set_link(one, other, up);
-        if !up && late {
-            self.world.network = network;
-            self.hold(|letter| {
-                (letter.from, letter.to) == (one, other) || (letter.to, letter.from) == (one, other)
-            });
+        let is_on_it = |letter: &Letter| letter.ends() == (one.min(other), one.max(other));
+        match (up, late) {
+            (true, _) => {}
+            (false, true) => self.hold(is_on_it),
+            (false, false) => self.world.network.retain(|letter| !is_on_it(letter)),
         }
+        self.world.set_link(one, other, up);
         // A broken link is not always noticed; a new one always is.
         if up || self.random.percent(self.trouble.noticed) {
             let consequences = self.world.hint(one, other, up);

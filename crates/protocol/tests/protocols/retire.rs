@@ -1,7 +1,5 @@
 //! A replica that is taken away leaves nobody without an outcome, and says "refused" only of what cannot take effect any more.
 
-#![allow(clippy::unwrap_used)]
-
 use kv::{Command, Condition, Expiry, SetAnswer};
 use protocol::contract::{Configuration, Effects, Input, NodeId, Now, Request, Result as Outcome, Ticket};
 use protocol::leader_follower::{Acks, Durability};
