@@ -35,7 +35,7 @@ impl<R: Replica> Group<R> {
     /// One step, and what follows from it at the others.
     fn step(&mut self, id: usize, input: Input<'_, &[u8]>) {
         let mut effects = Effects::default();
-        let input = input.with_message(R::decode).unwrap();
+        let input = input.with_message(R::decode).expect("replicas send what can be read");
         self.replicas[id - 1].step(self.now, input, &mut effects);
         for message in &effects.messages {
             let bytes = message.bytes.parts(&effects.bytes).concat();

@@ -72,8 +72,6 @@ fn peek(world: &mut World, id: NodeId, command: &Command<'_>) -> Vec<u8> {
     world.beside(id).complete(reply.as_bytes())
 }
 
-/// The kind of a message, by which scripts pick letters.
-
 /// A node's store has read the values for which its copies wait.
 fn give_values(world: &mut World, id: NodeId) -> Consequences {
     let mut consequences = Consequences::default();
