@@ -10,7 +10,7 @@
 //! ```
 
 use super::schedule::Schedule;
-use crate::kit::search::{finds, number, run, search, seeds, variable};
+use crate::kit::search::{finds, finds_by_invariant, number, run, search, seeds, variable};
 use protocol::planted::{Fault, Planted};
 
 fn schedule(seed: u64, keeps_records: bool, planted: Planted) -> Result<u64, String> {
@@ -90,5 +90,19 @@ fn search_for_a_fault() {
     let faults = TELLING.into_iter().filter(|(fault, ..)| name == "all" || format!("{fault:?}") == name);
     for (fault, keeps_records, _) in faults {
         finds(fault, seeds(10_000), |seed| schedule(seed, keeps_records, Planted::one(fault)));
+    }
+}
+
+/// Invariants can fail: each of these faults is found by one, before anybody is told what is wrong.
+#[test]
+fn invariants_find_planted_faults() {
+    let faults = [
+        (Fault::TagWithoutWriter, "tag"),
+        (Fault::ReadWithoutWriteBack, "that no majority holds"),
+        (Fault::TombstoneForgottenEarly, "a tombstone is forgotten while older writes may come"),
+    ];
+    for (fault, words) in faults {
+        let planted = Planted::one_with_invariants(fault);
+        finds_by_invariant(fault, words, 0..2000, |seed| schedule(seed, false, planted));
     }
 }

@@ -8,23 +8,24 @@
 //! SEED=17 cargo test -p quorate-protocol --test protocols blocking::schedules::one_seed -- --exact --nocapture
 //! ```
 
-use super::schedule::Schedule;
-use crate::kit::search::{finds, number, run, search, seeds};
+use super::schedule::schedule;
+use crate::kit::search::{finds, finds_by_invariant, number, run, search, seeds};
 use protocol::planted::{Fault, Planted};
 
-fn schedule(seed: u64, keeps_records: bool) -> Result<u64, String> {
-    Schedule::new(seed, keeps_records, Planted::default(), (true, false)).run()
+fn search_all(keeps_records: bool, variable: &str) {
+    let replay = ("blocking::schedules::one_seed", variable);
+    search(seeds(300), replay, |seed| schedule(seed, keeps_records, Planted::default(), (true, false)).run());
 }
 
 #[test]
 fn random_schedules_keep_every_promise() {
-    search(seeds(300), ("blocking::schedules::one_seed", "SEED"), |seed| schedule(seed, false));
+    search_all(false, "SEED");
 }
 
 /// Replicas keep records: crashes lose what was not synced, any number of nodes at one time, and disks are lost.
 #[test]
 fn random_schedules_with_records_keep_every_promise() {
-    search(seeds(300), ("blocking::schedules::one_seed", "RECORDS_SEED"), |seed| schedule(seed, true));
+    search_all(true, "RECORDS_SEED");
 }
 
 /// Replays the schedule of `SEED`, or with records that of `RECORDS_SEED`, and tells all that happens.
@@ -32,7 +33,7 @@ fn random_schedules_with_records_keep_every_promise() {
 fn one_seed() {
     for (variable, keeps_records) in [("SEED", false), ("RECORDS_SEED", true)] {
         if let Some(seed) = number(variable) {
-            run(|| Schedule::new(seed, keeps_records, Planted::default(), (true, true)).run()).unwrap();
+            run(|| schedule(seed, keeps_records, Planted::default(), (true, true)).run()).unwrap();
         }
     }
 }
@@ -52,8 +53,16 @@ fn planted_faults_are_found() {
         (Fault::UnknownToldAsRefused, true, false),
     ];
     for (fault, keeps_records, looks_inside) in faults {
-        let schedule =
-            |seed| Schedule::new(seed, keeps_records, Planted::one(fault), (looks_inside, false)).run();
-        finds(fault, 0..5000, schedule);
+        let looks = (looks_inside, false);
+        finds(fault, 0..5000, |seed| schedule(seed, keeps_records, Planted::one(fault), looks).run());
     }
+}
+
+/// Invariants can fail: this fault is found by one, before anybody is told what is wrong.
+#[test]
+fn an_invariant_finds_a_planted_fault() {
+    let fault = Fault::ReadWithoutRepair;
+    let planted = Planted::one_with_invariants(fault);
+    let schedule = |seed| schedule(seed, false, planted, (false, false)).run();
+    finds_by_invariant(fault, "that no majority holds", 0..2000, schedule);
 }

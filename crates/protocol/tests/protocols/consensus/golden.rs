@@ -254,7 +254,7 @@ impl Scripted for Consensus {
 }
 
 /// The elements of a flat reply as text.
-pub(super) fn texts(encoded: &[u8]) -> String {
+fn texts(encoded: &[u8]) -> String {
     let shown = |reply: &Reply<'_>| match reply {
         Reply::Bulk(bytes) => text(bytes),
         Reply::Integer(integer) => integer.to_string(),

@@ -2,6 +2,7 @@
 
 mod failover;
 mod golden;
+mod learning;
 mod memory;
 mod messages;
 mod omnipaxos_traps;

@@ -12,21 +12,21 @@
 //! SEED=17 cargo test -p quorate-protocol --test protocols consensus::schedules::one_seed -- --exact --nocapture
 //! ```
 
-use super::schedule::Schedule;
-use crate::kit::search::{finds, number, run, search, seeds, variable};
+use super::schedule::schedule;
+use crate::kit::search::{finds, finds_by_invariant, number, run, search, seeds, variable};
 use protocol::planted::{Fault, Planted};
 
 #[test]
 fn random_schedules_keep_every_promise() {
-    let schedule = |seed| Schedule::new(seed, Planted::default(), false).run();
-    search(seeds(100), ("consensus::schedules::one_seed", "SEED"), schedule);
+    let replay = ("consensus::schedules::one_seed", "SEED");
+    search(seeds(100), replay, |seed| schedule(seed, Planted::default(), false).run());
 }
 
 /// Replays the schedule of `SEED` and tells all that happens.
 #[test]
 fn one_seed() {
     if let Some(seed) = number("SEED") {
-        run(|| Schedule::new(seed, Planted::default(), true).run()).unwrap();
+        run(|| schedule(seed, Planted::default(), true).run()).unwrap();
     }
 }
 
@@ -59,6 +59,20 @@ fn planted_faults_are_found() {
             continue;
         }
         let seeds = std::iter::once(first).chain(number("FIRST_SEED").unwrap_or(0)..SEEDS_MAX);
-        finds(fault, seeds, |seed| Schedule::new(seed, Planted::one(fault), false).run());
+        finds(fault, seeds, |seed| schedule(seed, Planted::one(fault), false).run());
+    }
+}
+
+/// Invariants can fail: each of these faults is found by one, before anybody is told what is wrong.
+#[test]
+fn invariants_find_planted_faults() {
+    let faults = [
+        (Fault::VoteNotPersisted, "is promised"),
+        (Fault::LeaderCountsUnsynced, "durable at their leader"),
+        (Fault::ConfigurationBeginsEarly, "before its stop-sign is decided"),
+    ];
+    for (fault, words) in faults {
+        let planted = Planted::one_with_invariants(fault);
+        finds_by_invariant(fault, words, 0..2000, |seed| schedule(seed, planted, false).run());
     }
 }

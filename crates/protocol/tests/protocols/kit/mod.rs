@@ -3,7 +3,9 @@
 //! a world of replicas, the driver of golden scripts, and the search over random schedules.
 
 pub(crate) mod disk;
+pub(crate) mod history;
 pub(crate) mod random;
+pub(crate) mod schedule;
 pub(crate) mod script;
 pub(crate) mod search;
 pub(crate) mod show;

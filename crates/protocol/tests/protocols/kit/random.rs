@@ -25,6 +25,11 @@ impl Random {
         self.below(100) < parts
     }
 
+    /// A number up to `most` in so many percent, else 0.
+    pub(crate) fn some(&mut self, chance: u64, most: u64) -> u64 {
+        if self.percent(chance) { 1 + self.below(most) } else { 0 }
+    }
+
     pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> Option<T> {
         (!from.is_empty()).then(|| from[self.below(from.len() as u64) as usize])
     }

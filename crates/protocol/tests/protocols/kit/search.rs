@@ -59,20 +59,33 @@ pub(crate) fn search(
     checked
 }
 
-/// A search that cannot fail proves nothing: some seed has to find a planted fault. Tells which was the first.
+/// A search that cannot fail proves nothing: some seed has to find a planted fault. Tells which was the first, and what it
+/// found.
 pub(crate) fn finds<T>(
     what: impl std::fmt::Debug,
     seeds: impl Iterator<Item = u64>,
     schedule: impl Fn(u64) -> Result<T, String>,
-) {
+) -> String {
     let mut searched = 0;
     for seed in seeds {
         searched += 1;
         if let Err(why) = run(|| schedule(seed)) {
-            let why = why.lines().next().unwrap_or_default();
-            println!("{what:?}: found by seed {seed}, run {searched}: {why}");
-            return;
+            let first_line = why.lines().next().unwrap_or_default();
+            println!("{what:?}: found by seed {seed}, run {searched}: {first_line}");
+            return why;
         }
     }
     panic!("{what:?} is not found in {searched} schedules");
+}
+
+/// Invariants can fail: one that says these words finds a planted fault, before anybody is told what is wrong.
+pub(crate) fn finds_by_invariant<T>(
+    what: impl std::fmt::Debug + Copy,
+    words: &str,
+    seeds: impl Iterator<Item = u64>,
+    schedule: impl Fn(u64) -> Result<T, String>,
+) {
+    let why = finds(what, seeds, schedule);
+    let by_invariant = why.starts_with("panic: ") && why.contains(words);
+    assert!(by_invariant, "{what:?}: not by an invariant, but: {why}");
 }

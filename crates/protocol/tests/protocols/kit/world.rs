@@ -81,6 +81,8 @@ pub(crate) struct World<P: Protocol> {
     pub(crate) version: u64,
     /// Whether whoever is configured gets a lease that never ends.
     pub(crate) leases_forever: bool,
+    /// Replicas are told what cannot be: then they may hold it.
+    pub(crate) peers_lie: bool,
     options: P::Options,
     timing: P::Timing,
     nodes: Vec<Node<P>>,
@@ -102,6 +104,7 @@ impl<P: Protocol> World<P> {
             configuration,
             version: 1,
             leases_forever: false,
+            peers_lie: false,
             options,
             timing,
             nodes: Vec::new(),
@@ -216,11 +219,13 @@ impl<P: Protocol> World<P> {
         Now { monotonic_us, unix_ms: (self.time_us / 1000).saturating_add_signed(unix_ahead_ms) }
     }
 
-    /// When a replica wants its next tick, in the world's time.
+    /// When a replica wants its next tick, in the world's time: early rather than late, whatever its clock does.
     pub(crate) fn wakeup_us(&self, id: NodeId) -> Option<u64> {
-        let now = self.now(id);
-        let in_us = self.replica(id)?.wakeup_us(now).saturating_sub(now.monotonic_us);
-        Some(self.time_us.saturating_add(in_us))
+        let wakeup_us = self.replica(id)?.wakeup_us(self.now(id));
+        let Clock { drift_ppm, ahead_us, .. } = self.clock(id);
+        let own_us = i128::from(wakeup_us.saturating_sub(ahead_us));
+        let time_us = own_us - own_us * i128::from(drift_ppm) / 1_000_000;
+        Some(u64::try_from(time_us).unwrap_or(u64::MAX).saturating_add(1))
     }
 
     // Inputs.
@@ -242,6 +247,9 @@ impl<P: Protocol> World<P> {
         let effects = &mut self.effects;
         effects.clear();
         tell(replica, now, effects);
+        if !self.peers_lie {
+            replica.check_invariants(now);
+        }
         node.beside.follow(replica);
         let records: Vec<Vec<u8>> =
             effects.records.iter().map(|record| record.parts(&effects.bytes).concat()).collect();

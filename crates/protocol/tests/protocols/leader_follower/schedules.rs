@@ -11,7 +11,8 @@
 
 use super::schedule::Schedule;
 use super::schedule::plant::Plant;
-use crate::kit::search::{finds, number, run, search, seeds};
+use crate::kit::search::{finds, finds_by_invariant, number, run, search, seeds};
+use protocol::planted::Fault;
 
 /// Seeds that each showed what a rule is good for: without it they failed when they were found. They run on every change, and are to be
 /// searched anew (take the rule out, run many seeds) when the schedules themselves are changed.
@@ -65,5 +66,22 @@ fn planted_bugs_are_found() {
     let of_spilled = Plant::OF_SPILLED.map(|plant| (plant, true));
     for (plant, spilled) in plants.into_iter().chain(of_spilled) {
         finds(plant, 0..3000, |seed| schedule(seed, Some(plant), spilled));
+    }
+}
+
+/// Invariants can fail: each of these faults is found by one, before anybody is told what is wrong.
+#[test]
+fn invariants_find_planted_faults() {
+    let faults = [
+        (Fault::VisibleBeforeCommitted, "too few followers hold it"),
+        (Fault::OneAcknowledgementTooFew, "too few followers hold it"),
+        (Fault::LeaderCountsUnrecorded, "not durable here"),
+        (Fault::InSyncShrunkEarly, "is not waited for"),
+        (Fault::InSyncGrownEarly, "is not waited for"),
+        (Fault::NoRecovery, "in an epoch that it may forget"),
+    ];
+    for (fault, words) in faults {
+        let plant = Some(Plant::WithInvariants(fault));
+        finds_by_invariant(fault, words, 0..3000, |seed| schedule(seed, plant, false));
     }
 }

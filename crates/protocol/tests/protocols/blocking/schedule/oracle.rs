@@ -1,32 +1,19 @@
-//! What must hold after every step of a schedule, and of what clients were told.
+//! What must hold after every step of a replica, besides what clients are told.
 
 use crate::blocking::{Blocking, World, show};
 use crate::kit::Letter;
+use crate::kit::schedule::Check;
 use crate::registers;
-use check::{Action, Answer as Told, History, OperationId, Outcome as Ended, Verdict};
-use kv::{Register, Reply};
-use protocol::Ticket;
+use kv::Register;
 use protocol::blocking::{Ask, Lock, Message};
-use protocol::contract::{NodeId, Result as Outcome};
+use protocol::contract::NodeId;
 use std::collections::BTreeMap;
-
-pub(crate) type Check = Result<(), String>;
-
-/// What a client asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Question {
-    Get,
-    Set(String),
-    Delete,
-}
 
 /// The bits of an attempt's number below those that name the life of its coordinator.
 const ATTEMPT_BITS: u32 = 40;
 
-/// Knows what clients were told, and what replicas have shown.
+/// Knows what replicas have shown.
 pub(crate) struct Oracle {
-    history: History,
-    open: BTreeMap<Ticket, (OperationId, bool)>,
     /// Look at locks and registers too, not only at what clients were told.
     looks_inside: bool,
     locks: BTreeMap<NodeId, Vec<(Vec<u8>, Lock)>>,
@@ -42,8 +29,6 @@ pub(crate) struct Oracle {
 impl Oracle {
     pub(crate) fn new(keys: Vec<String>, looks_inside: bool) -> Oracle {
         Oracle {
-            history: History::new(),
-            open: BTreeMap::new(),
             looks_inside,
             locks: BTreeMap::new(),
             lives: BTreeMap::new(),
@@ -52,57 +37,6 @@ impl Oracle {
             keys,
         }
     }
-
-    // Clients.
-
-    pub(crate) fn ask(&mut self, time_us: u64, ticket: Ticket, key: &str, question: &Question) {
-        let key = self.history.key(key.as_bytes());
-        let action = match question {
-            Question::Get => Action::Get,
-            Question::Set(value) => Action::Set(self.history.value(value.as_bytes())),
-            Question::Delete => Action::Delete,
-        };
-        let id = self.history.begin(ticket.client, key, action, time_us * 1000);
-        self.open.insert(ticket, (id, *question == Question::Get));
-    }
-
-    /// A client loses its connection: it will never know.
-    pub(crate) fn lose(&mut self, ticket: Ticket) {
-        self.open.remove(&ticket);
-    }
-
-    pub(crate) fn unanswered(&self) -> usize {
-        self.open.len()
-    }
-
-    pub(crate) fn answer(&mut self, time_us: u64, ticket: Ticket, outcome: &Outcome, reply: &[u8]) -> Check {
-        let Some((id, is_read)) = self.open.remove(&ticket) else {
-            return Err(format!("{ticket:?} is answered twice"));
-        };
-        let ended = match (outcome, Reply::first(reply)) {
-            (Outcome::Done { .. }, Reply::Bulk(value)) => {
-                Ended::Ok(Told::Value(Some(self.history.value(value))))
-            }
-            (Outcome::Done { .. }, Reply::Null) => Ended::Ok(Told::Value(None)),
-            (Outcome::Done { .. }, Reply::Ok | Reply::Integer(_)) => Ended::Ok(Told::Done),
-            (Outcome::Refused | Outcome::Redirect { .. }, _) => Ended::Failed,
-            (Outcome::Unknown, _) if !is_read => Ended::Unknown,
-            other => return Err(format!("{ticket:?} is answered {other:?}")),
-        };
-        // A step takes no time here: what is asked after an answer begins later.
-        self.history.end(id, time_us * 1000 + 1, ended);
-        Ok(())
-    }
-
-    /// Whether clients were told what a single copy could have told. Returns how many operations that was.
-    pub(crate) fn is_linearizable(&self) -> Result<u64, String> {
-        match check::linearizable(&self.history) {
-            Verdict::Ok { operations, .. } => Ok(operations as u64),
-            verdict => Err(verdict.words(&self.history)),
-        }
-    }
-
-    // Replicas.
 
     /// A node is about to lose its memory: the locks that it has granted, too.
     pub(crate) fn crash(&mut self, id: NodeId) {

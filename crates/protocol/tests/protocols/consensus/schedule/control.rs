@@ -1,14 +1,15 @@
 //! The control group of a schedule: it tells nodes who is to make up the group, late, in any order, some never. And the
 //! disks that are lost or rolled back, which only it can mend: by removing the node and adding it again.
 
-use super::oracle::Check;
-use super::{Event, Schedule, is_known, lives_in_backup};
+use super::{Configure, is_known, lives_in_backup};
+use crate::consensus::Consensus;
+use crate::kit::schedule::{Check, Schedule};
 use protocol::Replica as _;
 use protocol::contract::{Configuration, NodeId};
 
-impl Schedule {
+impl Schedule<Consensus> {
     fn newest(&self) -> &Configuration {
-        self.configurations.last().expect("a group has a configuration")
+        self.own.configurations.last().expect("a group has a configuration")
     }
 
     /// Most of the newest configuration's members have begun it.
@@ -28,22 +29,22 @@ impl Schedule {
     pub(super) fn change_members(&mut self) -> Check {
         let members = self.newest().members.clone();
         let is_settled = self.is_settled();
-        let spoiled = self.spoiled.filter(|id| members.contains(id));
-        let is_first = self.configurations.len() == 1;
-        if !is_settled && (is_first || self.spoiled.is_some() || self.random.percent(90)) {
+        let spoiled = self.own.spoiled.filter(|id| members.contains(id));
+        let is_first = self.own.configurations.len() == 1;
+        if !is_settled && (is_first || self.own.spoiled.is_some() || self.random.percent(90)) {
             return Ok(());
         }
-        if self.spoiled.is_some() && spoiled.is_none() {
-            self.spoiled = None; // It was removed: whatever it has on its disk, it may come again.
+        if self.own.spoiled.is_some() && spoiled.is_none() {
+            self.own.spoiled = None; // It was removed: whatever it has on its disk, it may come again.
         }
-        let spares: Vec<NodeId> = (1..=self.nodes).filter(|id| !members.contains(id)).collect();
+        let spares: Vec<NodeId> = self.world.members().filter(|id| !members.contains(id)).collect();
         let adds = spoiled.is_none() && (members.len() == 1 || self.random.percent(55));
         match adds {
             true if spares.is_empty() => Ok(()),
             true => {
                 let id = spares[self.random.below(spares.len() as u64) as usize];
                 // The node may have thrown away what it had when it was removed.
-                if is_settled && self.world.replica(id).is_some() && self.random.percent(40) {
+                if is_settled && self.world.is_alive(id) && self.random.percent(40) {
                     self.crash(id)?;
                     self.tell(|| format!("{id} forgets the group"));
                     self.world.wipe(id);
@@ -71,26 +72,26 @@ impl Schedule {
             in_sync: members,
             is_given_up: false,
         };
-        self.configurations.push(configuration);
-        for id in 1..=self.nodes {
+        self.own.configurations.push(configuration);
+        for id in self.world.members() {
             if self.is_calm || self.random.percent(85) {
                 let delay_us = self.random.below(300_000);
-                self.later(delay_us, Event::Configure(id, self.configurations.len() - 1));
+                self.own_later(delay_us, Configure { id, which: self.own.configurations.len() - 1 });
             }
         }
         Ok(())
     }
 
     pub(super) fn configure(&mut self, id: NodeId, which: usize) -> Check {
-        let configuration = self.configurations[which].clone();
-        if self.world.replica(id).is_none() && self.is_calm {
+        let configuration = self.own.configurations[which].clone();
+        if !self.world.is_alive(id) && self.is_calm {
             self.start(id)?;
         }
         self.tell(|| format!("{id} is told configuration {}", configuration.epoch));
         let is_first = self.world.is_unused(id);
         let consequences = self.world.configure_as(id, &configuration);
-        self.note(id, consequences)?;
-        if is_first && self.world.replica(id).is_none() {
+        self.note(id, None, consequences)?;
+        if is_first && !self.world.is_alive(id) {
             self.start(id)?;
         }
         Ok(())
@@ -98,9 +99,9 @@ impl Schedule {
 
     /// Somebody is told again some configuration, an old one as likely as the newest.
     pub(super) fn tell_again(&mut self) -> Check {
-        let id = 1 + self.random.below(u64::from(self.nodes)) as NodeId;
-        let which = self.random.below(self.configurations.len() as u64) as usize;
-        self.later(10, Event::Configure(id, which));
+        let id = self.any_node();
+        let which = self.random.below(self.own.configurations.len() as u64) as usize;
+        self.own_later(10, Configure { id, which });
         Ok(())
     }
 
@@ -109,13 +110,13 @@ impl Schedule {
     pub(super) fn spoil(&mut self, id: NodeId) -> Check {
         let members = self.newest().members.clone();
         let may_be =
-            self.spoiled.is_none() && self.is_settled() && members.len() > 2 && members.contains(&id);
+            self.own.spoiled.is_none() && self.is_settled() && members.len() > 2 && members.contains(&id);
         if !may_be {
             return Ok(());
         }
         // A rolled-back disk begins one life more than its backup had: others must have heard that.
         let lives = lives_in_backup(&self.world, id);
-        match (self.troubles.loses_disks, lives) {
+        match (self.own.loses_disks, lives) {
             (true, _) if is_known(&self.world, id, 0, &members) => {
                 self.crash(id)?;
                 self.tell(|| format!("{id} loses its disk"));
@@ -128,7 +129,7 @@ impl Schedule {
             }
             _ => return Ok(()),
         }
-        self.spoiled = Some(id);
+        self.own.spoiled = Some(id);
         // Nobody is left to tell it what it has forgotten before it is asked for its vote.
         let leads = |peer: &NodeId| self.world.replica(*peer).is_some_and(|replica| replica.is_leader());
         if let Some(leader) = self.world.alive().into_iter().find(leads)
@@ -141,19 +142,19 @@ impl Schedule {
 
     /// In peace the control group mends what was spoiled: it removes the node and adds it again.
     pub(super) fn mend(&mut self) -> Check {
-        let Some(id) = self.spoiled.filter(|_| self.is_settled()) else { return Ok(()) };
+        let Some(id) = self.own.spoiled.filter(|_| self.is_settled()) else { return Ok(()) };
         let members = self.newest().members.clone();
         if members.contains(&id) {
             return self.decree(members.into_iter().filter(|member| *member != id).collect());
         }
-        self.spoiled = None;
+        self.own.spoiled = None;
         self.decree(members.into_iter().chain([id]).collect())
     }
 
     /// In peace everybody is told the newest configuration.
     pub(super) fn tell_all(&mut self) -> Check {
-        let newest = self.configurations.len() - 1;
-        (1..=self.nodes).try_for_each(|id| self.configure(id, newest))
+        let newest = self.own.configurations.len() - 1;
+        self.world.members().try_for_each(|id| self.configure(id, newest))
     }
 
     /// The newest configuration has begun, and its members are equal.
@@ -168,7 +169,7 @@ impl Schedule {
         digests.dedup();
         offsets.dedup();
         let is_in = |epoch: u32| u64::from(epoch) == newest.epoch;
-        self.spoiled.is_none()
+        self.own.spoiled.is_none()
             && statuses.len() == newest.members.len()
             && statuses.iter().all(|status| status.ready && status.voter && is_in(status.configuration))
             && digests.len() == 1

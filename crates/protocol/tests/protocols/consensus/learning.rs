@@ -1,7 +1,5 @@
 //! A voter that is told how its configuration ended, and cannot apply all of that at once.
 
-#![allow(clippy::unwrap_used)]
-
 use kv::{Command, Condition, Expiry, SetAnswer};
 use omnipaxos::ballot_leader_election::Ballot;
 use omnipaxos::messages::sequence_paxos::{AcceptDecide, AcceptSync, PaxosMsg, Prepare};
@@ -29,7 +27,7 @@ fn told(replica: &mut Replica, from: u16, number: u64, body: Body<'_>) {
     let envelope = Envelope { configuration: 1, sender, to_storage: 100, to_life: 1, number };
     let mut bytes = Vec::new();
     Message { envelope, body }.encode(&mut bytes);
-    let message = Message::decode(&bytes).unwrap();
+    let message = Message::decode(&bytes).expect("it was encoded here");
     replica.step(NOW, Input::Message { from, message }, &mut Effects::default());
     replica.check_invariants(NOW);
 }
