@@ -110,7 +110,8 @@ pub(crate) fn schedule(
         settle_us: if random.percent(90) { 150_000 } else { 0 },
         lasts_us: 50_000 + random.below(400_000),
         tick_us: 10_000,
-        peace_us: 1_500_000,
+        // Longer than any request waits, and than any lock lasts.
+        peace_us: (timing.lease_ms * 1200).max(600_000),
     };
     Schedule::new(random, world, (troubles, pace), own, tells)
 }
