@@ -88,7 +88,8 @@ impl Replica {
         assert!(self.agreement.is_some(), "it leads without a vote");
         assert!(leadership.inherited <= log.end(), "the log that it took over is cut off");
         // An index is decided by a message that is passed on only as far as the leader's own log is durable.
-        let (decided, durable) = (log.decided(), log.durable_in(ballot).max(leadership.inherited));
+        let taken_over = leadership.inherited.max(leadership.said_decided);
+        let (decided, durable) = (log.decided(), log.durable_in(ballot).max(taken_over));
         assert!(decided <= durable, "{decided} entries are decided, and {durable} durable at their leader");
     }
 

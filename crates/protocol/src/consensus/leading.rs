@@ -16,6 +16,8 @@ pub(super) struct Leadership {
     pub(super) ballot: Ballot,
     /// The end of the log that was taken over: nothing is answered before all of it is applied.
     pub(super) inherited: usize,
+    /// What was said to be decided then. Only more than that log holds if a disk was put back, and nobody noticed.
+    pub(super) said_decided: usize,
     /// Nothing is appended before: an older leader may still be answering reads without asking anybody.
     pub(super) appends_from_us: u64,
     /// When the newest entry was proposed that was proposed in this ballot and is committed.
@@ -97,7 +99,7 @@ impl Replica {
     fn take_over(&mut self, ballot: Ballot) {
         let log = self.log.borrow();
         let Lease::Log = self.options.lease else {
-            self.leadership = Some(Leadership::new(ballot, log.end(), 0));
+            self.leadership = Some(Leadership::new(ballot, (log.end(), log.said_decided()), 0));
             return;
         };
         // Every entry that an older leader's lease can rest on is in this log, and came here after it was proposed.
@@ -113,7 +115,7 @@ impl Replica {
             Some((_, appended_from_us)) => appended_from_us,
             None => log.changed_us() + wait_us,
         };
-        self.leadership = Some(Leadership::new(ballot, log.end(), appends_from_us));
+        self.leadership = Some(Leadership::new(ballot, (log.end(), log.said_decided()), appends_from_us));
         drop(log);
         for link in &mut self.links {
             link.refusals = (Ballot::default(), 0);
@@ -257,10 +259,11 @@ impl Replica {
 }
 
 impl Leadership {
-    fn new(ballot: Ballot, inherited: usize, appends_from_us: u64) -> Leadership {
+    fn new(ballot: Ballot, (inherited, said_decided): (usize, usize), appends_from_us: u64) -> Leadership {
         Leadership {
             ballot,
             inherited,
+            said_decided,
             appends_from_us,
             leased_from_us: None,
             proposed_us: None,
