@@ -21,7 +21,7 @@ use wire::frame::{self, Next};
 const FRAMES_MAX: u64 = 1_000_000;
 
 /// In one of so many turns all invariants of a node's replicas are looked at: it takes as long as some turns.
-const TURNS_PER_CHECK: u64 = 64;
+const TURNS_PER_CHECK: u64 = 256;
 
 impl World {
     /// Executes a turn of a node: the driver's steps, with what may happen between them.
