@@ -4,8 +4,8 @@
 //! are not compiled in.
 //!
 //! Invariants would stop a replica before a fault shows in any answer, and then nobody would know whether the checks of
-//! answers can find it. So a fault has two forms: without invariants ([`Planted::one`]), and with them
-//! ([`Planted::one_with_invariants`]).
+//! answers can find it. So a fault has two forms: without invariants (`Planted::one`), and with them
+//! (`Planted::one_with_invariants`).
 
 /// A fault of published systems, each the absence of one rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
