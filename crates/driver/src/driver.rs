@@ -143,8 +143,8 @@ impl<S: Socket> Driver<S> {
         self.node.flush();
     }
 
-    /// If the turn is about to write to the disk, first sends what does not depend on that write, so that peers can work on
-    /// it meanwhile.
+    /// If the turn is about to write to the disk, first sends what does not depend on that write, so that peers can
+    /// work on it during the write.
     #[inline]
     pub fn send_ahead<W: World<Socket = S>>(&mut self, world: &mut W) {
         self.enter(Step::SendAhead, Step::Write);

@@ -7,8 +7,8 @@ pub struct Sizes {
     pub buffer_bytes: usize,
     /// Most bytes read from one client in a turn, so that the others do not wait long.
     pub client_bytes_max: usize,
-    /// When this much has been read from clients in a turn, the input of the rest is left to the next turn: meanwhile
-    /// followers work on what this turn ordered, instead of waiting for all of it. About some hundred small requests.
+    /// When this much has been read from clients in a turn, the others wait for the next turn. That lets
+    /// followers begin with what this turn ordered instead of waiting for all of it. About some hundred small requests.
     pub input_bytes_max: u64,
     /// Approximately the most bytes of large values written to one client in a turn.
     pub output_bytes_max: usize,

@@ -458,6 +458,39 @@ mod tests {
     }
 
     #[test]
+    fn a_number_in_a_configuration_file_needs_no_quotation_marks() {
+        let read = |text: &str| toml::from_str::<Keyspace>(text);
+        let keyspace = read("acks = 2\ncoding = 3").unwrap();
+        assert_eq!((keyspace.acks, keyspace.coding), (Acks::Count(2), Some(Parts::Fixed(3))));
+        assert_eq!(read("acks = \"2\"\ncoding = \"3\"").unwrap(), keyspace);
+        let error = read("acks = true").unwrap_err().to_string();
+        assert!(error.contains("a text or a number"), "{error}");
+        let error = read("acks = -1").unwrap_err().to_string();
+        assert!(error.contains("a text or a number"), "{error}");
+    }
+
+    #[test]
+    fn what_is_in_the_cluster_map_is_read_as_it_was_written() {
+        let text = "prefix=c: replication=leader-follower acks=2 durability=os reads=any storage=disk";
+        let keyspace = Keyspace::parse(text).unwrap();
+        let encoded = String::from_utf8(keyspace.encode()).unwrap();
+        // Maps of earlier versions have these words, so they must not change.
+        for word in [
+            r#""replication":"leader-follower""#,
+            r#""acks":"2""#,
+            r#""durability":"os""#,
+            r#""reads":"any""#,
+            r#""storage":"disk""#,
+            r#""retry":"backoff""#,
+            r#""lease":"log""#,
+            r#""coding":"none""#,
+        ] {
+            assert!(encoded.contains(word), "{word} in {encoded}");
+        }
+        assert_eq!(Keyspace::decode(encoded.as_bytes()), Ok(keyspace));
+    }
+
+    #[test]
     fn what_cannot_be_kept_is_refused_by_name() {
         let refusal = |text: &str, nodes| {
             Keyspace::parse(text).and_then(|keyspace| keyspace.check(nodes)).expect_err("refused")

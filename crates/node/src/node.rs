@@ -252,7 +252,7 @@ impl Node {
 
     /// Marks the end of this turn's input: replicas make their batches and the messages with them. What is in the
     /// buffers for peers after this call depends on nothing that is still to be written, so it may leave before
-    /// [`Node::end_turn`] writes: the peers work on it meanwhile.
+    /// [`Node::end_turn`] writes: the peers work on it during that write.
     pub fn flush(&mut self) {
         self.coding_pump();
         self.pump_long();

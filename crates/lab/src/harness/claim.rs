@@ -285,7 +285,7 @@ mod tests {
     use super::*;
     use crate::harness::{Row, STEAL_PERCENT};
 
-    /// Both arms at one point: the time of each in each round, and what the host took away meanwhile.
+    /// Both arms at one point: the time of each in each round, and the percentage of processor time that the host stole.
     fn results(ours: &[(f64, f64)], theirs: &[(f64, f64)]) -> Results {
         let mut results = Results::new(&["clients"], &["ms", STEAL_PERCENT]);
         for (arm, rounds) in [("ours", ours), ("theirs", theirs)] {

@@ -177,7 +177,7 @@ impl Sweep<'_> {
                     let figures = figures.map(|(name, value)| (name.to_owned(), value)).collect();
                     let key = point.key(&parameters);
                     let row = Row { arm: arm.name.clone(), point: key, repeat, figures, checked: None };
-                    // A signal kills the nodes: measurements taken meanwhile must not become a row.
+                    // A signal kills the nodes. What was measured while they died must not become a row.
                     self.children.undisturbed(|| state.keep(row, nodes, checked))?;
                     if let Some(why) = arena.take_cold() {
                         line.say(&format!("{}, {}: {why}", arm.name, point.words()));

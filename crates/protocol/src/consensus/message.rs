@@ -363,7 +363,7 @@ impl<'a> Body<'a> {
 
 /// Whether an encoded message may leave before those that were made before it, and should: heartbeats, which elect
 /// another leader when they wait behind a long entry on a slow link.
-pub fn is_urgent(bytes: &[u8]) -> bool {
+pub(super) fn is_urgent(bytes: &[u8]) -> bool {
     // Those of the loose stream, all of them: within their stream messages are taken in order only.
     let loose = [HEARTBEAT_REQUEST, HEARTBEAT_REPLY, CONFIRM, CONFIRMED, BEHIND, DECIDED, NEWER, OUTLIVED];
     let mut reader = Reader::new(bytes);

@@ -182,7 +182,7 @@ use leading::Leadership;
 use links::Link;
 use log::{Handle, Log};
 use message::Stream;
-pub use message::{Body, Envelope, Message, is_urgent};
+pub use message::{Body, Envelope, Message};
 use omnipaxos::ballot_leader_election::Ballot;
 use omnipaxos::messages::ballot_leader_election::HeartbeatMsg;
 use omnipaxos::messages::sequence_paxos::PaxosMsg;

@@ -61,8 +61,8 @@ pub(crate) struct Worker<'options> {
     /// The number of connections that cannot be used.
     down: usize,
     connect_failure: Option<Error>,
-    /// Open loop: the connections that wait for a request to be due, the longest-waiting first. Connections lost
-    /// meanwhile are skipped.
+    /// Open loop: the connections that wait for a request to be due, the longest-waiting first. Connections that
+    /// were lost since are skipped.
     free: VecDeque<usize>,
     timer: Timer,
 }

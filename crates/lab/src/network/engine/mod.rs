@@ -252,7 +252,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Connects to the target; if the link was cut meanwhile, the connection waits until it is open again.
+    /// Connects to the target. If the link has been cut, the connection waits until it is open again.
     fn dial(&mut self, pipe: PipeId) {
         if !self.is_open_both_ways(pipe) {
             return;
