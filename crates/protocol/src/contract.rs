@@ -1,9 +1,8 @@
-//! The replica contract: one door in, one way out.
+//! The replica contract: one way in, one way out.
 //!
-//! [`Replica::step`] takes one [`Input`] and appends what follows from it to [`Effects`]. It never blocks,
-//! fails, sleeps, reads a clock, opens or spawns anything. The same inputs give the same effects, byte for
-//! byte. What a peer, a client or a clock does is an operating error and becomes an outcome or a trace
-//! event; a broken invariant is a bug and panics.
+//! [`Replica::step`] takes one [`Input`] and appends its consequences to [`Effects`]. It never blocks, fails, sleeps, reads
+//! a clock, opens or spawns anything. The same inputs give the same effects, byte for byte. What a peer, a client or a clock
+//! does is an operating error and becomes an outcome or a trace event; a broken invariant is a bug and panics.
 
 use crate::coded::Fragments;
 use crate::registers::{Loss, Replacement};
@@ -18,64 +17,64 @@ use std::sync::Arc;
 /// A node's number, from 1.
 pub type NodeId = u16;
 
-/// Stands for the leader where none is known: whoever was to be asked is not there yet.
+/// Used in place of a leader while none is known.
 pub const NOBODY: NodeId = 0;
 
-/// The time, read once per turn by whoever drives the replica.
+/// The time, read once per turn by the replica's driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
-    /// Microseconds on a monotonic clock. Timeouts and leases are measured on this one.
+    /// Microseconds on a monotonic clock, by which timeouts and leases are measured.
     pub monotonic_us: u64,
-    /// Milliseconds since the Unix epoch. Expiry is measured on this one. It may be set back or forth.
+    /// Milliseconds since the Unix epoch, by which expiry is measured. May be set backward or forward.
     pub unix_ms: UnixMs,
 }
 
-/// The times of records run at most this far ahead of what a majority of the cluster's wall clocks shows. Round trips of up to
-/// a second between nodes, which stay usable, make for half of it. It is far longer than clocks under NTP are apart, and
-/// shorter than any lifetime that a user could tell from a longer one by hand.
+/// Timestamps of records run at most this far ahead of the wall clocks of a majority of the cluster. Half of it allows for
+/// round trips of up to a second between nodes, which must stay usable. It is far more than clocks under NTP differ, and too
+/// short for a user to notice in the lifetime of a key.
 pub const CLOCK_BOUND_MS: u64 = 1000;
 
-/// Time does not go back by as little as this: it stands still.
+/// A step back of at most this much makes time stand still instead of going back.
 const STEP_BACK_MS: u64 = CLOCK_BOUND_MS / 4;
 
-/// The time to use behind `last`. Where clocks are a little apart time stands still rather than going back. But nothing rests on
-/// its never going back, and `last` may have come of a clock that was wrong: what is far ahead is left behind.
+/// The time to use after `last`. If clocks differ a little, time stands still rather than going back. Nothing relies on time
+/// never going back, and `last` may come from a wrong clock, so a `last` that is far ahead is ignored.
 #[inline]
 pub fn not_before(time: UnixMs, last: UnixMs) -> UnixMs {
     if last.saturating_sub(time) <= STEP_BACK_MS { time.max(last) } else { time }
 }
 
 impl Now {
-    /// The wall clock's time behind a record of another time: see [`not_before`].
+    /// The wall clock's time, adjusted to follow a record of time `last`: see [`not_before`].
     #[inline]
     pub fn unix_ms_behind(&self, last: UnixMs) -> UnixMs {
         not_before(self.unix_ms, last)
     }
 
-    /// Whole milliseconds since an earlier moment of the monotonic clock.
+    /// Returns the whole milliseconds since an earlier moment of the monotonic clock.
     pub fn ms_since(&self, earlier_us: u64) -> u64 {
         self.monotonic_us.saturating_sub(earlier_us) / 1000
     }
 }
 
-/// Names a request: who asked, and which of its requests. Whoever steps the replica chooses both.
+/// Identifies a request. The replica's driver chooses both numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket {
-    /// Who asked.
+    /// The client that sent it.
     pub client: u64,
-    /// Which of its requests, in the order they were asked.
+    /// The request's number among this client's, in the order they were sent.
     pub sequence: u64,
 }
 
-/// What a client asks of a group.
+/// A client's request to a group.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Request<'a> {
-    /// Run a command on the group's table.
+    /// Execute a command on the group's table.
     Command(Command<'a>),
-    /// Answer, as an integer, how many replicas besides the leader hold everything up to `offset`, once
-    /// they are at least `count` or the request's deadline has passed (`WAIT`).
+    /// Reply, as an integer, how many replicas besides the leader hold everything up to `offset`, once there are at least
+    /// `count` or the request's deadline has passed (`WAIT`).
     Wait {
-        /// The write to wait for. [`Version::MAX`] stands for the newest one when the request arrives.
+        /// The write to wait for. [`Version::MAX`] means the newest one when the request arrives.
         offset: Version,
         /// How many replicas to wait for.
         count: u32,
@@ -87,39 +86,39 @@ pub enum Request<'a> {
 pub enum Input<'a, Message> {
     /// A client's request.
     Request {
-        /// Under which its outcome is told.
+        /// Identifies the request's outcome.
         ticket: Ticket,
-        /// What is asked.
+        /// The request.
         request: Request<'a>,
         /// True when earlier requests of the same client have no outcome yet: this one takes effect after them.
         follows: bool,
         /// The newest write that this client has seen acknowledged here: a stale read must not be older.
         seen: Version,
-        /// When, on the monotonic clock, the client must have its outcome.
+        /// The moment on the monotonic clock by which the client must have its outcome.
         deadline_us: u64,
-        /// Only the leadership that this replica has now may order it: if that ends before, whoever asks is to ask again.
+        /// Only this replica's current leadership may order it. If that ends first, the sender must send it again.
         fenced: bool,
     },
     /// A message from a peer, parsed and checked.
     Message {
-        /// Who sent it.
+        /// The sender.
         from: NodeId,
         /// The message.
         message: Message,
     },
     /// Time has passed.
     Tick,
-    /// The link to a peer came up or went down. A hint, never a truth.
+    /// The link to a peer came up or went down. Only a hint, which may be wrong.
     Link {
         /// The peer.
         peer: NodeId,
-        /// Up or down.
+        /// Whether the link is up.
         up: bool,
     },
-    /// The replica's records up to this number are as durable as the keyspace promises. The first record of a
-    /// life is number 1.
+    /// The replica's records up to this number are as durable as the keyspace promises. Records are numbered from 1 in each
+    /// incarnation.
     Durable {
-        /// The number.
+        /// The last durable record.
         record: u64,
     },
     /// The group has a new epoch, leader or membership.
@@ -127,21 +126,21 @@ pub enum Input<'a, Message> {
     /// The control group will appoint no other leader of any group that this node leads before this moment of the
     /// monotonic clock. Only grows.
     Lease {
-        /// The moment. A leader serves nobody from then on.
+        /// The moment from which a leader must no longer serve.
         until_us: u64,
     },
     /// The turn ends: everything gathered leaves as one batch.
     Flush,
-    /// This replica is taken away: whatever was asked of it ends now, as unknown where it may have taken effect or still may,
-    /// else refused or handed on. The last input. Only outcomes and what is handed on count of what it leaves.
+    /// This replica is being removed, and this is its last input. Every request ends now: as unknown if it may have taken
+    /// effect or still may, else refused or handed on. Of the effects, only outcomes and handed-on commands count.
     Retire,
 }
 
 impl<'a, M> Input<'a, M> {
-    /// The same input with its message, if it is one, made into another.
+    /// Returns the same input with its message, if any, converted by `make`.
     ///
     /// # Errors
-    /// That of `make`.
+    /// Those of `make`.
     #[inline]
     pub fn with_message<N, E>(
         self,
@@ -163,78 +162,79 @@ impl<'a, M> Input<'a, M> {
     }
 }
 
-/// Who makes up a group, as the cluster map says.
+/// The members of a group, as the cluster map has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Configuration {
-    /// Which leadership this is. Never used twice for different leaderships, and only grows.
+    /// The number of the leadership. Never reused for another leadership, and only grows.
     pub epoch: u64,
     /// The leader in this epoch.
     pub leader: NodeId,
-    /// All replicas of the group, the leader among them, in ascending order.
+    /// All replicas of the group, including the leader, in ascending order.
     pub members: Vec<NodeId>,
-    /// The replicas that hold every acknowledged write (`acks = all` waits for these), the leader among them.
+    /// The replicas that hold every acknowledged write (`acks = all` waits for these), including the leader.
     pub in_sync: Vec<NodeId>,
-    /// Registers: an operator has given up what this replica has forgotten of its earlier lives, if it has not got it back.
+    /// Registers: an operator has given up what this replica has forgotten from its earlier incarnations, if it has not
+    /// recovered it.
     pub is_given_up: bool,
 }
 
-/// What came of a request.
+/// The outcome of a request, without its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Result {
-    /// It took effect, with the reply told.
+    /// It took effect and has a reply.
     Done {
         /// The version of the key that was read or written, 0 where there is none.
         version: Version,
-        /// For a write: its place in the group's history. 0 for a read.
+        /// For a write, its place in the group's history; 0 for a read.
         offset: Version,
     },
     /// Nothing happened; the reply is an error that says why.
     Refused,
-    /// Nothing happened here; ask that node.
+    /// Nothing happened here; the client is to ask node `to`.
     Redirect {
-        /// The leader as far as this replica knows, or [`NOBODY`].
+        /// The leader as far as this replica knows, else [`NOBODY`].
         to: NodeId,
     },
     /// It may have taken effect or may still do so; the reply is an error that says so.
     Unknown,
 }
 
-/// A request's end.
+/// The end of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Which request.
+    /// The request.
     pub ticket: Ticket,
-    /// What came of it.
+    /// What became of it.
     pub result: Result,
-    /// Its reply's place in [`Effects::replies`]; empty for a redirect.
+    /// The range of its reply in [`Effects::replies`]; empty for a redirect.
     pub reply: Range<usize>,
 }
 
-/// A command that a replica has kept for a while and hands on: nothing happened, and another node is the one to ask.
+/// A command that a replica has kept for a while and now hands on: nothing happened, and another node must be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandedOn {
-    /// Under which it was asked. It has no outcome yet.
+    /// The request, which has no outcome yet.
     pub ticket: Ticket,
-    /// The leader as far as this replica knows, or [`NOBODY`].
+    /// The leader as far as this replica knows, else [`NOBODY`].
     pub to: NodeId,
-    /// When the client must have its outcome.
+    /// The moment by which the client must have its outcome.
     pub deadline_us: u64,
-    /// The encoded command's place in [`Effects::bytes`].
+    /// The range of the encoded command in [`Effects::bytes`].
     pub command: Range<usize>,
 }
 
-/// A message or a record: the bytes at a place in [`Effects::bytes`], and behind them those that the replica keeps anyway.
-/// So what is long is not copied for each who gets it.
+/// A message or a record: a range of [`Effects::bytes`], followed by bytes that the replica keeps anyway. So long bytes are
+/// not copied for each receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encoded {
-    /// The place.
+    /// The range in [`Effects::bytes`].
     pub bytes: Range<usize>,
-    /// What stands behind, if anything.
+    /// The bytes that follow, if any.
     pub behind: Option<Arc<Vec<u8>>>,
 }
 
 impl Encoded {
-    /// Its two parts, one behind the other, given [`Effects::bytes`].
+    /// Returns its two parts in order, given [`Effects::bytes`].
     pub fn parts<'a>(&'a self, bytes: &'a [u8]) -> [&'a [u8]; 2] {
         [&bytes[self.bytes.clone()], self.behind.as_ref().map_or(&[], |behind| behind.as_slice())]
     }
@@ -253,23 +253,23 @@ pub struct Outgoing {
     pub to: NodeId,
     /// The encoded message.
     pub bytes: Encoded,
-    /// It must not leave before this record is durable. 0: it leaves at once.
+    /// The record that must be durable before the message leaves. 0: it leaves at once.
     pub after_record: u64,
-    /// Whom it is for there.
+    /// Who gets it on that node.
     pub recipient: Recipient,
 }
 
-/// Whom a message is for at its node.
+/// Who gets a message on the receiving node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Recipient {
     /// The group's replica.
     #[default]
     Replica,
-    /// Whoever coordinates an erasure-coded value: see [`crate::coded`]. It may be this node.
+    /// The coordinator of an erasure-coded value: see [`crate::coded`]. It may be this node.
     Coordinator,
 }
 
-/// A change worth telling: golden scripts, the log and the simulator share these.
+/// A change worth reporting. Golden scripts, the log and the simulator share these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trace {
     /// The replica took a role in an epoch.
@@ -286,7 +286,7 @@ pub enum Trace {
         /// The offset.
         offset: Version,
     },
-    /// A follower got or sends what it lacks out of the backlog.
+    /// A follower is brought up to date from the backlog.
     PartialResync {
         /// The follower.
         follower: NodeId,
@@ -299,93 +299,93 @@ pub enum Trace {
         follower: NodeId,
         /// The snapshot's offset.
         offset: Version,
-        /// Why a partial resync would not do.
+        /// Why a partial resync was not possible.
         why: &'static str,
     },
-    /// A snapshot was installed whole.
+    /// A complete snapshot was installed.
     Installed {
         /// Its offset.
         offset: Version,
         /// How many keys it held.
         keys: u64,
     },
-    /// Records that a deposed leader had spread, and that nobody was promised, were cut off.
+    /// Records that a deposed leader had sent, and that were never acknowledged to a client, were cut off.
     Truncated {
         /// The last offset kept.
         after: Version,
         /// How many were cut.
         records: u64,
     },
-    /// Writes that this replica acknowledged when it led were given up by a later leader (`acks = none`).
+    /// Writes that this replica acknowledged as leader were given up by a later leader (`acks = none`).
     LostWrites {
         /// The epoch in which it led.
         epoch: u64,
         /// How many.
         records: u64,
     },
-    /// The leader has got a lease of the control group, or has none any more.
+    /// The leader gained or lost its lease from the control group.
     Leased {
-        /// Whether it has one.
+        /// Whether it has one now.
         leased: bool,
     },
-    /// A follower is heard and streams, or fell silent.
+    /// A follower is streaming, or fell silent.
     Follower {
         /// The follower.
         follower: NodeId,
-        /// Live or silent.
+        /// Whether it is streaming.
         live: bool,
     },
-    /// A peer knows of a higher epoch than this replica's: it needs a new one before it may lead.
+    /// A peer knows a higher epoch than this replica's, so it needs a new one before it may lead.
     EpochPassed {
         /// The higher epoch.
         epoch: u64,
     },
-    /// A peer sent what its own state makes impossible, or a snapshot that cannot be read.
+    /// A peer sent something that contradicts its own state, or a snapshot that cannot be read.
     Rejected {
         /// The peer.
         peer: NodeId,
         /// What was wrong.
         why: &'static str,
     },
-    /// A snapshot transfer was given up.
+    /// A snapshot transfer was abandoned.
     ResyncAbandoned {
         /// The follower.
         follower: NodeId,
         /// Why.
         why: &'static str,
     },
-    /// Registers: the replica has started without its memory, and answers nobody before it has copied it.
+    /// Registers: the replica has started without its memory, and answers no one until it has copied it.
     Refilling {
-        /// Its new life.
+        /// Its new incarnation.
         incarnation: u16,
     },
-    /// Registers: it holds again all that it ever acknowledged.
+    /// Registers: the replica holds everything that it ever acknowledged again.
     Refilled {
-        /// Its life.
+        /// Its incarnation.
         incarnation: u16,
         /// How many keys it holds.
         keys: u64,
     },
-    /// Registers: the replica found in its records all that it ever acknowledged, and goes on with it.
+    /// Registers: the replica found everything that it ever acknowledged in its records, and continues from there.
     Resumed {
-        /// Its new life.
+        /// Its new incarnation.
         incarnation: u16,
         /// How many keys it holds.
         keys: u64,
     },
-    /// Registers: nobody held anything, so the group begins.
+    /// Registers: no member held anything, so the group begins.
     Begun {
-        /// The replica's life.
+        /// The replica's incarnation.
         incarnation: u16,
     },
-    /// Registers: a majority has lost its memory. Nobody can know what it acknowledged, so the group stands still.
+    /// Registers: a majority has lost its memory. What it acknowledged cannot be known, so the group stops serving.
     MemoryLost {
-        /// The members that have lost theirs.
+        /// The members that lost their memory.
         members: Vec<NodeId>,
     },
     /// Registers: an operator has given up what this replica has forgotten.
     GivenUp {
-        /// Its life.
+        /// Its incarnation.
         incarnation: u16,
     },
     /// Registers: a member without its memory gets a copy.
@@ -393,18 +393,18 @@ pub enum Trace {
         /// The member.
         to: NodeId,
     },
-    /// Registers: tombstones that can be of no use any more were forgotten by all.
+    /// Registers: all members forgot tombstones that are no longer needed.
     TombstonesCollected {
         /// How many.
         tombstones: u64,
     },
 }
 
-/// What a leader asks of the control group. It asks again now and then until its configuration says so, or has another
-/// epoch.
+/// A leader's request to the control group. The leader repeats it periodically until its configuration grants it, or has
+/// another epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// That these replicas, the leader among them, be the in-sync set of its epoch.
+    /// Make these replicas, including the leader, the in-sync set of its epoch.
     InSync {
         /// The epoch.
         epoch: u64,
@@ -413,59 +413,60 @@ pub enum Wish {
     },
 }
 
-/// What whoever coordinates requests that wait for locks is to know. None of it is lost for good if it does not get there:
-/// the coordinator asks again.
+/// A notice to coordinators of requests that wait for locks. A lost notice does no lasting harm: the coordinator asks again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// A record that is applied says something to a request that waits.
+    /// An applied record concerns a waiting request.
     Told {
-        /// The request: its node coordinates it.
+        /// The request; its node coordinates it.
         waiter: WaiterId,
         /// The lock.
         name: Box<[u8]>,
-        /// What it is told.
+        /// What the record says to it.
         word: Word,
-        /// Where in the group's history that is: who holds the lock now must not read what is older.
+        /// The record's place in the group's history: the lock's new holder must not read anything older.
         offset: Version,
     },
-    /// A copy of the table was installed: what the records that it stands for have said to this node was not told.
+    /// A snapshot of the table was installed. What the records that it replaces said to requests of this node was never
+    /// reported.
     Skipped,
 }
 
-/// Reads that waited may be answered many at a time, by a few bytes each what was asked for megabytes. When the replies of a
-/// step are too much ([`ReplyBuffer::is_over_full`]), the rest waits for the next one, or is refused if its place is here.
+/// Many waiting reads may become answerable at once, and a request of a few bytes may ask for megabytes. When a step's
+/// replies grow too large ([`ReplyBuffer::is_over_full`]), the remaining reads wait for the next step, or are refused if
+/// their place in the order is in this one.
 pub(crate) const TOO_MUCH_AT_ONCE: &str =
     "TRYAGAIN OVERLOADED too many bytes are to be read behind one write; nothing was done, ask again";
 
-/// Why a replica that was taken away refuses what it had not done.
+/// Why a removed replica refuses what it had not done.
 pub(crate) const RETIRED: &str = "TRYAGAIN this node's replica was taken away; nothing was done, ask again";
 
-/// What comes out of a replica, in order, in buffers that are reused.
+/// The output of a replica, in order, in buffers that are reused.
 #[derive(Debug, Default)]
 pub struct Effects {
     /// Ends of requests.
     pub outcomes: Vec<Outcome>,
-    /// Their replies.
+    /// The replies of the outcomes.
     pub replies: ReplyBuffer,
     /// Messages to peers.
     pub messages: Vec<Outgoing>,
-    /// Records for the node's log: numbered in order through the replica's life. A replica that starts again is given all
-    /// of them first.
+    /// Records for the node's log, numbered in order through the incarnation. After a restart the replica is first given all
+    /// of them.
     pub records: Vec<Encoded>,
-    /// Commands that others are to be asked.
+    /// Commands that other nodes are to be asked.
     pub handed_on: Vec<HandedOn>,
     /// The bytes of messages, records and commands.
     pub bytes: Vec<u8>,
-    /// What is asked of the control group.
+    /// Requests to the control group.
     pub wishes: Vec<Wish>,
-    /// What coordinators of waiting requests are to know.
+    /// Notices to coordinators of waiting requests.
     pub notices: Vec<Notice>,
-    /// Changes worth telling.
+    /// Changes worth reporting.
     pub trace: Vec<Trace>,
 }
 
 impl Effects {
-    /// Forgets everything and keeps the buffers.
+    /// Clears everything but keeps the buffers' capacity.
     pub fn clear(&mut self) {
         self.outcomes.clear();
         self.replies.clear();
@@ -482,7 +483,7 @@ impl Effects {
         self.trace.clear();
     }
 
-    /// Forgets all but the ends of requests, and what is handed on.
+    /// Clears everything except outcomes and handed-on commands.
     pub fn keep_ends(&mut self) {
         self.messages.clear();
         self.records.clear();
@@ -490,7 +491,7 @@ impl Effects {
         self.notices.clear();
     }
 
-    /// Ends a request whose reply has just been written behind position `start` of the replies.
+    /// Ends a request whose reply was just written at `start` of the replies.
     #[inline]
     pub fn done(&mut self, ticket: Ticket, start: usize, version: Version, offset: Version) {
         let reply = start..self.replies.len();
@@ -513,14 +514,14 @@ impl Effects {
         self.outcomes.push(Outcome { ticket, result, reply: start..self.replies.len() });
     }
 
-    /// Ends a transaction whose watched keys are not as they were, or not known to be: nothing happened.
+    /// Ends a transaction whose watched keys have changed, or may have: nothing happened.
     pub fn abort(&mut self, ticket: Ticket) {
         let start = self.replies.len();
         self.replies.push(Reply::NullArray);
         self.done(ticket, start, 0, 0);
     }
 
-    /// Ends a request here: another node is the one to ask.
+    /// Ends a request here: the client is to ask another node.
     pub fn redirect(&mut self, ticket: Ticket, to: NodeId) {
         let end = self.replies.len();
         self.outcomes.push(Outcome { ticket, result: Result::Redirect { to }, reply: end..end });
@@ -563,7 +564,7 @@ impl Effects {
         self.records.push(record);
     }
 
-    /// Takes what `encode` appends, and the bytes that it says stand behind that.
+    /// Takes the bytes that `encode` appends, and those that it returns to follow them.
     pub fn encode(&mut self, encode: impl FnOnce(&mut Vec<u8>) -> Option<Arc<Vec<u8>>>) -> Encoded {
         let start = self.bytes.len();
         let behind = encode(&mut self.bytes);
@@ -571,30 +572,30 @@ impl Effects {
     }
 }
 
-/// How a checkpoint goes on.
+/// The progress of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// One more record of it is written; more are to come.
+    /// One more record was written, and there are more.
     More,
     /// That was the last record.
     Whole,
-    /// The state was replaced by another replica's: what was written of the checkpoint is of no use.
+    /// The state was replaced by another replica's, so the records written of this checkpoint are useless.
     Abandoned,
 }
 
 /// One group's state machine on one node: all that a node may ask of a replica, whatever its protocol.
 ///
-/// Beside [`Replica::step`] there are questions about its state, and things that its node tells it outside of steps. What
-/// only some protocols have is a question with an answer for the others ([`Replica::fragments`] and
-/// [`Replica::spilled_values`] are whole capabilities).
+/// Besides [`Replica::step`] the trait has questions about the replica's state, and calls by which its node informs it
+/// outside of steps. A feature that only some protocols have is a method with a default for the others
+/// ([`Replica::fragments`] and [`Replica::spilled_values`] are whole capabilities).
 ///
-/// A replica whose keyspace outlives crashes tells records ([`Effects::records`]). A node keeps, for each replica, its
-/// newest whole checkpoint and the records made after it began. When it starts, it gives the replica all of these, in
+/// A replica whose keyspace outlives crashes emits records ([`Effects::records`]). For each replica a node keeps the newest
+/// complete checkpoint and the records made after it began. When the node starts, it gives the replica all of these, in
 /// order ([`Replica::replay`]), then its configuration. To make a new checkpoint it calls [`Replica::begin_checkpoint`]
-/// behind a flush and [`Replica::checkpoint_record`] until there is nothing more to write, beside the work; when all
-/// that is durable, the records that were made before, and the checkpoint before, are of no use any more.
+/// right after a flush and then [`Replica::checkpoint_record`], between other work, until nothing is left to write. Once all
+/// of that is durable, the earlier records and the earlier checkpoint are no longer needed.
 pub trait Replica {
-    /// What this protocol's replicas say to each other.
+    /// The messages between this protocol's replicas.
     type Message<'a>
     where
         Self: Sized;
@@ -602,129 +603,129 @@ pub trait Replica {
     /// Parses and checks a peer's message. O(its bytes).
     ///
     /// # Errors
-    /// [`Malformed`] when it is none of this protocol.
+    /// [`Malformed`] when it is not a message of this protocol.
     fn decode(message: &[u8]) -> std::result::Result<Self::Message<'_>, Malformed>
     where
         Self: Sized;
 
-    /// Takes one input and appends what follows from it to `effects`.
+    /// Takes one input and appends its consequences to `effects`.
     fn step(&mut self, now: Now, input: Input<'_, Self::Message<'_>>, effects: &mut Effects)
     where
         Self: Sized;
 
     // Time.
 
-    /// When, on the monotonic clock, the replica wants its next [`Input::Tick`].
+    /// Returns the moment on the monotonic clock at which the replica needs its next [`Input::Tick`].
     fn wakeup_us(&self, now: Now) -> u64;
 
-    /// The node watches its peers by itself, and says whether this one is reached: nothing is if it was not said. To be told
-    /// each time that it changes, and each time that a link came up.
+    /// Reports whether a peer's node can be reached, which the node finds out by itself. A peer that was never reported
+    /// counts as unreachable. Call this on every change, and whenever a link came up.
     fn set_reached(&mut self, now: Now, peer: NodeId, is_reached: bool);
 
-    /// True while nothing happens in its group: it wants neither tick nor flush before it is given something.
+    /// True while nothing happens in its group: it needs neither tick nor flush until it gets other input.
     fn is_resting(&self) -> bool;
 
-    /// Looks whether what the protocol's proof rests on holds here, as far as one replica can see it. To be asked between
-    /// two steps, by tests and simulations: it takes time in what the replica holds. What costs next to nothing a replica
-    /// looks at by itself in each step.
+    /// Checks, as far as one replica can see, that what the protocol's proof rests on holds. Tests and simulations call it
+    /// between two steps; it takes time proportional to what the replica holds. A replica makes the checks that cost next to
+    /// nothing by itself in each step.
     ///
     /// # Panics
     /// When an invariant is broken.
     fn check_invariants(&self, now: Now);
 
-    /// As [`Input::Lease`], for a replica at rest, in which nobody waits for that.
+    /// The same as [`Input::Lease`], for a quiescent replica, on which no request waits.
     fn extend_lease(&mut self, _until_us: u64) {}
 
     // State.
 
-    /// The keys and values that are applied here. What a group's promise is of those, its protocol says.
+    /// The keys and values applied here. What the group promises about them depends on the protocol.
     fn table(&self) -> &Table;
 
-    /// Bytes of all that it keeps: an estimate.
+    /// Returns an estimate of the bytes that the replica holds.
     fn memory_bytes(&self) -> usize {
         self.table().memory_bytes()
     }
 
-    /// How it stands, in words that all protocols share. O(members), with registers O(members and locks).
+    /// Returns the replica's status, in terms that all protocols share. O(members), with registers O(members and locks).
     fn summary(&self, now: Now) -> Status;
 
-    // Leadership. Nobody leads registers.
+    // Leadership. Registers have no leader.
 
     /// True when this replica leads its group, as far as it knows.
     fn is_leader(&self) -> bool {
         false
     }
 
-    /// Who leads, where the members elect one: as far as that is settled, and this replica knows.
+    /// Returns the leader that the members elected, as far as the election is settled and this replica knows.
     fn led_by(&self, _now: Now) -> Option<NodeId> {
         None
     }
 
-    /// Which leadership this replica has, as a number that no other leadership of this replica has: if it has one that
-    /// requests can be meant for.
+    /// Returns the number of this replica's leadership, which no other leadership of this replica has. `None` unless it has
+    /// one that requests can name.
     fn leads_in(&self) -> Option<u64> {
         None
     }
 
-    /// Whom this replica follows, in which leadership, and how far its log has come in that: what that leader is asked now it
-    /// orders there or behind, if at all.
+    /// Returns the leader that this replica follows, in which leadership, and how far its log has come in it. If that leader
+    /// orders a request sent to it now at all, it does so at that position or after it.
     fn follows_in(&self) -> Option<(NodeId, u64, u64)> {
         None
     }
 
-    /// Whether nothing that a leader was asked takes effect any more: in the leadership in which this replica followed it,
-    /// when its log had come so far. `None`: that is not known yet.
+    /// Whether nothing that was asked of `leader` can take effect any more, in the leadership in which this replica followed
+    /// it and when its log had come to `position`. `None` while that is unknown.
     fn is_void(&self, _leader: NodeId, _position: u64) -> Option<bool> {
         Some(false)
     }
 
-    /// At a leader of members that vote, in the membership of that number: who takes part in it and holds all that is
+    /// At a leader elected by its members: the members that take part in membership number `_membership` and hold everything
     /// committed, in ascending order.
     fn voters_of(&self, _now: Now, _membership: u64) -> Option<Vec<NodeId>> {
         None
     }
 
-    /// Why it does not lead yet, though it was appointed: it gets together what was written before.
+    /// Returns why it does not lead yet although it was appointed: it is still collecting earlier writes.
     fn recovers(&self, _now: Now) -> Option<String> {
         None
     }
 
-    /// Whether one of its messages must not wait behind longer ones, and may leave before them.
+    /// Whether this message must not wait behind longer ones, and may overtake them.
     fn is_urgent(&self, _message: &[u8]) -> bool {
         false
     }
 
-    // What its node tells it.
+    // What its node informs it of.
 
-    /// This replica is made together with its group, and none of the group was ever started before: empty as it is, it
-    /// holds all that it ever acknowledged. To be told before the first configuration.
+    /// This replica is created together with its group, and no replica of the group was ever started before. So, empty as it
+    /// is, it holds everything that it ever acknowledged. Call this before the first configuration.
     fn begin_with_group(&mut self) {}
 
-    /// Its node was replaced: what it recorded before that does not count. To be told before it is told who its group is.
-    /// Only registers keep their place in the group then; others leave it and enter it again.
+    /// Its node was replaced, so what it recorded before does not count. Call this before the first configuration. Only
+    /// registers keep their place in the group then; replicas of other protocols leave it and join again.
     fn replaced(&mut self, _replacement: &Replacement) {}
 
-    /// Whether the log has room for what other members send. Registers pass over what it has no room for; what a leader
-    /// orders cannot be passed over.
+    /// Reports whether the log has room for what other members send. Registers ignore what it has no room for; what a leader
+    /// orders cannot be ignored.
     fn set_room(&mut self, _has_room: bool) {}
 
-    /// What its group has lost, if it stands still for it: registers only.
+    /// Returns what its group has lost, if it is stopped because of that. Registers only.
     fn loss(&self, _now: Now) -> Option<Loss> {
         None
     }
 
-    /// See [`Table::set_watch`]. To be told before anything else. Registers hold values and carry nothing out.
+    /// See [`Table::set_watch`]. Call this before anything else. Registers hold values and execute nothing.
     fn set_watch(&mut self, _group: u16, _watch: &'static dyn Watch) {}
 
-    /// See [`Table::skip`]. To be told on all replicas before any of them comes to one of these.
+    /// See [`Table::skip`]. Call this on all replicas before any of them reaches one of these records.
     fn skip(&mut self, _records: &[RecordName]) {}
 
-    /// Applies what comes before this record, and nothing else until it is told otherwise.
+    /// Applies the records before this one and stops there, until it is called again.
     fn stand_before(&mut self, _record: Option<Version>) {}
 
     // Values that are not in the table.
 
-    /// The fragments that it keeps, where it can keep any.
+    /// The fragments that it keeps, if it can keep any.
     fn fragments(&self) -> Option<&dyn Fragments> {
         None
     }
@@ -734,7 +735,7 @@ pub trait Replica {
         None
     }
 
-    /// What it has to do with values on the disk, where it can have any.
+    /// Its part in keeping values on the disk, if it can have any there.
     fn spilled_values(&self) -> Option<&dyn SpilledValues> {
         None
     }
@@ -746,47 +747,47 @@ pub trait Replica {
 
     // Records.
 
-    /// Takes one record that an earlier life made, or that a checkpoint holds. Only before the replica is configured.
+    /// Takes one record that an earlier incarnation made, or that a checkpoint holds. Only before the replica is configured.
     ///
     /// # Errors
-    /// [`Malformed`] when it is no record: the node must not start with it.
+    /// [`Malformed`] when it is not a record: the node must not start with it.
     fn replay(&mut self, _now: Now, _record: &[u8]) -> std::result::Result<(), Malformed> {
         Err(Malformed("a replica that keeps no records is given one"))
     }
 
-    /// Begins a checkpoint, right behind a flush: it will stand for all records made until now. A checkpoint under way
-    /// is abandoned. False when there can be none at this moment.
+    /// Begins a checkpoint, right after a flush. It will replace all records made until now. A checkpoint under way is
+    /// abandoned. Returns false when none is possible at this moment.
     fn begin_checkpoint(&mut self) -> bool {
         false
     }
 
-    /// Appends the next record of the checkpoint, a chunk of about so many bytes.
+    /// Appends the next record of the checkpoint, a chunk of about `_bytes_max` bytes.
     fn checkpoint_record(&mut self, _bytes_max: usize, _record: &mut Vec<u8>) -> Progress {
         Progress::Abandoned
     }
 
-    /// Gives up the checkpoint under way, if there is one.
+    /// Abandons the checkpoint under way, if any.
     fn abandon_checkpoint(&mut self) {}
 }
 
-/// What a replica has to do with values that its node keeps on the disk (`storage = "disk"`).
+/// A replica's part in keeping values on the disk of its node (`storage = "disk"`).
 pub trait SpilledValues {
-    /// What has happened to spilled values, here and in a copy that is being received, since this was asked last.
+    /// Returns what has happened to values on the disk, here and in a snapshot being received, since the last call.
     fn take_spilled(&mut self) -> Option<Spilled>;
 
-    /// Whether this replica, or a copy that it receives, refers to a spilled value.
+    /// Whether this replica, or a snapshot that it receives, refers to a value on the disk.
     fn refers_to(&self, reference: &Reference) -> bool;
 
-    /// Every spilled value to which this replica, or a copy that it receives, refers. O(values).
+    /// Every value on the disk that this replica, or a snapshot that it receives, refers to. O(values).
     fn spilled(&self) -> Vec<Reference>;
 
-    /// Whether it sends copies: they may refer to values that the table has released.
+    /// Whether it sends snapshots: they may refer to values that the table has released.
     fn sends_copies(&self) -> bool;
 
-    /// Values that copies wait for, and that were not asked for: [`SpilledValues::take_value`] is to be told what comes of
-    /// it.
+    /// Returns the values that snapshots wait for and that were not returned before. Pass what becomes of each to
+    /// [`SpilledValues::take_value`].
     fn wanted_values(&mut self) -> Vec<Reference>;
 
-    /// A value that was asked for is here, or cannot be had.
+    /// Takes a value that was asked for; `None` when it cannot be had.
     fn take_value(&mut self, now: Now, reference: Reference, value: Option<&[u8]>, effects: &mut Effects);
 }

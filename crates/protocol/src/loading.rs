@@ -1,28 +1,28 @@
-//! A chunk of a copy that waits for the spilled values to which its entries refer.
+//! A chunk of a snapshot that waits for the values on the disk that its entries refer to.
 //!
-//! A replica's checkpoints hold references, because its store has the values. A copy for another replica holds the values
-//! themselves, behind the entries that refer to them: so each of its chunks waits until they were looked up. One chunk of a
-//! copy waits at a time, so a copy of any size takes little memory.
+//! A replica's checkpoints hold references, because its store has the values. A snapshot for another replica holds the
+//! values themselves, after the entries that refer to them, so each chunk waits until they are loaded. Only one chunk of a
+//! snapshot waits at a time, so a snapshot of any size takes little memory.
 
 use kv::table::{SnapshotId, encode_value};
 use kv::{Reference, Table};
 use std::collections::BTreeSet;
 
-/// The chunk, and what it lacks.
+/// The chunk, and the values that it lacks.
 #[derive(Debug)]
 pub(crate) struct Loading {
     chunk: Vec<u8>,
     missing: BTreeSet<Reference>,
-    /// They were asked for.
+    /// Whether the values were asked for.
     is_asked: bool,
-    /// There is more of the table behind it.
+    /// Whether more of the table follows it.
     pub(crate) more: bool,
-    /// When a value last came.
+    /// When the last value arrived.
     pub(crate) progress_us: u64,
 }
 
 impl Loading {
-    /// The next chunk of a copy, in an empty buffer.
+    /// Returns the next chunk of a snapshot, in an empty buffer.
     pub(crate) fn next(
         table: &mut Table,
         snapshot: SnapshotId,
@@ -34,29 +34,28 @@ impl Loading {
         Loading { chunk, missing, is_asked: false, more, progress_us: 0 }
     }
 
-    /// Nothing is missing: it can be sent.
+    /// Whether nothing is missing, so that it can be sent.
     pub(crate) fn is_whole(&self) -> bool {
         self.missing.is_empty()
     }
 
-    /// The chunk, which is whole.
+    /// Returns the chunk, which must be whole.
     pub(crate) fn into_chunk(self) -> Vec<u8> {
         self.chunk
     }
 
-    /// Adds the values that it lacks, if they were not asked for.
+    /// Appends the values that it lacks, unless they were asked for already.
     pub(crate) fn take_wanted(&mut self, wanted: &mut Vec<Reference>) {
         if !std::mem::replace(&mut self.is_asked, true) {
             wanted.extend(self.missing.iter().copied());
         }
     }
 
-    /// Whether it lacks a value.
     pub(crate) fn lacks(&self, reference: &Reference) -> bool {
         self.missing.contains(reference)
     }
 
-    /// A value is here that it lacks.
+    /// Takes a value that it lacks.
     pub(crate) fn take(&mut self, now_us: u64, reference: Reference, value: &[u8]) {
         if self.missing.remove(&reference) {
             self.progress_us = now_us;

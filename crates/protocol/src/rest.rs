@@ -1,76 +1,75 @@
-//! Rest: a group in which nothing happens sends nothing, and wants no tick.
+//! Quiescence: a group in which nothing happens sends nothing, and needs no tick.
 //!
-//! Heartbeats have one purpose: that whoever is gone is missed. When nothing else happens in a group, that its members' *nodes*
-//! are there is enough, and nodes tell each other that once for all of their groups. So a replica that has seen some rounds in
-//! which nothing but heartbeats came and went lets them be, while its node reaches those of the others. What a protocol
-//! calls calm, and what wakes it, is said with the protocol; what they share is here.
+//! Heartbeats serve one purpose: to notice that a member is gone. When nothing else happens in a group, it is enough that
+//! its members' *nodes* are alive, and nodes report that to each other once for all of their groups. So after some rounds
+//! with nothing but heartbeats a replica stops sending them, as long as its node reaches the other members' nodes. Each
+//! protocol defines what counts as a calm round and what ends the quiet; the shared part is here.
 //!
-//! Nothing of any protocol's safety rests on this: a replica that rests too long costs time, as one does whose heartbeats are
+//! No protocol's safety depends on this: a replica that stays quiescent too long costs time, like one whose heartbeats are
 //! late.
 
 use crate::contract::NodeId;
 use kv::{Table, UnixMs};
 use std::collections::BTreeSet;
 
-/// So many rounds must have been calm before the first is left out.
+/// The number of calm rounds before the first heartbeat is skipped.
 pub(crate) const CALM_ROUNDS: u32 = 5;
 
-/// Whether a replica rests.
+/// Whether a replica is quiescent.
 #[derive(Debug, Default)]
 pub(crate) struct Rest {
-    /// The peers whose nodes this node reaches. None: it does not say, and so the replica never rests.
+    /// The peers whose nodes this node reaches. `None`: the node does not report it, so the replica never becomes quiescent.
     reached: Option<BTreeSet<NodeId>>,
     calm_rounds: u32,
     since_us: Option<u64>,
 }
 
 impl Rest {
-    /// What [`set_reached`](crate::Replica::set_reached) tells. True when that is news.
+    /// Takes what [`set_reached`](crate::Replica::set_reached) reports. True when that is a change.
     pub(crate) fn set_reached(&mut self, peer: NodeId, is_reached: bool) -> bool {
         let reached = self.reached.get_or_insert_default();
         if is_reached { reached.insert(peer) } else { reached.remove(&peer) }
     }
 
-    /// Whether the node says whom it reaches.
+    /// Whether the node reports which peers it reaches.
     pub(crate) fn is_told(&self) -> bool {
         self.reached.is_some()
     }
 
-    /// Whether a peer's node is reached.
+    /// Whether a peer's node can be reached.
     pub(crate) fn reaches(&self, peer: NodeId) -> bool {
         self.reached.as_ref().is_some_and(|reached| reached.contains(&peer))
     }
 
-    /// Since when the replica rests.
+    /// Since when the replica has been quiescent.
     #[inline]
     pub(crate) fn since_us(&self) -> Option<u64> {
         self.since_us
     }
 
-    /// True while it rests.
     #[inline]
     pub(crate) fn is_resting(&self) -> bool {
         self.since_us.is_some()
     }
 
-    /// A round is over, in which nothing happened, or something did. True when there were enough of the former.
+    /// Notes the end of a round, calm or not. True when there were enough calm ones.
     pub(crate) fn note_round(&mut self, was_calm: bool) -> bool {
         self.calm_rounds = if was_calm { self.calm_rounds.saturating_add(1) } else { 0 };
         self.is_due()
     }
 
-    /// There were enough calm rounds.
+    /// Whether there were enough calm rounds.
     pub(crate) fn is_due(&self) -> bool {
         self.calm_rounds >= CALM_ROUNDS
     }
 
-    /// It rests from now on.
+    /// Becomes quiescent.
     pub(crate) fn begin(&mut self, now_us: u64) {
         assert!(self.is_due(), "it rests before it was calm for long enough");
         self.since_us = Some(now_us);
     }
 
-    /// Something happens. True when that ends its rest.
+    /// Something happened. True when that ends the quiescence.
     #[inline]
     pub(crate) fn end(&mut self) -> bool {
         self.calm_rounds = 0;
@@ -78,7 +77,7 @@ impl Rest {
     }
 }
 
-/// Whether nothing in a table comes to its end by itself, and nothing is left to do in it.
+/// Whether nothing in a table expires by itself, and no work is left in it.
 pub(crate) fn is_still(table: &Table) -> bool {
     let locks = table.locks();
     table.purge_until(UnixMs::MAX, 1).is_none()

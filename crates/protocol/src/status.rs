@@ -1,4 +1,4 @@
-//! How a replica stands, in words that all protocols share.
+//! A replica's status, in terms that all protocols share.
 
 use crate::contract::NodeId;
 use crate::leader_follower::FollowerStatus;
@@ -7,48 +7,48 @@ use crate::{abd, blocking, consensus, leader_follower, registers};
 /// Something that a replica counts.
 #[derive(Clone, Copy, Debug)]
 pub struct Counter {
-    /// As in the metrics, without `_total`.
+    /// Its name in the metrics, without `_total`.
     pub name: &'static str,
-    /// What it counts, for people.
+    /// The explanation in the metrics.
     pub help: &'static str,
-    /// Since the replica was made.
+    /// The count since the replica was made.
     pub value: u64,
 }
 
-/// How a group stands here. What a protocol does not have is zero or empty.
+/// The status of a group on this node. What a protocol does not have is zero or empty.
 #[derive(Clone, Debug, Default)]
 pub struct Status {
     /// `leader`, `follower`, `replica`, `recovering`, `refilling`, `idle`; `none` without a replica here.
     pub role: &'static str,
-    /// The highest epoch seen; without a leader, which of its lives the replica is in.
+    /// The highest epoch seen; for protocols without a leader, the replica's incarnation.
     pub epoch: u64,
-    /// 0: the protocol has none.
+    /// The leader; 0 when the protocol has none.
     pub leader: NodeId,
     /// The last record, or the end of the log, that it holds.
     pub offset: u64,
-    /// Up to where its table is.
+    /// The last record that its table shows.
     pub applied: u64,
-    /// It does its part now; else `explanation` says why not.
+    /// Whether it does its part now; if not, `explanation` says why.
     pub ready: bool,
-    /// It takes writes now.
+    /// Whether it takes writes now.
     pub writable: bool,
-    /// By how many records a follower is behind its leader, or what is applied behind what is held.
+    /// The number of records by which a follower is behind its leader, or its table behind its log.
     pub lag: u64,
-    /// By how many milliseconds a follower is behind, as far as is measured.
+    /// The milliseconds by which a follower is behind, as far as measured.
     pub lag_ms: u64,
-    /// Behind which offset history is in memory.
+    /// The offset after which history is in memory.
     pub backlog_start: u64,
-    /// How much history that is.
+    /// The bytes of that history.
     pub backlog_bytes: usize,
-    /// A snapshot is on its way to it.
+    /// Whether it is receiving a snapshot.
     pub resyncing: bool,
-    /// For how long a follower has not heard its leader.
+    /// How long a follower has not heard from its leader.
     pub leader_silent_ms: u64,
-    /// At a leader: how each follower stands.
+    /// At a leader, the status of each follower.
     pub followers: Vec<FollowerStatus>,
     /// What the protocol counts.
     pub counters: Vec<Counter>,
-    /// Why it is not ready, for people; else empty.
+    /// Why it is not ready, for people; empty when it is.
     pub explanation: String,
 }
 
@@ -56,7 +56,7 @@ fn counter(name: &'static str, help: &'static str, value: u64) -> Counter {
     Counter { name, help, value }
 }
 
-/// What all protocols without a leader count.
+/// The counters of all protocols without a leader.
 fn upkeep(counted: registers::Counters) -> [Counter; 3] {
     [
         counter("refills", "Times that this replica got its memory back.", counted.refills),
@@ -183,7 +183,7 @@ impl From<consensus::Status> for Status {
 }
 
 impl Status {
-    /// What was counted under a name; 0 when the protocol does not count it.
+    /// Returns the counter of a name; 0 when the protocol does not have it.
     pub fn counted(&self, name: &str) -> u64 {
         self.counters.iter().find(|counter| counter.name == name).map_or(0, |counter| counter.value)
     }

@@ -1,15 +1,15 @@
-//! Watched keys and leaderships: what a leader does with `WATCH` and `EXEC` beside ordering them.
+//! Watched keys and leaderships: what a leader does for `WATCH` and `EXEC` besides ordering them.
 //!
-//! Whether a watched key is as it was is decided where the transaction takes effect, by comparing versions: see
-//! [`kv::Transaction`]. Versions tell writes apart only within one history. A failover that loses writes (leader-follower
-//! with few acknowledgements, or a loss that an operator has accepted) begins another one, in which a lost write's version
-//! is given again. So `WATCH` also tells the epoch of the leader that answers, and a leader of another epoch aborts the
-//! transaction. An abort that was not necessary does no harm: the client tries again.
+//! Whether a watched key is unchanged is decided where the transaction takes effect, by comparing versions: see
+//! [`kv::Transaction`]. Versions distinguish writes only within one history. A failover that loses writes (leader-follower
+//! with few acknowledgements, or a loss that an operator has accepted) begins another history, which reuses the versions
+//! of lost writes. So the reply to `WATCH` also carries the epoch of the answering leader, and a leader of another epoch
+//! aborts the transaction. An unnecessary abort does no harm: the client tries again.
 
 use crate::planted::{Fault, Planted};
 use kv::{Command, Reply, ReplyBuffer, Table, Transaction, UnixMs, Version};
 
-/// Answers a read as the leader of an epoch, and tells its version.
+/// Answers a read as the leader of an epoch, and returns its version.
 #[inline]
 pub(crate) fn read(
     table: &mut Table,
@@ -28,7 +28,7 @@ pub(crate) fn read(
     if matches!(command, Command::Watch { .. }) { epoch } else { version }
 }
 
-/// Looks at a write before it is ordered by the leader of an epoch: false for a transaction that will not take effect.
+/// Checks a write before the leader of an epoch orders it: false for a transaction that will not take effect.
 #[inline]
 pub(crate) fn may_be_ordered(
     command: &mut Command<'_>,
@@ -44,7 +44,7 @@ pub(crate) fn may_be_ordered(
             is_as_it_was
         }
         Command::Transaction(transaction) => !is_of_another_epoch(transaction, epoch),
-        // A transaction too, whose commands came before.
+        // A transaction as well, whose commands were sent before.
         Command::LongEnd { watched_in: Some(watched_in), .. } => *watched_in == epoch,
         Command::Fenced(fenced) if planted.has(Fault::FenceNotRechecked) => {
             if table.locks().allows(fenced.name, fenced.token) {
