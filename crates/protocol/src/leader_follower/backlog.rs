@@ -1,4 +1,4 @@
-//! The newest part of a group's history, kept in memory so that a follower can get what it lacks.
+//! The newest part of a group's history, kept in memory so that a returning follower can get what it lacks.
 
 use super::message::{Message, Position};
 use crate::contract::Now;
@@ -11,29 +11,27 @@ use std::sync::Arc;
 /// What one turn of a leader wrote: the unit that is sent, kept, acknowledged and cut off.
 #[derive(Clone, Debug)]
 pub(super) struct Batch {
-    /// The epoch in which it was written.
     pub(super) epoch: u64,
-    /// The offset of its first record.
     pub(super) first: Version,
-    /// How many records it holds.
     pub(super) count: u32,
     /// The leader's time when it was written.
     pub(super) time: UnixMs,
-    /// When this replica got it, on its own monotonic clock.
+    /// When this replica received it, on its own monotonic clock.
     pub(super) received_us: u64,
-    /// The records, shared with whoever sends them.
+    /// The records, shared with their senders.
     pub(super) records: Arc<[u8]>,
-    /// Bytes of all batches up to and with this one, since the backlog began, without those cut off. Set by [`Backlog::push`].
+    /// Bytes of all batches up to and including this one, since the backlog began, without those cut off. Set by
+    /// [`Backlog::push`].
     pub(super) stream_end: u64,
 }
 
 impl Batch {
-    /// The position of its last record.
+    /// Returns the position of its last record.
     pub(super) fn end(&self) -> Position {
         Position { epoch: self.epoch, offset: self.first + self.count as u64 - 1 }
     }
 
-    /// The batch that an append brings; none if it is a heartbeat.
+    /// Returns the batch of an append; none if it is a heartbeat.
     pub(super) fn received(message: &Message<'_>, now: Now) -> Option<Batch> {
         match *message {
             Message::Append { previous, batch_epoch, count, time, records, .. } if count > 0 => Some(Batch {
@@ -49,7 +47,7 @@ impl Batch {
         }
     }
 
-    /// The records as commands, some at a time.
+    /// Returns the records as commands, some at a time.
     pub(super) fn windows(&self) -> Windows<'_> {
         Windows {
             reader: Reader::new(&self.records),
@@ -63,8 +61,8 @@ impl Batch {
     }
 }
 
-/// Walks through a batch some commands at a time: what these need is fetched from memory all at once, before the
-/// first of them is applied. In a large table a command spends most of its time waiting for memory.
+/// Walks through a batch some commands at a time: what these need is fetched from memory all at once, before the first of
+/// them is applied. In a large table a command spends most of its time waiting for memory.
 pub(super) struct Windows<'a> {
     reader: Reader<'a>,
     next: Version,
@@ -74,7 +72,7 @@ pub(super) struct Windows<'a> {
 impl<'a> Windows<'a> {
     const COMMANDS: usize = WARMED_KEYS_MAX;
 
-    /// Goes on to the next commands; false when there are none left.
+    /// Moves to the next commands; false when none are left.
     pub(super) fn advance(&mut self, table: &Table) -> bool {
         self.commands.clear();
         while self.commands.len() < Self::COMMANDS && !self.reader.is_empty() {
@@ -99,21 +97,21 @@ impl<'a> Windows<'a> {
         !self.commands.is_empty()
     }
 
-    /// The commands of this window, each with its offset.
+    /// Returns the commands of this window, each with its offset.
     pub(super) fn commands(&self) -> &[(Version, Command<'a>)] {
         &self.commands
     }
 }
 
-/// Batches without gaps, from just behind `base` to the replica's last position.
+/// Batches without gaps, from just after `base` to the replica's last position.
 ///
-/// Invariant: positions that replicas tell each other lie on batch ends, and all replicas that hold a batch
-/// hold it with the same bounds. So a follower never has to be sent a part of one.
+/// Invariant: positions that replicas send each other lie on batch ends, and all replicas that hold a batch hold it with the
+/// same bounds. So a follower never needs a part of one.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     pub(super) base: Position,
     pub(super) batches: VecDeque<Batch>,
-    /// Where each of the newest epochs begins, as far as it was seen since the last snapshot.
+    /// Where each of the newest epochs begins, as far as seen since the last snapshot.
     pub(super) epochs: VecDeque<Position>,
     /// The epoch just before the first of these.
     epoch_before: u64,
@@ -122,22 +120,22 @@ pub(super) struct Backlog {
 }
 
 impl Backlog {
-    /// The position just before the oldest batch kept.
+    /// Returns the position just before the oldest batch kept.
     pub(super) fn base(&self) -> Position {
         self.base
     }
 
-    /// The position of the newest record, kept or not.
+    /// Returns the position of the newest record, kept or not.
     pub(super) fn last(&self) -> Position {
         self.batches.back().map_or(self.base, Batch::end)
     }
 
-    /// Bytes held.
+    /// The bytes that the batches take.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Adds a batch behind the last one.
+    /// Appends a batch.
     ///
     /// # Panics
     /// If it does not follow the last one: that would be a hole in the history.
@@ -158,7 +156,7 @@ impl Backlog {
         self.batches.push_back(batch);
     }
 
-    /// Bytes of all records up to `offset` since the backlog began, if that is the end of a batch kept or the
+    /// Returns the bytes of all records up to `offset` since the backlog began, if that is the end of a batch kept or the
     /// base. Does not change when batches are dropped. O(log n).
     pub(super) fn stream_at(&self, offset: Version) -> Option<u64> {
         if offset == self.base.offset {
@@ -169,7 +167,7 @@ impl Backlog {
         self.batches.get(index).filter(|batch| batch.end().offset == offset).map(|batch| batch.stream_end)
     }
 
-    /// Bytes of the records behind `after`, up to `until`, as far as they are kept. O(log n).
+    /// Returns the bytes of the records after `after`, up to `until`, as far as they are kept. O(log n).
     pub(super) fn bytes_between(&self, after: Version, until: Version) -> u64 {
         let end_at = |offset: Version| {
             let index = self.batches.partition_point(|batch| batch.end().offset <= offset);
@@ -184,13 +182,13 @@ impl Backlog {
         end_at(until).saturating_sub(end_at(after))
     }
 
-    /// The batch that begins just behind `offset`, if it is kept. O(log n).
+    /// Returns the batch that begins just after `offset`, if it is kept. O(log n).
     pub(super) fn following(&self, offset: Version) -> Option<&Batch> {
         let index = self.batches.partition_point(|batch| batch.first <= offset);
         self.batches.get(index).filter(|batch| batch.first == offset + 1)
     }
 
-    /// The position at `offset`, if it is the end of a batch kept, or the base.
+    /// Returns the position at `offset`, if it is the end of a batch kept, or the base.
     pub(super) fn position_at(&self, offset: Version) -> Option<Position> {
         if offset == self.base.offset {
             return Some(self.base);
@@ -199,16 +197,16 @@ impl Backlog {
         self.batches.get(index).map(Batch::end).filter(|end| end.offset == offset)
     }
 
-    /// The last position up to which a replica whose history ends at `other` is sure to agree with this one.
+    /// Returns the last position up to which a replica whose history ends at `other` is sure to agree with this one.
     ///
-    /// One leader writes an epoch, so whoever holds a record of epoch e at or behind ours of the same epoch
-    /// holds ours too. Of other epochs nothing can be said without asking: then there is no answer.
+    /// One leader writes an epoch, so a replica that holds a record of epoch e at or after our last of the same epoch holds
+    /// ours too. About other epochs nothing is known without asking, so the result is `None`.
     pub(super) fn common_with(&self, other: Position) -> Option<Position> {
         let fits = |end: &Position| end.epoch == other.epoch && end.offset <= other.offset;
         self.batches.iter().rev().map(Batch::end).chain([self.base]).find(fits)
     }
 
-    /// How much of a history that ends at `other` is a part of this one, if that is known: everything before the first
+    /// Returns how much of a history that ends at `other` is part of this one, if that is known: everything before the first
     /// later epoch of this one.
     pub(super) fn agrees_until(&self, other: Position) -> Option<Version> {
         if self.epoch_before > other.epoch {
@@ -219,8 +217,8 @@ impl Backlog {
         Some(end.min(other.offset))
     }
 
-    /// Cuts off everything behind `offset`, which must be the end of a batch kept or the base. Returns how
-    /// many records were cut.
+    /// Cuts off everything after `offset`, which must be the end of a batch kept or the base. Returns how many records were
+    /// cut.
     pub(super) fn truncate_after(&mut self, offset: Version) -> u64 {
         let before = self.last().offset;
         while let Some(batch) = self.batches.back().filter(|batch| batch.end().offset > offset) {
@@ -233,7 +231,8 @@ impl Backlog {
         before - offset
     }
 
-    /// How many of the records behind `offset`, as far as they are kept, only remove what has expired: nobody wrote them.
+    /// Returns how many of the records after `offset`, as far as they are kept, only remove expired keys: no client wrote
+    /// them.
     pub(super) fn purges_behind(&self, offset: Version) -> u64 {
         let behind = self.batches.iter().filter(|batch| batch.first > offset);
         let purges = |batch: &Batch| {
@@ -247,7 +246,7 @@ impl Backlog {
         behind.map(purges).sum()
     }
 
-    /// Drops the oldest batches while more than `bytes_max` are held, but none behind `keep_after`.
+    /// Drops the oldest batches while more than `bytes_max` are held, but none after `keep_after`.
     pub(super) fn trim(&mut self, bytes_max: usize, keep_after: Version) {
         assert!(self.base.offset <= keep_after, "records are needed that were dropped");
         while self.bytes > bytes_max {
@@ -309,7 +308,7 @@ mod tests {
     #[test]
     fn an_epoch_ends_where_a_later_one_begins() {
         let mut backlog = backlog();
-        backlog.trim(0, 9); // What is no longer kept is still known.
+        backlog.trim(0, 9); // The epochs of dropped batches are still known.
         let agrees = |epoch, offset| backlog.agrees_until(Position { epoch, offset });
         assert_eq!(agrees(1, 4), Some(4));
         assert_eq!(agrees(1, 8), Some(5), "6..=8 of epoch 1 are not here");
@@ -332,7 +331,7 @@ mod tests {
         assert_eq!(backlog.bytes(), 0);
     }
 
-    /// A leader that counted them as under way would refuse writes for ever.
+    /// A leader that counted them as uncommitted would refuse writes forever.
     #[test]
     fn what_was_cut_off_is_not_counted() {
         let mut backlog = backlog();

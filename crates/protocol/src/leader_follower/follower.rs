@@ -8,14 +8,14 @@ use crate::contract::{Effects, NodeId, Now, Request, Ticket, Trace};
 use crate::planted::Fault;
 use kv::Version;
 
-/// How the follower gets what the leader writes.
+/// How the follower gets the leader's records.
 #[derive(Debug)]
 pub(super) enum Mode {
-    /// It has asked to join, or is about to. It takes no batches, so what it asked stays true.
+    /// It has asked to join, or is about to. It takes no batches, so what it said when it asked stays true.
     Joining,
-    /// It is being filled by a snapshot.
+    /// It is receiving a snapshot.
     Filling(Box<Receiver>),
-    /// It gets batches.
+    /// It receives batches.
     Streaming,
 }
 
@@ -23,27 +23,27 @@ pub(super) enum Mode {
 #[derive(Debug)]
 pub(super) struct Follower {
     pub(super) mode: Mode,
-    /// The question that it last asked.
+    /// The last question that it asked.
     join: u64,
     asked_us: u64,
-    /// Having come so far, it holds again everything that it ever acknowledged.
+    /// The offset from which it again holds everything that it ever acknowledged.
     pub(super) whole_at: Version,
     heard_us: u64,
-    /// What the leader said is committed; may be ahead of what is held.
+    /// What the leader reported as committed; may be ahead of what is held.
     commit: Version,
-    /// The leader's last offset, by its last word.
+    /// The last leader's offset that the leader reported.
     leader_offset: Version,
-    /// When everything that the leader had was applied.
+    /// When everything that the leader had was last applied.
     caught_up_us: u64,
-    /// The leader waits for an acknowledgement.
+    /// Whether the leader waits for an acknowledgement.
     acknowledge: bool,
     pub(super) acked: Version,
     acked_us: u64,
-    /// Its leader's last word was that nothing happens any more.
+    /// Whether the leader's last message said that the group is quiescent.
     is_told_to_rest: bool,
-    /// The newest snapshot transfer seen in this epoch: one that is older and comes late is of no use.
+    /// The newest snapshot transfer seen in this epoch: late messages of older ones are ignored.
     transfer: u64,
-    /// A snapshot for a leader that lost its memory.
+    /// A snapshot being sent to a leader that lost its memory.
     sender: Option<Sender>,
 }
 
@@ -69,8 +69,8 @@ impl Follower {
         }
     }
 
-    /// A follower answers reads only where stale ones are allowed, never one older than what the client has
-    /// seen, and never before it was filled. Everything else is the leader's.
+    /// A follower answers reads only where stale ones are allowed, never one older than what the client has seen, and
+    /// never before it has a whole snapshot. Everything else goes to the leader.
     pub(super) fn request(
         &mut self,
         state: &mut State,
@@ -106,7 +106,7 @@ impl Follower {
         }
     }
 
-    /// Stops taking batches, tells the leader what is held and asks for the rest.
+    /// Stops taking batches, reports to the leader what is held and asks for the rest.
     fn join(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         self.stop_filling(state);
         self.join = state.next_question(now);
@@ -114,7 +114,7 @@ impl Follower {
         self.ask(state, now, effects);
     }
 
-    /// Asks, or asks again: the answer may take longer than the time after which it is asked again.
+    /// Sends the question. It may be repeated while its answer is still on its way.
     fn ask(&mut self, state: &State, now: Now, effects: &mut Effects) {
         let (epoch, last, applied, join) = (state.epoch, state.last(), state.applied, self.join);
         let message = Message::Join { epoch, last, applied, join };
@@ -122,7 +122,7 @@ impl Follower {
         self.asked_us = now.monotonic_us;
     }
 
-    /// A newer epoch has begun: older leaders are not followed any more, and the new one is asked what it has.
+    /// A newer epoch has begun: stops following older leaders, and asks the new one what it has.
     pub(super) fn enter_epoch(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         self.transfer = 0;
         self.stop_filling(state);
@@ -134,14 +134,14 @@ impl Follower {
         self.stop_sending(state, "a newer epoch began", effects);
     }
 
-    /// Gives up the snapshot that it sends, if it does.
+    /// Abandons the snapshot that it sends, if any.
     pub(super) fn stop_sending(&mut self, state: &mut State, why: &'static str, effects: &mut Effects) {
         if let Some(sender) = self.sender.take() {
             sender.abandon(state, why, effects);
         }
     }
 
-    /// Takes no batches any more, nor the rest of a copy.
+    /// Stops taking batches and the rest of a snapshot.
     pub(super) fn stop_filling(&mut self, state: &mut State) {
         if let Mode::Filling(receiver) = std::mem::replace(&mut self.mode, Mode::Joining) {
             receiver.give_up(state);
@@ -209,14 +209,15 @@ impl Follower {
                 }
             }
             Message::Probe { epoch } => {
-                // That it follows no older epoch, and what it holds, is true after a crash, too.
+                // The reply rests on two facts that must outlive a crash: that no older epoch is followed, and what is
+                // held.
                 let holding = Message::Holding { epoch, last: state.last(), intact: state.intact };
                 effects.send_after(state.journal.last(), [from], |out| holding.encode(out));
                 if matches!(self.mode, Mode::Joining) {
                     self.asked_us = 0; // Whoever asks may not have been there to hear of it.
                 }
             }
-            // Whoever streams already is served by a leader that has what it needs: the question is late.
+            // A replica that streams is served by a leader that has what it needs, so the question is late.
             Message::Fetch { last, applied, join, .. } if !matches!(self.mode, Mode::Streaming) => {
                 self.give(state, now, from, (last, applied, join), effects);
             }
@@ -224,7 +225,7 @@ impl Follower {
         }
     }
 
-    /// Gives who is to lead what it lacks.
+    /// Gives the coming leader what it lacks.
     fn give(
         &mut self,
         state: &mut State,
@@ -236,7 +237,7 @@ impl Follower {
         self.stop_sending(state, "it was asked for again", effects);
         let end = state.last().offset;
         let can_follow = |common: &Position| {
-            // Sent all at once.
+            // The batches are sent all at once.
             let bytes = state.backlog.bytes_between(common.offset, end);
             common.offset >= applied && bytes <= state.timing.window_bytes as u64
         };
@@ -265,7 +266,7 @@ impl Follower {
         effects: &mut Effects,
     ) {
         if !matches!(self.mode, Mode::Joining) {
-            return; // It came twice: what is held now may have been acknowledged since.
+            return; // A duplicate: what is held now may have been acknowledged since.
         }
         if after.offset < state.applied || state.backlog.position_at(after.offset) != Some(after) {
             let peer = state.configuration.leader;
@@ -279,7 +280,7 @@ impl Follower {
         self.begin_streaming(state, now, effects);
     }
 
-    /// Takes a part of the snapshot, or a batch behind it; swaps all in when it is complete.
+    /// Takes a part of the snapshot, or a batch that follows it; swaps everything in when it is complete.
     fn fill(
         &mut self,
         state: &mut State,
@@ -402,7 +403,7 @@ impl Follower {
         matches!(self.mode, Mode::Filling(_))
     }
 
-    /// The copy that it receives.
+    /// The snapshot that it receives.
     pub(super) fn receiver(&self) -> Option<&Receiver> {
         match &self.mode {
             Mode::Filling(receiver) => Some(receiver),
@@ -418,7 +419,7 @@ impl Follower {
         }
     }
 
-    /// The copy that it sends.
+    /// The snapshot that it sends.
     pub(super) fn sender(&self) -> Option<&Sender> {
         self.sender.as_ref()
     }
@@ -432,7 +433,7 @@ impl Follower {
         if self.is_resting(state) { 0 } else { now.ms_since(self.heard_us) }
     }
 
-    /// Its leader has told it to rest, and it has nothing else to do.
+    /// Whether its leader has made it quiescent, and it has nothing else to do.
     pub(super) fn is_resting(&self, state: &State) -> bool {
         let offset = state.last().offset;
         self.is_told_to_rest
@@ -446,14 +447,14 @@ impl Follower {
             && state.table.is_tidy()
     }
 
-    /// Its leader's node is not reached any more: it has been silent for as long as anybody can say from now on.
+    /// The leader's node cannot be reached any more: the leader counts as silent from now on.
     pub(super) fn wake(&mut self, now: Now) {
         if std::mem::take(&mut self.is_told_to_rest) {
             self.heard_us = now.monotonic_us;
         }
     }
 
-    /// How many records of the leader are not applied here, and for how many milliseconds that has been so.
+    /// Returns how many records of the leader are not applied here, and for how many milliseconds that has been so.
     pub(super) fn lag(&self, state: &State, now: Now) -> (u64, u64) {
         match self.leader_offset.saturating_sub(state.applied) {
             0 => (0, 0),
@@ -462,8 +463,8 @@ impl Follower {
     }
 }
 
-/// The batches behind a position, for a leader that holds less: held here, perhaps never committed. Nothing changes them
-/// meanwhile, as no batch is taken before that leader leads.
+/// Sends the batches after a position to a leader that holds less. They are held here, but perhaps never committed.
+/// Nothing changes them in the meantime, as this replica takes no batch before that leader leads.
 fn send_behind(state: &State, to: NodeId, position: Position, effects: &mut Effects) {
     let mut previous = position;
     while let Some(batch) = state.backlog.following(previous.offset) {

@@ -1,5 +1,6 @@
-//! Requests that a leader takes and cannot go on with yet: without a lease none, without enough live followers no
-//! writes. Nothing of them was written anywhere, so they can still be refused, or handed on to the next leader.
+//! Requests that a leader accepted but cannot process yet: without a lease all of them, without enough live
+//! followers writes. Nothing of them was written anywhere, so they can still be refused, or handed on to the next
+//! leader.
 
 use super::leader::{Asked, DEPOSED, Leader};
 use super::options::Acks;
@@ -13,7 +14,7 @@ use std::collections::VecDeque;
 #[derive(Debug, Default)]
 pub(super) struct Held {
     requests: VecDeque<HeldRequest>,
-    /// Some of them only wait for a lease.
+    /// Whether some of them only wait for a lease.
     for_lease: bool,
 }
 
@@ -45,7 +46,7 @@ impl Held {
         self.requests.is_empty()
     }
 
-    /// Hands on what waits here: nothing of it was done.
+    /// Hands on the held requests: nothing of them was done.
     pub(super) fn hand_on(&mut self, effects: &mut Effects) {
         for HeldRequest { asked: Asked { ticket, deadline_us, .. }, what } in
             std::mem::take(&mut self.requests)
@@ -85,7 +86,7 @@ impl Leader {
         self.held.requests.push_back(HeldRequest { asked, what });
     }
 
-    /// Takes up what was held, in order, if it can go on now.
+    /// Takes up the held requests, in order, if they can be processed now.
     pub(super) fn release_held(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         if self.held.is_empty()
             || !state.is_leased(now)
@@ -93,7 +94,8 @@ impl Leader {
         {
             return;
         }
-        // A few bytes can ask for a large reply, or for a look at all keys: the rest goes on with the next tick.
+        // A request of a few bytes can ask for a large reply, or for a scan of all keys. So requests are taken up
+        // in portions; the rest follows with the next tick.
         const PORTION_BYTES: usize = 4 << 20;
         const WALKED_NS_MAX: u64 = 10_000_000;
         let told_before = effects.replies.len();
@@ -109,7 +111,7 @@ impl Leader {
         self.held.requests.append(&mut requests);
     }
 
-    /// Tells how many nanoseconds a command takes that looks at all keys, or runs a script.
+    /// Returns how many nanoseconds a command takes that walks over all keys, or runs a script.
     fn take_up(&mut self, state: &mut State, now: Now, held: HeldRequest, effects: &mut Effects) -> u64 {
         match held.what {
             What::Command(bytes) => {
@@ -125,7 +127,7 @@ impl Leader {
         }
     }
 
-    /// Ends what was held for as long as may be.
+    /// Ends the requests that were held for as long as allowed.
     pub(super) fn end_held(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         let is_leased = state.is_leased(now);
         let is_over = |held: &HeldRequest| {
@@ -158,7 +160,7 @@ impl Leader {
         self.held.requests = left;
     }
 
-    /// Tells when the lease has run out, or is there again.
+    /// Reports when the lease has run out, or is back.
     pub(super) fn watch_lease(&mut self, state: &State, now: Now, effects: &mut Effects) {
         let leased = state.is_leased(now);
         if leased != self.was_leased {

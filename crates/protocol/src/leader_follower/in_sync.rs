@@ -1,22 +1,24 @@
 //! The in-sync set: the followers that hold every acknowledged write, so that any of them may lead next.
 //!
-//! The control group keeps the set; the leader wishes for changes of it. Two rules make it true what the set says, in
-//! every order in which wishes, configurations and failures can come (`acks = all`):
+//! The control group keeps the set; the leader asks for changes to it by wishes. Two rules keep the set true, whatever
+//! the order of wishes, configurations and failures (`acks = all`):
 //!
-//! * A follower is wished in only after the leader has begun to wait for it, and once it holds everything that is
-//!   committed. From the wish on the leader waits for it whatever happens: the control group may grant the wish at any
-//!   moment, and the leader may die before it hears of that. A follower that was wished in and then lost its link is
-//!   waited for until a configuration with it has come, and another one without it.
-//! * A follower that is wished out is waited for until a configuration without it has come.
+//! * The leader wishes a follower into the set only after it has begun to wait for it, and once the follower holds
+//!   everything committed. From the wish on the leader waits for it whatever happens: the control group may grant the
+//!   wish at any moment, and the leader may die before it learns of that. If a follower in a wish loses its link, the
+//!   leader waits for it until a configuration has arrived that includes it, and then another one that does not.
+//! * The leader waits for a follower that it wishes out of the set until a configuration without it has arrived.
 //!
-//! So the leader always waits for all of the set in the map, which may be smaller than the one that it knows of.
+//! So the leader always waits for every member of the set in the map, which may be smaller than the set that the leader
+//! knows.
 //!
-//! There is one wish at a time. It is repeated, unchanged, until a configuration shows another set (or another epoch):
-//! then it is granted, or moot. For that the control group must refuse a wish that was made before the newest change
-//! of the group: a repetition that comes late must not bring back a set that the leader has left behind. The node says
-//! with each wish which configuration the replica had when it made it (`AlterPartition` of Kafka is fenced alike).
+//! Only one wish is pending at a time. The leader repeats it, unchanged, until a configuration shows another set (or
+//! another epoch): then the wish is granted, or moot. For this to work the control group must refuse a wish made before
+//! the newest change of the group: a late repetition must not bring back a set that the leader has left behind. With
+//! each wish the node sends which configuration the replica had when it made the wish (Kafka's `AlterPartition` is
+//! fenced in the same way).
 //!
-//! Under the other `acks` nobody waits for the set; it says whom failover prefers.
+//! Under the other `acks` the leader does not wait for the set; it only says which replicas failover prefers.
 
 use super::leader::Leader;
 use super::options::Acks;
@@ -24,7 +26,7 @@ use super::state::State;
 use crate::contract::{Effects, NodeId, Now, Wish};
 use crate::planted::Fault;
 
-/// What was asked of the control group, and is neither granted nor moot.
+/// A wish that is neither granted nor moot.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) in_sync: Vec<NodeId>,
@@ -32,14 +34,14 @@ pub(super) struct Pending {
 }
 
 impl Leader {
-    /// A configuration has come. A wish is granted or moot if it changes the set.
+    /// A configuration has arrived. A wish is granted or moot if the configuration changes the set.
     pub(super) fn in_sync_changed(&mut self, state: &State) {
         self.wish = None;
         self.followers.iter_mut().for_each(|follower| follower.is_joining_set = false);
         self.count_needed(state);
     }
 
-    /// Notes for whom commits wait.
+    /// Notes which followers commits wait for.
     pub(super) fn count_needed(&mut self, state: &State) {
         let in_sync = &state.configuration.in_sync;
         let gone_early = |id| {
@@ -56,15 +58,15 @@ impl Leader {
         };
     }
 
-    /// Looks who holds what the leader holds, and who is silent, and wishes what follows.
+    /// Checks which followers hold what the leader holds, and which are silent, and wishes for the set that follows.
     pub(super) fn watch_in_sync(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         let silence_ms = state.timing.in_sync_silence_ms;
         let serves = self.serves(state);
         for follower in &mut self.followers {
             follower.watch_mark(now, self.head);
         }
-        // Whoever was paused, or cut off from everybody, has heard nobody: that says nothing about the others. They get
-        // some time to be heard again.
+        // A leader that was paused or cut off has heard from no follower, which says nothing about them. They get some
+        // time to be heard again.
         let is_leased = state.is_leased(now);
         let was_away = now.ms_since(self.watched_us) > 2 * state.timing.heartbeat_ms;
         self.watched_us = now.monotonic_us;
@@ -98,7 +100,7 @@ impl Leader {
                 continue;
             }
             let is_in_step = serves && follower.is_in_step(now, silence_ms);
-            // It is not in any wish: it may still be left alone.
+            // No wish names it, so it may still be left out.
             is_waited_for_less |= follower.is_joining_set && !is_in_step;
             follower.is_joining_set = is_in_step;
             let is_early = state.options.planted.has(Fault::InSyncGrownEarly);
@@ -116,7 +118,7 @@ impl Leader {
         let needed = self.needed;
         self.count_needed(state);
         if is_all && (is_waited_for_less || self.needed != needed) {
-            // What took effect at once, and what now has to wait, are not of one batch.
+            // Writes that took effect at once and writes that now have to wait must not share a batch.
             self.reconsider(state, now, effects);
         }
     }

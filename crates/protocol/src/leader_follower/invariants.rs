@@ -1,10 +1,10 @@
 //! Invariants: what the proof in the parent module rests on, as far as one replica can see it.
 //!
-//! [`check_step`] compares a few numbers, and a replica does that in every step but those for requests. [`check_all`] looks at
-//! everything that it holds; tests and simulations ask for that
-//! ([`check_invariants`](crate::Replica::check_invariants)). Nothing here depends on what a peer says: that is checked
-//! where it comes in. Each function is named after the sentence that it stands for; the numbers are those of "Why it is
-//! safe" in docs/design/protocols/leader-follower.md.
+//! [`check_step`] compares a few numbers, and a replica calls it in every step except for requests. [`check_all`] checks
+//! everything that the replica holds; tests and simulations call it
+//! ([`check_invariants`](crate::Replica::check_invariants)). Nothing here depends on what a peer says: that is checked on
+//! arrival. Each function is named after the sentence that it checks; the numbers are those of "Why it is safe" in
+//! docs/design/protocols/leader-follower.md.
 
 use super::backlog::{Backlog, Batch};
 use super::follower::{Follower, Mode};
@@ -18,10 +18,10 @@ use super::state::State;
 use super::{Replica, Role};
 use kv::Version;
 
-/// Whether the replica may go on. O(1).
+/// Checks whether the replica may continue. O(1).
 ///
 /// # Panics
-/// When an invariant is broken: going on would spread the damage.
+/// When an invariant is broken: continuing would spread the damage.
 #[inline]
 pub(super) fn check_step(replica: &Replica) {
     let state = &replica.state;
@@ -49,10 +49,10 @@ pub(super) fn check_step(replica: &Replica) {
     }
 }
 
-/// The same, and whatever takes time in the size of the history kept and of what is under way.
+/// Checks the same, and everything that takes time in the size of the history kept and of the requests under way.
 ///
 /// # Panics
-/// As [`check_step`].
+/// Like [`check_step`].
 pub(super) fn check_all(replica: &Replica) {
     let Replica { state, role } = replica;
     if !state.options.planted.has_invariants() {
@@ -92,7 +92,7 @@ pub(super) fn check_all(replica: &Replica) {
 
 // (1) One history.
 
-/// An epoch has one leader, which gives an offset once. What is not in a batch yet is in the builder.
+/// An epoch has one leader, which assigns each offset once. Records that are not in a batch yet are in the builder.
 #[inline]
 fn offsets_are_given_once(leader: &Leader, state: &State) {
     assert!(state.applied <= leader.head, "applied {} beyond {}", state.applied, leader.head);
@@ -108,7 +108,7 @@ fn offsets_are_given_once(leader: &Leader, state: &State) {
     }
 }
 
-/// A follower takes a batch only behind the very position that the leader names, so equal positions mean equal histories.
+/// A follower takes a batch only at exactly the position that the leader names, so equal positions mean equal histories.
 /// O(batches).
 fn history_has_no_gaps(backlog: &Backlog) {
     let (mut end, mut stream_end) = (backlog.base, None);
@@ -136,7 +136,7 @@ fn history_has_no_gaps(backlog: &Backlog) {
     assert!(begins.clone().all(|begin| begin.offset <= end.offset), "an epoch begins behind the history");
 }
 
-/// Nobody follows an older epoch any more, and no record is of a later one.
+/// No older epoch is followed any more, and no record is of a later one.
 #[inline]
 fn epochs_only_grow(state: &State) {
     let (epoch, configured) = (state.epoch, state.configuration.epoch);
@@ -151,7 +151,7 @@ fn versions_are_offsets_of_what_is_applied(state: &State) {
 
 // (2) An acknowledgement covers a prefix, which is safe.
 
-/// What is acknowledged is recorded before: when all records are durable that were told, all of the history is.
+/// What is acknowledged is recorded before: when all emitted records are durable, all of the history is.
 #[inline]
 fn all_that_is_held_is_recorded(state: &State) {
     if state.journal.is_kept() {
@@ -173,7 +173,7 @@ fn records_become_durable_in_order(state: &State) {
     assert!(before.0 <= journal.told, "a record is waited for that was never told");
 }
 
-/// What a follower has told its leader in this service it holds. (Before its service begins it may be cut off.)
+/// A follower holds what it has acknowledged to its leader in this service. (Before its service begins it may be cut off.)
 #[inline]
 fn nothing_acknowledged_is_cut(follower: &Follower, state: &State) {
     let (acked, last) = (follower.acked, state.last().offset);
@@ -183,20 +183,20 @@ fn nothing_acknowledged_is_cut(follower: &Follower, state: &State) {
 
 // (3) Nothing acknowledged is cut.
 
-/// Having come as far as its leader was when it joined, a follower holds again all that it ever acknowledged.
+/// Once it has come as far as its leader was when it joined, a follower holds everything that it ever acknowledged again.
 fn who_has_caught_up_vouches_again(follower: &Follower, state: &State) {
     let has_caught_up = matches!(follower.mode, Mode::Streaming) && state.last().offset >= follower.whole_at;
     assert!(state.intact || !has_caught_up, "it has caught up and does not vouch for what it holds");
 }
 
-/// A new epoch begins with the longest history: whoever is to lead copies only one that is longer than its own.
+/// A new epoch begins with the longest history: the coming leader copies only a history that is longer than its own.
 fn a_copy_is_of_more_than_is_held(recovery: &Recovery, state: &State) {
     let Some(copying) = &recovery.copying else { return };
     assert!(!recovery.passed, "a history is copied for an epoch that has passed");
     assert!(copying.until > state.last(), "{} is copied, and {} is held", copying.until, state.last());
 }
 
-/// Only who holds all that was acknowledged leads, and in the epoch that was given to it.
+/// Only a replica that holds everything acknowledged leads, and only in the epoch assigned to it.
 fn a_leader_leads_its_own_epoch(leader: &Leader, state: &State) {
     let configuration = &state.configuration;
     assert_eq!(configuration.leader, state.id, "another node is to lead");
@@ -207,8 +207,8 @@ fn a_leader_leads_its_own_epoch(leader: &Leader, state: &State) {
     assert!(followers.eq(state.peers()), "its followers are not the other members");
 }
 
-/// It does not lead before its epoch is durable: started again, it would take what it wrote in it for unwritten. Alone it is
-/// asked by nobody.
+/// It does not lead before its epoch is durable: after a restart it would take what it wrote in that epoch as unwritten. A
+/// replica without peers need not wait.
 pub(super) fn may_lead(state: &State) {
     let State { configuration, journal, options, .. } = state;
     if options.planted.has_invariants() {
@@ -218,7 +218,7 @@ pub(super) fn may_lead(state: &State) {
     }
 }
 
-/// With `acks = all` the leader before waited for each of the set, always.
+/// With `acks = all` the previous leader always waited for every member of the set.
 fn the_set_is_waited_for(leader: &Leader, state: &State) {
     for follower in &leader.followers {
         let is_in_set = state.configuration.in_sync.contains(&follower.id);
@@ -235,7 +235,7 @@ fn the_set_is_waited_for(leader: &Leader, state: &State) {
     }
 }
 
-// (4) Nothing is seen too early.
+// (4) Nothing is visible too early.
 
 /// Leader and followers apply only what is committed, and so only what they hold.
 #[inline]
@@ -243,8 +243,8 @@ fn what_is_applied_is_held(state: &State) {
     assert!(state.applied <= state.last().offset, "applied {} beyond {}", state.applied, state.last());
 }
 
-/// What has just been committed is held durably by as many followers as `acks` says, and by the leader. Later it may not
-/// show any more: a follower that begins anew says again how far it is.
+/// What has just been committed is held durably by the leader and by as many followers as `acks` says. Later that may no
+/// longer be visible: a follower that starts over reports anew how far it has come.
 pub(super) fn what_is_committed_is_held_by_enough(leader: &Leader, state: &State) {
     if !state.options.planted.has_invariants() {
         return;
@@ -258,14 +258,14 @@ pub(super) fn what_is_committed_is_held_by_enough(leader: &Leader, state: &State
     assert!(state.journal.held() >= state.applied, "{} is committed, and not durable here", state.applied);
 }
 
-/// Only what is committed is left out of the history.
+/// Only committed records are dropped from the history.
 #[inline]
 fn only_what_is_applied_is_dropped(state: &State) {
     let base = state.backlog.base().offset;
     assert!(base <= state.applied, "{base} is dropped, and {} is applied", state.applied);
 }
 
-/// Requests are answered in order: what is at the front waits for a record, or it would have been answered.
+/// Requests are answered in order, so the first one waits for a record, or it would have been answered.
 #[inline]
 fn every_unanswered_request_stands_behind_a_write(leader: &Leader) {
     let front = leader.queue.entries.front();
@@ -275,7 +275,7 @@ fn every_unanswered_request_stands_behind_a_write(leader: &Leader) {
     );
 }
 
-/// Each record that is not committed has its place among the requests. O(what is under way).
+/// Each uncommitted record has its place among the requests. O(requests under way).
 fn every_uncommitted_record_has_its_entry(leader: &Leader, state: &State) {
     assert_eq!(leader.builder.is_empty(), leader.builder_count == 0, "records are counted wrongly");
     if leader.followers.is_empty() && !state.journal.is_kept() {
@@ -315,7 +315,7 @@ fn is_served_from_this_history(follower: &serving::Follower, leader: &Leader, st
     }
 }
 
-/// A copy shows what was applied at one moment.
+/// A snapshot shows what was applied at one moment.
 fn a_copy_is_sent_in_order(sender: &Sender, state: &State) {
     assert!(sender.position.offset <= state.applied, "a copy shows what is not committed");
     assert!(sender.received <= sender.next_index, "a chunk is received that was not sent");
@@ -323,7 +323,8 @@ fn a_copy_is_sent_in_order(sender: &Sender, state: &State) {
     assert!(under_way <= state.timing.chunk_window, "{under_way} chunks are under way");
 }
 
-/// The records behind a snapshot follow it without a gap, and the old state stays until they have come as far as they must.
+/// The records that follow a snapshot continue it without a gap, and the old state stays until they have come as far as they
+/// must.
 fn a_copy_comes_in_order(receiver: &Receiver) {
     assert!(receiver.has_snapshot || receiver.rest.is_empty(), "a record comes before the snapshot is whole");
     let mut end = receiver.position;
@@ -335,9 +336,9 @@ fn a_copy_comes_in_order(receiver: &Receiver) {
     assert!(!is_whole, "a copy is whole and not in place");
 }
 
-// Rest.
+// Quiescence.
 
-/// Who rests is calm: what wakes a leader is noticed in the step that brings it.
+/// A quiescent leader is calm: whatever should wake it is noticed in the step that brings it.
 fn who_rests_is_calm(leader: &Leader, state: &State) {
     assert!(!state.rest.is_resting() || leader.is_calm(state), "a leader rests that has something to do");
 }

@@ -1,4 +1,5 @@
-//! The replica's records: what it has told of them in this life, and how much of its history they make durable.
+//! The replica's records: which ones it has emitted in this incarnation, and how much of its history they make
+//! durable.
 
 use super::backlog::Batch;
 use super::record::{Change, RecordedBatch};
@@ -6,23 +7,23 @@ use crate::contract::{Effects, Now};
 use kv::Version;
 use std::collections::VecDeque;
 
-/// Keeps count. When nothing is to be found again after a crash it tells nothing, and everything counts as durable.
+/// Counts records. When nothing has to survive a crash it emits none, and everything counts as durable.
 #[derive(Debug)]
 pub(super) struct Journal {
     is_kept: bool,
-    /// Records told in this life.
+    /// The records emitted in this incarnation.
     pub(super) told: u64,
-    /// Up to this record they are durable.
+    /// The last durable record.
     pub(super) durable: u64,
     /// The record of the newest epoch.
     pub(super) epoch_record: u64,
-    /// The newest epoch that an earlier life knew of.
+    /// The newest epoch that an earlier incarnation knew of.
     pub(super) earlier_epoch: u64,
-    /// Which record makes the history durable up to which offset. Only those that are not durable yet.
+    /// For each record that is not durable yet, the offset up to which it makes the history durable.
     pub(super) marks: VecDeque<(u64, Version)>,
-    /// Up to this offset the history is durable.
+    /// The offset up to which the history is durable.
     held: Version,
-    /// The newest commit told.
+    /// The newest commit recorded.
     commit: Version,
     commit_us: u64,
 }
@@ -42,25 +43,26 @@ impl Journal {
         }
     }
 
-    /// Whether records are told at all.
+    /// Whether it emits records at all.
     #[inline]
     pub(super) fn is_kept(&self) -> bool {
         self.is_kept
     }
 
-    /// The last record told: what a message that vouches for everything held now must wait for. 0 without records.
+    /// Returns the last record emitted: a message that vouches for everything held now must wait for it. 0 without
+    /// records.
     pub(super) fn last(&self) -> u64 {
         self.told
     }
 
-    /// All that is held was found on the disk.
+    /// Everything held was found on the disk.
     pub(super) fn begin_life(&mut self, held: Version, epoch: u64) {
         assert!(self.marks.is_empty(), "a batch is recorded before this life begins");
         self.held = held;
         self.earlier_epoch = epoch;
     }
 
-    /// Up to which offset the history is recorded, durably or not yet.
+    /// Returns the offset up to which the history is recorded, durably or not yet.
     #[inline]
     pub(super) fn recorded(&self) -> Version {
         self.marks.back().map_or(self.held, |(_, offset)| *offset)
@@ -77,7 +79,7 @@ impl Journal {
         }
     }
 
-    /// A batch is added to the history.
+    /// Records that a batch was added to the history.
     pub(super) fn tell_batch(&mut self, batch: &Batch, commit: Version, effects: &mut Effects) {
         if !self.is_kept {
             return;
@@ -88,17 +90,17 @@ impl Journal {
         self.marks.push_back((self.told, batch.end().offset));
     }
 
-    /// The history's end is cut off.
+    /// Records that the history's end was cut off.
     pub(super) fn tell_truncated(&mut self, after: Version, effects: &mut Effects) {
         self.tell(&Change::Truncate { after }, effects);
         self.held = self.held.min(after);
-        // What is kept may not be durable yet: it is when its own record is.
+        // The part that is kept may not be durable yet: it becomes so with its own record.
         while self.marks.back().is_some_and(|(_, offset)| *offset > after) {
             self.marks.pop_back();
         }
     }
 
-    /// The table and the history are a copy's from now on, up to this offset.
+    /// Records that the table and the history are now those of a snapshot, up to this offset.
     pub(super) fn tell_installed(&mut self, offset: Version, effects: &mut Effects) {
         if !self.is_kept {
             return;
@@ -109,7 +111,7 @@ impl Journal {
         self.marks.push_back((self.told, offset));
     }
 
-    /// Tells now and then what is committed, where no batch does: after a crash less is to be asked of others.
+    /// Periodically records what is committed, if no batch does: after a crash less must be fetched from others.
     pub(super) fn tell_commit(&mut self, now: Now, commit: Version, effects: &mut Effects) {
         const INTERVAL_MS: u64 = 1000;
         if self.is_kept && commit > self.commit && now.ms_since(self.commit_us) >= INTERVAL_MS {
@@ -119,12 +121,12 @@ impl Journal {
         }
     }
 
-    /// Whether nothing is left to tell of what is committed.
+    /// Whether everything committed has been recorded as such.
     pub(super) fn has_told_commit(&self, commit: Version) -> bool {
         !self.is_kept || commit <= self.commit
     }
 
-    /// Records are durable up to this one.
+    /// Notes that records are durable up to this one.
     pub(super) fn durable(&mut self, record: u64) {
         self.durable = self.durable.max(record.min(self.told));
         while let Some((_, offset)) = self.marks.pop_front_if(|(record, _)| *record <= self.durable) {
@@ -132,13 +134,13 @@ impl Journal {
         }
     }
 
-    /// Up to which offset the history is durable.
+    /// Returns the offset up to which the history is durable.
     #[inline]
     pub(super) fn held(&self) -> Version {
         if self.is_kept { self.held } else { Version::MAX }
     }
 
-    /// Whether the newest epoch is durable: no later life will mistake it for one that is still to begin.
+    /// Whether the newest epoch is durable: then no later incarnation will mistake it for one that has not begun.
     pub(super) fn is_epoch_durable(&self) -> bool {
         self.durable >= self.epoch_record
     }

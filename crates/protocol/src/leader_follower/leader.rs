@@ -1,9 +1,9 @@
 //! The leader: orders writes, streams them, commits what enough followers hold, and answers.
 //!
-//! A leader that takes over may hold records of which it does not know whether they are committed. It writes
-//! a record of its own behind them, and shows nothing to anybody before enough followers hold that one. Copies
-//! of an older epoch's record prove nothing by themselves: a replica with a newer, never committed record in
-//! its place would win the next recovery (figure 8 of the Raft paper).
+//! A leader that takes over may hold records without knowing whether they are committed. It writes a record of its own
+//! after them, and shows nothing before enough followers hold that one. Replicas of an older epoch's record prove nothing
+//! by themselves: a replica with a newer, never committed record in its place would win the next recovery (figure 8 of the
+//! Raft paper).
 
 use super::backlog::Batch;
 use super::held::{Held, NO_LEASE};
@@ -21,25 +21,25 @@ use crate::watching;
 use kv::codec::Reader;
 use kv::{Command, Version};
 
-/// A request, by whom and until when.
+/// A request, its client and its deadline.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub(super) ticket: Ticket,
-    /// It takes effect behind earlier ones of the same client.
+    /// It takes effect after earlier ones of the same client.
     pub(super) follows: bool,
     pub(super) deadline_us: u64,
-    /// As long as nothing was done it may be held until then.
+    /// As long as nothing was done, it may be held until this moment.
     pub(super) hold_until_us: u64,
 }
 
 /// The leader's role.
 #[derive(Debug)]
 pub(super) struct Leader {
-    /// The last offset given, sealed into a batch or not.
+    /// The last offset assigned, sealed into a batch or not.
     pub(super) head: Version,
     /// Nothing is served before this offset is committed: the first record written here, if any was inherited.
     pub(super) serves_from: Version,
-    /// The last purge ordered: no other before it is done.
+    /// The last purge ordered: no other one is ordered before it is done.
     pub(super) purge: Version,
     /// This turn's records.
     pub(super) builder: Vec<u8>,
@@ -52,17 +52,17 @@ pub(super) struct Leader {
     pub(super) waits: Vec<Wait>,
     /// How many followers must hold a write before it is committed.
     pub(super) needed: usize,
-    /// What is asked of the control group.
+    /// The wish that is pending with the control group.
     pub(super) wish: Option<Pending>,
-    /// When it last looked who is in step.
+    /// When it last checked which followers are in step.
     pub(super) watched_us: u64,
-    /// Whether there was a lease when last looked at, to tell changes.
+    /// Whether it had a lease at the last check, to report changes.
     pub(super) was_leased: bool,
     pub(super) followers: Vec<Follower>,
     pub(super) transfers: u64,
-    /// True when a `WAIT` came in that the next message must ask acknowledgements for.
+    /// True when a `WAIT` arrived for which the next message must request acknowledgements.
     pub(super) ask: bool,
-    /// When it last looked whether anything happens, and the last offset then.
+    /// When it last checked for activity, and the last offset then.
     pub(super) round_us: u64,
     pub(super) round_head: Version,
 }
@@ -95,11 +95,11 @@ impl Leader {
         };
         leader.count_needed(state);
         if leader.followers.is_empty() && !state.journal.is_kept() {
-            state.apply_until(offset, effects); // Nobody is to be waited for, and nobody else will ever lead.
+            state.apply_until(offset, effects); // There is no follower to wait for, and no other node will ever lead.
         }
         if state.applied < offset {
             (state.applied..offset).for_each(|_| leader.queue.push_write(None, u64::MAX));
-            // Its own first record changes nothing: it removes the keys that expired before all time.
+            // Its own first record changes nothing: it removes the keys that expired before time 0.
             leader.write(state, now, (None, u64::MAX), &Command::Purge { until: 0 }, effects);
             leader.serves_from = leader.head;
             leader.reconsider(state, now, effects);
@@ -113,7 +113,7 @@ impl Leader {
         self.end_waits(state, now, effects);
     }
 
-    /// Something that requests wait for has changed: the in-sync set, or the lease.
+    /// The in-sync set or the lease, for which requests wait, has changed.
     pub(super) fn reconsider(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         self.watch_lease(state, now, effects);
         self.seal(state, now, effects);
@@ -122,7 +122,7 @@ impl Leader {
         self.release_held(state, now, effects);
     }
 
-    /// Whether what it shows is known to be committed.
+    /// Whether what its table shows is known to be committed.
     pub(super) fn serves(&self, state: &State) -> bool {
         state.applied >= self.serves_from
     }
@@ -189,7 +189,7 @@ impl Leader {
         }
     }
 
-    /// Nobody is to be waited for, nor is the disk, and nothing waits.
+    /// Whether a write need not wait for followers, the disk or earlier requests.
     #[inline]
     fn takes_effect_at_once(&self, state: &State) -> bool {
         self.needed == 0 && !state.journal.is_kept() && self.queue.is_empty()
@@ -220,7 +220,7 @@ impl Leader {
         }
     }
 
-    /// A write takes effect, and is seen, when enough followers hold it.
+    /// A write takes effect, and becomes visible, when enough followers hold it.
     #[inline]
     fn write(
         &mut self,
@@ -237,7 +237,7 @@ impl Leader {
             let error = "TRYAGAIN OVERLOADED too many bytes of writes wait for the followers; nothing was written, try again";
             return effects.refuse(ticket, error);
         }
-        // Not before the records that are not applied yet, either.
+        // The time must not be before that of unapplied records, either.
         let time = not_before(state.clock(now), self.builder_time);
         self.build(state, now, time, command, effects);
         self.head += 1;
@@ -253,7 +253,7 @@ impl Leader {
         command: &Command<'_>,
         effects: &mut Effects,
     ) {
-        // All records of a batch have one time; and a batch is bounded even when a turn is not.
+        // All records of a batch share one time, and a batch is bounded even when a turn is not.
         if self.builder_count > 0
             && (self.builder_time != time || self.builder.len() >= state.timing.batch_bytes)
         {
@@ -276,7 +276,7 @@ impl Leader {
 
     // Commit.
 
-    /// What enough followers hold, by the keyspace's rule.
+    /// Returns what enough followers hold, by the keyspace's rule.
     fn committed(&self, state: &State) -> Version {
         let planted = state.options.planted;
         let needed = self.needed.saturating_sub(planted.has(Fault::OneAcknowledgementTooFew).into());
@@ -287,14 +287,14 @@ impl Leader {
             let followers = self.followers.iter().filter(|follower| follower.is_awaited);
             return followers.map(|follower| follower.acked).min().unwrap_or(self.head);
         }
-        // The needed-th largest, without sorting: groups have at most a handful of members.
+        // Finds the needed-th largest without sorting: groups have at most a handful of members.
         let held_by = |offset| self.followers.iter().filter(|follower| follower.acked >= offset).count();
         let acked = self.followers.iter().map(|follower| follower.acked);
         acked.filter(|offset| held_by(*offset) >= needed).max().unwrap_or(0)
     }
 
-    /// Applies and answers everything that is committed by now. What is applied is answered, so without a lease nothing
-    /// is: another leader may have given up what this one holds.
+    /// Applies and answers everything that is committed by now. What is applied is answered, so without a lease nothing is
+    /// applied: another leader may have given up what this one holds.
     fn commit(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         if !state.is_leased(now) {
             return;
@@ -307,7 +307,7 @@ impl Leader {
         };
         let committed = state.as_far_as_it_goes(committed);
         if committed < self.serves_from {
-            return; // What was inherited is committed with the first record of this epoch, not before.
+            return; // Inherited records are committed with the first record of this epoch, not before.
         }
         while state.applied < committed {
             let batch =
@@ -327,7 +327,7 @@ impl Leader {
                             let version = state.table.apply(command, *offset, batch.time, replies);
                             effects.done(ticket, start, version, *offset);
                         }
-                        // An earlier leader may have told its client already.
+                        // An earlier leader may have answered its client already.
                         None => state.table.apply_unasked(command, *offset, batch.time),
                     }
                 }
@@ -342,7 +342,7 @@ impl Leader {
         }
     }
 
-    /// Answers the reads, and begins the `WAIT`s, that stood behind writes which have now taken effect.
+    /// Answers the reads, and begins the `WAIT`s, that followed writes which have now taken effect.
     fn answer_due(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         while let Some(entry) = self.queue.pop_due() {
             match (entry.waiting, entry.ticket) {
@@ -403,7 +403,7 @@ impl Leader {
                 }
                 let follower = &mut self.followers[index];
                 if join != follower.join {
-                    // Of both questions one is old and came late. Left alone, the follower asks again.
+                    // One of the two questions is old and late. If left alone, the follower asks again.
                     return follower.leave("it acknowledges by another question", state, effects);
                 }
                 if follower.is_streaming() {
@@ -430,7 +430,7 @@ impl Leader {
 
     pub(super) fn seal(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         if self.followers.is_empty() && !state.journal.is_kept() {
-            // Nobody will ask for the history.
+            // No follower will ask for the history.
             return state.backlog.reset(Position { epoch: state.epoch, offset: state.applied });
         }
         if self.builder_count == 0 {
@@ -517,8 +517,8 @@ impl Leader {
         self.release_held(state, now, effects);
     }
 
-    /// Steps down: whoever waits for a write gets to know that nothing is certain; what has not happened the next leader is
-    /// asked.
+    /// Steps down: clients that wait for a write learn that its outcome is unknown; what has not happened is handed on to
+    /// the next leader.
     pub(super) fn resign(mut self, state: &mut State, now: Now, effects: &mut Effects) {
         for Entry { ticket, deadline_us, waiting } in self.queue.drain() {
             let Some(ticket) = ticket else { continue };

@@ -1,4 +1,4 @@
-//! What leader and followers say to each other.
+//! The messages between leader and followers.
 
 use kv::codec::{Malformed, Reader, Writer};
 use kv::{Command, UnixMs, Version};
@@ -11,7 +11,7 @@ use kv::{Command, UnixMs, Version};
 pub struct Position {
     /// The epoch in which the record was written.
     pub epoch: u64,
-    /// The record's number, counted from 1 over the whole life of the group. 0: before the first.
+    /// The record's number, counted from 1 over the whole life of the group. 0: before the first record.
     pub offset: Version,
 }
 
@@ -32,17 +32,17 @@ pub enum Message<'a> {
         previous: Position,
         /// The epoch in which the batch was first written.
         batch_epoch: u64,
-        /// How many records.
+        /// The number of records.
         count: u32,
-        /// The leader's time when it wrote them: what their expiry is measured by.
+        /// The leader's time when it wrote them, by which their expiry is measured.
         time: UnixMs,
         /// Everything up to this offset is committed.
         commit: Version,
-        /// The leader's last offset, so that a follower knows how far it is behind.
+        /// The leader's last offset, from which a follower knows how far behind it is.
         leader_offset: Version,
-        /// The leader waits for the acknowledgement: it is to be sent at the end of this turn.
+        /// The leader waits for the acknowledgement: send it at the end of this turn.
         acknowledge: bool,
-        /// Nothing happens any more: no heartbeat follows once the follower has said that it rests.
+        /// The group is quiescent: no heartbeat follows once the follower has acknowledged that.
         rest: bool,
         /// The records.
         records: &'a [u8],
@@ -51,11 +51,11 @@ pub enum Message<'a> {
     Acknowledge {
         /// The epoch it acknowledges.
         epoch: u64,
-        /// The question by whose answer it streams: what it held before it asked says nothing about now.
+        /// The question whose answer began its stream: what it held before it asked says nothing about now.
         join: u64,
         /// The last offset held.
         offset: Version,
-        /// It was told to rest, and expects no heartbeats.
+        /// The follower is quiescent, and expects no heartbeats.
         rests: bool,
     },
     /// Follower to leader: this is what I have; send me the rest.
@@ -64,10 +64,10 @@ pub enum Message<'a> {
         epoch: u64,
         /// The last position it holds.
         last: Position,
-        /// The last offset it has applied: it cannot go back behind that.
+        /// The last offset it has applied: it cannot be cut off before that.
         applied: Version,
-        /// Names this question, so that a late answer to an earlier one is not mistaken for its answer. Asked
-        /// again, it keeps its name until an answer comes: what it says is still true then.
+        /// Identifies this question, so that a late answer to an earlier one is not taken for its answer. A
+        /// repetition keeps the number until an answer arrives: what the question says is still true then.
         join: u64,
     },
     /// Leader to follower: what you have is good up to `after`; cut off the rest, records follow.
@@ -78,7 +78,8 @@ pub enum Message<'a> {
         join: u64,
         /// The last position in common.
         after: Position,
-        /// The leader's last offset. Whoever has come so far holds again all that it ever acknowledged.
+        /// The leader's last offset. A follower that has come that far holds everything that it ever
+        /// acknowledged again.
         head: Version,
     },
     /// Start of a snapshot of the whole table at one position.
@@ -87,13 +88,13 @@ pub enum Message<'a> {
         epoch: u64,
         /// The question that this answers.
         join: u64,
-        /// Names this transfer; a later answer to the same question has a higher number.
+        /// Identifies this transfer; a later answer to the same question has a higher number.
         transfer: u64,
-        /// The position it was taken at.
+        /// The position that it shows.
         position: Position,
         /// The sender's last offset, as in [`Message::Resume`]; batches lead from the position up to it.
         head: Version,
-        /// The highest version ever given in the table.
+        /// The highest version ever assigned in the table.
         floor: Version,
         /// The time of the newest record in it.
         time: UnixMs,
@@ -104,7 +105,7 @@ pub enum Message<'a> {
     SnapshotChunk {
         /// The sender's epoch.
         epoch: u64,
-        /// The transfer it belongs to.
+        /// The transfer that it belongs to.
         transfer: u64,
         /// Its number, from 0.
         index: u32,
@@ -115,23 +116,23 @@ pub enum Message<'a> {
     SnapshotEnd {
         /// The sender's epoch.
         epoch: u64,
-        /// The transfer it belongs to.
+        /// The transfer that it belongs to.
         transfer: u64,
-        /// How many chunks it had.
+        /// The number of its chunks.
         chunks: u32,
     },
-    /// Receiver of a snapshot to its sender: I have all chunks before `next`. Lets the sender go on.
+    /// Receiver of a snapshot to its sender: I have all chunks before `next`. Lets the sender continue.
     SnapshotProgress {
-        /// The sender's epoch, given back.
+        /// The sender's epoch, echoed.
         epoch: u64,
         /// The transfer.
         transfer: u64,
         /// The first chunk that is missing.
         next: u32,
     },
-    /// Who is about to lead, to everybody: what do you hold? Whoever answers follows no older epoch any more.
+    /// A coming leader, to all: what do you hold? A replica that answers no longer follows an older epoch.
     Probe {
-        /// The epoch that it is about to lead.
+        /// The epoch in which it will lead.
         epoch: u64,
     },
     /// The answer to a probe.
@@ -143,16 +144,16 @@ pub enum Message<'a> {
         /// False when this replica may have lost something that it once acknowledged.
         intact: bool,
     },
-    /// Who is about to lead, to the replica that holds the most: send me what I lack. That is answered as a
-    /// [`Message::Join`] is, and the batches that follow go up to the last one held.
+    /// A coming leader, to the replica that holds the most: send me what I lack. The answer is like that to a
+    /// [`Message::Join`], and the batches that follow reach up to the last one held.
     Fetch {
-        /// The epoch that it is about to lead.
+        /// The epoch in which it will lead.
         epoch: u64,
         /// The last position it holds.
         last: Position,
-        /// The last offset it has applied: it cannot go back behind that.
+        /// The last offset it has applied: it cannot be cut off before that.
         applied: Version,
-        /// Names this question.
+        /// Identifies this question.
         join: u64,
     },
     /// Your epoch is over.
@@ -265,7 +266,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// The sender's epoch.
+    /// Returns the sender's epoch.
     pub fn epoch(&self) -> u64 {
         match *self {
             Message::Append { epoch, .. }
@@ -283,13 +284,13 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// True for what only the leader of an epoch sends, or is answered to a follower that serves it.
+    /// True for messages that only the leader of an epoch sends, or that answer a follower serving it.
     pub(super) fn is_from_leader(&self) -> bool {
         !matches!(self, Message::Acknowledge { .. } | Message::Join { .. } | Message::Holding { .. })
     }
 
-    /// Reads a whole message and checks that every record in it can be read, so that a replica never meets
-    /// one that cannot.
+    /// Decodes a whole message and checks that every record in it can be decoded, so that a replica never
+    /// meets one that cannot.
     ///
     /// # Errors
     /// [`Malformed`] when the bytes are not exactly one message.

@@ -1,5 +1,4 @@
-//! Leader-follower replication: one leader orders writes and streams them; followers hold, acknowledge and
-//! apply them.
+//! Leader-follower replication: one leader orders writes and streams them; followers hold, acknowledge and apply them.
 //!
 //! ```text
 //!  client      leader               follower 2           follower 3
@@ -16,65 +15,64 @@
 //!
 //! # Promise
 //!
-//! * Writes take effect in one order, the leader's. A write is seen, by anybody, only once it is committed:
-//!   held by as many followers as `acks` says. With `acks = none` that is at once.
-//! * A read at the leader sees every write acknowledged before it began, and a client's pipelined read sees
-//!   the client's writes before it. A read at a follower (`reads = any`) sees a prefix of the leader's order,
-//!   and never less than its own client has seen acknowledged.
-//! * A write that too few live followers could acknowledge is refused after a while, written nowhere
-//!   (`NOREPLICAS`). One that was sent and not acknowledged in time ends as unknown: it may still happen.
-//! * A leader answers only while it has a lease of the control group, by the time of the very step that makes the answer:
-//!   then no other leader has been appointed. Without one requests wait until it has one, or another node leads.
-//! * A new leader, or one that restarts without memory, first gets together everything that was acknowledged
-//!   ([`recovery`]). Under `acks = n` that is possible while at most n replicas are without memory: crashed, or
-//!   started again and not in step yet. Under `majority`, half of the others; under `all`, while one of the
-//!   in-sync set has its memory. Under `none` the most advanced that answers soon is taken; what a deposed leader had
-//!   acknowledged beyond that is counted when it comes back ([`Counters::lost_writes`]). A leader that goes on in the next
-//!   epoch, as when members change, needs nobody for that: it holds everything itself.
+//! * Writes take effect in one order, the leader's. A write becomes visible, to any client, only once it is committed: held
+//!   by as many followers as `acks` says. With `acks = none` that is at once.
+//! * A read at the leader sees every write acknowledged before it began, and a client's pipelined read sees the client's
+//!   writes before it. A read at a follower (`reads = any`) sees a prefix of the leader's order, and never less than its own
+//!   client has seen acknowledged.
+//! * A write that too few live followers could acknowledge is refused after a while and written nowhere (`NOREPLICAS`). One
+//!   that was sent and not acknowledged in time ends as unknown: it may still happen.
+//! * A leader answers only while it has a lease from the control group, by the time of the same step that makes the answer:
+//!   then no other leader has been appointed. Without a lease requests wait until it has one, or another node leads.
+//! * A new leader, or one that restarts without memory, first collects everything that was acknowledged ([`recovery`]).
+//!   Under `acks = n` that is possible while at most n replicas are without memory: crashed, or restarted and not in step
+//!   yet. Under `majority`, while at most half of the others are; under `all`, while one of the in-sync set has its memory.
+//!   Under `none` it takes the most advanced replica that answers soon; what a deposed leader had acknowledged beyond that
+//!   is counted when it comes back ([`Counters::lost_writes`]). A leader that continues in the next epoch, as when members
+//!   change, needs no other replica for that: it holds everything itself.
 //! * With a `durability` a replica keeps its memory in records, and acknowledges nothing that is not durable. So it comes
-//!   back intact, and a group whose machines all lost their power has everything that was acknowledged.
+//!   back intact, and a group whose machines all lost power still has everything that was acknowledged.
 //!
-//! # Why it holds
+//! # Why it is safe
 //!
-//! Records carry their offset; an epoch has one leader, which gives each offset once. So (epoch, offset) names
-//! one history up to it ([`message::Position`]), and a follower takes a batch only behind the very position
-//! that the leader says it follows. Hence acknowledging an offset acknowledges all before it, and what n
-//! followers acknowledged is a prefix that each of them holds. Whoever leads next takes over the history with
-//! the greatest last position among replicas that must include one of them. A replica counts among these only
-//! while it is intact: it holds everything that it ever acknowledged. One that started empty is intact again
-//! when it has caught up with what its leader had when it joined.
+//! Records carry their offset; an epoch has one leader, which assigns each offset once. So (epoch, offset) identifies one
+//! history up to it ([`message::Position`]), and a follower takes a batch only at exactly the position that the leader says
+//! it follows. Hence acknowledging an offset acknowledges everything before it, and what n followers acknowledged is a
+//! prefix that each of them holds. The next leader takes over the history with the greatest last position among replicas
+//! that must include one of them. A replica counts among these only while it is intact: it holds everything that it ever
+//! acknowledged. One that started empty is intact again when it has caught up with what its leader had when it joined.
 //!
-//! The greatest last position is enough because a leader commits what it inherited only together with a record
-//! of its own epoch: who lacks a committed record cannot hold a record of a later epoch than who has it.
+//! The greatest last position is enough because a leader commits what it inherited only together with a record of its own
+//! epoch: a replica that lacks a committed record cannot hold a record of a later epoch than a replica that has it.
 //!
-//! The follower's resync cuts off or replaces whatever is not part of the leader's history, and it can cut
-//! because nothing is applied that is not committed, at the leader neither. An acknowledgement counts only with
-//! the name of the question by which the follower is served: not one that it gave before it lost its memory.
+//! The follower's resync cuts off or replaces whatever is not part of the leader's history. It can cut because only
+//! committed records are applied, even at the leader. An acknowledgement counts only if it names the question whose answer
+//! serves the follower: one from before it lost its memory does not.
 //!
-//! With `acks = all` any member of the in-sync set may lead next, because the leader always waits for at least all of
-//! those that the control group's map calls in sync; `in_sync.rs` says how that stays true while the map changes. It leads
-//! at once: it holds everything acknowledged, and as it follows the old leader no more, nothing else can be.
+//! With `acks = all` any member of the in-sync set may lead next, because the leader always waits for at least all of those
+//! that the control group's map calls in sync; `in_sync.rs` says how that stays true while the map changes. It leads at
+//! once: it holds everything acknowledged, and as it no longer follows the old leader, nothing more can be acknowledged.
 //!
 //! # Caveats: what the control group and the node must do
 //!
-//! * Epochs only grow, and one is given to one leader only, in one of its lives: a leader that restarts needs a new one,
-//!   whether or not it keeps records, as it sends batches before they are on its own disk. (One that keeps records waits
-//!   for it by itself.) A replica that starts without its memory must be told the newest epoch that ever had another
-//!   leader, as it has forgotten whom it follows no more.
-//! * A lease counts from the moment the node asked for it, and belongs to a map: the node gives it to its replicas only
-//!   when it has given them a map at least as new as the one in force when the lease was granted. Else a leader that was
-//!   deposed while it slept would believe that it still leads.
-//! * A wish for an in-sync set is granted only if the group's part of the map has not changed since the map that the
-//!   replica had when it wished. Wishes are repeated and may come late: a set that the leader has left behind must not come
-//!   back. Apart from the leader's wishes the control group may take members out of the set, never put them in.
+//! * Epochs only grow, and each belongs to one leader in one incarnation: a leader that restarts needs a new one, whether or
+//!   not it keeps records, as it sends batches before they are on its own disk. (A leader that keeps records waits for the
+//!   new epoch by itself.) A replica that starts without its memory must learn the newest epoch that ever had another
+//!   leader, as it has forgotten which leaders it no longer follows.
+//! * A lease counts from the moment the node asked for it, and belongs to a map: the node passes it to its replicas only
+//!   after it has given them a map at least as new as the one in force when the lease was granted. Otherwise a leader that
+//!   was deposed while it was paused would believe that it still leads.
+//! * A wish for an in-sync set is granted only if the group's part of the map has not changed since the map that the replica
+//!   had when it made the wish. Wishes are repeated and may arrive late: a set that the leader has left behind must not come
+//!   back. Without a wish the control group may take members out of the set, but never put them in.
 //! * With `acks = none` a write that the leader had not sent when it crashed is lost.
 //! * A new leader answers reads only when enough followers hold what it took over.
 //!
-//! Sources: the primary-backup scheme with a configuration kept elsewhere is that of PacificA (Lin et al.,
-//! MSR-TR-2008-25); that the leader waits for a follower before the configuration may call it in sync is Kafka's (KIP-497,
-//! the maximal in-sync set); partial resync by (history, offset) out of a bounded backlog is Redis's PSYNC2; cutting an
-//! uncommitted suffix by epochs, and committing an older epoch's records only with one's own, is Raft's (Ongaro
-//! and Ousterhout 2014, sections 5.3 and 5.4.2).
+//! Sources: the primary-backup scheme with a configuration kept elsewhere is that of PacificA (Lin et al., MSR-TR-2008-25);
+//! that the leader waits for a follower before the configuration may call it in sync is Kafka's (KIP-497, the maximal
+//! in-sync set); partial resync by (history, offset) from a bounded backlog is Redis's PSYNC2; cutting an uncommitted suffix
+//! by epochs, and committing an older epoch's records only with one's own, is Raft's (Ongaro and Ousterhout 2014, sections
+//! 5.3 and 5.4.2).
 //!
 //! The folder `golden` shows each behaviour message by message.
 
@@ -113,7 +111,7 @@ pub use serving::FollowerStatus;
 pub use state::Counters;
 use state::State;
 
-/// How many keys of those that were removed all at once are dropped per tick: some milliseconds of work.
+/// The number of keys, of those removed all at once, that are dropped per tick: some milliseconds of work.
 const TIDIED_KEYS: usize = 10_000;
 
 #[derive(Debug)]
@@ -125,7 +123,7 @@ enum Role {
     Follower(Follower),
 }
 
-/// How a replica stands, for `INFO`, `/health` and tests.
+/// A replica's status, for `INFO`, `/health` and tests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// `leader`, `follower`, `recovering` or `idle`.
@@ -138,7 +136,7 @@ pub struct Status {
     pub offset: Version,
     /// The last offset applied: everything up to it is committed.
     pub applied: Version,
-    /// The oldest offset that a partial resync can begin behind.
+    /// The oldest offset after which a partial resync can begin.
     pub backlog_start: Version,
     /// Bytes of history held.
     pub backlog_bytes: usize,
@@ -148,19 +146,19 @@ pub struct Status {
     pub writable: bool,
     /// Follower: records of the leader that are not applied here.
     pub lag: u64,
-    /// Follower: for how long that has been so, in milliseconds.
+    /// Follower: the milliseconds for which that has been so.
     pub lag_ms: u64,
-    /// Follower: a snapshot is on its way to it.
+    /// Follower: it is receiving a snapshot.
     pub resyncing: bool,
-    /// Follower: for how many milliseconds it has not heard from its leader.
+    /// Follower: the milliseconds since it last heard from its leader.
     pub leader_silent_ms: u64,
-    /// The in-sync set, as far as this replica was told.
+    /// The in-sync set, as far as this replica knows.
     pub in_sync: Vec<NodeId>,
-    /// Leader: how each follower stands.
+    /// Leader: the status of each follower.
     pub followers: Vec<FollowerStatus>,
-    /// What has happened so far.
+    /// The counts of events so far.
     pub counters: Counters,
-    /// Why it is not ready, for people; else empty.
+    /// Why it is not ready, for people; empty when it is.
     pub explanation: String,
 }
 
@@ -172,35 +170,35 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// An empty replica, which does nothing until it is configured. `seed` keeps its table from flooding.
+    /// Returns an empty replica, which does nothing until it is configured. `seed` protects its table from hash flooding.
     pub fn new(id: NodeId, options: Options, timing: Timing, seed: u64) -> Replica {
         Replica { state: State::new(id, options, timing, seed), role: Role::Idle }
     }
 
-    /// Scripts are run by this interpreter. To be told before anything else.
+    /// Sets the interpreter for scripts. Call this before anything else.
     pub fn set_interpreter(&mut self, interpreter: &'static dyn Interpreter) {
         self.state.table.set_interpreter(interpreter);
     }
 
-    /// The keyspace promises something else from now on.
+    /// Takes changed promises of the keyspace.
     pub fn set_options(&mut self, options: Options) {
         self.state.options = options;
     }
 
-    /// Answers a read from what is applied here, whatever the role: for people and tests that look at one
-    /// replica. It promises nothing about other replicas.
+    /// Answers a read from what is applied here, whatever the role: for people and tests that look at one replica. It
+    /// promises nothing about other replicas.
     pub fn peek(&mut self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) {
         self.state.table.read(command, now, out);
     }
 
-    /// What was recorded may have been lost in part: this replica does not vouch for anything before it has caught up with a
-    /// leader. To be told behind [`replay`](crate::Replica::replay), when records that were durable in the sense of the
-    /// keyspace may be gone all the same: the machine lost its power, and they were not synced ([`Durability::Os`]).
+    /// Part of what was recorded may have been lost, so this replica vouches for nothing before it has caught up with a
+    /// leader. Call this after [`replay`](crate::Replica::replay) when records that the keyspace counts as durable may be
+    /// gone nevertheless: the machine lost its power, and they were not synced ([`Durability::Os`]).
     pub fn distrust_records(&mut self) {
         self.state.intact = false;
     }
 
-    /// How it stands. O(members).
+    /// Returns the replica's status. O(members).
     pub fn status(&self, now: Now) -> Status {
         let state = &self.state;
         let (lag, lag_ms) = match &self.role {
@@ -317,12 +315,12 @@ impl Replica {
         }
     }
 
-    /// A peer knows a higher epoch than ours. We lead no more, and not before we are given a new one.
+    /// A peer knows a higher epoch than ours. This replica stops leading until it is given a new one.
     fn epoch_passed(&mut self, now: Now, epoch: u64, effects: &mut Effects) {
         if epoch <= self.state.epoch || matches!(self.role, Role::Follower(_) | Role::Idle) {
             return;
         }
-        self.leave_role(now, effects); // First: what it wrote it wrote in its own epoch.
+        self.leave_role(now, effects); // First, because what it wrote belongs to its own epoch.
         self.state.enter_epoch(epoch, false, effects);
         effects.trace.push(Trace::EpochPassed { epoch });
         self.role = Role::Recovery(Recovery::new(&self.state, now, true, effects));
@@ -340,13 +338,13 @@ impl Replica {
         }
     }
 
-    /// Whether a configuration leaves everybody in their roles.
+    /// Whether a configuration leaves all replicas in their roles.
     fn keeps_roles(&self, new: &Configuration) -> bool {
         let old = &self.state.configuration;
         let leader_stays = new.leader == old.leader && new.members == old.members;
         match self.role {
             Role::Idle => false,
-            // It may have learnt of the epoch from its leader before.
+            // It may have learned of the epoch from its leader before.
             Role::Follower(_) => leader_stays && new.epoch <= self.state.epoch,
             Role::Leader(_) | Role::Recovery(_) => leader_stays && new.epoch == old.epoch,
         }
@@ -354,23 +352,23 @@ impl Replica {
 
     fn configure(&mut self, now: Now, configuration: &Configuration, effects: &mut Effects) {
         if configuration.epoch < self.state.configuration.epoch {
-            return; // Old news.
+            return; // The configuration is old.
         }
         if let Role::Follower(_) = self.role
             && configuration.epoch < self.state.epoch
             && ![self.state.id, self.state.configuration.leader].contains(&configuration.leader)
         {
-            return; // It follows the leader of a newer epoch already.
+            return; // It already follows the leader of a newer epoch.
         }
         if matches!(self.role, Role::Idle) {
             self.state.begin_life(effects);
         }
         let keeps_roles = self.keeps_roles(configuration);
         if !keeps_roles {
-            self.leave_role(now, effects); // First: what it wrote it wrote in its own epoch.
+            self.leave_role(now, effects); // First, because what it wrote belongs to its own epoch.
         }
         let leads = configuration.leader == self.state.id;
-        // What an earlier life wrote in this epoch may be known to others and forgotten here.
+        // What an earlier incarnation wrote in this epoch may be known to others and forgotten here.
         let has_led = leads && !keeps_roles && configuration.epoch <= self.state.journal.earlier_epoch;
         let passed = configuration.epoch < self.state.epoch || has_led && configuration.members.len() > 1;
         self.state.enter_epoch(configuration.epoch, leads && !keeps_roles && !passed, effects);
@@ -429,7 +427,7 @@ impl crate::contract::Replica for Replica {
         let is_request = matches!(input, Input::Request { .. });
         let state = &mut self.state;
         match input {
-            // Whoever has led in an epoch writes nothing of it later: see `resign`. Nobody fences requests here.
+            // A replica that has led in an epoch writes nothing of it later: see `resign`. So `fenced` needs no check here.
             Input::Request { ticket, request, follows, seen, deadline_us, fenced: _ } => {
                 self.request(now, (ticket, follows, seen, deadline_us), request, effects);
             }
@@ -521,7 +519,7 @@ impl crate::contract::Replica for Replica {
     }
 
     fn begin_checkpoint(&mut self) -> bool {
-        // Records of a copy under way would be torn apart.
+        // Records of a snapshot transfer under way would be torn apart.
         let is_copying = match &self.role {
             Role::Follower(follower) => follower.is_filling(),
             Role::Recovery(recovery) => recovery.is_copying(),

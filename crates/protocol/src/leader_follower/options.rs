@@ -1,9 +1,9 @@
-//! What a keyspace promises, and how long things may take.
+//! The keyspace's promises, and the protocol's timing.
 
 use crate::contract::Configuration;
 use crate::planted::Planted;
 
-/// How many followers must hold a write before it is acknowledged, and so before anybody sees it.
+/// How many followers must hold a write before it is acknowledged, and so before it becomes visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acks {
     /// None: a write is acknowledged at once. What a crashed leader had not sent is lost.
@@ -17,7 +17,7 @@ pub enum Acks {
 }
 
 impl Acks {
-    /// How many followers that is in a group.
+    /// Returns the number of followers that this means in a group.
     pub fn needed(&self, configuration: &Configuration) -> usize {
         match self {
             Acks::None => 0,
@@ -28,13 +28,13 @@ impl Acks {
     }
 }
 
-/// What a replica finds again after its process, or its machine, has crashed.
+/// What a replica still has after its process, or its machine, has crashed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
     /// Nothing: everything is in memory.
     #[default]
     None,
-    /// What was handed to the operating system: it outlives the process, but not the machine's power.
+    /// What was handed to the operating system: it outlives the process, but not a power loss.
     Os,
     /// What was synced: it outlives both.
     Fsync,
@@ -47,53 +47,53 @@ pub struct Options {
     pub acks: Acks,
     /// True when followers may answer reads, which may then be stale (`reads = any`).
     pub reads_any: bool,
-    /// How many bytes of applied history a replica keeps for followers that come back.
+    /// The bytes of applied history that a replica keeps for followers that come back.
     pub backlog_bytes: usize,
-    /// Values of at least so many bytes are spilled. It must never change, and be the same for all replicas.
+    /// Values of at least this size are kept on the disk. It must never change, and be the same for all replicas.
     pub spill_bytes_min: usize,
-    /// Whether the replica tells records, and counts as held only what is recorded. What a record's being durable means
-    /// is the node's matter, so [`Durability::Os`] and [`Durability::Fsync`] are the same here.
+    /// Whether the replica emits records, and counts as held only what is recorded. What makes a record durable is up
+    /// to the node, so [`Durability::Os`] and [`Durability::Fsync`] are the same here.
     pub durability: Durability,
-    /// A fault to be found, in tests.
+    /// A planted fault, in tests.
     pub planted: Planted,
 }
 
-/// How long things may take, and how much may be under way. Times in milliseconds, sizes in bytes.
+/// Intervals, time limits, and limits of what is under way. Times in milliseconds, sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// A follower hears from its leader at least this often.
     pub heartbeat_ms: u64,
-    /// Whoever was not heard for so long is silent.
+    /// A replica that was not heard for this long is silent.
     pub silence_ms: u64,
-    /// Followers that nobody waits for acknowledge this often under load.
+    /// Followers that no write waits for acknowledge this often under load.
     pub lazy_acknowledge_ms: u64,
-    /// With `acks = none` nobody waits for the followers: under load a follower gets a message at most this often,
-    /// with all that was written since. When there was none for so long, the next one leaves at once.
+    /// With `acks = none` no write waits for the followers: under load a follower gets a message at most this often,
+    /// with everything written since. If there was none for this long, the next one leaves at once.
     pub lazy_send_ms: u64,
-    /// A commit that no batch carries to the followers goes alone after so long.
+    /// A commit that no batch carries to the followers is sent alone after this time.
     pub commit_notice_ms: u64,
-    /// A request of a leader without a lease, or a write that too few live followers could acknowledge, waits so long
-    /// for a lease or for them, then it is refused.
+    /// A request at a leader without a lease, or a write that too few live followers could acknowledge, waits this long
+    /// for a lease or for them; then it is refused.
     pub hold_ms: u64,
-    /// A question without an answer is asked again after so long.
+    /// A question without an answer is repeated after this time.
     pub retry_ms: u64,
-    /// With `acks = none`, a new leader gives the others so long to answer: they may hold more.
+    /// With `acks = none`, how long a new leader waits for answers of the others: they may hold more.
     pub recovery_grace_ms: u64,
-    /// A follower that has not acknowledged anything, a heartbeat neither, for so long leaves the in-sync set.
+    /// A follower that has not acknowledged anything, not even a heartbeat, for this long leaves the in-sync set.
     pub in_sync_silence_ms: u64,
-    /// A wish that the control group has not granted is repeated after so long.
+    /// A wish that the control group has not granted is repeated after this time.
     pub wish_ms: u64,
-    /// A batch is closed when it has grown to this, even within a turn.
+    /// The size at which a batch is closed, even within a turn.
     pub batch_bytes: usize,
-    /// Bytes sent to one follower and not acknowledged: beyond it the leader waits for the follower.
+    /// Bytes sent to one follower and not acknowledged: beyond that the leader waits for the follower.
     pub window_bytes: usize,
-    /// Bytes of writes that are not committed: beyond it new writes are refused.
+    /// Bytes of uncommitted writes: beyond that new writes are refused.
     pub uncommitted_bytes_max: usize,
-    /// One chunk of a snapshot.
+    /// The size of one chunk of a snapshot.
     pub chunk_bytes: usize,
     /// Chunks sent and not acknowledged.
     pub chunk_window: u32,
-    /// History kept beyond `backlog_bytes` so that a snapshot under way can be joined to it.
+    /// The bytes of history kept beyond `backlog_bytes` so that a snapshot under way can be continued from it.
     pub resync_backlog_bytes_max: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What a leader has accepted and not answered yet: the order in which it will take effect.
+//! What a leader has accepted and not answered yet, in the order in which it will take effect.
 
 use crate::contract::Ticket;
 use kv::Version;
@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 /// What waits in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waiting {
-    /// A record that is not committed yet. One for each, in the order of their offsets.
+    /// An uncommitted record. There is one entry for each, in the order of their offsets.
     Write,
-    /// A read that takes effect behind the writes before it; its command is in the queue's bytes.
+    /// A read that takes effect after the writes before it; its command is in the queue's bytes.
     Read {
         /// Position in the queue's bytes.
         start: u64,
@@ -20,7 +20,7 @@ pub(super) enum Waiting {
     Wait { offset: Version, count: u32 },
 }
 
-/// One place in the queue. Without a ticket nobody waits for it any more, or nobody ever did.
+/// One place in the queue. Without a ticket no client waits for it any more, or ever did.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) ticket: Option<Ticket>,
@@ -33,9 +33,9 @@ pub(super) struct Entry {
 pub(super) struct Queue {
     pub(super) entries: VecDeque<Entry>,
     bytes: Vec<u8>,
-    /// Position of the first byte of `bytes` since the queue began.
+    /// The position of the first byte of `bytes`, counted since the queue began.
     bytes_start: u64,
-    /// No entry that somebody waits for has an earlier deadline.
+    /// No entry with a ticket has an earlier deadline.
     pub(super) earliest_us: u64,
 }
 
@@ -93,7 +93,7 @@ impl Queue {
         &self.bytes[from..from + length as usize]
     }
 
-    /// Forgets the bytes of reads that were taken off the queue, up to the read that began at `start`.
+    /// Drops the bytes of reads that were taken off the queue, up to the read that began at `start`.
     pub(super) fn release_bytes(&mut self, start: u64, length: u32) {
         const KEPT_BYTES: usize = 64 << 10;
         assert!(start >= self.bytes_start, "a read's command is forgotten twice");

@@ -1,7 +1,7 @@
-//! Records: what a replica must find again after a crash.
+//! Records: what must survive a crash of the replica.
 //!
-//! Replayed in order, the records of a replica's lives rebuild its state. A checkpoint is written in records too, so
-//! that there is one way to restore a replica: the checkpoint's records, then those that were made after it.
+//! Replayed in order, the records of a replica's incarnations rebuild its state. A checkpoint is written in records
+//! too, so a replica is restored in one way only: by the checkpoint's records, then those made after it.
 
 use super::backlog::Batch;
 use super::message::{Position, check_records, put_position, take_position};
@@ -16,19 +16,19 @@ pub enum Change<'a> {
     Epoch {
         /// The epoch.
         epoch: u64,
-        /// This replica is its leader.
+        /// Whether this replica is its leader.
         leads: bool,
     },
     /// Whether the replica holds everything that it ever acknowledged.
     Intact(bool),
-    /// A batch behind the last one.
+    /// A batch after the last one.
     Batch {
         /// The batch.
         batch: RecordedBatch<'a>,
-        /// Everything up to here was applied when it came.
+        /// The offset up to which everything was applied when the batch was recorded.
         commit: Version,
     },
-    /// Everything behind an offset is cut off.
+    /// Everything after an offset is cut off.
     Truncate {
         /// The last offset kept.
         after: Version,
@@ -38,20 +38,21 @@ pub enum Change<'a> {
         /// The offset.
         offset: Version,
     },
-    /// A copy of the table, another replica's or a checkpoint's, begins.
+    /// A snapshot of the table, another replica's or a checkpoint's, begins.
     CopyBegin {
         /// The position that it shows.
         position: Position,
-        /// The highest version ever given in the table.
+        /// The highest version ever assigned in the table.
         floor: Version,
         /// The time of the newest record in it.
         time: UnixMs,
     },
-    /// A part of it.
+    /// A chunk of the snapshot.
     CopyChunk(&'a [u8]),
-    /// A batch behind it. It is a part of the copy: without it the copy may be older than what it replaces.
+    /// A batch that follows the snapshot and belongs to it: without it the snapshot may be older than what it
+    /// replaces.
     CopyBatch(RecordedBatch<'a>),
-    /// It is complete, and replaces the table and the history.
+    /// The snapshot is complete, and replaces the table and the history.
     CopyEnd,
 }
 
@@ -76,7 +77,7 @@ impl<'a> RecordedBatch<'a> {
         RecordedBatch { epoch, first, count, time, records: &batch.records }
     }
 
-    /// The batch, as if it had just been received.
+    /// Returns the batch, as if it had just been received.
     pub(super) fn to_batch(self, now: Now) -> Batch {
         let RecordedBatch { epoch, first, count, time, records } = self;
         let (received_us, records) = (now.monotonic_us, records.into());
@@ -157,10 +158,10 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// Takes the next change of a record, which may hold several.
+    /// Decodes the next change of a record, which may hold several.
     ///
     /// # Errors
-    /// [`Malformed`] when the bytes are no change.
+    /// [`Malformed`] when the bytes are not a change.
     pub fn take(reader: &mut Reader<'a>) -> Result<Change<'a>, Malformed> {
         Ok(match reader.u8()? {
             EPOCH => Change::Epoch { epoch: reader.u64()?, leads: reader.bool()? },

@@ -1,10 +1,10 @@
-//! A new leader, or one that has lost its memory, gets together what was written before it serves anybody.
+//! A new leader, or one that has lost its memory, collects what was written before it serves.
 //!
-//! An acknowledged write is held by its leader and by as many followers as `acks` says. Whoever leads next may
-//! hold less, or, after a restart, nothing: it must not go on from there, or the others would throw theirs
-//! away. So it asks them, takes an answer set that must contain every acknowledged write, and copies the most advanced one: a
-//! snapshot of what is applied there, and behind it the batches of which nobody knows whether they are
-//! committed. The leader commits those as its own (`leader.rs` says how).
+//! An acknowledged write is held by its leader and by as many followers as `acks` says. The next leader may hold less, or,
+//! after a restart, nothing: it must not continue from there, or the others would discard theirs. So it asks them, waits for
+//! a set of answers that must contain every acknowledged write, and copies the most advanced history: a snapshot of what is
+//! applied there, followed by the batches that may or may not be committed. The leader commits those as its own (`leader.rs`
+//! says how).
 
 use super::message::{Message, Position};
 use super::options::Acks;
@@ -25,7 +25,7 @@ struct Answer {
 pub(super) struct Copying {
     from: NodeId,
     join: u64,
-    /// What was promised: a source that has lost its memory meanwhile does not come so far.
+    /// What the source promised: a source that has lost its memory since does not come this far.
     pub(super) until: Position,
     asked_us: u64,
     receiver: Option<Box<Receiver>>,
@@ -79,7 +79,7 @@ pub(super) struct Recovery {
     started_us: u64,
     asked_us: u64,
     pub(super) copying: Option<Copying>,
-    /// Who has asked to be served meanwhile, and how: to be answered when this replica leads.
+    /// Followers that asked to be served in the meantime, and their questions, to be answered when this replica leads.
     pub(super) joins: BTreeMap<NodeId, Message<'static>>,
     /// A peer knows a higher epoch: nothing can be done before this node gets a new one.
     pub(super) passed: bool,
@@ -178,7 +178,7 @@ impl Recovery {
         self.ask(state, now, effects);
     }
 
-    /// What has come of a copy so far is of no use any more.
+    /// Drops what has arrived of a copy so far.
     pub(super) fn stop_copying(&mut self, state: &mut State) {
         if let Some(Copying { receiver: Some(receiver), .. }) = self.copying.take() {
             receiver.give_up(state);
@@ -187,14 +187,13 @@ impl Recovery {
 
     /// Whether the answers so far must contain every acknowledged write.
     ///
-    /// A write is acknowledged when the leader and n followers hold it. Any N - n replicas with intact memory
-    /// have one of these n + 1 among them; with `acks = all`, any one of the in-sync set holds them all, and two are heard
-    /// if a second one is there: a disk that was put back to what it was, in one life, does not know it. Where
-    /// no number is enough (`acks = none`), or too many have lost their memory, everybody's answer is the best
-    /// there is.
+    /// A write is acknowledged when the leader and n followers hold it. Any N - n replicas with intact memory include one of
+    /// these n + 1. With `acks = all`, each member of the in-sync set holds them all; two are heard if there is a second
+    /// one, because a member whose disk was rolled back within one incarnation does not know that it was. If no number is
+    /// enough (`acks = none`), or too many have lost their memory, the answers of all are the best there is.
     ///
-    /// Whoever led the epoch before holds all of it itself: as the members change, its leader goes on. It must not need
-    /// the others for that, or a group with a lost member could never have another in its place.
+    /// The leader of the previous epoch holds all of it itself: when the members change, their leader continues. It must not
+    /// need the others for that, or a group with a lost member could never get a replacement for it.
     fn is_enough(&self, state: &State, now: Now) -> bool {
         if state.led_before() {
             return true;
@@ -209,7 +208,7 @@ impl Recovery {
             Acks::None => {
                 !intact.is_empty() && now.ms_since(self.started_us) >= state.timing.recovery_grace_ms
             }
-            // A second one is waited for, for a while: a disk that was put back to an earlier state does not know it.
+            // Waits some time for a second one: a member whose disk was rolled back does not know that it was.
             Acks::All => {
                 let in_sync = &state.configuration.in_sync;
                 let heard = intact.iter().filter(|id| in_sync.contains(id)).count();
@@ -220,8 +219,8 @@ impl Recovery {
         }
     }
 
-    /// True when the replica may lead. It may not before its epoch is durable, either: if it is started again, it must not
-    /// take what it wrote in this epoch for unwritten.
+    /// True when the replica may lead. Its epoch must be durable first, or after a restart it would take what it wrote in
+    /// this epoch as unwritten.
     pub(super) fn choose(&mut self, state: &mut State, now: Now, effects: &mut Effects) -> bool {
         let may_begin = state.journal.is_epoch_durable() && self.is_enough(state, now);
         if self.copying.is_some() || self.passed || !may_begin {
@@ -276,7 +275,7 @@ impl Recovery {
         self.copying.as_mut()?.receiver.as_deref_mut()
     }
 
-    /// What is missing, for people.
+    /// Describes what is missing, for people.
     pub(super) fn explain(&self, state: &State) -> String {
         if self.passed {
             return "it waits for a new epoch".into();

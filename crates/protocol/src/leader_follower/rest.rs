@@ -1,4 +1,4 @@
-//! Rest: a leader to whom nothing happens leaves its heartbeats out, and its followers do not miss them.
+//! Quiescence: a leader with nothing to do stops its heartbeats, and its followers do not miss them.
 //!
 //! ```text
 //!  leader                          follower
@@ -10,20 +10,21 @@
 //! ```
 //!
 //! A leader's group is calm when all followers are in the in-sync set, hold what the leader holds, and know that it is
-//! committed; only those may be missing whose nodes are not reached, and which are neither in the set nor served. Nothing
-//! waits, and nothing ends by itself. From then on nodes watch each other instead of replicas
+//! committed, except those whose nodes cannot be reached and which are neither in the set nor served; nothing waits, and
+//! nothing expires by itself. Once the group is quiescent, nodes watch each other instead of replicas
 //! ([`set_reached`](crate::Replica::set_reached)).
 //!
-//! **Who rests is calm.** So a leader at rest looks after each input whether it still is, and wakes if not: for a write, a
-//! follower that joins, another in-sync set, a link that breaks, a node that is reached no more or again. Reads that it
-//! answers at once wake nobody. When it wakes, its followers have been heard at that moment, as far as their nodes are reached:
-//! the clocks of silence begin then. One whose node is not reached has been silent since before the rest.
+//! **A quiescent leader is calm.** So after each input it checks whether it still is, and wakes if not: for a write, a
+//! joining follower, another in-sync set, a broken link, a node that became reachable or unreachable. Reads that it answers
+//! at once do not wake the group. When it wakes, followers whose nodes can be reached count as heard at that moment: their
+//! silence is measured from then. A follower whose node cannot be reached has been silent since before the group became
+//! quiescent.
 //!
-//! **A follower rests by its leader's word only**, which is its last heartbeat: any other message ends that. If it wakes by
-//! itself because the leader's node was out of reach, it expects heartbeats again, and joins anew when none come; that wakes the
-//! leader. So whatever the two believe of each other, and whatever is lost between them, ends after a silence.
+//! **A follower becomes quiescent only when its leader says so** in its last heartbeat; any other message ends that. If it
+//! wakes by itself because the leader's node was out of reach, it expects heartbeats again, and joins anew when none arrive;
+//! that wakes the leader. So any disagreement between the two, and any lost message, is resolved after one silence timeout.
 //!
-//! Leases are the control group's, and go on: the node extends them for replicas at rest.
+//! Leases come from the control group and continue: the node extends them for quiescent replicas.
 
 use super::leader::Leader;
 use super::serving::Service;
@@ -33,7 +34,7 @@ use crate::contract::{NodeId, Now};
 use crate::rest;
 
 impl Leader {
-    /// Whether requests have left things as they were: all that one can change.
+    /// Whether requests have left everything that they could change as it was.
     fn has_nothing_under_way(&self, state: &State) -> bool {
         self.head == self.round_head
             && state.applied == self.head
@@ -68,7 +69,8 @@ impl Leader {
             && rest::is_still(&state.table)
     }
 
-    /// Counts rounds of heartbeats in which nothing happens, and rests when there were enough and all know of it.
+    /// Counts rounds of heartbeats in which nothing happens, and becomes quiescent when there were enough and all followers
+    /// know of it.
     pub(super) fn watch_rest(&mut self, state: &mut State, now: Now) {
         if now.ms_since(self.round_us) < state.timing.heartbeat_ms {
             return;
@@ -83,7 +85,7 @@ impl Leader {
         }
     }
 
-    /// Something happens.
+    /// Something happened.
     #[cold]
     fn wake(&mut self, state: &mut State, now: Now) {
         state.rest.end();
@@ -97,10 +99,10 @@ impl Leader {
 }
 
 impl Replica {
-    /// A replica at rest has been given something.
+    /// Takes note that a quiescent replica got input.
     pub(super) fn look_up(&mut self, now: Now, is_request: bool) {
         let Role::Leader(leader) = &mut self.role else {
-            self.state.rest.end(); // It leads no more.
+            self.state.rest.end(); // It no longer leads.
             return;
         };
         let goes_on = match is_request {
@@ -112,7 +114,7 @@ impl Replica {
         }
     }
 
-    /// What [`set_reached`](crate::Replica::set_reached) tells.
+    /// Takes what [`set_reached`](crate::Replica::set_reached) reports.
     pub(super) fn note_reached(&mut self, now: Now, peer: NodeId, is_reached: bool) {
         if !self.state.rest.set_reached(peer, is_reached) {
             return;

@@ -1,4 +1,4 @@
-//! Restoring: a replica is what its records say. Checkpoints are records, too.
+//! Restoring a replica from its records, of which checkpoints are made as well.
 //!
 //! See [`crate::Replica`] for what a node does with them.
 
@@ -11,18 +11,18 @@ use kv::codec::{Malformed, Reader};
 use kv::table::SnapshotId;
 use kv::{Table, UnixMs, Version};
 
-/// A checkpoint that is being written: what stands for the replica's state when it began.
+/// A checkpoint being written: the replica's state when it began.
 #[derive(Debug)]
 pub(super) struct Checkpoint {
     snapshot: SnapshotId,
-    /// What comes before the table's chunks, until it is written.
+    /// The record before the table's chunks, until it is written.
     begin: Option<Vec<u8>>,
     /// The batches that were not applied: shared, not copied.
     rest: Vec<Batch>,
     applied: Version,
 }
 
-/// A copy that is being replayed.
+/// A snapshot being replayed.
 #[derive(Debug)]
 pub(super) struct Copy {
     position: Position,
@@ -33,7 +33,7 @@ pub(super) struct Copy {
 }
 
 impl State {
-    /// Takes a record that an earlier life made.
+    /// Takes a record that an earlier incarnation made.
     pub(super) fn take_record(&mut self, now: Now, record: &[u8]) -> Result<(), Malformed> {
         let mut reader = Reader::new(record);
         while !reader.is_empty() {
@@ -108,7 +108,7 @@ impl State {
         }
     }
 
-    /// The records are all taken: a new life begins with what they say.
+    /// All records are taken: a new incarnation begins with what they say.
     pub(super) fn begin_life(&mut self, effects: &mut Effects) {
         self.give_up_replayed_copy(); // The rest of it was lost.
         self.journal.begin_life(self.last().offset, self.epoch);
@@ -116,11 +116,11 @@ impl State {
             self.set_intact(effects);
         }
         if !self.intact {
-            self.journal.tell(&Change::Intact(false), effects); // No later life may trust the records, either.
+            self.journal.tell(&Change::Intact(false), effects); // No later incarnation may trust the records, either.
         }
     }
 
-    /// Begins a checkpoint of what is applied, and of what is held behind it.
+    /// Begins a checkpoint of what is applied, and of what is held after it.
     pub(super) fn begin_checkpoint(&mut self) -> bool {
         self.abandon_checkpoint();
         let Some(position) = self.backlog.position_at(self.applied) else { return false };

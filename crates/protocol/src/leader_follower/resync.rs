@@ -1,5 +1,5 @@
-//! Full resync: a snapshot of the whole table at one position, sent in chunks while writes go on, and
-//! swapped in whole by the receiver.
+//! Full resync: a snapshot of the whole table at one position, sent in chunks while writes continue, and swapped in
+//! whole by the receiver.
 
 use super::backlog::Batch;
 use super::message::{Message, Position};
@@ -10,31 +10,30 @@ use crate::loading::Loading;
 use kv::table::SnapshotId;
 use kv::{Reference, Table, UnixMs, Version};
 
-/// The sending side. The table keeps a copy-on-write view open for it, so chunks taken at different times
-/// belong to one offset.
+/// The sending side. The table keeps a copy-on-write view open for it, so chunks taken at different times belong to
+/// one offset.
 #[derive(Debug)]
 pub(super) struct Sender {
-    /// The receiver.
     pub(super) to: NodeId,
     transfer: u64,
     snapshot: SnapshotId,
-    /// The position the snapshot was taken at: records behind it follow it.
+    /// The position of the snapshot: the records sent next follow it.
     pub(super) position: Position,
     pub(super) next_index: u32,
     pub(super) received: u32,
-    /// When the receiver last got on, or a value came for which it waits.
+    /// When the receiver last made progress, or a value arrived for which the sender waits.
     progress_us: u64,
-    /// A chunk that waits for spilled values.
+    /// A chunk that waits for values on the disk.
     loading: Option<Loading>,
     /// For the next chunk.
     buffer: Vec<u8>,
-    /// When the receiver last heard from here.
+    /// When something was last sent to the receiver.
     told_us: u64,
 }
 
 impl Sender {
-    /// Opens a snapshot at the last applied offset and announces it. Everything applied must be the end of a
-    /// batch, so that the records behind it can follow.
+    /// Opens a snapshot at the last applied offset and announces it. That offset must be the end of a batch, so that
+    /// the records after it can follow.
     pub(super) fn begin(
         state: &mut State,
         now: Now,
@@ -71,7 +70,7 @@ impl Sender {
         }
     }
 
-    /// Sends as many chunks as the receiver can take. True when the snapshot is sent whole.
+    /// Sends as many chunks as the receiver can take. True when the whole snapshot is sent.
     pub(super) fn advance(&mut self, state: &mut State, now: Now, effects: &mut Effects) -> bool {
         while self.next_index - self.received < state.timing.chunk_window {
             let bytes_max = state.timing.chunk_bytes;
@@ -80,7 +79,7 @@ impl Sender {
                 Loading::next(&mut state.table, self.snapshot, bytes_max, buffer)
             });
             if !loading.is_whole() {
-                // The receiver is not what is waited for.
+                // The delay is not the receiver's.
                 self.progress_us = self.progress_us.max(loading.progress_us);
                 self.loading = Some(loading);
                 if now.ms_since(self.told_us) >= state.timing.heartbeat_ms {
@@ -110,8 +109,8 @@ impl Sender {
         false
     }
 
-    /// Sends the next chunk. An empty one says only that there is more to come: the receiver must not give up on who
-    /// waits for its disk.
+    /// Sends the next chunk. An empty one says only that more will follow: the receiver must not give up on a sender
+    /// that waits for its disk.
     fn send_chunk(&mut self, state: &State, now: Now, entries: &[u8], effects: &mut Effects) {
         let (epoch, transfer, index) = (state.epoch, self.transfer, self.next_index);
         let message = Message::SnapshotChunk { epoch, transfer, index, entries };
@@ -119,19 +118,19 @@ impl Sender {
         self.told_us = now.monotonic_us;
     }
 
-    /// Adds the spilled values that it waits for, if they were not asked for.
+    /// Appends the values on the disk that it waits for, unless they were asked for already.
     pub(super) fn take_wanted(&mut self, wanted: &mut Vec<Reference>) {
         if let Some(loading) = &mut self.loading {
             loading.take_wanted(wanted);
         }
     }
 
-    /// Whether it waits for a spilled value.
+    /// Whether it waits for a value on the disk.
     pub(super) fn lacks(&self, reference: &Reference) -> bool {
         self.loading.as_ref().is_some_and(|loading| loading.lacks(reference))
     }
 
-    /// A spilled value is here. True when the copy can go on.
+    /// Takes a value from the disk. True when the transfer can continue.
     pub(super) fn take_value(&mut self, now: Now, reference: Reference, value: &[u8]) -> bool {
         let Some(loading) = self.loading.as_mut().filter(|loading| loading.lacks(&reference)) else {
             return false;
@@ -140,7 +139,7 @@ impl Sender {
         loading.is_whole()
     }
 
-    /// The receiver has every chunk before `next`.
+    /// Notes that the receiver has every chunk before `next`.
     pub(super) fn progress(&mut self, now: Now, transfer: u64, next: u32) {
         if transfer == self.transfer && next > self.received && next <= self.next_index {
             self.received = next;
@@ -148,46 +147,46 @@ impl Sender {
         }
     }
 
-    /// True when the receiver has not got on for so long that it must be gone.
+    /// True when the receiver has made no progress for so long that it must be gone.
     pub(super) fn is_stuck(&self, state: &State, now: Now) -> bool {
         now.ms_since(self.progress_us) > 10 * state.timing.silence_ms
     }
 
-    /// Gives the snapshot up.
+    /// Abandons the snapshot.
     pub(super) fn abandon(self, state: &mut State, why: &'static str, effects: &mut Effects) {
         state.table.end_snapshot(self.snapshot);
         effects.trace.push(Trace::ResyncAbandoned { follower: self.to, why });
     }
 }
 
-/// The receiving side: a table of its own, filled beside the one that is in use, and the batches behind it.
+/// The receiving side: a table of its own, filled beside the one in use, and the batches that follow it.
 ///
-/// A snapshot may be older than what the receiver holds and has acknowledged: its sender takes it of what is
-/// applied there, and what is held beyond that comes as batches. So the receiver keeps what it has until the
-/// copy has come as far as its sender had when it began.
+/// A snapshot may be older than what the receiver holds and has acknowledged: its sender takes it from what is
+/// applied there, and what is held beyond that arrives as batches. So the receiver keeps what it has until the copy
+/// has come as far as its sender had when it began.
 #[derive(Debug)]
 pub(super) struct Receiver {
     from: NodeId,
     transfer: u64,
     /// The position of the snapshot, or the last one in common.
     pub(super) position: Position,
-    /// None when what is held here is good up to that position: only batches come.
+    /// `None` when what is held here is good up to that position: only batches follow.
     snapshot: Option<Snapshot>,
     /// How much of what is held here is in the sender's history, if that is known.
     kept: Option<Version>,
-    /// The copy is complete when it has come to this offset.
+    /// The offset at which the copy is complete.
     pub(super) until: Version,
     next_index: u32,
-    /// The snapshot, if one comes, is here.
+    /// Whether the snapshot, if one is sent, has arrived.
     pub(super) has_snapshot: bool,
-    /// The batches behind the position.
+    /// The batches after the position.
     pub(super) rest: Vec<Batch>,
-    /// What the sender of these knew to be committed.
+    /// What their sender knew to be committed.
     commit: Version,
     progress_us: u64,
 }
 
-/// A snapshot that is being received.
+/// A snapshot being received.
 #[derive(Debug)]
 struct Snapshot {
     floor: Version,
@@ -195,10 +194,10 @@ struct Snapshot {
     table: Table,
 }
 
-/// How a receiver stands after a message.
+/// The state of a receiver after a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Received {
-    /// More is to come.
+    /// More will follow.
     Part,
     /// The copy is complete.
     Whole,
@@ -207,7 +206,7 @@ pub(super) enum Received {
 }
 
 impl Receiver {
-    /// Begins to take what [`Message::SnapshotBegin`] announces. `until` is where the copy is complete.
+    /// Begins to take what [`Message::SnapshotBegin`] announces. The copy is complete at offset `until`.
     pub(super) fn begin(
         state: &mut State,
         now: Now,
@@ -235,7 +234,7 @@ impl Receiver {
         })
     }
 
-    /// Begins to take the batches behind a position that is held here, too.
+    /// Begins to take the batches after a position that is held here too.
     pub(super) fn resume(now: Now, from: NodeId, after: Position, until: Version) -> Receiver {
         Receiver {
             from,
@@ -257,7 +256,7 @@ impl Receiver {
         self.rest.last().map_or(self.position, Batch::end)
     }
 
-    /// Up to which offset the sender knew the copy to be committed.
+    /// Returns the offset up to which the sender knew the copy to be committed.
     pub(super) fn commit(&self) -> Version {
         self.commit
     }
@@ -319,7 +318,7 @@ impl Receiver {
             return Received::Broken("a chunk is missing");
         }
         if entries.is_empty() {
-            self.progress_us = now.monotonic_us; // Its sender waits for its disk.
+            self.progress_us = now.monotonic_us; // The sender waits for its disk.
             return Received::Part;
         }
         let Some(snapshot) = &mut self.snapshot else { return Received::Part };
@@ -335,7 +334,7 @@ impl Receiver {
         Received::Part
     }
 
-    /// Swaps the copy in whole: no key of before survives, and nothing held before is missed.
+    /// Swaps in the whole copy: no earlier key survives, and nothing held before is missing.
     pub(super) fn install(self, state: &mut State, effects: &mut Effects) {
         assert!(
             self.has_snapshot && self.last().offset >= self.until,
@@ -362,7 +361,7 @@ impl Receiver {
         assert_eq!(state.last(), last, "records of the copy are missing");
     }
 
-    /// The table that is being filled, if one is.
+    /// The table being filled, if any.
     pub(super) fn table(&self) -> Option<&Table> {
         self.snapshot.as_ref().map(|snapshot| &snapshot.table)
     }
@@ -372,14 +371,14 @@ impl Receiver {
         self.snapshot.as_mut().map(|snapshot| &mut snapshot.table)
     }
 
-    /// It is of no use any more, nor are the spilled values that have come with it.
+    /// Drops the copy, with the values on the disk that came with it.
     pub(super) fn give_up(mut self, state: &mut State) {
         if let Some(table) = self.table_mut() {
             state.table.take_spilled_of(table);
         }
     }
 
-    /// True when the sender has not sent for so long that it must be asked again.
+    /// True when the sender has sent nothing for so long that it must be asked again.
     pub(super) fn is_stuck(&self, state: &State, now: Now) -> bool {
         now.ms_since(self.progress_us) > state.timing.silence_ms
     }

@@ -8,7 +8,7 @@ use crate::contract::{Effects, NodeId, Now, Outgoing, Recipient, Trace};
 use kv::Version;
 use std::ops::Range;
 
-/// More than this is not gathered for a follower that nobody waits for.
+/// The most that is gathered for a follower that no write waits for.
 const LAZY_BYTES_MAX: u64 = 64 << 10;
 
 /// How a follower is served.
@@ -16,20 +16,21 @@ const LAZY_BYTES_MAX: u64 = 64 << 10;
 pub(super) enum Service {
     /// It has not joined in this epoch.
     Absent,
-    /// It gets a snapshot.
+    /// It is being sent a snapshot.
     Snapshot(Sender),
-    /// It gets batches; everything up to `sent` is on its way.
+    /// It is sent batches; everything up to `sent` is on its way.
     Streaming {
         sent: Position,
         /// Bytes of records up to `sent`, counted as [`Backlog::stream_at`](super::backlog::Backlog::stream_at) does.
         sent_bytes: u64,
-        /// The same for the last acknowledged offset whose bytes were known: the window does not open too early.
+        /// The same for the last acknowledged offset whose bytes were known. It errs on the low side, so the window
+        /// does not open too early.
         acked_bytes: u64,
     },
 }
 
 impl Service {
-    /// Batches behind a position, from now on.
+    /// Batches after a position, from now on.
     fn streaming(state: &State, after: Position) -> Service {
         let bytes = state
             .backlog
@@ -39,44 +40,44 @@ impl Service {
     }
 }
 
-/// What the leader knows of one follower.
+/// What the leader knows about one follower.
 #[derive(Debug)]
 pub(super) struct Follower {
     pub(super) id: NodeId,
     pub(super) service: Service,
-    /// The question that its service answers. What it acknowledges as an answer to another does not count.
+    /// The question that its service answers. Acknowledgements that name another question do not count.
     pub(super) join: u64,
-    /// It holds everything up to here: by its own word, since it joined. 0: it has not said yet.
+    /// The offset up to which it has reported holding everything since it joined. 0: it has reported nothing yet.
     pub(super) acked: Version,
     pub(super) heard_us: u64,
     pub(super) sent_us: u64,
-    /// The commit offset that it was last told.
+    /// The commit offset that it was last sent.
     pub(super) sent_commit: Version,
-    /// While it is filled by a snapshot: where the copy is complete. It acknowledges nothing before.
+    /// During a snapshot transfer, the offset at which the copy is complete. It acknowledges nothing before.
     pub(super) fills_until: Version,
     pub(super) link_up: bool,
-    /// It is not in the in-sync set that the map shows, and about to be wished into it.
+    /// It is not in the in-sync set that the map shows, and will be wished into it.
     pub(super) is_joining_set: bool,
     /// With `acks = all`: nothing is committed without it.
     pub(super) is_awaited: bool,
-    /// It has acknowledged something since it joined: this was when, last.
+    /// Whether it has acknowledged anything since it joined; `in_step_us` is when it last did.
     is_confirmed: bool,
     pub(super) in_step_us: u64,
-    /// The leader's last offset when the follower last held all of the mark before, and when that was.
+    /// The leader's last offset when the follower last held all of the previous mark, and when that was.
     mark: Version,
     mark_us: u64,
-    /// It has come so far once since it joined.
+    /// Whether it has caught up once since it joined.
     is_caught_up: bool,
-    /// Whether it was live when last looked at, to tell changes.
+    /// Whether it was live at the last check, to report changes.
     pub(super) was_live: bool,
-    /// It has said that it rests, and was sent nothing since that wakes it.
+    /// It has acknowledged quiescence, and was sent nothing since that ends it.
     pub(super) has_said_rest: bool,
-    /// The leader rests and this follower with it: it counts as heard.
+    /// The leader and this follower are quiescent: it counts as heard.
     pub(super) is_at_rest: bool,
 }
 
 impl Follower {
-    /// One that has not joined yet.
+    /// Returns a follower that has not joined yet.
     pub(super) fn new(id: NodeId, now: Now) -> Follower {
         Follower {
             id,
@@ -101,13 +102,14 @@ impl Follower {
         }
     }
 
-    /// It says, by the question that it is served by, that it holds something.
+    /// Notes that it reported holding something, naming the question that serves it.
     pub(super) fn confirm(&mut self, now: Now) {
         self.is_confirmed = true;
         self.in_step_us = now.monotonic_us;
     }
 
-    /// Looks whether it has come as far as its leader was some time ago. Under load it never holds all at any moment.
+    /// Checks whether it has come as far as its leader was some time ago. Under load it never holds everything at any
+    /// moment.
     pub(super) fn watch_mark(&mut self, now: Now, head: Version) {
         if self.is_confirmed && self.acked >= self.mark {
             self.is_caught_up = true;
@@ -116,7 +118,7 @@ impl Follower {
         }
     }
 
-    /// Whether it holds what its leader held so long ago, and has lately said so.
+    /// Whether it holds what its leader held `silence_ms` ago, and has lately said so.
     pub(super) fn is_in_step(&self, now: Now, silence_ms: u64) -> bool {
         self.link_up
             && self.is_streaming()
@@ -125,14 +127,14 @@ impl Follower {
             && now.ms_since(self.mark_us) <= silence_ms
     }
 
-    /// Serves it no more, until it asks again.
+    /// Stops serving it until it asks again.
     pub(super) fn leave(&mut self, why: &'static str, state: &mut State, effects: &mut Effects) {
         if let Service::Snapshot(sender) = std::mem::replace(&mut self.service, Service::Absent) {
             sender.abandon(state, why, effects);
         }
     }
 
-    /// It holds everything up to an offset.
+    /// Notes that it holds everything up to an offset.
     pub(super) fn acknowledge(&mut self, state: &State, offset: Version) {
         assert!(offset >= self.acked, "a follower goes back behind what it acknowledged");
         self.acked = offset;
@@ -143,17 +145,17 @@ impl Follower {
         }
     }
 
-    /// It has joined, and gets batches.
+    /// Whether it has joined, and is sent batches.
     pub(super) fn is_streaming(&self) -> bool {
         matches!(self.service, Service::Streaming { .. })
     }
 
-    /// It is to be sent more than it was.
+    /// Whether there is more to send to it.
     pub(super) fn is_behind(&self, head: Version) -> bool {
         matches!(self.service, Service::Streaming { sent, .. } if sent.offset < head)
     }
 
-    /// Behind which offset it needs the history: known while it is being joined to it.
+    /// Returns the offset after which it needs the history: known while it is being joined to it.
     pub(super) fn needs_after(&self) -> Option<Version> {
         match &self.service {
             Service::Snapshot(sender) => Some(sender.position.offset),
@@ -168,7 +170,7 @@ impl Follower {
     }
 }
 
-/// How one follower stands, for `INFO`.
+/// The status of one follower, for `INFO`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FollowerStatus {
     /// Its node.
@@ -177,15 +179,15 @@ pub struct FollowerStatus {
     pub state: &'static str,
     /// The last offset that it acknowledged.
     pub acked: Version,
-    /// How many records it has not acknowledged.
+    /// The number of records that it has not acknowledged.
     pub lag: u64,
-    /// For how long the oldest of them has been waiting, in milliseconds.
+    /// The milliseconds for which the oldest of them has been waiting.
     pub lag_ms: u64,
 }
 
 impl Leader {
-    /// A follower says what it has: it gets the rest out of the backlog if its history is a part of ours that
-    /// is still kept, else a snapshot.
+    /// A follower reports what it has. It gets the rest from the backlog if its history is a part of ours that is
+    /// still kept, else a snapshot.
     pub(super) fn join(
         &mut self,
         state: &mut State,
@@ -229,8 +231,8 @@ impl Leader {
         follower.sent_us = 0; // It hears from us at the end of this turn, records or not.
     }
 
-    /// Sends a follower what it can take. `encoded` is the message that the follower before it got: usually
-    /// the same one, which is then encoded once.
+    /// Sends a follower what it can take. `encoded` is the message that the previous follower got: usually the same
+    /// one, which is then encoded only once.
     pub(super) fn serve(
         &mut self,
         state: &mut State,
@@ -254,11 +256,11 @@ impl Leader {
             && now.ms_since(follower.sent_us) < state.timing.lazy_send_ms
             && state.backlog.bytes_between(sent.offset, self.head) < LAZY_BYTES_MAX
         {
-            return; // What is gathered leaves with what comes next.
+            return; // What is gathered leaves with the next message.
         }
         let mut sent_any = false;
         while let Some(batch) = state.backlog.following(sent.offset) {
-            // The window cannot close on a copy that is not acknowledged before it is complete.
+            // A copy that is not acknowledged before it is complete must not close the window.
             let may_acknowledge = sent.offset >= follower.fills_until;
             if may_acknowledge && sent_bytes.saturating_sub(*acked_bytes) >= state.timing.window_bytes as u64
             {
@@ -283,7 +285,7 @@ impl Leader {
             sent_any = true;
         }
         if sent.offset < self.head && state.backlog.following(sent.offset).is_none() {
-            // It fell out of the backlog: it will find the gap by the next heartbeat and join again.
+            // It fell out of the backlog: it will find the gap at the next heartbeat and join again.
             let why = "it fell behind the backlog";
             effects.trace.push(Trace::ResyncAbandoned { follower: follower.id, why });
             sent.offset = self.head;
@@ -308,8 +310,8 @@ impl Leader {
         }
     }
 
-    /// Drops history that is beyond the backlog's size, but nothing that a snapshot under way leads up to,
-    /// unless that grows out of bounds.
+    /// Drops history beyond the backlog's size, except what a snapshot under way needs to be continued, unless that
+    /// grows out of bounds.
     pub(super) fn trim(&mut self, state: &mut State, effects: &mut Effects) {
         let limit = (state.options.backlog_bytes + state.timing.resync_backlog_bytes_max) as u64;
         let applied_bytes = state.backlog.bytes_between(state.backlog.base().offset, state.applied);
@@ -320,7 +322,7 @@ impl Leader {
         }
         let needed = self.followers.iter().filter_map(Follower::needs_after);
         let keep_after = needed.fold(state.applied, Version::min);
-        // Without followers nobody will ask for it.
+        // Without followers no replica will ask for it.
         let bytes_max = if self.followers.is_empty() { 0 } else { state.options.backlog_bytes };
         state.backlog.trim(bytes_max, keep_after);
     }

@@ -1,11 +1,12 @@
-//! Spilled values: what a replica has whoever keeps them for it do.
+//! Values on the disk: what a replica asks of the store that keeps them.
 //!
-//! Each replica spills for itself what it applies ([`kv::table::Spilled`]), and its checkpoints hold references. A full
-//! resync brings the values themselves, behind the entries that refer to them: a chunk waits until they are there.
+//! Each replica moves the values that it applies to the disk by itself ([`kv::table::Spilled`]), and its checkpoints hold
+//! references. A full resync carries the values themselves, after the entries that refer to them: a chunk waits until
+//! they are loaded.
 //!
-//! Nothing is applied that is not committed, so a history that is cut off has never spilled anything. Where a replica has
-//! applied what is not in its leader's history after all (`acks = none`), the whole table is replaced, and what only the
-//! old one referred to is released.
+//! Only committed records are applied, so a history that is cut off never put a value on the disk. If a replica has
+//! applied what is not in its leader's history after all (`acks = none`), the whole table is replaced, and values that
+//! only the old one referred to are released.
 
 use super::follower::Follower;
 use super::leader::Leader;
@@ -17,7 +18,7 @@ use crate::contract::{Effects, Now, SpilledValues};
 use kv::table::Spilled;
 use kv::{Reference, Table};
 
-/// Why a copy is given up.
+/// Why a snapshot transfer is abandoned.
 const LOST: &str = "a value that belongs to it cannot be read";
 
 impl SpilledValues for Replica {

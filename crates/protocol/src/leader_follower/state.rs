@@ -1,4 +1,4 @@
-//! What a replica keeps whatever its role is: the table, the newest history, and how far each has come.
+//! What a replica keeps in any role: the table, the newest history, and how far each has come.
 
 use super::backlog::{Backlog, Batch};
 use super::journal::Journal;
@@ -11,36 +11,33 @@ use crate::planted::Fault;
 use crate::rest::Rest;
 use kv::{Table, UnixMs, Version};
 
-/// Counts of what has happened, for `INFO` and the metrics.
+/// Counts of events, for `INFO` and the metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Followers that were served, or that were, out of a backlog.
+    /// Partial resyncs: followers that it served from its backlog, or times that it was served so itself.
     pub partial_resyncs: u64,
-    /// Followers that were served, or that were, by a snapshot.
+    /// Full resyncs: followers that it served a snapshot, or times that it was served one itself.
     pub full_resyncs: u64,
-    /// Writes that this replica acknowledged when it led, and that a later leader has given up (`acks = none`). They are
+    /// Writes that this replica acknowledged as leader, and that a later leader has given up (`acks = none`). They become
     /// known when the deposed leader comes back with its memory.
     pub lost_writes: u64,
     /// Records cut off because a leader was deposed before they were committed.
     pub truncated_records: u64,
     /// Writes refused because too few replicas were live.
     pub refused_writes: u64,
-    /// Writes whose outcome was told as unknown.
+    /// Writes whose outcome was reported as unknown.
     pub unknown_writes: u64,
 }
 
 /// The part of a replica that outlives its role.
 #[derive(Debug)]
 pub(super) struct State {
-    /// This replica's node.
     pub(super) id: NodeId,
-    /// What the keyspace promises.
     pub(super) options: Options,
-    /// How long things may take.
     pub(super) timing: Timing,
-    /// Who makes up the group. `configuration.epoch` may lag behind `epoch`.
+    /// The group's members. `configuration.epoch` may lag behind `epoch`.
     pub(super) configuration: Configuration,
-    /// Seeds the hash of every table made here.
+    /// The seed for the hash of every table made here.
     pub(super) seed: u64,
     /// The highest epoch seen. Messages of older ones are refused.
     pub(super) epoch: u64,
@@ -48,32 +45,32 @@ pub(super) struct State {
     pub(super) table: Table,
     /// The newest history; may reach beyond `applied`.
     pub(super) backlog: Backlog,
-    /// This record is not applied, nor any behind it.
+    /// The record that is not to be applied, nor any after it.
     pub(super) stands_before: Option<Version>,
-    /// Everything up to here is in the table. Invariant: `applied <= backlog.last().offset`.
+    /// The offset up to which everything is in the table. Invariant: `applied <= backlog.last().offset`.
     pub(super) applied: Version,
     /// The time of the newest record: the next one's is not earlier.
     pub(super) time: UnixMs,
-    /// True when this replica holds everything that it ever acknowledged. One that started empty does not
-    /// know what it lost, and does not vouch for anything before it has caught up with a leader.
+    /// Whether this replica holds everything that it ever acknowledged. One that started empty does not know what it lost,
+    /// and does not vouch for anything before it has caught up with a leader.
     pub(super) intact: bool,
-    /// It was made with its group: nobody in it has ever acknowledged anything.
+    /// It was created with its group: no replica of it has ever acknowledged anything.
     pub(super) is_new: bool,
     /// The control group appoints no other leader before this moment.
     lease_until_us: u64,
-    /// The last epoch in which this replica led, until it is known what became of what it wrote.
+    /// The last epoch in which this replica led, until the fate of its writes is known.
     pub(super) led: Option<u64>,
-    /// What it must find again after a crash, and how much of it is durable.
+    /// What must survive a crash, and how much of it is durable.
     pub(super) journal: Journal,
-    /// Whom its node reaches. A leader rests in it; whether a follower does is its leader's word.
+    /// The peers that its node reaches. A leader decides by it whether it is quiescent; a follower depends on its leader's
+    /// word.
     pub(super) rest: Rest,
-    /// A checkpoint that is being written.
+    /// The checkpoint being written.
     pub(super) checkpoint: Option<Checkpoint>,
-    /// A copy that is being replayed.
+    /// The snapshot being replayed.
     pub(super) replayed_copy: Option<Copy>,
     /// The last question asked: see [`State::next_question`].
     question: u64,
-    /// What has happened so far.
     pub(super) counters: Counters,
 }
 
@@ -104,7 +101,7 @@ impl State {
         }
     }
 
-    /// An empty table.
+    /// Returns an empty table.
     pub(super) fn new_table(&self) -> Table {
         new_table(self.seed, self.options)
     }
@@ -114,7 +111,7 @@ impl State {
         self.backlog.last()
     }
 
-    /// The time that records and reads see.
+    /// Returns the time that records and reads see.
     pub(super) fn clock(&self, now: Now) -> UnixMs {
         now.unix_ms_behind(self.time)
     }
@@ -124,14 +121,14 @@ impl State {
         self.configuration.members.iter().copied().filter(|member| *member != self.id)
     }
 
-    /// A name for a question to a peer that no earlier question of this node has, even before a restart: the
-    /// time, moved on where it stands still.
+    /// Returns a number for a question to a peer that no earlier question of this node has, even before a restart: the time,
+    /// or the next number while time stands still.
     pub(super) fn next_question(&mut self, now: Now) -> u64 {
         self.question = now.monotonic_us.max(self.question + 1);
         self.question
     }
 
-    /// The message that brings a batch, or none, to a replica whose history ends at `previous`.
+    /// Returns the message that brings a batch, or none, to a replica whose history ends at `previous`.
     pub(super) fn append<'a>(
         &self,
         previous: Position,
@@ -153,23 +150,23 @@ impl State {
         }
     }
 
-    /// How many followers must hold a write before it is committed, by what the control group says.
+    /// Returns how many followers must hold a write before it is committed, given the control group's configuration.
     pub(super) fn acks_needed(&self) -> usize {
         self.options.acks.needed(&self.configuration)
     }
 
-    /// Whether no other leader can have been appointed. To be asked with the time of the step that makes an answer.
+    /// Whether no other leader can have been appointed. Call this with the time of the step that makes an answer.
     #[inline]
     pub(super) fn is_leased(&self, now: Now) -> bool {
         now.monotonic_us < self.lease_until_us || self.options.planted.has(Fault::ServesWithoutLease)
     }
 
-    /// The control group's promise holds for longer.
+    /// Extends the control group's promise.
     pub(super) fn extend_lease(&mut self, until_us: u64) {
         self.lease_until_us = self.lease_until_us.max(until_us);
     }
 
-    /// Follows no older epoch any more. `leads`: this replica is the leader of the new one.
+    /// Stops following older epochs. `leads`: this replica is the leader of the new one.
     pub(super) fn enter_epoch(&mut self, epoch: u64, leads: bool, effects: &mut Effects) {
         assert!(!leads || epoch >= self.epoch, "a replica is to lead in an epoch that has passed");
         if epoch > self.epoch || leads {
@@ -178,7 +175,7 @@ impl State {
         }
     }
 
-    /// It holds again everything that it ever acknowledged.
+    /// Notes that it again holds everything that it ever acknowledged.
     pub(super) fn set_intact(&mut self, effects: &mut Effects) {
         if !self.intact {
             self.intact = true;
@@ -186,13 +183,13 @@ impl State {
         }
     }
 
-    /// Adds a batch behind the last one.
+    /// Appends a batch to the history.
     pub(super) fn push(&mut self, batch: Batch, effects: &mut Effects) {
         self.journal.tell_batch(&batch, self.applied, effects);
         self.backlog.push(batch);
     }
 
-    /// Cuts off everything behind an offset, and returns how many records that were.
+    /// Cuts off everything after an offset, and returns the number of records cut.
     pub(super) fn truncate_after(&mut self, after: Version, effects: &mut Effects) -> u64 {
         assert!(after >= self.applied, "what is applied is committed, and would be cut off");
         let records = self.backlog.truncate_after(after);
@@ -204,16 +201,16 @@ impl State {
         records
     }
 
-    /// Whether this replica, in this life, led the epoch just before its configuration's. Then nobody else has led since, and it
-    /// holds all that was acknowledged: what it inherited, and what it wrote. Of an earlier life that cannot be said, which may
-    /// have sent more than it recorded.
+    /// Whether this replica, in this incarnation, led the epoch just before its configuration's. Then no other replica has
+    /// led since, and it holds everything acknowledged: what it inherited, and what it wrote. An earlier incarnation may
+    /// have sent more than it recorded, so it does not count.
     pub(super) fn led_before(&self) -> bool {
         let goes_on = |led: u64| led + 1 == self.configuration.epoch && led > self.journal.earlier_epoch;
         self.intact && self.led.is_some_and(goes_on)
     }
 
-    /// What is held behind `kept` is about to be given up, if so much is known. What this replica acknowledged when it
-    /// led was promised to nobody but clients (`acks = none`): they have lost it.
+    /// What is held after `kept` is about to be given up, if that offset is known. What this replica acknowledged as leader
+    /// was promised only to clients (`acks = none`): they have lost it.
     pub(super) fn note_lost(&mut self, kept: Option<Version>, effects: &mut Effects) {
         let (Some(epoch), last) = (self.led.take(), self.last()) else { return };
         let Some(kept) = kept.filter(|kept| last.epoch == epoch && *kept < last.offset) else { return };
@@ -224,7 +221,7 @@ impl State {
         }
     }
 
-    /// Applies what nobody here waits for, up to `commit`, as far as it is held.
+    /// Applies records that no client here waits for, up to `commit`, as far as they are held.
     pub(super) fn apply_until(&mut self, commit: Version, effects: &mut Effects) {
         let before = self.applied;
         let commit = self.as_far_as_it_goes(commit);
@@ -248,7 +245,7 @@ impl State {
         }
     }
 
-    /// What may be applied of what is committed.
+    /// Returns how much of what is committed may be applied.
     pub(super) fn as_far_as_it_goes(&self, committed: Version) -> Version {
         match self.stands_before {
             Some(record) if self.applied < record => committed.min(record - 1),
@@ -265,7 +262,7 @@ impl State {
 
     /// Replaces everything by an installed snapshot.
     pub(super) fn install(&mut self, mut table: Table, position: Position, time: UnixMs) {
-        self.checkpoint = None; // It shows the table that is thrown away.
+        self.checkpoint = None; // It shows the table that is being replaced.
         table.take_spilled_of(&mut self.table);
         self.table.replace(table);
         self.backlog.reset(position);

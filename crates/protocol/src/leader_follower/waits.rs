@@ -16,7 +16,8 @@ pub(super) struct Wait {
 }
 
 impl Leader {
-    /// How many followers hold everything up to `offset`. One that is away does not count: it may have lost it.
+    /// Returns how many followers hold everything up to `offset`. An absent one does not count: it may have
+    /// lost it.
     pub(super) fn held_by(&self, offset: Version) -> usize {
         self.followers.iter().filter(|follower| follower.is_streaming() && follower.acked >= offset).count()
     }
