@@ -1,4 +1,4 @@
-//! What is said about fragments. Every message stands for itself: it may be lost, come late or twice.
+//! Messages about fragments. Each is independent of the others: it may be lost, late or duplicated.
 
 use kv::codec::{Malformed, Reader, Writer};
 use kv::coded::REFERENCE_BYTES;
@@ -7,19 +7,19 @@ use kv::{Reference, ValueId};
 /// One piece of a fragment, as it is sent and recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
-    /// Of which value.
+    /// The value.
     pub reference: Reference,
-    /// Of which of its fragments.
+    /// The number of the fragment.
     pub number: u8,
-    /// Of which stripe.
+    /// The stripe.
     pub stripe: u32,
-    /// Of the bytes in this place.
+    /// A checksum of the bytes and their place.
     pub checksum: u64,
     /// The bytes.
     pub bytes: &'a [u8],
 }
 
-/// What a checksum depends on beside the bytes: of which value, fragment and stripe a piece is.
+/// Returns what a checksum depends on besides the bytes: the value, fragment and stripe of a piece.
 fn place(id: ValueId, number: u8, stripe: u32) -> u64 {
     let mut name = Vec::with_capacity(32);
     id.put(&mut name);
@@ -29,7 +29,7 @@ fn place(id: ValueId, number: u8, stripe: u32) -> u64 {
 }
 
 impl<'a> Piece<'a> {
-    /// A piece with its checksum.
+    /// Returns a piece with its checksum.
     pub fn new(reference: Reference, number: u8, stripe: u32, bytes: &'a [u8]) -> Piece<'a> {
         let checksum = coding::checksum(bytes, place(reference.id, number, stripe));
         Piece { reference, number, stripe, checksum, bytes }
@@ -63,11 +63,11 @@ impl<'a> Piece<'a> {
 /// Why a replica does not keep a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is no member of its group.
+    /// It is not a member of its group.
     NoMember,
-    /// The value was given up.
+    /// The value was abandoned.
     Abandoned,
-    /// It is not what it says, or not what is kept under that name already.
+    /// It is inconsistent, or does not match what is kept under that name already.
     Unfit,
     /// Its disk is full.
     NoRoom,
@@ -78,68 +78,68 @@ pub enum Refusal {
 pub enum Message<'a> {
     /// Keep this piece of your fragment (a coordinator to a member).
     Keep(Piece<'a>),
-    /// All of that fragment is here, durably (a member to the coordinator).
+    /// The whole fragment is here, durably (a member to the coordinator).
     Kept {
-        /// Of which value.
+        /// The value.
         id: ValueId,
-        /// In which membership the sender is a member.
+        /// The membership in which the sender is a member.
         membership: u32,
-        /// How many members there are in that.
+        /// The number of members in it.
         members: u16,
     },
-    /// It is not kept.
+    /// The fragment is not kept.
     Refused {
-        /// Of which value.
+        /// The value.
         id: ValueId,
-        /// Why.
+        /// The reason.
         why: Refusal,
     },
     /// The value will never be stored: its coordinator never asked for that, or was refused (a coordinator to a member).
     Forget {
-        /// Which value.
+        /// The value.
         id: ValueId,
     },
-    /// Tell me some pieces of your fragment (whoever wants the value to a member).
+    /// Send me some pieces of your fragment (a node that needs the value to a member).
     Fetch {
-        /// Of which value.
+        /// The value.
         id: ValueId,
-        /// From which stripe on.
+        /// The first stripe.
         stripe: u32,
-        /// Of how many stripes.
+        /// The number of stripes.
         count: u32,
     },
-    /// One of them.
+    /// One of these pieces.
     Fetched(Piece<'a>),
-    /// How many values I have no fragment of, when so many entries are applied (a member to all others, now and then). Until
-    /// that are none it counts as one that has failed.
+    /// How many values I have no fragment of (a member to all others, periodically). Until there are none it counts as a
+    /// failed member.
     Lacks {
         /// The sender's membership.
         membership: u32,
-        /// It holds all that was decided before that began.
+        /// Whether it holds everything that was decided before that membership began.
         holds_beginning: bool,
-        /// How many values.
+        /// The number of values.
         values: u32,
     },
-    /// One piece of that fragment, and not the last one, is here, durably: more may come (a member to the coordinator).
+    /// One piece of that fragment, and not the last one, is here, durably: more may be sent (a member to the coordinator).
     Taken {
-        /// Of which value.
+        /// The value.
         id: ValueId,
-        /// Of which stripe.
+        /// The stripe.
         stripe: u32,
     },
     /// That fragment is not here.
     Missing {
-        /// Of which value.
+        /// The value.
         id: ValueId,
     },
-    /// How far away are you (a coordinator to a member)?
+    /// What is the round trip to you (a coordinator to a member)?
     Probe {
-        /// When this was asked, by the asker's clock.
+        /// The time of the probe, by the asker's clock.
         at_us: u64,
     },
-    /// So far: the answer to a probe, at once.
+    /// The answer to a probe, sent at once.
     Echo {
-        /// What the probe said.
+        /// The probe's time.
         at_us: u64,
     },
 }
@@ -209,7 +209,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Reads a whole message.
+    /// Decodes a whole message.
     ///
     /// # Errors
     /// [`Malformed`] when the bytes are not exactly one message.

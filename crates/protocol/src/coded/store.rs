@@ -9,9 +9,9 @@
 //!               gone         the table refers to it without it: lacking
 //! ```
 //!
-//! Only the last step of a value's life is certain from the table: a value that keys referred to and do not any more is
-//! never referred to again, because each name is ordered once. A fragment that is loose may still be referred to by a
-//! record that is on its way. It goes when a record has given it up.
+//! Only the last step of a value's life is certain from the table: a value that keys no longer refer to is never
+//! referred to again, because each name is ordered once. A record on its way may still refer to a loose fragment. It
+//! goes when a record has abandoned it.
 
 use super::message::Piece;
 use coding::Layout;
@@ -20,18 +20,18 @@ use kv::{Coordinator, Reference, Table, ValueId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
-/// What came of a piece that was to be kept.
+/// The result of keeping a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// It is here now, and is to be recorded.
+    /// It is new, and must be recorded.
     New,
     /// It was here already.
     Known,
-    /// It is no piece of what is kept under that name, or of nothing that can be.
+    /// It does not match what is kept under that name, or cannot belong to any value.
     Unfit,
 }
 
-/// A piece that is kept here. Until its record has left, that holds the same bytes, and no others.
+/// A piece that is kept here. Its bytes stay the same until its record has left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptPiece {
     reference: Reference,
@@ -48,7 +48,7 @@ impl KeptPiece {
         Piece { reference, number, stripe, checksum, bytes: &self.bytes }
     }
 
-    /// For a planted fault: the same, under another value's name.
+    /// For a planted fault: returns the same piece under another value's name.
     pub(crate) fn of_another(mut self, id: ValueId) -> KeptPiece {
         self.reference.id = id;
         self
@@ -62,7 +62,7 @@ impl From<Piece<'_>> for KeptPiece {
     }
 }
 
-/// One fragment, or what has come of it.
+/// One fragment, or what has become of it.
 #[derive(Debug)]
 pub struct Fragment {
     reference: Reference,
@@ -70,36 +70,36 @@ pub struct Fragment {
     layout: Layout,
     pieces: Vec<Option<(u64, Rc<Vec<u8>>)>>,
     absent: usize,
-    /// The record of its last piece in this life of the replica; 0: it is older.
+    /// The record of its last piece in this incarnation of the replica; 0: it is older.
     record: u64,
 }
 
 impl Fragment {
-    /// All of it is here.
+    /// Whether all of it is here.
     pub fn is_whole(&self) -> bool {
         self.absent == 0
     }
 
-    /// The value of which it is a fragment.
+    /// The value to which it belongs.
     pub fn reference(&self) -> Reference {
         self.reference
     }
 
-    /// Its piece of a stripe.
+    /// Returns its piece of a stripe.
     pub fn piece(&self, stripe: u32) -> Option<Piece<'_>> {
         let (checksum, bytes) = self.pieces.get(stripe as usize)?.as_ref()?;
         let Fragment { reference, number, .. } = *self;
         Some(Piece { reference, number, stripe, checksum: *checksum, bytes })
     }
 
-    /// The same, held together with the fragment: it may go meanwhile.
+    /// Returns the same, sharing the fragment, which may go in the meantime.
     pub fn kept_piece(&self, stripe: u32) -> Option<KeptPiece> {
         let (checksum, bytes) = self.pieces.get(stripe as usize)?.as_ref()?;
         let Fragment { reference, number, .. } = *self;
         Some(KeptPiece { reference, number, stripe, checksum: *checksum, bytes: Rc::clone(bytes) })
     }
 
-    /// Its pieces that are here, of this stripe and all behind it.
+    /// Returns its pieces that are here, from this stripe on.
     pub(crate) fn pieces_from(&self, stripe: u32) -> impl Iterator<Item = Piece<'_>> {
         (stripe..self.pieces.len() as u32).filter_map(|stripe| self.piece(stripe))
     }
@@ -122,27 +122,28 @@ struct Leaving {
 pub struct FragmentStore {
     fragments: BTreeMap<ValueId, Fragment>,
     bytes: usize,
-    /// Fragments to which the table does not refer, and never did, each with the time since when it is known.
+    /// Fragments to which the table does not refer and never did, each with the time since when it is known.
     loose: BTreeMap<ValueId, u64>,
-    /// Values to which the table refers and whose fragment is not here, or not all of it, since when.
+    /// Values to which the table refers and whose fragment is not here, or not all of it, each with the time since
+    /// when.
     lacking: BTreeMap<ValueId, u64>,
-    /// Fragments to which the table does not refer any more, in the order of their departure.
+    /// Fragments to which the table no longer refers, in the order in which they are dropped.
     leaving: VecDeque<Leaving>,
     leaving_bytes: usize,
 }
 
 impl FragmentStore {
-    /// The fragment of a value, or what has come of it.
+    /// Returns the fragment of a value, or what has become of it.
     pub fn get(&self, id: ValueId) -> Option<&Fragment> {
         self.fragments.get(&id)
     }
 
-    /// For a planted fault: some fragment.
+    /// For a planted fault: returns some whole fragment.
     pub(crate) fn any_whole(&self) -> Option<&Fragment> {
         self.fragments.values().find(|fragment| fragment.is_whole())
     }
 
-    /// How many fragments are kept, in part or whole.
+    /// The number of fragments kept, in part or whole.
     pub fn len(&self) -> usize {
         self.fragments.len()
     }
@@ -152,22 +153,22 @@ impl FragmentStore {
         self.fragments.is_empty()
     }
 
-    /// Bytes of all fragments.
+    /// The bytes of all fragments.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How many values the table refers to whose fragment is not here.
+    /// The number of values that the table refers to and whose fragment is not here.
     pub fn lacking_len(&self) -> usize {
         self.lacking.len()
     }
 
-    /// Values whose fragment has been lacking since before that time.
+    /// Returns the values whose fragment has been lacking since before that time.
     pub fn lacking_since(&self, before_us: u64) -> impl Iterator<Item = ValueId> {
         self.lacking.iter().filter(move |(_, since_us)| **since_us <= before_us).map(|(id, _)| *id)
     }
 
-    /// Of each coordinator the newest value whose fragment has been loose since before that time.
+    /// Returns, of each coordinator, the newest value whose fragment has been loose since before that time.
     pub fn loose_since(&self, before_us: u64) -> impl Iterator<Item = ValueId> {
         let mut newest: BTreeMap<Coordinator, u64> = BTreeMap::new();
         for (id, _) in self.loose.iter().filter(|(_, since_us)| **since_us <= before_us) {
@@ -176,7 +177,7 @@ impl FragmentStore {
         newest.into_iter().map(|(coordinator, counter)| ValueId { coordinator, counter })
     }
 
-    /// Every fragment of which a checkpoint has to tell.
+    /// Returns every fragment that a checkpoint must contain.
     pub fn worth_recording(&self) -> Vec<ValueId> {
         let leaving = self.leaving_ids();
         self.fragments.keys().copied().filter(|id| !leaving.contains(id)).collect()
@@ -212,7 +213,7 @@ impl FragmentStore {
         if is_new && table.reference(id).is_none() {
             self.loose.insert(id, now_us);
         }
-        // Places are made as pieces come: nobody can claim room by naming a great length.
+        // Room is made as pieces arrive: a sender cannot claim room by naming a great length.
         if fragment.pieces.len() <= at {
             fragment.pieces.resize_with(at + 1, || None);
         }
@@ -230,19 +231,19 @@ impl FragmentStore {
         Kept::New
     }
 
-    /// A piece of a fragment, to be recorded.
+    /// Returns a piece of a fragment, to be recorded.
     pub fn kept_piece(&self, id: ValueId, stripe: u32) -> Option<KeptPiece> {
         self.get(id)?.kept_piece(stripe)
     }
 
-    /// A piece of this fragment was recorded.
+    /// Notes that a piece of this fragment was recorded.
     pub fn recorded(&mut self, id: ValueId, record: u64) {
         if let Some(fragment) = self.fragments.get_mut(&id) {
             fragment.record = record;
         }
     }
 
-    /// The record behind which all of a fragment is safe, if it is whole.
+    /// Returns the record that makes all of a fragment durable, if it is whole.
     pub fn safe_behind(&self, id: ValueId) -> Option<u64> {
         self.fragments.get(&id).filter(|fragment| fragment.is_whole()).map(|fragment| fragment.record)
     }
@@ -254,14 +255,14 @@ impl FragmentStore {
         }
     }
 
-    /// The value's coordinator says that it will never be stored.
+    /// The value's coordinator reports that it will never be stored.
     pub fn forget(&mut self, id: ValueId) {
         if self.loose.contains_key(&id) {
             self.drop_fragment(id);
         }
     }
 
-    /// Something has changed in the table.
+    /// Follows changes of the table.
     pub fn follow(&mut self, changes: &CodedChanges, table: &Table, now_us: u64) {
         for id in &changes.values {
             let is_whole = self.fragments.get(id).is_some_and(Fragment::is_whole);
@@ -291,7 +292,7 @@ impl FragmentStore {
         }
     }
 
-    /// Another table has come in the place of the one before: what it refers to, and what not, is looked at anew.
+    /// Another table has replaced the one before: checks anew what it refers to.
     pub fn match_with(&mut self, table: &Table, now_us: u64) {
         let leaving = self.leaving_ids();
         let is_unused = |id: &&ValueId| table.reference(**id).is_none() && !leaving.contains(id);
@@ -299,7 +300,7 @@ impl FragmentStore {
         self.loose = unused.map(|id| (*id, now_us)).collect();
         let held = |id: &ValueId| self.fragments.get(id).is_some_and(Fragment::is_whole);
         let wanted = table.references().map(|reference| reference.id);
-        // They were stored some time ago: what is not here will not come by itself. Part of one may be on its way.
+        // They were stored some time ago: a missing fragment will not arrive by itself. Part of one may be on its way.
         let since_us = |id: &ValueId| if self.fragments.contains_key(id) { now_us } else { 0 };
         self.lacking = wanted.filter(|id| !held(id)).map(|id| (id, since_us(&id))).collect();
         let given_up: Vec<ValueId> =
@@ -307,7 +308,7 @@ impl FragmentStore {
         given_up.into_iter().for_each(|id| self.drop_fragment(id));
     }
 
-    /// Lets go of fragments that have been leaving since before that time, and of more if they are of too many bytes.
+    /// Drops fragments that have been leaving since before that time, and more if they exceed `bytes_max`.
     pub fn let_go(&mut self, before_us: u64, bytes_max: usize) {
         while let Some(Leaving { id, since_us, bytes }) = self.leaving.front()
             && (*since_us <= before_us || self.leaving_bytes > bytes_max)

@@ -1,29 +1,29 @@
-//! The collection of tombstones: a deleted key is forgotten altogether once it is safe.
+//! The collection of tombstones: a deleted key is forgotten completely once that is safe.
 //!
-//! A tombstone keeps older writes of its key out. So it may go only when no older write, write-back or repair can
-//! still be on its way, and messages may take any time. The members therefore agree on it, in four steps that the
-//! first of them leads; each step is confirmed by all, in the life in which they began.
+//! A tombstone keeps older writes of its key out. So it may go only when no older write, write-back or repair can still be
+//! on its way, and messages may take any time. The members therefore agree on it, in four steps that the first member
+//! leads; all members confirm each step, in the incarnations in which they began.
 //!
-//! 1. **Hold**: everybody holds these tombstones, or says that it holds something newer; those are left out. Everybody
-//!    tells its generation. From now on nobody chooses a counter that is not greater than theirs (the floor).
+//! 1. **Hold**: every member holds these tombstones, or reports that it holds something newer; those are left out. Every
+//!    member reports its generation. From now on no member chooses a counter that is not greater than theirs (the floor).
 //! 2. **Advance** to a generation greater than all of those, and confirm when no operation of an earlier one is open.
 //! 3. **Refuse** every value that is stamped with an earlier generation.
 //! 4. **Forget** the tombstones.
 //!
-//! Why it holds. What is stamped with the new generation belongs to an operation that began when its coordinator held
-//! the tombstones, since step 2 comes after step 1 for everybody: it carries nothing older. A repair carries what is
-//! held when it is sent, and an answer to a query of the new generation was given after step 1. What is older is
-//! refused by everybody from step 3 on, and no open operation is among it, by step 2. When some members have forgotten
-//! a tombstone and others have not, the floor makes every new write of the key greater than it.
+//! Why it is safe. A value stamped with the new generation belongs to an operation that began when its coordinator held the
+//! tombstones, since step 2 follows step 1 at every member: it carries nothing older. A repair carries what is held when it
+//! is sent, and an answer to a query of the new generation was given after step 1. Every member refuses older values from
+//! step 3 on, and by step 2 they belong to no open operation. When some members have forgotten a tombstone and others have
+//! not, the floor makes every new write of the key greater than it.
 //!
-//! A member that restarts meanwhile has forgotten what it confirmed. It learns generation, least admitted generation
-//! and floor from those that refill it: from one that had confirmed a step before, it learns that; otherwise all of
-//! them confirm it afterwards, and say then that there is a newer life, and the collection is given up. (The same
-//! argument as for acknowledgements, see [`registers`](super).)
+//! A member that restarts during a collection has forgotten what it confirmed. It learns the generation, the least admitted
+//! generation and the floor from those that refill it. If one of these had confirmed a step before, it learns that;
+//! otherwise all of them confirm it afterwards, and then report that there is a newer incarnation, and the collection is
+//! abandoned. (The same argument as for acknowledgements, see [`registers`](super).)
 //!
-//! With records each step is durable with whoever confirms it before the confirmation leaves, and with the leading member
-//! before it asks for the next one. That a tombstone is forgotten, or an expired key buried, is not recorded: after a crash
-//! it is there again, and is collected, or buried, another time.
+//! With records each step is durable at a member before its confirmation leaves, and at the leading member before it asks
+//! for the next one. That a tombstone is forgotten, or an expired key buried, is not recorded: after a crash it is there
+//! again, and is collected, or buried, once more.
 
 use super::generations::Generations;
 use super::members::MemberSet;
@@ -39,27 +39,27 @@ const TOMBSTONES_MAX: usize = 1024;
 /// Bytes of their keys.
 const TOMBSTONE_BYTES_MAX: usize = 256 << 10;
 
-/// A collection that is under way.
+/// A collection under way.
 #[derive(Debug)]
 pub(super) struct Round {
     number: u64,
     pub(super) step: Step,
-    /// The generation to go on to. While tombstones are being held: the greatest that was told.
+    /// The generation to advance to; during Hold, the greatest that was reported.
     generation: u64,
     tombstones: Vec<(Vec<u8>, Tag)>,
-    /// The tombstones as they are sent.
+    /// The tombstones, encoded for sending.
     encoded: Vec<u8>,
     pub(super) confirmed: MemberSet,
-    /// The lives in which everything has to be confirmed.
+    /// The incarnations in which every step has to be confirmed.
     lives: Vec<Incarnation>,
     began_us: u64,
     asked_us: u64,
 }
 
-/// What the leading member knows of its collections.
+/// The leading member's state of its collections.
 #[derive(Debug, Default)]
 pub(super) struct Collector {
-    /// Each once, however often the walk has come by.
+    /// Each once, however often the walk has passed it.
     pub(super) candidates: BTreeMap<Vec<u8>, Tag>,
     pub(super) candidate_bytes: usize,
     pub(super) round: Option<Round>,
@@ -67,7 +67,7 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    /// Numbers begin with one that no earlier life has used.
+    /// Numbers start with one that no earlier incarnation has used.
     pub(super) fn new(nonce: u64) -> Collector {
         Collector { number: nonce, ..Collector::default() }
     }
@@ -77,7 +77,7 @@ impl Collector {
         self.round.is_none() && self.candidates.is_empty()
     }
 
-    /// A tombstone that may be collected.
+    /// Adds a tombstone that may be collected.
     pub(super) fn candidate(&mut self, key: &[u8], tag: Tag) {
         let has_room = self.candidates.len() < TOMBSTONES_MAX && self.candidate_bytes < TOMBSTONE_BYTES_MAX;
         if self.round.is_none() && has_room && self.candidates.insert(key.to_vec(), tag).is_none() {
@@ -127,7 +127,7 @@ impl Collector {
         self.round = Some(round);
     }
 
-    /// A member confirms a step.
+    /// Takes a member's confirmation of a step.
     pub(super) fn confirmed(
         &mut self,
         registers: &mut Registers,
@@ -144,7 +144,8 @@ impl Collector {
             if held.len() != round.tombstones.len() {
                 return registers.reject(from, "a confirmation of other tombstones", effects);
             }
-            // Those that somebody does not hold are marked, so that the others' answers keep fitting.
+            // Tombstones that some member does not hold are marked rather than removed, so that the others' answers still
+            // match.
             for (tombstone, held) in round.tombstones.iter_mut().zip(held) {
                 if *held == 0 {
                     tombstone.1 = Tag::NONE;
@@ -161,7 +162,7 @@ impl Collector {
         loop {
             let Some(round) = &mut self.round else { return };
             if round.lives != registers.lives.known() {
-                self.round = None; // Somebody has forgotten what it confirmed.
+                self.round = None; // A member has forgotten what it confirmed.
                 return;
             }
             let still_open =
@@ -208,7 +209,7 @@ impl Collector {
                         && round.tombstones.iter().all(|it| it.1.counter() <= floor);
                     let is_looked_at = registers.planted.has_invariants();
                     assert!(is_safe || !is_looked_at, "a tombstone is forgotten while older writes may come");
-                    // Not confirmed: who does not hear it keeps a tombstone, and it is collected another time.
+                    // Needs no confirmation: a member that misses it keeps a tombstone, which is collected another time.
                     round.ask(registers, now, effects);
                     forget(registers, Tags::built(&round.encoded));
                     let tombstones = round.tombstones.len() as u64;
@@ -231,7 +232,7 @@ impl Round {
         }
     }
 
-    /// Asks for the present step whoever has not confirmed it.
+    /// Asks the members that have not confirmed the present step.
     fn ask(&mut self, registers: &Registers, now: Now, effects: &mut Effects) {
         self.asked_us = now.monotonic_us;
         let tombstones = match self.step {
@@ -240,7 +241,7 @@ impl Round {
         };
         let (round, step, generation) = (self.number, self.step, self.generation);
         let collect = Body::Collect { round, step, generation, tombstones };
-        // Its own sender takes each step, too, and has to have it safe before the next one begins.
+        // The leading member takes each step too, and must have it durable before the next one begins.
         registers.send_vouching(registers.group.others().without(self.confirmed), collect, effects);
     }
 }
@@ -253,7 +254,7 @@ pub(super) fn take_step(
     effects: &mut Effects,
 ) {
     if !registers.journal.has_room() {
-        return; // It is asked again, or the collection given up.
+        return; // It is asked again, or the collection is abandoned.
     }
     let mut held = Vec::new();
     match step {

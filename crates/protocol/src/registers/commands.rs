@@ -1,12 +1,12 @@
-//! What registers can do: a key is read or written as a whole, each on its own.
+//! The operations of registers: a key is read or written as a whole, each on its own.
 //!
-//! A register knows no read-modify-write: between a coordinator's read and its write another one's write can come,
-//! and nothing orders the two. What needs that is refused by a sentence that says so (Herlihy 1991: registers cannot
+//! A register has no read-modify-write: another write may fall between a coordinator's read and its write, and
+//! nothing orders the two. Commands that need one are refused, with an explanation (Herlihy 1991: registers cannot
 //! even let two processes agree).
 
 use kv::{Command, Comparison, Condition, Deadline, Expiry, List, Register, SetAnswer, UnixMs};
 
-/// The keys of a read: most often one.
+/// The keys of a read: usually one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Keys<'a> {
     /// One key.
@@ -15,10 +15,10 @@ pub enum Keys<'a> {
     Many(List<'a>),
 }
 
-/// What has to be done for a command.
+/// What a coordinator has to do for a command.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Plan<'a> {
-    /// It is about the table as a whole: answered from this replica's own, without any promise about others.
+    /// It concerns the table as a whole: answered from this replica's own table, without any promise about others.
     Local,
     /// The keys are read, each on its own.
     Read(Question, Keys<'a>),
@@ -26,35 +26,35 @@ pub enum Plan<'a> {
     Set {
         /// The key.
         key: &'a [u8],
-        /// Its deadline, made absolute; 0 when it has passed already, so that the key is deleted.
+        /// Its absolute deadline; 0 when that has passed already, so that the key is deleted.
         deadline: UnixMs,
         /// The value.
         value: &'a [u8],
     },
     /// The keys are deleted, each on its own.
     Delete(List<'a>),
-    /// It is no command for registers: the error says why and who can do it.
+    /// Registers cannot execute the command: the error says why, and which protocol can.
     Refused(String),
 }
 
-/// What a request wants to know of its keys.
+/// What a request asks about its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
     /// The value (`GET`).
     Value,
     /// The values of several keys (`MGET`).
     Values,
-    /// How many are there (`EXISTS`).
+    /// How many exist (`EXISTS`).
     Count,
-    /// That it was written (`SET`).
+    /// Only confirmation that it was written (`SET`).
     Written,
-    /// How many of the deleted keys were there (`DEL`).
+    /// How many of the deleted keys existed (`DEL`).
     Deleted,
-    /// Something else about one key, as the table answers it.
+    /// Something else about one key, which the table answers.
     Detail(Detail),
 }
 
-/// What else a read can tell about one key.
+/// What else a read can ask about one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // Named and explained as in kv::Command.
 pub enum Detail {
@@ -69,7 +69,7 @@ pub enum Detail {
 }
 
 impl Detail {
-    /// The command that asks for it.
+    /// Returns the command that asks for it.
     pub fn command<'a>(&self, key: &'a [u8]) -> Command<'a> {
         match *self {
             Detail::Fetch => Command::Fetch { key },
@@ -85,7 +85,7 @@ impl Detail {
 }
 
 impl<'a> Plan<'a> {
-    /// What a command needs at a coordinator whose clock says `now`. `protocol` is named when it is refused.
+    /// Returns the plan for a command at a coordinator whose clock says `now`. A refusal names `protocol`.
     #[inline]
     pub fn of(command: &Command<'a>, now: UnixMs, protocol: &str) -> Plan<'a> {
         match *command {
@@ -123,7 +123,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// A deadline as a value keeps it.
+/// Returns a deadline as a value keeps it.
 fn deadline(expiry: Expiry, now: UnixMs) -> UnixMs {
     let at = match expiry {
         Expiry::Set(Deadline::In(ms)) => now.saturating_add_signed(ms),
@@ -133,7 +133,7 @@ fn deadline(expiry: Expiry, now: UnixMs) -> UnixMs {
     if at <= now { Register::UNWRITTEN.deadline } else { at.min(Register::NEVER - 1) }
 }
 
-/// Why registers cannot carry out a command, and what can.
+/// Returns why registers cannot execute a command, and what can.
 fn refusal(command: &Command<'_>, protocol: &str) -> String {
     let (name, reason) = needs(command);
     format!(

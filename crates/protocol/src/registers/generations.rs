@@ -1,28 +1,28 @@
-//! Generations: how the group knows that no message of an earlier time is still on its way.
+//! Generations: how the group knows that no message of an earlier time can matter any more.
 //!
-//! Every operation belongs to the generation that its coordinator was in when it began, and every value that is sent
-//! for it carries that number. When no member has an operation before a generation open, whatever is still under way
-//! of earlier ones comes too late for anybody, and the members may agree to refuse it. See
-//! [`collection`](super::collection) for what this is good for.
+//! Every operation belongs to the generation that its coordinator was in when it began, and every value sent for it
+//! carries that number. When no member has an operation of an earlier generation open, any message of one that is
+//! still under way is useless, and the members may agree to refuse it. See [`collection`](super::collection) for the
+//! purpose.
 
-/// A member's place among the generations.
+/// A member's generation, and the operations that it has open in each.
 #[derive(Clone, Debug, Default)]
 pub struct Generations {
     current: u64,
     pub(super) minimum: u64,
     pub(super) floor: u64,
-    /// Operations under way, by generation; ascending and hardly ever more than two.
+    /// Operations under way, by generation; ascending and rarely more than two.
     pub(super) open: Vec<(u64, u64)>,
 }
 
 impl Generations {
-    /// The generation of what begins now.
+    /// The generation of operations that begin now.
     #[inline]
     pub fn current(&self) -> u64 {
         self.current
     }
 
-    /// What is stamped with less than this is refused.
+    /// Values stamped with less than this are refused.
     #[inline]
     pub fn minimum(&self) -> u64 {
         self.minimum
@@ -34,30 +34,30 @@ impl Generations {
         stamp >= self.minimum
     }
 
-    /// Every counter of a new tag is greater than this: no tag may be less than that of a tombstone which was
-    /// forgotten, for some member may not have forgotten it yet.
+    /// Every counter of a new tag is greater than this: no tag may be less than that of a forgotten tombstone,
+    /// because some member may not have forgotten it yet.
     #[inline]
     pub fn floor(&self) -> u64 {
         self.floor
     }
 
-    /// A tombstone with this counter may be forgotten.
+    /// Notes that a tombstone with this counter may be forgotten.
     pub fn raise_floor(&mut self, counter: u64) {
         self.floor = self.floor.max(counter);
     }
 
-    /// What begins from now on is at least of this generation.
+    /// Makes operations that begin from now on at least of this generation.
     pub fn advance(&mut self, generation: u64) {
         self.current = self.current.max(generation);
     }
 
-    /// What is of an earlier generation is refused from now on.
+    /// Refuses values of an earlier generation from now on.
     pub fn refuse_before(&mut self, generation: u64) {
         self.minimum = self.minimum.max(generation);
         self.advance(generation);
     }
 
-    /// An operation begins; it is of the generation that is returned.
+    /// Begins an operation, and returns its generation.
     #[inline]
     pub fn operation_begins(&mut self) -> u64 {
         match self.open.last_mut() {
@@ -67,7 +67,7 @@ impl Generations {
         self.current
     }
 
-    /// An operation of a generation is over.
+    /// Ends an operation of a generation.
     #[inline]
     pub fn operation_ends(&mut self, generation: u64) {
         let index = self.open.iter().position(|(open, count)| *open == generation && *count > 0);

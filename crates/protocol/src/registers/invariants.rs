@@ -1,8 +1,9 @@
-//! Invariants that protocols of registers share: what "Why acknowledgements survive restarts" in the parent module and
-//! "Why it is safe" in docs/design/protocols/abd.md rest on, as far as one replica can see it.
+//! Invariants that protocols of registers share: what "Why acknowledgements survive restarts" in the parent module and "Why
+//! it is safe" in docs/design/protocols/abd.md rest on, as far as one replica can see it.
 //!
-//! All of it is for tests and simulations, between two steps ([`check_invariants`](crate::Replica::check_invariants)). What
-//! costs next to nothing is asserted where it could be broken. Each function is named after the sentence that it stands for.
+//! All of them are for tests and simulations, between two steps ([`check_invariants`](crate::Replica::check_invariants)).
+//! What costs next to nothing is asserted where it could be broken. Each function is named after the sentence that it
+//! checks.
 
 use super::collection::Collector;
 use super::generations::Generations;
@@ -18,14 +19,14 @@ use super::{Registers, Timing, Upkeep};
 use crate::contract::Now;
 use std::collections::BTreeMap;
 
-/// What takes as long as many steps is looked at now and then.
+/// Checks that take as long as many steps are made only periodically.
 fn is_time_for_all(now: Now) -> bool {
     const EVERY_MS: u64 = 16;
     (now.monotonic_us / 1000).is_multiple_of(EVERY_MS)
 }
 
 impl Registers {
-    /// Looks at what it holds, with so many operations under way, and now and then at every key.
+    /// Checks what it holds, with `operations` under way, and periodically every key.
     ///
     /// # Panics
     /// When an invariant is broken.
@@ -36,13 +37,13 @@ impl Registers {
             return;
         }
         self.members_are_known_by_their_place();
-        // A tag that is wrong stays in the table.
+        // A wrong tag stays in the table, so a later check finds it too.
         if is_time_for_all(now) {
             self.a_tag_is_its_writers_own();
         }
     }
 
-    /// A member's place names it in tags, so the list of members stays as it is.
+    /// A member's place identifies it in tags, so the list of members never changes.
     fn members_are_known_by_their_place(&self) {
         let (all, own) = (self.group.all(), self.group.own());
         assert_eq!(self.lives.known().len(), self.group.len(), "the lives of other members");
@@ -61,8 +62,8 @@ impl Registers {
         );
     }
 
-    /// No two writes share a tag: members differ, the lives of a member differ, and nobody knows of a write of a life of
-    /// which it has not heard. O(keys).
+    /// No two writes share a tag: members differ, the incarnations of a member differ, and no replica holds a write of an
+    /// incarnation that it has not heard of. O(keys).
     fn a_tag_is_its_writers_own(&self) {
         self.table.walk_registers(0, usize::MAX, |key, register| {
             let tag = Tag::of_version(register.version);
@@ -77,7 +78,8 @@ impl Registers {
     }
 }
 
-/// What is refused is older than what begins now, and each open operation is of a generation up to the present one.
+/// Refused values are older than operations that begin now, and each open operation is of a generation up to the present
+/// one.
 fn generations_only_grow(generations: &Generations, operations: usize) {
     let (current, minimum) = (generations.current(), generations.minimum());
     assert!(minimum <= current, "generation {minimum} is refused, and {current} is the present one");
@@ -91,7 +93,7 @@ fn generations_only_grow(generations: &Generations, operations: usize) {
     assert_eq!(counted, operations as u64, "operations of all generations");
 }
 
-/// Whatever a coordinator counts is recorded before it is told. O(registers that are not durable).
+/// Whatever a coordinator counts is recorded before it is sent. O(registers that are not durable).
 fn what_is_told_is_recorded(journal: &Journal) {
     let last = journal.last();
     assert!(
@@ -116,7 +118,7 @@ fn what_is_told_is_recorded(journal: &Journal) {
 }
 
 impl Upkeep {
-    /// Looks at how the replica is kept up. O(members, and what is under way).
+    /// Checks the replica's upkeep. O(members, and what is under way).
     ///
     /// # Panics
     /// When an invariant is broken.
@@ -134,7 +136,7 @@ impl Upkeep {
         }
     }
 
-    /// Who refills gives no copies, and copies of others only.
+    /// A refilling replica gives no copies, and takes copies only from others.
     fn a_refilling_replica_serves_nobody(&self, rejoin: &Rejoin, registers: &Registers) {
         assert!(self.transfers.is_empty(), "a copy is given by a replica that is without its memory");
         assert!(
@@ -145,7 +147,7 @@ impl Upkeep {
     }
 }
 
-/// One copy for each newcomer, and no more of it on its way than may be.
+/// Each newcomer gets one copy, and no more of it is under way than allowed.
 fn copies_are_of_one_moment(transfers: &Transfers, registers: &Registers, timing: &Timing) {
     let mut served = MemberSet::EMPTY;
     for transfer in &transfers.open {
@@ -157,7 +159,7 @@ fn copies_are_of_one_moment(transfers: &Transfers, registers: &Registers, timing
     }
 }
 
-/// All take part in a collection, the first member leads it, and each of its steps is confirmed by the others.
+/// All members take part in a collection, the first one leads it, and the others confirm each of its steps.
 fn collections_are_led_by_the_first(collector: &Collector, registers: &Registers) {
     assert!(collector.is_empty() || registers.group.own() == 0, "another member leads a collection");
     let Some(round) = &collector.round else {
@@ -179,7 +181,7 @@ fn walks_are_counted(sweep: &Sweep, registers: &Registers) {
 }
 
 impl Requests {
-    /// Looks at all requests, given the request of each operation that is under way. O(requests and operations).
+    /// Checks all requests, given the request of each operation under way. O(requests and operations).
     ///
     /// # Panics
     /// When an invariant is broken.
@@ -206,7 +208,7 @@ impl Requests {
         assert!(is_watched, "a deadline passes unseen");
     }
 
-    /// Each request ends once: its place is free then, and nothing of it is left.
+    /// Each request ends once: then its place is free, and nothing of it is left.
     fn a_place_is_free_or_taken(&self, id: RequestId, slot: &Slot) {
         let is_free = self.free.contains(&id);
         assert_eq!(is_free, slot.ticket.is_none(), "request {id} has ended, and has not");

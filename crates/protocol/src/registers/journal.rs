@@ -1,9 +1,9 @@
-//! The replica's records: what it has told of them in this life, and which of what it holds they make durable.
+//! The replica's records: which ones it has emitted in this incarnation, and what they make durable.
 //!
-//! Whatever a coordinator counts must outlive a crash: that a replica holds a register (told by an acknowledgement, or by
-//! an answer that names the tag), that it has taken a step of a collection, that it knows of another member's new life.
-//! So what says one of these waits for the record behind it; everything else leaves at once. A replica that keeps no
-//! records tells none, and nothing waits.
+//! Whatever a coordinator counts must outlive a crash: that a replica holds a register (said by an acknowledgement, or by
+//! an answer that names the tag), that it has taken a step of a collection, that it knows of another member's new
+//! incarnation. So a message that says one of these waits for its record; all others leave at once. A replica that keeps
+//! no records emits none, and no message waits.
 
 use super::lives::{KnownLives, Lives};
 use super::message::Bounds;
@@ -12,28 +12,28 @@ use crate::contract::Effects;
 use kv::Register;
 use std::collections::{BTreeMap, VecDeque};
 
-/// A turn's changes go into records of about so many bytes.
+/// A turn's changes are split into records of about this size.
 const RECORD_BYTES: usize = 1 << 20;
 
-/// Keeps count.
+/// Keeps count of records.
 #[derive(Debug)]
 pub struct Journal {
     is_kept: bool,
     /// This turn's changes, and where all but the last of their records end.
     gathered: Vec<u8>,
     ends: Vec<usize>,
-    /// Records that have left in this life.
+    /// The records that have left in this incarnation.
     pub(super) told: u64,
-    /// Up to this record they are durable.
+    /// The last durable record.
     durable: u64,
-    /// The record that makes all registers durable which were held when it was made: a copy's end.
+    /// The record that makes all registers held when it was made durable: a copy's end.
     pub(super) all: u64,
-    /// The last record of each register that may not be durable yet, by the digest of its key. Two keys that share a
-    /// digest wait for each other, and that is all.
+    /// The last record of each register that may not be durable yet, by the digest of its key. Two keys with the same
+    /// digest wait for each other, which does no harm.
     pub(super) registers: BTreeMap<u64, u64>,
     /// The same in the order of the records.
     pub(super) undurable: VecDeque<(u64, u64)>,
-    /// The record that has to be durable before anything leaves.
+    /// The record that must be durable before any message leaves.
     life: u64,
     bounds: Bounds,
     /// False while the disk takes no more than it must.
@@ -57,7 +57,7 @@ impl Journal {
         }
     }
 
-    /// Whether there is room for records, from now on.
+    /// Sets whether there is room for records.
     pub(super) fn set_room(&mut self, has_room: bool) {
         self.has_room = has_room;
     }
@@ -68,13 +68,13 @@ impl Journal {
         self.has_room || !self.is_kept
     }
 
-    /// Whether records are told at all.
+    /// Whether it emits records at all.
     #[inline]
     pub fn is_kept(&self) -> bool {
         self.is_kept
     }
 
-    /// Takes a change into this turn's records and returns the number of its record; 0 when none are kept.
+    /// Adds a change to this turn's records and returns the number of its record; 0 when none are kept.
     pub(super) fn tell(&mut self, change: &Change<'_>) -> u64 {
         if !self.is_kept {
             return 0;
@@ -91,7 +91,7 @@ impl Journal {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// A register was taken.
+    /// Records a register that was taken.
     #[inline]
     pub(super) fn tell_register(&mut self, key: &[u8], register: Register<'_>) {
         if self.is_kept {
@@ -102,12 +102,12 @@ impl Journal {
         }
     }
 
-    /// More is known of lives.
+    /// Records newly learned incarnations.
     pub(super) fn tell_lives(&mut self, starts: u64, lives: &Lives) {
         self.life = self.tell(&Change::Lives { starts, lives: KnownLives::of(&lives.known_bytes()) });
     }
 
-    /// The group is farther in the collection of tombstones, or was before this life.
+    /// Records how far the group has come in the collection of tombstones.
     pub(super) fn tell_bounds(&mut self, bounds: Bounds) {
         if self.is_kept && self.bounds != bounds {
             self.bounds = bounds;
@@ -115,14 +115,15 @@ impl Journal {
         }
     }
 
-    /// The replica vouches for all that it holds. One that crashes before that is durable has not answered anybody.
+    /// Records that the replica vouches for everything that it holds. If it crashes before that is durable, it has not
+    /// answered any request.
     pub(super) fn tell_vouches(&mut self) {
         self.all = self.tell(&Change::Vouches);
         self.life = self.all;
     }
 
-    /// The record that has to be durable before anybody may be told that the replica holds what it does of a key. 0: it
-    /// is.
+    /// Returns the record that must be durable before a message may say that the replica holds what it does of a key. 0:
+    /// it is durable.
     #[inline]
     pub(super) fn register(&self, key: &[u8]) -> u64 {
         if self.registers.is_empty() && self.all <= self.durable {
@@ -132,20 +133,20 @@ impl Journal {
         if record <= self.durable { 0 } else { record }
     }
 
-    /// The record that has to be durable before a message leaves, whatever it says: every message says which lives its
+    /// Returns the record that must be durable before any message leaves: every message says which incarnations its
     /// sender knows of, its own among them.
     #[inline]
     pub fn life(&self) -> u64 {
         self.life
     }
 
-    /// The record that makes all durable that was told so far. 0: none was.
+    /// Returns the record that makes everything so far durable. 0: there is none.
     pub(super) fn last(&self) -> u64 {
         let begun = u64::from(self.gathered.len() > self.gathered_whole());
         self.told + self.ends.len() as u64 + begun
     }
 
-    /// The turn ends: its records leave.
+    /// Ends the turn: its records leave.
     #[inline]
     pub fn flush(&mut self, effects: &mut Effects) {
         if self.gathered.is_empty() {
@@ -164,7 +165,7 @@ impl Journal {
         self.gathered.shrink_to(RECORD_BYTES);
     }
 
-    /// Records are durable up to this one.
+    /// Notes that records are durable up to this one.
     pub(super) fn durable(&mut self, record: u64) {
         self.durable = self.durable.max(record.min(self.told));
         while let Some((record, digest)) = self.undurable.pop_front_if(|(record, _)| *record <= self.durable)
@@ -175,13 +176,13 @@ impl Journal {
         }
     }
 
-    /// Up to which record they are.
+    /// Returns the last durable record.
     pub fn durable_to(&self) -> u64 {
         self.durable
     }
 }
 
-/// A number that most keys have to themselves.
+/// Returns a number that is almost always different for different keys.
 fn digest(key: &[u8]) -> u64 {
     let mut sum = key.len() as u64;
     let mut mix = |part: u64| sum = (sum ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);

@@ -1,38 +1,39 @@
-//! Which life each member is in, as far as this one knows.
+//! The incarnation of each member, as far as this one knows. (The code calls an incarnation a life.)
 //!
-//! A member that restarts has forgotten what it acknowledged. So an answer is worth something only as long as its
-//! sender has not begun another life, and everybody says with every message which lives it knows of. A coordinator
-//! that learns of a newer life drops what the earlier one said ([`Lives::take_renewed`]).
+//! A member that restarts has forgotten what it acknowledged. So an answer counts only as long as its sender has
+//! not begun another incarnation, and every message says which incarnations its sender knows of. A coordinator
+//! that learns of a newer incarnation drops what the earlier one said ([`Lives::take_renewed`]).
 
 use super::members::{Group, MEMBERS_MAX, MemberSet};
 use super::tag::Incarnation;
 use kv::codec::{Malformed, Reader, Writer};
 
-/// The newest life known of each member.
+/// The newest incarnation known of each member.
 #[derive(Clone, Debug, Default)]
 pub struct Lives {
     own: usize,
     known: Vec<Incarnation>,
-    /// What names the life that a member itself told us of; 0 when we heard of it from others only.
+    /// The number that identifies the incarnation, as the member itself reported it; 0 when only others reported
+    /// the incarnation.
     nonces: Vec<u64>,
     renewed: MemberSet,
-    /// Something of it is newer than when [`Lives::take_changed`] was last called.
+    /// Something has changed since [`Lives::take_changed`] was last called.
     changed: bool,
 }
 
-/// How a message stands to the newest life that is known of its sender.
+/// How a message relates to the newest incarnation known of its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
-    /// It is of that life.
+    /// It is from that incarnation.
     Current,
-    /// It is of an earlier life: it is to be ignored.
+    /// It is from an earlier incarnation: ignore it.
     Earlier,
-    /// It names other members than there are, or a later life of the receiver than the receiver's own.
+    /// It names other members than there are, or a later incarnation of the receiver than the receiver's own.
     Impossible,
 }
 
 impl Lives {
-    /// Nothing is known of the others yet.
+    /// Returns the state in which nothing is known of the others.
     pub fn new(group: &Group, incarnation: Incarnation, nonce: u64) -> Lives {
         let mut lives = Lives {
             own: group.own(),
@@ -45,7 +46,7 @@ impl Lives {
         lives
     }
 
-    /// Takes over what an earlier life of this member knew of the others.
+    /// Takes over what an earlier incarnation of this member knew of the others.
     pub(super) fn restore(&mut self, known: &[Life]) {
         for (member, life) in known.iter().enumerate().take(self.known.len()) {
             if member != self.own {
@@ -54,32 +55,32 @@ impl Lives {
         }
     }
 
-    /// This member's own life.
+    /// Begins this member's own incarnation.
     pub fn begin(&mut self, incarnation: Incarnation, nonce: u64) {
         self.known[self.own] = incarnation;
         self.nonces[self.own] = nonce;
         self.changed = true;
     }
 
-    /// This member's present life.
+    /// This member's present incarnation.
     #[inline]
     pub fn own(&self) -> Incarnation {
         self.known.get(self.own).copied().unwrap_or_default()
     }
 
-    /// The newest life known of a member; 0 when nothing was heard of it.
+    /// The newest incarnation known of a member; 0 when nothing was heard of it.
     #[inline]
     pub fn of(&self, member: usize) -> Incarnation {
         self.known[member]
     }
 
-    /// The newest life known of each member.
+    /// The newest incarnation known of each member.
     pub fn known(&self) -> &[Incarnation] {
         &self.known
     }
 
-    /// A member says that it begins this life, and by which number it names it. False when a life that is as
-    /// late and is not this one is known: it has to take a later number.
+    /// Takes a member's report that it begins this incarnation, identified by `nonce`. Returns false when another
+    /// one that is at least as late is known: the member must take a later number.
     pub fn admit(&mut self, member: usize, incarnation: Incarnation, nonce: u64) -> bool {
         self.learn(member, incarnation);
         if self.known[member] > incarnation || ![0, nonce].contains(&self.nonces[member]) {
@@ -100,7 +101,7 @@ impl Lives {
         }
     }
 
-    /// Learns from the lives that come with a message, and says whether the message is to be heeded.
+    /// Learns from the incarnations in a message, and returns whether the message counts.
     #[inline]
     pub fn hear(&mut self, from: usize, told: LivesView<'_>) -> Sender {
         if told.len() != self.known.len() || told.of(self.own) > self.own() {
@@ -109,26 +110,26 @@ impl Lives {
         if told.of(from) < self.known[from] {
             return Sender::Earlier;
         }
-        // Our own life is never later there than here, so there is nothing to learn of it.
+        // The others never know a later incarnation of ours than we do, so there is nothing to learn of it.
         for member in 0..self.known.len() {
             self.learn(member, told.of(member));
         }
         Sender::Current
     }
 
-    /// The members of which a newer life was learnt since this was last asked.
+    /// Returns the members of which a newer incarnation became known since the last call.
     #[inline]
     pub fn take_renewed(&mut self) -> MemberSet {
         std::mem::take(&mut self.renewed)
     }
 
-    /// True when it knows more than when this was last asked.
+    /// True when more is known than at the last call.
     #[inline]
     pub(super) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
     }
 
-    /// All that is known, as a record keeps it.
+    /// Returns everything known, encoded for a record.
     pub(super) fn known_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (incarnation, nonce) in self.known.iter().zip(&self.nonces) {
@@ -138,7 +139,7 @@ impl Lives {
         bytes
     }
 
-    /// Appends them to a message. The sender's own life is the one at its own index.
+    /// Appends them to a message. The sender's own incarnation is at its own index.
     #[inline]
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_u8(self.known.len() as u8);
@@ -146,12 +147,12 @@ impl Lives {
     }
 }
 
-/// Lives as they stand in a message.
+/// Incarnations as encoded in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LivesView<'a>(&'a [u8]);
 
 impl<'a> LivesView<'a> {
-    /// Takes them off a message.
+    /// Decodes them from a message.
     ///
     /// # Errors
     /// [`Malformed`] when the bytes end early or there are more than a group can have.
@@ -164,7 +165,7 @@ impl<'a> LivesView<'a> {
         Ok(LivesView(reader.take(2 * count)?))
     }
 
-    /// Of how many members.
+    /// The number of members.
     pub fn len(&self) -> usize {
         self.0.len() / 2
     }
@@ -174,47 +175,47 @@ impl<'a> LivesView<'a> {
         self.0.is_empty()
     }
 
-    /// A member's life; 0 beyond the last member.
+    /// A member's incarnation; 0 beyond the last member.
     #[inline]
     pub fn of(&self, member: usize) -> Incarnation {
         self.0.get(2 * member..2 * member + 2).map_or(0, |bytes| u16::from_le_bytes([bytes[0], bytes[1]]))
     }
 
-    /// All lives in the members' order.
+    /// All incarnations in the members' order.
     pub fn iter(&self) -> impl Iterator<Item = Incarnation> {
         let lives = *self;
         (0..lives.len()).map(move |member| lives.of(member))
     }
 
-    /// Appends them to a message as they came.
+    /// Appends them to a message unchanged.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_u8(self.len() as u8);
         out.extend_from_slice(self.0);
     }
 }
 
-/// A member's life, as a record keeps it.
+/// A member's incarnation, as a record keeps it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Life {
     /// Its number.
     pub incarnation: Incarnation,
-    /// What names it; 0 when the member itself has not told.
+    /// The number that identifies it; 0 when the member itself has not reported it.
     pub nonce: u64,
 }
 
-/// The lives of all members, as they stand in a record.
+/// The incarnations of all members, as encoded in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownLives<'a>(&'a [u8]);
 
 impl<'a> KnownLives<'a> {
     const LIFE_BYTES: usize = 10;
 
-    /// What [`Lives::known_bytes`] has made.
+    /// Wraps what [`Lives::known_bytes`] returned.
     pub(super) fn of(bytes: &'a [u8]) -> KnownLives<'a> {
         KnownLives(bytes)
     }
 
-    /// Takes them off a record.
+    /// Decodes them from a record.
     ///
     /// # Errors
     /// [`Malformed`] when the bytes end early or there are more than a group can have.
@@ -226,13 +227,13 @@ impl<'a> KnownLives<'a> {
         Ok(KnownLives(reader.take(Self::LIFE_BYTES * count)?))
     }
 
-    /// Appends them to a record as they came.
+    /// Appends them to a record unchanged.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_u8((self.0.len() / Self::LIFE_BYTES) as u8);
         out.extend_from_slice(self.0);
     }
 
-    /// The lives in the members' order.
+    /// The incarnations in the members' order.
     pub fn iter(&self) -> impl Iterator<Item = Life> + use<'a> {
         let mut reader = Reader::new(self.0);
         let mut next = move || Ok::<_, Malformed>(Life { incarnation: reader.u16()?, nonce: reader.u64()? });

@@ -1,8 +1,8 @@
-//! Who makes up the group, and sets of them.
+//! The members of the group, and sets of them.
 
 use crate::contract::{Configuration, NodeId};
 
-/// Most members of a group: a tag has room for so many.
+/// Most members of a group: a tag has no room for more.
 pub const MEMBERS_MAX: usize = 15;
 
 /// A set of members, by index.
@@ -10,7 +10,7 @@ pub const MEMBERS_MAX: usize = 15;
 pub struct MemberSet(u16);
 
 impl MemberSet {
-    /// Nobody.
+    /// No member.
     pub const EMPTY: MemberSet = MemberSet(0);
 
     /// One member.
@@ -30,7 +30,7 @@ impl MemberSet {
         self.0 |= 1 << member;
     }
 
-    /// Takes members out.
+    /// Removes members.
     #[inline]
     pub fn remove(&mut self, members: MemberSet) {
         self.0 &= !members.0;
@@ -42,13 +42,13 @@ impl MemberSet {
         self.0 >> member & 1 == 1
     }
 
-    /// How many members it holds.
+    /// The number of members in it.
     #[inline]
     pub fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// True when it holds nobody.
+    /// True when it is empty.
     #[inline]
     pub fn is_empty(self) -> bool {
         self.0 == 0
@@ -60,7 +60,7 @@ impl MemberSet {
         MemberSet(self.0 & !other.0)
     }
 
-    /// The members that are in one of the two.
+    /// The members that are in either set.
     #[inline]
     pub fn union(self, other: MemberSet) -> MemberSet {
         MemberSet(self.0 | other.0)
@@ -78,8 +78,8 @@ impl MemberSet {
     }
 }
 
-/// The members of a group as one of them sees it. A member is known by its index in the list of all; tags hold it,
-/// so the list stays as it is for the life of the group.
+/// The members of a group as one of them sees it. A member is identified by its index in the list of all; tags
+/// contain it, so the list never changes during the life of the group.
 #[derive(Clone, Debug, Default)]
 pub struct Group {
     members: Vec<NodeId>,
@@ -87,7 +87,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// The group of a configuration.
+    /// Returns the group of a configuration.
     ///
     /// # Errors
     /// What is wrong with it, for people.
@@ -105,7 +105,7 @@ impl Group {
         }
     }
 
-    /// How many members there are: 0 before the group is known.
+    /// The number of members: 0 before the group is known.
     #[inline]
     pub fn len(&self) -> usize {
         self.members.len()
@@ -139,19 +139,20 @@ impl Group {
         if nodes.is_empty() { "none".into() } else { nodes.join(", ") }
     }
 
-    /// A node's index, if it is a member.
+    /// Returns a node's index, if it is a member.
     #[inline]
     pub fn index_of(&self, node: NodeId) -> Option<usize> {
         self.members.binary_search(&node).ok()
     }
 
-    /// The fewest members of which any two sets share one.
+    /// The smallest size for which any two sets of members share one.
     #[inline]
     pub fn majority(&self) -> usize {
         self.members.len() / 2 + 1
     }
 
-    /// How many other members share one with every majority: from so many a member without memory refills.
+    /// The number of other members that is sure to share one with every majority: a member without memory refills
+    /// from that many.
     pub fn refill_sources(&self) -> usize {
         self.members.len() + 1 - self.majority()
     }
@@ -180,10 +181,12 @@ mod tests {
             let configuration = Configuration { members, ..Configuration::default() };
             let group = Group::new(1, &configuration).unwrap();
             assert!(2 * group.majority() > count);
-            // A majority that counted the newcomer, without it, and its sources, among the other members:
+            // A majority that counted the newcomer, but without it, and its sources share one of the other
+            // members:
             let others = count - 1;
             assert!(group.majority() - 1 + group.refill_sources() > others);
-            // Two newcomers' sources, with the first newcomer among those that may tell the second one:
+            // Two newcomers' sources share one, counting the first newcomer among those that may inform the
+            // second:
             assert!(count == 1 || 2 * group.refill_sources() > others);
         }
     }

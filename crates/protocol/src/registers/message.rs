@@ -1,5 +1,5 @@
-//! What replicas of registers say to each other beside the operations themselves: about lives, refilling, repair
-//! and the collection of tombstones.
+//! The messages between replicas of registers besides those of operations: incarnations, refilling, repair and
+//! the collection of tombstones.
 
 use super::lives::{Lives, LivesView};
 use super::tag::{COUNTER_MAX, Tag};
@@ -7,19 +7,19 @@ use kv::codec::{Malformed, Reader, Writer};
 use kv::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX_CEILING};
 use kv::{Register, UnixMs, Version};
 
-/// Tags of the first byte from here on belong to these messages; a protocol's own lie below.
+/// First bytes from here on belong to these messages; a protocol's own are below.
 pub const FIRST_KIND: u8 = 32;
 
-/// A message with the lives that its sender knows of.
+/// A message with the incarnations that its sender knows of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// The lives, the sender's own among them.
+    /// The incarnations, including the sender's own.
     pub lives: LivesView<'a>,
-    /// What it says.
+    /// The content.
     pub body: Body<'a>,
 }
 
-/// What a replica without its memory says of its earlier lives.
+/// What a replica without its memory says of its earlier incarnations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Past {
     /// They may have acknowledged what it has forgotten.
@@ -36,18 +36,18 @@ pub enum Past {
 pub enum Step {
     /// Hold these tombstones.
     Hold,
-    /// Go on to the next generation, and say when nothing of an earlier one is open with you.
+    /// Advance to the next generation, and confirm when you have no operation of an earlier one open.
     Advance,
-    /// Refuse what is of an earlier generation.
+    /// Refuse values of an earlier generation.
     Refuse,
     /// Forget these tombstones.
     Forget,
 }
 
-/// What a replica knows beside its entries, and a newcomer learns with them.
+/// What a replica knows besides its entries, and passes to a newcomer with them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// The generation of what begins now.
+    /// The generation of operations that begin now.
     pub generation: u64,
     /// The least generation that is admitted.
     pub minimum: u64,
@@ -57,67 +57,68 @@ pub struct Bounds {
     pub version: Version,
 }
 
-/// What a message says.
+/// The content of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
-    /// A replica that has started, to everybody: I begin this life and have forgotten everything.
+    /// A replica that has started, to all: I begin this incarnation and have forgotten everything.
     Hello {
-        /// Names the life: no other one has the same.
+        /// Identifies the incarnation: no other one has the same.
         nonce: u64,
-        /// Which time it asks.
+        /// The number of the question.
         round: u32,
-        /// What was before this life.
+        /// What was before this incarnation.
         past: Past,
     },
-    /// The answer: this is how I stand.
+    /// The answer: this is my state.
     Standing {
-        /// The asker's life.
+        /// The asker's incarnation.
         nonce: u64,
-        /// Which of its questions this answers.
+        /// The question that this answers.
         round: u32,
-        /// Names the life of who answers.
+        /// Identifies the answering replica's incarnation.
         own_nonce: u64,
         /// False: it is refilling itself.
         ready: bool,
-        /// What was before its life, if it is refilling itself.
+        /// What was before its incarnation, if it is refilling itself.
         past: Past,
-        /// False: the asker's incarnation was used before. The lives say what the newest one is.
+        /// False: the asker's incarnation number was used before. The newest one is among the incarnations of the
+        /// message.
         admitted: bool,
-        /// When the group began without anything: the lives, by their names, that were empty at one moment; eight
-        /// bytes each.
+        /// If the group began without anything: the incarnations that were empty at one moment, by their nonces
+        /// of eight bytes each.
         anew: &'a [u8],
     },
-    /// Newcomer to a source: send me a copy of all that you hold, from chunk `next` on. All before it is here.
+    /// Newcomer to a source: send me a copy of all that you hold, from chunk `next` on. I have all before it.
     Fetch {
-        /// The newcomer's life.
+        /// The newcomer's incarnation.
         nonce: u64,
-        /// Names the copy; a later one has a higher number.
+        /// Identifies the copy; a later one has a higher number.
         transfer: u64,
         /// The first chunk that is missing.
         next: u32,
     },
     /// A part of a copy.
     Chunk {
-        /// The newcomer's life.
+        /// The newcomer's incarnation.
         nonce: u64,
-        /// Names the copy.
+        /// The copy.
         transfer: u64,
         /// The chunk's number, from 0.
         index: u32,
-        /// No further one comes.
+        /// Whether it is the last chunk.
         last: bool,
-        /// How far the source was when it began the copy.
+        /// The source's bounds when it began the copy.
         bounds: Bounds,
         /// Entries of the table.
         entries: &'a [u8],
     },
     /// Some of the keys that I hold, with their tags.
     Compare {
-        /// Names the walk through all keys of which this is a part. A later one has a higher number.
+        /// Identifies the walk through all keys to which this part belongs. A later one has a higher number.
         walk: u64,
         /// The part's number, from 0.
         part: u32,
-        /// It is the last part: the receiver is to say [`Body::Same`] if nothing differed in any.
+        /// It is the last part: the receiver must answer [`Body::Same`] if nothing differed in any.
         asks: bool,
         /// The keys.
         tags: Tags<'a>,
@@ -127,40 +128,40 @@ pub enum Body<'a> {
         /// The walk.
         walk: u64,
     },
-    /// The answer, where something differs.
+    /// The answer to a part, if something differs.
     Differ {
         /// The sender's generation.
         generation: u64,
-        /// Keys of which the sender holds less: send me yours.
+        /// Keys of which the sender holds older values: send me yours.
         wanted: Tags<'a>,
-        /// What the sender holds more.
+        /// The sender's newer values.
         entries: Entries<'a>,
     },
-    /// What was wanted.
+    /// The values that were wanted.
     Repair {
         /// The sender's generation.
         generation: u64,
-        /// What the sender holds.
+        /// The sender's values.
         entries: Entries<'a>,
     },
     /// A step of a collection of tombstones.
     Collect {
-        /// Names the collection.
+        /// The collection.
         round: u64,
-        /// Which step.
+        /// The step.
         step: Step,
-        /// Hold: the sender's generation. Advance, Refuse: the generation that is meant.
+        /// Hold: the sender's generation. Advance, Refuse: the generation of the step.
         generation: u64,
         /// Hold, Forget: the tombstones.
         tombstones: Tags<'a>,
     },
     /// The step is taken.
     Collected {
-        /// Names the collection.
+        /// The collection.
         round: u64,
-        /// Which step.
+        /// The step.
         step: Step,
-        /// The generation of who answers.
+        /// The sender's generation.
         generation: u64,
         /// Hold: for each tombstone, in order, 1 if it is held now.
         held: &'a [u8],
@@ -178,7 +179,7 @@ const COLLECT: u8 = FIRST_KIND + 7;
 const COLLECTED: u8 = FIRST_KIND + 8;
 const SAME: u8 = FIRST_KIND + 9;
 
-/// No generation comes near it: one begins with each collection of tombstones.
+/// Generations never come near it: each collection of tombstones begins one.
 const GENERATION_MAX: u64 = 1 << 62;
 
 fn take_generation(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
@@ -207,7 +208,7 @@ impl Bounds {
 }
 
 impl<'a> Message<'a> {
-    /// Reads a whole message.
+    /// Decodes a whole message.
     ///
     /// # Errors
     /// [`Malformed`] when the bytes are not exactly one message.
@@ -224,7 +225,7 @@ impl<'a> Message<'a> {
 }
 
 impl<'a> Body<'a> {
-    /// Appends the message's encoding, with the sender's lives.
+    /// Appends the message's encoding, with the incarnations that the sender knows.
     pub fn encode(&self, lives: &Lives, out: &mut Vec<u8>) {
         let head = |out: &mut Vec<u8>, kind: u8| {
             out.put_u8(kind);
@@ -362,7 +363,7 @@ fn take_step(reader: &mut Reader<'_>) -> Result<Step, Malformed> {
     steps.get(reader.u8()? as usize).copied().ok_or(Malformed("unknown step of a collection"))
 }
 
-/// Takes a key off a message.
+/// Decodes a key from a message.
 ///
 /// # Errors
 /// [`Malformed`] when the bytes end early or the key is too long.
@@ -372,10 +373,10 @@ pub fn take_key<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
     if key.len() > KEY_BYTES_MAX { Err(Malformed("a key is too long")) } else { Ok(key) }
 }
 
-/// Takes a deadline and a value off a message; the tag has been read.
+/// Decodes a deadline and a value from a message, after the tag.
 ///
 /// # Errors
-/// [`Malformed`] when the bytes end early or are no register's.
+/// [`Malformed`] when the bytes end early or are not a register's.
 #[inline]
 pub fn take_register<'a>(version: Version, reader: &mut Reader<'a>) -> Result<Register<'a>, Malformed> {
     let (deadline, value): (UnixMs, &[u8]) = (reader.u64()?, reader.bytes()?);
@@ -389,17 +390,17 @@ pub fn take_register<'a>(version: Version, reader: &mut Reader<'a>) -> Result<Re
     Ok(register)
 }
 
-/// Keys with their tags, one behind the other.
+/// Keys with their tags, one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tags<'a>(&'a [u8]);
 
 impl<'a> Tags<'a> {
-    /// What [`Tags::append`] has built.
+    /// Wraps what [`Tags::append`] has built.
     pub fn built(bytes: &'a [u8]) -> Tags<'a> {
         Tags(bytes)
     }
 
-    /// Appends one more to the bytes of others.
+    /// Appends one to the bytes of others.
     pub fn append(out: &mut Vec<u8>, key: &[u8], tag: Tag) {
         out.put_u64(tag.version());
         out.put_bytes(key);
@@ -431,17 +432,17 @@ impl<'a> Tags<'a> {
     }
 }
 
-/// Keys with what they hold, one behind the other.
+/// Keys with their registers, one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entries<'a>(&'a [u8]);
 
 impl<'a> Entries<'a> {
-    /// What [`Entries::append`] has built.
+    /// Wraps what [`Entries::append`] has built.
     pub fn built(bytes: &'a [u8]) -> Entries<'a> {
         Entries(bytes)
     }
 
-    /// Appends one more to the bytes of others.
+    /// Appends one to the bytes of others.
     pub fn append(out: &mut Vec<u8>, key: &[u8], register: Register<'_>) {
         out.put_u64(register.version);
         out.put_bytes(key);
@@ -469,7 +470,7 @@ impl<'a> Entries<'a> {
         self.0.is_empty()
     }
 
-    /// The keys with what they hold, in order.
+    /// The keys with their registers, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&'a [u8], Register<'a>)> + use<'a> {
         let mut reader = Reader::new(self.0);
         std::iter::from_fn(move || Entries::next(&mut reader).ok())

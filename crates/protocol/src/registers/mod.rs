@@ -1,50 +1,51 @@
-//! What the protocols of registers share: each key is a register of its own, ordered by the tags of its writes, and
-//! held by majorities without a leader.
+//! What the protocols of registers share: each key is a register of its own, ordered by the tags of its writes, and held by
+//! majorities without a leader.
 //!
-//! Reading order: [`tag`] (what orders writes), [`members`] and [`lives`] (who takes part, and in which of its
-//! lives), [`commands`] and [`requests`] (what can be asked, and by whom it is), then the upkeep: [`rejoin`] and
-//! [`refill`] (how a replica that lost its memory comes back), [`repair`], [`generations`] and [`collection`] (how
-//! replicas become equal, and tombstones go), and last [`journal`], [`record`] and [`restoring`] (what outlives a crash).
+//! Reading order: [`tag`] (what orders writes), [`members`] and [`lives`] (the members and their incarnations), [`commands`]
+//! and [`requests`] (what clients can ask, and their requests under way), then the upkeep: [`rejoin`] and [`refill`] (how a
+//! replica that lost its memory comes back), [`repair`], [`generations`] and [`collection`] (how replicas become equal, and
+//! how tombstones are removed), and last [`journal`], [`record`] and [`restoring`] (what outlives a crash).
 //!
 //! # Why acknowledgements survive restarts
 //!
 //! A replica that keeps no records, or whose records do not count, has forgotten after a restart what it acknowledged. With
-//! majority m of N, a
-//! newcomer copies the tables of R = N - m + 1 others before it answers anything. Let a write be *decided*: a
-//! coordinator counted acknowledgements of a majority Q, none of a life that it knew to be over.
+//! majority m of N, a newcomer copies the tables of R = N - m + 1 others before it answers anything. Call a write *decided*
+//! when a coordinator has counted acknowledgements of a majority Q, none from an incarnation that it knew to be over.
 //!
-//! **Every member of Q, in every later life of its that is refilled, holds the write or a newer one.** Let Y be such a
-//! member, counted in life y and refilled in life y' > y. Of the other N - 1 members, m - 1 are in Q and R are Y's
-//! sources: they share one, P, counted in some life p.
+//! **Every member of Q, in each of its later incarnations that is refilled, holds the write or a newer one.** Let Y be such
+//! a member, counted in incarnation y and refilled in incarnation y' > y. Of the other N - 1 members, m - 1 are in Q and R
+//! are Y's sources: the two sets share one, P, counted in some incarnation p.
 //!
-//! * *P served Y in life p, and had stored the write before it began the copy.* Then the copy holds it.
-//! * *P served Y in life p, and stored the write afterwards.* It knew of y' then, for a life is noted before a copy is
-//!   begun. So its acknowledgement said y', and the coordinator did not count Y's life y. A contradiction.
-//! * *P served Y in a later life than p.* It was refilled before that, so it held the write, by induction over the times
-//!   at which refills end.
-//! * *P served Y in an earlier life than p.* Then P lost its memory, y' with it. But whoever was a source of Y and is
-//!   refilled later learns of y' again: its own R sources and the R members other than it that know y' (Y's sources,
-//!   and Y) share one. Either that one tells it, or it had served it before it served Y; then it told Y that the
-//!   source's life was over, and Y did not count that copy ([`rejoin`] drops it). So P knew of y' when it
+//! * *P served Y in incarnation p, and had stored the write before it began the copy.* Then the copy holds it.
+//! * *P served Y in incarnation p, and stored the write afterwards.* Then it knew of y', because a source notes an
+//!   incarnation before it begins a copy for it. So its acknowledgement said y', and the coordinator did not count Y's
+//!   incarnation y. A contradiction.
+//! * *P served Y in a later incarnation than p.* It was refilled before that, so it held the write, by induction over the
+//!   times at which refills end.
+//! * *P served Y in an earlier incarnation than p.* Then P lost its memory, and y' with it. But a source of Y that is
+//!   refilled later learns of y' again: its own R sources and the R members other than it that know y' (Y's sources, and Y)
+//!   share one. Either that one reports y' to it, or that one had served it before serving Y; in this case it reported to Y
+//!   that the source's incarnation was over, and Y did not count that copy ([`rejoin`] drops it). So P knew of y' when it
 //!   acknowledged, as in the second case.
 //!
-//! The same holds for whatever else a coordinator counts: that a replica *holds* a value, as a read does, is an
-//! acknowledgement too. And a read's majority shares a member with Q that answers after the write was decided, in a
-//! life in which it holds it. So a read in one round is covered.
+//! The same holds for whatever else a coordinator counts: that a replica *holds* a value, as in a read, is an
+//! acknowledgement too. And a read's majority shares a member with Q that answers after the write was decided, in an
+//! incarnation in which it holds the write. So a read in one round is covered.
 //!
-//! **With records** a replica has forgotten nothing that anybody counts on, since that was durable before it was told
-//! ([`journal`]). For the argument its lives are one: P's *earlier life* in the last case is one in which it lost its
-//! records. That P knows of y' is recorded before P serves Y, so a restart does not take it back. And Y may take for a copy
-//! that a member has never vouched for anything: it has then not been counted for any write, and if it is later, its
-//! acknowledgement says y', as in the second case.
+//! **With records** a replica has forgotten nothing that any coordinator counts on, since that was durable before it was
+//! sent ([`journal`]). For the argument its incarnations are one: P's *earlier incarnation* in the last case is one in which
+//! it lost its records. That P knows of y' is recorded before P serves Y, so a restart does not undo it. Also, Y may accept
+//! in place of a copy that a member has never vouched for anything: then the member has not been counted for any write yet,
+//! and if it is later, its acknowledgement says y', as in the second case.
 //!
-//! **With members that were given up** (`Past::GivenUp`): an operator has said that what they acknowledged in earlier lives
-//! need not be found again. A newcomer that counts one of them for a copy has copies of all others that have their memory, so
-//! those that are refilled so hold all that is left, and every majority has one of them. It has told that member its life,
-//! as it tells its sources, so later acknowledgements are covered as in the second case.
+//! **With members that were given up** (`Past::GivenUp`): an operator has declared that what they acknowledged in earlier
+//! incarnations need not be found again. A newcomer that counts one of them in place of a copy has copies of all others that
+//! have their memory, so members refilled in this way hold everything that is left, and every majority has one of them. The
+//! newcomer has reported its incarnation to that member, as it does to its sources, so later acknowledgements are covered as
+//! in the second case.
 //!
-//! What this asks of the node: to count its starts, and never to begin a life with the number of an earlier one. A
-//! lost count is noticed by whoever still knows the old one ([`lives::Lives::admit`]); of a node that was replaced the
+//! This requires that the node counts its starts, and never begins an incarnation with the number of an earlier one. A lost
+//! count is noticed by members that still know the old one ([`lives::Lives::admit`]); for a node that was replaced the
 //! control group knows it ([`Replacement`]).
 
 pub mod collection;
@@ -83,28 +84,28 @@ pub use tag::{Incarnation, Tag};
 pub use upkeep::Loss;
 pub use upkeep::Upkeep;
 
-/// How long the upkeep may take, and how much it does at once. Times in milliseconds, sizes in bytes.
+/// Time limits of the upkeep, and how much it does at once. Times in milliseconds, sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// A question without an answer is asked again after so long.
+    /// A question without an answer is repeated after this time.
     pub retry_ms: u64,
-    /// A replica that was never started before gives others so long to tell it that it was.
+    /// A replica that was never started before waits this long for others to report that it was.
     pub begin_grace_ms: u64,
-    /// A source of a refill that sends nothing for so long is replaced by another.
+    /// A source of a refill that sends nothing for this long is replaced by another.
     pub stall_ms: u64,
-    /// Some keys are compared with the others this often.
+    /// The interval at which some keys are compared with the others.
     pub sweep_ms: u64,
-    /// So many keys.
+    /// The number of keys compared at once.
     pub sweep_keys: usize,
-    /// No two nodes' clocks are farther apart: a key that expired so long ago has expired for everybody.
+    /// The most by which two nodes' clocks differ: a key that expired this long ago has expired at every node.
     pub clock_error_ms: u64,
-    /// A collection of tombstones that is not confirmed for so long is given up.
+    /// A collection of tombstones that is not confirmed for this long is abandoned.
     pub collection_ms: u64,
-    /// One chunk of a copy.
+    /// The size of one chunk of a copy.
     pub chunk_bytes: usize,
     /// Chunks sent and not acknowledged.
     pub chunk_window: usize,
-    /// A member that was not heard for so long is silent.
+    /// A member that was not heard for this long is silent.
     pub silence_ms: u64,
 }
 
@@ -125,14 +126,14 @@ impl Default for Timing {
     }
 }
 
-/// What the upkeep has counted.
+/// The counters of the upkeep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// How often this replica was refilled.
     pub refills: u64,
     /// Keys that it got by repair.
     pub repaired_keys: u64,
-    /// Tombstones that were forgotten under its lead.
+    /// Tombstones forgotten in collections that it led.
     pub collected_tombstones: u64,
 }
 
@@ -143,43 +144,43 @@ pub struct Registers {
     pub group: Group,
     /// The registers.
     pub table: Table,
-    /// Which life each member is in.
+    /// The incarnation of each member.
     pub lives: Lives,
-    /// How far the group is, for the collection of tombstones.
+    /// How far the group has come in the collection of tombstones.
     pub generations: Generations,
-    /// Members whose link is not known to be down, this one included.
+    /// The members whose link is not known to be down, including this one.
     pub links: MemberSet,
     /// When each member was last heard.
     pub heard_us: Vec<u64>,
-    /// Those that were heard over the link that is up.
+    /// The members heard since their link came up.
     heard: MemberSet,
-    /// Whom the node reaches.
+    /// The peers that the node reaches.
     rest: Rest,
-    /// How often this replica has come to hold, or to know, something else.
+    /// How often what this replica holds or knows has changed.
     changes: u64,
-    /// Members that have said that they are without their memory, and nothing since that takes it.
+    /// The members that have reported to be without their memory, and have sent nothing since that requires it.
     without_memory: MemberSet,
-    /// Those of them that may have acknowledged what nobody else holds.
+    /// Those of them that may have acknowledged what no other member holds.
     lost: MemberSet,
-    /// Why the group stands still until an operator does something, if it does: a majority has lost its memory.
+    /// Why the group is stopped until an operator acts, if it is: a majority has lost its memory.
     standstill: Option<String>,
-    /// What was counted.
+    /// The counters.
     pub counters: Counters,
-    /// What was recorded in this life.
+    /// The records of this incarnation.
     pub journal: Journal,
-    /// A fault to be found, in tests.
+    /// A planted fault, in tests.
     pub planted: Planted,
     table_seed: u64,
     nonce: u64,
-    /// How often the node was started, this life included.
+    /// How often the node was started, this time included.
     starts: u64,
     memory: Memory,
     checkpoint: Option<Checkpoint>,
 }
 
 impl Registers {
-    /// Empty, and without a group. `seed` names this life, `table_seed` keeps the table from flooding. With `keeps_records`
-    /// what is held is to be found again after a crash.
+    /// Returns empty registers, without a group. `seed` identifies this incarnation, `table_seed` protects the table from
+    /// hash flooding. With `keeps_records` the registers survive a crash.
     pub fn new(seed: u64, table_seed: u64, keeps_records: bool, planted: Planted) -> Registers {
         Registers {
             group: Group::default(),
@@ -205,7 +206,7 @@ impl Registers {
         }
     }
 
-    /// The group becomes known.
+    /// Takes the group when it becomes known.
     ///
     /// # Errors
     /// What is wrong with it, for people.
@@ -231,31 +232,32 @@ impl Registers {
         is_taken
     }
 
-    /// Whether there is room for records. While there is none, nothing is taken from other members: what they send is
-    /// passed over as if it had been lost on its way, which any message may be, and a sweep brings it later.
+    /// Sets whether there is room for records. While there is none, nothing is taken from other members: what they send is
+    /// ignored as if it had been lost on its way, which may happen to any message, and a sweep brings it later.
     pub fn set_room(&mut self, has_room: bool) {
         self.journal.set_room(has_room);
     }
 
-    /// True unless a register that another member sends would need a record for which there is no room.
+    /// True unless a register sent by another member would need a record for which there is no room.
     #[inline]
     pub fn may_take(&self, key: &[u8], register: Register<'_>) -> bool {
         self.journal.has_room() || self.table.register(key).version >= register.version
     }
 
-    /// The record that has to be durable before anybody counts that this replica holds what it does of a key. 0: it is.
+    /// Returns the record that must be durable before a coordinator may count that this replica holds what it does of a key.
+    /// 0: it is durable.
     #[inline]
     pub fn held_after(&self, key: &[u8]) -> u64 {
         match self.journal.register(key) {
             0 => 0,
-            // There is nothing to forget of a key that was never written.
+            // There is nothing to forget about a key that was never written.
             _ if self.table.register(key).version == 0 => 0,
             _ if self.planted.has(Fault::RegisterToldBeforeDurable) => 0,
             record => record,
         }
     }
 
-    /// Learns from the lives that come with a message, and says whether the message is to be heeded.
+    /// Learns from the incarnations in a message, and returns whether the message counts.
     #[inline]
     pub fn hear(&mut self, from: usize, told: LivesView<'_>) -> Sender {
         let sender = self.lives.hear(from, told);
@@ -263,14 +265,14 @@ impl Registers {
         sender
     }
 
-    /// A member says which life it begins: see [`Lives::admit`].
+    /// Takes a member's report of the incarnation that it begins: see [`Lives::admit`].
     fn admit(&mut self, member: usize, incarnation: Incarnation, nonce: u64) -> bool {
         let is_admitted = self.lives.admit(member, incarnation, nonce);
         self.note_lives();
         is_admitted
     }
 
-    /// What is known of lives must not be forgotten: a replica that is refilled from here relies on it.
+    /// Known incarnations must not be forgotten: a replica that is refilled from here relies on them.
     #[inline]
     fn note_lives(&mut self) {
         if self.lives.take_changed() {
@@ -279,7 +281,7 @@ impl Registers {
         }
     }
 
-    /// Records are durable up to this one.
+    /// Notes that records are durable up to this one.
     pub fn durable(&mut self, record: u64) {
         self.journal.durable(record);
     }
@@ -289,7 +291,7 @@ impl Registers {
         self.send_after(0, to, body, effects);
     }
 
-    /// Sends a message of the upkeep that vouches for all that was recorded until now.
+    /// Sends a message of the upkeep that vouches for everything recorded so far.
     fn send_vouching(&self, to: MemberSet, body: Body<'_>, effects: &mut Effects) {
         self.send_after(self.journal.last(), to, body, effects);
     }
@@ -302,19 +304,19 @@ impl Registers {
         }
     }
 
-    /// A member sent what cannot be.
+    /// Traces an impossible message from a member.
     pub(crate) fn reject(&self, from: usize, why: &'static str, effects: &mut Effects) {
         effects.trace.push(Trace::Rejected { peer: self.group.node(from), why });
     }
 
-    /// A member was heard.
+    /// Notes that a member was heard.
     #[inline]
     pub fn heard(&mut self, member: usize, now: Now) {
         self.heard_us[member] = now.monotonic_us;
         self.heard.insert(member);
     }
 
-    /// The link to a member came up, or broke.
+    /// Notes that the link to a member came up, or broke.
     pub(crate) fn set_link(&mut self, member: usize, up: bool) {
         self.changes += 1;
         self.heard.remove(MemberSet::only(member));
@@ -325,22 +327,22 @@ impl Registers {
         }
     }
 
-    /// What [`set_reached`](crate::Replica::set_reached) tells.
+    /// Takes what [`set_reached`](crate::Replica::set_reached) reports.
     pub(crate) fn set_reached(&mut self, peer: NodeId, is_reached: bool) {
         self.changes += u64::from(self.rest.set_reached(peer, is_reached));
     }
 
-    /// Whether a member's node is reached, and the replica there has been heard since it is.
+    /// Whether a member's node can be reached, and its replica has been heard since.
     fn is_reached(&self, member: usize) -> bool {
         self.heard.contains(member) && self.rest.reaches(self.group.node(member))
     }
 
-    /// For how many milliseconds a member was not heard: none while its node is reached, as it may rest.
+    /// Returns for how many milliseconds a member was not heard: 0 while its node can be reached, as it may be quiescent.
     pub(crate) fn silent_ms(&self, member: usize, now: Now) -> u64 {
         if self.is_reached(member) { 0 } else { now.ms_since(self.heard_us[member]) }
     }
 
-    /// Whether nothing ends by itself here, nobody is without memory, and all others are there.
+    /// Whether nothing expires by itself here, no member is without memory, and all others are present.
     fn is_still(&self) -> bool {
         self.without_memory.is_empty()
             && self.group.others().iter().all(|member| self.links.contains(member) && self.is_reached(member))
@@ -349,7 +351,7 @@ impl Registers {
             && self.journal.has_room()
     }
 
-    /// A member says what takes its memory.
+    /// Notes that a member sent what requires its memory.
     #[inline]
     pub fn has_memory(&mut self, member: usize) {
         if self.without_memory.contains(member) {
@@ -362,7 +364,7 @@ impl Registers {
         }
     }
 
-    /// A member says that it is without its memory, and whether that may be a loss.
+    /// Notes that a member reported to be without its memory, and whether that may be a loss.
     fn has_no_memory(&mut self, member: usize, may_be_lost: bool) {
         self.without_memory.insert(member);
         match may_be_lost {
@@ -371,24 +373,24 @@ impl Registers {
         }
     }
 
-    /// The group begins: who was without memory has nothing to get back.
+    /// The group begins: members without memory have nothing to recover.
     fn all_may_have_memory(&mut self) {
         (self.without_memory, self.lost, self.standstill) = (MemberSet::EMPTY, MemberSet::EMPTY, None);
     }
 
-    /// Why no majority will ever answer before an operator has done something, for people; `None` where it may.
+    /// Returns why no majority will ever answer before an operator acts, for people; `None` if one may.
     #[inline]
     pub fn standstill(&self) -> Option<&str> {
         self.standstill.as_deref()
     }
 
-    /// What a request is told that will never have a majority: nothing was changed by it.
+    /// Returns the error for a request that will never have a majority: it changed nothing.
     pub(crate) fn refusal(&self) -> Option<String> {
         Some(format!("CLUSTERDOWN NOQUORUM {}; nothing was changed", self.standstill()?))
     }
 
-    /// Why requests cannot be served by a replica that has its memory, for people; empty where they can: a majority that
-    /// has its memory was heard not long ago.
+    /// Returns why a replica that has its memory cannot serve requests, for people; empty when it can: a majority that has
+    /// its memory was heard recently.
     pub fn lacks(&self, timing: &Timing, now: Now) -> String {
         if let Some(why) = &self.standstill {
             return why.clone();
@@ -409,7 +411,7 @@ impl Registers {
         why + "; start the nodes that are not there"
     }
 
-    /// The other members that were not heard for a while.
+    /// Returns the other members that were not heard for a while.
     pub(crate) fn silent(&self, timing: &Timing, now: Now) -> MemberSet {
         let mut silent = self.group.others();
         for member in self.group.others().iter().filter(|member| self.is_heard(*member, timing, now)) {
@@ -418,7 +420,7 @@ impl Registers {
         silent
     }
 
-    /// True when a member was heard not long ago.
+    /// True when a member was heard recently.
     pub fn is_heard(&self, member: usize, timing: &Timing, now: Now) -> bool {
         self.links.contains(member)
             && self.heard_us[member] > 0
@@ -449,7 +451,7 @@ impl Registers {
         }
     }
 
-    /// How far the group is has changed.
+    /// Records that the bounds of the collection have changed.
     fn note_bounds(&mut self) {
         self.changes += 1;
         self.journal.tell_bounds(self.bounds());
@@ -463,7 +465,7 @@ impl Registers {
     }
 }
 
-/// A name that another seed does not have: never 0 (the finaliser of splitmix64, which is one to one).
+/// Returns a nonce that no other seed has: never 0 (the finaliser of splitmix64, which is one to one).
 fn name_of(seed: u64) -> u64 {
     let mut mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

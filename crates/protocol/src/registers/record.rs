@@ -1,8 +1,8 @@
-//! Records: what a replica of registers must find again after a crash.
+//! Records: what must survive a crash of a replica of registers.
 //!
-//! Replayed in order, the records of a replica's lives rebuild what it holds. A checkpoint is written in records too, so
-//! that there is one way to restore a replica. A register that comes twice, or behind a newer one, changes nothing: tags
-//! order them here as everywhere.
+//! Replayed in order, the records of a replica's incarnations rebuild what it holds. A checkpoint is written in records
+//! too, so a replica is restored in one way only. A register that occurs twice, or after a newer one, changes nothing:
+//! tags order them here as everywhere.
 
 use super::lives::KnownLives;
 use super::message::{Bounds, take_key, take_register};
@@ -15,16 +15,16 @@ use kv::codec::{Malformed, Reader, Writer};
 pub enum Change<'a> {
     /// The replica's memory begins here, empty: what was recorded before does not count.
     Born {
-        /// How often the node had been started, that time included.
+        /// How often the node had been started by then, that time included.
         starts: u64,
         /// No earlier memory of this member has ever vouched for anything.
         first: bool,
     },
-    /// The lives of all members, as far as they are known.
+    /// The incarnations of all members, as far as they are known.
     Lives {
-        /// How often the node had been started, in the member's own life.
+        /// How often the node had been started, in the member's own incarnation.
         starts: u64,
-        /// The lives.
+        /// The incarnations.
         lives: KnownLives<'a>,
     },
     /// A register that it took.
@@ -36,11 +36,11 @@ pub enum Change<'a> {
     },
     /// A part of a copy of another replica's table.
     Copied(&'a [u8]),
-    /// All registers are gone: what was copied does not count.
+    /// All registers are dropped: what was copied does not count.
     Cleared,
-    /// How far the group is, for the collection of tombstones.
+    /// How far the group has come in the collection of tombstones.
     Bounds(Bounds),
-    /// From here on it vouches for all that it ever acknowledged: it answers.
+    /// From here on the replica vouches for everything that it ever acknowledged: it answers.
     Vouches,
 }
 
@@ -87,10 +87,10 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// Takes the next change of a record.
+    /// Decodes the next change of a record.
     ///
     /// # Errors
-    /// [`Malformed`] when the bytes are no change.
+    /// [`Malformed`] when the bytes are not a change.
     pub fn take(reader: &mut Reader<'a>) -> Result<Change<'a>, Malformed> {
         Ok(match reader.u8()? {
             BORN => Change::Born { starts: reader.u64()?, first: reader.bool()? },

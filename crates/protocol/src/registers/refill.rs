@@ -1,7 +1,7 @@
-//! The other side of a refill: copies of this replica's table for members that have lost theirs.
+//! The source's side of a refill: copies of this replica's table for members that have lost theirs.
 //!
-//! A copy is a snapshot of one moment, taken after the newcomer's life was noted, and sent in chunks. Chunks that are
-//! not acknowledged are kept, so that they can be sent again as they were.
+//! A copy is a snapshot of one moment, taken after the newcomer's incarnation was noted, and sent in chunks.
+//! Unacknowledged chunks are kept, so that they can be sent again unchanged.
 
 use super::members::MemberSet;
 use super::message::{Body, Bounds};
@@ -10,7 +10,7 @@ use crate::contract::{Effects, Now, Trace};
 use kv::table::SnapshotId;
 use std::collections::VecDeque;
 
-/// A copy on its way.
+/// A copy under way.
 #[derive(Debug)]
 pub(super) struct Transfer {
     pub(super) to: usize,
@@ -18,19 +18,20 @@ pub(super) struct Transfer {
     transfer: u64,
     snapshot: SnapshotId,
     bounds: Bounds,
-    /// Chunks that the newcomer has not acknowledged, the first of which has number `first`.
+    /// Chunks that the newcomer has not acknowledged; the first of them has number `first`.
     pub(super) chunks: VecDeque<Vec<u8>>,
     first: u32,
-    /// The chunks are all there are.
+    /// No more chunks will be added.
     pub(super) ended: bool,
     progress_us: u64,
 }
 
-/// All copies on their way, one for each newcomer.
+/// All copies under way, one for each newcomer.
 #[derive(Debug, Default)]
 pub(super) struct Transfers {
     pub(super) open: Vec<Transfer>,
-    /// For each member (its life, the last copy that was ended): a late request for it begins no new one.
+    /// For each member its incarnation and the last copy that was ended: a late request for that one does not begin a
+    /// copy.
     ended: Vec<(u64, u64)>,
 }
 
@@ -39,12 +40,12 @@ impl Transfers {
         Transfers { open: Vec::new(), ended: vec![(0, 0); members] }
     }
 
-    /// True while no copy is on its way.
+    /// True while no copy is under way.
     pub(super) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// A newcomer that was admitted asks for a copy, or for more of it.
+    /// An admitted newcomer asks for a copy, or for more of it.
     pub(super) fn fetch(
         &mut self,
         registers: &mut Registers,
@@ -87,7 +88,7 @@ impl Transfers {
         if open.ended && open.chunks.is_empty() {
             return self.end(index, registers);
         }
-        // Without progress the newcomer asks again because something was lost: it gets all of it again.
+        // Without progress, the newcomer repeats its request because something was lost: it gets everything again.
         let mut resend = if acknowledged > 0 { open.chunks.len() } else { 0 };
         if acknowledged > 0 {
             open.progress_us = now.monotonic_us;
@@ -111,14 +112,14 @@ impl Transfers {
         }
     }
 
-    /// A member begins another life: nobody takes the copy for the earlier one.
+    /// A member begins another incarnation: the copy for the earlier one is dropped.
     pub(super) fn forget(&mut self, registers: &mut Registers, member: usize, nonce: u64) {
         if let Some(index) = self.open.iter().position(|open| open.to == member && open.nonce != nonce) {
             self.end(index, registers);
         }
     }
 
-    /// Gives up copies that nobody takes any more.
+    /// Drops copies that their newcomer no longer fetches.
     pub(super) fn tick(&mut self, registers: &mut Registers, timing: &Timing, now: Now) {
         let is_stuck = |open: &Transfer| now.ms_since(open.progress_us) >= 4 * timing.stall_ms;
         while let Some(index) = self.open.iter().position(is_stuck) {

@@ -1,14 +1,13 @@
-//! A replica that has started: it has forgotten what it acknowledged, and copies it from the others first.
+//! A replica that has started: it has forgotten what it acknowledged, and first copies it from the others.
 //!
-//! It says hello with the number of its new life. Whoever admits it knows from then on that answers of its earlier
-//! lives count no more, and says so with every message. Then it copies the tables of so many others that they share
-//! a member with what is left of any majority that had counted it. Why that is enough is told in
-//! [`registers`](super).
+//! It says hello with the number of its new incarnation. A member that admits it knows from then on that answers of its
+//! earlier incarnations no longer count, and says so with every message. Then it copies the tables of enough others to
+//! share a member with the rest of any majority that had counted it. [`registers`](super) explains why that is enough.
 //!
-//! When nobody has anything, there is nothing to copy and the group begins. That is so when all members were empty at
-//! one moment, or when a majority were at one moment, none of which was ever started before: then no majority can
-//! ever have acknowledged anything. One moment means: all had said it before a question was sent, and all said it
-//! again in answer to that question.
+//! If no member holds anything, there is nothing to copy and the group begins. That is so when all members were empty at
+//! one moment, or when a majority was at one moment and none of these was ever started before: then no majority can ever
+//! have acknowledged anything. "At one moment" means: all had said it before a question was sent, and all said it again in
+//! answer to that question.
 
 use super::lives::Sender;
 use super::members::MemberSet;
@@ -22,14 +21,14 @@ use kv::codec::Writer;
 /// What was heard of another member.
 #[derive(Clone, Copy, Debug, Default)]
 struct Heard {
-    /// Names its life; 0: nothing was heard.
+    /// Identifies its incarnation; 0: nothing was heard.
     nonce: u64,
     ready: bool,
     past: Past,
     admitted: bool,
-    /// Our question that was the newest one when it first said how it stands.
+    /// Our newest question when it first reported its present state.
     since_round: u32,
-    /// Our newest question that it has answered so.
+    /// Our newest question to which it gave the same answer.
     last_round: u32,
 }
 
@@ -38,27 +37,26 @@ struct Heard {
 enum Copy {
     #[default]
     None,
-    /// It comes.
+    /// It is arriving.
     Coming { transfer: u64, next: u32, progress_us: u64 },
-    /// It is here, taken in this life of the member.
+    /// It is complete, taken in this incarnation of the member.
     Whole(Incarnation),
 }
 
-/// How a newcomer stands after an input.
+/// A newcomer's progress after an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// It goes on.
     Waiting,
-    /// It holds again all that it ever acknowledged.
+    /// It holds everything that it ever acknowledged again.
     Refilled,
-    /// Nobody holds anything: the group begins, with the members that were empty.
+    /// No member holds anything: the group begins, with the members that were empty.
     Begins(MemberSet),
 }
 
 /// A replica's way back into the group.
 #[derive(Debug)]
 pub(super) struct Rejoin {
-    /// What was before this life.
+    /// What was before this incarnation.
     past: Past,
     nonce: u64,
     round: u32,
@@ -67,9 +65,9 @@ pub(super) struct Rejoin {
     heard: Vec<Heard>,
     copies: Vec<Copy>,
     transfers: u64,
-    /// Its lives have run out.
+    /// Its incarnation numbers have run out.
     exhausted: bool,
-    /// The lives that began the group, as one of them told.
+    /// The incarnations that began the group, as one of them reported.
     pub(super) began: Vec<u8>,
 }
 
@@ -90,7 +88,7 @@ impl Rejoin {
         }
     }
 
-    /// What was before this life.
+    /// What was before this incarnation.
     pub(super) fn past(&self) -> Past {
         self.past
     }
@@ -105,8 +103,9 @@ impl Rejoin {
         true
     }
 
-    /// The members that have lost their memory, as far as others have theirs: while those are a majority, nobody gets back
-    /// what he has forgotten. None where nobody has anything, and the group may begin.
+    /// Returns the members that have lost their memory, as far as others have theirs: while those that lost it are a
+    /// majority, no member can recover what it has forgotten. Empty when no member holds anything, and the group may
+    /// begin.
     pub(super) fn lost(&self, registers: &Registers) -> MemberSet {
         let mut lost = MemberSet::EMPTY;
         if !self.heard.iter().any(|heard| heard.ready) {
@@ -124,7 +123,7 @@ impl Rejoin {
         lost
     }
 
-    /// The others that have said that they have their memory.
+    /// The others that have reported to have their memory.
     pub(super) fn ready(&self) -> MemberSet {
         let mut ready = MemberSet::EMPTY;
         for (member, _) in self.heard.iter().enumerate().filter(|(_, heard)| heard.ready) {
@@ -133,12 +132,12 @@ impl Rejoin {
         ready
     }
 
-    /// Its lives have run out: it never becomes ready.
+    /// Notes that its incarnation numbers have run out: it never becomes ready.
     pub(super) fn exhaust(&mut self) {
         self.exhausted = true;
     }
 
-    /// Says hello to everybody, or to those of them who are named.
+    /// Says hello to all others, or to some of them.
     pub(super) fn ask(&self, registers: &Registers, to: MemberSet, effects: &mut Effects) {
         if !self.exhausted {
             registers.send(
@@ -163,7 +162,7 @@ impl Rejoin {
             let Copy::Coming { transfer, next, progress_us } = self.copies[member] else { continue };
             let quiet_ms = now.ms_since(progress_us);
             if quiet_ms >= timing.stall_ms || !registers.links.contains(member) {
-                // Somebody else is asked. This one may be again, when it has said that it is there.
+                // Another source is asked. This one may be asked again once it reports that it is there.
                 self.copies[member] = Copy::None;
                 self.heard[member].ready = false;
             } else if quiet_ms >= timing.retry_ms {
@@ -184,7 +183,7 @@ impl Rejoin {
         registers.send(MemberSet::only(member), fetch, effects);
     }
 
-    /// A message of another member. What is not for a newcomer is passed over: it holds nothing yet.
+    /// Takes a message of another member. Messages that are not for a newcomer are ignored: it holds nothing yet.
     pub(super) fn message(
         &mut self,
         registers: &mut Registers,
@@ -196,7 +195,7 @@ impl Rejoin {
     ) -> Progress {
         match message.body {
             Body::Standing { nonce, .. } | Body::Chunk { nonce, .. } if nonce != self.nonce => {
-                return Progress::Waiting; // An answer to an earlier life.
+                return Progress::Waiting; // An answer to an earlier incarnation.
             }
             Body::Standing { admitted, .. } => {
                 let own = registers.group.own();
@@ -235,7 +234,7 @@ impl Rejoin {
                 if !ready && matches!(self.copies[from], Copy::Coming { .. }) {
                     self.copies[from] = Copy::None; // It has nothing to copy.
                 }
-                // It began with us among the members that were empty: so we begin too.
+                // It began with us among the empty members, so we begin too.
                 let own = 8 * registers.group.own();
                 if ready && anew.get(own..own + 8) == Some(&self.nonce.to_le_bytes()) {
                     self.began = anew.to_vec();
@@ -271,7 +270,7 @@ impl Rejoin {
         self.go_on(registers, timing, now, effects)
     }
 
-    /// Another life of this member had the same number, or a later one: so it takes a later one still.
+    /// Another incarnation of this member had the same number, or a later one, so it takes a later one still.
     fn begin_later_life(
         &mut self,
         registers: &mut Registers,
@@ -287,7 +286,7 @@ impl Rejoin {
         if self.past == Past::None {
             self.past = Past::Forgotten;
         }
-        // Whoever is to be counted has to know of this life.
+        // Every member to be counted must know of this incarnation.
         self.heard.fill(Heard::default());
         self.copies.fill(Copy::None);
         effects.trace.push(Trace::Refilling { incarnation });
@@ -305,7 +304,7 @@ impl Rejoin {
         let (mut sources, mut given_up) = (0, 0);
         for member in group.others().iter() {
             match self.copies[member] {
-                // It has lost its memory since: what it told may lack what it stored in its new life.
+                // It has lost its memory since: the copy may lack what it stored in its new incarnation.
                 Copy::Whole(life) if registers.lives.of(member) != life => {
                     self.copies[member] = Copy::None;
                     self.heard[member].ready = false;
@@ -316,7 +315,7 @@ impl Rejoin {
                 Copy::None | Copy::Coming { .. } => {}
             }
         }
-        // Where members were given up, nothing may be missed of what the rest hold: all of them are copied.
+        // If members were given up, nothing that the rest hold may be missed, so all of them are copied.
         let needed = if given_up > 0 { group.others().len() } else { group.refill_sources() };
         if sources >= group.refill_sources() || sources + given_up >= group.others().len() {
             return Progress::Refilled;
@@ -334,7 +333,7 @@ impl Rejoin {
                 sources += 1;
             }
         }
-        // All have said how they stand for the first time, and are asked at once whether it still is so.
+        // All have reported their state for the first time, and are asked at once whether it is still the same.
         let others = group.others();
         let fresh = |member: &usize| {
             let heard = self.heard[*member];
@@ -347,8 +346,8 @@ impl Rejoin {
     }
 
     /// True for a member that keeps records and never vouched for anything: there is nothing to copy from it, and what it
-    /// acknowledges from now on says that it knows of this life. Without records nobody can be as sure of having nothing:
-    /// a disk that was lost leaves no trace.
+    /// acknowledges from now on says that it knows of this incarnation. Without records a member cannot be sure that it
+    /// has nothing to remember: a lost disk leaves no trace.
     fn has_nothing(&self, registers: &Registers, member: usize) -> bool {
         let heard = self.heard[member];
         registers.journal.is_kept()
@@ -358,14 +357,14 @@ impl Rejoin {
             && heard.admitted
     }
 
-    /// True for a member that has not got back its memory, and need not: an operator has given it up. What it acknowledges
-    /// from now on says that it knows of this life.
+    /// True for a member that has not recovered its memory, and need not: an operator has given it up. What it
+    /// acknowledges from now on says that it knows of this incarnation.
     fn is_given_up(&self, member: usize) -> bool {
         let heard = self.heard[member];
         heard.nonce != 0 && heard.past == Past::GivenUp && !heard.ready && heard.admitted
     }
 
-    /// The members that were all empty when the present question was sent, if they are enough to begin.
+    /// Returns the members that were all empty when the present question was sent, if they are enough to begin.
     fn empty_at_one_moment(&self, registers: &Registers, timing: &Timing, now: Now) -> Option<MemberSet> {
         let group = &registers.group;
         let (mut empty, mut never_started) = (MemberSet::EMPTY, MemberSet::EMPTY);
@@ -389,15 +388,15 @@ impl Rejoin {
         if empty == group.all() {
             return Some(empty);
         }
-        // A disk that was lost makes a replica believe that it was never started. So those who know better are
-        // given a moment to say so.
+        // A lost disk makes a replica believe that it was never started. So members that know better get some time to say
+        // so.
         let waited = now.ms_since(self.began_us) >= timing.begin_grace_ms;
         let anybody_ready = self.heard.iter().any(|heard| heard.ready);
         (self.past == Past::None && waited && !anybody_ready && never_started.len() >= group.majority())
             .then_some(never_started)
     }
 
-    /// The names of the lives that were empty at one moment, for those who were among them.
+    /// Returns the nonces of the incarnations that were empty at one moment, for the members among them.
     pub(super) fn names(&self, registers: &Registers, empty: MemberSet) -> Vec<u8> {
         let mut names = Vec::new();
         for (member, heard) in self.heard.iter().enumerate() {
@@ -407,7 +406,7 @@ impl Rejoin {
         names
     }
 
-    /// A ready member whose clients' requests are served.
+    /// A ready member, to which clients' requests can be redirected.
     pub(super) fn ready_member(&self, registers: &Registers) -> Option<usize> {
         let is_ready = |member: &usize| self.heard[*member].ready && registers.links.contains(*member);
         registers.group.others().iter().find(is_ready)
@@ -417,7 +416,7 @@ impl Rejoin {
         self.asked_us + timing.retry_ms * 1000
     }
 
-    /// Copies are of others that have their memory, and asked for once each.
+    /// Copies are taken from others that have their memory, and requested once each.
     pub(super) fn check_invariants(&self, registers: &Registers) {
         let own = registers.group.own();
         assert!(matches!(self.copies[own], Copy::None) && self.heard[own].nonce == 0, "it copies itself");
@@ -427,7 +426,7 @@ impl Rejoin {
         }
     }
 
-    /// What it waits for, for people.
+    /// Describes what it waits for, for people.
     pub(super) fn explain(&self, registers: &Registers) -> String {
         if self.exhausted {
             return "it has been started more often than its tags can tell apart; the group must be set up anew".into();
@@ -458,11 +457,11 @@ impl Rejoin {
     }
 }
 
-/// Whether a member that is without its memory may have acknowledged what it has forgotten, and what nobody has given up.
+/// Whether a member without its memory may have acknowledged something that it has forgotten, and that was not given up.
 pub(super) fn may_be_lost(registers: &Registers, past: Past) -> bool {
     match past {
         Past::Forgotten => true,
-        // Without records nobody can be sure: a disk that was lost leaves no trace.
+        // Without records this is not certain: a lost disk leaves no trace.
         Past::None => !registers.journal.is_kept(),
         Past::GivenUp => false,
     }

@@ -1,11 +1,11 @@
-//! Repair: replicas compare what they hold, slowly and always, and give each other what is newer.
+//! Repair: replicas compare what they hold, slowly and always, and send each other what is newer.
 //!
-//! An operation ends when a majority holds its value. The others get it too, if nothing is lost; what is lost comes
-//! with the next sweep, so that replicas become equal after faults, also for keys that nobody reads. To store a newer
-//! value is always safe: it is what a read would write back.
+//! An operation ends when a majority holds its value. The others get it too, if nothing is lost; the next sweep brings what
+//! was lost, so that replicas become equal after faults, even for keys that no client reads. To store a newer value is
+//! always safe: a read would write it back.
 //!
-//! A replica that has walked through all of its keys, while nothing changed here and with all others saying that they hold the
-//! same, has nothing to repair, and stops until something changes. What only others hold is their own walks' matter.
+//! A replica that has walked through all of its keys, while nothing changed here and all others reported that they hold the
+//! same, has nothing to repair, and stops until something changes. What only others hold is left to their own walks.
 
 use super::members::MEMBERS_MAX;
 use super::members::MemberSet;
@@ -15,13 +15,13 @@ use super::{Registers, Timing};
 use crate::contract::Effects;
 use kv::{Register, UnixMs};
 
-/// Values in one message of repair, in bytes: the rest waits for the next sweep.
+/// Bytes of values in one message of repair: the rest waits for the next sweep.
 const ENTRIES_BYTES_MAX: usize = 1 << 20;
 
-/// Expired keys that are buried at once.
+/// The most expired keys buried at once.
 const BURIED_MAX: usize = 1000;
 
-/// Where the walk through the table stands.
+/// The state of the walk through the table.
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
     cursor: u64,
@@ -29,17 +29,17 @@ pub(super) struct Sweep {
     /// The present walk, and its next part.
     pub(super) walk: u64,
     part: u32,
-    /// The first walk since this replica has changed last, and how often it had by then.
+    /// The first walk since this replica last changed, and its count of changes by then.
     pub(super) unchanged_since: u64,
     pub(super) changes: u64,
-    /// Who has found the same in a whole walk since.
+    /// The members that have found the same in a whole walk since.
     pub(super) same: MemberSet,
-    /// For each member, its walk under way and how many parts of it were the same here, if all were.
+    /// For each member its walk under way, and how many parts of it were the same here, if all were.
     walks: [(u64, Option<u32>); MEMBERS_MAX],
 }
 
 impl Sweep {
-    /// Walks have higher numbers than in any earlier life that somebody may still answer.
+    /// Walks have higher numbers than in any earlier incarnation whose walks may still be answered.
     pub(super) fn new(nonce: u64) -> Sweep {
         Sweep { walk: nonce >> 1, ..Sweep::default() }
     }
@@ -56,7 +56,8 @@ impl Sweep {
         }
     }
 
-    /// A member tells a part of its walk, in which something differs or not. True when it is to hear that nothing did.
+    /// Takes a part of a member's walk, in which something differs or not. True when the member must be told that nothing
+    /// did.
     pub(super) fn walked(
         &mut self,
         from: usize,
@@ -73,7 +74,7 @@ impl Sweep {
         asks && known.1.is_some()
     }
 
-    /// Compares the next few keys with all others. Tells each tombstone that it meets.
+    /// Compares the next few keys with all others. Reports each tombstone that it meets.
     pub(super) fn step(
         &mut self,
         registers: &mut Registers,
@@ -100,7 +101,7 @@ impl Sweep {
                 tombstone(key, tag);
             }
         });
-        // Sent also when there is nothing to compare: it tells the others that this one is there.
+        // Sent even when there is nothing to compare: it shows the others that this member is there.
         let (walk, part, asks) = (self.walk, self.part, self.cursor == 0 && registers.rest.is_told());
         let compare = Body::Compare { walk, part, asks, tags: Tags::built(&self.tags) };
         registers.send(registers.group.others().and(registers.links), compare, effects);
@@ -108,7 +109,8 @@ impl Sweep {
     }
 }
 
-/// A member tells some of its tags: it gets what is newer here, and is asked for what is newer there. True when nothing is.
+/// A member sends some of its tags: it gets what is newer here, and is asked for what is newer there. True when nothing is
+/// newer on either side.
 pub(super) fn compare(registers: &Registers, from: usize, tags: Tags<'_>, effects: &mut Effects) -> bool {
     let (mut wanted, mut entries) = (Vec::new(), Vec::new());
     for (key, tag) in tags.iter() {
@@ -128,7 +130,7 @@ pub(super) fn compare(registers: &Registers, from: usize, tags: Tags<'_>, effect
     is_same
 }
 
-/// A member wants what this one holds.
+/// Sends a member what it wants of what this one holds.
 pub(super) fn supply(registers: &Registers, from: usize, wanted: Tags<'_>, effects: &mut Effects) {
     let mut entries = Vec::new();
     for (key, _) in wanted.iter() {
@@ -144,7 +146,7 @@ pub(super) fn supply(registers: &Registers, from: usize, wanted: Tags<'_>, effec
     }
 }
 
-/// A member gives what it holds.
+/// Takes what a member sends.
 pub(super) fn take(registers: &mut Registers, generation: u64, entries: Entries<'_>) {
     if registers.generations.admits(generation) && registers.journal.has_room() {
         for (key, register) in entries.iter() {

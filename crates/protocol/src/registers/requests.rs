@@ -1,9 +1,9 @@
 //! Clients' requests under way at a coordinator.
 //!
-//! A request is about one key or several, each of which is read or written by an operation of its own. Here it is
-//! kept who asked what, what the operations have found so far, and in which order one client's requests on one key
-//! take effect: in the order in which they were asked. A request that follows one of the same client on the same key
-//! waits until that one has ended ([`Requests::must_wait`]).
+//! A request is about one key or several, each of which is read or written by an operation of its own. This module
+//! keeps the client of each request, what its operations have found so far, and the order in which one client's
+//! requests on one key take effect: the order in which they were sent. A request that follows one of the same client on
+//! the same key waits until that one has ended ([`Requests::must_wait`]).
 
 use super::commands::Question;
 use crate::contract::{Effects, NodeId, Request, Ticket};
@@ -13,28 +13,28 @@ use kv::{Command, Register, Table, UnixMs, Version};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Names an open request. Given anew when it has ended.
+/// Identifies an open request. Reused after it has ended.
 pub type RequestId = u32;
 
-/// Places of the filter that tells whether a client's earlier request on a key may be open.
+/// The size of the filter that says whether a client's earlier request on a key may be open.
 const MARKS: usize = 4096;
 
 #[derive(Debug)]
 pub(super) struct Slot {
-    /// `None`: nobody stands here, or the request has ended and its operations are being swept up.
+    /// `None`: the place is free, or the request has ended and its operations are being dropped.
     pub(super) ticket: Option<Ticket>,
     pub(super) deadline_us: u64,
     question: Question,
     /// Keys that are not done yet.
     pub(super) open: u32,
-    /// True when a replica may have changed by it.
+    /// True when a replica may have been changed by it.
     pub(super) changed: bool,
     /// Its deadline has passed, or it has failed: its operations are to be dropped.
     pub(super) dropped: bool,
     count: i64,
     /// Its places in the filter.
     pub(super) marks: Vec<u16>,
-    /// Of several keys: where the value of each is, `None` for a missing one.
+    /// For a request of several keys: the range of each value, `None` for a missing one.
     pub(super) parts: Vec<Option<Range<usize>>>,
     values: Vec<u8>,
 }
@@ -42,9 +42,9 @@ pub(super) struct Slot {
 /// A request that waits for an earlier one of its client.
 #[derive(Debug)]
 pub struct Deferred {
-    /// Under which its outcome is told.
+    /// Identifies its outcome.
     pub ticket: Ticket,
-    /// When its client must have its outcome.
+    /// The moment by which its client must have its outcome.
     pub deadline_us: u64,
     asked: Asked,
 }
@@ -64,7 +64,7 @@ impl Deferred {
             }
     }
 
-    /// What was asked.
+    /// The request.
     pub fn request(&self) -> Option<Request<'_>> {
         match &self.asked {
             Asked::Command(bytes) => Some(Request::Command(Command::decode(&mut Reader::new(bytes)).ok()?)),
@@ -73,14 +73,14 @@ impl Deferred {
     }
 }
 
-/// What a coordinator tells those whose requests did not come to an end.
+/// A coordinator's errors for requests that could not be completed.
 #[derive(Clone, Copy, Debug)]
 pub struct Errors<'a> {
-    /// A request that has changed nothing.
+    /// For a request that has changed nothing.
     pub refused: &'a str,
-    /// A write that may take effect.
+    /// For a write that may take effect.
     pub unknown: &'static str,
-    /// A fault to be found, in tests.
+    /// A planted fault, in tests.
     pub planted: Planted,
 }
 
@@ -89,15 +89,15 @@ pub struct Errors<'a> {
 pub struct Requests {
     pub(super) slots: Vec<Slot>,
     pub(super) free: Vec<RequestId>,
-    /// How many keys of open requests stand at each place: a counting Bloom filter of (client, key). A place that
-    /// two share makes a pipelined request wait without need, and that is all.
+    /// How many keys of open requests fall on each place: a counting Bloom filter of (client, key). If two share a
+    /// place, a pipelined request waits without need, which does no harm.
     pub(super) marks: Vec<u32>,
     pub(super) deferred: VecDeque<Deferred>,
-    /// Bytes of those that were kept for a replica without its memory.
+    /// Bytes of the requests kept while the replica is without its memory.
     held_bytes: usize,
     /// No deadline is before this.
     pub(super) earliest_us: u64,
-    /// True when a request has ended since deferred ones were looked at.
+    /// True when a request has ended since deferred ones were last checked.
     ended: bool,
 }
 
@@ -126,13 +126,13 @@ fn mark(client: u64, key: &[u8]) -> u16 {
 }
 
 impl Requests {
-    /// True when none is open, nor waits.
+    /// True when none is open or waiting.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.free.len() == self.slots.len() && self.deferred.is_empty()
     }
 
-    /// When the first deadline may pass.
+    /// The moment at which the first deadline may pass.
     #[inline]
     pub fn earliest_us(&self) -> u64 {
         self.earliest_us
@@ -163,7 +163,7 @@ impl Requests {
         self.slots.iter().any(|slot| slot.ticket.is_some_and(|ticket| ticket.client == client))
     }
 
-    /// Puts a request off until those that it stands behind have ended.
+    /// Defers a request until those that it must wait for have ended.
     pub fn defer(&mut self, ticket: Ticket, deadline_us: u64, request: &Request<'_>) {
         let asked = match request {
             Request::Command(command) => {
@@ -177,7 +177,7 @@ impl Requests {
         self.deferred.push_back(Deferred { ticket, deadline_us, asked });
     }
 
-    /// Keeps a request of a replica that is without its memory, until it has that. False when too much is kept already.
+    /// Keeps a request while the replica is without its memory. False when too much is kept already.
     pub fn hold(
         &mut self,
         ticket: Ticket,
@@ -196,12 +196,12 @@ impl Requests {
         has_room
     }
 
-    /// The replica has its memory: what was kept may begin.
+    /// The replica has its memory: the kept requests may begin.
     pub fn release_held(&mut self) {
         self.ended |= std::mem::take(&mut self.held_bytes) > 0;
     }
 
-    /// Another node has its memory: it is to be asked what was kept.
+    /// Another node has its memory: hands the kept requests on to it.
     pub fn hand_on_held(&mut self, to: NodeId, effects: &mut Effects) {
         self.held_bytes = 0;
         for deferred in self.deferred.drain(..) {
@@ -212,8 +212,8 @@ impl Requests {
         }
     }
 
-    /// Takes the first deferred request that has nothing to wait for any more. Called again and again after
-    /// requests may have ended, until it returns `None`.
+    /// Takes the first deferred request that no longer has to wait. Call this repeatedly after requests may have ended,
+    /// until it returns `None`.
     pub fn take_due(&mut self) -> Option<Deferred> {
         if !self.ended || self.deferred.is_empty() {
             self.ended = false;
@@ -228,7 +228,7 @@ impl Requests {
         self.deferred.remove(due?)
     }
 
-    /// A request begins. For each of its keys, [`Requests::add_key`] is to be called next.
+    /// Begins a request. Call [`Requests::add_key`] next for each of its keys.
     #[inline]
     pub fn begin(&mut self, ticket: Ticket, deadline_us: u64, question: Question) -> RequestId {
         self.earliest_us = self.earliest_us.min(deadline_us);
@@ -256,7 +256,7 @@ impl Requests {
         self.slots.len() as RequestId - 1
     }
 
-    /// A request is about one key more. Returns the key's place among its keys.
+    /// Adds a key to a request. Returns the key's place among its keys.
     #[inline]
     pub fn add_key(&mut self, id: RequestId, key: &[u8]) -> u32 {
         let slot = &mut self.slots[id as usize];
@@ -268,14 +268,14 @@ impl Requests {
         slot.marks.len() as u32 - 1
     }
 
-    /// From now on a replica may have changed by the request.
+    /// Notes that a replica may have been changed by the request.
     #[inline]
     pub fn has_changed(&mut self, id: RequestId) {
         self.slots[id as usize].changed = true;
     }
 
-    /// One of the request's keys is done: this is what it held or, for a write, what was written. `was_live` says
-    /// for a deleted key whether it was there before. When it is the last one the request is answered.
+    /// Completes one of the request's keys with what it held or, for a write, what was written. `was_live` says for a
+    /// deleted key whether it existed before. The last key answers the request.
     #[inline]
     #[allow(
         clippy::too_many_arguments,
@@ -305,7 +305,7 @@ impl Requests {
                 offset = version;
             }
             Question::Detail(detail) => {
-                // The table that answers holds nothing but this key: the replica's own may hold a newer value.
+                // The table that answers holds only this key: the replica's own may hold a newer value.
                 let mut table = Table::new(0);
                 table.put_register(key, register);
                 table.read(&detail.command(key), now, &mut effects.replies);
@@ -326,7 +326,7 @@ impl Requests {
         self.end(id);
     }
 
-    /// A request that is about no key at all is answered at once.
+    /// A request without keys is answered at once.
     pub fn end_if_empty(&mut self, id: RequestId, effects: &mut Effects) {
         let slot = &mut self.slots[id as usize];
         let (start, Some(ticket)) = (effects.replies.len(), slot.ticket) else { return };
@@ -355,20 +355,20 @@ impl Requests {
         self.ended = true;
     }
 
-    /// One of a request's operations cannot go on: the request ends with this error, refused if nothing has
-    /// changed by it, else unknown. Its operations are to be dropped, see [`Requests::is_dropped`].
+    /// One of a request's operations cannot continue: the request ends with this error, refused if nothing was changed
+    /// by it, else unknown. Its operations are to be dropped, see [`Requests::is_dropped`].
     pub fn fail(&mut self, id: RequestId, error: &str, effects: &mut Effects) {
         let slot = &mut self.slots[id as usize];
         slot.dropped = true;
         let Some(ticket) = slot.ticket.take() else { return };
         match slot.changed {
             false => effects.refuse(ticket, error),
-            // What the error says of one key does not hold for all.
+            // What the error says about one key does not hold for all.
             true => effects.unknown(ticket, "UNKNOWN some of its keys were changed and the others were not"),
         }
     }
 
-    /// One of a request's writes may take effect, and nobody knows: the request ends with this error, as unknown. Its
+    /// One of a request's writes may or may not take effect: the request ends with this error, as unknown. Its
     /// operations are to be dropped, as with [`Requests::fail`].
     pub fn fail_unknown(&mut self, id: RequestId, error: &str, effects: &mut Effects) {
         let slot = &mut self.slots[id as usize];
@@ -378,10 +378,9 @@ impl Requests {
         }
     }
 
-    /// Ends all requests whose deadline has passed, and those for which `hopeless` says so; it is told whether
-    /// the request may have changed a replica. Returns (refused, unknown): when that is not (0, 0) the
-    /// operations of requests that are [dropped](Requests::is_dropped) are to be dropped, and then
-    /// [`Requests::forget_dropped`] is to be called.
+    /// Ends all requests whose deadline has passed, and those for which `hopeless` returns true; its argument says
+    /// whether the request may have changed a replica. Returns (refused, unknown): when that is not (0, 0), drop the
+    /// operations of requests that are [dropped](Requests::is_dropped), and then call [`Requests::forget_dropped`].
     pub fn end_overdue(
         &mut self,
         now_us: u64,
@@ -419,7 +418,7 @@ impl Requests {
         (refused, unknown)
     }
 
-    /// Refuses all requests that have not begun. Returns how many there were.
+    /// Refuses all requests that have not begun. Returns their number.
     pub fn refuse_deferred(&mut self, why: &str, effects: &mut Effects) -> u64 {
         let count = self.deferred.len() as u64;
         self.deferred.drain(..).for_each(|deferred| effects.refuse(deferred.ticket, why));
@@ -432,7 +431,7 @@ impl Requests {
         self.slots[id as usize].dropped
     }
 
-    /// The operations of all dropped requests are gone.
+    /// Frees the places of all dropped requests, once their operations are gone.
     pub fn forget_dropped(&mut self) {
         let dropped = |slot: &Slot| slot.dropped;
         let ids: Vec<usize> = (0..self.slots.len()).filter(|id| dropped(&self.slots[*id])).collect();

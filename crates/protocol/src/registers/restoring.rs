@@ -1,8 +1,9 @@
-//! Restoring: a replica is what its records say. Checkpoints are records, too.
+//! Restoring a replica from its records, of which checkpoints are made as well.
 //!
-//! A replica that finds that it vouched for what it held goes on at once, in a new life: it has forgotten nothing that it
-//! told anybody. One that had not yet come so far, or whose records do not count any more, is as empty as a replica that
-//! keeps its memory only, and refills itself from the others. See [`crate::Replica`] for what a node does with records.
+//! A replica whose records say that it vouched for what it held continues at once, in a new incarnation: it has forgotten
+//! nothing that it said to others. One that had not come that far, or whose records no longer count, is as empty as a
+//! replica that keeps everything in memory only, and refills itself from the others. See [`crate::Replica`] for what a
+//! node does with records.
 
 use super::Registers;
 use super::lives::{KnownLives, Life, Lives};
@@ -14,51 +15,51 @@ use kv::Table;
 use kv::codec::{Malformed, Reader};
 use kv::table::SnapshotId;
 
-/// What the records of earlier lives say.
+/// What the records of earlier incarnations say.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     /// How often the node had been started when the memory began; 0: there is none.
     born: u64,
     /// No earlier memory of this member has ever vouched for anything.
     first: bool,
-    /// It vouches for all that it ever acknowledged.
+    /// Whether it vouches for everything that it ever acknowledged.
     vouches: bool,
-    /// It did so when this life began.
+    /// Whether it did so when this incarnation began.
     is_resumed: bool,
-    /// Records were lost, or do not count: who begins anew does not do so for the first time.
+    /// Records were lost, or do not count: a member that begins anew does not do so for the first time.
     is_lost: bool,
-    /// The lives that were known, and how often the node had been started then.
+    /// The known incarnations, and how often the node had been started then.
     lives: Vec<Life>,
     lives_of: u64,
     /// See [`Replacement::lives_before`].
     lives_before: u64,
 }
 
-/// That a node was replaced: its storage was lost, or an older copy was put in its place.
+/// The fact that a node was replaced: its storage was lost, or an older copy was put in its place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Replacement {
     /// What was recorded before the node's start of this number does not count.
     pub since: u64,
-    /// No life of the member before had a greater number. Its lives after are counted on from here, since the starts of
-    /// other storage are counted anew and a tag must never be used twice.
+    /// No earlier incarnation of the member had a greater number. Its later incarnations are numbered from here, since
+    /// starts are counted anew with other storage and a tag must never be used twice.
     pub lives_before: u64,
-    /// Nobody is to wait for what the member held: it counts as one that has never held anything.
+    /// No member is to wait for what this one held: it counts as one that has never held anything.
     pub accepts_loss: bool,
 }
 
-/// A checkpoint that is being written.
+/// A checkpoint being written.
 #[derive(Debug)]
 pub(super) struct Checkpoint {
     snapshot: SnapshotId,
-    /// What comes before the table's chunks, until it is written.
+    /// The record before the table's chunks, until it is written.
     begin: Option<Vec<u8>>,
 }
 
 impl Registers {
-    /// Takes a record that an earlier life made.
+    /// Takes a record that an earlier incarnation made.
     ///
     /// # Errors
-    /// [`Malformed`] when it is none.
+    /// [`Malformed`] when it is not a record.
     pub fn replay(&mut self, record: &[u8]) -> Result<(), Malformed> {
         if !self.journal.is_kept() {
             return Err(Malformed("a replica that keeps no records is given one"));
@@ -90,7 +91,7 @@ impl Registers {
         Ok(())
     }
 
-    /// The node was replaced. To be told at each start from then on, behind [`Registers::replay`] and before the group
+    /// The node was replaced. Call this at each start from then on, after [`Registers::replay`] and before the group
     /// becomes known.
     pub fn replaced(&mut self, replacement: &Replacement) {
         self.memory.lives_before = replacement.lives_before;
@@ -98,24 +99,25 @@ impl Registers {
         if has_begun_anew || self.planted.has(Fault::RolledBackRegistersAnswer) {
             return;
         }
-        // What was known of lives stays true.
+        // What was known of incarnations stays true.
         self.memory.born = 0;
         self.memory.vouches = false;
         self.memory.is_lost = !replacement.accepts_loss;
         self.table = Table::new(self.table_seed);
     }
 
-    /// True when what was recorded can be of this group.
+    /// True when the records can be of this group.
     pub(super) fn records_fit(&self, members: usize) -> bool {
         self.memory.lives.is_empty() || self.memory.lives.len() == members
     }
 
-    /// The records are all taken: a new life begins with what they say. `starts` counts the node's starts, this one
-    /// included. Returns false when no number is left for the life.
+    /// All records are taken: a new incarnation begins with what they say. `starts` counts the node's starts, this one
+    /// included. Returns false when no incarnation number is left.
     pub(super) fn begin_life(&mut self, starts: u64) -> bool {
         let own = self.group.own();
         let before = self.memory.lives.get(own).map_or(0, |life| u64::from(life.incarnation));
-        // One more for each start since, also for those whose records were lost: what they told bears their number.
+        // One more for each start since, including those whose records were lost: the messages of these carry their
+        // number.
         let counted = starts.saturating_add(self.memory.lives_before);
         let mut number = counted.max(before + starts.saturating_sub(self.memory.lives_of).max(1));
         assert!(number > before, "no life has the number of an earlier one");
@@ -139,7 +141,7 @@ impl Registers {
         incarnation.is_ok()
     }
 
-    /// Another life of this member had the same number, or a later one: its storage was lost.
+    /// Another incarnation of this member had the same number, or a later one: its storage was lost.
     pub(super) fn begin_later_life(&mut self, incarnation: Incarnation) {
         assert!(incarnation > self.lives.own(), "no life has the number of an earlier one");
         self.lives.begin(incarnation, self.nonce);
@@ -148,7 +150,7 @@ impl Registers {
         self.note_lives();
     }
 
-    /// True when this life has found in its records what it vouches for, and goes on with it.
+    /// True when this incarnation has found in its records what it vouches for, and continues from it.
     pub fn has_resumed(&self) -> bool {
         self.memory.is_resumed
     }
@@ -164,20 +166,20 @@ impl Registers {
         if self.journal.is_kept() { self.memory.first } else { starts <= 1 }
     }
 
-    /// What was copied so far is of no use.
+    /// Drops what was copied so far.
     pub(super) fn forget_copies(&mut self) {
         self.clear();
         self.journal.tell(&Change::Cleared);
     }
 
-    /// From now on it vouches for what it holds.
+    /// Begins to vouch for what it holds.
     pub(super) fn vouch(&mut self) {
         self.memory.vouches = true;
         self.journal.tell_bounds(self.bounds());
         self.journal.tell_vouches();
     }
 
-    /// See [`crate::Replica::begin_checkpoint`]. There is none before the replica vouches for what it holds.
+    /// See [`crate::Replica::begin_checkpoint`]. Returns false until the replica vouches for what it holds.
     pub fn begin_checkpoint(&mut self) -> bool {
         self.abandon_checkpoint();
         if !self.journal.is_kept() || !self.memory.vouches {

@@ -1,23 +1,23 @@
 //! Tags: what orders the writes of one key.
 //!
 //! A tag is (counter, incarnation, member) in one number, compared in that order. The counter makes a write newer
-//! than what its writer saw. Member and incarnation make the tag its writer's own: two members never share one, nor
-//! do two lives of a member; and in one life a member stores each of its writes before it chooses the next tag of
-//! the key. A tag without its writer is the fault of several published versions: two values under one tag, and
-//! replicas that keep different ones for ever.
+//! than what its writer saw. Member and incarnation make the tag unique to its writer: two members never share one,
+//! nor do two incarnations of a member; and within one incarnation a member stores each of its writes before it
+//! chooses the next tag of the key. Several published versions have the fault of tags without their writer: two
+//! values under one tag, and replicas that keep different ones forever.
 
 use super::members::MEMBERS_MAX;
 use kv::Version;
 use kv::codec::{Malformed, Reader};
 
-/// Which of its lives a member is in: it grows with every start.
+/// The number of a member's incarnation: it grows with every start.
 pub type Incarnation = u16;
 
 const MEMBER_BITS: u32 = 4;
 const INCARNATION_BITS: u32 = 16;
 const WRITER_BITS: u32 = MEMBER_BITS + INCARNATION_BITS;
 
-/// The greatest counter. A tag stays below 2^63, as versions are told to clients as signed integers.
+/// The greatest counter. A tag stays below 2^63, because clients get versions as signed integers.
 pub const COUNTER_MAX: u64 = (1 << (63 - WRITER_BITS)) - 1;
 
 const _: () = assert!(MEMBERS_MAX < 1 << MEMBER_BITS && Incarnation::BITS == INCARNATION_BITS);
@@ -30,29 +30,30 @@ impl Tag {
     /// The tag of a key that was never written: less than any other.
     pub const NONE: Tag = Tag(0);
 
-    /// A tag of the member with this index. `None` when the counters have run out: a tag is never used twice.
+    /// Returns a tag of the member with this index. `None` when the counters have run out: a tag is never used
+    /// twice.
     pub fn new(counter: u64, incarnation: Incarnation, member: usize) -> Option<Tag> {
         assert!(member < MEMBERS_MAX, "a tag has no room for member {member}");
         let writer = u64::from(incarnation) << MEMBER_BITS | member as u64;
         (counter <= COUNTER_MAX).then_some(Tag(counter << WRITER_BITS | writer))
     }
 
-    /// The tag of a version that a table holds.
+    /// Returns the tag of a version that a table holds.
     pub fn of_version(version: Version) -> Tag {
         Tag(version)
     }
 
-    /// The tag as the version under which a table holds the write.
+    /// Returns the version under which a table holds the write.
     pub fn version(self) -> Version {
         self.0
     }
 
-    /// How many writes of the key came before it, at least.
+    /// At least this many writes of the key came before it.
     pub fn counter(self) -> u64 {
         self.0 >> WRITER_BITS
     }
 
-    /// The writer's life in which it was written.
+    /// The writer's incarnation.
     pub fn incarnation(self) -> Incarnation {
         (self.0 >> MEMBER_BITS) as Incarnation
     }
@@ -62,7 +63,7 @@ impl Tag {
         (self.0 & ((1 << MEMBER_BITS) - 1)) as usize
     }
 
-    /// Takes a tag off a message.
+    /// Decodes a tag from a message.
     ///
     /// # Errors
     /// [`Malformed`] when the bytes end early or no writer can have made the tag.

@@ -1,4 +1,4 @@
-//! What a replica of registers does beside its clients' operations: refill itself and others, repair, collect.
+//! What a replica of registers does besides its clients' operations: refill itself and others, repair, collect.
 
 use super::collection::{self, Collector};
 use super::lives::Sender;
@@ -11,14 +11,14 @@ use super::{Registers, Timing};
 use crate::contract::{Effects, NodeId, Now, Trace};
 use crate::planted::Fault;
 
-/// What a group has lost that stands still: see [`Registers::standstill`].
+/// What a stopped group has lost: see [`Registers::standstill`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loss {
     /// The members that have lost their memory: a majority.
     pub lost: Vec<NodeId>,
-    /// Those that have theirs.
+    /// The members that have their memory.
     pub holding: Vec<NodeId>,
-    /// Those that were not heard for a while.
+    /// The members that were not heard for a while.
     pub silent: Vec<NodeId>,
 }
 
@@ -28,19 +28,19 @@ pub struct Upkeep {
     nonce: u64,
     /// `None`: it has its memory, and answers.
     pub(super) rejoin: Option<Rejoin>,
-    /// The lives that began the group together with this one, by their names.
+    /// The incarnations that began the group together with this one, by their nonces.
     anew: Vec<u8>,
     pub(super) transfers: Transfers,
     pub(super) sweep: Sweep,
     pub(super) collector: Collector,
     swept_us: u64,
-    /// The members that have lost their memory, as told last.
+    /// The members that have lost their memory, as last reported.
     lost: MemberSet,
 }
 
 impl Upkeep {
-    /// A replica starts, with what it found in its records, if it keeps any. `starts` says how often this node was
-    /// started, this time included.
+    /// Starts a replica with what it found in its records, if it keeps any. `starts` counts the node's starts, this one
+    /// included.
     pub fn new(registers: &mut Registers, now: Now, starts: u64, effects: &mut Effects) -> Upkeep {
         let has_number = registers.begin_life(starts.max(1));
         let (nonce, first) = (registers.nonce, registers.is_first(starts));
@@ -92,12 +92,12 @@ impl Upkeep {
         self.rejoin.as_ref().map_or(String::new(), explain)
     }
 
-    /// A node that is ready as far as this one knows, while this one is not.
+    /// Returns a node that is ready as far as this one knows, while this one is not.
     pub fn ready_node(&self, registers: &Registers) -> Option<NodeId> {
         Some(registers.group.node(self.rejoin.as_ref()?.ready_member(registers)?))
     }
 
-    /// A message of another member.
+    /// Takes a message of another member.
     pub fn message(
         &mut self,
         registers: &mut Registers,
@@ -155,7 +155,8 @@ impl Upkeep {
         }
     }
 
-    /// A member has started. From now on everybody hears of its new life; only then it may copy what is here.
+    /// A member has started. From now on every message says that it has a new incarnation; only then may it copy what is
+    /// here.
     fn hello(
         &mut self,
         registers: &mut Registers,
@@ -167,7 +168,7 @@ impl Upkeep {
     ) {
         let told = message.lives;
         let incarnation = told.of(from);
-        // What it says of others may be of no use, as when its own number is too low; its question counts.
+        // What it says of others may be useless, as when its own number is too low; its question counts.
         if told.len() != registers.group.len() || incarnation == 0 {
             return registers.reject(from, "it names lives that cannot be", effects);
         }
@@ -178,7 +179,7 @@ impl Upkeep {
         let admitted = registers.admit(from, incarnation, nonce);
         if admitted {
             self.transfers.forget(registers, from, nonce);
-            // Who has its memory asks nothing: its question is the one of number 0.
+            // A member that has its memory asks nothing: its question has number 0.
             match round {
                 0 => registers.has_memory(from),
                 _ => {
@@ -200,7 +201,7 @@ impl Upkeep {
         registers.send(MemberSet::only(from), standing, effects);
     }
 
-    /// True when there is nothing to keep up: all members are there, and hold the same for good.
+    /// True when there is nothing to keep up: all members are present, and hold the same.
     pub fn is_resting(&self, registers: &Registers) -> bool {
         self.is_ready()
             && self.sweep.is_done(registers)
@@ -209,7 +210,7 @@ impl Upkeep {
             && self.collector.is_empty()
     }
 
-    /// Time has passed. With `may_stop` nothing is done that [`Upkeep::is_resting`] makes needless.
+    /// Does what is due by now. With `may_stop` it skips what [`Upkeep::is_resting`] makes needless.
     pub fn tick(
         &mut self,
         registers: &mut Registers,
@@ -226,7 +227,7 @@ impl Upkeep {
         self.transfers.tick(registers, timing, now);
         if now.ms_since(self.swept_us) >= timing.sweep_ms && !(may_stop && self.is_resting(registers)) {
             self.swept_us = now.monotonic_us;
-            // Everybody must take part in a collection, so it may as well always be led by the same one.
+            // All members must take part in a collection, so the same one may as well always lead it.
             let leads = registers.group.own() == 0;
             let collector = &mut self.collector;
             let tombstone = |key: &[u8], tag| {
@@ -248,13 +249,13 @@ impl Upkeep {
         }
     }
 
-    /// A replica that has its memory, as one that goes on with its records, needs nothing of the others, but that they and it
-    /// hear of each other before anybody has something to ask.
+    /// A replica that has its memory, as when it continues from its records, needs nothing from the others. But it and they
+    /// should hear of each other before any of them has a question.
     fn greet(&self, registers: &Registers, to: MemberSet, effects: &mut Effects) {
         registers.send(to, Body::Hello { nonce: self.nonce, round: 0, past: Past::Forgotten }, effects);
     }
 
-    /// An operator has given up what this member has forgotten and cannot get back.
+    /// An operator has given up what this member has forgotten and cannot recover.
     pub fn give_up(&mut self, registers: &mut Registers, now: Now, effects: &mut Effects) {
         let is_given_up = self.rejoin.as_mut().is_some_and(|rejoin| rejoin.give_up(registers, now, effects));
         if is_given_up {
@@ -263,7 +264,7 @@ impl Upkeep {
         }
     }
 
-    /// What is lost, if the group stands still for it.
+    /// Returns what is lost, if the group is stopped because of it.
     pub fn loss(&self, registers: &Registers, timing: &Timing, now: Now) -> Option<Loss> {
         registers.standstill()?;
         let group = &registers.group;
@@ -276,8 +277,8 @@ impl Upkeep {
         Some(Loss { lost: nodes(lost), holding: nodes(holding.without(silent)), silent: nodes(silent) })
     }
 
-    /// Notices that a majority has lost its memory, or has it again. Among so few that have theirs nobody finds enough copies:
-    /// that stays so until an operator does something.
+    /// Notices that a majority has lost its memory, or has it again. If so few have theirs, no member finds enough copies:
+    /// that stays so until an operator acts.
     fn look_for_loss(&mut self, registers: &mut Registers, effects: &mut Effects) {
         let (lost, holding) = match &self.rejoin {
             None => (registers.lost, registers.group.all().without(registers.without_memory)),
@@ -302,7 +303,7 @@ impl Upkeep {
         }
     }
 
-    /// When it wants its next tick.
+    /// Returns when it needs its next tick.
     pub fn wakeup_us(&self, registers: &Registers, timing: &Timing, may_stop: bool) -> u64 {
         match &self.rejoin {
             Some(rejoin) => rejoin.wakeup_us(timing),
@@ -328,7 +329,7 @@ impl Upkeep {
                     };
                 }
                 registers.all_may_have_memory();
-                // What was copied of members that have lost it since is less than what was acknowledged.
+                // What was copied from members that have lost it since is less than what was acknowledged.
                 registers.forget_copies();
                 effects.trace.push(Trace::Begun { incarnation });
             }
@@ -336,7 +337,7 @@ impl Upkeep {
         assert!(self.transfers.is_empty(), "it has given a copy of what was not whole");
         registers.vouch();
         self.rejoin = None;
-        // Others count on it as on any member from now on, and need not wait until it has something to say.
+        // The others count on it as on any member from now on, and should know before it has something to send.
         self.greet(registers, registers.group.others(), effects);
     }
 }
