@@ -1,11 +1,12 @@
-//! The coordinator: carries out its clients' operations, each on one key, against any majority.
+//! The coordinator: executes its clients' operations, each on one key, against any majority.
 //!
-//! A read asks everybody for the key's tag. When a majority has answered, the newest tag among the answers is at least
-//! that of every write that had ended before. If a majority is known to hold it, the read is over: one round. Else
-//! it is written back to those that are behind until a majority holds it, so that no later read finds less.
+//! A read asks all members for the key's tag. When a majority has answered, the newest tag among the answers is at least
+//! that of every write that had ended before. If a majority is known to hold it, the read is done: one round. Otherwise
+//! it is written back to the members that are behind until a majority holds it, so that no later read finds an older
+//! one.
 //!
-//! A write asks everybody for the key's tag only, takes a greater one when a majority has answered, and sends the value
-//! to everybody until a majority holds it.
+//! A write asks all members for the key's tag only, chooses a greater one when a majority has answered, and sends the
+//! value to all until a majority holds it.
 
 use super::invariants;
 use super::message::{Item, OperationId};
@@ -18,7 +19,7 @@ use crate::registers::{Errors, Keys, MemberSet, Plan, Question, Registers, Reque
 use kv::{Command, List, Register, UnixMs, Version};
 use std::collections::BTreeSet;
 
-/// What a coordinator has counted.
+/// The counters of a coordinator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Reads that ended when a majority had answered.
@@ -27,11 +28,11 @@ pub struct Counters {
     pub two_round_reads: u64,
     /// Members to which a value was written back.
     pub write_backs: u64,
-    /// Times that an operation asked again.
+    /// Times that an operation repeated its question.
     pub retries: u64,
     /// Requests refused because no majority answered: nothing was changed.
     pub refused: u64,
-    /// Writes whose outcome is not known.
+    /// Writes of unknown outcome.
     pub unknown: u64,
 }
 
@@ -52,18 +53,18 @@ pub(super) struct Coordinator {
     pub(super) requests: Requests,
     pub(super) outbox: Outbox,
     pub(super) counters: Counters,
-    /// When operations are next looked through for those that have to ask again.
+    /// When operations are next checked for unanswered questions.
     retry_us: u64,
-    /// Since when so many links are down that no majority is left.
+    /// Since when too many links are down for a majority.
     cut_off_us: Option<u64>,
     /// A request has failed: its operations are to be dropped.
     has_failed: bool,
-    /// What this replica holds for operations and may forget in a crash until a record is durable: record, operation and
+    /// What this replica holds for operations and may lose in a crash until a record is durable: record, operation and
     /// tag.
     pub(super) undurable: BTreeSet<(u64, OperationId, Tag)>,
 }
 
-/// What every step of a coordinator works with.
+/// The context of every step of a coordinator.
 pub(super) struct Surroundings<'a> {
     pub(super) registers: &'a mut Registers,
     pub(super) timing: &'a Timing,
@@ -74,13 +75,13 @@ pub(super) struct Surroundings<'a> {
 /// What a member answered about an operation's key.
 #[derive(Clone, Copy)]
 enum Answer<'a> {
-    /// It holds this tag, and if it is newer than ours, until then; the value is not told.
+    /// It holds this tag, with this deadline if it is newer than ours; without the value.
     Tag(Tag, UnixMs),
-    /// It holds the tag that we asked with.
+    /// It holds the tag named in our question.
     Same,
-    /// It has seen this tag, until then, and may forget it.
+    /// It has seen this tag, with this deadline, and may forget it.
     Seen(Tag, UnixMs),
-    /// It holds this, which is newer than ours.
+    /// It holds this register, which is newer than ours.
     Value(Register<'a>),
 }
 
@@ -98,7 +99,7 @@ impl Coordinator {
         }
     }
 
-    /// A client's request, of a replica that is ready.
+    /// Takes a client's request at a ready replica.
     #[inline]
     pub(super) fn request(
         &mut self,
@@ -113,7 +114,7 @@ impl Coordinator {
         let command = match request {
             Request::Command(command) => command,
             Request::Wait { .. } => {
-                // Whatever was acknowledged is held by a majority, this replica perhaps among it.
+                // Everything acknowledged is held by a majority, which may include this replica.
                 let start = effects.replies.len();
                 effects.replies.integer(around.registers.group.majority() as i64 - 1);
                 return effects.done(ticket, start, 0, 0);
@@ -151,7 +152,7 @@ impl Coordinator {
         }
     }
 
-    /// A command about the table as a whole: it tells what this replica holds.
+    /// Answers a command about the table as a whole by what this replica holds.
     fn local(&mut self, around: &mut Surroundings<'_>, ticket: Ticket, command: &Command<'_>) {
         let start = around.effects.replies.len();
         around.registers.table.read(command, around.now.unix_ms, &mut around.effects.replies);
@@ -167,7 +168,7 @@ impl Coordinator {
                 self.begin(around, Kind::Read, (id, place), key, nothing);
             }
             Keys::Many(keys) => {
-                // All are added before the first can end, as it does at once in a group of one.
+                // All are added before the first can end, which happens at once in a group of one.
                 for key in keys.iter() {
                     self.requests.add_key(id, key);
                 }
@@ -195,7 +196,7 @@ impl Coordinator {
         }
     }
 
-    /// An operation begins. This replica is one of those that are asked, and answers at once.
+    /// Begins an operation. This replica is among those asked, and answers at once.
     #[inline]
     fn begin(
         &mut self,
@@ -233,7 +234,7 @@ impl Coordinator {
         self.look_at_answers(around, place);
     }
 
-    /// This replica holds an operation's tag, or something newer. It counts as soon as that outlives a crash.
+    /// Notes that this replica holds an operation's tag, or something newer. It counts once that outlives a crash.
     #[inline]
     fn own_holds(&mut self, around: &Surroundings<'_>, place: Place) {
         let registers = &*around.registers;
@@ -247,7 +248,7 @@ impl Coordinator {
         }
     }
 
-    /// Records have become durable.
+    /// Takes note that records have become durable.
     pub(super) fn durable(&mut self, around: &mut Surroundings<'_>) {
         let durable = around.registers.journal.durable_to();
         while self.undurable.first().is_some_and(|(record, ..)| *record <= durable)
@@ -256,7 +257,7 @@ impl Coordinator {
             let Some(place) = self.operations.find(id) else { continue };
             let operation = self.operations.get_mut(place);
             if operation.tag > tag {
-                continue; // It has found something newer since, which is held, too, and has a later record.
+                continue; // The operation has found something newer since, which is held too, and has a later record.
             }
             operation.holders.insert(around.registers.group.own());
             match operation.phase {
@@ -267,7 +268,7 @@ impl Coordinator {
         }
     }
 
-    /// A member's answer to one of our operations. One that is over needs it no more.
+    /// Takes a member's answer to one of our operations, unless that is over.
     #[inline]
     pub(super) fn item(&mut self, around: &mut Surroundings<'_>, from: usize, item: Item<'_>) {
         match item {
@@ -309,11 +310,11 @@ impl Coordinator {
             && held > operation.tag
             && tells_value != (operation.kind == Kind::Read)
         {
-            return; // Not an answer to what was asked.
+            return; // It does not answer what was asked.
         }
         operation.answered.insert(from);
         if operation.phase == Phase::Update {
-            // A late answer: it holds what is to be held already, or it is one more to write back to.
+            // A late answer: the member already holds what it should, or needs a write-back as well.
             if held >= operation.tag {
                 if holds {
                     operation.holders.insert(from);
@@ -333,7 +334,7 @@ impl Coordinator {
             operation.holders = if holds { MemberSet::only(from) } else { MemberSet::EMPTY };
             match answer {
                 Answer::Value(register) => {
-                    // Stored here it has one holder more.
+                    // Stored here, it has one more holder.
                     let is_taken = around.registers.may_take(operation.key(), register);
                     if is_taken {
                         around.registers.put(operation.key(), register);
@@ -370,13 +371,13 @@ impl Coordinator {
                 self.counters.two_round_reads += 1;
                 operation.phase = Phase::Update;
                 operation.tries = 0;
-                // This replica holds it, though perhaps not safely yet.
+                // This replica holds it, though perhaps not durably yet.
                 let own = MemberSet::only(around.registers.group.own());
                 let behind = operation.answered.without(operation.holders).without(own);
                 self.counters.write_backs += behind.len() as u64;
                 self.update(around, place, behind);
             }
-            // A majority holds that there is nothing: nothing is to be deleted.
+            // A majority holds that the key does not exist: there is nothing to delete.
             Kind::Delete if is_held && operation.deadline == Register::UNWRITTEN.deadline => {
                 self.end(around, place);
             }
@@ -384,13 +385,13 @@ impl Coordinator {
         }
     }
 
-    /// The second round of a write: it gets a tag greater than all that a majority has told, is stored here, and sent
-    /// to everybody.
+    /// The second round of a write: it gets a tag greater than all that a majority has reported, is stored here, and
+    /// sent to all others.
     fn write(&mut self, around: &mut Surroundings<'_>, place: Place) {
         let registers = &mut *around.registers;
         let operation = self.operations.get_mut(place);
         assert_eq!(operation.phase, Phase::Query, "a write takes its tag once");
-        // Our own writes of the key since it asked count too: they are stored, so no two get the same tag.
+        // Our own writes of the key since the question count too: they are stored, so no two get the same tag.
         let stored = Tag::of_version(registers.table.register(operation.key()).version);
         let counter = operation.tag.max(stored).counter().max(registers.generations.floor()) + 1;
         let own = registers.group.own();
@@ -429,7 +430,7 @@ impl Coordinator {
         self.look_at_holders(around, place);
     }
 
-    /// Sends members what they are to hold, each once until it is asked again.
+    /// Sends members what they should hold, to each only once until it is asked again.
     fn update(&mut self, around: &mut Surroundings<'_>, place: Place, to: MemberSet) {
         let id = self.operations.id(place);
         let operation = self.operations.get_mut(place);
@@ -467,7 +468,7 @@ impl Coordinator {
         self.operations.end(place);
     }
 
-    /// Members have begun another life: what they said in the earlier one counts no more.
+    /// Members have begun another incarnation: what they said in the earlier one no longer counts.
     pub(super) fn forget_answers(&mut self, of: MemberSet) {
         for place in self.operations.open() {
             let operation = self.operations.get_mut(place);
@@ -478,7 +479,7 @@ impl Coordinator {
         of.iter().for_each(|member| self.outbox.forget(member));
     }
 
-    /// Cleans up after an input: drops what has failed, and carries on with requests that waited for others.
+    /// Cleans up after an input: drops what has failed, and continues requests that waited for others.
     #[inline]
     pub(super) fn resume(&mut self, around: &mut Surroundings<'_>) {
         if std::mem::take(&mut self.has_failed) {
@@ -491,13 +492,13 @@ impl Coordinator {
         }
     }
 
-    /// Time has passed: ends what is overdue and asks again where nothing was heard.
+    /// Ends what is overdue and repeats unanswered questions.
     pub(super) fn tick(&mut self, around: &mut Surroundings<'_>) {
         let now_us = around.now.monotonic_us;
         let refusal = around.registers.refusal();
         let is_hopeless = self.is_cut_off(around.timing, around.now) || refusal.is_some();
         if now_us >= self.requests.earliest_us() || is_hopeless {
-            // Without a majority in reach, what has changed nothing is given up at once.
+            // Without a majority in reach, requests that have changed nothing are refused at once.
             let refused = refusal.as_deref().unwrap_or(NO_MAJORITY);
             let errors = Errors { refused, unknown: UNKNOWN, planted: around.registers.planted };
             let (refused, unknown) =
@@ -523,7 +524,7 @@ impl Coordinator {
         }
     }
 
-    /// The replica is taken away: everything that was asked of it ends.
+    /// Ends all requests, because the replica is being removed.
     pub(super) fn end_requests(&mut self, registers: &Registers, effects: &mut Effects) {
         let errors = Errors { refused: RETIRED, unknown: UNKNOWN, planted: registers.planted };
         let (refused, unknown) = self.requests.end_overdue(u64::MAX, |_| true, errors, effects);
@@ -531,7 +532,7 @@ impl Coordinator {
         self.counters.unknown += unknown;
     }
 
-    /// The operations of requests that have ended before them.
+    /// Drops the operations of requests that have already ended.
     fn drop_operations(&mut self, around: &mut Surroundings<'_>) {
         for place in self.operations.open() {
             let operation = self.operations.get(place);
@@ -543,7 +544,7 @@ impl Coordinator {
         self.requests.forget_dropped();
     }
 
-    /// Asks those of the members again who have not answered, for what is still open.
+    /// Repeats open questions to those of the members that have not answered.
     fn ask_again(&mut self, around: &mut Surroundings<'_>, place: Place, members: MemberSet) {
         let id = self.operations.id(place);
         let operation = self.operations.get_mut(place);
@@ -578,7 +579,7 @@ impl Coordinator {
         }
     }
 
-    /// Links came up or went down.
+    /// Takes note that links came up or went down.
     pub(super) fn links_changed(&mut self, registers: &Registers, now: Now) {
         match registers.reaches_majority() {
             true => self.cut_off_us = None,
@@ -597,7 +598,7 @@ impl Coordinator {
         self.operations.is_empty() && self.requests.is_empty()
     }
 
-    /// When it has something to do next, if nothing is heard before.
+    /// Returns when it next has something to do, if nothing is heard before.
     pub(super) fn wakeup_us(&self, timing: &Timing) -> u64 {
         if self.is_idle() {
             return u64::MAX;
@@ -607,7 +608,7 @@ impl Coordinator {
     }
 }
 
-/// What this replica answers to a coordinator's query, if it holds this for good.
+/// Returns this replica's answer to a coordinator's query, if it holds this durably.
 #[inline]
 pub(super) fn answer_to_query(held: Register<'_>, operation: u64, wants_value: bool, asked: Tag) -> Item<'_> {
     let tag = Tag::of_version(held.version);

@@ -1,5 +1,5 @@
-//! Invariants of abd, beside those of all registers ([`crate::registers`]): what "Why it holds" in the parent module rests
-//! on, as far as one replica can see it. Each function is named after the sentence that it stands for.
+//! Invariants of abd, besides those of all registers ([`crate::registers`]): what "Why it is safe" in the parent module
+//! rests on, as far as one replica can see it. Each function is named after the sentence that it checks.
 
 use super::Replica;
 use super::coordinator::Coordinator;
@@ -8,7 +8,7 @@ use crate::contract::Now;
 use crate::registers::{Registers, Tag};
 
 impl Replica {
-    /// Looks at all that it holds. O(keys and operations).
+    /// Checks everything that it holds. O(keys and operations).
     ///
     /// # Panics
     /// When an invariant is broken.
@@ -40,7 +40,7 @@ impl Replica {
         }
     }
 
-    /// It has forgotten what it acknowledged, so it says nothing that could be taken for an answer.
+    /// It has forgotten what it acknowledged, so it sends nothing that could be taken for an answer.
     pub(super) fn a_refilling_replica_answers_nobody(&self) {
         let is_silent = || self.coordinator.operations.is_empty() && self.coordinator.outbox.is_empty();
         assert!(self.is_ready() || is_silent(), "a replica answers that is without its memory");
@@ -48,7 +48,7 @@ impl Replica {
 }
 
 impl Coordinator {
-    /// Each place is free or an operation's.
+    /// Each place is free or belongs to an operation.
     fn operations_have_their_places(&self) {
         let operations = &self.operations;
         let open: Vec<&Operation> = operations.open().map(|place| operations.get(place)).collect();
@@ -75,13 +75,13 @@ fn members_are_counted_once(operation: &Operation, registers: &Registers) {
     assert!(operation.asked <= operation.tag, "an operation goes back behind what it asked with");
 }
 
-/// Any later operation asks a majority. When it has answered the operation goes on at once.
+/// An operation asks a majority, and continues as soon as one has answered.
 fn it_asks_until_a_majority_has_answered(operation: &Operation, registers: &Registers) {
     assert!(operation.answered.len() < registers.group.majority(), "a majority has answered, and it asks on");
 }
 
-/// When an operation ends a majority holds its tag, and it ends then. A write has its writer's own tag, and is stored here
-/// before it is sent.
+/// When an operation ends a majority holds its tag, and it ends as soon as one does. A write has its writer's own tag, and
+/// is stored here before it is sent.
 fn it_goes_on_until_a_majority_holds_it(operation: &Operation, registers: &Registers) {
     assert!(operation.holders.len() < registers.group.majority(), "a majority holds it, and it goes on");
     if operation.kind == Kind::Read {

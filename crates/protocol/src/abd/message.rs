@@ -1,9 +1,9 @@
-//! What replicas say to each other.
+//! The messages between replicas.
 //!
-//! All that one turn has for a peer travels as one message: queries and updates of operations that this replica
-//! coordinates, and answers to those of the peer. Each item names its operation by a number that its coordinator gave
-//! it, and that an answer gives back; nothing else ties messages together, so any of them may be lost, come twice,
-//! late, or in another order.
+//! Everything that one turn has for a peer travels as one message: queries and updates of operations that this
+//! replica coordinates, and answers to those of the peer. Each item names its operation by a number that its
+//! coordinator chose, and the answer repeats it. Messages have no other relation, so any of them may be lost,
+//! duplicated, late or reordered.
 
 use crate::registers::message::{self as upkeep, take_key, take_register};
 use crate::registers::{Lives, LivesView, Tag};
@@ -13,30 +13,30 @@ use kv::{Register, UnixMs};
 /// A message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// What one turn has for the receiver.
+    /// One turn's items for the receiver.
     Turn {
-        /// The lives that the sender knows of, its own among them.
+        /// The incarnations that the sender knows of, including its own.
         lives: LivesView<'a>,
         /// The items.
         items: Items<'a>,
     },
-    /// About lives, refilling, repair or collection.
+    /// About incarnations, refilling, repair or collection.
     Upkeep(upkeep::Message<'a>),
 }
 
-/// A coordinator's operation on one key, as the coordinator calls it.
+/// A coordinator's operation on one key, as the coordinator numbers it.
 pub type OperationId = u64;
 
 /// One item of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
-    /// Which tag has the key with you?
+    /// Which tag does the key have at your replica?
     Query {
         /// The operation.
         operation: OperationId,
-        /// If it is newer than mine I want the value too.
+        /// Whether to send the value too, if the receiver's tag is newer.
         wants_value: bool,
-        /// Mine.
+        /// The sender's tag.
         tag: Tag,
         /// The key.
         key: &'a [u8],
@@ -49,10 +49,10 @@ pub enum Item<'a> {
         generation: u64,
         /// The key.
         key: &'a [u8],
-        /// What it is to hold.
+        /// What the key should hold.
         register: Register<'a>,
     },
-    /// Answer to a query: I hold that very tag.
+    /// Answer to a query: I hold exactly that tag.
     Same {
         /// The operation.
         operation: OperationId,
@@ -61,16 +61,16 @@ pub enum Item<'a> {
     Older {
         /// The operation.
         operation: OperationId,
-        /// Mine.
+        /// The sender's tag.
         tag: Tag,
     },
     /// Answer to a query that wants no value: I hold a newer tag.
     Newer {
         /// The operation.
         operation: OperationId,
-        /// Mine.
+        /// The sender's tag.
         tag: Tag,
-        /// Until when the key lives with me.
+        /// The key's deadline at the sender.
         deadline: UnixMs,
     },
     /// Answer to a query that wants no value: I have seen this tag, which I might forget in a crash.
@@ -79,14 +79,14 @@ pub enum Item<'a> {
         operation: OperationId,
         /// The tag.
         tag: Tag,
-        /// Until when the key lives with me.
+        /// The key's deadline at the sender.
         deadline: UnixMs,
     },
     /// Answer to a query that wants the value: I hold a newer tag.
     Value {
         /// The operation.
         operation: OperationId,
-        /// What I hold.
+        /// The sender's register.
         register: Register<'a>,
     },
     /// Answer to an update: I hold it, or something newer.
@@ -118,7 +118,7 @@ impl<'a> Message<'a> {
         lives.encode(out);
     }
 
-    /// Reads a whole message and checks that every item in it can be read.
+    /// Decodes a whole message and checks that every item in it can be decoded.
     ///
     /// # Errors
     /// [`Malformed`] when the bytes are not exactly one message.
@@ -139,7 +139,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Items that were checked, one behind the other.
+/// Items that were checked, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Items<'a>(&'a [u8]);
 

@@ -1,4 +1,4 @@
-//! ABD: each key is an atomic register that any member reads and writes through any majority. Nobody leads.
+//! ABD: each key is an atomic register that any member reads and writes through any majority. There is no leader.
 //!
 //! ```text
 //!  client    coordinator 1           replica 2            replica 3
@@ -19,43 +19,42 @@
 //!
 //! # Promise
 //!
-//! * Each key is linearizable: a read sees every write that had ended before it began, and once a write was seen by a
-//!   read, no later read sees less. Different keys are different registers: `MGET` is no snapshot of all its keys.
-//! * Any majority will do. With a minority of the members down, slow or cut off, everything goes on, through any of the
-//!   others, and nothing has to be noticed or elected first.
+//! * Each key is linearizable: a read sees every write that had ended before it began, and once a write was seen by a read,
+//!   no later read sees less. Different keys are different registers: `MGET` is not a snapshot of all its keys.
+//! * Any majority is enough. With a minority of the members down, slow or cut off, all operations continue, through any of
+//!   the others, without any failure detection or election.
 //! * A read that no majority answers in time is refused (`NOQUORUM`), and so is a write that no majority has answered:
 //!   nothing was changed. A write that was sent and not acknowledged by a majority in time is unknown.
-//! * A minority may lose its memory at one time: who comes back empty copies what it lacks before it answers. Replicas that
-//!   keep records ([`Options::keeps_records`]) find their memory again, any number of them: nothing that a coordinator
-//!   counts is told before it is durable ([`journal`](crate::registers::journal)).
+//! * A minority may lose its memory at one time: a replica that comes back empty copies what it lacks before it answers.
+//!   Replicas that keep records ([`Options::keeps_records`]) recover their memory, however many restart: nothing that a
+//!   coordinator counts is sent before it is durable ([`journal`](crate::registers::journal)).
 //!
-//! # Why it holds
+//! # Why it is safe
 //!
-//! Tags order the writes of a key ([`Tag`]); no two writes share one. Let an operation's tag be
-//! that of what it wrote or returned. When an operation ends, a majority holds its tag or a greater one, as a replica
-//! never goes back to a lesser one; for a read in one round, that was known from the answers. Any later operation asks
-//! a majority, which shares a member with that one: so it sees that tag or a greater one, and a write takes one greater
-//! still. Hence order operations by their tags, a write before the reads of its value: the order agrees with real
-//! time, and each read returns the last write before it. (Attiya, Bar-Noy, Dolev 1995; with several writers Lynch and
-//! Shvartsman 1997.)
+//! Tags order the writes of a key ([`Tag`]); no two writes share one. Let an operation's tag be that of what it wrote or
+//! returned. When an operation ends, a majority holds its tag or a greater one, as a replica never goes back to a lesser
+//! one; for a read in one round, that was known from the answers. Any later operation asks a majority, which shares a member
+//! with that one: so it sees that tag or a greater one, and a write chooses one greater still. So if operations are ordered
+//! by their tags, a write before the reads of its value, the order agrees with real time, and each read returns the last
+//! write before it. (Attiya, Bar-Noy, Dolev 1995; with several writers Lynch and Shvartsman 1997.)
 //!
-//! That a replica which lost its memory does not break the shared member is shown in [`registers`],
-//! that a tombstone may be forgotten in [`collection`](crate::registers::collection).
+//! [`registers`] shows why the argument about the shared member survives a replica that lost its memory,
+//! [`collection`](crate::registers::collection) why a tombstone may be forgotten.
 //!
-//! An operation's coordinator is a member: its own replica answers at once, without a message. Its own writes are
-//! stored there before they are sent.
+//! An operation's coordinator is a member: its own replica answers at once, without a message. Its own writes are stored
+//! there before they are sent.
 //!
 //! # Caveats
 //!
-//! * When a majority has lost its memory, nobody can know what it acknowledged: the group stands still and says so, until
-//!   an operator gives that up ([`Configuration::is_given_up`]); then it goes on with what the others hold. When all have lost
-//!   theirs it begins empty.
+//! * When a majority has lost its memory, what it acknowledged cannot be known: the group stops and says so, until an
+//!   operator gives that up ([`Configuration::is_given_up`]); then it continues with what the others hold. When all have
+//!   lost theirs it begins empty.
 //! * The members stay the same: their places are a part of the tags.
-//! * Expiry goes by the clock of the coordinator that answers. A key may be seen as expired by one and then, for as
-//!   long as their clocks differ, as live by another.
-//! * `DEL` answers whether the keys were there when it asked. A write that comes between is deleted and not counted.
-//! * `KEYS`, `SCAN`, `RANDOMKEY` and `DBSIZE` tell what this replica holds, without any promise.
-//! * What needs read-modify-write is refused ([`commands`](crate::registers::commands)).
+//! * Expiry goes by the clock of the coordinator that answers. A key may be seen as expired by one and then, for as long as
+//!   their clocks differ, as live by another.
+//! * `DEL` answers whether the keys existed when it asked. A write in between is deleted but not counted.
+//! * `KEYS`, `SCAN`, `RANDOMKEY` and `DBSIZE` answer from what this replica holds, without any promise.
+//! * Commands that need read-modify-write are refused ([`commands`](crate::registers::commands)).
 //!
 //! The folder `golden` shows each behaviour message by message.
 
@@ -76,39 +75,40 @@ use kv::codec::Malformed;
 pub use message::{Item, Message};
 pub use options::{Options, Timing};
 
-/// How one member stands as another one sees it.
+/// The status of one member as another one sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerStatus {
     /// Its node.
     pub id: NodeId,
-    /// It was heard not long ago.
+    /// Whether it was heard recently.
     pub answering: bool,
-    /// For how many milliseconds it was not heard.
+    /// The milliseconds since it was last heard.
     pub silent_ms: u64,
-    /// The newest life known of it; 0 when it was never heard of.
+    /// The newest incarnation known of it; 0 when none is.
     pub incarnation: Incarnation,
 }
 
-/// How a replica stands, for `INFO`, `/health` and tests.
+/// A replica's status, for `INFO`, `/health` and tests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// `replica`, `refilling` or `idle`.
     pub role: &'static str,
-    /// Which of its lives it is in.
+    /// Its incarnation.
     pub incarnation: Incarnation,
-    /// It has its memory, and a majority that has it was heard not long ago, this replica included: requests can be served.
+    /// It has its memory, and was recently in contact with a majority (including itself) that has it: requests can be
+    /// served.
     pub ready: bool,
-    /// Operations that it coordinates at present.
+    /// The operations that it coordinates at present.
     pub open_operations: usize,
     /// Tombstones held.
     pub tombstones: usize,
     /// The other members.
     pub peers: Vec<PeerStatus>,
-    /// What its coordinator has counted.
+    /// The counters of its coordinator.
     pub counters: Counters,
-    /// What its upkeep has counted.
+    /// The counters of its upkeep.
     pub upkeep: registers::Counters,
-    /// Why it is not ready, for people; else empty.
+    /// Why it is not ready, for people; empty when it is.
     pub explanation: String,
 }
 
@@ -126,9 +126,9 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// An empty replica, which does nothing until it is configured. `starts` says how often this node was started, this
-    /// time included: the node keeps count of it on its disk. `seed` names this life, no two lives have the same; `table_seed`
-    /// keeps the table from flooding.
+    /// Returns an empty replica, which does nothing until it is configured. `starts` counts the node's starts, this one
+    /// included: the node keeps the count on its disk. `seed` identifies this incarnation and must be unique to it;
+    /// `table_seed` protects the table from hash flooding.
     pub fn new(
         id: NodeId,
         options: Options,
@@ -154,7 +154,7 @@ impl Replica {
         self.upkeep.as_ref().is_some_and(Upkeep::is_ready)
     }
 
-    /// How it stands. O(members).
+    /// Returns the replica's status. O(members).
     pub fn status(&self, now: Now) -> Status {
         let registers = &self.registers;
         let (role, explanation) = match &self.upkeep {
@@ -198,7 +198,7 @@ impl Replica {
         };
         let Replica { timing, registers, coordinator, .. } = self;
         if !upkeep.is_ready() {
-            // Any node takes any command, so one that is ready does. While none is known there may be one in a moment.
+            // Any ready node takes any command. While none is known, one may become ready in a moment.
             let bytes_max = timing.open_bytes_max;
             return match (registers.refusal(), upkeep.ready_node(registers)) {
                 (Some(refusal), _) => effects.refuse(ticket, &refusal),
@@ -219,7 +219,7 @@ impl Replica {
             return;
         }
         match message {
-            // Who is refilling holds too little to answer, and says nothing that could be taken for an answer.
+            // A refilling replica holds too little to answer, and sends nothing that could be taken for an answer.
             Message::Turn { .. } if !upkeep.is_ready() => {}
             Message::Turn { lives, items } => self.turn(now, from, lives, items, effects),
             Message::Upkeep(message) => {
@@ -233,7 +233,7 @@ impl Replica {
         coordinator.resume(&mut Surroundings { registers, timing, now, effects });
     }
 
-    /// One turn of another member: answers what it asks, and takes what it answers.
+    /// Processes one turn of another member: answers its questions, and takes its answers.
     #[inline]
     fn turn(
         &mut self,
@@ -259,18 +259,18 @@ impl Replica {
         self.notice_new_lives();
         let Replica { timing, registers, coordinator, .. } = self;
         let timing = &*timing;
-        // Answers to an earlier life of ours may bear numbers that we use again.
+        // Answers to an earlier incarnation of ours may carry numbers that we use again.
         let answers_us = lives.of(registers.group.own()) == registers.lives.own();
         for item in items.iter() {
             match item {
                 Item::Query { operation, wants_value, tag, key } => {
                     let held = registers.table.register(key);
                     match answer_to_query(held, operation, wants_value, tag) {
-                        // Nobody counts on what is older than what is asked about.
+                        // No coordinator counts on what is older than what it asked about.
                         older @ Item::Older { .. } => {
                             coordinator.outbox.tell(from, older, registers, timing, effects);
                         }
-                        // A write goes on from the greatest tag that it hears of, whoever holds that.
+                        // A write continues from the greatest tag that it hears of, whichever member holds it.
                         Item::Same { .. } | Item::Newer { .. }
                             if !wants_value && registers.held_after(key) > 0 =>
                         {
@@ -298,7 +298,7 @@ impl Replica {
         }
     }
 
-    /// What was asked while this replica was without its memory begins when it has it, or another member has.
+    /// Requests that arrived while this replica was without its memory begin once it, or another member, has it.
     fn go_on_with_held(&mut self, effects: &mut Effects) {
         let Some(upkeep) = &self.upkeep else { return };
         let requests = &mut self.coordinator.requests;
@@ -331,7 +331,7 @@ impl Replica {
         }
     }
 
-    /// The members are told once: their places among each other are part of the tags.
+    /// Only the first configuration counts: the members' places are part of the tags.
     fn configure(&mut self, now: Now, configuration: &Configuration, effects: &mut Effects) {
         if let Some(upkeep) = &mut self.upkeep {
             if configuration.members != self.registers.group.nodes() {
@@ -352,7 +352,7 @@ impl Replica {
         }
     }
 
-    /// The turn ends: its records leave, and its messages.
+    /// Ends the turn: its records leave, and its messages.
     #[inline]
     fn flush(&mut self, effects: &mut Effects) {
         self.a_refilling_replica_answers_nobody();
@@ -360,7 +360,7 @@ impl Replica {
         self.coordinator.outbox.flush(&self.registers, &self.timing, effects);
     }
 
-    /// Records have become durable: operations go on that waited for them.
+    /// Records have become durable: operations that waited for them continue.
     fn durable(&mut self, now: Now, record: u64, effects: &mut Effects) {
         let Replica { timing, registers, coordinator, .. } = self;
         registers.durable(record);
@@ -400,7 +400,7 @@ impl crate::contract::Replica for Replica {
             Input::Link { peer, up } => self.link(now, peer, up, effects),
             Input::Configure(configuration) => self.configure(now, configuration, effects),
             Input::Durable { record } => self.durable(now, record, effects),
-            Input::Lease { .. } => {} // Nobody leads.
+            Input::Lease { .. } => {} // There is no leader.
             Input::Retire => self.coordinator.end_requests(&self.registers, effects),
         }
     }

@@ -1,4 +1,4 @@
-//! One read or write of one key, and where all of them stand.
+//! One read or write of one key, and the places of all operations.
 
 use super::message::OperationId;
 use crate::registers::{MemberSet, RequestId, Tag};
@@ -12,18 +12,18 @@ pub(super) enum Kind {
     Delete,
 }
 
-/// How far it is.
+/// The progress of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Nobody's: the place is free.
+    /// The place is free.
     Free,
     /// A majority is asked for its tags.
     Query,
-    /// A majority is to hold the value.
+    /// A majority must come to hold the value.
     Update,
 }
 
-/// An operation. Key and value stand in one buffer that the next operation in this place uses again.
+/// An operation. Key and value are in one buffer that the next operation in this place reuses.
 #[derive(Debug)]
 pub(super) struct Operation {
     pub(super) kind: Kind,
@@ -31,24 +31,25 @@ pub(super) struct Operation {
     pub(super) request: RequestId,
     /// The key's place among the request's keys.
     pub(super) place: u32,
-    /// Tells this operation from earlier ones in the same place.
+    /// Distinguishes this operation from earlier ones in the same place.
     serial: u32,
     pub(super) generation: u64,
-    /// The tag that the queries say is ours: an answer is relative to it, so it stays the same when asked again.
+    /// The tag that the queries give as ours. Answers are relative to it, so repetitions keep it.
     pub(super) asked: Tag,
-    /// Query: the newest tag among the answers. Update: the tag that is to be held.
+    /// Query: the newest tag among the answers. Update: the tag to be held.
     pub(super) tag: Tag,
-    /// Who has answered the query in the life that it is in.
+    /// The members that have answered the query in their present incarnation.
     pub(super) answered: MemberSet,
-    /// Who is known to hold `tag`, or something newer, in the life that it is in.
+    /// The members known to hold `tag`, or something newer, in their present incarnation.
     pub(super) holders: MemberSet,
-    /// Who has been sent the update.
+    /// The members to which the update was sent.
     pub(super) sent: MemberSet,
-    /// A delete: the key was there when it began.
+    /// For a delete, whether the key existed when it began.
     pub(super) was_live: bool,
     pub(super) sent_us: u64,
     pub(super) tries: u32,
-    /// Read: of what is to be answered. Set: of what is to be written. Delete, while it queries: of the newest.
+    /// The deadline. Read: of what will be answered. Set: of what will be written. Delete, while it queries: of
+    /// the newest.
     pub(super) deadline: UnixMs,
     bytes: Vec<u8>,
     key_length: usize,
@@ -60,14 +61,14 @@ impl Operation {
         &self.bytes[..self.key_length]
     }
 
-    /// What a read has found, or a write writes.
+    /// Returns what a read has found, or a write writes.
     #[inline]
     pub(super) fn register(&self) -> Register<'_> {
         let value = &self.bytes[self.key_length..];
         Register { version: self.tag.version(), deadline: self.deadline, value }
     }
 
-    /// A read has found something newer.
+    /// Takes something newer that a read has found.
     pub(super) fn take_value(&mut self, value: &[u8]) {
         self.bytes.truncate(self.key_length);
         self.bytes.extend_from_slice(value);
@@ -78,7 +79,7 @@ impl Operation {
     }
 }
 
-/// All operations, in places that are used again. An answer finds its own by index.
+/// All operations, in places that are reused. An answer finds its operation by index.
 #[derive(Debug, Default)]
 pub(super) struct Operations {
     places: Vec<Operation>,
@@ -92,7 +93,7 @@ pub(super) struct Operations {
 pub(super) type Place = usize;
 
 impl Operations {
-    /// Numbers begin with one that is hardly ever used in two lives.
+    /// Numbers start with one that is unlikely to be used in two incarnations.
     pub(super) fn new(serial: u32) -> Operations {
         Operations { serial, ..Operations::default() }
     }
@@ -163,13 +164,13 @@ impl Operations {
         &mut self.places[place]
     }
 
-    /// What others call the operation.
+    /// Returns the number of the operation in messages.
     #[inline]
     pub(super) fn id(&self, place: Place) -> OperationId {
         u64::from(self.places[place].serial) << 32 | place as u64
     }
 
-    /// The place of an operation that is still under way.
+    /// Returns the place of an operation that is still under way.
     #[inline]
     pub(super) fn find(&self, id: OperationId) -> Option<Place> {
         let place = id as u32 as usize;
@@ -177,14 +178,14 @@ impl Operations {
         (operation.phase != Phase::Free && operation.serial == (id >> 32) as u32).then_some(place)
     }
 
-    /// The places of all operations under way.
+    /// Returns the places of all operations under way.
     pub(super) fn open(&self) -> impl Iterator<Item = Place> + use<> {
         let is_open = |operation: &Operation| operation.phase != Phase::Free;
         let open: Vec<Place> = (0..self.places.len()).filter(|place| is_open(&self.places[*place])).collect();
         open.into_iter()
     }
 
-    /// A read takes over a newer value.
+    /// Takes over a newer value for a read.
     pub(super) fn adopt(&mut self, place: Place, register: Register<'_>) {
         let operation = &mut self.places[place];
         let before = operation.bytes();
@@ -193,7 +194,6 @@ impl Operations {
         self.bytes = self.bytes - before + operation.bytes();
     }
 
-    /// The operation is over.
     #[inline]
     pub(super) fn end(&mut self, place: Place) {
         const KEPT_BYTES: usize = 4096;

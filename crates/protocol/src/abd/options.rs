@@ -1,4 +1,4 @@
-//! What can be chosen, and how long things may take.
+//! The keyspace's options, and the protocol's timing.
 
 use crate::planted::Planted;
 use crate::registers;
@@ -8,24 +8,24 @@ use crate::registers;
 pub struct Options {
     /// What is acknowledged outlives crashes: replicas keep records. The node decides when a record is durable.
     pub keeps_records: bool,
-    /// A fault to be found, in tests.
+    /// A planted fault, in tests.
     pub planted: Planted,
 }
 
-/// How long things may take, and how much may be under way. Times in milliseconds, sizes in bytes.
+/// Intervals, time limits, and limits of what is under way. Times in milliseconds, sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// Refilling, repair and the collection of tombstones.
     pub upkeep: registers::Timing,
-    /// Who has not answered for so long is asked again; each further time takes twice as long.
+    /// A member that has not answered for this long is asked again; each further time takes twice as long.
     pub retry_ms: u64,
-    /// With so many links down for so long that no majority can be reached, requests are refused at once.
+    /// When too many links for a majority have been down for this long, requests are refused at once.
     pub hold_ms: u64,
-    /// A message is closed when it has grown to this, even within a turn.
+    /// The size at which a message is closed, even within a turn.
     pub batch_bytes: usize,
-    /// Bytes sent to a member since it was last heard: beyond it, it is sent no more than a message with each retry.
+    /// Bytes sent to a member since it was last heard: beyond that, it is only sent one message with each retry.
     pub window_bytes: usize,
-    /// Bytes of keys and values of requests under way: beyond it new requests are refused.
+    /// Bytes of keys and values of requests under way: beyond that new requests are refused.
     pub open_bytes_max: usize,
 }
 

@@ -1,7 +1,7 @@
 //! What a turn gathers for the other members.
 //!
-//! Queries and updates go to all members alike and are written once; answers, write-backs and what is sent again are
-//! for one of them. When a turn has nothing of that kind, all members get the same bytes.
+//! Queries and updates go to all members alike and are written once; answers, write-backs and repetitions are for
+//! one of them. When a turn has none of the latter, all members get the same bytes.
 
 use super::message::{Item, Message};
 use super::options::Timing;
@@ -12,18 +12,18 @@ use std::ops::Range;
 /// Bytes that an empty buffer may keep allocated.
 const KEPT_BYTES: usize = 256 << 10;
 
-/// The items gathered, and to whom not too much is on its way.
+/// The items gathered, and the members that can take more.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    /// For all [`peers`](Outbox::peers).
+    /// Items for all [`peers`](Outbox::peers).
     common: Vec<u8>,
-    /// For one member each.
+    /// Items for one member each.
     own: Vec<Vec<u8>>,
-    /// For one member each, and not to leave before a record is durable.
+    /// Items for one member each that must not leave before a record is durable.
     waiting: Vec<(u64, Vec<u8>)>,
     /// Bytes sent to each member since it was last heard.
     unheard: Vec<usize>,
-    /// Who is asked: all other members.
+    /// The members that are asked: all others.
     pub(super) peers: MemberSet,
 }
 
@@ -38,7 +38,7 @@ impl Outbox {
         }
     }
 
-    /// An item for all peers.
+    /// Adds an item for all peers.
     #[inline]
     pub(super) fn tell_all(
         &mut self,
@@ -51,7 +51,7 @@ impl Outbox {
         item.encode(&mut self.common);
     }
 
-    /// An item for one member.
+    /// Adds an item for one member.
     #[inline]
     pub(super) fn tell(
         &mut self,
@@ -65,7 +65,7 @@ impl Outbox {
         item.encode(&mut self.own[member]);
     }
 
-    /// An item for one member that vouches for what this replica holds of a key.
+    /// Adds an item for one member that vouches for what this replica holds of a key.
     #[inline]
     pub(super) fn vouch(
         &mut self,
@@ -86,7 +86,7 @@ impl Outbox {
         item.encode(items);
     }
 
-    /// A turn is not bounded; a message is: it holds one large value at most.
+    /// A turn is not bounded, but a message is: it holds at most one large value.
     #[inline]
     fn make_room(
         &mut self,
@@ -112,24 +112,24 @@ impl Outbox {
             && self.waiting.iter().all(|(_, items)| items.is_empty())
     }
 
-    /// A member was heard: it takes what it is sent.
+    /// Notes that a member was heard, so it can be sent more.
     #[inline]
     pub(super) fn heard(&mut self, member: usize) {
         self.unheard[member] = 0;
     }
 
-    /// Lets one message pass to each member that is not heard: it may have nothing to say before it is asked.
+    /// Lets one message pass to each member that is not heard: it may have nothing to send before it is asked.
     pub(super) fn probe(&mut self, timing: &Timing) {
         self.unheard.iter_mut().for_each(|bytes| *bytes = (*bytes).min(timing.window_bytes));
     }
 
-    /// A member has begun another life: what was gathered for it answers the earlier one.
+    /// A member has begun another incarnation: drops what was gathered for it, which answers the earlier one.
     pub(super) fn forget(&mut self, member: usize) {
         self.own[member].clear();
         self.waiting[member] = (0, Vec::new());
     }
 
-    /// Sends what was gathered, one message to each member, and one more where something has to wait.
+    /// Sends what was gathered: one message to each member, and one more if something has to wait.
     pub(super) fn flush(&mut self, registers: &Registers, timing: &Timing, effects: &mut Effects) {
         let mut shared: Option<Range<usize>> = None;
         for member in registers.group.others().iter() {
@@ -140,7 +140,7 @@ impl Outbox {
                 continue;
             }
             if self.unheard[member] > timing.window_bytes {
-                own.clear(); // It is asked again, or repaired, when it is heard again.
+                own.clear(); // The member is asked again, or repaired, when it is heard again.
                 waiting.clear();
                 *after_waiting = 0;
                 continue;

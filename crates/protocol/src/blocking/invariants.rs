@@ -1,5 +1,5 @@
-//! Invariants of blocking, beside those of all registers ([`crate::registers`]): what "Why it holds" in the parent module
-//! rests on, as far as one replica can see it. Each function is named after the sentence that it stands for.
+//! Invariants of blocking, besides those of all registers ([`crate::registers`]): what "Why it is safe" in the parent
+//! module rests on, as far as one replica can see it. Each function is named after the sentence that it checks.
 
 use super::Replica;
 use super::coordinator::Coordinator;
@@ -11,7 +11,7 @@ use crate::registers::Tag;
 use std::collections::BTreeSet;
 
 impl Replica {
-    /// Looks at all that it holds. O(keys, locks and operations).
+    /// Checks everything that it holds. O(keys, locks and operations).
     ///
     /// # Panics
     /// When an invariant is broken.
@@ -47,7 +47,7 @@ impl Replica {
         }
     }
 
-    /// It has forgotten what it acknowledged, so it grants nothing, and says nothing that could be taken for an answer.
+    /// It has forgotten what it acknowledged, so it grants nothing, and sends nothing that could be taken for an answer.
     pub(super) fn a_refilling_replica_answers_nobody(&self) {
         let is_silent =
             || self.state.locks.is_empty() && self.state.is_silent() && self.coordinator.open() == 0;
@@ -55,7 +55,8 @@ impl Replica {
     }
 }
 
-/// No replica ever gives the number of a grant twice, in all its lives; one holder has a lock, for no longer than a lease.
+/// No replica ever reuses the number of a grant, in all its incarnations; one holder has a lock, for no longer than a
+/// lease.
 fn a_grants_number_is_given_once(state: &State, now: Now) {
     let (own_life, locks) = (u64::from(state.lives().own()), &state.locks);
     assert_eq!(locks.grants >> COUNT_BITS, own_life, "grants bear the number of another life");
@@ -93,7 +94,7 @@ fn what_does_not_count_is_not_durable(state: &State) {
 }
 
 impl Coordinator {
-    /// Everything that a replica says belongs to one attempt, a number that is never used twice.
+    /// Everything that a replica sends belongs to one attempt, a number that is never reused.
     fn an_attempts_number_is_used_once(&self, state: &State) {
         let own_life = u64::from(state.lives().own());
         assert_eq!(self.attempts_begun >> COUNT_BITS, own_life, "attempts bear the number of another life");
@@ -122,7 +123,7 @@ impl Coordinator {
         assert_eq!(bytes, self.open_bytes, "bytes of keys and values under way");
     }
 
-    /// Of the operations on a key that stand in line only the first one is under way.
+    /// Of the operations queued on a key only the first one is under way.
     fn operations_of_a_key_stand_in_line(&self) {
         assert!(self.ready.is_empty(), "an operation may begin and does not");
         for (key, queue) in &self.queues {
@@ -138,7 +139,7 @@ impl Coordinator {
         }
     }
 
-    /// Every lock that was granted is released: the own one at once.
+    /// Every granted lock is released, this replica's own at once.
     fn a_lock_that_is_not_needed_is_released(&self, state: &State) {
         let own = state.group().own();
         assert!(self.releases.open[own].is_empty(), "a lock of this replica waits to be released");

@@ -1,4 +1,4 @@
-//! What coordinators ask of replicas, and what they are answered: the items of which messages are made.
+//! What coordinators ask of replicas, and the answers: the items that messages consist of.
 
 use crate::registers::Tag;
 use crate::registers::message::{take_key, take_register};
@@ -6,10 +6,10 @@ use kv::codec::{Malformed, Reader, Writer};
 use kv::limits::VALUE_BYTES_MAX_CEILING;
 use kv::{Register, UnixMs};
 
-/// What a coordinator asks of one replica about one key, for one of its attempts.
+/// A coordinator's question to one replica about one key, for one of its attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask<'a> {
-    /// Grant the lock, and say what the key holds.
+    /// Grant the lock, and report what the key holds.
     Lock {
         /// The coordinator's attempt.
         attempt: u64,
@@ -28,10 +28,10 @@ pub enum Ask<'a> {
         key: &'a [u8],
         /// The generation in which the operation began.
         generation: u64,
-        /// What it is to hold.
+        /// What the key should hold.
         register: Register<'a>,
     },
-    /// Free the lock, and say whether the key holds this write or a newer one.
+    /// Free the lock, and report whether the key holds this write or a newer one.
     Unlock {
         /// The coordinator's attempt.
         attempt: u64,
@@ -42,14 +42,14 @@ pub enum Ask<'a> {
     },
 }
 
-/// What a replica answers.
+/// A replica's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
-    /// The lock is the attempt's; the key holds this.
+    /// The attempt has the lock; the key holds this.
     Granted {
         /// The coordinator's attempt.
         attempt: u64,
-        /// The key: a coordinator that has long forgotten the attempt releases the lock all the same.
+        /// The key: a coordinator that has long forgotten the attempt can still release the lock.
         key: &'a [u8],
         /// The grant's number.
         grant: u64,
@@ -70,21 +70,20 @@ pub enum Answer<'a> {
         /// The coordinator's attempt.
         attempt: u64,
     },
-    /// The key does not hold what was to be stored, and what is sent under this grant will never be taken: the grant
-    /// has ended.
+    /// The key does not hold the write, and the grant has ended, so nothing sent under it will ever be accepted.
     Lost {
         /// The coordinator's attempt.
         attempt: u64,
         /// The grant.
         grant: u64,
     },
-    /// The lock is not the attempt's any more.
+    /// The attempt no longer has the lock.
     Unlocked {
         /// The coordinator's attempt.
         attempt: u64,
-        /// It was, until now.
+        /// Whether it had the lock until now.
         freed: bool,
-        /// The key holds the write that was asked about, or a newer one.
+        /// Whether the key holds the write that was asked about, or a newer one.
         holds: bool,
     },
 }
@@ -112,12 +111,12 @@ impl Answer<'_> {
     }
 }
 
-/// An item of a message: it can be written, and read back with everything checked.
+/// An item of a message: it can be encoded, and decoded with everything checked.
 pub trait Item<'a>: Copy {
     /// Appends the item's encoding.
     fn encode(&self, out: &mut Vec<u8>);
 
-    /// Takes one item off the front of `reader`.
+    /// Decodes one item from the front of `reader`.
     ///
     /// # Errors
     /// [`Malformed`] when the bytes end early or hold what no replica sends.

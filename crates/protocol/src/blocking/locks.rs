@@ -1,28 +1,27 @@
-//! The locks that one replica has granted: who holds which key, and until when.
+//! The locks that one replica has granted: the holder of each key's lock, and when its lease ends.
 //!
-//! Each grant has a number that this replica never gives again, in no life of it. A write names the grant under
-//! which it comes and is taken only while that very grant lasts. So once a grant has ended, by release or because
-//! its lease has run out and somebody else was granted the key, no write that was sent under it can be taken any
-//! more, however late it arrives and whatever became of its sender: that is what lets a coordinator call a write
-//! back.
+//! Each grant has a number that this replica never reuses, in any incarnation. A write names its grant and is accepted only
+//! while exactly that grant lasts. So once a grant has ended, by release or because its lease has run out and the key was
+//! granted to another holder, no write sent under it can be accepted any more, however late it arrives and whatever became
+//! of its sender. This lets a coordinator withdraw a write.
 
 use crate::contract::NodeId;
 use crate::registers::Incarnation;
 use std::collections::BTreeMap;
 
-/// Who holds a lock: one attempt of one coordinator. Its number tells the coordinator's life, too.
+/// The holder of a lock: one attempt of one coordinator. The attempt's number contains the coordinator's incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Holder {
     /// The coordinator.
     pub node: NodeId,
-    /// The attempt, counted by the coordinator through all its lives.
+    /// The attempt, counted by the coordinator through all its incarnations.
     pub attempt: u64,
 }
 
-/// A lock that was granted.
+/// A granted lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lock {
-    /// To whom.
+    /// Its holder.
     pub holder: Holder,
     /// The grant's number.
     pub grant: u64,
@@ -41,11 +40,10 @@ pub(super) struct Locks {
     pub(super) expired: u64,
 }
 
-/// Bits of a grant's and of an attempt's number that count; those above are the life of who gave it.
+/// The bits of a grant's or an attempt's number that count; those above are the incarnation of the node that assigned it.
 pub(super) const COUNT_BITS: u32 = 40;
 
 impl Locks {
-    /// No locks.
     pub(super) fn new(lease_ms: u64) -> Locks {
         Locks {
             held: BTreeMap::new(),
@@ -56,13 +54,13 @@ impl Locks {
         }
     }
 
-    /// The replica's life has this number: grants are told from those of earlier lives by it.
+    /// Begins an incarnation, by whose number grants differ from those of earlier ones.
     pub(super) fn begin_life(&mut self, incarnation: Incarnation) {
         self.grants = self.grants.max(u64::from(incarnation) << COUNT_BITS);
     }
 
-    /// A coordinator's node has begun this life: whoever held locks in an earlier one is gone, and what it had sent is refused
-    /// from now on, as behind any grant that has ended. True when there were such locks.
+    /// A coordinator's node has begun this incarnation: its locks of earlier ones end, and what it had sent is refused from
+    /// now on, as after any grant that has ended. True when there were such locks.
     pub(super) fn end_earlier_lives(&mut self, node: NodeId, incarnation: Incarnation) -> bool {
         let before = self.held.len();
         let is_over =
@@ -71,8 +69,8 @@ impl Locks {
         self.held.len() < before
     }
 
-    /// Grants a key to whoever asks first. The holder that asks again is told its grant again, with the lease that
-    /// it has. `None`: somebody else holds it.
+    /// Grants a key to the first that asks. A holder that asks again gets its grant again, with the lease that it has.
+    /// `None` if another holder has it.
     pub(super) fn acquire(&mut self, now_us: u64, key: &[u8], holder: Holder) -> Option<u64> {
         let lock = Lock { holder, grant: self.grants + 1, expires_us: now_us.saturating_add(self.lease_us) };
         match self.held.get_mut(key) {
@@ -105,17 +103,17 @@ impl Locks {
         is_holder
     }
 
-    /// Frees a key, whoever holds it. Only a planted fault does so.
+    /// Frees a key, whichever attempt holds it. Only a planted fault does so.
     pub(super) fn release_any(&mut self, key: &[u8]) -> bool {
         self.held.remove(key).is_some()
     }
 
-    /// True when there are none, with or without a lease that lasts.
+    /// True when there are none, whether or not their lease lasts.
     pub(super) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// Forgets locks whose lease has run out, once in a lease.
+    /// Forgets locks whose lease has run out, once per lease time.
     pub(super) fn sweep(&mut self, now_us: u64) {
         if now_us < self.next_sweep_us {
             return;
@@ -126,7 +124,7 @@ impl Locks {
         self.expired += (before - self.held.len()) as u64;
     }
 
-    /// The locks whose lease has not run out, in the order of their keys.
+    /// Returns the locks whose lease has not run out, in the order of their keys.
     pub(super) fn live(&self, now_us: u64) -> impl Iterator<Item = (&[u8], &Lock)> {
         self.held.iter().filter(move |(_, lock)| lock.expires_us > now_us).map(|(key, lock)| (&**key, lock))
     }

@@ -1,15 +1,15 @@
-//! What replicas of this protocol say to each other.
+//! The messages between replicas of this protocol.
 //!
-//! One message carries all that a turn has for a peer: what its coordinator asks of the peer's replica, and what its
-//! replica answers the peer's coordinator. Nothing in it depends on an earlier message: any of them may be lost, come
-//! twice, late or in another order.
+//! One message carries everything that a turn has for a peer: questions of its coordinator to the peer's replica, and
+//! answers of its replica to the peer's coordinator. Nothing in it depends on an earlier message: any of them may be
+//! lost, duplicated, late or reordered.
 
 use super::item::{Answer, Ask, Item};
 use crate::registers::{Lives, LivesView, message as upkeep};
 use kv::codec::{Malformed, Reader, Writer};
 use std::marker::PhantomData;
 
-/// A run of items that were checked.
+/// A sequence of checked items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Items<'a, T> {
     bytes: &'a [u8],
@@ -26,26 +26,26 @@ impl<'a, T: Item<'a>> Items<'a, T> {
         Ok(Items { bytes, items: PhantomData })
     }
 
-    /// The items in the order in which they were written.
+    /// Returns the items in the order in which they were written.
     pub fn iter(&self) -> impl Iterator<Item = T> + use<'a, T> {
         let mut reader = Reader::new(self.bytes);
         std::iter::from_fn(move || T::decode(&mut reader).ok())
     }
 }
 
-/// A message, its values still in the bytes that arrived.
+/// A message, whose values are still in the bytes that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// All that one turn has for a peer.
+    /// Everything that one turn has for a peer.
     Turn {
-        /// The newest life that the sender knows of each member.
+        /// The newest incarnation that the sender knows of each member.
         lives: LivesView<'a>,
-        /// What the sender's coordinator asks.
+        /// The questions of the sender's coordinator.
         asks: Items<'a, Ask<'a>>,
-        /// What the sender's replica answers.
+        /// The answers of the sender's replica.
         answers: Items<'a, Answer<'a>>,
     },
-    /// What replicas of any registers say to each other: about lives, copies, repair and tombstones.
+    /// A message of any registers: about incarnations, copies, repair and tombstones.
     Upkeep(upkeep::Message<'a>),
 }
 
@@ -60,7 +60,7 @@ impl<'a> Message<'a> {
         out.put_bytes(answers);
     }
 
-    /// Reads a message, every item of it, so that a replica never meets one that cannot be read.
+    /// Decodes a message and every item of it, so that a replica never meets one that cannot be decoded.
     ///
     /// # Errors
     /// [`Malformed`] when the bytes are not exactly one message.

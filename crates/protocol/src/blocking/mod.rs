@@ -16,79 +16,79 @@
 //! ```
 //!
 //! Any replica coordinates, any majority answers. A lock belongs to one *attempt* of one coordinator in one of its
-//! lives; first come, first served, for a lease on the replica's own monotonic clock. A grant says what the replica
-//! holds, so locking and reading are one round (the study's client read in a round of its own). A GET whose majority
-//! agrees is done then; another one writes the newest back under its locks first. A SET or DEL chooses a tag above all
-//! that it was told, and writes under its grants. Tags, lives, refilling, repair and the collection of tombstones are
-//! those of all [`crate::registers`].
+//! incarnations: first come, first served, for the length of a lease on the replica's own monotonic clock. A grant says what
+//! the replica holds, so locking and reading take one round (the study's client read in a round of its own). A GET whose
+//! majority agrees is done then; any other first writes the newest value back under its locks. A SET or DEL chooses a tag
+//! greater than all reported ones, and writes under its grants. Tags, incarnations, refilling, repair and the collection of
+//! tombstones are those of all [`crate::registers`].
 //!
 //! # Promise
 //!
-//! * Each key is linearizable, with any minority of the replicas crashed, cut off, paused or without memory, and
-//!   whatever clocks do.
+//! * Each key is linearizable, with any minority of the replicas crashed, cut off, paused or without memory, and whatever
+//!   clocks do.
 //! * `retry = none`: an operation that is denied a majority of the locks fails (`LOCKED`), as the study's did, and each
-//!   operation fights for itself. `retry = backoff`: operations of one coordinator on one key stand in line, and one
-//!   that is denied releases all, waits a random time whose bound doubles, and tries again until its deadline.
-//! * Every lock that was granted is released: those beyond the majority, those that are granted when the operation is
-//!   over, and those of a failed attempt. A release that is lost is sent again. A lease only ends what a coordinator
-//!   that died or was cut off has left.
-//! * A refused write has not happened and never will. One that may have is told as unknown.
+//!   operation competes by itself. `retry = backoff`: operations of one coordinator on one key queue up, and one that is
+//!   denied releases all its locks, waits a random time whose bound doubles, and tries again until its deadline.
+//! * Every granted lock is released: also those beyond the majority, those granted after the operation is over, and those of
+//!   a failed attempt. A lost release is sent again. A lease only ends locks whose coordinator died or was cut off.
+//! * A refused write has not happened and never will. One that may have is reported as unknown.
 //!
-//! # Why it holds
+//! # Why it is safe
 //!
-//! **Tags order everything.** A tag is its writer's own: no two members share one, nor two lives of a member, and within
-//! a life each write's counter is greater than that of the write before. A write that is done is held by a majority, and
-//! so is what a read tells before it tells it. Every operation that begins later hears from a majority, in grants that
-//! were given to it after it began, and the two share a replica that holds that tag or a greater one and is in a life
-//! in which it still does ([`crate::registers`] shows why, for restarts too). So a later read tells nothing
-//! older, and a later write's tag is greater: this is the argument of ABD, and it speaks of no lock.
+//! **Tags order everything.** A tag is unique to its writer: no two members share one, nor do two incarnations of a member,
+//! and within an incarnation each write's counter is greater than that of the write before. A write that is done is held by
+//! a majority, and so is what a read returns before it returns it. Every operation that begins later hears from a majority,
+//! in grants made to it after it began, and the two majorities share a replica that holds that tag or a greater one, in an
+//! incarnation in which it still does ([`crate::registers`] shows why, for restarts too). So a later read returns nothing
+//! older, and a later write's tag is greater. This is the argument of ABD, and it does not mention locks.
 //!
-//! **So what are the locks for?** Not for linearizability. Let A's lease run out when one replica has stored its write,
-//! and let B lock a majority, read, and write: B's tag is greater if it saw A's write; if it did not, A's write is not
-//! done and may be ordered before or after B's by its tag, whichever it is. What is stored at a minority is repaired by
-//! whoever reads it. Nothing here needs B to have waited for A. A lock with a lease cannot be relied upon for more,
-//! since its holder may be paused for any time. What the locks do give:
+//! **So what are the locks for?** Not for linearizability. Let A's lease run out when one replica has stored its write, and
+//! let B lock a majority, read, and write. B's tag is greater if it saw A's write; if it did not, A's write is not done and
+//! may be ordered before or after B's, whichever way their tags order them. What is stored at a minority is repaired by any
+//! operation that reads it. Nothing here requires B to have waited for A. A lock with a lease cannot be relied upon for
+//! more, since its holder may be paused for any time. What the locks do give:
 //!
-//! 1. *A write can be called back.* A replica takes a write only under the very grant that it names, and no replica ever
-//!    gives the number of a grant twice. So when a replica says that it does not hold the write, and has freed the lock
-//!    or says that the grant has ended, it will never take that write. If all replicas to which the write was sent say
-//!    so, in the life in which it was sent to them, nobody has ever held it and nobody will: the write is refused, where
-//!    ABD can only say unknown. That is why the coordinator's own replica stores last, when a majority is there with it,
-//!    and why the check on the server matters: without it, a write that its client was told is refused appears later
+//! 1. *A write can be withdrawn.* A replica accepts a write only under exactly the grant that it names, and no replica ever
+//!    reuses the number of a grant. So when a replica says that it does not hold the write, and has freed the lock or says
+//!    that the grant has ended, it will never accept that write. If all replicas to which the write was sent say so, in the
+//!    incarnation in which it was sent to them, no replica has ever held it and none will: the write is refused, where ABD
+//!    can only report it as unknown. That is why the coordinator's own replica stores last, when it completes a majority,
+//!    and why the check on the server matters: without it, a write that was reported as refused appears later
 //!    (`golden/naive_write_without_lock_check`).
-//! 2. *Operations on one key hardly ever run side by side*, so reads rarely find a half-finished write.
+//! 2. *Operations on one key rarely run concurrently*, so reads rarely find a half-finished write.
 //!
-//! A replica that lost its memory between a write and its answer leaves the question open for good: somebody may have
-//! read the write there before, and be about to write it back. Then the outcome is unknown.
+//! A replica that lost its memory between a write and its answer leaves the question open forever: another operation may
+//! have read the write there before, and be about to write it back. Then the outcome is unknown.
 //!
-//! **Two holders of a majority** there are not: a replica grants a lock to one holder at a time. A grant ends with the life
-//! of the replica that gave it, as it does with its lease. Whoever does not know of that yet holds less than it thinks, and
-//! that is harmless: what it writes under such a grant is refused, and it asks for the lock again, or calls the write back.
-//! So a replica that was started again grants locks at once, and waits for none that it has forgotten. Nor are the locks of
-//! a coordinator kept when its node is known to have begun a later life: they end at once, and what was sent under them is
-//! refused. Of one that is silent nobody knows whether it is dead or paused, and its locks end with their leases.
+//! **A majority never has two holders**: a replica grants a lock to one holder at a time. A grant ends with its lease, and
+//! with the incarnation of the replica that made it. A holder that does not know of this yet holds less than it believes,
+//! which is harmless: what it writes under such a grant is refused, and it asks for the lock again, or withdraws the write.
+//! So a restarted replica grants locks at once, without waiting for those that it has forgotten. The locks of a coordinator
+//! end at once when its node is known to have begun a later incarnation, and what was sent under them is refused. A silent
+//! coordinator may be dead or only paused, so its locks end with their leases.
 //!
-//! **Progress.** An attempt that was denied holds nothing while it waits, and an attempt does not wait for replicas that
-//! do not answer once it has met a lock: else two of them, each with a part of the locks, would wait for each other
-//! until the leases end. Whoever is in its second phase keeps its locks and asks on: it needs them no more where its
-//! write is stored, and it gets the others when their holders release them or their leases run out.
+//! **Progress.** An attempt that was denied holds nothing while it waits, and once it has met a lock it does not wait for
+//! replicas that do not answer. Otherwise two attempts, each with a part of the locks, would wait for each other until the
+//! leases end. An operation in its second phase keeps its locks and continues to ask: it no longer needs those of replicas
+//! that have stored its write, and it gets the others when their holders release them or their leases run out.
 //!
 //! # Caveats
 //!
 //! * A lock is not offered to clients: what they need is a lease with a fencing token.
 //! * There is no read-modify-write: with leases the locks do not make it atomic.
-//! * DEL's count is what was there when the key was locked. Several keys in one command are several operations.
-//! * With backoff there is no order among waiting coordinators: one may be unlucky for long, and fail at its deadline.
-//! * Keys that a dead coordinator had locked stay locked until it is started again, or its leases end. Locks are not
-//!   recorded: only what is stored is found again after a crash.
-//! * Tombstones are collected as in `abd`; so is what a minority missed repaired, in the background, without a lock.
+//! * DEL counts what existed when the key was locked. Several keys in one command are several operations.
+//! * With backoff there is no order among waiting coordinators: one may be unlucky for a long time, and fail at its
+//!   deadline.
+//! * Keys that a dead coordinator had locked stay locked until it is restarted, or its leases end. Locks are not recorded:
+//!   only what is stored survives a crash.
+//! * As in `abd`, tombstones are collected, and what a minority missed is repaired, in the background and without a lock.
 //!
 //! Sources: quorums: Gifford 1979; leases: Gray and Cheriton 1989; tags and write-back: Attiya, Bar-Noy and Dolev 1995,
 //! Lynch and Shvartsman 1997; a number for each grant, checked where the data is: Chubby's sequencers (Burrows 2006).
 //!
-//! Reading order: [`item`] and [`message`] (what is said), [`locks`] and `state` (the replica's side), then
-//! `coordinator`: `operation` (what an operation knows), `steps` (what it does next), `releases`. The folder `golden`
-//! shows each behaviour message by message.
+//! Reading order: [`item`] and [`message`] (the messages), [`locks`] and `state` (the replica's side), then `coordinator`:
+//! `operation` (what an operation knows), `steps` (what it does next), `releases`. The folder `golden` shows each behaviour
+//! message by message.
 
 mod coordinator;
 mod invariants;
@@ -110,25 +110,25 @@ pub use options::{Options, Retry, Timing};
 pub use state::Counters;
 use state::State;
 
-/// How one member stands, as another one sees it.
+/// The status of one member, as another one sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerStatus {
     /// The member.
     pub id: NodeId,
-    /// True when it was heard not long ago.
+    /// Whether it was heard recently.
     pub answers: bool,
 }
 
-/// How a replica stands, for `INFO`, `/health` and tests.
+/// A replica's status, for `INFO`, `/health` and tests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// `replica`, `refilling` or `idle`.
     pub role: &'static str,
     /// It has its memory, and enough others answer: requests can be served here.
     pub ready: bool,
-    /// Why it is not ready, for people; else empty.
+    /// Why it is not ready, for people; empty when it is.
     pub explanation: String,
-    /// Which of its lives this is.
+    /// Its incarnation.
     pub incarnation: Incarnation,
     /// Operations under way at this coordinator.
     pub operations: usize,
@@ -136,11 +136,11 @@ pub struct Status {
     pub locks: usize,
     /// Tombstones held.
     pub tombstones: usize,
-    /// What has happened so far.
+    /// The counters of coordinator and replica.
     pub counters: Counters,
-    /// What refilling, repair and the collection of tombstones have counted.
+    /// The counters of refilling, repair and the collection of tombstones.
     pub upkeep: registers::Counters,
-    /// How the other members stand.
+    /// The status of the other members.
     pub peers: Vec<PeerStatus>,
 }
 
@@ -154,14 +154,14 @@ pub struct Replica {
     coordinator: Coordinator,
     /// `None` before the group is known.
     upkeep: Option<Upkeep>,
-    /// It has its memory and has taken up its work.
+    /// It has its memory and serves.
     serves: bool,
 }
 
 impl Replica {
-    /// An empty replica, which does nothing until it is configured. `starts` says how often the node was started, this
-    /// time included; no two lives may have the same number. `seed` names this life and decides how long operations wait
-    /// for locks; `table_seed` keeps the table from flooding.
+    /// Returns an empty replica, which does nothing until it is configured. `starts` counts the node's starts, this one
+    /// included; no two incarnations may have the same number. `seed` identifies this incarnation and determines how long
+    /// operations wait for locks; `table_seed` protects the table from hash flooding.
     pub fn new(
         id: NodeId,
         options: Options,
@@ -180,7 +180,7 @@ impl Replica {
         }
     }
 
-    /// The keyspace promises something else from now on.
+    /// Takes changed promises of the keyspace.
     pub fn set_options(&mut self, options: Options) {
         self.state.options = options;
     }
@@ -190,12 +190,12 @@ impl Replica {
         self.state.registers.table.read(command, now, out);
     }
 
-    /// The locks that this replica has granted and whose lease has not run out, in the order of their keys.
+    /// Returns the locks that this replica has granted and whose lease has not run out, in the order of their keys.
     pub fn locks(&self, now: Now) -> impl Iterator<Item = (&[u8], &Lock)> {
         self.state.locks.live(now.monotonic_us)
     }
 
-    /// How it stands. O(members and locks).
+    /// Returns the replica's status. O(members and locks).
     pub fn status(&self, now: Now) -> Status {
         let State { registers, timing, counters, locks, .. } = &self.state;
         let peer = |member| PeerStatus {
@@ -224,7 +224,7 @@ impl Replica {
 
     fn configure(&mut self, now: Now, configuration: &Configuration, effects: &mut Effects) {
         if let Some(upkeep) = &mut self.upkeep {
-            // A group of registers keeps its members: tags name them by their place.
+            // A group of registers keeps its members: tags identify them by their place.
             if configuration.is_given_up {
                 upkeep.give_up(&mut self.state.registers, now, effects);
             }
@@ -254,7 +254,7 @@ impl Replica {
         if upkeep.is_ready() {
             return coordinator.request(state, now, (ticket, follows, deadline_us), request, effects);
         }
-        // Any node takes any command, so one that is ready does. While none is known there may be one in a moment.
+        // Any ready node takes any command. While none is known, one may become ready in a moment.
         match (state.registers.refusal(), upkeep.ready_node(&state.registers)) {
             (Some(refusal), _) => effects.refuse(ticket, &refusal),
             (None, Some(to)) => effects.redirect(ticket, to),
@@ -262,7 +262,7 @@ impl Replica {
         }
     }
 
-    /// What was asked while this replica was without its memory begins when it has it, or another member has.
+    /// Requests that arrived while this replica was without its memory begin once it, or another member, has it.
     fn go_on_with_held(&mut self, now: Now, effects: &mut Effects) {
         let (Some(upkeep), registers) = (&self.upkeep, &self.state.registers) else { return };
         if upkeep.is_ready() {
@@ -288,7 +288,7 @@ impl Replica {
                 self.notice();
                 self.go_on_with_held(now, effects);
             }
-            Message::Turn { .. } if !upkeep.is_ready() => {} // It has nothing to answer with, nor to wait for.
+            Message::Turn { .. } if !upkeep.is_ready() => {} // It has nothing to answer with, and no answers to wait for.
             Message::Turn { lives, asks, answers } => {
                 if !self.hear(now, from, lives, effects) {
                     return;
@@ -303,7 +303,7 @@ impl Replica {
         }
     }
 
-    /// Learns from the lives that come with a message. True when the message is to be heeded.
+    /// Learns from the incarnations in a message. True when the message counts.
     fn hear(&mut self, now: Now, from: usize, lives: LivesView<'_>, effects: &mut Effects) -> bool {
         let registers = &mut self.state.registers;
         match registers.hear(from, lives) {
@@ -320,8 +320,8 @@ impl Replica {
         true
     }
 
-    /// Follows up what the upkeep has learnt: this replica may have its memory again, and others may have begun new
-    /// lives.
+    /// Acts on what the upkeep has learned: this replica may have its memory again, and others may have begun new
+    /// incarnations.
     fn notice(&mut self) {
         if self.upkeep.as_ref().is_some_and(Upkeep::is_ready) && !self.serves {
             self.serves = true;
@@ -334,8 +334,9 @@ impl Replica {
         }
     }
 
-    /// Grants and attempts are told from those of earlier lives. What an earlier life of this replica had granted ended with
-    /// it: a write under such a grant is refused, and its coordinator asks for the lock again, or calls the write back.
+    /// Starts to serve. Grants and attempts differ from those of earlier incarnations. What an earlier incarnation of this
+    /// replica had granted ended with it: a write under such a grant is refused, and its coordinator asks for the lock
+    /// again, or withdraws the write.
     fn take_up_work(&mut self) {
         let State { registers, locks, .. } = &mut self.state;
         locks.begin_life(registers.lives.own());
@@ -353,7 +354,8 @@ impl Replica {
         }
     }
 
-    /// Whether no lock is held here, nor waits to be freed elsewhere. Those end with time, and need members to be heard.
+    /// Whether no lock is held here, or waits to be freed elsewhere. Locks end with time, and require that members are
+    /// heard.
     fn has_no_locks(&self) -> bool {
         self.state.locks.is_empty() && self.coordinator.has_no_locks()
     }
@@ -398,7 +400,7 @@ impl crate::contract::Replica for Replica {
                 self.coordinator.durable(&mut self.state, now, effects);
                 self.state.send(self.state.timing.batch_bytes, effects);
             }
-            Input::Lease { .. } => {} // Nobody leads.
+            Input::Lease { .. } => {} // There is no leader.
             Input::Retire => self.coordinator.end_requests(&mut self.state, now, effects),
         }
     }

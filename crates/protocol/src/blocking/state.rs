@@ -10,7 +10,7 @@ use crate::registers::{Group, Lives, MEMBERS_MAX, MemberSet, Registers, Tag};
 use kv::{Register, Table};
 use std::collections::BTreeSet;
 
-/// What a replica has counted since it started.
+/// The counters of a replica since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Locks that this replica granted.
@@ -19,7 +19,7 @@ pub struct Counters {
     pub denied: u64,
     /// Locks whose lease ran out before they were released.
     pub expired: u64,
-    /// Writes that it did not take because the lock was not, or no more, the writer's.
+    /// Writes that it refused because the writer did not have the lock, or no longer had it.
     pub writes_denied: u64,
     /// Operations of this coordinator that met a lock and tried again later.
     pub backoffs: u64,
@@ -27,11 +27,11 @@ pub struct Counters {
     pub one_round_reads: u64,
     /// Reads that saw different tags and wrote the newest back.
     pub repairs: u64,
-    /// Locks that were granted when they were not needed any more, and were released.
+    /// Locks that were granted when they were no longer needed, and were released.
     pub surplus_released: u64,
-    /// Messages that were lost, or late, and were sent again.
+    /// Messages that were sent again because they were lost or late.
     pub retries: u64,
-    /// Writes that were called back, so that they will never be taken.
+    /// Writes that were withdrawn, so that they will never be accepted.
     pub withdrawn: u64,
     /// Operations that ended as refused.
     pub refused: u64,
@@ -44,7 +44,7 @@ pub struct Counters {
 struct Outbox {
     asks: Vec<u8>,
     answers: Vec<u8>,
-    /// Answers that vouch for what this replica holds, and the record that has to be durable first.
+    /// Answers that vouch for what this replica holds, and the record that must be durable first.
     waiting: Vec<u8>,
     after_record: u64,
 }
@@ -57,8 +57,8 @@ pub(super) struct State {
     pub(super) timing: Timing,
     pub(super) locks: Locks,
     pub(super) counters: Counters,
-    /// What this replica holds for attempts of its coordinator and may forget in a crash until a record is durable:
-    /// record, attempt and tag.
+    /// What this replica holds for attempts of its coordinator and may lose in a crash until a record is durable: record,
+    /// attempt and tag.
     pub(super) undurable: BTreeSet<(u64, u64, Tag)>,
     outboxes: [Outbox; MEMBERS_MAX],
 }
@@ -92,12 +92,12 @@ impl State {
         &self.registers.table
     }
 
-    /// Members whose link is not known to be down, this one included.
+    /// Returns the members whose link is not known to be down, including this one.
     pub(super) fn links(&self) -> MemberSet {
         self.registers.links
     }
 
-    /// Members whose link is down, or that have not been heard for long.
+    /// Returns the members whose link is down, or that have not been heard for a long time.
     pub(super) fn absent(&self, now: Now) -> MemberSet {
         let (registers, timing) = (&self.registers, &self.timing.upkeep);
         let mut absent = MemberSet::EMPTY;
@@ -109,14 +109,14 @@ impl State {
         absent
     }
 
-    /// An attempt of this coordinator, as lock tables name it.
+    /// Returns an attempt of this coordinator, as lock tables name it.
     pub(super) fn own_holder(&self, attempt: u64) -> Holder {
         Holder { node: self.group().node(self.group().own()), attempt }
     }
 
     // The replica's side.
 
-    /// Grants a lock to whoever asks first.
+    /// Grants a lock to the first that asks.
     pub(super) fn lock(&mut self, now: Now, key: &[u8], holder: Holder) -> Option<u64> {
         let granted = self.locks.acquire(now.monotonic_us, key, holder);
         match granted {
@@ -126,7 +126,7 @@ impl State {
         granted
     }
 
-    /// Members have begun other lives: their coordinators have forgotten what they held.
+    /// Members have begun other incarnations: their coordinators have forgotten what they held.
     pub(super) fn free_locks_of_earlier_lives(&mut self, members: MemberSet) {
         for member in members.iter() {
             let (node, incarnation) = (self.group().node(member), self.lives().of(member));
@@ -134,8 +134,8 @@ impl State {
         }
     }
 
-    /// Stores a write if its grant lasts. True when the key holds the write, or a newer one, afterwards: who stored
-    /// it before, or has something newer, has nothing to check.
+    /// Stores a write if its grant lasts. True when the key holds the write, or a newer one, afterwards: if it did
+    /// before, there is nothing to check.
     pub(super) fn store(
         &mut self,
         now: Now,
@@ -163,7 +163,7 @@ impl State {
         self.locks.release(key, holder)
     }
 
-    /// Carries out what a peer's coordinator asks, and puts the answer into its outbox.
+    /// Executes what a peer's coordinator asks, and puts the answer into its outbox.
     pub(super) fn serve(&mut self, now: Now, from: usize, ask: Ask<'_>) {
         let node = self.group().node(from);
         let holder = |attempt| Holder { node, attempt };
@@ -174,7 +174,7 @@ impl State {
                     let tag = Tag::of_version(version);
                     let value = newer_than.is_some_and(|known| tag > known).then_some(value);
                     let answer = Answer::Granted { attempt, key, grant, tag, deadline, value };
-                    // As `vouch`, with a value that is still in the table.
+                    // Like `vouch`, with a value that is still in the table.
                     let record = self.registers.held_after(key);
                     answer.encode(self.outboxes[from].vouching(record));
                 }
@@ -200,9 +200,9 @@ impl State {
         }
     }
 
-    // What leaves.
+    // Outgoing messages.
 
-    /// True when nothing is gathered for anybody.
+    /// True when nothing is gathered for any peer.
     pub(super) fn is_silent(&self) -> bool {
         let is_empty = |it: &Outbox| it.asks.is_empty() && it.answers.is_empty() && it.waiting.is_empty();
         self.outboxes.iter().all(is_empty)
@@ -227,14 +227,14 @@ impl State {
         answer.encode(&mut self.outboxes[to].answers);
     }
 
-    /// An answer that vouches for what this replica holds of a key.
+    /// Adds an answer that vouches for what this replica holds of a key.
     fn vouch(&mut self, to: usize, key: &[u8], answer: Answer<'_>) {
         let record = self.registers.held_after(key);
         answer.encode(self.outboxes[to].vouching(record));
     }
 
-    /// Sends to each peer what was gathered for it, if that is at least so many bytes. One message per peer, and one more
-    /// where something has to wait.
+    /// Sends to each peer what was gathered for it, if that is at least `bytes_min`: one message per peer, and one more
+    /// if something has to wait.
     pub(super) fn send(&mut self, bytes_min: usize, effects: &mut Effects) {
         let State { registers: Registers { group, lives, journal, .. }, outboxes, .. } = self;
         for (member, outbox) in outboxes.iter_mut().enumerate().take(group.len()) {
@@ -262,7 +262,7 @@ impl State {
 }
 
 impl Outbox {
-    /// Where an answer goes that vouches for what a record makes durable; 0: for what is durable.
+    /// Returns the buffer for an answer that vouches for what `record` makes durable; 0: for what is durable.
     fn vouching(&mut self, record: u64) -> &mut Vec<u8> {
         if record == 0 {
             return &mut self.answers;

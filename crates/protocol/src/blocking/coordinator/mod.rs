@@ -1,7 +1,7 @@
-//! The coordinator's side: what clients ask becomes operations, each of which is driven by what replicas answer.
+//! The coordinator's side: clients' requests become operations, each driven by the answers of replicas.
 //!
-//! Answers and time only change what an operation knows; what it does next follows from that alone (`steps`). This
-//! node's own replica is asked like any other, but at once.
+//! Answers and time only change what an operation knows; its next step follows from that alone (`steps`). This node's own
+//! replica is asked like any other, but at once.
 
 pub(in crate::blocking) mod operation;
 mod random;
@@ -35,23 +35,23 @@ pub(super) struct Coordinator {
     operations_begun: u64,
     /// Bytes of their keys and values.
     pub(in crate::blocking) open_bytes: usize,
-    /// To which operation each present attempt belongs.
+    /// The operation of each present attempt.
     pub(in crate::blocking) attempts: BTreeMap<u64, u64>,
-    /// The last attempt's number: its upper bits are this life, so that no life uses another one's.
+    /// The last attempt's number: its upper bits are this incarnation, so that no two incarnations share one.
     pub(in crate::blocking) attempts_begun: u64,
-    /// With [`Retry::Backoff`], the operations on each key in the order in which they were asked, of which the first
-    /// one is under way: operations of one coordinator need not fight each other for locks.
+    /// With [`Retry::Backoff`], the operations on each key in the order in which they arrived; the first one is under way.
+    /// Operations of one coordinator need not compete for locks.
     pub(in crate::blocking) queues: BTreeMap<Box<[u8]>, VecDeque<u64>>,
     /// Operations that may begin now.
     pub(in crate::blocking) ready: VecDeque<u64>,
-    /// When operations are to be looked at again.
+    /// When operations are next due.
     pub(in crate::blocking) timers: BTreeSet<(u64, u64)>,
     pub(in crate::blocking) releases: Releases,
-    /// The highest counter that this coordinator gave to a write. The next one is higher, whatever its key: so no
-    /// two writes of one life have the same tag, not even when the first was never stored here.
+    /// The highest counter that this coordinator gave to a write. The next one is higher, whatever its key: so no two writes
+    /// of one incarnation have the same tag, not even if the first was never stored here.
     pub(in crate::blocking) highest_counter: u64,
     random: Random,
-    /// Since when the links to a majority are down.
+    /// Since when links to a majority are down.
     cut_off_since_us: Option<u64>,
 }
 
@@ -74,15 +74,14 @@ impl Coordinator {
         }
     }
 
-    /// The coordinator takes up its work in this life. What is still on its way to an earlier one is about other
-    /// attempts.
+    /// Begins to serve in this incarnation. What is still on its way to an earlier one concerns other attempts.
     pub(super) fn begin_life(&mut self, incarnation: Incarnation) {
         self.attempts_begun = u64::from(incarnation) << COUNT_BITS;
     }
 
     // Requests.
 
-    /// A client asks something.
+    /// Takes a client's request.
     pub(super) fn request(
         &mut self,
         state: &mut State,
@@ -112,13 +111,13 @@ impl Coordinator {
         }
     }
 
-    /// The replica has its memory: what was kept begins.
+    /// The replica has its memory: the kept requests begin.
     pub(super) fn release_held(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         self.requests.release_held();
         self.run_ready(state, now, effects);
     }
 
-    /// Another member has its memory: it is to be asked what was kept.
+    /// Another member has its memory: hands the kept requests on to it.
     pub(super) fn hand_on_held(&mut self, to: NodeId, effects: &mut Effects) {
         self.requests.hand_on_held(to, effects);
     }
@@ -135,7 +134,7 @@ impl Coordinator {
         let command = match request {
             Request::Command(command) => command,
             Request::Wait { .. } => {
-                // Whatever was acknowledged is held by a majority.
+                // Everything acknowledged is held by a majority.
                 effects.replies.integer(state.group().majority() as i64 - 1);
                 return effects.done(ticket, start, 0, 0);
             }
@@ -188,7 +187,7 @@ impl Coordinator {
         }
     }
 
-    /// Puts an operation on one of a request's keys in line.
+    /// Queues an operation on one of a request's keys.
     fn begin(
         &mut self,
         state: &mut State,
@@ -208,7 +207,7 @@ impl Coordinator {
         self.open_bytes += operation.bytes();
         self.operations.insert(id, operation);
         match self.queues.get_mut(key) {
-            // The study's clients knew nothing of each other: each asks for locks of its own.
+            // The study's clients knew nothing of each other: each asked for locks of its own.
             _ if state.options.retry == Retry::None => self.ready.push_back(id),
             Some(queue) => queue.push_back(id),
             None => {
@@ -218,7 +217,7 @@ impl Coordinator {
         }
     }
 
-    /// Starts operations that are first in line now, and requests that waited for others of their client.
+    /// Starts operations that have become first in their queue, and requests that waited for others of their client.
     fn run_ready(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         loop {
             while let Some(id) = self.ready.pop_front() {
@@ -236,19 +235,19 @@ impl Coordinator {
         self.operations.is_empty() && self.requests.is_empty()
     }
 
-    /// True when no lock waits to be freed.
+    /// True when no lock is waiting to be freed.
     pub(super) fn has_no_locks(&self) -> bool {
         self.releases.is_empty()
     }
 
-    /// Operations under way, for people.
+    /// The number of operations under way, for people.
     pub(super) fn open(&self) -> usize {
         self.operations.len()
     }
 
     // Answers.
 
-    /// A replica answers. To an attempt that is over it says only that a lock is there to be released, or is free.
+    /// Takes a replica's answer. To an attempt that is over it says only that a lock must be released, or is free.
     pub(super) fn answered(
         &mut self,
         state: &mut State,
@@ -311,7 +310,7 @@ impl Coordinator {
         self.run_ready(state, now, effects);
     }
 
-    /// Members began new lives: what their earlier ones said counts no more.
+    /// Members began new incarnations: what their earlier ones said no longer counts.
     pub(super) fn renew(&mut self, members: MemberSet) {
         self.releases.renew(members);
         for operation in self.operations.values_mut() {
@@ -321,7 +320,7 @@ impl Coordinator {
 
     // Ends.
 
-    /// Takes an operation out of everything, and releases its locks.
+    /// Removes an operation everywhere, and releases its locks.
     fn end(&mut self, state: &mut State, now: Now, id: u64, late: Late) -> Option<Operation> {
         let operation = self.operations.remove(&id)?;
         self.open_bytes -= operation.bytes();
@@ -342,7 +341,7 @@ impl Coordinator {
         Some(operation)
     }
 
-    /// A majority holds what was read or written.
+    /// Ends an operation whose value a majority holds.
     fn done(&mut self, state: &mut State, now: Now, id: u64, tag: Tag, effects: &mut Effects) {
         let is_read = self.operations.get(&id).is_some_and(Operation::is_read);
         let late = if is_read { Late::Unlock } else { Late::Fill };
@@ -354,7 +353,7 @@ impl Coordinator {
         self.requests.key_done(request, place, &operation.key, register, was_live, now.unix_ms, effects);
     }
 
-    /// Nothing has happened, and nothing will. The request that it is a part of ends with it.
+    /// Ends an operation of which nothing has happened, and nothing will. Its request ends with it.
     fn refuse(&mut self, state: &mut State, now: Now, id: u64, why: &str, effects: &mut Effects) {
         let Some(operation) = self.end(state, now, id, Late::Unlock) else { return };
         state.counters.refused += 1;
@@ -362,7 +361,7 @@ impl Coordinator {
         self.sweep_dropped(state, now);
     }
 
-    /// A write may have been taken somewhere, or may still be.
+    /// Ends a write that may have been accepted at a replica, or may still be.
     fn unknown(&mut self, state: &mut State, now: Now, id: u64, effects: &mut Effects) {
         let Some(operation) = self.operations.get(&id) else { return };
         if state.has(Fault::UnknownToldAsRefused) {
@@ -386,7 +385,7 @@ impl Coordinator {
 
     // Time.
 
-    /// Has an operation looked at again then, or when its deadline passes.
+    /// Makes an operation due at `due_us`, or when its deadline passes.
     fn set_due(&mut self, id: u64, due_us: u64) {
         let Some(operation) = self.operations.get_mut(&id) else { return };
         self.timers.remove(&(operation.due_us, id));
@@ -409,7 +408,8 @@ impl Coordinator {
             self.due(state, now, id, effects);
         }
         if self.requests.earliest_us() <= now.monotonic_us {
-            // Those that waited for others of their client, or for this replica's memory: whatever had begun has ended above.
+            // This covers requests that waited for others of their client, or for this replica's memory: those that had
+            // begun were ended above.
             let errors = Errors { refused, unknown: UNKNOWN, planted: state.options.planted };
             let (refused, _) = self.requests.end_overdue(now.monotonic_us, |_| false, errors, effects);
             state.counters.refused += refused;
@@ -418,13 +418,13 @@ impl Coordinator {
         self.run_ready(state, now, effects);
     }
 
-    /// When it wants the next tick.
+    /// Returns when it needs the next tick.
     pub(super) fn wakeup_us(&self) -> u64 {
         let timer_us = self.timers.first().map_or(u64::MAX, |(due_us, _)| *due_us);
         timer_us.min(self.requests.earliest_us()).min(self.releases.wakeup_us())
     }
 
-    /// Whether links to a majority have been down for so long that nobody need wait.
+    /// Whether links to a majority have been down for so long that requests need not wait.
     fn is_cut_off(&mut self, state: &State, now: Now) -> bool {
         if state.registers.reaches_majority() {
             self.cut_off_since_us = None;
@@ -434,9 +434,9 @@ impl Coordinator {
         now.ms_since(since_us) >= state.timing.hold_ms
     }
 
-    /// The replica is taken away: everything that was asked of it ends.
+    /// Ends all requests, because the replica is being removed.
     pub(super) fn end_requests(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
-        // First what may take effect: of a request with several keys that decides.
+        // First those that may take effect: of a request with several keys, these decide the outcome.
         let stored = self.operations.iter().filter(|(_, operation)| operation.may_take_effect());
         let stored: Vec<u64> = stored.map(|(id, _)| *id).collect();
         stored.into_iter().for_each(|id| self.unknown(state, now, id, effects));
@@ -448,7 +448,7 @@ impl Coordinator {
         state.counters.unknown += unknown;
     }
 
-    /// Refuses whatever has stored nothing yet.
+    /// Refuses all operations that have stored nothing yet.
     fn refuse_cut_off(&mut self, state: &mut State, now: Now, why: &str, effects: &mut Effects) {
         let waiting = self.operations.iter().filter(|(_, operation)| !operation.may_take_effect());
         let waiting: Vec<u64> = waiting.map(|(id, _)| *id).collect();

@@ -1,4 +1,4 @@
-//! One operation on one key, and how each replica stands to it.
+//! One operation on one key, and each replica's state with respect to it.
 //!
 //! ```text
 //!            majority granted                 a majority holds it
@@ -9,24 +9,24 @@
 //!  BackingOff                      (writes only)
 //! ```
 //!
-//! Everything that a replica says belongs to one *attempt*, a number that is never used twice, and to one life of that
-//! replica. An operation that starts again does so under a new number and with nothing of what it knew.
+//! Everything that a replica sends belongs to one *attempt*, a number that is never reused, and to one incarnation of
+//! that replica. An operation that starts over does so under a new number and without anything that it knew.
 
 use crate::blocking::options::Timing;
 use crate::registers::{MEMBERS_MAX, MemberSet, RequestId, Tag};
 use kv::{Register, UnixMs};
 
-/// What an operation is to do.
+/// The purpose of an operation.
 #[derive(Debug)]
 pub(super) enum Goal {
-    /// Tell what the key holds.
+    /// Return what the key holds.
     Read,
     /// Make it hold this.
     Write { deadline: UnixMs, value: Box<[u8]> },
 }
 
 impl Goal {
-    /// A write of this deadline and value. Its tag is chosen when a majority has granted the lock.
+    /// Returns a write of this deadline and value. Its tag is chosen when a majority has granted the lock.
     pub(super) fn write(register: Register<'_>) -> Goal {
         Goal::Write { deadline: register.deadline, value: register.value.into() }
     }
@@ -41,7 +41,7 @@ pub(super) struct Found {
     pub(super) value: Option<Box<[u8]>>,
 }
 
-/// How far an operation is.
+/// The progress of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::blocking) enum Phase {
     /// It waits for earlier operations on its key.
@@ -50,29 +50,28 @@ pub(in crate::blocking) enum Phase {
     Locking,
     /// It was denied and waits before it tries again.
     BackingOff,
-    /// It waits until a majority holds the write of this tag: its own, or the one that it read.
+    /// It waits for proof that no replica holds its write, or ever will.
     Storing(Tag),
-    /// It waits to hear that nobody holds its write, nor ever will.
+    /// A replica's state with respect to the present attempt.
     Withdrawing(Tag),
 }
 
 /// How one replica stands to the present attempt.
 #[derive(Clone, Copy, Debug, Default)]
 struct Standing {
-    /// The lock is ours, under this grant.
+    /// The grant under which we have the lock.
     grant: Option<u64>,
-    /// It said no, and was not asked again.
+    /// It denied the lock, and was not asked again.
     denied: bool,
     /// It holds this write or a newer one.
     holds: Option<Tag>,
-    /// Our write was sent and may have been taken, or may still be.
+    /// Our write was sent and may have been accepted, or may still be.
     may_take: bool,
 }
 
-/// One operation.
 #[derive(Debug)]
 pub(in crate::blocking) struct Operation {
-    /// The request of which it is a part, its key's place there, and whether that is the only key.
+    /// The request to which it belongs, its key's place there, and whether that is the only key.
     pub(in crate::blocking) request: RequestId,
     pub(super) place: u32,
     pub(super) is_only: bool,
@@ -87,13 +86,13 @@ pub(in crate::blocking) struct Operation {
     pub(in crate::blocking) attempt: u64,
     pub(super) failed_attempts: u32,
     pub(super) met_locks: bool,
-    /// When it wants to be looked at again.
+    /// When it is due.
     pub(in crate::blocking) due_us: u64,
-    /// The newest write that the granted locks told of.
+    /// The newest write reported with the granted locks.
     pub(super) found: Found,
     standings: [Standing; MEMBERS_MAX],
-    /// A replica to which our write was sent began a new life before it answered: nobody can say any more whether
-    /// it had taken the write, and whether somebody read it there.
+    /// A replica to which our write was sent began a new incarnation before it answered: whether it had accepted the
+    /// write, and whether another operation read it there, can no longer be known.
     untold: bool,
 }
 
@@ -138,13 +137,13 @@ impl Operation {
         matches!(self.goal, Goal::Read)
     }
 
-    /// Whether a replica may hold its write, or may take it still.
+    /// Whether a replica may hold its write, or may still accept it.
     pub(super) fn may_take_effect(&self) -> bool {
         !self.is_read() && matches!(self.phase, Phase::Storing(_) | Phase::Withdrawing(_))
     }
 
-    /// When a write is called back if no majority holds it yet: shortly before its deadline, and not before most of
-    /// its time has passed.
+    /// Returns when a write is withdrawn if no majority holds it yet: shortly before its deadline, but not before most
+    /// of its time has passed.
     pub(super) fn withdraw_us(&self, timing: &Timing) -> u64 {
         let whole_us = self.deadline_us.saturating_sub(self.begun_us);
         let kept_us =
@@ -152,7 +151,7 @@ impl Operation {
         self.deadline_us.saturating_sub(kept_us)
     }
 
-    /// Starts to lock, with nothing of what earlier attempts knew.
+    /// Starts to lock, without any knowledge of earlier attempts.
     pub(super) fn begin_attempt(&mut self, attempt: u64) {
         assert!(attempt > self.attempt, "an attempt's number is used twice");
         self.attempt = attempt;
@@ -161,8 +160,8 @@ impl Operation {
         self.standings = Default::default();
     }
 
-    /// A replica granted the lock and told what it holds. Whether it holds that for good is told by
-    /// [`Operation::holds`].
+    /// Notes that a replica granted the lock and what it reported to hold. Whether it holds that durably is reported
+    /// by [`Operation::holds`].
     pub(super) fn granted(
         &mut self,
         member: usize,
@@ -185,26 +184,26 @@ impl Operation {
         }
     }
 
-    /// A replica that said no is asked again.
+    /// Notes that a replica that denied the lock is asked again.
     pub(super) fn ask_again(&mut self, member: usize) {
         self.standings[member].denied = false;
     }
 
-    /// A replica holds this write, or a newer one.
+    /// Notes that a replica holds this write, or a newer one.
     pub(super) fn holds(&mut self, member: usize, tag: Tag) {
         let standing = &mut self.standings[member];
         standing.holds = standing.holds.max(Some(tag));
     }
 
-    /// Our write leaves for a replica.
+    /// Notes that our write leaves for a replica.
     pub(super) fn write_sent(&mut self, member: usize) {
         let standing = &mut self.standings[member];
         assert!(standing.grant.is_some(), "a write leaves without a grant to name");
         standing.may_take = true;
     }
 
-    /// The grant has ended and what was sent under it will never be taken. An answer about an earlier grant says
-    /// nothing about a later one.
+    /// Notes that the grant has ended, so what was sent under it will never be accepted. An answer about an earlier
+    /// grant says nothing about a later one.
     pub(super) fn lost(&mut self, member: usize, grant: u64) {
         let standing = &mut self.standings[member];
         if standing.grant == Some(grant) {
@@ -212,7 +211,7 @@ impl Operation {
         }
     }
 
-    /// The lock is free again. Without our write: then it will never be taken.
+    /// Notes that the lock is free again. If the replica does not hold our write, it will never accept it.
     pub(super) fn unlocked(&mut self, member: usize, holds: Option<Tag>) {
         let standing = &mut self.standings[member];
         standing.grant = None;
@@ -223,7 +222,7 @@ impl Operation {
         }
     }
 
-    /// A replica began a new life: it has forgotten lock and write.
+    /// Notes that a replica began a new incarnation: it has forgotten lock and write.
     pub(super) fn renew(&mut self, member: usize) {
         self.untold |= self.standings[member].may_take;
         self.standings[member] = Standing::default();
@@ -242,47 +241,47 @@ impl Operation {
         set
     }
 
-    /// Who has not answered, or has to be asked again. Not restricted to members.
+    /// The replicas that have not answered, or must be asked again. Not restricted to members.
     pub(super) fn silent(&self) -> MemberSet {
         self.members(|standing| standing.grant.is_none() && !standing.denied)
     }
 
-    /// Who granted the lock.
+    /// The replicas that granted the lock.
     pub(in crate::blocking) fn grants(&self) -> MemberSet {
         self.members(|standing| standing.grant.is_some())
     }
 
-    /// Who said no.
+    /// The replicas that denied the lock.
     pub(super) fn denials(&self) -> MemberSet {
         self.members(|standing| standing.denied)
     }
 
-    /// True when somebody said no because the key is locked.
+    /// True when a replica denied the lock because the key is locked.
     pub(super) fn met_a_lock(&self) -> bool {
         self.standings.iter().any(|standing| standing.denied)
     }
 
-    /// Who is known to hold this write or a newer one.
+    /// The replicas known to hold this write or a newer one.
     pub(in crate::blocking) fn holders(&self, tag: Tag) -> MemberSet {
         self.members(|standing| standing.holds >= Some(tag))
     }
 
-    /// Who holds this write, or may yet be brought to: it granted the lock or has not said no.
+    /// Returns the members that hold this write, or may yet: they granted the lock or have not denied it.
     pub(super) fn may_come_to_hold(&self, tag: Tag, members: MemberSet) -> MemberSet {
         self.members(|standing| standing.holds >= Some(tag) || !standing.denied).and(members)
     }
 
-    /// Who has not said yet whether it holds our write, or will never take it.
+    /// The replicas that have not said yet whether they hold our write, or will never accept it.
     pub(super) fn undecided(&self, tag: Tag) -> MemberSet {
         self.members(|standing| standing.may_take && standing.holds < Some(tag))
     }
 
-    /// True when nobody ever held our write and nobody will.
+    /// True when no replica ever held our write and none will.
     pub(super) fn is_withdrawn(&self) -> bool {
         !self.untold && self.members(|standing| standing.may_take).is_empty()
     }
 
-    /// What is to be stored in this phase, if anything: our own value, or what was found.
+    /// Returns what must be stored in this phase: our own value, or what was found.
     pub(super) fn to_store(&self, tag: Tag) -> Register<'_> {
         let (deadline, value) = match &self.goal {
             Goal::Write { deadline, value } => (*deadline, &**value),

@@ -1,8 +1,8 @@
-//! Locks that are not needed any more and whose replicas have not said yet that they are free.
+//! Locks that are no longer needed and that their replicas have not yet reported as free.
 //!
-//! An operation's outcome does not wait for its locks to be freed, and a release that is lost would block the key for
-//! a whole lease. So each one is kept until it is answered, and sent again to a replica that has been heard since: one
-//! that is silent gets nothing, however many locks it holds.
+//! An operation's outcome does not wait for its locks to be freed, and a lost release would block the key for a whole
+//! lease. So each release is kept until it is answered, and repeated to a replica that has been heard since: a silent
+//! replica is sent nothing, however many locks it holds.
 
 use super::operation::Operation;
 use crate::blocking::item::Ask;
@@ -17,30 +17,30 @@ pub(in crate::blocking) struct Release {
     key: Box<[u8]>,
     begun_us: u64,
     sent_us: u64,
-    /// False: the replica is expected to say first that it granted the lock.
+    /// False while the replica is expected to report first that it granted the lock.
     is_sent: bool,
-    /// The replica has said so, and a release was on its way.
+    /// The replica has reported that while a release was on its way.
     is_granted: bool,
 }
 
-/// Releases that are not answered, for each replica by attempt.
+/// Unanswered releases, for each replica by attempt.
 #[derive(Debug, Default)]
 pub(in crate::blocking) struct Releases {
     pub(in crate::blocking) open: [BTreeMap<u64, Release>; MEMBERS_MAX],
     next_us: u64,
 }
 
-/// What becomes of a lock that is still to be granted when its operation is over.
+/// What happens to a lock that is granted after its operation is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Late {
     /// It is released at once.
     Unlock,
-    /// The replica brings its copy up to date under it first: see [`Releases::surplus`].
+    /// First the replica's copy is brought up to date under it: see [`Releases::surplus`].
     Fill,
 }
 
 impl Releases {
-    /// An attempt is over: frees what it was granted, and sees to what it may yet be granted.
+    /// An attempt is over: frees what it was granted, and takes care of what it may yet be granted.
     pub(super) fn release(&mut self, state: &mut State, now: Now, operation: &Operation, late: Late) {
         let Operation { attempt, key, .. } = operation;
         for member in state.group().all().iter() {
@@ -59,8 +59,8 @@ impl Releases {
         }
     }
 
-    /// A lock was granted that nobody needs any more. It is released; but first, as long as it lasts, the replica gets
-    /// what it lacks: else the replica that is always the last to answer would have to be repaired all the time.
+    /// A lock was granted that is no longer needed. It is released; but first, as long as it lasts, the replica gets
+    /// what it lacks. Otherwise the replica that always answers last would need repair all the time.
     pub(super) fn surplus(
         &mut self,
         state: &mut State,
@@ -74,14 +74,14 @@ impl Releases {
         }
         state.counters.surplus_released += 1;
         if let Some(release) = self.open[member].get_mut(&attempt).filter(|release| release.is_sent) {
-            release.is_granted = true; // See what became of that one first.
+            release.is_granted = true; // The outcome of the release on its way comes first.
             return;
         }
         state.write_own(member, (attempt, grant), key, tag);
         self.send(state, now, member, attempt, key);
     }
 
-    /// Frees a lock, and goes on until the replica has answered.
+    /// Frees a lock, and repeats that until the replica has answered.
     fn send(&mut self, state: &mut State, now: Now, member: usize, attempt: u64, key: &[u8]) {
         state.ask(member, Ask::Unlock { attempt, key, tag: Tag::NONE });
         self.begin(now, member, attempt, key, true);
@@ -93,7 +93,8 @@ impl Releases {
         self.open[member].insert(attempt, release);
     }
 
-    /// The lock is free; or it was when the release came, overtook the request for it, and freed nothing.
+    /// The lock is free; or it was free when the release arrived, having overtaken the request for it, and freed
+    /// nothing.
     pub(super) fn answered(&mut self, state: &mut State, now: Now, member: usize, attempt: u64, freed: bool) {
         if let Some(release) = self.open[member].remove(&attempt)
             && release.is_granted
@@ -103,7 +104,7 @@ impl Releases {
         }
     }
 
-    /// These replicas began new lives and have forgotten their locks.
+    /// These replicas began new incarnations and have forgotten their locks.
     pub(super) fn renew(&mut self, members: MemberSet) {
         members.iter().for_each(|member| self.open[member].clear());
     }
@@ -115,7 +116,7 @@ impl Releases {
         self.next_us = now.monotonic_us.saturating_add(state.timing.retry_ms * 1000);
         for member in state.group().others().iter() {
             let heard_us = state.registers.heard_us[member];
-            // The lease has run out there by now: nobody waits for the release any more.
+            // The lease has run out there by now, so the release is not needed any more.
             self.open[member].retain(|_, release| now.ms_since(release.begun_us) < state.timing.lease_ms);
             for (attempt, release) in &mut self.open[member] {
                 if now.ms_since(release.sent_us) >= state.timing.retry_ms && heard_us > release.sent_us {
@@ -132,7 +133,7 @@ impl Releases {
         self.open.iter().all(BTreeMap::is_empty)
     }
 
-    /// When it wants the next tick: never, while nothing is open.
+    /// Returns when it needs the next tick: never, while nothing is open.
     pub(super) fn wakeup_us(&self) -> u64 {
         if self.is_empty() { u64::MAX } else { self.next_us }
     }

@@ -15,7 +15,7 @@ const CALLED_BACK: &str =
 const COUNTERS_USED_UP: &str = "ERR no tag is left for another write; nothing was done";
 
 impl Coordinator {
-    /// Begins an attempt: asks every replica for the lock, the own one at once.
+    /// Begins an attempt: asks every replica for the lock, this node's own at once.
     pub(super) fn lock(&mut self, state: &mut State, now: Now, id: u64, effects: &mut Effects) {
         let Some(operation) = self.operations.get_mut(&id) else { return };
         self.attempts_begun += 1;
@@ -35,7 +35,7 @@ impl Coordinator {
         match operation.phase {
             Phase::Locking if operation.grants().len() >= majority => self.decide(state, now, id, effects),
             Phase::Locking => {
-                // Who is not there will not grant it either. Without any denial the attempt may still wait for them;
+                // Absent replicas will not grant it either. Without any denial the attempt may still wait for them;
                 // with one it may not: two attempts that each hold some of the locks would wait for each other.
                 let denials = operation.denials();
                 let absent = operation.silent().and(state.absent(now));
@@ -49,7 +49,7 @@ impl Coordinator {
         }
     }
 
-    /// Too many said no: what was granted is released, and the operation fails, or waits and tries again.
+    /// Too many denied the lock: what was granted is released, and the operation fails, or waits and tries again.
     fn attempt_failed(&mut self, state: &mut State, now: Now, id: u64, effects: &mut Effects) {
         let Some(operation) = self.operations.get_mut(&id) else { return };
         if state.options.retry == Retry::None {
@@ -64,16 +64,16 @@ impl Coordinator {
         let bound_ms =
             backoff_min_ms.saturating_mul(1 << operation.failed_attempts.min(30)).min(backoff_max_ms);
         operation.failed_attempts += 1;
-        let wait_us = self.random.up_to(bound_ms.saturating_mul(1000)); // Full jitter: those who collided part.
+        let wait_us = self.random.up_to(bound_ms.saturating_mul(1000)); // Full jitter: attempts that collided move apart.
         self.set_due(id, now.monotonic_us.saturating_add(wait_us));
     }
 
-    /// A majority granted the lock and said what it holds. A read whose majority agrees is done, another one writes
-    /// the newest back first; a write chooses its tag.
+    /// A majority granted the lock and reported what it holds. A read whose majority agrees is done, any other first
+    /// writes the newest back; a write chooses its tag.
     fn decide(&mut self, state: &mut State, now: Now, id: u64, effects: &mut Effects) {
         let Some(operation) = self.operations.get_mut(&id) else { return };
         let own = state.group().own();
-        // The own table can be looked at without a lock, and may hold something newer than what was granted.
+        // This node's own table can be read without a lock, and may hold something newer than what was granted.
         let held = state.table().register(&operation.key);
         let held_tag = Tag::of_version(held.version);
         if held_tag >= operation.found.tag {
@@ -115,8 +115,8 @@ impl Coordinator {
         self.advance(state, now, id, effects);
     }
 
-    /// The own replica stores last, when with it a majority holds the write: until then it can be called back. When
-    /// a majority holds it the operation is done.
+    /// This node's own replica stores last, when it completes a majority that holds the write: until then the write
+    /// can be withdrawn. When a majority holds it the operation is done.
     fn store_if_last(&mut self, state: &mut State, now: Now, id: u64, tag: Tag, effects: &mut Effects) {
         let Some(operation) = self.operations.get_mut(&id) else { return };
         let (own, majority) = (state.group().own(), state.group().majority());
@@ -133,7 +133,7 @@ impl Coordinator {
                 (holder, grant),
                 (operation.generation, operation.to_store(tag)),
             ) {
-                // Not to be called back any more, even if it does not count yet.
+                // The write cannot be withdrawn any more, even if it does not count yet.
                 operation.write_sent(own);
                 own_holds(state, operation, tag);
             } else {
@@ -144,7 +144,7 @@ impl Coordinator {
             return self.done(state, now, id, tag, effects);
         }
         // With backoff, a replica where the lock was lost is asked for it again. The tag stays: wherever the write was
-        // taken before, it is the same one.
+        // accepted before, it is the same one.
         if state.options.retry == Retry::None
             && operation.may_come_to_hold(tag, state.group().all()).len() < majority
         {
@@ -152,7 +152,7 @@ impl Coordinator {
         }
     }
 
-    /// An operation cannot be brought to its end, or not in time. A write is called back.
+    /// An operation cannot be completed, or not in time. A write is withdrawn.
     fn give_up(&mut self, state: &mut State, now: Now, id: u64, effects: &mut Effects) {
         let Some(operation) = self.operations.get_mut(&id) else { return };
         let Phase::Storing(tag) = operation.phase else { return };
@@ -165,7 +165,7 @@ impl Coordinator {
         self.advance(state, now, id, effects);
     }
 
-    /// Ends a write that is being called back, once it is known what became of it.
+    /// Ends a write that is being withdrawn, once its fate is known.
     fn conclude(&mut self, state: &mut State, now: Now, id: u64, tag: Tag, effects: &mut Effects) {
         let Some(operation) = self.operations.get(&id) else { return };
         if operation.holders(tag).len() >= state.group().majority() {
@@ -180,7 +180,7 @@ impl Coordinator {
 
     // Time.
 
-    /// An operation's time has come.
+    /// Handles an operation that is due.
     pub(super) fn due(&mut self, state: &mut State, now: Now, id: u64, effects: &mut Effects) {
         let Some(operation) = self.operations.get(&id) else { return };
         let is_over = operation.deadline_us <= now.monotonic_us;
@@ -196,9 +196,9 @@ impl Coordinator {
             Phase::BackingOff => self.lock(state, now, id, effects),
             Phase::Withdrawing(tag) => {
                 self.ask_again(state, now, id);
-                self.conclude(state, now, id, tag, effects); // A replica's new life may have decided it.
+                self.conclude(state, now, id, tag, effects); // A replica's new incarnation may have decided it.
             }
-            // Others have not answered for long, and somebody holds a lock: as if they had said no.
+            // Others have not answered for long, and another holder has a lock: they count as if they had denied it.
             Phase::Locking if !operation.denials().is_empty() => self.attempt_failed(state, now, id, effects),
             Phase::Queued | Phase::Locking | Phase::Storing(_) => {
                 self.ask_again(state, now, id);
@@ -207,7 +207,7 @@ impl Coordinator {
         }
     }
 
-    /// Whether locks kept an operation from its end, or the one that it waited for.
+    /// Whether locks prevented an operation, or the one that it waited for, from ending.
     fn met_locks(&self, id: u64) -> bool {
         let Some(operation) = self.operations.get(&id) else { return false };
         let first = self.queues.get(&operation.key).and_then(|queue| self.operations.get(queue.front()?));
@@ -215,7 +215,7 @@ impl Coordinator {
         met(operation) || first.is_some_and(met)
     }
 
-    /// Asks again whatever is not answered.
+    /// Repeats unanswered questions.
     fn ask_again(&mut self, state: &mut State, now: Now, id: u64) {
         let Some(operation) = self.operations.get_mut(&id) else { return };
         state.counters.retries += 1;
@@ -246,7 +246,7 @@ impl Coordinator {
         self.set_timer(state, now, id);
     }
 
-    /// Has an operation that waits for answers looked at again.
+    /// Makes an operation that waits for answers due again.
     fn set_timer(&mut self, state: &State, now: Now, id: u64) {
         let Some(operation) = self.operations.get(&id) else { return };
         let Timing { retry_ms, withdraw_ms, .. } = state.timing;
@@ -260,7 +260,7 @@ impl Coordinator {
     }
 }
 
-/// Asks a replica for the lock. The own one answers at once.
+/// Asks a replica for the lock. This node's own answers at once.
 fn ask_for_lock(state: &mut State, now: Now, operation: &mut Operation, member: usize) {
     let attempt = operation.attempt;
     if member != state.group().own() {
@@ -281,7 +281,8 @@ fn ask_for_lock(state: &mut State, now: Now, operation: &mut Operation, member: 
     }
 }
 
-/// This replica holds a tag, or something newer, of an operation's key. It counts as soon as that outlives a crash.
+/// Notes that this replica holds a tag of an operation's key, or something newer. It counts once that outlives a
+/// crash.
 fn own_holds(state: &mut State, operation: &mut Operation, tag: Tag) {
     match state.registers.held_after(&operation.key) {
         0 => operation.holds(state.group().own(), tag),
@@ -289,7 +290,7 @@ fn own_holds(state: &mut State, operation: &mut Operation, tag: Tag) {
     }
 }
 
-/// Sends what is to be stored to another replica that granted the lock and lacks it.
+/// Sends what must be stored to another replica that granted the lock and lacks it.
 pub(super) fn write_if_granted(state: &mut State, operation: &mut Operation, member: usize, tag: Tag) {
     let Some(grant) = operation.grant(member) else { return };
     if member == state.group().own() || operation.holders(tag).contains(member) {
