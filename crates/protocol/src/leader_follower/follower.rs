@@ -214,7 +214,7 @@ impl Follower {
                 let holding = Message::Holding { epoch, last: state.last(), intact: state.intact };
                 effects.send_after(state.journal.last(), [from], |out| holding.encode(out));
                 if matches!(self.mode, Mode::Joining) {
-                    self.asked_us = 0; // Whoever asks may not have been there to hear of it.
+                    self.asked_us = 0; // The coming leader may have missed the question, so it is asked again.
                 }
             }
             // A replica that streams is served by a leader that has what it needs, so the question is late.
