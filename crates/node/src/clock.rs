@@ -23,9 +23,9 @@
 //! second. Where the agreed time would step back by no more than a quarter of a second, it stands still instead, and so
 //! does the time of records that follow those of an earlier leader: that is the rest of the second.
 
+use crate::context::Context;
 use crate::envelope::Envelope;
 use crate::log::{Level, Line};
-use crate::node::Node;
 use protocol::planted::{Fault, Planted};
 use protocol::{CLOCK_BOUND_MS, NodeId, Now, not_before};
 use std::collections::BTreeMap;
@@ -210,51 +210,52 @@ fn ahead_us(now: Now) -> i64 {
         .saturating_sub_unsigned(now.monotonic_us)
 }
 
-impl Node {
+impl Clock {
     /// Follows a change of the nodes in the map.
-    pub(crate) fn clock_follows_map(&mut self) {
-        self.clock.nodes = self.map.nodes.len().max(1);
-        let nodes = &self.map.nodes;
-        self.clock.readings.retain(|id, _| nodes.contains_key(id));
-        self.clock.agree(self.now.monotonic_us);
+    pub(crate) fn follow_map(&mut self, cx: &mut Context) {
+        self.nodes = cx.map.nodes.len().max(1);
+        let nodes = &cx.map.nodes;
+        self.readings.retain(|id, _| nodes.contains_key(id));
+        self.agree(cx.now.monotonic_us);
     }
 
     /// Asks the others when it is time to, and logs whether this node's clock is off.
-    pub(crate) fn tend_clock(&mut self) {
-        let now_us = self.now.monotonic_us;
-        let every_ms = if self.clock.agreed_us.is_some() { ASK_MS } else { ASK_FIRST_MS };
-        if self.now.ms_since(self.clock.asked_us) >= every_ms {
-            self.clock.asked_us = now_us;
-            self.clock.agree(now_us);
-            for place in 0..self.peers.len() {
-                self.ask_clock(place as NodeId + 1);
+    pub(crate) fn tend(&mut self, cx: &mut Context) {
+        let now_us = cx.now.monotonic_us;
+        let every_ms = if self.agreed_us.is_some() { ASK_MS } else { ASK_FIRST_MS };
+        if cx.now.ms_since(self.asked_us) >= every_ms {
+            self.asked_us = now_us;
+            self.agree(now_us);
+            for place in 0..cx.peers.len() {
+                ask(cx, place as NodeId + 1);
             }
         }
-        self.log.extend(self.clock.look());
-    }
-
-    pub(crate) fn ask_clock(&mut self, peer: NodeId) {
-        self.send_about_clock(peer, &Envelope::ClockAsked { asked_us: self.now.monotonic_us });
+        cx.log.extend(self.look());
     }
 
     /// Answers another node's question for this node's wall clock.
-    pub(crate) fn clock_asked(&mut self, from: NodeId, asked_us: u64) {
-        let (own_ms, agreed_ms) = self.clock.tell(self.now.monotonic_us);
-        self.send_about_clock(from, &Envelope::ClockTold { asked_us, own_ms, agreed_ms });
+    pub(crate) fn asked(&mut self, cx: &mut Context, from: NodeId, asked_us: u64) {
+        let (own_ms, agreed_ms) = self.tell(cx.now.monotonic_us);
+        send(cx, from, &Envelope::ClockTold { asked_us, own_ms, agreed_ms });
     }
 
-    pub(crate) fn clock_summary(&mut self, from: NodeId, asked_us: u64, told: (u64, u64)) {
-        if self.map.nodes.contains_key(&from) {
-            self.clock.answered(from, asked_us, told, self.now.monotonic_us);
+    pub(crate) fn told(&mut self, cx: &mut Context, from: NodeId, asked_us: u64, told: (u64, u64)) {
+        if cx.map.nodes.contains_key(&from) {
+            self.answered(from, asked_us, told, cx.now.monotonic_us);
         }
     }
+}
 
-    fn send_about_clock(&mut self, to: NodeId, envelope: &Envelope<'_>) {
-        let peer = &mut self.peers[usize::from(to) - 1];
-        if peer.up {
-            let output = if peer.has_urgent_link { &mut peer.urgent_output } else { &mut peer.output };
-            frame::append(output, |out| envelope.encode(out));
-        }
+/// Asks another node for its wall clock.
+pub(crate) fn ask(cx: &mut Context, peer: NodeId) {
+    send(cx, peer, &Envelope::ClockAsked { asked_us: cx.now.monotonic_us });
+}
+
+fn send(cx: &mut Context, to: NodeId, envelope: &Envelope<'_>) {
+    let peer = &mut cx.peers[usize::from(to) - 1];
+    if peer.up {
+        let output = if peer.has_urgent_link { &mut peer.urgent_output } else { &mut peer.output };
+        frame::append(output, |out| envelope.encode(out));
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::control::{KeyspaceEntry, Slots};
 use crate::keyspace::Keyspace;
 use crate::node::Node;
+use crate::operators::leader_of;
 use protocol::NodeId;
 use serde::Serialize;
 
@@ -38,28 +39,26 @@ pub struct GroupDescription {
     pub settled: bool,
 }
 
-impl Node {
-    /// Every keyspace of the newest map, by prefix.
-    pub fn keyspaces(&self) -> Vec<KeyspaceDescription> {
-        let describe = |entry: &KeyspaceEntry| KeyspaceDescription {
-            keyspace: entry.keyspace.clone(),
-            groups: entry.groups.iter().filter_map(|id| self.group_description(*id)).collect(),
-        };
-        self.map.keyspaces.values().map(describe).collect()
-    }
+/// Every keyspace of the newest map, by prefix.
+pub(crate) fn keyspaces(node: &Node) -> Vec<KeyspaceDescription> {
+    let describe = |entry: &KeyspaceEntry| KeyspaceDescription {
+        keyspace: entry.keyspace.clone(),
+        groups: entry.groups.iter().filter_map(|id| group_description(node, *id)).collect(),
+    };
+    node.cx.map.keyspaces.values().map(describe).collect()
+}
 
-    fn group_description(&self, id: u16) -> Option<GroupDescription> {
-        let group = self.map.groups.get(&id)?;
-        let has_leader = self.groups.get(id).is_some_and(|group| group.keyspace.has_leader());
-        Some(GroupDescription {
-            id,
-            shard: group.shard,
-            slots: group.slots,
-            members: group.members.clone(),
-            leader: if has_leader { self.leader_of(id) } else { 0 },
-            epoch: group.epoch,
-            in_sync: group.in_sync.clone(),
-            settled: group.settled,
-        })
-    }
+fn group_description(node: &Node, id: u16) -> Option<GroupDescription> {
+    let group = node.cx.map.groups.get(&id)?;
+    let has_leader = node.cx.groups.get(id).is_some_and(|group| group.keyspace.has_leader());
+    Some(GroupDescription {
+        id,
+        shard: group.shard,
+        slots: group.slots,
+        members: group.members.clone(),
+        leader: if has_leader { leader_of(&node.cx, id) } else { 0 },
+        epoch: group.epoch,
+        in_sync: group.in_sync.clone(),
+        settled: group.settled,
+    })
 }

@@ -3,6 +3,7 @@
 //! A frame's payload is one envelope. Forwarded requests and their outcomes are gathered: all that a turn has for a
 //! peer travel in one envelope.
 
+use crate::control::GroupId;
 use kv::codec::{Malformed, Reader, Writer};
 use kv::locks::Word;
 use kv::{Command, Version};
@@ -382,6 +383,37 @@ impl<'a> OutcomePart<'a> {
             return Err(Malformed("a long reply to a request that another node is to be asked"));
         }
         Ok(OutcomePart { id, result, length, offset, bytes })
+    }
+}
+
+// For simulations and tests, which look into frames.
+
+/// Returns the group and the message of a frame's payload, if it is a message between replicas. Other payloads carry
+/// requests and outcomes of clients, which rely on the order and on the end of their link. Messages between replicas do
+/// not, nor do messages about fragments of values: see [`fragment_message`].
+pub fn replica_message(payload: &[u8]) -> Option<(GroupId, &[u8])> {
+    match Envelope::decode(payload) {
+        Ok(Envelope::Group { group, message }) => Some((group, message)),
+        _ => None,
+    }
+}
+
+/// Describes another payload in words, for a trace.
+pub fn payload_words(payload: &[u8]) -> &'static str {
+    match Envelope::decode(payload) {
+        Ok(Envelope::Requests(_)) => "requests of clients",
+        Ok(Envelope::Outcomes(_)) => "outcomes of clients",
+        Ok(Envelope::OutcomePart(_)) => "a part of an outcome",
+        Ok(Envelope::PartsArrived { .. }) => "so much of an outcome has arrived",
+        _ => "what is of no group",
+    }
+}
+
+/// Returns the group and the message of a payload about fragments of large values: each message is independent.
+pub fn fragment_message(payload: &[u8]) -> Option<(GroupId, &[u8])> {
+    match Envelope::decode(payload) {
+        Ok(Envelope::Fragments { group, message }) => Some((group, message)),
+        _ => None,
     }
 }
 

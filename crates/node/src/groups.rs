@@ -2,10 +2,10 @@
 
 use crate::coding::CodingSettings;
 use crate::control::FatalRecord;
+use crate::forwarding::waiting::Kept;
 use crate::journal::Tail;
 use crate::keyspace::Keyspace;
 use crate::replica::Replica;
-use crate::waiting::Kept;
 use protocol::{Configuration, NodeId, Now};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Index, IndexMut};

@@ -20,9 +20,10 @@
 //! and the next part begins there. A command's time limit starts anew with each part that is gathered. The answer to
 //! its end is the command's answer; whatever fails before that has done nothing.
 
-use crate::node::Node;
+use crate::configuration::Configuration;
+use crate::context::Context;
+use crate::forwarding::Asked;
 use crate::origin::Origin;
-use crate::routing::Asked;
 use crate::slab::{Handle, Slab};
 use kv::SharedBytes;
 use kv::{Command, Coordinator, Reply, ValueId};
@@ -160,24 +161,29 @@ impl LongCommands {
     }
 }
 
-impl Node {
+/// The length of a part, in bytes.
+pub(crate) fn part_bytes(configuration: &Configuration) -> usize {
+    (configuration.long_command_bytes / PARTS).max(1)
+}
+
+impl LongCommands {
     /// Sends a write to its group in parts.
     #[cold]
-    pub(crate) fn submit_in_parts(&mut self, group: u16, asked: Asked, command: &Command<'_>) {
-        let encoded = Encoded::new(command, self.lent.as_ref());
+    pub(crate) fn begin(&mut self, cx: &mut Context, group: u16, asked: Asked, command: &Command<'_>) {
+        let encoded = Encoded::new(command, cx.lent.as_ref());
         let refusal = match u32::try_from(encoded.len()) {
             Err(_) => Some("ERR the command is too long; nothing was done"),
-            Ok(_) if self.long.bytes + encoded.len() > BYTES_MAX => Some(
+            Ok(_) if self.bytes + encoded.len() > BYTES_MAX => Some(
                 "TRYAGAIN OVERLOADED too many bytes of long commands are on their way; nothing was done, try again",
             ),
             Ok(_) => None,
         };
         if let Some(error) = refusal {
-            return self.complete_with_error(asked.ticket, group, Outcome::Refused, error);
+            return cx.complete_with_error(asked.ticket, group, Outcome::Refused, error);
         }
         // Later requests of the client must not overtake it.
         if let Origin::Session(client) = Origin::of(asked.ticket)
-            && let Some(session) = self.sessions.get_mut(client)
+            && let Some(session) = cx.clients.sessions.get_mut(client)
         {
             session.close_gate_now();
         }
@@ -185,13 +191,13 @@ impl Node {
             Command::Transaction(transaction) if transaction.is_watching() => Some(transaction.epoch()),
             _ => None,
         };
-        self.counters.long_writes += 1;
-        self.long.bytes += encoded.len();
-        self.long.counter += 1;
+        cx.counters.long_writes += 1;
+        self.bytes += encoded.len();
+        self.counter += 1;
         let long = Long {
             asked,
             group,
-            id: ValueId { coordinator: self.long.coordinator, counter: self.long.counter },
+            id: ValueId { coordinator: self.coordinator, counter: self.counter },
             watched_in,
             command: encoded,
             next: 0,
@@ -202,50 +208,46 @@ impl Node {
             refusal: None,
             deadline_us: asked.deadline_us,
         };
-        self.long.commands.insert(|_| long);
-        self.long.wake_at(self.now.monotonic_us);
+        self.commands.insert(|_| long);
+        self.wake_at(cx.now.monotonic_us);
     }
 
     /// Sends parts as far as there is room.
-    pub(crate) fn pump_long(&mut self) {
-        if self.long.commands.len() == 0 {
+    pub(crate) fn pump(&mut self, cx: &mut Context) {
+        if self.commands.len() == 0 {
             return;
         }
-        self.long.wakeup_us = u64::MAX;
-        let handles: Vec<Handle> = self.long.commands.iter().map(|(handle, _)| handle).collect();
-        let mut budget = self.part_bytes() * PARTS_UNDER_WAY;
+        self.wakeup_us = u64::MAX;
+        let handles: Vec<Handle> = self.commands.iter().map(|(handle, _)| handle).collect();
+        let mut budget = part_bytes(&cx.configuration) * PARTS_UNDER_WAY;
         // One part of each in turn, so that a short one does not wait for a long one.
         let mut waiting = handles;
         while !waiting.is_empty() {
-            waiting.retain(|handle| self.send_part(*handle, &mut budget));
+            waiting.retain(|handle| self.send_part(cx, *handle, &mut budget));
         }
     }
 
-    pub(crate) fn part_bytes(&self) -> usize {
-        (self.configuration.long_command_bytes / PARTS).max(1)
-    }
-
     /// Sends the next part of a command, or its end. Returns false when it has to wait, or is over.
-    fn send_part(&mut self, handle: Handle, budget: &mut usize) -> bool {
-        let (now_us, part_bytes) = (self.now.monotonic_us, self.part_bytes());
-        let Some(long) = self.long.commands.get_mut(handle) else { return false };
+    fn send_part(&mut self, cx: &mut Context, handle: Handle, budget: &mut usize) -> bool {
+        let (now_us, part_bytes) = (cx.now.monotonic_us, part_bytes(&cx.configuration));
+        let Some(long) = self.commands.get_mut(handle) else { return false };
         let (group, ticket) = (long.group, long.asked.ticket);
-        if long.deadline_us <= now_us || self.groups.get(group).is_none() {
-            self.give_up_long(handle);
+        if long.deadline_us <= now_us || cx.groups.get(group).is_none() {
+            self.give_up(cx, handle);
             return false;
         }
         // No client waits for it any more.
         if let Origin::Session(client) = Origin::of(ticket)
-            && self.sessions.get(client).is_none()
+            && cx.clients.sessions.get(client).is_none()
         {
-            self.end_long(handle);
+            self.end(handle);
             return false;
         }
-        let Some(long) = self.long.commands.get_mut(handle) else { return false };
+        let Some(long) = self.commands.get_mut(handle) else { return false };
         let (deadline_us, length) = (long.deadline_us, long.command.len());
         if let Some(at_us) = long.goes_back_us {
             if long.awaited > 0 || at_us > now_us {
-                self.long.wake_at(if at_us > now_us { at_us } else { deadline_us });
+                self.wake_at(if at_us > now_us { at_us } else { deadline_us });
                 return false;
             }
             long.goes_back_us = None;
@@ -253,42 +255,42 @@ impl Node {
         }
         if long.next >= length {
             match long.awaited {
-                0 => self.order_long(handle),
-                _ => self.long.wake_at(deadline_us),
+                0 => self.order(cx, handle),
+                _ => self.wake_at(deadline_us),
             }
             return false;
         }
         let (begin, end) = (long.next, length.min(long.next + part_bytes));
-        if *budget == 0 || self.long.bytes_under_way >= part_bytes * PARTS_UNDER_WAY {
+        if *budget == 0 || self.bytes_under_way >= part_bytes * PARTS_UNDER_WAY {
             // The outcome of a part ends the wait as well.
-            self.long.wake_at(if *budget == 0 { now_us } else { deadline_us });
+            self.wake_at(if *budget == 0 { now_us } else { deadline_us });
             return false;
         }
         *budget = budget.saturating_sub(end - begin);
         long.next = end;
         long.awaited += 1;
         let (id, command) = (long.id, long.command.clone());
-        self.long.bytes_under_way += end - begin;
-        self.long.parts_sent += 1;
-        self.long.parts.insert(self.long.parts_sent, Part { of: handle, begin, end });
-        self.long.wake_at(deadline_us);
+        self.bytes_under_way += end - begin;
+        self.parts_sent += 1;
+        self.parts.insert(self.parts_sent, Part { of: handle, begin, end });
+        self.wake_at(deadline_us);
         let bytes = command.part(begin, end);
         let part = Command::LongPart { id, offset: begin as u32, length: length as u32, bytes: &bytes };
-        let ticket = Origin::LongPart.ticket(self.long.parts_sent);
-        let deadline_us = deadline_us.min(now_us + PART_TIMEOUT_US * self.configuration.patience);
+        let ticket = Origin::LongPart.ticket(self.parts_sent);
+        let deadline_us = deadline_us.min(now_us + PART_TIMEOUT_US * cx.configuration.patience);
         let asked = Asked { ticket, follows: true, seen: u64::MAX, deadline_us, hops: 0, leadership: 0 };
-        self.submit(group, asked, Request::Command(part));
+        cx.submit(group, asked, &Request::Command(part));
         true
     }
 
     /// Handles the outcome of a part.
-    pub(crate) fn long_part_answered(&mut self, number: u64, result: Outcome, reply: &[u8]) {
-        let now_us = self.now.monotonic_us;
-        let timeout_us = self.configuration.command_timeout_ms * 1000;
-        let Some(Part { of, begin, end }) = self.long.parts.remove(&number) else { return };
-        self.long.bytes_under_way -= end - begin;
-        self.long.wake_at(now_us);
-        let Some(long) = self.long.commands.get_mut(of) else { return };
+    pub(crate) fn part_answered(&mut self, cx: &mut Context, number: u64, result: Outcome, reply: &[u8]) {
+        let now_us = cx.now.monotonic_us;
+        let timeout_us = cx.configuration.command_timeout_ms * 1000;
+        let Some(Part { of, begin, end }) = self.parts.remove(&number) else { return };
+        self.bytes_under_way -= end - begin;
+        self.wake_at(now_us);
+        let Some(long) = self.commands.get_mut(of) else { return };
         long.awaited -= 1;
         if let (Outcome::Done { .. }, Reply::Integer(gathered)) = (result, Reply::first(reply)) {
             long.gathered = (gathered.max(0) as usize).min(long.command.len());
@@ -306,35 +308,35 @@ impl Node {
         // A group that does not take the first part, or has no room, is not asked again: as with any other command.
         let is_full = matches!(Reply::first(reply), Reply::Error(error) if error.starts_with(b"NOSPACE") || error.starts_with(b"OOM"));
         if long.farthest == 0 || is_full {
-            self.give_up_long(of);
+            self.give_up(cx, of);
         }
     }
 
     /// Orders a command whose parts are all gathered.
-    fn order_long(&mut self, handle: Handle) {
-        let Some(Long { asked, group, id, watched_in, deadline_us, .. }) = self.end_long(handle) else {
+    fn order(&mut self, cx: &mut Context, handle: Handle) {
+        let Some(Long { asked, group, id, watched_in, deadline_us, .. }) = self.end(handle) else {
             return;
         };
         let asked = Asked { deadline_us, ..asked };
-        self.submit(group, asked, Request::Command(Command::LongEnd { id, watched_in }));
+        cx.submit(group, asked, &Request::Command(Command::LongEnd { id, watched_in }));
     }
 
     /// Gives up a command that its group has not taken in time, or has refused.
-    fn give_up_long(&mut self, handle: Handle) {
-        let Some(Long { asked, group, refusal, .. }) = self.end_long(handle) else { return };
+    fn give_up(&mut self, cx: &mut Context, handle: Handle) {
+        let Some(Long { asked, group, refusal, .. }) = self.end(handle) else { return };
         match refusal {
-            Some((Outcome::Refused, reply)) => self.complete(asked.ticket, group, Outcome::Refused, &reply),
+            Some((Outcome::Refused, reply)) => cx.complete(asked.ticket, group, Outcome::Refused, &reply),
             // The outcome of a part may be unknown; that of the whole is not.
             _ => {
                 let error = "TRYAGAIN NOQUORUM the group has not taken all parts of the command in time; nothing was done, try again";
-                self.complete_with_error(asked.ticket, group, Outcome::Refused, error);
+                cx.complete_with_error(asked.ticket, group, Outcome::Refused, error);
             }
         }
     }
 
-    fn end_long(&mut self, handle: Handle) -> Option<Long> {
-        let long = self.long.commands.remove(handle)?;
-        self.long.bytes -= long.command.len();
+    fn end(&mut self, handle: Handle) -> Option<Long> {
+        let long = self.commands.remove(handle)?;
+        self.bytes -= long.command.len();
         Some(long)
     }
 }

@@ -23,19 +23,19 @@
 //!
 //! For clients that are connected to this node, large values in a long reply are written from where the reply was made.
 
+use crate::context::{Call, Context};
 use crate::envelope::{Envelope, OutcomePart};
-use crate::long::PARTS_UNDER_WAY;
-use crate::node::Node;
+use crate::forwarding::{Forwarding, note_refusal};
+use crate::long::{PARTS_UNDER_WAY, part_bytes};
 use crate::origin::Origin;
-use crate::session::{ClientId, SessionReply};
+use crate::peers::peer_payload_bytes_max;
+use crate::session::ClientId;
 use crate::slab::Handle;
-use kv::ReplyBuffer;
 use kv::SharedBytes;
 use kv::codec::Malformed;
-use protocol::{Effects, NodeId, Result as Outcome, Ticket};
+use protocol::{NodeId, Result as Outcome, Ticket};
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use wire::frame;
 use wire::resp::reply::element_end;
 
@@ -170,139 +170,35 @@ impl LongReplies {
     }
 }
 
-impl Node {
-    // At the node that makes a reply.
-
-    /// Ends the requests of a replica's step, some of which have long replies: a reply that is most of the buffer is
-    /// not copied, nor is a value that is lent.
-    #[cold]
-    pub(crate) fn settle_long(&mut self, group: u16, effects: &mut Effects, spills: bool) {
-        let mut lent = effects.replies.take_lent();
-        let buffer = Arc::new(effects.replies.take());
-        for outcome in &effects.outcomes {
-            let reply = &buffer[outcome.reply.clone()];
-            if let Some(value) = ReplyBuffer::lent(reply).and_then(|number| lent.get_mut(number)) {
-                let value = std::mem::take(value);
-                self.complete_with_value(outcome.ticket, group, outcome.result, value);
-                continue;
-            }
-            let is_answer =
-                !matches!(outcome.result, Outcome::Redirect { .. }) && !ReplyBuffer::is_unfinished(reply);
-            if is_answer && reply.len() > self.configuration.long_command_bytes {
-                let shared = SharedBytes::within(&buffer, reply);
-                let reply = shared.unwrap_or_else(|| SharedBytes::from(reply.to_vec()));
-                self.complete_long(outcome.ticket, group, outcome.result, reply);
-            } else {
-                self.settle_outcome(group, outcome, reply, spills);
-            }
-        }
-    }
-
-    /// Answers a request with a reply that was made for it, long or not.
-    pub(crate) fn complete_with(
-        &mut self,
-        ticket: Ticket,
-        group: u16,
-        result: Outcome,
-        mut replies: ReplyBuffer,
-    ) {
-        match replies.len() > self.configuration.long_command_bytes {
-            true => self.complete_long(ticket, group, result, SharedBytes::from(replies.take())),
-            false => self.complete(ticket, group, result, replies.as_bytes()),
-        }
-    }
-
-    /// Answers a request with a long reply, whose large values are not copied on their way to a peer or a client.
-    fn complete_long(&mut self, ticket: Ticket, group: u16, result: Outcome, reply: SharedBytes) {
-        if let Origin::Peer(from, link) = Origin::of(ticket) {
-            return self.reply_in_parts((from, link), ticket.sequence, result, (Vec::new(), reply));
-        }
-        let is_answer = !ReplyBuffer::is_unfinished(&reply);
-        match self.takes_shared(ticket).filter(|_| is_answer) {
-            Some(client) => {
-                self.complete_session(client, ticket.sequence, group, result, SessionReply::Long(reply))
-            }
-            None => self.complete(ticket, group, result, &reply),
-        }
-    }
-
-    /// Answers a request with a large value, which is not copied if it can be written from where it is.
-    pub(crate) fn complete_with_value(
-        &mut self,
-        ticket: Ticket,
-        group: u16,
-        result: Outcome,
-        value: SharedBytes,
-    ) {
-        if let Some(client) = self.takes_shared(ticket) {
-            let reply = SessionReply::Value(value);
-            return self.complete_session(client, ticket.sequence, group, result, reply);
-        }
-        let mut replies = ReplyBuffer::new();
-        if let Origin::Peer(from, link) = Origin::of(ticket)
-            && value.len() >= self.configuration.long_command_bytes
-        {
-            replies.bulk_head(value.len());
-            return self.reply_in_parts((from, link), ticket.sequence, result, (replies.take(), value));
-        }
-        replies.bulk(&value);
-        self.complete_with(ticket, group, result, replies);
-    }
-
-    /// The client that sent a request, if its reply can be written from where it is.
-    fn takes_shared(&self, ticket: Ticket) -> Option<ClientId> {
-        let Origin::Session(client) = Origin::of(ticket) else { return None };
-        let session = self.sessions.get(client)?;
-        (!session.is_internal() && !session.has_pending(ticket.sequence)).then_some(client)
-    }
-
-    /// Sends a peer the outcome of its request part by part: the reply's head, and what follows it. A newer link may be
-    /// that of another incarnation of the node.
-    #[cold]
-    pub(crate) fn reply_in_parts(
-        &mut self,
-        (to, link): (NodeId, u32),
-        id: u64,
-        result: Outcome,
-        reply: (Vec<u8>, SharedBytes),
-    ) {
-        let sizes = (self.part_bytes(), self.memory.replies_max());
-        let peer = &mut self.peers[usize::from(to) - 1];
-        if !peer.up || peer.link != link {
-            return;
-        }
-        // A read that is not answered has not happened. What a write has to report must not be left out.
-        if matches!(result, Outcome::Done { offset: 0, .. }) && peer.long_replies.are_far_too_many() {
-            let ticket = Origin::Peer(to, link).ticket(id);
-            return self.complete_with_error(ticket, 0, Outcome::Refused, TOO_MANY_REPLIES);
-        }
-        self.counters.long_replies += 1;
-        peer.long_replies.push(id, result, reply, sizes);
-    }
-
+impl Forwarding {
     // At the node that waits for it.
 
     /// Takes a part of the outcome of a forwarded request.
     ///
     /// # Errors
     /// [`Malformed`] when it is not the next part, or the whole is not a reply.
-    pub(crate) fn outcome_part(&mut self, from: NodeId, part: &OutcomePart<'_>) -> Result<(), Malformed> {
+    pub(crate) fn outcome_part(
+        &mut self,
+        cx: &mut Context,
+        from: NodeId,
+        part: &OutcomePart<'_>,
+    ) -> Result<(), Malformed> {
         let (length, handle) = (part.length as usize, Handle::from_bits(part.id));
-        if length > self.peer_payload_bytes_max() {
+        if length > peer_payload_bytes_max() {
             return Err(Malformed("a reply that is longer than any"));
         }
-        let awaited = self.forwards.get(handle).filter(|entry| entry.to == from);
+        let awaited = self.entries.get(handle).filter(|entry| entry.to == from);
         let Some(ticket) = awaited.map(|entry| entry.ticket) else {
-            self.answer_part(from, part.id, None); // It has ended here already.
+            answer_part(cx, from, part.id, None); // It has ended here already.
             return Ok(());
         };
-        if !self.is_wanted(ticket) {
-            self.take_forward(handle);
-            self.answer_part(from, part.id, None);
+        if !is_wanted(cx, ticket) {
+            self.take_forward(cx, handle);
+            answer_part(cx, from, part.id, None);
             return Ok(());
         }
-        let until_us = self.now.monotonic_us + self.configuration.command_timeout_ms * 1000;
-        let Some(entry) = self.forwards.get_mut(handle) else { return Ok(()) };
+        let until_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
+        let Some(entry) = self.entries.get_mut(handle) else { return Ok(()) };
         if part.offset as usize != entry.arrived.len() {
             return Err(Malformed("a part of a reply out of its order"));
         }
@@ -315,34 +211,68 @@ impl Node {
         if arrived == length && element_end(&entry.arrived)? != length {
             return Err(Malformed("bytes behind a reply"));
         }
-        self.answer_part(from, part.id, Some(arrived as u32));
+        answer_part(cx, from, part.id, Some(arrived as u32));
         if arrived == length
-            && let Some(entry) = self.take_forward(handle)
+            && let Some(entry) = self.take_forward(cx, handle)
         {
-            self.note_refusal(&entry, &entry.arrived);
-            self.complete_long(entry.ticket, entry.group, part.result, SharedBytes::from(entry.arrived));
+            note_refusal(cx, &entry, &entry.arrived);
+            cx.call(Call::CompleteLong {
+                ticket: entry.ticket,
+                group: entry.group,
+                result: part.result,
+                reply: SharedBytes::from(entry.arrived),
+            });
         }
         Ok(())
     }
+}
 
-    /// Whether the sender of a request is still there.
-    fn is_wanted(&self, ticket: Ticket) -> bool {
-        match Origin::of(ticket) {
-            Origin::Session(client) => self.sessions.get(client).is_some(),
-            Origin::Peer(id, link) => {
-                let peer = &self.peers[usize::from(id) - 1];
-                peer.up && peer.link == link
-            }
-            Origin::Part(_) | Origin::LockWait | Origin::LongPart | Origin::Coding(_) | Origin::Nobody => {
-                true
-            }
+/// The client that sent a request, if its reply can be written from where it is.
+pub(crate) fn takes_shared(cx: &Context, ticket: Ticket) -> Option<ClientId> {
+    let Origin::Session(client) = Origin::of(ticket) else { return None };
+    let session = cx.clients.sessions.get(client)?;
+    (!session.is_internal() && !session.has_pending(ticket.sequence)).then_some(client)
+}
+
+/// Sends a peer the outcome of its request part by part: the reply's head, and what follows it. A newer link may be
+/// that of another incarnation of the node.
+#[cold]
+pub(crate) fn reply_in_parts(
+    cx: &mut Context,
+    (to, link): (NodeId, u32),
+    id: u64,
+    result: Outcome,
+    reply: (Vec<u8>, SharedBytes),
+) {
+    let sizes = (part_bytes(&cx.configuration), cx.memory.replies_max());
+    let peer = &mut cx.peers[usize::from(to) - 1];
+    if !peer.up || peer.link != link {
+        return;
+    }
+    // A read that is not answered has not happened. What a write has to report must not be left out.
+    if matches!(result, Outcome::Done { offset: 0, .. }) && peer.long_replies.are_far_too_many() {
+        let ticket = Origin::Peer(to, link).ticket(id);
+        return cx.complete_with_error(ticket, 0, Outcome::Refused, TOO_MANY_REPLIES);
+    }
+    cx.counters.long_replies += 1;
+    peer.long_replies.push(id, result, reply, sizes);
+}
+
+/// Whether the sender of a request is still there.
+fn is_wanted(cx: &Context, ticket: Ticket) -> bool {
+    match Origin::of(ticket) {
+        Origin::Session(client) => cx.clients.sessions.get(client).is_some(),
+        Origin::Peer(id, link) => {
+            let peer = &cx.peers[usize::from(id) - 1];
+            peer.up && peer.link == link
         }
+        Origin::Part(_) | Origin::LockWait | Origin::LongPart | Origin::Coding(_) | Origin::Nobody => true,
     }
+}
 
-    fn answer_part(&mut self, to: NodeId, id: u64, so_far: Option<u32>) {
-        let output = &mut self.peers[usize::from(to) - 1].output;
-        frame::append(output, |out| Envelope::PartsArrived { id, so_far }.encode(out));
-    }
+fn answer_part(cx: &mut Context, to: NodeId, id: u64, so_far: Option<u32>) {
+    let output = &mut cx.peers[usize::from(to) - 1].output;
+    frame::append(output, |out| Envelope::PartsArrived { id, so_far }.encode(out));
 }
 
 #[cfg(test)]

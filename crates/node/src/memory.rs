@@ -17,9 +17,9 @@
 //! A short command with a large result (`SETRANGE` far beyond the end, `COPY`) is refused when there is no room for its
 //! result, or if that is more than an eighth of the bound in one step.
 
+use crate::context::Context;
 use crate::envelope::Envelope;
 use crate::log::{Level, Line};
-use crate::node::Node;
 use crate::session::{ClientId, Session};
 use kv::Command;
 use protocol::Now;
@@ -66,8 +66,6 @@ pub(crate) struct Memory {
     /// Whether a peer is full.
     is_a_peer_full: bool,
     line_after_us: u64,
-    /// Clients to be closed at the end of the turn.
-    doomed: Vec<ClientId>,
 }
 
 impl Memory {
@@ -179,6 +177,19 @@ impl Memory {
         }
     }
 
+    /// Whether it should be measured again: a second has passed, or `traffic`, what the process has read and written in
+    /// all, has grown so much that the last measurement says little.
+    #[inline]
+    pub(crate) fn wants_measurement(&self, now: Now, traffic: u64) -> bool {
+        let since = traffic.saturating_sub(self.traffic);
+        self.is_bounded() && (since > self.bytes_max / 64 || now.ms_since(self.measured_us) >= 1000)
+    }
+
+    /// Whether free memory that the process still holds should be returned to the system.
+    pub(crate) fn is_tight(&self) -> bool {
+        self.is_bounded() && self.resident > self.bytes_max / 8 * 5
+    }
+
     /// Decides from the last measurement whether data may grow. Returns true when that has changed.
     fn judge(&mut self) -> bool {
         let most = if self.is_full { self.data_max() - self.bytes_max / 32 } else { self.data_max() };
@@ -187,20 +198,9 @@ impl Memory {
     }
 }
 
-impl Node {
-    /// Whether memory should be measured again: a second has passed, or `traffic`, what the process has read and
-    /// written in all, has grown so much that the last measurement says little.
-    #[inline]
-    pub fn wants_measurement(&self, traffic: u64) -> bool {
-        let Memory { bytes_max, measured_us, .. } = self.memory;
-        let since = traffic.saturating_sub(self.memory.traffic);
-        bytes_max > 0 && (since > bytes_max / 64 || self.now.ms_since(measured_us) >= 1000)
-    }
-
-    /// Takes a measurement, in bytes: what the process takes of memory now, how much of that the server holds for
-    /// clients, and what the process has read and written in all. This decides whether commands that make data larger
-    /// are refused, and whether clients are closed.
-    pub fn measured(&mut self, resident: u64, inputs: u64, traffic: u64) {
+impl Context {
+    /// Takes a measurement: see [`crate::Node::measured`].
+    pub(crate) fn measured(&mut self, resident: u64, inputs: u64, traffic: u64) {
         let memory = &mut self.memory;
         (memory.resident, memory.inputs, memory.traffic) = (resident, inputs, traffic);
         memory.measured_us = self.now.monotonic_us;
@@ -213,11 +213,6 @@ impl Node {
         if self.memory.judge() {
             self.announce_memory();
         }
-    }
-
-    /// Whether free memory that the process still holds should be returned to the system.
-    pub fn is_memory_tight(&self) -> bool {
-        self.memory.is_bounded() && self.memory.resident > self.memory.bytes_max / 8 * 5
     }
 
     /// Reports to the peers and to the log whether this node is full.
@@ -298,7 +293,7 @@ impl Node {
         if let Command::Hash(_) = command {
             let moved = self.moved_bytes(command);
             if moved > 0
-                && let Some(session) = self.sessions.get_mut(client)
+                && let Some(session) = self.clients.sessions.get_mut(client)
             {
                 session.request_bytes += moved as usize;
             }
@@ -320,7 +315,7 @@ impl Node {
     #[cold]
     pub(crate) fn bound_sessions(&mut self) {
         self.memory.answered = 0;
-        let held = self.sessions.iter().map(|(id, session)| (session.memory_bytes() as u64, id));
+        let held = self.clients.sessions.iter().map(|(id, session)| (session.memory_bytes() as u64, id));
         let mut held: Vec<(u64, ClientId)> = held.collect();
         self.memory.sessions = held.iter().map(|(bytes, _)| bytes).sum();
         let most = self.memory.sessions_max();
@@ -344,18 +339,6 @@ impl Node {
                 most >> 20
             );
             self.memory_line(text);
-            match self.sessions.get_mut(client) {
-                // Withdrawing its request for a lock is a command of its own, and one may be under way.
-                Some(session) if session.lock_wait.is_some() => self.memory.doomed.push(client),
-                _ => self.kill(client),
-            }
-        }
-    }
-
-    /// Closes the clients that held too much and could not be closed at once.
-    #[inline]
-    pub(crate) fn close_marked(&mut self) {
-        while let Some(client) = self.memory.doomed.pop() {
             self.kill(client);
         }
     }

@@ -1,10 +1,10 @@
 //! What a node's operator should know when it starts and when it stops: keys that no log keeps, and keyspaces of the
 //! configuration file that the cluster's map does not have.
 
+use crate::context::Context;
 use crate::control::{CONTROL_GROUP, ClusterMap};
 use crate::keyspace::Keyspace;
 use crate::log::{Level, Line};
-use crate::node::Node;
 use protocol::NodeId;
 use protocol::leader_follower::Durability;
 use std::collections::BTreeMap;
@@ -65,32 +65,29 @@ fn differences(configured: &Keyspace, present: &Keyspace, nodes: usize) -> Vec<S
     present.settings().into_iter().filter(differs).map(told).collect()
 }
 
-impl Node {
-    /// Logs which keys go with this process, for a node that is about to stop.
-    pub fn note_stop(&mut self) {
-        let mut held: BTreeMap<String, (usize, bool)> = BTreeMap::new();
-        for (id, group) in self.groups.iter().filter(|(id, _)| *id != CONTROL_GROUP) {
-            let keys = group.replica.as_ref().map_or(0, |replica| replica.table().len());
-            if keys == 0 || group.keyspace.durability() != Durability::None {
-                continue;
-            }
-            let own = self.configuration.node;
-            let others =
-                self.map.groups.get(&id).is_some_and(|entry| entry.members.iter().any(|it| *it != own));
-            let (sum, is_alone) = held.entry(group.keyspace.name().to_string()).or_default();
-            *sum += keys;
-            *is_alone |= !others;
+/// Logs which keys go with this process, for a node that is about to stop.
+pub(crate) fn at_stop(cx: &mut Context) {
+    let mut held: BTreeMap<String, (usize, bool)> = BTreeMap::new();
+    for (id, group) in cx.groups.iter().filter(|(id, _)| *id != CONTROL_GROUP) {
+        let keys = group.replica.as_ref().map_or(0, |replica| replica.table().len());
+        if keys == 0 || group.keyspace.durability() != Durability::None {
+            continue;
         }
-        for (name, (keys, is_alone)) in held {
-            let (level, rest) = match is_alone {
-                true => (Level::Warning, "no other node has them, so they are lost"),
-                false => (Level::Info, "other nodes keep theirs as long as they run"),
-            };
-            let text = format!(
-                "{keys} keys of keyspace '{name}' go with this process, as durability = \"none\" keeps them in memory only: \
-                 {rest}"
-            );
-            self.log.push(Line { level, text });
-        }
+        let own = cx.configuration.node;
+        let others = cx.map.groups.get(&id).is_some_and(|entry| entry.members.iter().any(|it| *it != own));
+        let (sum, is_alone) = held.entry(group.keyspace.name().to_string()).or_default();
+        *sum += keys;
+        *is_alone |= !others;
+    }
+    for (name, (keys, is_alone)) in held {
+        let (level, rest) = match is_alone {
+            true => (Level::Warning, "no other node has them, so they are lost"),
+            false => (Level::Info, "other nodes keep theirs as long as they run"),
+        };
+        let text = format!(
+            "{keys} keys of keyspace '{name}' go with this process, as durability = \"none\" keeps them in memory only: \
+             {rest}"
+        );
+        cx.log.push(Line { level, text });
     }
 }

@@ -5,9 +5,11 @@
 
 use crate::command::{ClusterCommand, KeyspaceCommand};
 use crate::configuration::NodeAddress;
+use crate::context::{Call, Context};
 use crate::control::{CONTROL_GROUP, Change, QuarantineStep, Slots};
 use crate::keyspace::Keyspace;
-use crate::node::Node;
+use crate::quarantine;
+use crate::report::group_status;
 use crate::session::ClientId;
 use crate::setting::Protocol;
 use crate::slots::slot_of;
@@ -43,393 +45,387 @@ enum Serving {
     Not,
 }
 
-impl Node {
-    // KEYSPACE
+// KEYSPACE
 
-    pub(crate) fn keyspace_command(
-        &mut self,
-        client: ClientId,
-        command: KeyspaceCommand,
-        arguments: Arguments<'_>,
-    ) {
-        let change = match command {
-            KeyspaceCommand::List => {
-                let prefixes: Vec<String> = self.map.keyspaces.keys().cloned().collect();
-                return self.answer(client, |replies| {
-                    replies.array(prefixes.len());
-                    prefixes.iter().for_each(|prefix| replies.bulk(prefix.as_bytes()));
+pub(crate) fn keyspace_command(
+    cx: &mut Context,
+    client: ClientId,
+    command: KeyspaceCommand,
+    arguments: Arguments<'_>,
+) {
+    let change = match command {
+        KeyspaceCommand::List => {
+            let prefixes: Vec<String> = cx.map.keyspaces.keys().cloned().collect();
+            return cx.answer(client, |replies| {
+                replies.array(prefixes.len());
+                prefixes.iter().for_each(|prefix| replies.bulk(prefix.as_bytes()));
+            });
+        }
+        KeyspaceCommand::Get => return keyspace_get(cx, client, &arguments[2]),
+        KeyspaceCommand::Drop => text(&arguments[2]).map(|prefix| Change::DropKeyspace(prefix.to_string())),
+        KeyspaceCommand::Recover => match recovery(cx, &arguments[2], arguments.get(3)) {
+            Ok(Recovery::Told(lines)) => {
+                return cx.answer(client, |replies| {
+                    replies.array(lines.len());
+                    lines.iter().for_each(|line| replies.bulk(line.as_bytes()));
                 });
             }
-            KeyspaceCommand::Get => return self.keyspace_get(client, &arguments[2]),
-            KeyspaceCommand::Drop => {
-                text(&arguments[2]).map(|prefix| Change::DropKeyspace(prefix.to_string()))
-            }
-            KeyspaceCommand::Recover => match self.recovery(&arguments[2], arguments.get(3)) {
-                Ok(Recovery::Told(lines)) => {
-                    return self.answer(client, |replies| {
-                        replies.array(lines.len());
-                        lines.iter().for_each(|line| replies.bulk(line.as_bytes()));
-                    });
-                }
-                Ok(Recovery::Wanted(change)) => Ok(*change),
-                Err(why) => Err(why),
-            },
-            KeyspaceCommand::Create => words(arguments).and_then(|(prefix, settings)| {
-                let settings = std::iter::once(("prefix", prefix)).chain(settings);
-                Ok(Change::CreateKeyspace(Keyspace::of_settings(settings)?))
-            }),
-            KeyspaceCommand::Set => words(arguments).map(|(prefix, settings)| {
-                let settings: BTreeMap<String, String> =
-                    settings.into_iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
-                Change::SetKeyspace { prefix: prefix.to_string(), settings }
-            }),
-        };
-        self.change_or_refuse(client, change);
-    }
+            Ok(Recovery::Wanted(change)) => Ok(*change),
+            Err(why) => Err(why),
+        },
+        KeyspaceCommand::Create => words(arguments).and_then(|(prefix, settings)| {
+            let settings = std::iter::once(("prefix", prefix)).chain(settings);
+            Ok(Change::CreateKeyspace(Keyspace::of_settings(settings)?))
+        }),
+        KeyspaceCommand::Set => words(arguments).map(|(prefix, settings)| {
+            let settings: BTreeMap<String, String> =
+                settings.into_iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+            Change::SetKeyspace { prefix: prefix.to_string(), settings }
+        }),
+    };
+    change_or_refuse(cx, client, change);
+}
 
-    fn keyspace_get(&mut self, client: ClientId, prefix: &[u8]) {
-        let found = text(prefix).ok().and_then(|prefix| self.map.keyspaces.get(prefix));
-        let Some(entry) = found else {
-            let text = format!("ERR there is no keyspace '{}'", String::from_utf8_lossy(prefix));
-            return self.answer(client, |replies| replies.error(&text));
-        };
-        let settings = entry.keyspace.settings();
-        self.answer(client, |replies| {
-            replies.map(settings.len());
-            for (name, value) in &settings {
-                replies.bulk(name.as_bytes());
-                replies.bulk(value.as_bytes());
-            }
-        });
-    }
+fn keyspace_get(cx: &mut Context, client: ClientId, prefix: &[u8]) {
+    let found = text(prefix).ok().and_then(|prefix| cx.map.keyspaces.get(prefix));
+    let Some(entry) = found else {
+        let text = format!("ERR there is no keyspace '{}'", String::from_utf8_lossy(prefix));
+        return cx.answer(client, |replies| replies.error(&text));
+    };
+    let settings = entry.keyspace.settings();
+    cx.answer(client, |replies| {
+        replies.map(settings.len());
+        for (name, value) in &settings {
+            replies.bulk(name.as_bytes());
+            replies.bulk(value.as_bytes());
+        }
+    });
+}
 
-    /// What is lost of a keyspace that stands still, as far as its replicas here know. With `ACCEPTLOSS`, the change
-    /// that continues without it.
-    fn recovery(&self, prefix: &[u8], word: Option<&[u8]>) -> Result<Recovery, String> {
-        let is_accepted = match word {
-            None => false,
-            Some(word) if word.eq_ignore_ascii_case(b"ACCEPTLOSS") => true,
-            Some(_) => return Err("syntax error".into()),
-        };
-        let prefix = text(prefix)?;
-        let entry =
-            self.map.keyspaces.get(prefix).ok_or_else(|| format!("there is no keyspace '{prefix}'"))?;
-        let name = entry.keyspace.name();
-        if entry.keyspace.has_leader() {
+/// What is lost of a keyspace that stands still, as far as its replicas here know. With `ACCEPTLOSS`, the change
+/// that continues without it.
+fn recovery(cx: &Context, prefix: &[u8], word: Option<&[u8]>) -> Result<Recovery, String> {
+    let is_accepted = match word {
+        None => false,
+        Some(word) if word.eq_ignore_ascii_case(b"ACCEPTLOSS") => true,
+        Some(_) => return Err("syntax error".into()),
+    };
+    let prefix = text(prefix)?;
+    let entry = cx.map.keyspaces.get(prefix).ok_or_else(|| format!("there is no keyspace '{prefix}'"))?;
+    let name = entry.keyspace.name();
+    if entry.keyspace.has_leader() {
+        return Err(format!(
+            "keyspace '{name}' has a leader, which goes on by itself as soon as enough of its replicas are there: start \
+             the nodes that are missing, or say CLUSTER REPLACE id [ACCEPTLOSS] of those that never come back"
+        ));
+    }
+    let replicas = entry.groups.iter().filter_map(|id| Some((*id, cx.groups.get(*id)?)));
+    let here: Vec<_> =
+        replicas.filter_map(|(id, group)| Some((id, group, group.replica.as_ref()?))).collect();
+    if here.is_empty() {
+        let mut members: Vec<NodeId> = entry
+            .groups
+            .iter()
+            .filter_map(|id| cx.map.groups.get(id))
+            .flat_map(|it| it.members.clone())
+            .collect();
+        members.sort_unstable();
+        members.dedup();
+        return Err(format!("this node holds no replica of keyspace '{name}'; ask one of {members:?}"));
+    }
+    let (mut lines, mut lost) = (Vec::new(), BTreeMap::new());
+    for (id, group, replica) in &here {
+        let Some(loss) = replica.loss(cx.now) else { continue };
+        if !loss.silent.is_empty() {
             return Err(format!(
-                "keyspace '{name}' has a leader, which goes on by itself as soon as enough of its replicas are there: start \
-                 the nodes that are missing, or say CLUSTER REPLACE id [ACCEPTLOSS] of those that never come back"
+                "nodes {:?} of keyspace '{name}' are not heard: they may hold what the others have lost. Start them, or \
+                 replace those that never come back, and ask again",
+                loss.silent
             ));
-        }
-        let replicas = entry.groups.iter().filter_map(|id| Some((*id, self.groups.get(*id)?)));
-        let here: Vec<_> =
-            replicas.filter_map(|(id, group)| Some((id, group, group.replica.as_ref()?))).collect();
-        if here.is_empty() {
-            let mut members: Vec<NodeId> = entry
-                .groups
-                .iter()
-                .filter_map(|id| self.map.groups.get(id))
-                .flat_map(|it| it.members.clone())
-                .collect();
-            members.sort_unstable();
-            members.dedup();
-            return Err(format!("this node holds no replica of keyspace '{name}'; ask one of {members:?}"));
-        }
-        let (mut lines, mut lost) = (Vec::new(), BTreeMap::new());
-        for (id, group, replica) in &here {
-            let Some(loss) = replica.loss(self.now) else { continue };
-            if !loss.silent.is_empty() {
-                return Err(format!(
-                    "nodes {:?} of keyspace '{name}' are not heard: they may hold what the others have lost. Start them, or \
-                     replace those that never come back, and ask again",
-                    loss.silent
-                ));
-            }
-            lines.push(format!(
-                "keyspace '{name}', shard {}: nodes {:?} have lost their memory, nodes {:?} have theirs. Lost are those \
-                 acknowledged writes that the latter do not hold; how many nobody can know. {} keys are on this node",
-                group.shard,
-                loss.lost,
-                loss.holding,
-                replica.table().len()
-            ));
-            let life = |node: &NodeId| Some((*node, self.map.nodes.get(node)?.start.life));
-            lost.insert(*id, loss.lost.iter().filter_map(life).collect());
-        }
-        if lost.is_empty() {
-            let why = here.iter().map(|(_, _, replica)| replica.summary(self.now).explanation);
-            let why = why.into_iter().find(|why| !why.is_empty()).unwrap_or("it is served".into());
-            return Err(format!("keyspace '{name}' has lost nothing that must be given up: {why}"));
-        }
-        if is_accepted {
-            let change = Change::RecoverKeyspace { prefix: prefix.into(), lost };
-            return Ok(Recovery::Wanted(Box::new(change)));
         }
         lines.push(format!(
-            "KEYSPACE RECOVER \"{prefix}\" ACCEPTLOSS goes on with what these nodes hold; KEYSPACE DROP and CREATE begin anew"
+            "keyspace '{name}', shard {}: nodes {:?} have lost their memory, nodes {:?} have theirs. Lost are those \
+             acknowledged writes that the latter do not hold; how many nobody can know. {} keys are on this node",
+            group.shard,
+            loss.lost,
+            loss.holding,
+            replica.table().len()
         ));
-        Ok(Recovery::Told(lines))
+        let life = |node: &NodeId| Some((*node, cx.map.nodes.get(node)?.start.life));
+        lost.insert(*id, loss.lost.iter().filter_map(life).collect());
     }
+    if lost.is_empty() {
+        let why = here.iter().map(|(_, _, replica)| replica.summary(cx.now).explanation);
+        let why = why.into_iter().find(|why| !why.is_empty()).unwrap_or("it is served".into());
+        return Err(format!("keyspace '{name}' has lost nothing that must be given up: {why}"));
+    }
+    if is_accepted {
+        let change = Change::RecoverKeyspace { prefix: prefix.into(), lost };
+        return Ok(Recovery::Wanted(Box::new(change)));
+    }
+    lines.push(format!(
+        "KEYSPACE RECOVER \"{prefix}\" ACCEPTLOSS goes on with what these nodes hold; KEYSPACE DROP and CREATE begin anew"
+    ));
+    Ok(Recovery::Told(lines))
+}
 
-    fn change_or_refuse(&mut self, client: ClientId, change: Result<Change, String>) {
-        match change {
-            Ok(change) => self.change_for(client, &change),
-            Err(why) => self.answer(client, |replies| replies.error(&format!("ERR {why}"))),
+fn change_or_refuse(cx: &mut Context, client: ClientId, change: Result<Change, String>) {
+    match change {
+        Ok(change) => cx.call(Call::Change { client: Some(client), change: Box::new(change) }),
+        Err(why) => cx.answer(client, |replies| replies.error(&format!("ERR {why}"))),
+    }
+}
+
+// CLUSTER
+
+pub(crate) fn cluster_command(
+    cx: &mut Context,
+    client: ClientId,
+    command: ClusterCommand,
+    arguments: Arguments<'_>,
+) {
+    let change = match command {
+        ClusterCommand::Add => added(arguments).map(Change::AddNode),
+        ClusterCommand::Remove => match arguments.get(3) {
+            None => number(&arguments[2]).map(|id| Change::RemoveNode { id, force: false }),
+            Some(word) if word.eq_ignore_ascii_case(b"FORCE") => {
+                number(&arguments[2]).map(|id| Change::RemoveNode { id, force: true })
+            }
+            Some(_) => Err("syntax error".into()),
+        },
+        ClusterCommand::Replace => match arguments.get(3) {
+            None => number(&arguments[2]).map(|id| Change::ReplaceNode { id, accept_loss: false }),
+            Some(word) if word.eq_ignore_ascii_case(b"ACCEPTLOSS") => {
+                number(&arguments[2]).map(|id| Change::ReplaceNode { id, accept_loss: true })
+            }
+            Some(_) => Err("syntax error".into()),
+        },
+        ClusterCommand::Quarantine => match (&arguments[2], arguments.get(3), arguments.get(4)) {
+            (word, None, None) if word.eq_ignore_ascii_case(b"LIST") => {
+                return quarantine::list(cx, client);
+            }
+            (word, Some(group), Some(offset)) if word.eq_ignore_ascii_case(b"SKIP") => number(group)
+                .and_then(|group| {
+                    let step = QuarantineStep::Skip(number(offset)?);
+                    Ok(Change::Quarantine { group, step })
+                }),
+            (word, Some(group), None) if word.eq_ignore_ascii_case(b"RETRY") => {
+                number(group).map(|group| Change::Quarantine { group, step: QuarantineStep::Retry })
+            }
+            _ => Err("syntax error".into()),
+        },
+        ClusterCommand::KeySlot => {
+            let slot = slot_of(&arguments[2]);
+            return cx.answer(client, |replies| replies.integer(i64::from(slot)));
+        }
+        ClusterCommand::MyId => {
+            let name = name_of(cx, cx.configuration.node);
+            return cx.answer(client, |replies| replies.bulk(name.as_bytes()));
+        }
+        ClusterCommand::Map => {
+            let map = cx.map.encode();
+            return cx.answer(client, |replies| replies.push(Reply::Text(&map)));
+        }
+        ClusterCommand::Info => {
+            let told = cluster_info(cx);
+            return cx.answer(client, |replies| replies.push(Reply::Text(told.as_bytes())));
+        }
+        ClusterCommand::Nodes => {
+            let told = cluster_nodes(cx);
+            return cx.answer(client, |replies| replies.push(Reply::Text(told.as_bytes())));
+        }
+        ClusterCommand::Slots => {
+            let mut told = ReplyBuffer::new();
+            cluster_slots(cx, &mut told);
+            return cx.answer(client, |replies| replies.extend_encoded(told.as_bytes()));
+        }
+        ClusterCommand::Shards => {
+            let mut told = ReplyBuffer::new();
+            cluster_shards(cx, &mut told);
+            return cx.answer(client, |replies| replies.extend_encoded(told.as_bytes()));
+        }
+    };
+    change_or_refuse(cx, client, change);
+}
+
+/// The default keyspace's slots, in ascending order.
+fn ranges(cx: &Context) -> Vec<Range<'_>> {
+    let groups = cx.map.keyspaces.get("").map(|entry| entry.groups.as_slice()).unwrap_or_default();
+    let range = |group: &u16| {
+        let entry = cx.map.groups.get(group)?;
+        let leader = leader_of(cx, *group);
+        Some(Range { slots: entry.slots, leader, members: &entry.members, group: *group })
+    };
+    groups.iter().filter_map(range).collect()
+}
+
+/// The node that serves a group, as far as this node knows.
+pub(crate) fn leader_of(cx: &Context, id: u16) -> NodeId {
+    let Some(group) = cx.groups.get(id) else { return 0 };
+    let known = group.replica.as_ref().map_or(0, |replica| replica.summary(cx.now).leader);
+    let candidates = [known, group.reported_leader, group.leader];
+    let first = group.members.first().copied().unwrap_or(0);
+    candidates.into_iter().find(|leader| *leader != 0).unwrap_or(first)
+}
+
+/// The name of a node: 40 hexadecimal digits.
+fn name_of(cx: &Context, id: NodeId) -> String {
+    let identity = cx.map.nodes.get(&id).map_or(0, |node| node.start.identity);
+    format!("{identity:016x}{id:024x}")
+}
+
+fn address(cx: &Context, id: NodeId) -> Option<&NodeAddress> {
+    cx.map.nodes.get(&id).map(|node| &node.address)
+}
+
+fn is_reached(cx: &Context, id: NodeId) -> bool {
+    id == cx.configuration.node || cx.peer_is_up(id)
+}
+
+/// Whether a group answers requests now, as far as this node knows.
+fn serving(cx: &Context, id: u16) -> Serving {
+    let Some(group) = cx.groups.get(id).filter(|_| cx.quarantined(id).is_none()) else {
+        return Serving::Not;
+    };
+    let is_majority = |members: &[NodeId]| {
+        2 * members.iter().filter(|member| is_reached(cx, **member)).count() > members.len()
+    };
+    let status = group_status(cx, id);
+    let (serves, may_serve) = match group.keyspace.replication {
+        Protocol::LeaderFollower => {
+            let entry = cx.map.groups.get(&id);
+            let may_lead = entry.is_some_and(|group| group.in_sync.iter().any(|id| is_reached(cx, *id)));
+            // Without the control group, no leader's lease lasts.
+            let control = cx.map.groups.get(&CONTROL_GROUP);
+            let is_led = control.is_some_and(|control| is_majority(&control.members));
+            (is_led && is_reached(cx, leader_of(cx, id)), is_led && may_lead)
+        }
+        Protocol::Consensus => {
+            let leads_in_vain = status.role == "leader" && !status.writable;
+            let is_majority = is_majority(&group.members);
+            (is_majority && !leads_in_vain, is_majority)
+        }
+        _ => {
+            let is_majority = is_majority(&group.members);
+            (is_majority, is_majority)
+        }
+    };
+    match (serves && status.ready, may_serve) {
+        (true, _) => Serving::Now,
+        (false, true) => Serving::Soon,
+        (false, false) => Serving::Not,
+    }
+}
+
+fn cluster_info(cx: &Context) -> String {
+    let (mut slots, mut leaders) = ([0_u32; 3], Vec::new());
+    for Range { slots: Slots { first, last }, leader, group, .. } in ranges(cx) {
+        let serving = serving(cx, group);
+        slots[serving as usize] += u32::from(last - first) + 1;
+        if serving == Serving::Now {
+            leaders.push(leader);
         }
     }
+    leaders.sort_unstable();
+    leaders.dedup();
+    // Clients stop sending requests when this is `fail`: other keyspaces count, too.
+    let serves = cx.groups.ids().iter().all(|id| serving(cx, *id) == Serving::Now);
+    let state = if cx.is_admitted && serves { "ok" } else { "fail" };
+    let [served, waiting, lost] = slots;
+    let (nodes, version, size) = (cx.map.nodes.len(), cx.map.version, leaders.len());
+    let assigned: u32 = slots.iter().sum();
+    let quarantined = cx.map.quarantine.standing.len();
+    format!(
+        "cluster_enabled:1\r\ncluster_state:{state}\r\ncluster_slots_assigned:{assigned}\r\n\
+         cluster_slots_ok:{served}\r\ncluster_slots_pfail:{waiting}\r\ncluster_slots_fail:{lost}\r\n\
+         cluster_known_nodes:{nodes}\r\ncluster_size:{size}\r\ncluster_current_epoch:{version}\r\n\
+         cluster_my_epoch:{version}\r\ncluster_quarantined_groups:{quarantined}\r\n"
+    )
+}
 
-    // CLUSTER
-
-    pub(crate) fn cluster_command(
-        &mut self,
-        client: ClientId,
-        command: ClusterCommand,
-        arguments: Arguments<'_>,
-    ) {
-        let change = match command {
-            ClusterCommand::Add => added(arguments).map(Change::AddNode),
-            ClusterCommand::Remove => match arguments.get(3) {
-                None => number(&arguments[2]).map(|id| Change::RemoveNode { id, force: false }),
-                Some(word) if word.eq_ignore_ascii_case(b"FORCE") => {
-                    number(&arguments[2]).map(|id| Change::RemoveNode { id, force: true })
-                }
-                Some(_) => Err("syntax error".into()),
-            },
-            ClusterCommand::Replace => match arguments.get(3) {
-                None => number(&arguments[2]).map(|id| Change::ReplaceNode { id, accept_loss: false }),
-                Some(word) if word.eq_ignore_ascii_case(b"ACCEPTLOSS") => {
-                    number(&arguments[2]).map(|id| Change::ReplaceNode { id, accept_loss: true })
-                }
-                Some(_) => Err("syntax error".into()),
-            },
-            ClusterCommand::Quarantine => match (&arguments[2], arguments.get(3), arguments.get(4)) {
-                (word, None, None) if word.eq_ignore_ascii_case(b"LIST") => {
-                    return self.quarantine_list(client);
-                }
-                (word, Some(group), Some(offset)) if word.eq_ignore_ascii_case(b"SKIP") => number(group)
-                    .and_then(|group| {
-                        let step = QuarantineStep::Skip(number(offset)?);
-                        Ok(Change::Quarantine { group, step })
-                    }),
-                (word, Some(group), None) if word.eq_ignore_ascii_case(b"RETRY") => {
-                    number(group).map(|group| Change::Quarantine { group, step: QuarantineStep::Retry })
-                }
-                _ => Err("syntax error".into()),
-            },
-            ClusterCommand::KeySlot => {
-                let slot = slot_of(&arguments[2]);
-                return self.answer(client, |replies| replies.integer(i64::from(slot)));
-            }
-            ClusterCommand::MyId => {
-                let name = self.name_of(self.configuration.node);
-                return self.answer(client, |replies| replies.bulk(name.as_bytes()));
-            }
-            ClusterCommand::Map => {
-                let map = self.map.encode();
-                return self.answer(client, |replies| replies.push(Reply::Text(&map)));
-            }
-            ClusterCommand::Info => {
-                let told = self.cluster_info();
-                return self.answer(client, |replies| replies.push(Reply::Text(told.as_bytes())));
-            }
-            ClusterCommand::Nodes => {
-                let told = self.cluster_nodes();
-                return self.answer(client, |replies| replies.push(Reply::Text(told.as_bytes())));
-            }
-            ClusterCommand::Slots => {
-                let mut told = ReplyBuffer::new();
-                self.cluster_slots(&mut told);
-                return self.answer(client, |replies| replies.extend_encoded(told.as_bytes()));
-            }
-            ClusterCommand::Shards => {
-                let mut told = ReplyBuffer::new();
-                self.cluster_shards(&mut told);
-                return self.answer(client, |replies| replies.extend_encoded(told.as_bytes()));
-            }
+fn cluster_nodes(cx: &Context) -> String {
+    let ranges = ranges(cx);
+    let mut told = String::new();
+    for (id, node) in &cx.map.nodes {
+        let led: Vec<&Range<'_>> = ranges.iter().filter(|range| range.leader == *id).collect();
+        let followed = ranges.iter().find(|range| range.members.contains(id));
+        let myself = if *id == cx.configuration.node { "myself," } else { "" };
+        let (role, leader) = match followed {
+            Some(range) if led.is_empty() => ("slave", name_of(cx, range.leader)),
+            _ => ("master", "-".to_string()),
         };
-        self.change_or_refuse(client, change);
+        let link = if is_reached(cx, *id) { "connected" } else { "disconnected" };
+        let failed = if is_reached(cx, *id) { "" } else { ",fail?" };
+        // An earlier release may have admitted a host that is not a word.
+        let (host, port, peer_port) =
+            (word(&node.address.host), node.address.client_port, node.address.peer_port);
+        let (name, version) = (name_of(cx, *id), cx.map.version);
+        // Writing to a string does not fail.
+        let _ = write!(
+            told,
+            "{name} {host}:{port}@{peer_port} {myself}{role}{failed} {leader} 0 0 {version} {link}"
+        );
+        for Range { slots: Slots { first, last }, .. } in led {
+            let _ = if first == last { write!(told, " {first}") } else { write!(told, " {first}-{last}") };
+        }
+        told.push('\n');
     }
+    told
+}
 
-    /// The default keyspace's slots, in ascending order.
-    fn ranges(&self) -> Vec<Range<'_>> {
-        let groups = self.map.keyspaces.get("").map(|entry| entry.groups.as_slice()).unwrap_or_default();
-        let range = |group: &u16| {
-            let entry = self.map.groups.get(group)?;
-            let leader = self.leader_of(*group);
-            Some(Range { slots: entry.slots, leader, members: &entry.members, group: *group })
-        };
-        groups.iter().filter_map(range).collect()
-    }
-
-    /// The node that serves a group, as far as this node knows.
-    pub(crate) fn leader_of(&self, id: u16) -> NodeId {
-        let Some(group) = self.groups.get(id) else { return 0 };
-        let known = group.replica.as_ref().map_or(0, |replica| replica.summary(self.now).leader);
-        let candidates = [known, group.reported_leader, group.leader];
-        let first = group.members.first().copied().unwrap_or(0);
-        candidates.into_iter().find(|leader| *leader != 0).unwrap_or(first)
-    }
-
-    /// The name of a node: 40 hexadecimal digits.
-    fn name_of(&self, id: NodeId) -> String {
-        let identity = self.map.nodes.get(&id).map_or(0, |node| node.start.identity);
-        format!("{identity:016x}{id:024x}")
-    }
-
-    fn address(&self, id: NodeId) -> Option<&NodeAddress> {
-        self.map.nodes.get(&id).map(|node| &node.address)
-    }
-
-    fn is_reached(&self, id: NodeId) -> bool {
-        id == self.configuration.node || self.peer_is_up(id)
-    }
-
-    /// Whether a group answers requests now, as far as this node knows.
-    fn serving(&self, id: u16) -> Serving {
-        let Some(group) = self.groups.get(id).filter(|_| self.quarantined(id).is_none()) else {
-            return Serving::Not;
-        };
-        let is_majority = |members: &[NodeId]| {
-            2 * members.iter().filter(|member| self.is_reached(**member)).count() > members.len()
-        };
-        let status = self.group_status(id);
-        let (serves, may_serve) = match group.keyspace.replication {
-            Protocol::LeaderFollower => {
-                let entry = self.map.groups.get(&id);
-                let may_lead = entry.is_some_and(|group| group.in_sync.iter().any(|id| self.is_reached(*id)));
-                // Without the control group, no leader's lease lasts.
-                let control = self.map.groups.get(&CONTROL_GROUP);
-                let is_led = control.is_some_and(|control| is_majority(&control.members));
-                (is_led && self.is_reached(self.leader_of(id)), is_led && may_lead)
-            }
-            Protocol::Consensus => {
-                let leads_in_vain = status.role == "leader" && !status.writable;
-                let is_majority = is_majority(&group.members);
-                (is_majority && !leads_in_vain, is_majority)
-            }
-            _ => {
-                let is_majority = is_majority(&group.members);
-                (is_majority, is_majority)
-            }
-        };
-        match (serves && status.ready, may_serve) {
-            (true, _) => Serving::Now,
-            (false, true) => Serving::Soon,
-            (false, false) => Serving::Not,
+fn cluster_slots(cx: &Context, replies: &mut ReplyBuffer) {
+    let ranges = ranges(cx);
+    replies.array(ranges.len());
+    for range in ranges {
+        let followers = range.members.iter().filter(|member| **member != range.leader);
+        let nodes: Vec<NodeId> = std::iter::once(range.leader).chain(followers.copied()).collect();
+        replies.array(2 + nodes.len());
+        replies.integer(i64::from(range.slots.first));
+        replies.integer(i64::from(range.slots.last));
+        for id in nodes {
+            let (host, port) =
+                address(cx, id).map_or(("", 0), |address| (address.host.as_str(), address.client_port));
+            replies.array(4);
+            replies.bulk(host.as_bytes());
+            replies.integer(i64::from(port));
+            replies.bulk(name_of(cx, id).as_bytes());
+            replies.array(0);
         }
     }
+}
 
-    fn cluster_info(&self) -> String {
-        let (mut slots, mut leaders) = ([0_u32; 3], Vec::new());
-        for Range { slots: Slots { first, last }, leader, group, .. } in self.ranges() {
-            let serving = self.serving(group);
-            slots[serving as usize] += u32::from(last - first) + 1;
-            if serving == Serving::Now {
-                leaders.push(leader);
+fn cluster_shards(cx: &Context, replies: &mut ReplyBuffer) {
+    let ranges = ranges(cx);
+    replies.array(ranges.len());
+    for range in ranges {
+        replies.map(2);
+        replies.bulk(b"slots");
+        replies.array(2);
+        replies.integer(i64::from(range.slots.first));
+        replies.integer(i64::from(range.slots.last));
+        replies.bulk(b"nodes");
+        replies.array(range.members.len());
+        let offset = group_status(cx, range.group).offset;
+        for id in range.members {
+            let (host, port) =
+                address(cx, *id).map_or(("", 0), |address| (address.host.as_str(), address.client_port));
+            let role = if *id == range.leader { "master" } else { "replica" };
+            let health = if is_reached(cx, *id) { "online" } else { "failed" };
+            replies.map(7);
+            for (field, value) in [
+                ("id", name_of(cx, *id).as_str()),
+                ("endpoint", host),
+                ("ip", host),
+                ("role", role),
+                ("health", health),
+            ] {
+                replies.bulk(field.as_bytes());
+                replies.bulk(value.as_bytes());
             }
-        }
-        leaders.sort_unstable();
-        leaders.dedup();
-        // Clients stop sending requests when this is `fail`: other keyspaces count, too.
-        let serves = self.groups.ids().iter().all(|id| self.serving(*id) == Serving::Now);
-        let state = if self.is_admitted && serves { "ok" } else { "fail" };
-        let [served, waiting, lost] = slots;
-        let (nodes, version, size) = (self.map.nodes.len(), self.map.version, leaders.len());
-        let assigned: u32 = slots.iter().sum();
-        let quarantined = self.map.quarantine.standing.len();
-        format!(
-            "cluster_enabled:1\r\ncluster_state:{state}\r\ncluster_slots_assigned:{assigned}\r\n\
-             cluster_slots_ok:{served}\r\ncluster_slots_pfail:{waiting}\r\ncluster_slots_fail:{lost}\r\n\
-             cluster_known_nodes:{nodes}\r\ncluster_size:{size}\r\ncluster_current_epoch:{version}\r\n\
-             cluster_my_epoch:{version}\r\ncluster_quarantined_groups:{quarantined}\r\n"
-        )
-    }
-
-    fn cluster_nodes(&self) -> String {
-        let ranges = self.ranges();
-        let mut told = String::new();
-        for (id, node) in &self.map.nodes {
-            let led: Vec<&Range<'_>> = ranges.iter().filter(|range| range.leader == *id).collect();
-            let followed = ranges.iter().find(|range| range.members.contains(id));
-            let myself = if *id == self.configuration.node { "myself," } else { "" };
-            let (role, leader) = match followed {
-                Some(range) if led.is_empty() => ("slave", self.name_of(range.leader)),
-                _ => ("master", "-".to_string()),
-            };
-            let link = if self.is_reached(*id) { "connected" } else { "disconnected" };
-            let failed = if self.is_reached(*id) { "" } else { ",fail?" };
-            // An earlier release may have admitted a host that is not a word.
-            let (host, port, peer_port) =
-                (word(&node.address.host), node.address.client_port, node.address.peer_port);
-            let (name, version) = (self.name_of(*id), self.map.version);
-            // Writing to a string does not fail.
-            let _ = write!(
-                told,
-                "{name} {host}:{port}@{peer_port} {myself}{role}{failed} {leader} 0 0 {version} {link}"
-            );
-            for Range { slots: Slots { first, last }, .. } in led {
-                let _ =
-                    if first == last { write!(told, " {first}") } else { write!(told, " {first}-{last}") };
-            }
-            told.push('\n');
-        }
-        told
-    }
-
-    fn cluster_slots(&self, replies: &mut ReplyBuffer) {
-        let ranges = self.ranges();
-        replies.array(ranges.len());
-        for range in ranges {
-            let followers = range.members.iter().filter(|member| **member != range.leader);
-            let nodes: Vec<NodeId> = std::iter::once(range.leader).chain(followers.copied()).collect();
-            replies.array(2 + nodes.len());
-            replies.integer(i64::from(range.slots.first));
-            replies.integer(i64::from(range.slots.last));
-            for id in nodes {
-                let (host, port) =
-                    self.address(id).map_or(("", 0), |address| (address.host.as_str(), address.client_port));
-                replies.array(4);
-                replies.bulk(host.as_bytes());
-                replies.integer(i64::from(port));
-                replies.bulk(self.name_of(id).as_bytes());
-                replies.array(0);
-            }
-        }
-    }
-
-    fn cluster_shards(&self, replies: &mut ReplyBuffer) {
-        let ranges = self.ranges();
-        replies.array(ranges.len());
-        for range in ranges {
-            replies.map(2);
-            replies.bulk(b"slots");
-            replies.array(2);
-            replies.integer(i64::from(range.slots.first));
-            replies.integer(i64::from(range.slots.last));
-            replies.bulk(b"nodes");
-            replies.array(range.members.len());
-            let offset = self.group_status(range.group).offset;
-            for id in range.members {
-                let (host, port) =
-                    self.address(*id).map_or(("", 0), |address| (address.host.as_str(), address.client_port));
-                let role = if *id == range.leader { "master" } else { "replica" };
-                let health = if self.is_reached(*id) { "online" } else { "failed" };
-                replies.map(7);
-                for (field, value) in [
-                    ("id", self.name_of(*id).as_str()),
-                    ("endpoint", host),
-                    ("ip", host),
-                    ("role", role),
-                    ("health", health),
-                ] {
-                    replies.bulk(field.as_bytes());
-                    replies.bulk(value.as_bytes());
-                }
-                replies.bulk(b"port");
-                replies.integer(i64::from(port));
-                replies.bulk(b"replication-offset");
-                replies.integer(offset as i64);
-            }
+            replies.bulk(b"port");
+            replies.integer(i64::from(port));
+            replies.bulk(b"replication-offset");
+            replies.integer(offset as i64);
         }
     }
 }

@@ -11,9 +11,9 @@
 //! map skips is known only when the log was read. So a replica with any doubtful record stops at the first of them
 //! while its log is read, and continues from there.
 
+use crate::context::{Call, Context};
 use crate::control::{CONTROL_GROUP, Change, ClusterMap, FatalRecord, QuarantineStep};
 use crate::log::{Level, Line};
-use crate::node::Node;
 use crate::replica::Replica;
 use crate::session::ClientId;
 use kv::{RecordName, Reply};
@@ -180,15 +180,36 @@ impl Quarantine {
     }
 }
 
-impl Node {
+impl Context {
+    /// Why no replica answers requests to a group, if that is so.
+    pub(crate) fn quarantined(&self, id: u16) -> Option<String> {
+        let group = self.groups.get(id)?;
+        // While the map does not know that this replica stands still, no other one can have taken over.
+        let is_untold = self.map.quarantine.stands(id, self.configuration.node).is_none();
+        let held = group.holds.filter(|_| is_untold);
+        let FatalRecord { offset, .. } = self.map.stopped_before(id).or(held)?;
+        let name = group.keyspace.name();
+        Some(format!(
+            "QUARANTINED keyspace '{name}' stands still before record {offset} of group {id}, which has ended its nodes; nothing was \
+             done; see CLUSTER QUARANTINE LIST"
+        ))
+    }
+
+    /// The number of groups whose replica here stands still.
+    pub(crate) fn quarantined_groups(&self) -> u64 {
+        self.groups.iter().filter(|(_, group)| group.holds.is_some()).count() as u64
+    }
+}
+
+impl Quarantine {
     /// Follows a new map: lets replicas continue that may, and informs them of the records to skip.
-    pub(crate) fn quarantine_follows(&mut self, map: &ClusterMap) {
-        let own = self.configuration.node;
+    pub(crate) fn follow(&mut self, cx: &mut Context, map: &ClusterMap) {
+        let own = cx.configuration.node;
         let told = &map.quarantine;
         let mut changed = false;
-        for doubt in &mut self.quarantine.doubts {
+        for doubt in &mut self.doubts {
             let record = doubt.record();
-            let is_released = self.map.quarantine.stands(doubt.group, own) == Some(record)
+            let is_released = cx.map.quarantine.stands(doubt.group, own) == Some(record)
                 && told.stands(doubt.group, own).is_none();
             let is_skipped = told.skipped(doubt.group).contains(&record);
             if is_skipped && !doubt.is_skipped || doubt.holds && is_released {
@@ -198,32 +219,36 @@ impl Node {
                 let what = if is_skipped { "is skipped" } else { "is tried again" };
                 let text =
                     format!("{name}: record {offset} {what}, as was decided; its replica here goes on");
-                self.log.push(Line { level: Level::Warning, text });
+                cx.log.push(Line { level: Level::Warning, text });
             }
         }
         for (group, records) in &told.skipped {
             for record in records {
-                if !self.quarantine.of(*group).any(|doubt| doubt.record() == *record) {
-                    let doubt = Doubt::of(*group, *record, self.quarantine.program.clone());
-                    self.quarantine.doubts.push(Doubt { is_skipped: true, ..doubt });
+                if !self.of(*group).any(|doubt| doubt.record() == *record) {
+                    let doubt = Doubt::of(*group, *record, self.program.clone());
+                    self.doubts.push(Doubt { is_skipped: true, ..doubt });
                     changed = true;
                 }
             }
         }
         if changed {
-            self.quarantine.keep();
+            self.keep();
         }
-        self.quarantine.is_on = !told.is_empty() || !self.quarantine.doubts.is_empty();
-        if self.quarantine.is_on {
-            self.for_each_group(|node, id| node.resume_group(id, map));
+        self.is_on = !told.is_empty() || !self.doubts.is_empty();
+        if self.is_on {
+            let mut place = 0;
+            while let Some(id) = cx.groups.id_at(place) {
+                place += 1;
+                self.resume(cx, id, map);
+            }
         }
     }
 
     /// Informs a group's replica here of what it must not execute.
-    pub(crate) fn resume_group(&mut self, id: u16, map: &ClusterMap) {
-        let holds = self.quarantine.holds(id);
-        self.groups.touch(id);
-        let Some(group) = self.groups.get_mut(id) else { return };
+    pub(crate) fn resume(&mut self, cx: &mut Context, id: u16, map: &ClusterMap) {
+        let holds = self.holds(id);
+        cx.groups.touch(id);
+        let Some(group) = cx.groups.get_mut(id) else { return };
         group.holds = holds;
         let Some(replica) = &mut group.replica else { return };
         let skipped: Vec<RecordName> = map.quarantine.skipped(id).iter().map(|it| (*it).into()).collect();
@@ -232,16 +257,16 @@ impl Node {
     }
 
     /// Called periodically: reports to the control group what it has to know, and forgets what is over.
-    pub(crate) fn tend_quarantine(&mut self) {
-        if !self.quarantine.is_on || !self.is_admitted {
+    pub(crate) fn tend(&mut self, cx: &mut Context) {
+        if !self.is_on || !cx.is_admitted {
             return;
         }
-        let (own, map) = (self.configuration.node, Rc::clone(&self.map));
+        let (own, map) = (cx.configuration.node, Rc::clone(&cx.map));
         let mut asked: Vec<(u16, QuarantineStep)> = Vec::new();
-        let mut changed = self.stop_with_others(&map);
-        let (program, groups) = (self.quarantine.program.clone(), &self.groups);
-        let now = self.now;
-        self.quarantine.doubts.retain_mut(|doubt| {
+        let mut changed = self.stop_with_others(cx, &map);
+        let (program, groups) = (self.program.clone(), &cx.groups);
+        let now = cx.now;
+        self.doubts.retain_mut(|doubt| {
             let is_over = |doubt: &Doubt| {
                 let group = groups.get(doubt.group).filter(|group| group.configured.is_some());
                 let replica = group.and_then(|group| group.replica.as_ref());
@@ -272,39 +297,38 @@ impl Node {
             true
         });
         for (group, standing) in &map.quarantine.standing {
-            if standing.contains_key(&own) && self.quarantine.holds(*group).is_none() {
+            if standing.contains_key(&own) && self.holds(*group).is_none() {
                 asked.push((*group, QuarantineStep::Release(own)));
             }
         }
         if changed {
-            self.quarantine.keep();
-            self.take_map(&map);
+            self.keep();
+            cx.call(Call::FollowMap(map));
         }
-        if !asked.is_empty() && self.now.monotonic_us >= self.quarantine.ask_at_us {
-            self.quarantine.ask_at_us = self.now.monotonic_us + ASK_EVERY_MS * 1000;
+        if !asked.is_empty() && cx.now.monotonic_us >= self.ask_at_us {
+            self.ask_at_us = cx.now.monotonic_us + ASK_EVERY_MS * 1000;
             for (group, step) in asked {
-                self.requests += 1;
-                let (request, change) = (self.requests, Change::Quarantine { group, step });
-                self.control(|control, now, effects| control.change(now, request, &change, effects));
+                let change = Box::new(Change::Quarantine { group, step });
+                cx.call(Call::Change { client: None, change });
             }
         }
     }
 
     /// Where so many others stand still that a group cannot continue, a replica that has not come so far stops there,
     /// too: perhaps it was down meanwhile. Only then can the record be skipped.
-    fn stop_with_others(&mut self, map: &ClusterMap) -> bool {
+    fn stop_with_others(&mut self, cx: &mut Context, map: &ClusterMap) -> bool {
         let mut changed = false;
         for (id, standing) in &map.quarantine.standing {
             let Some(record) = map.stopped_before(*id) else { continue };
             let offset = record.offset;
-            let replica = self.groups.get(*id).and_then(|group| group.replica.as_ref());
-            let is_before = replica.is_some_and(|replica| replica.summary(self.now).applied < offset);
-            if !is_before || standing.contains_key(&self.configuration.node) {
+            let replica = cx.groups.get(*id).and_then(|group| group.replica.as_ref());
+            let is_before = replica.is_some_and(|replica| replica.summary(cx.now).applied < offset);
+            if !is_before || standing.contains_key(&cx.configuration.node) {
                 continue;
             }
-            let doubts = &mut self.quarantine.doubts;
+            let doubts = &mut self.doubts;
             let at = doubts.iter().position(|doubt| doubt.is_of(*id, record)).unwrap_or_else(|| {
-                doubts.push(Doubt::of(*id, record, self.quarantine.program.clone()));
+                doubts.push(Doubt::of(*id, record, self.program.clone()));
                 doubts.len() - 1
             });
             let doubt = &mut doubts[at];
@@ -313,71 +337,52 @@ impl Node {
                 let name = map.name_of(*id);
                 let text =
                     format!("{name} stands still before record {offset} here, too, as too few others go on");
-                self.log.push(Line { level: Level::Warning, text });
+                cx.log.push(Line { level: Level::Warning, text });
             }
         }
         changed
     }
 
     /// Logs which replicas stand still, at the start.
-    pub(crate) fn announce_quarantine(&mut self) {
-        let held: Vec<Doubt> = self.quarantine.doubts.iter().filter(|doubt| doubt.holds).cloned().collect();
+    pub(crate) fn announce(&mut self, cx: &mut Context) {
+        let held: Vec<Doubt> = self.doubts.iter().filter(|doubt| doubt.holds).cloned().collect();
         for Doubt { group, offset, .. } in held {
-            let name = self.map.name_of(group);
+            let name = cx.map.name_of(group);
             let text = format!(
                 "{name} stands still here: record {offset} of group {group} has ended this node {DEATHS_MAX} times in a row, or others. \
                  The rest is served. To leave the record out on all replicas: CLUSTER QUARANTINE SKIP {group} {offset}. To try it again: \
                  CLUSTER QUARANTINE RETRY {group}. How all nodes stand: CLUSTER QUARANTINE LIST"
             );
-            self.log.push(Line { level: Level::Error, text });
+            cx.log.push(Line { level: Level::Error, text });
         }
     }
+}
 
-    /// Why no replica answers requests to a group, if that is so.
-    pub(crate) fn quarantined(&self, id: u16) -> Option<String> {
-        let group = self.groups.get(id)?;
-        // While the map does not know that this replica stands still, no other one can have taken over.
-        let is_untold = self.map.quarantine.stands(id, self.configuration.node).is_none();
-        let held = group.holds.filter(|_| is_untold);
-        let FatalRecord { offset, .. } = self.map.stopped_before(id).or(held)?;
-        let name = group.keyspace.name();
-        Some(format!(
-            "QUARANTINED keyspace '{name}' stands still before record {offset} of group {id}, which has ended its nodes; nothing was \
-             done; see CLUSTER QUARANTINE LIST"
-        ))
-    }
-
-    /// The number of groups whose replica here stands still.
-    pub(crate) fn quarantined_groups(&self) -> u64 {
-        self.groups.iter().filter(|(_, group)| group.holds.is_some()).count() as u64
-    }
-
-    /// `CLUSTER QUARANTINE LIST`: a line for each record.
-    pub(crate) fn quarantine_list(&mut self, client: ClientId) {
-        let mut told = String::new();
-        let mut line = |id: u16, record: FatalRecord, state: &str, nodes: &str| {
-            let (keyspace, shard) =
-                self.map.groups.get(&id).map_or(("", 0), |group| (group.keyspace.as_str(), group.shard));
-            let FatalRecord { offset, time } = record;
-            // Writing to a string does not fail.
-            let _ = writeln!(
-                told,
-                "group={id} offset={offset} state={state} nodes={nodes} shard={shard} time={time} keyspace={keyspace}"
-            );
-        };
-        for (id, standing) in &self.map.quarantine.standing {
-            let mut records: Vec<FatalRecord> = standing.values().copied().collect();
-            records.sort_unstable();
-            records.dedup();
-            for record in records {
-                let nodes = standing.iter().filter(|(_, other)| **other == record);
-                let nodes: Vec<String> = nodes.map(|(node, _)| node.to_string()).collect();
-                line(*id, record, "standing", &nodes.join(","));
-            }
+/// `CLUSTER QUARANTINE LIST`: a line for each record.
+pub(crate) fn list(cx: &mut Context, client: ClientId) {
+    let mut told = String::new();
+    let mut line = |id: u16, record: FatalRecord, state: &str, nodes: &str| {
+        let (keyspace, shard) =
+            cx.map.groups.get(&id).map_or(("", 0), |group| (group.keyspace.as_str(), group.shard));
+        let FatalRecord { offset, time } = record;
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            told,
+            "group={id} offset={offset} state={state} nodes={nodes} shard={shard} time={time} keyspace={keyspace}"
+        );
+    };
+    for (id, standing) in &cx.map.quarantine.standing {
+        let mut records: Vec<FatalRecord> = standing.values().copied().collect();
+        records.sort_unstable();
+        records.dedup();
+        for record in records {
+            let nodes = standing.iter().filter(|(_, other)| **other == record);
+            let nodes: Vec<String> = nodes.map(|(node, _)| node.to_string()).collect();
+            line(*id, record, "standing", &nodes.join(","));
         }
-        for (id, records) in &self.map.quarantine.skipped {
-            records.iter().for_each(|record| line(*id, *record, "skipped", "all"));
-        }
-        self.answer(client, |replies| replies.push(Reply::Text(told.as_bytes())));
     }
+    for (id, records) in &cx.map.quarantine.skipped {
+        records.iter().for_each(|record| line(*id, *record, "skipped", "all"));
+    }
+    cx.answer(client, |replies| replies.push(Reply::Text(told.as_bytes())));
 }

@@ -1,6 +1,8 @@
 //! What a node reports about itself: health, metrics and `INFO`.
 
+use crate::context::Context;
 use crate::groups::Group;
+use crate::info;
 use crate::node::Node;
 use crate::setting::Setting;
 use crate::words::label as label_text;
@@ -81,328 +83,296 @@ pub struct FollowerHealth {
     pub lag_ms: u64,
 }
 
-impl Node {
-    /// Returns the state of this node.
-    pub fn health(&self) -> Health {
-        let keyspaces: Vec<KeyspaceHealth> =
-            self.groups.ids().iter().map(|id| self.keyspace_health(*id)).collect();
-        let default = keyspaces.iter().find(|keyspace| keyspace.prefix.is_empty());
-        Health {
-            ready: keyspaces.iter().all(|keyspace| keyspace.ready),
-            node: self.configuration.node,
-            cluster: self.configuration.cluster.clone(),
-            version: crate::VERSION,
-            role: default.map_or("none", |keyspace| keyspace.role),
-            epoch: default.map_or(0, |keyspace| keyspace.epoch),
-            offset: default.map_or(0, |keyspace| keyspace.offset),
-            lag: default.map_or(0, |keyspace| keyspace.lag),
-            lag_ms: default.map_or(0, |keyspace| keyspace.lag_ms),
-            map_version: self.map.version,
-            control_leader: self.control.leader(self.now),
-            journal_bytes: self.journal.held_bytes(),
-            disk_full: self.room.is_short(),
-            keyspaces,
-        }
+/// Returns the state of this node.
+pub(crate) fn health(node: &Node) -> Health {
+    let keyspaces: Vec<KeyspaceHealth> =
+        node.cx.groups.ids().iter().map(|id| keyspace_health(node, *id)).collect();
+    let default = keyspaces.iter().find(|keyspace| keyspace.prefix.is_empty());
+    Health {
+        ready: keyspaces.iter().all(|keyspace| keyspace.ready),
+        node: node.cx.configuration.node,
+        cluster: node.cx.configuration.cluster.clone(),
+        version: crate::VERSION,
+        role: default.map_or("none", |keyspace| keyspace.role),
+        epoch: default.map_or(0, |keyspace| keyspace.epoch),
+        offset: default.map_or(0, |keyspace| keyspace.offset),
+        lag: default.map_or(0, |keyspace| keyspace.lag),
+        lag_ms: default.map_or(0, |keyspace| keyspace.lag_ms),
+        map_version: node.cx.map.version,
+        control_leader: node.cluster.control.leader(node.cx.now),
+        journal_bytes: node.cx.journal.held_bytes(),
+        disk_full: node.cx.room.is_short(),
+        keyspaces,
     }
+}
 
-    pub(crate) fn keyspace_health(&self, id: u16) -> KeyspaceHealth {
-        let (group, status) = (&self.groups[id], self.group_status(id));
-        let followers = status.followers.into_iter().map(|follower| FollowerHealth {
-            node: follower.id,
-            state: follower.state,
-            acked: follower.acked,
-            lag: follower.lag,
-            lag_ms: follower.lag_ms,
-        });
-        KeyspaceHealth {
-            prefix: group.keyspace.prefix.clone(),
-            shard: group.shard,
-            replication: group.keyspace.replication.text().to_string(),
-            acks: group.keyspace.acks.text().to_string(),
-            durability: group.keyspace.durability().text().to_string(),
-            reads: group.keyspace.reads.text().to_string(),
-            ready: status.ready,
-            writable: status.writable,
-            role: status.role,
-            leader: status.leader,
-            epoch: status.epoch,
-            offset: status.offset,
-            applied: status.applied,
-            lag: status.lag,
-            lag_ms: status.lag_ms,
-            explanation: status.explanation,
-            followers: followers.collect(),
-        }
+pub(crate) fn keyspace_health(node: &Node, id: u16) -> KeyspaceHealth {
+    let (group, status) = (&node.cx.groups[id], group_status(&node.cx, id));
+    let followers = status.followers.into_iter().map(|follower| FollowerHealth {
+        node: follower.id,
+        state: follower.state,
+        acked: follower.acked,
+        lag: follower.lag,
+        lag_ms: follower.lag_ms,
+    });
+    KeyspaceHealth {
+        prefix: group.keyspace.prefix.clone(),
+        shard: group.shard,
+        replication: group.keyspace.replication.text().to_string(),
+        acks: group.keyspace.acks.text().to_string(),
+        durability: group.keyspace.durability().text().to_string(),
+        reads: group.keyspace.reads.text().to_string(),
+        ready: status.ready,
+        writable: status.writable,
+        role: status.role,
+        leader: status.leader,
+        epoch: status.epoch,
+        offset: status.offset,
+        applied: status.applied,
+        lag: status.lag,
+        lag_ms: status.lag_ms,
+        explanation: status.explanation,
+        followers: followers.collect(),
     }
+}
 
-    /// The state of a group here; without a replica, whether its leader can be reached.
-    pub(crate) fn group_status(&self, id: u16) -> Status {
-        let group = &self.groups[id];
-        if let Some(explanation) = self.quarantined(id) {
-            let status = group.replica.as_ref().map(|replica| replica.summary(self.now)).unwrap_or_default();
-            return Status { role: "quarantined", ready: false, writable: false, explanation, ..status };
-        }
-        if let Some(replica) = &group.replica {
-            return replica.summary(self.now);
-        }
-        if group.members.contains(&self.configuration.node) {
-            let explanation = match self.control.refusal() {
-                Some(why) => why.to_string(),
-                None if self.is_admitted => "its replica here is being replaced".into(),
-                None => "the control group has not let this node in yet".into(),
-            };
-            return Status { role: "none", explanation, ..Status::default() };
-        }
-        let coordinator = self.coordinator_of(id);
-        let ready = self.peer_is_up(coordinator);
-        let (leader, explanation) = match (group.keyspace.has_leader(), ready) {
-            (true, true) => (coordinator, String::new()),
-            (true, false) => (coordinator, format!("node {coordinator}, its leader, cannot be reached")),
-            (false, true) => (0, String::new()),
-            (false, false) => (0, "none of its replicas can be reached".into()),
-        };
-        Status { role: "none", leader, ready, explanation, ..Status::default() }
-    }
+/// Whether this node takes writes of the default keyspace itself: it leads, or the keyspace has no leader.
+pub(crate) fn leads_default(cx: &Context) -> bool {
+    let default = cx.groups.iter().map(|(_, group)| group).find(|group| group.keyspace.prefix.is_empty());
+    default.is_some_and(|group| match &group.replica {
+        _ if !group.keyspace.has_leader() => true,
+        Some(replica) => replica.is_leader(),
+        None => false,
+    })
+}
 
-    /// Whether this node takes writes of the default keyspace itself: it leads, or the keyspace has no leader.
-    pub(crate) fn leads_default(&self) -> bool {
-        let default =
-            self.groups.iter().map(|(_, group)| group).find(|group| group.keyspace.prefix.is_empty());
-        default.is_some_and(|group| match &group.replica {
-            _ if !group.keyspace.has_leader() => true,
-            Some(replica) => replica.is_leader(),
-            None => false,
-        })
-    }
-
-    /// Appends the node's counters in Prometheus's text format.
-    pub fn metrics(&self, out: &mut String) {
-        let counters = &self.counters;
-        let clients = self.sessions.iter().filter(|(_, session)| !session.is_internal()).count();
-        let mut single = |name: &str, kind: &str, help: &str, value: u64| {
-            // Writing to a string does not fail.
-            let _ = write!(
-                out,
-                "# HELP quorate_{name} {help}\n# TYPE quorate_{name} {kind}\nquorate_{name} {value}\n"
-            );
-        };
-        single("clients", "gauge", "Clients connected over RESP.", clients as u64);
-        single("connections_total", "counter", "Connections taken over RESP.", counters.connections);
-        single(
-            "connections_rejected_total",
-            "counter",
-            "Connections refused, too many.",
-            counters.rejected_connections,
-        );
-        single(
-            "auth_failures_total",
-            "counter",
-            "Attempts to authenticate that failed or were not looked at, over RESP.",
-            self.auth_guard.failures(),
-        );
-        single(
-            "unauthenticated_closed_total",
-            "counter",
-            "Clients that had not authenticated and made room for others.",
-            counters.unauthenticated_closed,
-        );
-        single(
-            "http_requests_refused_total",
-            "counter",
-            "Connections for Redis clients that spoke HTTP and were closed.",
-            counters.http_requests_refused,
-        );
-        single("commands_total", "counter", "Requests of clients.", counters.commands);
-        single("forwarded_total", "counter", "Requests passed on to a leader.", counters.forwarded);
-        let waiting = self.waiting.count() as u64;
-        single("waiting_requests", "gauge", "Requests that wait until somebody can be asked.", waiting);
-        single("long_writes_total", "counter", "Writes sent to their groups in parts.", counters.long_writes);
-        single(
-            "long_replies_total",
-            "counter",
-            "Replies sent to other nodes in parts.",
-            counters.long_replies,
-        );
-        single("errors_total", "counter", "Error replies.", counters.errors);
-        single(
-            "output_overflows_total",
-            "counter",
-            "Clients closed for not reading.",
-            counters.output_overflows,
-        );
-        single(
-            "memory_max_bytes",
-            "gauge",
-            "Memory that the node may take; 0: any.",
-            self.memory.bytes_max(),
-        );
-        single("memory_data_max_bytes", "gauge", "Memory that data may take.", self.memory.data_max());
-        single("memory_data_bytes", "gauge", "Memory that data takes.", self.memory.data_bytes());
-        single("memory_clients_bytes", "gauge", "Memory that clients hold.", self.memory.clients_bytes());
-        single("memory_requests_bytes", "gauge", "Requests under way.", self.memory.request_bytes() as u64);
-        single("memory_full", "gauge", "1 while data may not grow.", self.memory.is_full().into());
-        single(
-            "memory_clients_closed_total",
-            "counter",
-            "Clients closed for the memory that they held.",
-            counters.memory_closed,
-        );
-        single(
-            "memory_refused_total",
-            "counter",
-            "Commands refused for lack of memory.",
-            counters.memory_refused,
-        );
-        single("map_version", "gauge", "Version of the cluster map.", self.map.version);
-        let control_leader = self.control.leader(self.now);
-        single(
-            "control_leader",
-            "gauge",
-            "Node that leads the control group; 0: no lease.",
-            control_leader.into(),
-        );
-        single(
-            "quarantined_groups",
-            "gauge",
-            "Groups whose replica here stands still before a record that has ended the process.",
-            self.quarantined_groups(),
-        );
-        let clock = self.clock.facts();
-        single(
-            "clock_off",
-            "gauge",
-            "1 while this machine's wall clock is farther than a second from most nodes' clocks.",
-            clock.is_off.into(),
-        );
-        single(
-            "clock_off_milliseconds",
-            "gauge",
-            "How far it is from the time that is used, either way.",
-            clock.ahead_ms.unsigned_abs(),
-        );
-        single("clocks_known", "gauge", "Nodes' wall clocks that are known here.", clock.answers as u64);
-        single("journal_bytes", "gauge", "Log that the next start would read.", self.journal.held_bytes());
-        single(
-            "disk_full",
-            "gauge",
-            "1 while there is no room for the log, or for values.",
-            self.room.is_short().into(),
-        );
-        single(
-            "disk_ready_bytes",
-            "gauge",
-            "Log that can be written without more room, the reserve included.",
-            self.journal.ready_bytes(),
-        );
-        single(
-            "disk_refused_total",
-            "counter",
-            "Commands refused for lack of room on a disk.",
-            self.room.refused,
-        );
-        single(
-            "lock_waiting_clients",
-            "gauge",
-            "Clients that wait for a lock.",
-            self.lock_waits.waiting() as u64,
-        );
-        let values = self.value_facts();
-        single("values_on_disk", "gauge", "Values that are on the disk.", values.on_disk);
-        single("values_pending_bytes", "gauge", "Values that are not on the disk yet.", values.pending_bytes);
-        single("values_cache_bytes", "gauge", "Values in memory for who asks next.", values.cached_bytes);
-        let counters = values.counters;
-        single("values_cache_hits_total", "counter", "Values that were in memory.", counters.hits);
-        single(
-            "values_cache_misses_total",
-            "counter",
-            "Values that were read from the disk.",
-            counters.misses,
-        );
-        single("values_damaged_total", "counter", "Values that could not be read.", counters.damaged);
-        self.coding_metrics(out);
-        self.group_metrics(out);
-    }
-
-    fn group_metrics(&self, out: &mut String) {
-        type Value = fn(&Group, &Status) -> u64;
-        /// The labels that distinguish a group's series. The shard is named where there are several.
-        fn label(group: &Group) -> String {
-            let name = label_text(group.keyspace.name());
-            match group.keyspace.shards {
-                1 => format!("keyspace=\"{name}\""),
-                _ => format!("keyspace=\"{name}\",shard=\"{}\"", group.shard),
-            }
-        }
-        fn table(group: &Group, value: impl Fn(&kv::Table) -> u64) -> u64 {
-            group.replica.as_ref().map_or(0, |replica| value(replica.table()))
-        }
-        let series: [(&str, &str, &str, Value); 16] = [
-            ("ready", "gauge", "1 when requests can be served.", |_, status| status.ready.into()),
-            ("writable", "gauge", "Leader: 1 when enough followers are live.", |_, status| {
-                status.writable.into()
-            }),
-            ("leader", "gauge", "1 on the node that leads.", |_, status| (status.role == "leader").into()),
-            ("epoch", "gauge", "The highest epoch seen.", |_, status| status.epoch),
-            ("offset", "gauge", "The last offset held.", |_, status| status.offset),
-            ("applied", "gauge", "The last offset applied.", |_, status| status.applied),
-            ("lag_records", "gauge", "Follower: records not applied yet.", |_, status| status.lag),
-            ("lag_milliseconds", "gauge", "Follower: since when.", |_, status| status.lag_ms),
-            ("backlog_bytes", "gauge", "History kept.", |_, status| status.backlog_bytes as u64),
-            ("keys", "gauge", "Keys.", |group, _| table(group, |table| table.len() as u64)),
-            ("memory_bytes", "gauge", "Memory of keys and values.", |group, _| {
-                table(group, |table| table.memory_bytes() as u64)
-            }),
-            ("locks", "gauge", "Locks that are held.", |group, _| {
-                table(group, |table| table.locks().len() as u64)
-            }),
-            ("lock_waiters", "gauge", "Requests that wait for a lock.", |group, _| {
-                table(group, |table| table.locks().waiters() as u64)
-            }),
-            ("lock_sessions", "gauge", "Sessions that hold locks.", |group, _| {
-                table(group, |table| table.locks().sessions() as u64)
-            }),
-            ("lock_grants_total", "counter", "Locks that were granted.", |group, _| {
-                table(group, |table| table.locks().statistics().grants)
-            }),
-            (
-                "lock_expiries_total",
-                "counter",
-                "Leases of locks and sessions that have ended.",
-                |group, _| table(group, |table| table.locks().statistics().expiries),
-            ),
-        ];
-        let statuses: Vec<Status> = self.groups.ids().iter().map(|id| self.group_status(*id)).collect();
-        for (name, kind, help, value) in series {
-            let _ =
-                write!(out, "# HELP quorate_keyspace_{name} {help}\n# TYPE quorate_keyspace_{name} {kind}\n");
-            for ((_, group), status) in self.groups.iter().zip(&statuses) {
-                let (label, value) = (label(group), value(group, status));
-                let _ = writeln!(out, "quorate_keyspace_{name}{{{label}}} {value}");
-            }
-        }
-        // The protocols' counters: each under its name, for the keyspaces whose protocol has it.
-        let mut counted: BTreeMap<&str, (&str, String)> = BTreeMap::new();
-        for ((_, group), status) in self.groups.iter().zip(&statuses) {
-            let label = label(group);
-            for Counter { name, help, value } in &status.counters {
-                let (_, lines) = counted.entry(name).or_insert((help, String::new()));
-                let _ = writeln!(lines, "quorate_keyspace_{name}_total{{{label}}} {value}");
-            }
-        }
-        for (name, (help, lines)) in counted {
-            let name = format!("quorate_keyspace_{name}_total");
-            let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} counter\n{lines}");
-        }
-        let name = "quorate_follower_lag";
+/// Appends the node's counters in Prometheus's text format.
+pub(crate) fn metrics(node: &Node, out: &mut String) {
+    let counters = &node.cx.counters;
+    let clients = node.cx.clients.sessions.iter().filter(|(_, session)| !session.is_internal()).count();
+    let mut single = |name: &str, kind: &str, help: &str, value: u64| {
+        // Writing to a string does not fail.
         let _ = write!(
             out,
-            "# HELP {name}_records Leader: records that a follower has not acknowledged.\n# TYPE {name}_records gauge\n"
+            "# HELP quorate_{name} {help}\n# TYPE quorate_{name} {kind}\nquorate_{name} {value}\n"
         );
-        for ((_, group), status) in self.groups.iter().zip(&statuses) {
-            for follower in &status.followers {
-                let (label, id) = (label(group), follower.id);
-                let _ = writeln!(out, "{name}_records{{{label},node=\"{id}\"}} {}", follower.lag);
-            }
+    };
+    single("clients", "gauge", "Clients connected over RESP.", clients as u64);
+    single("connections_total", "counter", "Connections taken over RESP.", counters.connections);
+    single(
+        "connections_rejected_total",
+        "counter",
+        "Connections refused, too many.",
+        counters.rejected_connections,
+    );
+    single(
+        "auth_failures_total",
+        "counter",
+        "Attempts to authenticate that failed or were not looked at, over RESP.",
+        node.auth_guard.failures(),
+    );
+    single(
+        "unauthenticated_closed_total",
+        "counter",
+        "Clients that had not authenticated and made room for others.",
+        counters.unauthenticated_closed,
+    );
+    single(
+        "http_requests_refused_total",
+        "counter",
+        "Connections for Redis clients that spoke HTTP and were closed.",
+        counters.http_requests_refused,
+    );
+    single("commands_total", "counter", "Requests of clients.", counters.commands);
+    single("forwarded_total", "counter", "Requests passed on to a leader.", counters.forwarded);
+    let waiting = node.forwarding.waiting.count() as u64;
+    single("waiting_requests", "gauge", "Requests that wait until somebody can be asked.", waiting);
+    single("long_writes_total", "counter", "Writes sent to their groups in parts.", counters.long_writes);
+    single("long_replies_total", "counter", "Replies sent to other nodes in parts.", counters.long_replies);
+    single("errors_total", "counter", "Error replies.", counters.errors);
+    single("output_overflows_total", "counter", "Clients closed for not reading.", counters.output_overflows);
+    single("memory_max_bytes", "gauge", "Memory that the node may take; 0: any.", node.cx.memory.bytes_max());
+    single("memory_data_max_bytes", "gauge", "Memory that data may take.", node.cx.memory.data_max());
+    single("memory_data_bytes", "gauge", "Memory that data takes.", node.cx.memory.data_bytes());
+    single("memory_clients_bytes", "gauge", "Memory that clients hold.", node.cx.memory.clients_bytes());
+    single("memory_requests_bytes", "gauge", "Requests under way.", node.cx.memory.request_bytes() as u64);
+    single("memory_full", "gauge", "1 while data may not grow.", node.cx.memory.is_full().into());
+    single(
+        "memory_clients_closed_total",
+        "counter",
+        "Clients closed for the memory that they held.",
+        counters.memory_closed,
+    );
+    single(
+        "memory_refused_total",
+        "counter",
+        "Commands refused for lack of memory.",
+        counters.memory_refused,
+    );
+    single("map_version", "gauge", "Version of the cluster map.", node.cx.map.version);
+    let control_leader = node.cluster.control.leader(node.cx.now);
+    single(
+        "control_leader",
+        "gauge",
+        "Node that leads the control group; 0: no lease.",
+        control_leader.into(),
+    );
+    single(
+        "quarantined_groups",
+        "gauge",
+        "Groups whose replica here stands still before a record that has ended the process.",
+        node.cx.quarantined_groups(),
+    );
+    let clock = node.clock.facts();
+    single(
+        "clock_off",
+        "gauge",
+        "1 while this machine's wall clock is farther than a second from most nodes' clocks.",
+        clock.is_off.into(),
+    );
+    single(
+        "clock_off_milliseconds",
+        "gauge",
+        "How far it is from the time that is used, either way.",
+        clock.ahead_ms.unsigned_abs(),
+    );
+    single("clocks_known", "gauge", "Nodes' wall clocks that are known here.", clock.answers as u64);
+    single("journal_bytes", "gauge", "Log that the next start would read.", node.cx.journal.held_bytes());
+    single(
+        "disk_full",
+        "gauge",
+        "1 while there is no room for the log, or for values.",
+        node.cx.room.is_short().into(),
+    );
+    single(
+        "disk_ready_bytes",
+        "gauge",
+        "Log that can be written without more room, the reserve included.",
+        node.cx.journal.ready_bytes(),
+    );
+    single(
+        "disk_refused_total",
+        "counter",
+        "Commands refused for lack of room on a disk.",
+        node.cx.room.refused,
+    );
+    single("lock_waiting_clients", "gauge", "Clients that wait for a lock.", node.locks.waiting() as u64);
+    let values = info::value_facts(node);
+    single("values_on_disk", "gauge", "Values that are on the disk.", values.on_disk);
+    single("values_pending_bytes", "gauge", "Values that are not on the disk yet.", values.pending_bytes);
+    single("values_cache_bytes", "gauge", "Values in memory for who asks next.", values.cached_bytes);
+    let counters = values.counters;
+    single("values_cache_hits_total", "counter", "Values that were in memory.", counters.hits);
+    single("values_cache_misses_total", "counter", "Values that were read from the disk.", counters.misses);
+    single("values_damaged_total", "counter", "Values that could not be read.", counters.damaged);
+    node.coding.coding_metrics(out);
+    group_metrics(node, out);
+}
+
+fn group_metrics(node: &Node, out: &mut String) {
+    type Value = fn(&Group, &Status) -> u64;
+    /// The labels that distinguish a group's series. The shard is named where there are several.
+    fn label(group: &Group) -> String {
+        let name = label_text(group.keyspace.name());
+        match group.keyspace.shards {
+            1 => format!("keyspace=\"{name}\""),
+            _ => format!("keyspace=\"{name}\",shard=\"{}\"", group.shard),
         }
     }
+    fn table(group: &Group, value: impl Fn(&kv::Table) -> u64) -> u64 {
+        group.replica.as_ref().map_or(0, |replica| value(replica.table()))
+    }
+    let series: [(&str, &str, &str, Value); 16] = [
+        ("ready", "gauge", "1 when requests can be served.", |_, status| status.ready.into()),
+        ("writable", "gauge", "Leader: 1 when enough followers are live.", |_, status| {
+            status.writable.into()
+        }),
+        ("leader", "gauge", "1 on the node that leads.", |_, status| (status.role == "leader").into()),
+        ("epoch", "gauge", "The highest epoch seen.", |_, status| status.epoch),
+        ("offset", "gauge", "The last offset held.", |_, status| status.offset),
+        ("applied", "gauge", "The last offset applied.", |_, status| status.applied),
+        ("lag_records", "gauge", "Follower: records not applied yet.", |_, status| status.lag),
+        ("lag_milliseconds", "gauge", "Follower: since when.", |_, status| status.lag_ms),
+        ("backlog_bytes", "gauge", "History kept.", |_, status| status.backlog_bytes as u64),
+        ("keys", "gauge", "Keys.", |group, _| table(group, |table| table.len() as u64)),
+        ("memory_bytes", "gauge", "Memory of keys and values.", |group, _| {
+            table(group, |table| table.memory_bytes() as u64)
+        }),
+        ("locks", "gauge", "Locks that are held.", |group, _| {
+            table(group, |table| table.locks().len() as u64)
+        }),
+        ("lock_waiters", "gauge", "Requests that wait for a lock.", |group, _| {
+            table(group, |table| table.locks().waiters() as u64)
+        }),
+        ("lock_sessions", "gauge", "Sessions that hold locks.", |group, _| {
+            table(group, |table| table.locks().sessions() as u64)
+        }),
+        ("lock_grants_total", "counter", "Locks that were granted.", |group, _| {
+            table(group, |table| table.locks().statistics().grants)
+        }),
+        ("lock_expiries_total", "counter", "Leases of locks and sessions that have ended.", |group, _| {
+            table(group, |table| table.locks().statistics().expiries)
+        }),
+    ];
+    let statuses: Vec<Status> = node.cx.groups.ids().iter().map(|id| group_status(&node.cx, *id)).collect();
+    for (name, kind, help, value) in series {
+        let _ = write!(out, "# HELP quorate_keyspace_{name} {help}\n# TYPE quorate_keyspace_{name} {kind}\n");
+        for ((_, group), status) in node.cx.groups.iter().zip(&statuses) {
+            let (label, value) = (label(group), value(group, status));
+            let _ = writeln!(out, "quorate_keyspace_{name}{{{label}}} {value}");
+        }
+    }
+    // The protocols' counters: each under its name, for the keyspaces whose protocol has it.
+    let mut counted: BTreeMap<&str, (&str, String)> = BTreeMap::new();
+    for ((_, group), status) in node.cx.groups.iter().zip(&statuses) {
+        let label = label(group);
+        for Counter { name, help, value } in &status.counters {
+            let (_, lines) = counted.entry(name).or_insert((help, String::new()));
+            let _ = writeln!(lines, "quorate_keyspace_{name}_total{{{label}}} {value}");
+        }
+    }
+    for (name, (help, lines)) in counted {
+        let name = format!("quorate_keyspace_{name}_total");
+        let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} counter\n{lines}");
+    }
+    let name = "quorate_follower_lag";
+    let _ = write!(
+        out,
+        "# HELP {name}_records Leader: records that a follower has not acknowledged.\n# TYPE {name}_records gauge\n"
+    );
+    for ((_, group), status) in node.cx.groups.iter().zip(&statuses) {
+        for follower in &status.followers {
+            let (label, id) = (label(group), follower.id);
+            let _ = writeln!(out, "{name}_records{{{label},node=\"{id}\"}} {}", follower.lag);
+        }
+    }
+}
+
+/// The state of a group here; without a replica, whether its leader can be reached.
+pub(crate) fn group_status(cx: &Context, id: u16) -> Status {
+    let group = &cx.groups[id];
+    if let Some(explanation) = cx.quarantined(id) {
+        let status = group.replica.as_ref().map(|replica| replica.summary(cx.now)).unwrap_or_default();
+        return Status { role: "quarantined", ready: false, writable: false, explanation, ..status };
+    }
+    if let Some(replica) = &group.replica {
+        return replica.summary(cx.now);
+    }
+    if group.members.contains(&cx.configuration.node) {
+        let explanation = match &cx.refusal {
+            Some(why) => why.clone(),
+            None if cx.is_admitted => "its replica here is being replaced".into(),
+            None => "the control group has not let this node in yet".into(),
+        };
+        return Status { role: "none", explanation, ..Status::default() };
+    }
+    let coordinator = cx.coordinator_of(id);
+    let ready = cx.peer_is_up(coordinator);
+    let (leader, explanation) = match (group.keyspace.has_leader(), ready) {
+        (true, true) => (coordinator, String::new()),
+        (true, false) => (coordinator, format!("node {coordinator}, its leader, cannot be reached")),
+        (false, true) => (0, String::new()),
+        (false, false) => (0, "none of its replicas can be reached".into()),
+    };
+    Status { role: "none", leader, ready, explanation, ..Status::default() }
 }

@@ -19,16 +19,16 @@
 //!
 //! It stands aside a moment after it has become short, so that what it had ordered by then can end.
 
+use crate::cluster::MAP_GROUP;
+use crate::context::Context;
 use crate::control::CONTROL_GROUP;
+use crate::envelope::Envelope;
 use crate::groups::Group;
 use crate::log::{Level, Line};
-use crate::mapping::MAP_GROUP;
-use crate::node::Node;
 use crate::setting::Protocol;
-use crate::{envelope::Envelope, routing::Asked};
 use kv::Command;
 use protocol::leader_follower::Acks;
-use protocol::{NOBODY, NodeId, Request, Result as Outcome};
+use protocol::{NodeId, Request};
 use wire::frame;
 
 /// How long after it has become short a node stands aside.
@@ -45,7 +45,7 @@ pub(crate) struct Room {
     /// Whether this node stands aside in the control group and in all groups of leader-follower.
     is_aside: bool,
     /// Whether this node or a peer is short.
-    is_any_short: bool,
+    pub(crate) is_any_short: bool,
     line_after_us: u64,
     /// Whether it was logged that this node is short, and not yet that there is room again.
     is_logged: bool,
@@ -62,7 +62,7 @@ impl Room {
 }
 
 /// What happens to a request for which room matters.
-enum Verdict {
+pub(crate) enum Verdict {
     Goes,
     Refused(String),
     /// It waits here until another node leads; the error if that takes too long.
@@ -71,10 +71,10 @@ enum Verdict {
     PassedOn,
 }
 
-impl Node {
+impl Context {
     /// Checks whether there is room, and informs the others of changes.
-    pub(crate) fn tend_room(&mut self) {
-        let is_short = self.journal.is_short() || self.values.is_full();
+    pub(crate) fn tend_room(&mut self, no_room_for_values: bool) {
+        let is_short = self.journal.is_short() || no_room_for_values;
         let was_short = self.room.is_short();
         if !is_short && !was_short {
             return;
@@ -213,37 +213,6 @@ impl Node {
         !self.journal.is_full() && !self.journal.is_behind()
     }
 
-    /// Handles a request that cannot take its usual course in its group for lack of room somewhere. Returns false if it
-    /// can.
-    #[inline]
-    pub(crate) fn is_settled_by_room(&mut self, group: u16, asked: &Asked, request: &Request<'_>) -> bool {
-        if !self.room.is_any_short {
-            return false;
-        }
-        match self.judge_room(group, request) {
-            Verdict::Goes => false,
-            Verdict::Refused(error) => {
-                self.room.refused += 1;
-                self.complete_with_error(asked.ticket, group, Outcome::Refused, &error);
-                true
-            }
-            Verdict::Waits(why) => {
-                self.keep(group, *asked, *request, why);
-                true
-            }
-            Verdict::PassedOn if asked.leadership != 0 => {
-                // It was meant for one leadership: its sender sends it again.
-                self.complete(asked.ticket, group, Outcome::Redirect { to: NOBODY }, &[]);
-                true
-            }
-            Verdict::PassedOn => {
-                let to = self.coordinator_of(group);
-                self.forward(group, to, *asked, *request);
-                true
-            }
-        }
-    }
-
     /// Whether a command must be refused for lack of room, before its value is dispersed.
     #[inline]
     pub(crate) fn is_refused_by_room(&self, group: u16, command: &Command<'_>) -> bool {
@@ -251,7 +220,7 @@ impl Node {
     }
 
     #[cold]
-    fn judge_room(&self, group: u16, request: &Request<'_>) -> Verdict {
+    pub(crate) fn judge_room(&self, group: u16, request: &Request<'_>) -> Verdict {
         if self.stands_aside(group) {
             return Verdict::PassedOn;
         }
@@ -321,8 +290,8 @@ impl Node {
     }
 }
 
-fn is_known_short(node: &Node, id: NodeId) -> bool {
-    node.peers.get(usize::from(id).wrapping_sub(1)).is_some_and(|peer| peer.up && peer.is_short)
+fn is_known_short(cx: &Context, id: NodeId) -> bool {
+    cx.peers.get(usize::from(id).wrapping_sub(1)).is_some_and(|peer| peer.up && peer.is_short)
 }
 
 fn hands_over(own: NodeId) -> Verdict {

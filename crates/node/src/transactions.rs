@@ -10,18 +10,16 @@
 //! arrived, so whatever it reads is at least as new. For the same reason, a client gets no stale reads while it watches
 //! a key.
 
-use crate::command::{
-    self, CommandError, Context, Found, Handler, NodeCommand, ScriptCommand, TransactionCommand,
-};
+use crate::command::{self, CommandError, Found, Handler, NodeCommand, ScriptCommand};
+use crate::context::Context;
 use crate::locks;
-use crate::node::{Node, request_bytes_max};
+use crate::parameters::request_bytes_max;
+use crate::scripts;
 use crate::session::{ClientId, Session};
 use kv::codec::{Reader, Writer};
 use kv::limits::TRANSACTION_COMMANDS_MAX;
 use kv::{Command, Draft, List, Reply, ReplyBuffer, Version, Watched};
-use protocol::{Request, Result as Outcome, Ticket};
 use std::collections::BTreeSet;
-use wire::resp::reply::element_end;
 use wire::resp::{Arguments, ArgumentsBuffer};
 
 /// The maximum number of keys that a client may watch at a time.
@@ -37,27 +35,27 @@ const ITEM_BYTES: usize = 64;
 pub(crate) const CROSSSLOT: &str =
     "CROSSSLOT Keys in request don't hash to the same slot (they are in several keyspaces)";
 
-const NOT_ALLOWED: &str = "ERR Command not allowed inside a transaction";
+pub(crate) const NOT_ALLOWED: &str = "ERR Command not allowed inside a transaction";
 
 /// What a client has watched and queued so far.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     /// `MULTI` was sent: requests are queued.
-    is_open: bool,
+    pub(crate) is_open: bool,
     /// A request could not be queued.
-    is_broken: bool,
+    pub(crate) is_broken: bool,
     /// It can no longer be known whether a watched key was left alone.
-    is_lost: bool,
+    pub(crate) is_lost: bool,
     /// Watched keys, and the commands on the data.
-    draft: Draft,
+    pub(crate) draft: Draft,
     /// The group in which the keys were watched, and its leadership at that time.
-    origin: Option<(u16, u64)>,
+    pub(crate) origin: Option<(u16, u64)>,
     /// The watched keys, to recognize those that are watched already.
     watched: BTreeSet<Vec<u8>>,
     /// The total length of these keys, in bytes.
     watched_bytes: usize,
     /// All queued requests, in order.
-    items: Vec<Item>,
+    pub(crate) items: Vec<Item>,
     /// Bytes of the items that are not in the draft.
     item_bytes: usize,
 }
@@ -130,7 +128,7 @@ impl Gathered {
     }
 
     /// Takes the versions of watched keys from a reply; false if the reply has another form.
-    fn take_versions(&mut self, origin: (u16, u64), keys: &[u8], reply: &[u8]) -> bool {
+    pub(crate) fn take_versions(&mut self, origin: (u16, u64), keys: &[u8], reply: &[u8]) -> bool {
         // Versions of different groups, or leaderships of one, cannot be compared with one record.
         self.is_lost |= *self.origin.get_or_insert(origin) != origin;
         let (mut keys, mut versions) = (Reader::new(keys), Reader::new(reply));
@@ -152,312 +150,152 @@ impl Gathered {
     }
 }
 
-impl Node {
-    pub(crate) fn transaction_command(
-        &mut self,
-        client: ClientId,
-        command: TransactionCommand,
-        arguments: Arguments<'_>,
-    ) {
-        let Some(session) = self.sessions.get_mut(client) else { return };
-        let is_open = session.is_gathering();
-        let refusal = match command {
-            TransactionCommand::Multi if is_open => "ERR MULTI calls can not be nested",
-            TransactionCommand::Watch if is_open => "ERR WATCH inside MULTI is not allowed",
-            TransactionCommand::Exec if !is_open => "ERR EXEC without MULTI",
-            TransactionCommand::Discard if !is_open => "ERR DISCARD without MULTI",
-            TransactionCommand::Multi => {
-                session.transaction.get_or_insert_default().is_open = true;
-                return self.answer(client, ReplyBuffer::ok);
-            }
-            TransactionCommand::Discard | TransactionCommand::Unwatch => {
-                session.end_transaction();
-                return self.answer(client, ReplyBuffer::ok);
-            }
-            TransactionCommand::Watch => return self.watch(client, arguments),
-            TransactionCommand::Exec => return self.exec(client),
-        };
-        self.answer(client, |replies| replies.error(refusal));
+/// Has a client watch keys. Returns the group that is asked for their versions, and the keys whose versions are
+/// wanted, unless the answer is known.
+pub(crate) fn watch<'s>(
+    cx: &mut Context,
+    client: ClientId,
+    arguments: Arguments<'_>,
+    scratch: &'s mut Vec<u8>,
+) -> Option<(u16, List<'s>)> {
+    let session = cx.clients.sessions.get_mut(client)?;
+    let gathered = session.transaction.get_or_insert_default();
+    let mut all = Vec::new();
+    let keys = match command::all_keys(arguments, &mut all) {
+        Ok(keys) => keys,
+        Err(error) => {
+            cx.answer(client, |replies| replies.error(&error.to_string()));
+            return None;
+        }
+    };
+    let new: BTreeSet<&[u8]> = keys.iter().filter(|key| !gathered.watched.contains(*key)).collect();
+    let new_bytes: usize = new.iter().map(|key| key.len()).sum();
+    let refusal = if gathered.watched.len() + new.len() > WATCHED_KEYS_MAX {
+        Some(format!("ERR more than {WATCHED_KEYS_MAX} keys would be watched"))
+    } else if gathered.watched_bytes + new_bytes > WATCHED_BYTES_MAX {
+        Some(format!("ERR the watched keys would have more than {WATCHED_BYTES_MAX} bytes"))
+    } else {
+        None
+    };
+    if let Some(error) = refusal {
+        cx.answer(client, |replies| replies.error(&error));
+        return None;
     }
-
-    /// Queues a request after `MULTI`.
-    pub(crate) fn queue(&mut self, client: ClientId, found: Found, arguments: Arguments<'_>) {
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let queued = self.gather(client, found, arguments, &mut scratch);
-        self.scratch = scratch;
-        let Some(session) = self.sessions.get_mut(client) else { return };
-        match queued {
-            Ok(()) => self.answer(client, |replies| replies.push(Reply::Status(b"QUEUED"))),
-            Err(error) => {
-                session.break_transaction();
-                self.answer(client, |replies| replies.error(&error));
-            }
-        }
+    if new.is_empty() {
+        cx.answer(client, ReplyBuffer::ok);
+        return None;
     }
-
-    fn gather(
-        &mut self,
-        client: ClientId,
-        found: Found,
-        arguments: Arguments<'_>,
-        scratch: &mut Vec<u8>,
-    ) -> Result<(), String> {
-        if found.spec.flags.has(command::Flag::NoMulti) {
-            return Err(NOT_ALLOWED.into());
-        }
-        let value_bytes_max = self.parameters.value_bytes_max();
-        let context = Context { now_ms: self.now.unix_ms, value_bytes_max };
-        let only_group = match self.groups.ids() {
-            [only] => Some(*only),
-            _ => None,
-        };
-        let draw = self.draw();
-        let mut script_bytes = Vec::new();
-        let script = match found.spec.handler {
-            Handler::Node(NodeCommand::Script(ScriptCommand::Run(how))) => {
-                Some(self.script_of(how, arguments, &mut script_bytes))
-            }
-            _ => None,
-        };
-        let Some(session) = self.sessions.get_mut(client) else { return Ok(()) };
-        let Some(gathered) = &mut session.transaction else { return Ok(()) };
-        if gathered.items.len() >= TRANSACTION_COMMANDS_MAX {
-            return Err(format!("ERR a transaction holds at most {TRANSACTION_COMMANDS_MAX} commands"));
-        }
-        let argument_bytes: usize = arguments.iter().map(<[u8]>::len).sum();
-        let bytes_max = request_bytes_max(value_bytes_max);
-        if gathered.bytes() + argument_bytes + ITEM_BYTES > bytes_max {
-            return Err(format!("ERR the transaction would take more than {bytes_max} bytes"));
-        }
-        let told = |write: &dyn Fn(&mut ReplyBuffer)| {
-            let mut reply = ReplyBuffer::new();
-            write(&mut reply);
-            Item::Told(reply.as_bytes().to_vec())
-        };
-        let item = match found.spec.handler {
-            Handler::Node(NodeCommand::Script(ScriptCommand::Run(_))) => match script {
-                Some(Ok(script)) if gathered.draft.push(&Command::Script(script)) => Item::Data,
-                Some(Err(error)) => told(&|reply| reply.push(Reply::Error(&error))),
-                _ => return Err(NOT_ALLOWED.into()),
-            },
-            Handler::Container => return Err(CommandError::WrongArity(found.spec.name).to_string()),
-            Handler::Node(NodeCommand::Transaction(_)) => told(&ReplyBuffer::ok), // UNWATCH.
-            Handler::Node(_) => {
-                let mut kept = ArgumentsBuffer::new();
-                arguments.iter().for_each(|argument| kept.push(argument));
-                Item::Node(Box::new(kept))
-            }
-            // As in Redis, an error in the arguments is reported in its place, and does not stop the others.
-            Handler::Data(parse) => match parse(arguments, scratch, &context) {
-                Err(error) => told(&|reply| reply.error(&error.to_string())),
-                Ok(command) => {
-                    let command = match (command, only_group) {
-                        (Command::RandomKey { .. }, Some(_)) => Command::RandomKey { draw },
-                        (Command::Scan { position, count, pattern, kind, .. }, Some(group)) => {
-                            Command::Scan { position, count, pattern, kind, group, next: 0 }
-                        }
-                        (command, _) => command,
-                    };
-                    if let Command::Fenced(fenced) = command {
-                        let group = self.router.group_of(fenced.name);
-                        if let Some(refusal) = locks::refusal(&self.groups, "SET FENCE", group) {
-                            return Err(refusal);
-                        }
-                    }
-                    if only_group.is_none() && !has_key(&command) {
-                        let name = found.spec.name.to_uppercase();
-                        return Err(format!(
-                            "CROSSSLOT {name} concerns all keyspaces, which no transaction can change or read in one step"
-                        ));
-                    }
-                    if !gathered.draft.push(&command) {
-                        return Err(NOT_ALLOWED.into());
-                    }
-                    Item::Data
-                }
-            },
-        };
-        gathered.item_bytes += match &item {
-            Item::Data => 0,
-            Item::Told(reply) => reply.len(),
-            Item::Node(_) => argument_bytes,
-        };
-        gathered.items.push(item);
-        Ok(())
+    let keys = List::build(scratch, new);
+    let Some(group) = cx.group_of(&Command::Watch { keys }) else {
+        cx.answer(client, |replies| replies.error(CROSSSLOT));
+        return None;
+    };
+    let mut kept = Vec::new();
+    keys.iter().for_each(|key| kept.put_bytes(key));
+    if let Some(session) = cx.clients.sessions.get_mut(client) {
+        let generation = session.generation;
+        session.expect(Pending::Watch { generation, keys: kept });
     }
-
-    fn watch(&mut self, client: ClientId, arguments: Arguments<'_>) {
-        let Some(session) = self.sessions.get_mut(client) else { return };
-        let gathered = session.transaction.get_or_insert_default();
-        let mut scratch = Vec::new();
-        let keys = match command::all_keys(arguments, &mut scratch) {
-            Ok(keys) => keys,
-            Err(error) => return self.answer(client, |replies| replies.error(&error.to_string())),
-        };
-        let new: BTreeSet<&[u8]> = keys.iter().filter(|key| !gathered.watched.contains(*key)).collect();
-        let new_bytes: usize = new.iter().map(|key| key.len()).sum();
-        let refusal = if gathered.watched.len() + new.len() > WATCHED_KEYS_MAX {
-            Some(format!("ERR more than {WATCHED_KEYS_MAX} keys would be watched"))
-        } else if gathered.watched_bytes + new_bytes > WATCHED_BYTES_MAX {
-            Some(format!("ERR the watched keys would have more than {WATCHED_BYTES_MAX} bytes"))
-        } else {
-            None
-        };
-        if let Some(error) = refusal {
-            return self.answer(client, |replies| replies.error(&error));
-        }
-        if new.is_empty() {
-            return self.answer(client, ReplyBuffer::ok);
-        }
-        let mut scratch = Vec::new();
-        let keys = List::build(&mut scratch, new);
-        let Some(group) = self.group_of(&Command::Watch { keys }) else {
-            return self.answer(client, |replies| replies.error(CROSSSLOT));
-        };
-        let mut kept = Vec::new();
-        keys.iter().for_each(|key| kept.put_bytes(key));
-        if let Some(session) = self.sessions.get_mut(client) {
-            let generation = session.generation;
-            session.expect(Pending::Watch { generation, keys: kept });
-        }
-        self.ask(client, group, false, Request::Command(Command::Watch { keys }));
-    }
-
-    fn exec(&mut self, client: ClientId) {
-        let Some(session) = self.sessions.get_mut(client) else { return };
-        let is_told = !session.is_awaiting_versions();
-        let Some(gathered) = session.end_transaction() else { return };
-        let Gathered { is_broken, is_lost, draft, items, origin, .. } = *gathered;
-        if is_broken {
-            let error = "EXECABORT Transaction discarded because of previous errors.";
-            return self.answer(client, |replies| replies.error(error));
-        }
-        let is_watching = draft.watched_len() > 0;
-        let transaction = draft.transaction();
-        let whole = Command::Transaction(transaction);
-        let group = self.group_of(&whole);
-        // Check this first: a transaction that spans groups can never succeed, while an abort makes the client try
-        // again.
-        if group.is_none() && has_key(&whole) {
-            return self.answer(client, |replies| replies.error(CROSSSLOT));
-        }
-        // The keys may have moved to another group since, which knows nothing of their versions.
-        let has_moved = origin.is_some_and(|(watched_in, _)| group != Some(watched_in));
-        if is_lost || !is_told || has_moved {
-            return self.answer(client, |replies| replies.push(Reply::NullArray));
-        }
-        if draft.is_empty() && !is_watching {
-            let replies = self.exec_replies(client, &items, &[]);
-            return self.answer(client, |out| out.extend_encoded(replies.as_bytes()));
-        }
-        let transaction = draft.transaction();
-        let whole = Command::Transaction(transaction);
-        // Scripts may have no keys.
-        let group = if has_key(&whole) { self.group_of(&whole) } else { Some(self.router.default_group()) };
-        let Some(group) = group else {
-            return self.answer(client, |replies| replies.error(CROSSSLOT));
-        };
-        if let Some(error) = self.refuses_weight(&whole) {
-            return self.answer(client, |replies| replies.error(&error));
-        }
-        let single = transaction.commands().next().filter(|_| transaction.len() == 1 && !is_watching);
-        if single.is_some() || items.len() > draft.len() {
-            let alone = single.is_some();
-            if let Some(session) = self.sessions.get_mut(client) {
-                session.expect(Pending::Exec { items, alone });
-            }
-        }
-        let request = Request::Command(single.unwrap_or(whole));
-        if is_watching {
-            self.ask_afresh(client, group, request)
-        } else {
-            self.ask(client, group, false, request)
-        }
-    }
-
-    /// Handles the outcome of a request that is not simply its reply.
-    pub(crate) fn complete_pending(
-        &mut self,
-        client: ClientId,
-        pending: Pending,
-        ticket: Ticket,
-        group: u16,
-        (result, reply): (Outcome, &[u8]),
-    ) {
-        let Outcome::Done { version, .. } = result else {
-            // The keys are not watched, and the client may not have seen that when it sends EXEC.
-            if let Pending::Watch { generation, .. } = pending
-                && let Some(gathered) = self.gathered(client, generation)
-            {
-                gathered.is_lost = true;
-            }
-            return self.complete(ticket, group, result, reply);
-        };
-        let mut replies = ReplyBuffer::new();
-        match pending {
-            Pending::Watch { generation, keys } => {
-                if let Some(gathered) = self.gathered(client, generation)
-                    && !gathered.take_versions((group, version), &keys, reply)
-                {
-                    gathered.is_lost = true;
-                }
-                replies.ok();
-            }
-            Pending::Exec { items, alone: true } => replies = self.exec_replies(client, &items, reply),
-            Pending::Exec { items, alone: false } => {
-                let mut elements = Reader::new(reply);
-                match Reply::decode(&mut elements) {
-                    Ok(Reply::Array(_)) => replies = self.exec_replies(client, &items, elements.rest()),
-                    _ => replies.extend_encoded(reply),
-                }
-            }
-        }
-        self.complete_with(ticket, group, result, replies);
-    }
-
-    /// What the client has queued, if it is still the same transaction.
-    fn gathered(&mut self, client: ClientId, generation: u64) -> Option<&mut Gathered> {
-        let session = self.sessions.get_mut(client).filter(|session| session.generation == generation)?;
-        session.transaction.as_deref_mut()
-    }
-
-    /// Makes the answer to `EXEC`: `elements` are the group's replies, one after the other.
-    fn exec_replies(&mut self, client: ClientId, items: &[Item], mut elements: &[u8]) -> ReplyBuffer {
-        let mut replies = ReplyBuffer::new();
-        replies.array(items.len());
-        for item in items {
-            match item {
-                Item::Told(reply) => replies.extend_encoded(reply),
-                Item::Data => {
-                    // A peer's reply was checked to be whole when it arrived.
-                    let (element, rest) = elements.split_at(element_end(elements).unwrap_or(0));
-                    replies.extend_encoded(element);
-                    elements = rest;
-                }
-                Item::Node(arguments) => {
-                    let before = self.captured.replace(ReplyBuffer::new());
-                    self.carry_out(client, arguments.as_arguments());
-                    let captured = std::mem::replace(&mut self.captured, before).unwrap_or_default();
-                    match captured.is_empty() {
-                        true => replies.error(NOT_ALLOWED),
-                        false => replies.extend_encoded(captured.as_bytes()),
-                    }
-                }
-            }
-        }
-        replies
-    }
-
-    fn carry_out(&mut self, client: ClientId, arguments: Arguments<'_>) {
-        if let Ok(found) = command::find(arguments)
-            && let Handler::Node(command) = found.spec.handler
-        {
-            self.node_request(client, command, found, arguments);
-        }
-    }
+    Some((group, keys))
 }
 
-fn has_key(command: &Command<'_>) -> bool {
+/// Queues a request of a client after `MULTI`.
+///
+/// # Errors
+/// The error that the client gets: its transaction is broken.
+pub(crate) fn gather(
+    cx: &mut Context,
+    scripts: &mut scripts::Cache,
+    client: ClientId,
+    found: Found,
+    arguments: Arguments<'_>,
+    scratch: &mut Vec<u8>,
+) -> Result<(), String> {
+    if found.spec.flags.has(command::Flag::NoMulti) {
+        return Err(NOT_ALLOWED.into());
+    }
+    let value_bytes_max = cx.parameters.value_bytes_max();
+    let context = command::Context { now_ms: cx.now.unix_ms, value_bytes_max };
+    let only_group = match cx.groups.ids() {
+        [only] => Some(*only),
+        _ => None,
+    };
+    let draw = cx.draw();
+    let mut script_bytes = Vec::new();
+    let script = match found.spec.handler {
+        Handler::Node(NodeCommand::Script(ScriptCommand::Run(how))) => {
+            Some(scripts.script_of(cx, how, arguments, &mut script_bytes))
+        }
+        _ => None,
+    };
+    let Some(session) = cx.clients.sessions.get_mut(client) else { return Ok(()) };
+    let Some(gathered) = &mut session.transaction else { return Ok(()) };
+    if gathered.items.len() >= TRANSACTION_COMMANDS_MAX {
+        return Err(format!("ERR a transaction holds at most {TRANSACTION_COMMANDS_MAX} commands"));
+    }
+    let argument_bytes: usize = arguments.iter().map(<[u8]>::len).sum();
+    let bytes_max = request_bytes_max(value_bytes_max);
+    if gathered.bytes() + argument_bytes + ITEM_BYTES > bytes_max {
+        return Err(format!("ERR the transaction would take more than {bytes_max} bytes"));
+    }
+    let told = |write: &dyn Fn(&mut ReplyBuffer)| {
+        let mut reply = ReplyBuffer::new();
+        write(&mut reply);
+        Item::Told(reply.as_bytes().to_vec())
+    };
+    let item = match found.spec.handler {
+        Handler::Node(NodeCommand::Script(ScriptCommand::Run(_))) => match script {
+            Some(Ok(script)) if gathered.draft.push(&Command::Script(script)) => Item::Data,
+            Some(Err(error)) => told(&|reply| reply.push(Reply::Error(&error))),
+            _ => return Err(NOT_ALLOWED.into()),
+        },
+        Handler::Container => return Err(CommandError::WrongArity(found.spec.name).to_string()),
+        Handler::Node(NodeCommand::Transaction(_)) => told(&ReplyBuffer::ok), // UNWATCH.
+        Handler::Node(_) => {
+            let mut kept = ArgumentsBuffer::new();
+            arguments.iter().for_each(|argument| kept.push(argument));
+            Item::Node(Box::new(kept))
+        }
+        // As in Redis, an error in the arguments is reported in its place, and does not stop the others.
+        Handler::Data(parse) => match parse(arguments, scratch, &context) {
+            Err(error) => told(&|reply| reply.error(&error.to_string())),
+            Ok(command) => {
+                let command = match (command, only_group) {
+                    (Command::RandomKey { .. }, Some(_)) => Command::RandomKey { draw },
+                    (Command::Scan { position, count, pattern, kind, .. }, Some(group)) => {
+                        Command::Scan { position, count, pattern, kind, group, next: 0 }
+                    }
+                    (command, _) => command,
+                };
+                if let Command::Fenced(fenced) = command {
+                    let group = cx.router.group_of(fenced.name);
+                    if let Some(refusal) = locks::refusal(&cx.groups, "SET FENCE", group) {
+                        return Err(refusal);
+                    }
+                }
+                if only_group.is_none() && !has_key(&command) {
+                    let name = found.spec.name.to_uppercase();
+                    return Err(format!(
+                        "CROSSSLOT {name} concerns all keyspaces, which no transaction can change or read in one step"
+                    ));
+                }
+                if !gathered.draft.push(&command) {
+                    return Err(NOT_ALLOWED.into());
+                }
+                Item::Data
+            }
+        },
+    };
+    gathered.item_bytes += match &item {
+        Item::Data => 0,
+        Item::Told(reply) => reply.len(),
+        Item::Node(_) => argument_bytes,
+    };
+    gathered.items.push(item);
+    Ok(())
+}
+
+pub(crate) fn has_key(command: &Command<'_>) -> bool {
     let mut has_key = false;
     command.for_each_key(|_| has_key = true);
     has_key

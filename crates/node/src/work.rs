@@ -7,7 +7,7 @@
 //!
 //! No time is measured here: how long a command will take is estimated from what it has to look at.
 
-use crate::node::Node;
+use crate::context::Context;
 use kv::Command;
 use protocol::Request;
 
@@ -17,17 +17,11 @@ pub(crate) const TURN_NS: u64 = 5_000_000;
 /// The most work that a transaction may do in its one step, in nanoseconds.
 const TRANSACTION_NS_MAX: u64 = 200_000_000;
 
-impl Node {
+impl Context {
     /// Counts work that is done for a client.
     #[inline]
     pub(crate) fn spend(&mut self, nanoseconds: u64) {
         self.spent_ns = self.spent_ns.saturating_add(nanoseconds);
-    }
-
-    /// Whether this turn has done its share: further requests of clients wait for the next one.
-    #[inline]
-    pub fn is_spent(&self) -> bool {
-        self.spent_ns >= TURN_NS
     }
 
     /// How many nanoseconds a request takes, if that is long and this node can know it; otherwise 0.

@@ -1,10 +1,11 @@
 //! The clients' commands `SUBSCRIBE`, `PUBLISH` and their kin.
 
 use super::{
-    Listening, PATTERN_BYTE_NS, PATTERNS_BYTES_MAX, PATTERNS_MAX, PATTERNS_PART_OF_MEMORY, SUBSCRIPTIONS_MAX,
+    Channels, Listening, PATTERN_BYTE_NS, PATTERNS_BYTES_MAX, PATTERNS_MAX, PATTERNS_PART_OF_MEMORY,
+    SUBSCRIPTIONS_MAX,
 };
 use crate::command::{ChannelCommand, CommandError, CommandSpec, Handler, NodeCommand};
-use crate::node::Node;
+use crate::context::Context;
 use crate::session::{ClientId, Session};
 use kv::glob::{PATTERN_BYTES_MAX, Pattern};
 use kv::limits::CHANNEL_BYTES_MAX;
@@ -40,39 +41,40 @@ impl Session {
     }
 }
 
-impl Node {
-    pub(crate) fn channel_command(
+impl Channels {
+    pub(crate) fn command(
         &mut self,
+        cx: &mut Context,
         client: ClientId,
         command: ChannelCommand,
         arguments: Arguments<'_>,
     ) {
         match command {
-            ChannelCommand::Subscribe(how) => self.subscribe(client, how, arguments),
-            ChannelCommand::Unsubscribe(how) => self.unsubscribe(client, how, arguments),
+            ChannelCommand::Subscribe(how) => self.subscribe(cx, client, how, arguments),
+            ChannelCommand::Unsubscribe(how) => self.unsubscribe(cx, client, how, arguments),
             ChannelCommand::Publish { is_sharded } => {
                 let channel = &arguments[1];
                 if channel.len() > CHANNEL_BYTES_MAX {
-                    return self.refuse_name(client, channel);
+                    return refuse_name(cx, client, channel);
                 }
-                let count = self.publish(is_sharded, channel, &arguments[2]);
-                self.answer(client, |replies| replies.integer(count as i64));
+                let count = self.publish(cx, is_sharded, channel, &arguments[2]);
+                cx.answer(client, |replies| replies.integer(count as i64));
             }
             ChannelCommand::Names(how) => {
                 let pattern = match arguments.get(2) {
                     Some(pattern) if pattern.len() > PATTERN_BYTES_MAX => {
-                        return self.refuse_pattern(client, pattern);
+                        return refuse_pattern(cx, client, pattern);
                     }
                     pattern => pattern.map(Pattern::new),
                 };
                 // Few names have the greatest length.
                 let match_ns = pattern.as_ref().map_or(0, |pattern| pattern.match_ns(CHANNEL_BYTES_MAX / 16));
                 let read_ns = arguments.get(2).map_or(0, <[u8]>::len) as u64 * PATTERN_BYTE_NS;
-                self.spend(read_ns + self.channels.of(how).len() as u64 * (LISTED_NS + match_ns));
-                let names = self.channels.of(how).keys();
+                cx.spend(read_ns + self.of(how).len() as u64 * (LISTED_NS + match_ns));
+                let names = self.of(how).keys();
                 let names = names.filter(|name| pattern.as_ref().is_none_or(|pattern| pattern.matches(name)));
                 let names: Vec<Vec<u8>> = names.cloned().collect();
-                self.answer(client, |replies| {
+                cx.answer(client, |replies| {
                     replies.array(names.len());
                     names.iter().for_each(|name| replies.bulk(name));
                 });
@@ -80,11 +82,9 @@ impl Node {
             ChannelCommand::Counts(how) => {
                 let named = arguments.iter().skip(2);
                 let counts: Vec<_> = named
-                    .map(|name| {
-                        (name, self.channels.of(how).get(name).map_or(0, |listeners| listeners.clients.len()))
-                    })
+                    .map(|name| (name, self.of(how).get(name).map_or(0, |listeners| listeners.clients.len())))
                     .collect();
-                self.answer(client, |replies| {
+                cx.answer(client, |replies| {
                     replies.array(2 * counts.len());
                     for (name, count) in counts {
                         replies.bulk(name);
@@ -93,42 +93,32 @@ impl Node {
                 });
             }
             ChannelCommand::PatternCount => {
-                let count = self.channels.pattern_count();
-                self.answer(client, |replies| replies.integer(count as i64));
+                let count = self.pattern_count();
+                cx.answer(client, |replies| replies.integer(count as i64));
             }
         }
     }
 
-    fn refuse_name(&mut self, client: ClientId, name: &[u8]) {
-        let text = CommandError::ChannelTooLong(name.len()).to_string();
-        self.answer(client, |replies| replies.error(&text));
-    }
-
-    fn refuse_pattern(&mut self, client: ClientId, pattern: &[u8]) {
-        let text = CommandError::PatternTooLong(pattern.len()).to_string();
-        self.answer(client, |replies| replies.error(&text));
-    }
-
-    fn subscribe(&mut self, client: ClientId, how: Listening, arguments: Arguments<'_>) {
+    fn subscribe(&mut self, cx: &mut Context, client: ClientId, how: Listening, arguments: Arguments<'_>) {
         let longer_than = |bytes_max| arguments.iter().skip(1).find(move |name| name.len() > bytes_max);
         match how {
             Listening::Pattern => {
                 if let Some(pattern) = longer_than(PATTERN_BYTES_MAX) {
-                    return self.refuse_pattern(client, pattern);
+                    return refuse_pattern(cx, client, pattern);
                 }
             }
             Listening::Channel | Listening::Shard => {
                 if let Some(name) = longer_than(CHANNEL_BYTES_MAX) {
-                    return self.refuse_name(client, name);
+                    return refuse_name(cx, client, name);
                 }
             }
         }
         if how == Listening::Pattern {
             let bytes: usize = arguments.iter().skip(1).map(<[u8]>::len).sum();
-            self.spend(bytes as u64 * PATTERN_BYTE_NS);
-            let (count, bytes) = self.channels.patterns_with(arguments.iter().skip(1));
-            let bytes_max = match self.memory.is_bounded() {
-                true => PATTERNS_BYTES_MAX.min((self.memory.bytes_max() / PATTERNS_PART_OF_MEMORY) as usize),
+            cx.spend(bytes as u64 * PATTERN_BYTE_NS);
+            let (count, bytes) = self.patterns_with(arguments.iter().skip(1));
+            let bytes_max = match cx.memory.is_bounded() {
+                true => PATTERNS_BYTES_MAX.min((cx.memory.bytes_max() / PATTERNS_PART_OF_MEMORY) as usize),
                 false => PATTERNS_BYTES_MAX,
             };
             if count > PATTERNS_MAX || bytes > bytes_max {
@@ -136,18 +126,18 @@ impl Node {
                     "ERR the clients of a node may listen to at most {PATTERNS_MAX} patterns of {bytes_max} bytes together, and \
                      these would make {count} of {bytes} bytes"
                 );
-                return self.answer(client, |replies| replies.error(&text));
+                return cx.answer(client, |replies| replies.error(&text));
             }
         }
-        let Some(session) = self.sessions.get_mut(client) else { return };
+        let Some(session) = cx.clients.sessions.get_mut(client) else { return };
         if session.is_internal() {
-            return self.answer(client, |replies| replies.error("ERR only connections of RESP can listen"));
+            return cx.answer(client, |replies| replies.error("ERR only connections of RESP can listen"));
         }
         let held = session.subscriptions.as_ref().map_or(0, |subscriptions| subscriptions.count());
         if held + arguments.len() - 1 > SUBSCRIPTIONS_MAX {
             let text =
                 format!("ERR a client may listen to at most {SUBSCRIPTIONS_MAX} channels and patterns");
-            return self.answer(client, |replies| replies.error(&text));
+            return cx.answer(client, |replies| replies.error(&text));
         }
         session.hold_messages();
         let mut replies = ReplyBuffer::new();
@@ -155,15 +145,15 @@ impl Node {
             let subscriptions = session.subscriptions.get_or_insert_default();
             if subscriptions.names[how as usize].insert(name.to_vec()) {
                 subscriptions.bytes += name.len();
-                subscriptions.patterns_bytes += self.channels.add(how, name, client);
+                subscriptions.patterns_bytes += self.add(how, name, client);
             }
             confirm(how.words().0, Some(name), session.subscribed_with(how), &mut replies);
         }
-        self.answer(client, |out| out.extend_encoded(replies.as_bytes()));
+        cx.answer(client, |out| out.extend_encoded(replies.as_bytes()));
     }
 
-    fn unsubscribe(&mut self, client: ClientId, how: Listening, arguments: Arguments<'_>) {
-        let Some(session) = self.sessions.get_mut(client) else { return };
+    fn unsubscribe(&mut self, cx: &mut Context, client: ClientId, how: Listening, arguments: Arguments<'_>) {
+        let Some(session) = cx.clients.sessions.get_mut(client) else { return };
         let named: Vec<Vec<u8>> = match arguments.len() {
             1 => session.subscriptions.iter().flat_map(|held| held.of(how)).cloned().collect(),
             _ => arguments.iter().skip(1).map(<[u8]>::to_vec).collect(),
@@ -174,7 +164,7 @@ impl Node {
                 && subscriptions.names[how as usize].remove(name)
             {
                 subscriptions.bytes -= name.len();
-                subscriptions.patterns_bytes -= self.channels.remove(how, name, client);
+                subscriptions.patterns_bytes -= self.remove(how, name, client);
             }
             confirm(how.words().1, Some(name), session.subscribed_with(how), &mut replies);
         }
@@ -182,14 +172,14 @@ impl Node {
             confirm(how.words().1, None, session.subscribed_with(how), &mut replies);
         }
         session.subscriptions.take_if(|subscriptions| subscriptions.count() == 0);
-        self.answer(client, |out| out.extend_encoded(replies.as_bytes()));
+        cx.answer(client, |out| out.extend_encoded(replies.as_bytes()));
     }
 
     /// Ends a client's subscriptions (`RESET`, or the client is gone).
-    pub(crate) fn end_subscriptions(&mut self, client: ClientId) {
-        let held = self.sessions.get_mut(client).and_then(|session| session.subscriptions.take());
+    pub(crate) fn end_subscriptions(&mut self, cx: &mut Context, client: ClientId) {
+        let held = cx.clients.sessions.get_mut(client).and_then(|session| session.subscriptions.take());
         if let Some(subscriptions) = held {
-            self.channels.forget(client, &subscriptions);
+            self.forget(client, &subscriptions);
         }
     }
 }
@@ -202,4 +192,14 @@ fn confirm(word: &[u8], name: Option<&[u8]>, count: usize, out: &mut ReplyBuffer
         None => out.null(),
     }
     out.integer(count as i64);
+}
+
+fn refuse_name(cx: &mut Context, client: ClientId, name: &[u8]) {
+    let text = CommandError::ChannelTooLong(name.len()).to_string();
+    cx.answer(client, |replies| replies.error(&text));
+}
+
+fn refuse_pattern(cx: &mut Context, client: ClientId, pattern: &[u8]) {
+    let text = CommandError::PatternTooLong(pattern.len()).to_string();
+    cx.answer(client, |replies| replies.error(&text));
 }

@@ -16,8 +16,8 @@
 
 mod commands;
 
+use crate::context::Context;
 use crate::envelope::Envelope;
-use crate::node::Node;
 use crate::session::{ClientId, Session};
 use crate::work::TURN_NS;
 use kv::glob::Pattern;
@@ -229,68 +229,74 @@ impl Session {
     }
 }
 
-impl Node {
+impl Channels {
     /// Sends a message to all listeners, here and on the nodes that there is a link to. Returns how many listeners are
     /// here.
-    pub(crate) fn publish(&mut self, is_sharded: bool, channel: &[u8], message: &[u8]) -> usize {
+    pub(crate) fn publish(
+        &mut self,
+        cx: &mut Context,
+        is_sharded: bool,
+        channel: &[u8],
+        message: &[u8],
+    ) -> usize {
         let envelope = Envelope::Published { is_sharded, channel, message };
-        for peer in self.peers.iter_mut().filter(|peer| peer.up) {
+        for peer in cx.peers.iter_mut().filter(|peer| peer.up) {
             match peer.output.len() > PEER_OUTPUT_BYTES_MAX {
-                true => self.counters.messages_dropped += 1,
+                true => cx.counters.messages_dropped += 1,
                 false => frame::append(&mut peer.output, |out| envelope.encode(out)),
             }
         }
-        self.deliver(is_sharded, channel, message)
+        self.deliver(cx, is_sharded, channel, message)
     }
 
     /// Publishes the messages of a record whose client waits for its answer.
-    pub(crate) fn publish_announced(&mut self, replies: &mut ReplyBuffer) {
+    pub(crate) fn publish_announced(&mut self, cx: &mut Context, replies: &mut ReplyBuffer) {
         for announcement in replies.take_announcements() {
-            self.publish(announcement.is_sharded, &announcement.channel, &announcement.message);
+            self.publish(cx, announcement.is_sharded, &announcement.channel, &announcement.message);
         }
     }
 
     /// Takes a message from a peer for this node's listeners. A few bytes can cause the matching of many patterns, and
     /// a frame's worth of such messages would take minutes: when this turn has done its share, they wait for the next
     /// one, behind those that wait already.
-    pub(crate) fn hear(&mut self, is_sharded: bool, channel: &[u8], message: &[u8]) {
-        if self.channels.heard_ns < TURN_NS && self.channels.put_off.is_empty() {
-            self.deliver_heard(is_sharded, channel, message);
+    pub(crate) fn hear(&mut self, cx: &mut Context, is_sharded: bool, channel: &[u8], message: &[u8]) {
+        if self.heard_ns < TURN_NS && self.put_off.is_empty() {
+            self.deliver_heard(cx, is_sharded, channel, message);
             return;
         }
         let put_off = PutOff { is_sharded, channel: channel.to_vec(), message: message.to_vec() };
-        if self.channels.put_off_bytes + put_off.bytes() > PUT_OFF_BYTES_MAX {
-            self.counters.messages_dropped += 1;
+        if self.put_off_bytes + put_off.bytes() > PUT_OFF_BYTES_MAX {
+            cx.counters.messages_dropped += 1;
             return;
         }
-        self.channels.put_off_bytes += put_off.bytes();
-        self.channels.put_off.push_back(put_off);
+        self.put_off_bytes += put_off.bytes();
+        self.put_off.push_back(put_off);
     }
 
     /// A turn begins: delivers messages that were put off until the turn has done its share.
-    pub(crate) fn deliver_put_off(&mut self) {
-        self.channels.heard_ns = 0;
-        while self.channels.heard_ns < TURN_NS
-            && let Some(put_off) = self.channels.put_off.pop_front()
+    pub(crate) fn deliver_put_off(&mut self, cx: &mut Context) {
+        self.heard_ns = 0;
+        while self.heard_ns < TURN_NS
+            && let Some(put_off) = self.put_off.pop_front()
         {
-            self.channels.put_off_bytes -= put_off.bytes();
-            self.deliver_heard(put_off.is_sharded, &put_off.channel, &put_off.message);
+            self.put_off_bytes -= put_off.bytes();
+            self.deliver_heard(cx, put_off.is_sharded, &put_off.channel, &put_off.message);
         }
     }
 
     /// Delivers a message from a peer. Peers have their own share of the turn for that, so that clients keep theirs.
-    fn deliver_heard(&mut self, is_sharded: bool, channel: &[u8], message: &[u8]) {
-        let before_ns = self.spent_ns;
-        self.deliver(is_sharded, channel, message);
-        let spent_ns = std::mem::replace(&mut self.spent_ns, before_ns) - before_ns;
-        self.channels.heard_ns = self.channels.heard_ns.saturating_add(spent_ns);
+    fn deliver_heard(&mut self, cx: &mut Context, is_sharded: bool, channel: &[u8], message: &[u8]) {
+        let before_ns = cx.spent_ns;
+        self.deliver(cx, is_sharded, channel, message);
+        let spent_ns = std::mem::replace(&mut cx.spent_ns, before_ns) - before_ns;
+        self.heard_ns = self.heard_ns.saturating_add(spent_ns);
     }
 
     /// Gives a message to this node's listeners, and returns how many there are.
-    fn deliver(&mut self, is_sharded: bool, channel: &[u8], message: &[u8]) -> usize {
+    fn deliver(&self, cx: &mut Context, is_sharded: bool, channel: &[u8], message: &[u8]) -> usize {
         let how = if is_sharded { Listening::Shard } else { Listening::Channel };
         let mut receivers = Vec::new();
-        if let Some(listeners) = self.channels.of(how).get(channel) {
+        if let Some(listeners) = self.of(how).get(channel) {
             receivers.push((
                 said(how, None, channel, message),
                 listeners.clients.iter().copied().collect::<Vec<_>>(),
@@ -298,7 +304,7 @@ impl Node {
         }
         if !is_sharded {
             let mut matched_ns = 0;
-            for (name, listeners) in self.channels.of(Listening::Pattern) {
+            for (name, listeners) in self.of(Listening::Pattern) {
                 let Some(pattern) = &listeners.pattern else { continue };
                 matched_ns += pattern.match_ns(channel.len());
                 if pattern.matches(channel) {
@@ -306,28 +312,15 @@ impl Node {
                     receivers.push((said, listeners.clients.iter().copied().collect()));
                 }
             }
-            self.spend(matched_ns);
+            cx.spend(matched_ns);
         }
         let mut count = 0;
         for (said, clients) in receivers {
             count += clients.len();
-            self.spend(clients.len() as u64 * LISTENER_NS);
-            clients.into_iter().for_each(|client| self.push(client, said.as_bytes()));
+            cx.spend(clients.len() as u64 * LISTENER_NS);
+            clients.into_iter().for_each(|client| cx.push(client, said.as_bytes()));
         }
         count
-    }
-
-    /// Sends a client something that is not a reply. A client that does not read is closed, as with replies.
-    fn push(&mut self, client: ClientId, said: &[u8]) {
-        let Some(session) = self.sessions.get_mut(client) else { return };
-        session.push(said);
-        match session.output_bytes() > self.configuration.output_bytes_max {
-            true => self.close_overflowing(client),
-            false => self.list(client),
-        }
-        if self.memory.answered(said.len()) {
-            self.bound_sessions();
-        }
     }
 }
 

@@ -12,8 +12,9 @@
 //! one round trip and one sync more, however slow a link is: it waits for no more than a majority. Nothing else is
 //! tried out: fragments go to all members whatever their number, so each choice but the log shows what all links carry.
 
+use super::Coding;
 use super::estimates::{Estimates, PeerTold};
-use crate::node::Node;
+use crate::context::Context;
 use coding::cost::{At, Links, Work, disperse_seconds, write_seconds};
 use coding::{Layout, data_fragments_max};
 use kv::ValueId;
@@ -149,16 +150,16 @@ impl Choice {
     }
 }
 
-impl Node {
+impl Coding {
     /// Returns how a value of `bytes` bytes should be stored in a group, and the predicted time in microseconds.
-    pub(super) fn way_for(&mut self, group: u16, bytes: usize) -> (Way, u64) {
-        let own = self.configuration.node;
-        let entry = &self.groups[group];
+    pub(super) fn way_for(&mut self, cx: &mut Context, group: u16, bytes: usize) -> (Way, u64) {
+        let own = cx.configuration.node;
+        let entry = &cx.groups[group];
         let others: Vec<NodeId> = entry.members.iter().copied().filter(|member| *member != own).collect();
         let is_leader = entry.replica.as_ref().is_some_and(|replica| replica.is_leader());
-        let now_us = self.now.monotonic_us;
-        let estimates = &self.coding.choice.estimates;
-        let bandwidth_to = |node: NodeId| match self.is_counted_on(node) {
+        let now_us = cx.now.monotonic_us;
+        let estimates = &self.choice.estimates;
+        let bandwidth_to = |node: NodeId| match self.is_counted_on(cx, node) {
             true => estimates.bandwidth_to(node, now_us),
             false => DEAD,
         };
@@ -173,58 +174,58 @@ impl Node {
             uplink,
             downlink: uplink,
             peers,
-            leader: bandwidth_to(self.coordinator_of(group)),
+            leader: bandwidth_to(cx.coordinator_of(group)),
             round_trip: estimates.round_trip(&others),
         };
         let at = if is_leader { At::Leader } else { At::Another };
-        let parts_max = self.parts_for(group, usize::MAX);
-        let way = self.coding.choice.choose(group, bytes, (at, parts_max), &links, now_us);
-        (way, (self.coding.choice.predicted * 1e6) as u64)
+        let parts_max = self.parts_for(cx, group, usize::MAX);
+        let way = self.choice.choose(group, bytes, (at, parts_max), &links, now_us);
+        (way, (self.choice.predicted * 1e6) as u64)
     }
 
     /// Measures round trips periodically, while no large value is under way: a message without contents would wait
     /// behind it.
-    pub(super) fn probe_round_trips(&mut self) {
-        let now_us = self.now.monotonic_us;
-        self.coding.choice.estimates.tick(now_us);
-        if now_us < self.coding.choice.probe_us || !self.coding.dispersals.is_empty() {
+    pub(super) fn probe_round_trips(&mut self, cx: &mut Context) {
+        let now_us = cx.now.monotonic_us;
+        self.choice.estimates.tick(now_us);
+        if now_us < self.choice.probe_us || !self.dispersals.is_empty() {
             return;
         }
-        self.coding.choice.probe_us = now_us + PROBE_US;
-        let own = self.configuration.node;
+        self.choice.probe_us = now_us + PROBE_US;
+        let own = cx.configuration.node;
         let mut nodes = BTreeMap::new();
-        for (id, group) in self.groups.iter().filter(|(_, group)| group.coding.is_some()) {
+        for (id, group) in cx.groups.iter().filter(|(_, group)| group.coding.is_some()) {
             nodes.extend(group.members.iter().filter(|member| **member != own).map(|member| (*member, id)));
         }
         for (node, group) in nodes {
-            self.send_fragment_message(group, node, &protocol::coded::Message::Probe { at_us: now_us });
+            self.send(cx, group, node, &protocol::coded::Message::Probe { at_us: now_us });
         }
     }
 
     /// Whether there are values to cut in this turn, so that it is worth while to measure how long
     /// [`Node::code_values`] takes.
-    pub fn has_values_to_code(&self) -> bool {
-        !self.coding.dispersals.is_empty()
+    pub(crate) fn has_values_to_code(&self) -> bool {
+        !self.dispersals.is_empty()
     }
 
     /// Cuts values and sends their fragments, as far as there is room; the end of the turn would do the same. A caller
     /// with a clock reports how long it took ([`Node::coding_took`]).
-    pub fn code_values(&mut self) {
-        self.coding_pump();
-        self.coding.is_pumped = true;
+    pub(crate) fn code_values(&mut self, cx: &mut Context) {
+        self.coding_pump(cx);
+        self.is_pumped = true;
     }
 
     /// Reports how long [`Node::code_values`] took, in microseconds.
-    pub fn coding_took(&mut self, took_us: u64) {
-        let bytes = std::mem::take(&mut self.coding.choice.encoding_bytes);
-        self.coding.choice.estimates.encoded(bytes, took_us, self.now.monotonic_us);
-        self.coding.traces.encoded(took_us);
+    pub(crate) fn coding_took(&mut self, cx: &Context, took_us: u64) {
+        let bytes = std::mem::take(&mut self.choice.encoding_bytes);
+        self.choice.estimates.encoded(bytes, took_us, cx.now.monotonic_us);
+        self.traces.encoded(took_us);
     }
 
     /// Fragments of an attempt will be sent to these nodes.
-    pub(super) fn fragments_begun(&mut self, id: ValueId, layout: Layout, to: Vec<NodeId>) {
+    pub(super) fn fragments_begun(&mut self, cx: &mut Context, id: ValueId, layout: Layout, to: Vec<NodeId>) {
         let fragments = (layout.fragment_bytes(), layout.parts() == 1);
-        self.coding.choice.estimates.begun(id, fragments, to, self.now.monotonic_us);
+        self.choice.estimates.begun(id, fragments, to, cx.now.monotonic_us);
     }
 }
 

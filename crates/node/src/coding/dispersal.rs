@@ -20,10 +20,10 @@
 
 use super::choice::Way;
 use super::traces::Trace;
-use super::{IN_TRANSIT_BYTES_MAX, Operation, PEER_OUTPUT_BYTES, Parts, UNDER_WAY_BYTES};
-use crate::node::Node;
+use super::{Coding, IN_TRANSIT_BYTES_MAX, Operation, PEER_OUTPUT_BYTES, Parts, UNDER_WAY_BYTES};
+use crate::context::Context;
+use crate::forwarding::Asked;
 use crate::origin::Origin;
-use crate::routing::Asked;
 use crate::slab::Handle;
 use coding::{Layout, data_fragments_max, failures_tolerated};
 use kv::SharedBytes;
@@ -149,10 +149,11 @@ impl Dispersal {
     }
 }
 
-impl Node {
+impl Coding {
     /// Takes a client's `SET` if its value is large. Returns false if the command must go the usual way.
     pub(crate) fn disperse(
         &mut self,
+        cx: &mut Context,
         client: crate::session::ClientId,
         group: u16,
         wants_version: bool,
@@ -160,41 +161,41 @@ impl Node {
         deadline_us: u64,
     ) -> bool {
         let Command::Set { key, value, expiry, condition, answer } = *command else { return false };
-        let Some(settings) = self.groups[group].coding else { return false };
-        let members = &self.groups[group].members;
+        let Some(settings) = cx.groups[group].coding else { return false };
+        let members = &cx.groups[group].members;
         if value.len() < settings.threshold
             || answer == SetAnswer::Before
             || !members.iter().all(|member| number_of(*member).is_some())
         {
             return false;
         }
-        if self.sessions.get(client).is_none() {
+        if cx.clients.sessions.get(client).is_none() {
             return false;
         }
         let parts = match settings.parts {
-            Parts::Fixed(parts) => self.parts_for(group, parts.into()),
-            Parts::Adaptive => match self.way_for(group, value.len()) {
+            Parts::Fixed(parts) => self.parts_for(cx, group, parts.into()),
+            Parts::Adaptive => match self.way_for(cx, group, value.len()) {
                 (Way::Log, predicted_us) => {
-                    self.log_value(client, group, wants_version, command, (deadline_us, predicted_us));
+                    self.log_value(cx, client, group, wants_version, command, (deadline_us, predicted_us));
                     return true;
                 }
                 (Way::Parts(parts), _) => parts.into(),
             },
         };
-        let Some(session) = self.sessions.get_mut(client) else { return false };
+        let Some(session) = cx.clients.sessions.get_mut(client) else { return false };
         // Later commands must not overtake it.
         session.close_gate();
         let client = session.begin(wants_version);
-        if self.coding.dispersing_bytes + value.len() > DISPERSING_BYTES_MAX {
+        if self.dispersing_bytes + value.len() > DISPERSING_BYTES_MAX {
             let error = "TRYAGAIN OVERLOADED too many bytes of values are being dispersed; nothing was done, try again";
-            self.complete_with_error(client, group, Outcome::Refused, error);
+            cx.complete_with_error(client, group, Outcome::Refused, error);
             return true;
         }
-        self.coding.dispersing_bytes += value.len();
-        let within = self.lent.as_ref().and_then(|buffer| SharedBytes::within(buffer, value));
+        self.dispersing_bytes += value.len();
+        let within = cx.lent.as_ref().and_then(|buffer| SharedBytes::within(buffer, value));
         let value = within.unwrap_or_else(|| value.to_vec().into());
         // The digest is not known before the first piece is made.
-        let attempt = self.attempt(group, value.len(), 0, parts, deadline_us);
+        let attempt = self.attempt(cx, group, value.len(), 0, parts, deadline_us);
         let id = attempt.reference.id;
         let dispersal = Dispersal {
             client,
@@ -206,81 +207,89 @@ impl Node {
             condition,
             answer,
             deadline_us,
-            begun_us: self.now.monotonic_us,
+            begun_us: cx.now.monotonic_us,
             ordered_us: 0,
             attempt,
         };
-        let handle = self.coding.operations.insert(|_| Operation::Disperse(dispersal));
-        self.coding.dispersals.insert(id, handle);
+        let handle = self.operations.insert(|_| Operation::Disperse(dispersal));
+        self.dispersals.insert(id, handle);
         true
     }
 
     /// Into how many parts a value can be cut now, `wanted` at most: no more than the members that are counted on could
     /// keep.
-    pub(super) fn parts_for(&self, group: u16, wanted: usize) -> usize {
-        let members = &self.groups[group].members;
-        let counted_on = members.iter().filter(|member| self.is_counted_on(**member)).count();
+    pub(super) fn parts_for(&self, cx: &Context, group: u16, wanted: usize) -> usize {
+        let members = &cx.groups[group].members;
+        let counted_on = members.iter().filter(|member| self.is_counted_on(cx, **member)).count();
         let bearable = counted_on.saturating_sub(failures_tolerated(members.len()));
         wanted.min(data_fragments_max(members.len())).min(bearable).max(1)
     }
 
     /// Whether a node can be reached, and has not been silent.
-    pub(super) fn is_counted_on(&self, node: NodeId) -> bool {
-        let now_us = self.now.monotonic_us;
-        let is_silent = self.coding.silent.get(&node).is_some_and(|until| *until > now_us);
-        node == self.configuration.node || self.peer_is_up(node) && !is_silent
+    pub(super) fn is_counted_on(&self, cx: &Context, node: NodeId) -> bool {
+        let now_us = cx.now.monotonic_us;
+        let is_silent = self.silent.get(&node).is_some_and(|until| *until > now_us);
+        node == cx.configuration.node || cx.peer_is_up(node) && !is_silent
     }
 
     /// Begins an attempt, of which nothing is sent yet.
-    fn attempt(&mut self, group: u16, length: usize, digest: u64, parts: usize, deadline_us: u64) -> Attempt {
-        self.coding.counter += 1;
-        let coordinator = Coordinator { node: self.configuration.node, life: self.coding.life };
-        let id = ValueId { coordinator, counter: self.coding.counter };
+    fn attempt(
+        &mut self,
+        cx: &mut Context,
+        group: u16,
+        length: usize,
+        digest: u64,
+        parts: usize,
+        deadline_us: u64,
+    ) -> Attempt {
+        self.counter += 1;
+        let coordinator = Coordinator { node: cx.configuration.node, life: self.life };
+        let id = ValueId { coordinator, counter: self.counter };
         let reference = Reference { id, parts: parts as u8, length: length as u32, digest };
         let Some(layout) = Layout::new(length, parts as u8) else {
             unreachable!("a value is cut into at least one part")
         };
-        let members = self.groups.get(group).map(|group| group.members.as_slice()).unwrap_or_default();
+        let members = cx.groups.get(group).map(|group| group.members.as_slice()).unwrap_or_default();
         let target = |node: &NodeId| {
             let number = number_of(*node)?;
             Some(Target { node: *node, number, next_stripe: 0, taken: 0, kept: None, refused: false })
         };
         let targets: Vec<Target> = members.iter().filter_map(target).collect();
         let nodes = targets.iter().map(|target| target.node);
-        let reached = nodes.filter(|node| *node == coordinator.node || self.peer_is_up(*node)).collect();
-        let patience_us = patience_us(length, parts, members.len(), self.configuration.patience);
-        let until_us = deadline_us.min(self.now.monotonic_us + patience_us);
-        self.coding.wake_at(until_us);
-        self.fragments_begun(id, layout, reached);
+        let reached = nodes.filter(|node| *node == coordinator.node || cx.peer_is_up(*node)).collect();
+        let patience_us = patience_us(length, parts, members.len(), cx.configuration.patience);
+        let until_us = deadline_us.min(cx.now.monotonic_us + patience_us);
+        self.wake_at(until_us);
+        self.fragments_begun(cx, id, layout, reached);
         Attempt { reference, layout, targets, until_us, is_ordered: false, since_membership: 0 }
     }
 
     /// Makes pieces and sends them, as far as there is room.
-    pub(super) fn pump_dispersals(&mut self, budget: &mut usize) {
+    pub(super) fn pump_dispersals(&mut self, cx: &mut Context, budget: &mut usize) {
         let mut values: Vec<(ValueId, Handle)> =
-            self.coding.dispersals.iter().map(|(id, handle)| (*id, *handle)).collect();
-        let behind = self.coding.pumped.map_or(0, |last| values.partition_point(|(id, _)| *id <= last));
+            self.dispersals.iter().map(|(id, handle)| (*id, *handle)).collect();
+        let behind = self.pumped.map_or(0, |last| values.partition_point(|(id, _)| *id <= last));
         values.rotate_left(behind);
         let mut under_way = self.pieces_under_way();
         // A stripe of each in turn, so that a small value does not wait for a large one.
         while *budget > 0 && !values.is_empty() {
             values.retain(|(id, handle)| {
                 if *budget > 0 {
-                    self.coding.pumped = Some(*id);
+                    self.pumped = Some(*id);
                 }
-                *budget > 0 && self.pump_stripe(*handle, budget, &mut under_way)
+                *budget > 0 && self.pump_stripe(cx, *handle, budget, &mut under_way)
             });
         }
         if *budget == 0 {
-            self.coding.wake_at(self.now.monotonic_us);
+            self.wake_at(cx.now.monotonic_us);
         }
     }
 
     /// The bytes of pieces that were sent to each node, and are not known to be on its disk.
     fn pieces_under_way(&self) -> BTreeMap<NodeId, usize> {
         let mut under_way = BTreeMap::new();
-        for handle in self.coding.dispersals.values() {
-            let Some(Operation::Disperse(dispersal)) = self.coding.operations.get(*handle) else { continue };
+        for handle in self.dispersals.values() {
+            let Some(Operation::Disperse(dispersal)) = self.operations.get(*handle) else { continue };
             let Attempt { targets, layout, .. } = &dispersal.attempt;
             for target in targets.iter().filter(|target| target.kept.is_none() && !target.refused) {
                 let sent: usize = (target.taken..target.next_stripe).map(|it| layout.piece_bytes(it)).sum();
@@ -293,16 +302,17 @@ impl Node {
     /// Sends each member its next piece. Returns false when there is nothing to send, or no room.
     fn pump_stripe(
         &mut self,
+        cx: &mut Context,
         handle: Handle,
         budget: &mut usize,
         under_way: &mut BTreeMap<NodeId, usize>,
     ) -> bool {
-        let own = self.configuration.node;
+        let own = cx.configuration.node;
         let (mut is_busy, mut is_held_up) = (false, false);
         let mut place = 0;
         loop {
             // What this node itself keeps may have ended the attempt.
-            let Some(Operation::Disperse(dispersal)) = self.coding.operations.get_mut(handle) else {
+            let Some(Operation::Disperse(dispersal)) = self.operations.get_mut(handle) else {
                 return false;
             };
             if !dispersal.is_digested() {
@@ -319,11 +329,11 @@ impl Node {
                 continue;
             }
             let (group, node, stripe) = (*group, target.node, target.next_stripe);
-            let (estimates, now_us) = (&self.coding.choice.estimates, self.now.monotonic_us);
+            let (estimates, now_us) = (&self.choice.estimates, cx.now.monotonic_us);
             let in_transit = (estimates.in_round_trip(node, now_us) as usize).min(IN_TRANSIT_BYTES_MAX);
             let window = estimates.in_turnaround(node, now_us) as usize;
             let window = window.clamp(UNDER_WAY_BYTES, UNDER_WAY_BYTES + in_transit);
-            let has_room = match self.peers.get(usize::from(node).wrapping_sub(1)) {
+            let has_room = match cx.peers.get(usize::from(node).wrapping_sub(1)) {
                 _ if node == own => true,
                 Some(peer) if peer.up => {
                     is_held_up |= peer.output.len() >= PEER_OUTPUT_BYTES;
@@ -338,9 +348,9 @@ impl Node {
             }
             *under_way += layout.piece_bytes(stripe);
             target.next_stripe += 1;
-            let patience_us = patience_us(value.len(), layout.parts(), members, self.configuration.patience);
-            attempt.until_us = dispersal.deadline_us.min(self.now.monotonic_us + patience_us);
-            let (value, mut memory) = (value.clone(), std::mem::take(&mut self.coding.piece));
+            let patience_us = patience_us(value.len(), layout.parts(), members, cx.configuration.patience);
+            attempt.until_us = dispersal.deadline_us.min(cx.now.monotonic_us + patience_us);
+            let (value, mut memory) = (value.clone(), std::mem::take(&mut self.piece));
             let bytes = layout.piece(&value, target.number, stripe, &mut memory);
             let share = layout.bytes_in(stripe) / members.max(1);
             let (id, parts) = (reference.id, layout.parts());
@@ -348,83 +358,95 @@ impl Node {
             *budget = budget.saturating_sub(bytes.len().max(1));
             is_busy = true;
             if parts > 1 {
-                self.coding.choice.cut(share);
-                self.coding.traces.cut(id, share);
+                self.choice.cut(share);
+                self.traces.cut(id, share);
             }
             if stripe == 0 {
-                self.coding.choice.estimates.leaves(node, id, own, now_us);
+                self.choice.estimates.leaves(node, id, own, now_us);
             }
-            self.send_fragment_message(group, node, &Message::Keep(piece));
-            self.coding.piece = memory;
+            self.send(cx, group, node, &Message::Keep(piece));
+            self.piece = memory;
         }
         if is_held_up {
-            self.coding.wake_at(self.now.monotonic_us + 1000);
+            self.wake_at(cx.now.monotonic_us + 1000);
         }
         is_busy
     }
 
     /// A member keeps its fragment.
-    pub(super) fn fragment_kept(&mut self, from: NodeId, id: ValueId, membership: (u32, u16)) {
-        self.coding.silent.remove(&from);
-        let (own, now_us) = (self.configuration.node, self.now.monotonic_us);
-        self.coding.choice.estimates.kept(from, id, own, now_us);
-        let Some(handle) = self.coding.dispersals.get(&id).copied() else { return };
-        let Some(Operation::Disperse(dispersal)) = self.coding.operations.get_mut(handle) else { return };
+    pub(super) fn fragment_kept(
+        &mut self,
+        cx: &mut Context,
+        from: NodeId,
+        id: ValueId,
+        membership: (u32, u16),
+    ) {
+        self.silent.remove(&from);
+        let (own, now_us) = (cx.configuration.node, cx.now.monotonic_us);
+        self.choice.estimates.kept(from, id, own, now_us);
+        let Some(handle) = self.dispersals.get(&id).copied() else { return };
+        let Some(Operation::Disperse(dispersal)) = self.operations.get_mut(handle) else { return };
         let target = dispersal.attempt.targets.iter_mut().find(|target| target.node == from);
         if let Some(target) = target {
             target.kept = Some(membership);
         }
-        let bare_majority = self.configuration.planted.has(Fault::CodedOnBareMajority);
+        let bare_majority = cx.configuration.planted.has(Fault::CodedOnBareMajority);
         if !dispersal.attempt.is_ordered
             && let Some(membership) = dispersal.attempt.quorum(bare_majority)
         {
-            self.order_value(handle, membership);
+            self.order_value(cx, handle, membership);
         } else if dispersal.attempt.is_overtaken() {
-            self.coding.wake_at(now_us);
+            self.wake_at(now_us);
         }
     }
 
     /// A member has a piece of its fragment on its disk.
     pub(super) fn piece_taken(&mut self, from: NodeId, id: ValueId, stripe: u32) {
-        let Some(handle) = self.coding.dispersals.get(&id).copied() else { return };
-        let Some(Operation::Disperse(dispersal)) = self.coding.operations.get_mut(handle) else { return };
+        let Some(handle) = self.dispersals.get(&id).copied() else { return };
+        let Some(Operation::Disperse(dispersal)) = self.operations.get_mut(handle) else { return };
         if let Some(target) = dispersal.attempt.targets.iter_mut().find(|target| target.node == from) {
             target.taken = target.taken.max(stripe as usize + 1).min(target.next_stripe);
         }
     }
 
     /// A member does not keep its fragment.
-    pub(super) fn fragment_refused(&mut self, from: NodeId, id: ValueId, _: Refusal) {
-        self.coding.choice.estimates.given_up(from, id, 0, self.now.monotonic_us);
-        let Some(handle) = self.coding.dispersals.get(&id).copied() else { return };
-        let Some(Operation::Disperse(dispersal)) = self.coding.operations.get_mut(handle) else { return };
+    pub(super) fn fragment_refused(&mut self, cx: &mut Context, from: NodeId, id: ValueId, _: Refusal) {
+        self.choice.estimates.given_up(from, id, 0, cx.now.monotonic_us);
+        let Some(handle) = self.dispersals.get(&id).copied() else { return };
+        let Some(Operation::Disperse(dispersal)) = self.operations.get_mut(handle) else { return };
         if let Some(target) = dispersal.attempt.targets.iter_mut().find(|target| target.node == from) {
             target.refused = true;
         }
-        self.coding.wake_at(self.now.monotonic_us);
+        self.wake_at(cx.now.monotonic_us);
     }
 
     /// Has the value ordered, since enough members keep their fragments.
-    fn order_value(&mut self, handle: Handle, membership: u32) {
-        let Some(Operation::Disperse(dispersal)) = self.coding.operations.get_mut(handle) else { return };
+    fn order_value(&mut self, cx: &mut Context, handle: Handle, membership: u32) {
+        let Some(Operation::Disperse(dispersal)) = self.operations.get_mut(handle) else { return };
         dispersal.attempt.is_ordered = true;
-        dispersal.ordered_us = self.now.monotonic_us;
-        self.coding.choice.estimates.ordered(dispersal.attempt.reference.id, self.now.monotonic_us);
+        dispersal.ordered_us = cx.now.monotonic_us;
+        self.choice.estimates.ordered(dispersal.attempt.reference.id, cx.now.monotonic_us);
         let Dispersal { group, expiry, condition, answer, deadline_us, .. } = *dispersal;
         let (key, reference) = (dispersal.key.clone(), dispersal.attempt.reference.encoded());
         let command =
             Command::SetCoded { key: &key, reference: &reference, membership, expiry, condition, answer };
         let ticket = Origin::Coding(handle).ticket(0);
-        if self.groups.get(group).is_none() {
-            return self.dispersal_answered(handle, Outcome::Refused, &no_keyspace());
+        if cx.groups.get(group).is_none() {
+            return self.dispersal_answered(cx, handle, Outcome::Refused, &no_keyspace());
         }
         let asked = Asked { ticket, follows: true, seen: u64::MAX, deadline_us, hops: 0, leadership: 0 };
-        self.submit(group, asked, Request::Command(command));
+        cx.submit(group, asked, &Request::Command(command));
     }
 
     /// The group has answered.
-    pub(super) fn dispersal_answered(&mut self, handle: Handle, result: Outcome, reply: &[u8]) {
-        let Some(Operation::Disperse(dispersal)) = self.coding.operations.get(handle) else { return };
+    pub(super) fn dispersal_answered(
+        &mut self,
+        cx: &mut Context,
+        handle: Handle,
+        result: Outcome,
+        reply: &[u8],
+    ) {
+        let Some(Operation::Disperse(dispersal)) = self.operations.get(handle) else { return };
         let reference = dispersal.attempt.reference;
         let refusal = match Reply::first(reply) {
             Reply::Error(error) => error.split(|byte| *byte == b' ').next().unwrap_or_default(),
@@ -434,21 +456,21 @@ impl Node {
             // Nothing was done, and nothing ever will be under this name.
             let parts = usize::from(reference.parts);
             let ((membership, _), _) = dispersal.attempt.newest();
-            return self.try_again(handle, parts, membership, "the group's members change");
+            return self.try_again(cx, handle, parts, membership, "the group's members change");
         }
         if matches!(result, Outcome::Refused) {
-            self.forget_value(handle);
+            self.forget_value(cx, handle);
         }
-        self.stop_sending(handle);
-        let Some(Operation::Disperse(dispersal)) = self.coding.operations.remove(handle) else { return };
-        self.coding.dispersals.remove(&reference.id);
-        self.coding.dispersing_bytes -= dispersal.value.len();
+        self.stop_sending(cx, handle);
+        let Some(Operation::Disperse(dispersal)) = self.operations.remove(handle) else { return };
+        self.dispersals.remove(&reference.id);
+        self.dispersing_bytes -= dispersal.value.len();
         if matches!(result, Outcome::Done { .. }) {
-            let order_us = self.now.monotonic_us.saturating_sub(dispersal.ordered_us);
-            self.coding.choice.estimates.took_to_order(order_us, self.now.monotonic_us);
-            self.coding.counters.values_coded += 1;
-            self.coding.counters.values_copied += u64::from(reference.parts == 1);
-            self.coding.traces.stored(Trace {
+            let order_us = cx.now.monotonic_us.saturating_sub(dispersal.ordered_us);
+            self.choice.estimates.took_to_order(order_us, cx.now.monotonic_us);
+            self.counters.values_coded += 1;
+            self.counters.values_copied += u64::from(reference.parts == 1);
+            self.traces.stored(Trace {
                 id: reference.id,
                 bytes: dispersal.value.len(),
                 parts: reference.parts,
@@ -456,23 +478,23 @@ impl Node {
                 disperse_us: dispersal.ordered_us.saturating_sub(dispersal.begun_us),
                 order_us,
             });
-            self.coding.cache.insert(reference.id, &dispersal.value);
+            self.cache.insert(reference.id, &dispersal.value);
         }
-        self.complete(dispersal.client, dispersal.group, result, reply);
+        cx.complete(dispersal.client, dispersal.group, result, reply);
     }
 
     /// Ends or retries attempts that take too long, or cannot succeed any more.
-    pub(super) fn dispersals_due(&mut self) {
-        let handles: Vec<Handle> = self.coding.dispersals.values().copied().collect();
+    pub(super) fn dispersals_due(&mut self, cx: &mut Context) {
+        let handles: Vec<Handle> = self.dispersals.values().copied().collect();
         for handle in handles {
-            let Some(Operation::Disperse(dispersal)) = self.coding.operations.get(handle) else { continue };
+            let Some(Operation::Disperse(dispersal)) = self.operations.get(handle) else { continue };
             let Attempt { targets, until_us, layout, is_ordered, .. } = &dispersal.attempt;
             if *is_ordered {
                 continue;
             }
-            let own = self.configuration.node;
+            let own = cx.configuration.node;
             let may_keep = |target: &&Target| {
-                let is_reached = target.node == own || self.peer_is_up(target.node);
+                let is_reached = target.node == own || cx.peer_is_up(target.node);
                 target.kept.is_none() && !target.refused && is_reached
             };
             let ((membership, members), kept) = dispersal.attempt.newest();
@@ -482,68 +504,68 @@ impl Node {
             if possible < needed && dispersal.attempt.is_overtaken() {
                 // Once for each change: a member that keeps its fragment in a former membership again is slow.
                 let group = dispersal.group;
-                let is_there = self.groups.get(group).is_some();
-                let parts = if is_there { self.parts_for(group, parts) } else { parts };
-                self.try_again(handle, parts, membership, "the group's members change");
+                let is_there = cx.groups.get(group).is_some();
+                let parts = if is_there { self.parts_for(cx, group, parts) } else { parts };
+                self.try_again(cx, handle, parts, membership, "the group's members change");
                 continue;
             }
             // With fewer than a majority it can only wait.
-            if until_us > self.now.monotonic_us && (possible >= needed || parts == 1) {
-                self.coding.wake_at(until_us);
+            if until_us > cx.now.monotonic_us && (possible >= needed || parts == 1) {
+                self.wake_at(until_us);
                 continue;
             }
-            let until = self.now.monotonic_us + SILENCE_US;
+            let until = cx.now.monotonic_us + SILENCE_US;
             let late =
                 targets.iter().filter(|target| target.kept.is_none()).map(|target| (target.node, until));
-            self.coding.silent.extend(late.collect::<Vec<_>>());
+            self.silent.extend(late.collect::<Vec<_>>());
             let fewer = kept.saturating_sub(failures_tolerated(dispersal.attempt.targets.len()));
             let why = "too few nodes keep its fragments in time";
-            self.try_again(handle, fewer.min(parts - 1).max(1), membership, why);
+            self.try_again(cx, handle, fewer.min(parts - 1).max(1), membership, why);
         }
     }
 
     /// Disperses the value again, under another name, if there is time. `membership` is the newest that is known.
-    fn try_again(&mut self, handle: Handle, parts: usize, membership: u32, why: &str) {
-        self.forget_value(handle);
-        let Some(Operation::Disperse(dispersal)) = self.coding.operations.get(handle) else { return };
+    fn try_again(&mut self, cx: &mut Context, handle: Handle, parts: usize, membership: u32, why: &str) {
+        self.forget_value(cx, handle);
+        let Some(Operation::Disperse(dispersal)) = self.operations.get(handle) else { return };
         let (group, deadline_us) = (dispersal.group, dispersal.deadline_us);
         let digest = if dispersal.is_digested() { dispersal.attempt.reference.digest } else { 0 };
         let (length, former) = (dispersal.value.len(), dispersal.attempt.reference.id);
-        if deadline_us <= self.now.monotonic_us || self.groups.get(group).is_none() {
+        if deadline_us <= cx.now.monotonic_us || cx.groups.get(group).is_none() {
             let mut replies = kv::ReplyBuffer::new();
             replies.error(&format!("CLUSTERDOWN NOQUORUM {why}; nothing was done, try again"));
-            return self.dispersal_answered(handle, Outcome::Refused, replies.as_bytes());
+            return self.dispersal_answered(cx, handle, Outcome::Refused, replies.as_bytes());
         }
-        self.coding.counters.fallbacks += 1;
-        self.stop_sending(handle);
-        let attempt = self.attempt(group, length, digest, parts, deadline_us);
-        self.coding.dispersals.remove(&former);
-        self.coding.dispersals.insert(attempt.reference.id, handle);
-        if let Some(Operation::Disperse(dispersal)) = self.coding.operations.get_mut(handle) {
+        self.counters.fallbacks += 1;
+        self.stop_sending(cx, handle);
+        let attempt = self.attempt(cx, group, length, digest, parts, deadline_us);
+        self.dispersals.remove(&former);
+        self.dispersals.insert(attempt.reference.id, handle);
+        if let Some(Operation::Disperse(dispersal)) = self.operations.get_mut(handle) {
             dispersal.attempt = Attempt { since_membership: membership, ..attempt };
         }
     }
 
     /// Sends nothing more of an attempt. A member that was not sent all of its fragment will never report that it keeps
     /// it.
-    fn stop_sending(&mut self, handle: Handle) {
-        let Some(Operation::Disperse(dispersal)) = self.coding.operations.get(handle) else { return };
+    fn stop_sending(&mut self, cx: &mut Context, handle: Handle) {
+        let Some(Operation::Disperse(dispersal)) = self.operations.get(handle) else { return };
         let Attempt { targets, layout, reference, .. } = &dispersal.attempt;
         for target in targets.iter().filter(|target| target.next_stripe < layout.stripes()) {
             let sent: usize = (0..target.next_stripe).map(|stripe| layout.piece_bytes(stripe)).sum();
-            let now_us = self.now.monotonic_us;
-            self.coding.choice.estimates.given_up(target.node, reference.id, sent, now_us);
+            let now_us = cx.now.monotonic_us;
+            self.choice.estimates.given_up(target.node, reference.id, sent, now_us);
         }
     }
 
     /// Reports that the attempt's name was never ordered, and never will be.
-    fn forget_value(&mut self, handle: Handle) {
-        let Some(Operation::Disperse(dispersal)) = self.coding.operations.get(handle) else { return };
+    fn forget_value(&mut self, cx: &mut Context, handle: Handle) {
+        let Some(Operation::Disperse(dispersal)) = self.operations.get(handle) else { return };
         let (group, id) = (dispersal.group, dispersal.attempt.reference.id);
         let told = dispersal.attempt.targets.iter().filter(|target| target.next_stripe > 0);
         let nodes: Vec<NodeId> = told.map(|target| target.node).collect();
         for node in nodes {
-            self.send_fragment_message(group, node, &Message::Forget { id });
+            self.send(cx, group, node, &Message::Forget { id });
         }
     }
 }

@@ -14,10 +14,10 @@
 //! The digest of the whole shows whether all of it is right, so the pieces' own checksums are only compared if it
 //! differs. Then all is fetched once more, and the checksums show whose piece is damaged.
 
-use super::Operation;
 use super::dispersal::PATIENCE_US_PER_BYTE;
+use super::{Coding, Operation};
+use crate::context::Context;
 use crate::log::{Level, Line};
-use crate::node::Node;
 use crate::slab::Handle;
 use coding::Layout;
 use kv::SharedBytes;
@@ -117,25 +117,32 @@ impl Fetch {
     }
 }
 
-impl Node {
+impl Coding {
     /// Fetches a value for an operation, or adds the operation to a fetch under way. The operation gets the result when
     /// it is known, which may be at once.
-    pub(super) fn fetch(&mut self, group: u16, reference: Reference, operation: Handle, is_cached: bool) {
-        if let Some(fetch) = self.coding.fetches.get_mut(&reference.id) {
+    pub(super) fn fetch(
+        &mut self,
+        cx: &mut Context,
+        group: u16,
+        reference: Reference,
+        operation: Handle,
+        is_cached: bool,
+    ) {
+        if let Some(fetch) = self.fetches.get_mut(&reference.id) {
             fetch.waiting.push(operation);
             fetch.is_cached |= is_cached;
             if is_cached {
-                self.coding.window.others_wait(self.now.monotonic_us);
-                self.ask_enough(reference.id);
+                self.window.others_wait(cx.now.monotonic_us);
+                self.ask_enough(cx, reference.id);
             }
             return;
         }
-        let now_us = self.now.monotonic_us;
+        let now_us = cx.now.monotonic_us;
         if is_cached {
-            self.coding.window.others_wait(now_us);
+            self.window.others_wait(now_us);
         }
         let Some(layout) = Layout::new(reference.length as usize, reference.parts) else {
-            return self.value_fetched(operation, reference.id, None);
+            return self.value_fetched(cx, operation, reference.id, None);
         };
         let fetch = Fetch {
             group,
@@ -151,40 +158,39 @@ impl Node {
             asked: BTreeSet::new(),
             missing: BTreeSet::new(),
             hedge_us: u64::MAX,
-            until_us: now_us + self.configuration.patience * PATIENCE_US,
+            until_us: now_us + cx.configuration.patience * PATIENCE_US,
             waiting: vec![operation],
             is_cached,
         };
-        self.coding.fetches.insert(reference.id, fetch);
-        self.ask_for_window(reference.id);
+        self.fetches.insert(reference.id, fetch);
+        self.ask_for_window(cx, reference.id);
     }
 
     /// Requests the next stripes from the members that were asked before, and from as many more as it takes.
-    fn ask_for_window(&mut self, id: ValueId) {
-        let now_us = self.now.monotonic_us;
-        let is_background = self.coding.fetches.get(&id).is_some_and(Fetch::is_background);
-        let window = if is_background { self.rebuild_window() } else { 0 };
-        let Some(fetch) = self.coding.fetches.get_mut(&id) else { return };
+    fn ask_for_window(&mut self, cx: &mut Context, id: ValueId) {
+        let now_us = cx.now.monotonic_us;
+        let is_background = self.fetches.get(&id).is_some_and(Fetch::is_background);
+        let window = if is_background { self.rebuild_window(cx) } else { 0 };
+        let Some(fetch) = self.fetches.get_mut(&id) else { return };
         fetch.goes_on = false;
         let stripe_bytes = fetch.layout.piece_bytes(fetch.stripe) * fetch.layout.parts();
         let stripes = if is_background { window / stripe_bytes.max(1) } else { WINDOW };
         fetch.asked_until = fetch.stripe + stripes.clamp(1, WINDOW);
-        fetch.hedge_us = now_us + fetch.hedge_after_us(self.configuration.patience);
+        fetch.hedge_us = now_us + fetch.hedge_after_us(cx.configuration.patience);
         let hedge_us = fetch.hedge_us;
-        self.coding.wake_at(hedge_us);
-        self.take_own_pieces(id);
-        let Some(fetch) = self.coding.fetches.get(&id) else { return };
+        self.wake_at(hedge_us);
+        self.take_own_pieces(cx, id);
+        let Some(fetch) = self.fetches.get(&id) else { return };
         let again: Vec<NodeId> = fetch.asked.iter().copied().collect();
-        again.into_iter().for_each(|node| self.ask_for_pieces(id, node));
-        self.ask_enough(id);
-        self.join_fetched(id, None);
+        again.into_iter().for_each(|node| self.ask_for_pieces(cx, id, node));
+        self.ask_enough(cx, id);
+        self.join_fetched(cx, id, None);
     }
 
     /// Takes the pieces that a replica of this node has.
-    fn take_own_pieces(&mut self, id: ValueId) {
-        let Node { coding, groups, .. } = self;
-        let Some(fetch) = coding.fetches.get_mut(&id) else { return };
-        let replica = groups.get(fetch.group).and_then(|group| group.replica.as_ref());
+    fn take_own_pieces(&mut self, cx: &Context, id: ValueId) {
+        let Some(fetch) = self.fetches.get_mut(&id) else { return };
+        let replica = cx.groups.get(fetch.group).and_then(|group| group.replica.as_ref());
         let fragment =
             replica.and_then(|replica| replica.fragments()).and_then(|fragments| fragments.fragment(id));
         let Some(fragment) = fragment else { return };
@@ -197,23 +203,23 @@ impl Node {
     }
 
     /// The members that can be asked and were not, first those that have a part of the value itself.
-    fn not_asked(&self, fetch: &Fetch) -> Vec<NodeId> {
-        let own = self.configuration.node;
-        let members = self.groups.get(fetch.group).map(|group| group.members.as_slice()).unwrap_or_default();
+    fn not_asked(&self, cx: &Context, fetch: &Fetch) -> Vec<NodeId> {
+        let own = cx.configuration.node;
+        let members = cx.groups.get(fetch.group).map(|group| group.members.as_slice()).unwrap_or_default();
         let is_free = |node: &NodeId| {
             *node != own
                 && !fetch.asked.contains(node)
                 && !fetch.missing.contains(node)
-                && self.peer_is_up(*node)
+                && cx.peer_is_up(*node)
         };
         let mut free: Vec<NodeId> = members.iter().copied().filter(is_free).collect();
-        let is_silent = |node: &NodeId| self.coding.silent.contains_key(node);
+        let is_silent = |node: &NodeId| self.silent.contains_key(node);
         let parts = fetch.layout.parts();
         // Those behind this node in a ring, so that not all nodes ask the same ones.
         let distance = |node: &NodeId| node.wrapping_sub(own);
         let is_computed = |node: &NodeId| number_of(*node).is_none_or(|it| usize::from(it) >= parts);
-        let now_us = self.now.monotonic_us;
-        let is_busy = |node: &NodeId| self.coding.window.is_coordinating(*node, now_us);
+        let now_us = cx.now.monotonic_us;
+        let is_busy = |node: &NodeId| self.window.is_coordinating(*node, now_us);
         let load = |node: &NodeId| match fetch.is_background() {
             true => (is_busy(node), self.background_bytes_from(*node)),
             false => (false, 0),
@@ -225,8 +231,8 @@ impl Node {
     }
 
     /// Asks as many more members as are needed, if there are so many.
-    pub(super) fn ask_enough(&mut self, id: ValueId) {
-        let Some(fetch) = self.coding.fetches.get(&id) else { return };
+    pub(super) fn ask_enough(&mut self, cx: &mut Context, id: ValueId) {
+        let Some(fetch) = self.fetches.get(&id) else { return };
         let own = fetch.pieces_of(fetch.stripe);
         let asked = fetch.asked.iter().filter(|node| !self.has_answered(fetch, **node)).count();
         let lacks = fetch.layout.parts().saturating_sub(own + asked);
@@ -234,13 +240,13 @@ impl Node {
             return;
         }
         let is_background = fetch.is_background();
-        if is_background && !self.has_room_in_background() {
+        if is_background && !self.has_room_in_background(cx) {
             return;
         }
-        let nodes: Vec<NodeId> = self.not_asked(fetch).into_iter().take(lacks).collect();
+        let nodes: Vec<NodeId> = self.not_asked(cx, fetch).into_iter().take(lacks).collect();
         for node in nodes {
-            if !is_background || self.has_room_in_background() {
-                self.ask_for_pieces(id, node);
+            if !is_background || self.has_room_in_background(cx) {
+                self.ask_for_pieces(cx, id, node);
             }
         }
     }
@@ -249,52 +255,59 @@ impl Node {
         number_of(node).is_some_and(|number| fetch.pieces.contains_key(&(fetch.stripe, number)))
     }
 
-    fn ask_for_pieces(&mut self, id: ValueId, node: NodeId) {
-        let Some(fetch) = self.coding.fetches.get_mut(&id) else { return };
+    fn ask_for_pieces(&mut self, cx: &mut Context, id: ValueId, node: NodeId) {
+        let Some(fetch) = self.fetches.get_mut(&id) else { return };
         fetch.asked.insert(node);
-        fetch.until_us = self.now.monotonic_us + self.configuration.patience * PATIENCE_US;
+        fetch.until_us = cx.now.monotonic_us + cx.configuration.patience * PATIENCE_US;
         let (group, stripe) = (fetch.group, fetch.stripe as u32);
         let count = (fetch.asked_until - fetch.stripe) as u32;
-        if !self.send_fragment_message(group, node, &Message::Fetch { id, stripe, count })
-            && let Some(fetch) = self.coding.fetches.get_mut(&id)
+        if !self.send(cx, group, node, &Message::Fetch { id, stripe, count })
+            && let Some(fetch) = self.fetches.get_mut(&id)
         {
             fetch.asked.remove(&node);
         }
     }
 
     /// Answers another node's request for pieces of this node's fragment.
-    pub(super) fn send_pieces(&mut self, group: u16, to: NodeId, id: ValueId, (stripe, count): (u32, u32)) {
-        let replica = self.groups.get(group).and_then(|group| group.replica.as_ref());
+    pub(super) fn send_pieces(
+        &mut self,
+        cx: &mut Context,
+        group: u16,
+        to: NodeId,
+        id: ValueId,
+        (stripe, count): (u32, u32),
+    ) {
+        let replica = cx.groups.get(group).and_then(|group| group.replica.as_ref());
         let fragments = replica.and_then(|replica| replica.fragments());
         let pieces = fragments.map(|fragments| fragments.pieces(id, stripe, count)).unwrap_or_default();
         if pieces.is_empty() {
-            self.send_fragment_message(group, to, &Message::Missing { id });
+            self.send(cx, group, to, &Message::Missing { id });
         }
         for kept in pieces {
-            self.send_fragment_message(group, to, &Message::Fetched(kept.piece()));
+            self.send(cx, group, to, &Message::Fetched(kept.piece()));
         }
     }
 
     /// A piece has arrived.
-    pub(super) fn piece_fetched(&mut self, from: NodeId, piece: &Piece<'_>) {
-        let mixed = self.configuration.planted.has(Fault::FragmentsMixed);
+    pub(super) fn piece_fetched(&mut self, cx: &mut Context, from: NodeId, piece: &Piece<'_>) {
+        let mixed = cx.configuration.planted.has(Fault::FragmentsMixed);
         let id = piece.reference.id;
-        let Some(fetch) = self.coding.fetches.get_mut(&id) else { return };
+        let Some(fetch) = self.fetches.get_mut(&id) else { return };
         let stripe = piece.stripe as usize;
         let is_its_own = number_of(from) == Some(piece.number) && fetch.admits(piece);
         if piece.bytes.len() != fetch.layout.piece_bytes(stripe) || !(is_its_own || mixed) {
-            self.coding.counters.damaged_pieces += 1;
+            self.counters.damaged_pieces += 1;
             let text = format!("node {from} has sent a damaged piece of a value: it is not used");
-            self.log.push(Line { level: Level::Warning, text });
-            return self.fragment_missing(from, id);
+            cx.log.push(Line { level: Level::Warning, text });
+            return self.fragment_missing(cx, from, id);
         }
         if stripe < fetch.stripe || stripe >= fetch.layout.stripes() {
             return;
         }
         if fetch.is_background() {
-            self.background_piece_came(piece.bytes.len());
+            self.background_piece_came(cx, piece.bytes.len());
         }
-        let Some(fetch) = self.coding.fetches.get_mut(&id) else { return };
+        let Some(fetch) = self.fetches.get_mut(&id) else { return };
         let (parts, here) = (fetch.layout.parts(), fetch.pieces_of(fetch.stripe));
         // If it is the last one that its stripe lacks, it goes from the frame directly into the value.
         let is_last = stripe == fetch.stripe
@@ -303,33 +316,33 @@ impl Node {
         if !is_last {
             fetch.pieces.insert((stripe, piece.number), KeptPiece::from(*piece));
         }
-        let patience = self.configuration.patience;
-        fetch.until_us = self.now.monotonic_us + patience * PATIENCE_US;
+        let patience = cx.configuration.patience;
+        fetch.until_us = cx.now.monotonic_us + patience * PATIENCE_US;
         if fetch.hedge_us != u64::MAX {
-            fetch.hedge_us = self.now.monotonic_us + fetch.hedge_after_us(patience);
+            fetch.hedge_us = cx.now.monotonic_us + fetch.hedge_after_us(patience);
         }
-        self.join_fetched(id, is_last.then_some(piece));
+        self.join_fetched(cx, id, is_last.then_some(piece));
     }
 
     /// A member has no fragment of a value.
-    pub(super) fn fragment_missing(&mut self, from: NodeId, id: ValueId) {
-        let Some(fetch) = self.coding.fetches.get_mut(&id) else { return };
+    pub(super) fn fragment_missing(&mut self, cx: &mut Context, from: NodeId, id: ValueId) {
+        let Some(fetch) = self.fetches.get_mut(&id) else { return };
         fetch.asked.remove(&from);
         fetch.missing.insert(from);
-        self.ask_enough(id);
-        let Some(fetch) = self.coding.fetches.get(&id) else { return };
+        self.ask_enough(cx, id);
+        let Some(fetch) = self.fetches.get(&id) else { return };
         let here = fetch.pieces_of(fetch.stripe);
         let awaited = fetch.asked.iter().filter(|node| !self.has_answered(fetch, **node)).count();
         // In the background some may not have been asked yet.
-        if here + awaited + self.not_asked(fetch).len() < fetch.layout.parts() {
-            self.end_fetch(id, None);
+        if here + awaited + self.not_asked(cx, fetch).len() < fetch.layout.parts() {
+            self.end_fetch(cx, id, None);
         }
     }
 
     /// Joins the stripes of which enough pieces are here. `last` is one more piece of the first stripe.
-    fn join_fetched(&mut self, id: ValueId, mut last: Option<&Piece<'_>>) {
-        let mixed = self.configuration.planted.has(Fault::FragmentsMixed);
-        let Some(fetch) = self.coding.fetches.get_mut(&id) else { return };
+    fn join_fetched(&mut self, cx: &mut Context, id: ValueId, mut last: Option<&Piece<'_>>) {
+        let mixed = cx.configuration.planted.has(Fault::FragmentsMixed);
+        let Some(fetch) = self.fetches.get_mut(&id) else { return };
         while fetch.stripe < fetch.layout.stripes() {
             let here = fetch.pieces.range(Fetch::of_stripe(fetch.stripe));
             let kept = here.map(|((_, number), kept)| (*number, kept.piece().bytes));
@@ -343,7 +356,7 @@ impl Node {
             }
             let before = fetch.value.len();
             if fetch.layout.join(fetch.stripe, &pieces, &mut fetch.value).is_err() {
-                return self.end_fetch(id, None);
+                return self.end_fetch(cx, id, None);
             }
             fetch.digest.update(&fetch.value[before..]);
             fetch.stripe += 1;
@@ -351,75 +364,81 @@ impl Node {
             if fetch.stripe == fetch.asked_until && fetch.stripe < fetch.layout.stripes() {
                 // Not at once: if all pieces were here, the whole value would be joined within this turn.
                 fetch.goes_on = true;
-                let now_us = self.now.monotonic_us;
-                fetch.until_us = now_us + self.configuration.patience * PATIENCE_US;
-                return self.coding.wake_at(now_us);
+                let now_us = cx.now.monotonic_us;
+                fetch.until_us = now_us + cx.configuration.patience * PATIENCE_US;
+                return self.wake_at(now_us);
             }
         }
         if fetch.digest.finish() != fetch.reference.digest && !mixed {
             if !fetch.checks_pieces {
                 fetch.begin_again();
-                return self.ask_for_window(id);
+                return self.ask_for_window(cx, id);
             }
-            self.coding.counters.damaged_pieces += 1;
+            self.counters.damaged_pieces += 1;
             let text = "fragments were put together to another value than the one that was stored".into();
-            self.log.push(Line { level: Level::Error, text });
-            return self.end_fetch(id, None);
+            cx.log.push(Line { level: Level::Error, text });
+            return self.end_fetch(cx, id, None);
         }
         let value = SharedBytes::from(std::mem::take(&mut fetch.value));
-        self.end_fetch(id, Some(value));
+        self.end_fetch(cx, id, Some(value));
     }
 
-    fn end_fetch(&mut self, id: ValueId, value: Option<SharedBytes>) {
-        let Some(fetch) = self.coding.fetches.remove(&id) else { return };
+    fn end_fetch(&mut self, cx: &mut Context, id: ValueId, value: Option<SharedBytes>) {
+        let Some(fetch) = self.fetches.remove(&id) else { return };
         if let Some(value) = value.as_ref().filter(|_| fetch.is_cached) {
-            self.coding.cache.insert(id, value);
+            self.cache.insert(id, value);
         }
         for operation in fetch.waiting {
-            self.value_fetched(operation, id, value.clone());
+            self.value_fetched(cx, operation, id, value.clone());
         }
     }
 
-    fn value_fetched(&mut self, operation: Handle, id: ValueId, value: Option<SharedBytes>) {
-        match self.coding.operations.get(operation) {
-            Some(Operation::Finish(_)) => self.finishing_has(operation, id, value),
-            Some(Operation::Rebuild(_)) => self.rebuilding_has(operation, value),
+    fn value_fetched(
+        &mut self,
+        cx: &mut Context,
+        operation: Handle,
+        id: ValueId,
+        value: Option<SharedBytes>,
+    ) {
+        match self.operations.get(operation) {
+            Some(Operation::Finish(_)) => self.finishing_has(cx, operation, id, value),
+            Some(Operation::Rebuild(_)) => self.rebuilding_has(cx, operation, value),
             Some(Operation::Disperse(_) | Operation::Log(_)) | None => {}
         }
     }
 
     /// Ends or continues fetches that take long.
-    pub(super) fn fetches_due(&mut self) {
-        let now_us = self.now.monotonic_us;
-        let ids: Vec<ValueId> = self.coding.fetches.keys().copied().collect();
+    pub(super) fn fetches_due(&mut self, cx: &mut Context) {
+        let now_us = cx.now.monotonic_us;
+        let ids: Vec<ValueId> = self.fetches.keys().copied().collect();
         for id in ids {
-            let has_room = self.has_room_in_background();
-            let patience = self.configuration.patience;
-            let Some(fetch) = self.coding.fetches.get_mut(&id) else { continue };
+            let has_room = self.has_room_in_background(cx);
+            let patience = cx.configuration.patience;
+            let Some(fetch) = self.fetches.get_mut(&id) else { continue };
             // A fetch that waits for room has requested nothing.
             if !has_room && fetch.is_background() && fetch.awaited_bytes() == 0 {
                 fetch.until_us = now_us + patience * PATIENCE_US;
                 fetch.hedge_us = now_us + fetch.hedge_after_us(patience);
             }
             if fetch.until_us <= now_us {
-                self.end_fetch(id, None);
+                self.end_fetch(cx, id, None);
                 continue;
             }
             if fetch.goes_on {
-                self.ask_for_window(id);
+                self.ask_for_window(cx, id);
                 continue;
             }
             let mut next_us = fetch.until_us;
             if fetch.hedge_us <= now_us {
                 // Only once: from now on it only waits.
                 fetch.hedge_us = u64::MAX;
-                let fetch = &self.coding.fetches[&id];
-                let nodes = self.not_asked(fetch);
-                nodes.into_iter().for_each(|node| self.ask_for_pieces(id, node));
+                let fetch = &self.fetches[&id];
+                let nodes = self.not_asked(cx, fetch);
+                nodes.into_iter().for_each(|node| self.ask_for_pieces(cx, id, node));
             } else {
                 next_us = next_us.min(fetch.hedge_us);
             }
-            self.coding.wake_at(next_us);
+            self.wake_at(next_us);
         }
     }
 }

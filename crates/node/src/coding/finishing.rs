@@ -7,10 +7,10 @@
 //! A write that needs bytes has done nothing. The values are fetched and put into the table, as far as the keys still
 //! hold them, and the write is submitted again. Meanwhile the node takes no other command of its client.
 
-use super::Operation;
-use crate::node::Node;
+use super::{Coding, Operation};
+use crate::context::Context;
+use crate::forwarding::Asked;
 use crate::origin::Origin;
-use crate::routing::Asked;
 use crate::session::ClientId;
 use crate::slab::Handle;
 use crate::unfinished::{put_in, take_apart};
@@ -109,25 +109,38 @@ impl Finishing {
     }
 }
 
-impl Node {
+impl Coding {
     /// Holds back a client's later commands behind one that may need bytes of large values: it may be submitted twice,
     /// and they must not overtake it.
-    pub(crate) fn hold_back_behind(&mut self, client: ClientId, group: u16, command: &Command<'_>) {
-        let target = &self.groups[group];
+    pub(crate) fn hold_back_behind(
+        &mut self,
+        cx: &mut Context,
+        client: ClientId,
+        group: u16,
+        command: &Command<'_>,
+    ) {
+        let target = &cx.groups[group];
         if (target.coding.is_some() || target.keyspace.spills())
             && command.may_need_bytes()
-            && let Some(session) = self.sessions.get_mut(client)
+            && let Some(session) = cx.clients.sessions.get_mut(client)
         {
             session.close_gate();
         }
     }
 
     /// Finishes a client's reply that lacks values.
-    pub(crate) fn finish(&mut self, client: Ticket, group: u16, result: Outcome, reply: &[u8]) {
+    pub(crate) fn finish(
+        &mut self,
+        cx: &mut Context,
+        client: Ticket,
+        group: u16,
+        result: Outcome,
+        reply: &[u8],
+    ) {
         let Origin::Session(id) = Origin::of(client) else { return };
-        let Some(session) = self.sessions.get(id) else { return };
-        let timeout_us = self.configuration.command_timeout_ms * 1000;
-        let deadline_us = session.begun_us(client.sequence).unwrap_or(self.now.monotonic_us) + timeout_us;
+        let Some(session) = cx.clients.sessions.get(id) else { return };
+        let timeout_us = cx.configuration.command_timeout_ms * 1000;
+        let deadline_us = session.begun_us(client.sequence).unwrap_or(cx.now.monotonic_us) + timeout_us;
         let mut finishing = Finishing {
             client,
             group,
@@ -138,28 +151,29 @@ impl Node {
             deadline_us,
             asks_at_us: None,
         };
-        if !finishing.take(result, reply, self.memory.reply_max()) {
-            return self.complete_with_error(client, group, Outcome::Refused, UNFIT);
+        if !finishing.take(result, reply, cx.memory.reply_max()) {
+            return cx.complete_with_error(client, group, Outcome::Refused, UNFIT);
         }
         // Cached values need no operation.
         if let Unfinished::Read(element) = &finishing.unfinished {
             let is_whole = finishing.values.iter_mut().all(|(id, value)| {
-                *value = self.coding.cache.get(*id);
+                *value = self.cache.get(*id);
                 value.is_some()
             });
             if is_whole {
-                self.coding.counters.cache_hits += 1;
-                return self.complete_whole(client, group, result, element, &finishing.values);
+                self.counters.cache_hits += 1;
+                return self.complete_whole(cx, client, group, result, element, &finishing.values);
             }
         }
-        self.coding.counters.cache_misses += 1;
-        let handle = self.coding.operations.insert(|_| Operation::Finish(finishing));
-        self.fetch_for(handle);
+        self.counters.cache_misses += 1;
+        let handle = self.operations.insert(|_| Operation::Finish(finishing));
+        self.fetch_for(cx, handle);
     }
 
     /// Replies once all values are here. A reply that is just one large value is not copied.
     fn complete_whole(
         &mut self,
+        cx: &mut Context,
         client: Ticket,
         group: u16,
         result: Outcome,
@@ -173,68 +187,74 @@ impl Node {
             && let Some(Some(value)) = values.get(&reference.id)
             && value.len() >= SHARED_BYTES_MIN
         {
-            return self.complete_with_value(client, group, result, value.clone());
+            return cx.complete_with_value(client, group, result, value.clone());
         }
         let replies = put_in(element, |reference| whole(values, reference), GONE);
-        self.complete_with(client, group, result, replies);
+        cx.complete_with(client, group, result, replies);
     }
 
     fn finishing(&mut self, handle: Handle) -> Option<&mut Finishing> {
-        match self.coding.operations.get_mut(handle) {
+        match self.operations.get_mut(handle) {
             Some(Operation::Finish(finishing)) => Some(finishing),
             _ => None,
         }
     }
 
     /// Fetches every value that an operation lacks.
-    fn fetch_for(&mut self, handle: Handle) {
+    fn fetch_for(&mut self, cx: &mut Context, handle: Handle) {
         let Some(finishing) = self.finishing(handle) else { return };
         let (group, references) = (finishing.group, finishing.references());
         if references.is_empty() {
-            return self.finishing_whole(handle);
+            return self.finishing_whole(cx, handle);
         }
         for reference in references {
-            match self.coding.cache.get(reference.id) {
-                Some(value) => self.finishing_has(handle, reference.id, Some(value)),
-                None => self.fetch(group, reference, handle, true),
+            match self.cache.get(reference.id) {
+                Some(value) => self.finishing_has(cx, handle, reference.id, Some(value)),
+                None => self.fetch(cx, group, reference, handle, true),
             }
         }
     }
 
     /// A value is here, or (None) cannot be had.
-    pub(super) fn finishing_has(&mut self, handle: Handle, id: ValueId, value: Option<SharedBytes>) {
-        let now_us = self.now.monotonic_us;
+    pub(super) fn finishing_has(
+        &mut self,
+        cx: &mut Context,
+        handle: Handle,
+        id: ValueId,
+        value: Option<SharedBytes>,
+    ) {
+        let now_us = cx.now.monotonic_us;
         let Some(finishing) = self.finishing(handle) else { return };
         let Some(place) = finishing.values.get_mut(&id).filter(|place| place.is_none()) else { return };
         if value.is_none() {
             // Others of its values may still arrive; they are no longer needed.
             finishing.values.clear();
             finishing.asks_at_us = Some(now_us + PAUSE_US);
-            return self.coding.wake_at(now_us + PAUSE_US);
+            return self.wake_at(now_us + PAUSE_US);
         }
         *place = value;
         if finishing.values.values().all(Option::is_some) {
-            self.finishing_whole(handle);
+            self.finishing_whole(cx, handle);
         }
     }
 
     /// All values are here.
-    fn finishing_whole(&mut self, handle: Handle) {
+    fn finishing_whole(&mut self, cx: &mut Context, handle: Handle) {
         let Some(finishing) = self.finishing(handle) else { return };
         let (group, deadline_us) = (finishing.group, finishing.deadline_us);
         match &mut finishing.unfinished {
             Unfinished::Read(element) => {
                 let (element, values) = (std::mem::take(element), std::mem::take(&mut finishing.values));
                 let (client, result) = (finishing.client, finishing.result);
-                self.coding.operations.remove(handle);
-                self.complete_whole(client, group, result, &element, &values);
+                self.operations.remove(handle);
+                self.complete_whole(cx, client, group, result, &element, &values);
             }
             Unfinished::Write(needs) => {
                 let needs = std::mem::take(needs);
                 let values = std::mem::take(&mut finishing.values);
                 finishing.unfinished = Unfinished::Inlining(needs.len());
-                if self.groups.get(group).is_none() {
-                    return self.end_finishing(handle, GONE);
+                if cx.groups.get(group).is_none() {
+                    return self.end_finishing(cx, handle, GONE);
                 }
                 for (key, reference) in needs {
                     let Some(Some(value)) = values.get(&reference.id) else { continue };
@@ -243,7 +263,7 @@ impl Node {
                     let ticket = Origin::Coding(handle).ticket(INLINE);
                     let asked =
                         Asked { ticket, follows: true, seen: u64::MAX, deadline_us, hops: 0, leadership: 0 };
-                    self.submit(group, asked, Request::Command(command));
+                    cx.submit(group, asked, &Request::Command(command));
                 }
             }
             Unfinished::Inlining(_) => {}
@@ -251,9 +271,16 @@ impl Node {
     }
 
     /// The group has answered a step.
-    pub(super) fn finishing_answered(&mut self, handle: Handle, step: u64, result: Outcome, reply: &[u8]) {
-        let now_us = self.now.monotonic_us;
-        let bytes_max = self.memory.reply_max();
+    pub(super) fn finishing_answered(
+        &mut self,
+        cx: &mut Context,
+        handle: Handle,
+        step: u64,
+        result: Outcome,
+        reply: &[u8],
+    ) {
+        let now_us = cx.now.monotonic_us;
+        let bytes_max = cx.memory.reply_max();
         let Some(finishing) = self.finishing(handle) else { return };
         if step == INLINE {
             // Whatever the outcome: if something is still missing, the command will report it again.
@@ -261,64 +288,64 @@ impl Node {
             *left = left.saturating_sub(1);
             if *left == 0 {
                 finishing.asks_at_us = Some(now_us);
-                self.ask_group_again(handle);
+                self.ask_group_again(cx, handle);
             }
             return;
         }
         if !ReplyBuffer::is_unfinished(reply) {
             let (client, group) = (finishing.client, finishing.group);
-            self.coding.operations.remove(handle);
-            return self.complete(client, group, result, reply);
+            self.operations.remove(handle);
+            return cx.complete(client, group, result, reply);
         }
         match finishing.take(result, reply, bytes_max) {
-            true => self.fetch_for(handle),
-            false => self.end_finishing(handle, UNFIT),
+            true => self.fetch_for(cx, handle),
+            false => self.end_finishing(cx, handle, UNFIT),
         }
     }
 
-    fn ask_group_again(&mut self, handle: Handle) {
-        let now_us = self.now.monotonic_us;
+    fn ask_group_again(&mut self, cx: &mut Context, handle: Handle) {
+        let now_us = cx.now.monotonic_us;
         let Some(finishing) = self.finishing(handle) else { return };
         finishing.asks_at_us = None;
         let (client, group, deadline_us) = (finishing.client, finishing.group, finishing.deadline_us);
         let is_read = matches!(finishing.unfinished, Unfinished::Read(_));
         let command = finishing.command.clone();
-        if deadline_us <= now_us || self.groups.get(group).is_none() {
-            return self.end_finishing(handle, GONE);
+        if deadline_us <= now_us || cx.groups.get(group).is_none() {
+            return self.end_finishing(cx, handle, GONE);
         }
         // A later read would show this client the effects of commands that it sent after this one.
         if is_read
             && let Origin::Session(id) = Origin::of(client)
-            && self.sessions.get(id).is_some_and(|session| session.has_later(client.sequence))
+            && cx.clients.sessions.get(id).is_some_and(|session| session.has_later(client.sequence))
         {
-            return self.end_finishing(handle, OVERTAKEN);
+            return self.end_finishing(cx, handle, OVERTAKEN);
         }
         let Ok(command) = Command::decode(&mut Reader::new(&command)) else {
-            return self.end_finishing(handle, UNFIT);
+            return self.end_finishing(cx, handle, UNFIT);
         };
         let ticket = Origin::Coding(handle).ticket(ASK_AGAIN);
         let asked = Asked { ticket, follows: true, seen: u64::MAX, deadline_us, hops: 0, leadership: 0 };
-        self.submit(group, asked, Request::Command(command));
+        cx.submit(group, asked, &Request::Command(command));
     }
 
-    fn end_finishing(&mut self, handle: Handle, error: &str) {
-        if let Some(Operation::Finish(finishing)) = self.coding.operations.remove(handle) {
-            self.complete_with_error(finishing.client, finishing.group, Outcome::Refused, error);
+    fn end_finishing(&mut self, cx: &mut Context, handle: Handle, error: &str) {
+        if let Some(Operation::Finish(finishing)) = self.operations.remove(handle) {
+            cx.complete_with_error(finishing.client, finishing.group, Outcome::Refused, error);
         }
     }
 
     /// Asks groups again for operations that are due.
-    pub(super) fn finishings_due(&mut self) {
-        let now_us = self.now.monotonic_us;
-        let waiting = self.coding.operations.iter().filter_map(|(handle, operation)| match operation {
+    pub(super) fn finishings_due(&mut self, cx: &mut Context) {
+        let now_us = cx.now.monotonic_us;
+        let waiting = self.operations.iter().filter_map(|(handle, operation)| match operation {
             Operation::Finish(finishing) => Some((handle, finishing.asks_at_us?)),
             _ => None,
         });
         let waiting: Vec<(Handle, u64)> = waiting.collect();
         for (handle, at_us) in waiting {
             match at_us <= now_us {
-                true => self.ask_group_again(handle),
-                false => self.coding.wake_at(at_us),
+                true => self.ask_group_again(cx, handle),
+                false => self.wake_at(at_us),
             }
         }
     }

@@ -3,10 +3,10 @@
 //! Such a write measures nothing of the network. But one that takes much longer than predicted shows that the estimates
 //! no longer hold, and then the next value is dispersed to measure anew.
 
-use super::Operation;
-use crate::node::Node;
+use super::{Coding, Operation};
+use crate::context::Context;
+use crate::forwarding::Asked;
 use crate::origin::Origin;
-use crate::routing::Asked;
 use crate::session::ClientId;
 use crate::slab::Handle;
 use kv::Command;
@@ -30,21 +30,22 @@ fn is_unexpected(took_us: u64, predicted_us: u64) -> bool {
     took_us > predicted_us + predicted_us / 2 + SLACK_US
 }
 
-impl Node {
+impl Coding {
     /// Has a client's `SET` ordered as it is.
     pub(super) fn log_value(
         &mut self,
+        cx: &mut Context,
         client: ClientId,
         group: u16,
         wants_version: bool,
         command: &Command<'_>,
         (deadline_us, predicted_us): (u64, u64),
     ) {
-        let Some(session) = self.sessions.get_mut(client) else { return };
+        let Some(session) = cx.clients.sessions.get_mut(client) else { return };
         let follows = session.is_waiting();
         let client = session.begin(wants_version);
-        let logged = Logged { client, group, begun_us: self.now.monotonic_us, predicted_us };
-        let handle = self.coding.operations.insert(|_| Operation::Log(logged));
+        let logged = Logged { client, group, begun_us: cx.now.monotonic_us, predicted_us };
+        let handle = self.operations.insert(|_| Operation::Log(logged));
         let asked = Asked {
             ticket: Origin::Coding(handle).ticket(0),
             follows,
@@ -53,18 +54,24 @@ impl Node {
             hops: 0,
             leadership: 0,
         };
-        self.submit(group, asked, Request::Command(*command));
+        cx.submit(group, asked, &Request::Command(*command));
     }
 
     /// The group has answered.
-    pub(super) fn logged_answered(&mut self, handle: Handle, result: Outcome, reply: &[u8]) {
-        let Some(Operation::Log(logged)) = self.coding.operations.remove(handle) else { return };
-        let now_us = self.now.monotonic_us;
+    pub(super) fn logged_answered(
+        &mut self,
+        cx: &mut Context,
+        handle: Handle,
+        result: Outcome,
+        reply: &[u8],
+    ) {
+        let Some(Operation::Log(logged)) = self.operations.remove(handle) else { return };
+        let now_us = cx.now.monotonic_us;
         let took_us = now_us.saturating_sub(logged.begun_us);
         if is_unexpected(took_us, logged.predicted_us) {
-            self.coding.choice.estimates.doubt(now_us);
+            self.choice.estimates.doubt(now_us);
         }
-        self.complete(logged.client, logged.group, result, reply);
+        cx.complete(logged.client, logged.group, result, reply);
     }
 }
 

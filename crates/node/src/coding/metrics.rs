@@ -1,7 +1,7 @@
 //! The counters and measurements of large values, in Prometheus's text format.
 
+use super::Coding;
 use super::CodingCounters;
-use crate::node::Node;
 use std::fmt::Write;
 
 /// Appends a metric with its series, each with its labels, which may be empty.
@@ -16,10 +16,10 @@ fn put(out: &mut String, name: &str, kind: &str, help: &str, series: &[(String, 
     }
 }
 
-impl Node {
+impl Coding {
     /// Appends the metrics of large values, once a keyspace wants its values coded.
     pub(crate) fn coding_metrics(&self, out: &mut String) {
-        if !self.coding.is_on {
+        if !self.is_on {
             return;
         }
         let CodingCounters {
@@ -31,7 +31,7 @@ impl Node {
             damaged_pieces,
             rebuilt,
             rebuilt_bytes,
-        } = self.coding.counters;
+        } = self.counters;
         let counters = [
             ("values_total", "Large values stored as fragments.", values_coded),
             ("values_copied_total", "Of these, as whole copies.", values_copied),
@@ -45,7 +45,7 @@ impl Node {
         for (name, help, value) in counters {
             put(out, name, "counter", help, &[(String::new(), value as f64)]);
         }
-        let told = self.coding.choice_summary();
+        let told = self.choice_summary();
         let chosen: Vec<_> =
             told.chosen.iter().map(|(way, count)| (format!("{{way=\"{way}\"}}"), *count as f64)).collect();
         put(

@@ -19,8 +19,8 @@ mod traces;
 mod upkeep;
 
 use crate::cache::Cache;
+use crate::context::{Call, Context};
 use crate::envelope::Envelope;
-use crate::node::Node;
 use crate::slab::{Handle, Slab};
 use choice::Choice;
 pub(crate) use choice::ChoiceTold;
@@ -30,7 +30,6 @@ use fetching::Fetch;
 use finishing::Finishing;
 use kv::SharedBytes;
 use kv::ValueId;
-use kv::codec::Malformed;
 use logged::Logged;
 use protocol::coded::{Message, Refusal};
 use protocol::{NodeId, Result as Outcome};
@@ -200,59 +199,48 @@ impl Coding {
     }
 }
 
-impl Node {
+impl Coding {
     // Messages.
 
-    /// Takes a message about fragments from a node, which may be this one.
-    ///
-    /// # Errors
-    /// [`Malformed`] when it is not such a message.
-    pub(crate) fn fragment_message(
+    /// Why this node does not keep a piece that it was sent: what cannot be written would wait in memory. Otherwise notes
+    /// that it was sent.
+    pub(crate) fn refuses(
         &mut self,
-        group: u16,
+        cx: &Context,
         from: NodeId,
-        bytes: &[u8],
-    ) -> Result<(), Malformed> {
-        self.take_fragment_message(group, from, Message::decode(bytes)?);
-        Ok(())
+        message: &Message<'_>,
+    ) -> Option<Message<'static>> {
+        let Message::Keep(piece) = message else { return None };
+        if cx.room.is_short() {
+            return Some(Message::Refused { id: piece.reference.id, why: Refusal::NoRoom });
+        }
+        if from != cx.configuration.node {
+            self.window.others_sent(from, cx.now.monotonic_us);
+        }
+        None
     }
 
-    fn take_fragment_message(&mut self, group: u16, from: NodeId, message: Message<'_>) {
+    /// Takes a message for the coordinator of a value, from a node, which may be this one.
+    pub(crate) fn take(&mut self, cx: &mut Context, group: u16, from: NodeId, message: Message<'_>) {
         match message {
-            // A piece that cannot be written would wait in memory.
-            Message::Keep(piece) if self.room.is_short() => {
-                let refused = Message::Refused { id: piece.reference.id, why: Refusal::NoRoom };
-                self.send_fragment_message(group, from, &refused);
+            Message::Keep(_) | Message::Forget { .. } => unreachable!("it is for a replica"),
+            Message::Kept { id, membership, members } => {
+                self.fragment_kept(cx, from, id, (membership, members))
             }
-            message @ (Message::Keep(_) | Message::Forget { .. }) => {
-                if matches!(message, Message::Keep(_)) && from != self.configuration.node {
-                    self.coding.window.others_sent(from, self.now.monotonic_us);
-                }
-                let replica = self.groups.get_mut(group).and_then(|group| group.replica.as_mut());
-                if let Some(fragments) = replica.and_then(|replica| replica.fragments_mut()) {
-                    fragments.about_fragments(self.now, from, message, &mut self.effects);
-                    self.settle(group);
-                } else if let Message::Keep(piece) = message {
-                    // The coordinator need not wait for it.
-                    let refused = Message::Refused { id: piece.reference.id, why: Refusal::NoMember };
-                    self.send_fragment_message(group, from, &refused);
-                }
-            }
-            Message::Kept { id, membership, members } => self.fragment_kept(from, id, (membership, members)),
             Message::Taken { id, stripe } => self.piece_taken(from, id, stripe),
-            Message::Refused { id, why } => self.fragment_refused(from, id, why),
-            Message::Fetch { id, stripe, count } => self.send_pieces(group, from, id, (stripe, count)),
-            Message::Fetched(piece) => self.piece_fetched(from, &piece),
-            Message::Missing { id } => self.fragment_missing(from, id),
+            Message::Refused { id, why } => self.fragment_refused(cx, from, id, why),
+            Message::Fetch { id, stripe, count } => self.send_pieces(cx, group, from, id, (stripe, count)),
+            Message::Fetched(piece) => self.piece_fetched(cx, from, &piece),
+            Message::Missing { id } => self.fragment_missing(cx, from, id),
             Message::Probe { at_us } => {
-                self.send_fragment_message(group, from, &Message::Echo { at_us });
+                self.send(cx, group, from, &Message::Echo { at_us });
             }
             Message::Echo { at_us } => {
-                let now_us = self.now.monotonic_us;
-                self.coding.choice.estimates.answered(from, now_us.saturating_sub(at_us), now_us);
+                let now_us = cx.now.monotonic_us;
+                self.choice.estimates.answered(from, now_us.saturating_sub(at_us), now_us);
             }
             Message::Lacks { membership, holds_beginning, values } => {
-                if let Some(group) = self.groups.get_mut(group) {
+                if let Some(group) = cx.groups.get_mut(group) {
                     group.lacking.insert(from, (membership, holds_beginning && values == 0));
                 }
             }
@@ -260,42 +248,34 @@ impl Node {
     }
 
     /// Sends a message about fragments to a node, which may be this one. Returns false if the node cannot be reached.
-    pub(crate) fn send_fragment_message(&mut self, group: u16, to: NodeId, message: &Message<'_>) -> bool {
-        if to == self.configuration.node {
-            self.take_fragment_message(group, to, *message);
+    pub(crate) fn send(&mut self, cx: &mut Context, group: u16, to: NodeId, message: &Message<'_>) -> bool {
+        let mut encoded = Vec::new();
+        if to == cx.configuration.node {
+            message.encode(&mut encoded);
+            cx.call(Call::Fragments { group, message: encoded });
             return true;
         }
-        self.append_to_peer(to, |out| {
+        append_to_peer(cx, to, |out| {
             Envelope::Fragments { group, message: &[] }.encode(out);
             message.encode(out);
         })
     }
 
-    pub(crate) fn send_fragment_bytes(&mut self, group: u16, to: NodeId, message: &[u8]) -> bool {
-        if to == self.configuration.node {
-            let read = self.fragment_message(group, to, message);
-            debug_assert_eq!(read, Ok(()), "this node writes what can be read");
-            return true;
-        }
-        self.append_to_peer(to, |out| Envelope::Fragments { group, message }.encode(out))
-    }
-
-    /// Writes a frame to a node, if that can be reached.
-    fn append_to_peer(&mut self, to: NodeId, write: impl FnOnce(&mut Vec<u8>)) -> bool {
-        let peer = self.peers.get_mut(usize::from(to).wrapping_sub(1));
-        let Some(peer) = peer.filter(|peer| peer.up) else { return false };
-        frame::append(&mut peer.output, write);
-        true
-    }
-
     // Answers of groups.
 
     /// A group has answered a step of an operation.
-    pub(crate) fn operation_answered(&mut self, handle: Handle, step: u64, result: Outcome, reply: &[u8]) {
-        match self.coding.operations.get(handle) {
-            Some(Operation::Disperse(_)) => self.dispersal_answered(handle, result, reply),
-            Some(Operation::Log(_)) => self.logged_answered(handle, result, reply),
-            Some(Operation::Finish(_)) => self.finishing_answered(handle, step, result, reply),
+    pub(crate) fn operation_answered(
+        &mut self,
+        cx: &mut Context,
+        handle: Handle,
+        step: u64,
+        result: Outcome,
+        reply: &[u8],
+    ) {
+        match self.operations.get(handle) {
+            Some(Operation::Disperse(_)) => self.dispersal_answered(cx, handle, result, reply),
+            Some(Operation::Log(_)) => self.logged_answered(cx, handle, result, reply),
+            Some(Operation::Finish(_)) => self.finishing_answered(cx, handle, step, result, reply),
             // The outcome of upkeep does not matter.
             Some(Operation::Rebuild(_)) | None => {}
         }
@@ -304,26 +284,42 @@ impl Node {
     // Time.
 
     /// Retries operations that took too long in another way, or gives them up.
-    pub(crate) fn coding_tick(&mut self) {
-        if self.coding.wakeup_us > self.now.monotonic_us {
+    pub(crate) fn coding_tick(&mut self, cx: &mut Context) {
+        if self.wakeup_us > cx.now.monotonic_us {
             return;
         }
-        self.coding.wakeup_us = u64::MAX;
-        self.dispersals_due();
-        self.fetches_due();
-        self.finishings_due();
-        self.coding_upkeep();
+        self.wakeup_us = u64::MAX;
+        self.dispersals_due(cx);
+        self.fetches_due(cx);
+        self.finishings_due(cx);
+        self.coding_upkeep(cx);
     }
 
     /// At the end of the turn, sends what there is to send, as far as there is room.
-    pub(crate) fn coding_pump(&mut self) {
-        if !self.coding.is_on || std::mem::take(&mut self.coding.is_pumped) {
+    pub(crate) fn coding_pump(&mut self, cx: &mut Context) {
+        if !self.is_on || std::mem::take(&mut self.is_pumped) {
             return;
         }
-        self.coding.choice.forget_cut();
-        self.coding.traces.forget_cut();
+        self.choice.forget_cut();
+        self.traces.forget_cut();
         let mut budget = TURN_BYTES;
-        self.pump_dispersals(&mut budget);
-        self.pump_rebuilding(&mut budget);
+        self.pump_dispersals(cx, &mut budget);
+        self.pump_rebuilding(cx, &mut budget);
     }
+}
+
+/// Sends an encoded message about fragments to the coordinator at a node, which may be this one.
+pub(crate) fn send_encoded(cx: &mut Context, group: u16, to: NodeId, message: &[u8]) {
+    if to == cx.configuration.node {
+        return cx.call(Call::Fragments { group, message: message.to_vec() });
+    }
+    append_to_peer(cx, to, |out| Envelope::Fragments { group, message }.encode(out));
+}
+
+/// Writes a frame to a node, if that can be reached.
+fn append_to_peer(cx: &mut Context, to: NodeId, write: impl FnOnce(&mut Vec<u8>)) -> bool {
+    let peer = cx.peers.get_mut(usize::from(to).wrapping_sub(1));
+    let Some(peer) = peer.filter(|peer| peer.up) else { return false };
+    frame::append(&mut peer.output, write);
+    true
 }

@@ -10,9 +10,9 @@
 //! The member with the fewest pieces to send is asked first, and last one that has sent fragments of new values lately:
 //! it coordinates writes, and needs its uplink for them.
 
-use super::Operation;
 use super::fetching::Fetch;
-use crate::node::Node;
+use super::{Coding, Operation};
+use crate::context::Context;
 use crate::slab::Handle;
 use coding::Layout;
 use kv::SharedBytes;
@@ -122,125 +122,129 @@ impl Window {
     }
 }
 
-impl Node {
+impl Coding {
     /// The bytes that may be under way to this node for its own fragments.
-    pub(super) fn rebuild_window(&self) -> usize {
-        let members = self.groups.iter().filter(|(_, group)| group.coding.is_some());
+    pub(super) fn rebuild_window(&self, cx: &Context) -> usize {
+        let members = cx.groups.iter().filter(|(_, group)| group.coding.is_some());
         let others: Vec<NodeId> = members.flat_map(|(_, group)| group.members.iter().copied()).collect();
-        let round_trip_us = self.coding.choice.estimates.round_trip(&others) * 1e6;
-        self.coding.window.bytes(round_trip_us as u64, self.now.monotonic_us)
+        let round_trip_us = self.choice.estimates.round_trip(&others) * 1e6;
+        self.window.bytes(round_trip_us as u64, cx.now.monotonic_us)
     }
 
     /// The bytes that are under way for these.
     fn rebuild_bytes(&self) -> usize {
-        self.coding.fetches.values().filter(|fetch| fetch.is_background()).map(Fetch::awaited_bytes).sum()
+        self.fetches.values().filter(|fetch| fetch.is_background()).map(Fetch::awaited_bytes).sum()
     }
 
     /// Whether one more piece may be requested. It may be longer than the rest of the window: since a piece cannot be
     /// requested in parts, the link would else be idle.
-    pub(super) fn has_room_in_background(&self) -> bool {
-        self.rebuild_bytes() < self.rebuild_window()
+    pub(super) fn has_room_in_background(&self, cx: &Context) -> bool {
+        self.rebuild_bytes() < self.rebuild_window(cx)
     }
 
     /// A piece of a value that is fetched to rebuild a fragment has arrived.
-    pub(super) fn background_piece_came(&mut self, bytes: usize) {
-        self.coding.window.arrived(bytes, self.now.monotonic_us);
+    pub(super) fn background_piece_came(&mut self, cx: &mut Context, bytes: usize) {
+        self.window.arrived(bytes, cx.now.monotonic_us);
     }
 
     /// The bytes that a node has still to send for rebuilding.
     pub(super) fn background_bytes_from(&self, node: NodeId) -> usize {
-        let fetches = self.coding.fetches.values().filter(|fetch| fetch.is_background());
+        let fetches = self.fetches.values().filter(|fetch| fetch.is_background());
         fetches.map(|fetch| fetch.awaited_from(node)).sum()
     }
 
     /// Requests as much as there is room for, and makes pieces of fragments from what has arrived.
-    pub(super) fn pump_rebuilding(&mut self, budget: &mut usize) {
-        let ready = self.coding.window.under_way.values().copied().filter(|handle| {
-            let operation = self.coding.operations.get(*handle);
+    pub(super) fn pump_rebuilding(&mut self, cx: &mut Context, budget: &mut usize) {
+        let ready = self.window.under_way.values().copied().filter(|handle| {
+            let operation = self.operations.get(*handle);
             matches!(operation, Some(Operation::Rebuild(Rebuilding { value: Some(_), .. })))
         });
         for handle in ready.collect::<Vec<_>>() {
-            while *budget > 0 && self.journal.unwritten_bytes() < UNWRITTEN_BYTES_MAX {
-                if !self.rebuild_piece(handle, budget) {
+            while *budget > 0 && cx.journal.unwritten_bytes() < UNWRITTEN_BYTES_MAX {
+                if !self.rebuild_piece(cx, handle, budget) {
                     break;
                 }
             }
         }
         if *budget == 0 {
-            self.coding.wake_at(self.now.monotonic_us);
+            self.wake_at(cx.now.monotonic_us);
         }
         // Fetches that have begun are completed first.
-        let begun = self.coding.fetches.iter().filter(|(_, fetch)| fetch.is_background());
+        let begun = self.fetches.iter().filter(|(_, fetch)| fetch.is_background());
         for id in begun.map(|(id, _)| *id).collect::<Vec<_>>() {
-            if !self.has_room_in_background() {
+            if !self.has_room_in_background(cx) {
                 return;
             }
-            self.ask_enough(id);
+            self.ask_enough(cx, id);
         }
-        self.for_each_group(Node::rebuild_more);
+        let mut place = 0;
+        while let Some(id) = cx.groups.id_at(place) {
+            place += 1;
+            self.rebuild_more(cx, id);
+        }
     }
 
     /// Begins to rebuild fragments of a group, while there is room.
-    fn rebuild_more(&mut self, id: u16) {
-        let replica = self.groups.get(id).and_then(|group| group.replica.as_ref());
+    fn rebuild_more(&mut self, cx: &mut Context, id: u16) {
+        let replica = cx.groups.get(id).and_then(|group| group.replica.as_ref());
         let Some(fragments) = replica.and_then(|replica| replica.fragments()) else { return };
-        if fragments.fragments_lacking() == 0 || self.coding.window.under_way.len() >= REBUILDS_MAX {
+        if fragments.fragments_lacking() == 0 || self.window.under_way.len() >= REBUILDS_MAX {
             return;
         }
-        let Window { failed, under_way, .. } = &self.coding.window;
+        let Window { failed, under_way, .. } = &self.window;
         let is_free = |value| !failed.contains_key(&value) && !under_way.contains_key(&(id, value));
-        let lacking = fragments.to_be_rebuilt(self.now, REBUILD_AFTER_MS, REBUILDS_MAX, &is_free);
+        let lacking = fragments.to_be_rebuilt(cx.now, REBUILD_AFTER_MS, REBUILDS_MAX, &is_free);
         for reference in lacking {
-            if self.coding.window.under_way.len() >= REBUILDS_MAX || !self.has_room_in_background() {
+            if self.window.under_way.len() >= REBUILDS_MAX || !self.has_room_in_background(cx) {
                 return;
             }
-            self.rebuild(id, reference);
+            self.rebuild(cx, id, reference);
         }
     }
 
-    fn rebuild(&mut self, group: u16, reference: Reference) {
+    fn rebuild(&mut self, cx: &mut Context, group: u16, reference: Reference) {
         if self.rebuild_bytes() == 0 {
-            self.coding.window.begins(self.now.monotonic_us);
+            self.window.begins(cx.now.monotonic_us);
         }
         let rebuilding = Rebuilding { group, reference, value: None, next_stripe: 0 };
-        let handle = self.coding.operations.insert(|_| Operation::Rebuild(rebuilding));
-        self.coding.window.under_way.insert((group, reference.id), handle);
-        match self.coding.cache.get(reference.id) {
-            Some(value) => self.rebuilding_has(handle, Some(value)),
-            None => self.fetch(group, reference, handle, false),
+        let handle = self.operations.insert(|_| Operation::Rebuild(rebuilding));
+        self.window.under_way.insert((group, reference.id), handle);
+        match self.cache.get(reference.id) {
+            Some(value) => self.rebuilding_has(cx, handle, Some(value)),
+            None => self.fetch(cx, group, reference, handle, false),
         }
     }
 
     /// The value is here, or (None) cannot be had now: then it is tried again later.
-    pub(super) fn rebuilding_has(&mut self, handle: Handle, value: Option<SharedBytes>) {
-        let now_us = self.now.monotonic_us;
-        let Some(Operation::Rebuild(rebuilding)) = self.coding.operations.get_mut(handle) else { return };
+    pub(super) fn rebuilding_has(&mut self, cx: &mut Context, handle: Handle, value: Option<SharedBytes>) {
+        let now_us = cx.now.monotonic_us;
+        let Some(Operation::Rebuild(rebuilding)) = self.operations.get_mut(handle) else { return };
         if value.is_none() {
             let id = rebuilding.reference.id;
-            self.coding.window.failed.insert(id, now_us + TRY_AGAIN_US);
+            self.window.failed.insert(id, now_us + TRY_AGAIN_US);
             self.rebuilding_ends(handle);
         } else {
             rebuilding.value = value;
-            self.coding.wake_at(now_us);
+            self.wake_at(now_us);
         }
     }
 
     fn rebuilding_ends(&mut self, handle: Handle) {
-        if let Some(Operation::Rebuild(rebuilding)) = self.coding.operations.remove(handle) {
-            self.coding.window.under_way.remove(&(rebuilding.group, rebuilding.reference.id));
+        if let Some(Operation::Rebuild(rebuilding)) = self.operations.remove(handle) {
+            self.window.under_way.remove(&(rebuilding.group, rebuilding.reference.id));
         }
     }
 
     /// Lets values that failed some time ago be tried again.
-    pub(super) fn rebuilding_tick(&mut self) {
-        let now_us = self.now.monotonic_us;
-        self.coding.window.failed.retain(|_, until_us| *until_us > now_us);
+    pub(super) fn rebuilding_tick(&mut self, cx: &mut Context) {
+        let now_us = cx.now.monotonic_us;
+        self.window.failed.retain(|_, until_us| *until_us > now_us);
     }
 
     /// Makes the next piece. Returns false when that was the last one.
-    fn rebuild_piece(&mut self, handle: Handle, budget: &mut usize) -> bool {
-        let Node { coding, groups, configuration, now, .. } = self;
-        let Some(Operation::Rebuild(rebuilding)) = coding.operations.get_mut(handle) else { return false };
+    fn rebuild_piece(&mut self, cx: &mut Context, handle: Handle, budget: &mut usize) -> bool {
+        let Context { groups, configuration, now, .. } = cx;
+        let Some(Operation::Rebuild(rebuilding)) = self.operations.get_mut(handle) else { return false };
         let Rebuilding { group, reference, value: Some(value), next_stripe } = rebuilding else {
             return false;
         };
@@ -251,15 +255,15 @@ impl Node {
             (layout, fragments, number_of(configuration.node))
             && *next_stripe < layout.stripes()
         {
-            let bytes = layout.piece(value, number, *next_stripe, &mut coding.piece);
+            let bytes = layout.piece(value, number, *next_stripe, &mut self.piece);
             fragments.take_rebuilt(*now, *reference, *next_stripe as u32, bytes);
             *next_stripe += 1;
             *budget = budget.saturating_sub(bytes.len().max(1));
-            coding.counters.rebuilt_bytes += bytes.len() as u64;
+            self.counters.rebuilt_bytes += bytes.len() as u64;
             if *next_stripe < layout.stripes() {
                 return true;
             }
-            coding.counters.rebuilt += 1;
+            self.counters.rebuilt += 1;
         }
         self.rebuilding_ends(handle);
         false

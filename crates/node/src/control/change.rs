@@ -8,10 +8,10 @@ use super::map::{
     control_members, replicas,
 };
 use super::quarantine::Step as QuarantineStep;
+use crate::cluster::MAP_GROUP;
 use crate::coding::Parts;
 use crate::configuration::NodeAddress;
 use crate::keyspace::{KEYSPACES_MAX, Keyspace};
-use crate::mapping::MAP_GROUP;
 use crate::words::check_host;
 use coding::data_fragments_max;
 use protocol::NodeId;

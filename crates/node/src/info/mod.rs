@@ -4,6 +4,8 @@
 //! has the field; the section `quorate` holds what only this server has.
 
 mod collect;
+
+pub(crate) use collect::{answer, value_facts};
 mod facts;
 #[cfg(test)]
 mod tests;

@@ -43,11 +43,11 @@ mod waits;
 
 use crate::command::locks::{LockRequest, parse};
 use crate::command::{LockVerb, named};
+use crate::context::Context;
 use crate::envelope::{Envelope, Told};
+use crate::forwarding::Asked;
 use crate::groups::Groups;
-use crate::node::Node;
 use crate::origin::Origin;
-use crate::routing::Asked;
 use crate::session::ClientId;
 use crate::setting::{Protocol, Setting};
 use kv::locks::{QUEUED, Word};
@@ -73,83 +73,42 @@ const WITHDRAWALS_MAX: u32 = 100;
 /// The most requests that wait or leave. Beyond it, requests that leave are forgotten without a withdrawal.
 const WAITS_MAX: usize = 100_000;
 
-impl Node {
-    /// Takes a client's request about a lock.
-    pub(crate) fn lock_request(&mut self, client: ClientId, verb: LockVerb, arguments: Arguments<'_>) {
-        let request = match parse(verb, arguments) {
-            Ok(request) => request,
-            Err(error) => {
-                if let Ok(named) = named(arguments) {
-                    self.statistics.failed(named.number);
-                }
-                return self.answer(client, |replies| replies.error(&error.to_string()));
-            }
-        };
-        let group = self.router.group_of(request.key());
-        if let Some(text) = self.refuses_locks("LOCK", group) {
-            return self.answer(client, |replies| replies.error(&text));
-        }
-        if request.session().is_some_and(|session| session.group != group) {
-            let text = "CROSSSLOT the session is of another group than the lock: open one with a key of the lock's keyspace \
-                        and slot";
-            return self.answer(client, |replies| replies.error(text));
-        }
-        let command = match request {
-            LockRequest::Acquire { name, owner, hold, wait_ms, .. } if wait_ms > 0 => {
-                return self.wait_for_lock(client, group, (name, owner), hold, wait_ms);
-            }
-            LockRequest::Acquire { name, owner, hold, .. } => {
-                LockCommand::Acquire { name, owner, hold, waiter: None }
-            }
-            LockRequest::Renew { name, token, lease_ms } => LockCommand::Renew { name, token, lease_ms },
-            LockRequest::Release { name, token } => LockCommand::Release { name, token },
-            LockRequest::Describe { name } => {
-                // Only the node that measures the lease knows what is left of it.
-                let command = Command::Lock(LockCommand::Describe { name });
-                return self.ask_afresh(client, group, Request::Command(command));
-            }
-            LockRequest::OpenSession { key, lease_ms } => LockCommand::OpenSession { key, group, lease_ms },
-            LockRequest::RenewSession { key, session } => {
-                LockCommand::RenewSession { key, session: session.number }
-            }
-            LockRequest::CloseSession { key, session } => {
-                LockCommand::CloseSession { key, session: session.number }
-            }
-        };
-        self.ask(client, group, false, Request::Command(Command::Lock(command)));
-    }
+/// What a group has to carry out for a client's request about a lock.
+pub(crate) struct LockAsked<'a> {
+    pub(crate) group: u16,
+    pub(crate) command: Command<'a>,
+    /// Whether only the newest state may answer.
+    pub(crate) afresh: bool,
+}
 
-    /// Why a group has no locks, if it has none.
-    pub(crate) fn refuses_locks(&self, what: &str, group: u16) -> Option<String> {
-        refusal(&self.groups, what, group)
-    }
-
-    fn wait_for_lock(
+impl Waits {
+    fn wait(
         &mut self,
+        cx: &mut Context,
         client: ClientId,
         group: u16,
         names: (&[u8], &[u8]),
         hold: Hold,
         wait_ms: u64,
     ) {
-        let Some(session) = self.sessions.get_mut(client) else { return };
+        let Some(session) = cx.clients.sessions.get_mut(client) else { return };
         let follows = session.is_waiting();
         session.wrote(group);
         let ticket = session.begin(false);
-        let ends_us = self.now.monotonic_us.saturating_add(wait_ms.saturating_mul(1000));
-        let number = self.lock_waits.add(Wait::new(Some(ticket), group, names, hold, ends_us));
+        let ends_us = cx.now.monotonic_us.saturating_add(wait_ms.saturating_mul(1000));
+        let number = self.add(Wait::new(Some(ticket), group, names, hold, ends_us));
         session.lock_wait = Some(number);
-        self.lock_waits.look_at(number, ends_us);
-        self.ask_for_wait(number, Question::Acquire, follows);
+        self.look_at(number, ends_us);
+        self.ask(cx, number, Question::Acquire, follows);
     }
 
-    /// Submits a question to the group of a waiting request. Its outcome goes to [`Node::lock_outcome`].
-    fn ask_for_wait(&mut self, number: u64, question: Question, follows: bool) {
-        let Some(waiter) = self.lock_waits.waiter(number) else { return };
-        let Some(wait) = self.lock_waits.get_mut(number) else { return };
+    /// Submits a question to the group of a waiting request. Its outcome goes to [`Waits::answered`].
+    fn ask(&mut self, cx: &mut Context, number: u64, question: Question, follows: bool) {
+        let Some(waiter) = self.waiter(number) else { return };
+        let Some(wait) = self.get_mut(number) else { return };
         let (group, hold) = (wait.group, wait.hold);
-        if self.groups.get(group).is_none() {
-            return self.end_lock_wait(number, |replies| {
+        if cx.groups.get(group).is_none() {
+            return self.end(cx, number, |replies| {
                 replies.error(
                     "CLUSTERDOWN NOLEADER the keyspace of the lock was dropped; the request waits no longer",
                 );
@@ -164,32 +123,30 @@ impl Node {
             Question::Withdraw => LockCommand::Withdraw { name, waiter },
         };
         let ticket = Origin::LockWait.ticket(number);
-        let deadline_us = self.now.monotonic_us + self.configuration.command_timeout_ms * 1000;
+        let deadline_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
         // Only the newest state may answer a check.
         let asked = Asked { ticket, follows, seen: Version::MAX, deadline_us, hops: 0, leadership: 0 };
-        self.submit(group, asked, Request::Command(Command::Lock(command)));
+        cx.submit(group, asked, &Request::Command(Command::Lock(command)));
     }
 
     /// Takes a group's answer to a wait's question.
-    pub(crate) fn lock_outcome(&mut self, number: u64, result: Outcome, reply: &[u8]) {
-        let now_us = self.now.monotonic_us;
-        let Some(wait) = self.lock_waits.get_mut(number) else { return };
+    pub(crate) fn answered(&mut self, cx: &mut Context, number: u64, result: Outcome, reply: &[u8]) {
+        let now_us = cx.now.monotonic_us;
+        let Some(wait) = self.get_mut(number) else { return };
         let Some(question) = wait.question.take() else { return };
         let first = Reply::first(reply);
         wait.is_uncertain |= question == Question::Acquire && result == Outcome::Unknown;
         if question == Question::Withdraw {
             return match result {
-                Outcome::Done { .. } if !std::mem::take(&mut wait.leaves_again) => {
-                    self.forget_lock_wait(number)
-                }
-                Outcome::Done { .. } => self.ask_for_wait(number, Question::Withdraw, false),
+                Outcome::Done { .. } if !std::mem::take(&mut wait.leaves_again) => self.forget(number),
+                Outcome::Done { .. } => self.ask(cx, number, Question::Withdraw, false),
                 _ => {
                     wait.failures += 1;
                     match wait.failures < WITHDRAWALS_MAX {
-                        true => self.lock_waits.look_at(number, now_us + RETRY_US),
+                        true => self.look_at(number, now_us + RETRY_US),
                         false => {
                             wait.is_uncertain = true;
-                            self.forget_lock_wait(number);
+                            self.forget(number);
                         }
                     }
                 }
@@ -197,139 +154,123 @@ impl Node {
         }
         match (result, first) {
             (Outcome::Done { offset, .. }, Reply::Integer(token)) if wait.stage != Stage::Leaving => {
-                self.grant_lock_wait(number, token as Version, offset);
+                self.grant(cx, number, token as Version, offset);
             }
             (Outcome::Done { .. }, Reply::Status(QUEUED)) if wait.stage != Stage::Leaving => {
                 wait.stage = Stage::Queued;
                 let is_granted = std::mem::take(&mut wait.was_told);
                 let due_us = wait.ends_us.min(now_us + CHECK_US);
-                self.lock_waits.look_at(number, due_us);
+                self.look_at(number, due_us);
                 if is_granted {
-                    self.ask_for_wait(number, Question::Check, false);
+                    self.ask(cx, number, Question::Check, false);
                 }
             }
             // The group does not know the request.
             (Outcome::Done { .. }, Reply::Null) if wait.stage != Stage::Leaving => {
                 wait.stage = Stage::Asking;
-                self.ask_for_wait(number, Question::Acquire, false);
+                self.ask(cx, number, Question::Acquire, false);
             }
             (Outcome::Done { .. }, Reply::Error(error)) if wait.stage != Stage::Leaving => {
                 let error = error.to_vec();
-                self.end_lock_wait(number, |replies| replies.push(Reply::Error(&error)));
+                self.end(cx, number, |replies| replies.push(Reply::Error(&error)));
             }
             (_, first) if wait.stage != Stage::Leaving => {
                 if let Reply::Error(error) = first {
                     wait.error = error.to_vec();
                 }
                 let due_us = wait.ends_us.min(now_us + RETRY_US);
-                self.lock_waits.look_at(number, due_us);
+                self.look_at(number, due_us);
             }
             // It was never submitted, or refused for good: there is nothing to withdraw.
             (Outcome::Refused, _) | (Outcome::Done { .. }, Reply::Error(_))
                 if question == Question::Acquire && !wait.is_uncertain && !wait.was_queued =>
             {
-                self.forget_lock_wait(number);
+                self.forget(number);
             }
-            _ => self.ask_for_wait(number, Question::Withdraw, false),
+            _ => self.ask(cx, number, Question::Withdraw, false),
         }
     }
 
     /// The client of a wait holds the lock.
-    fn grant_lock_wait(&mut self, number: u64, token: Version, offset: Version) {
-        let Some(wait) = self.lock_waits.remove(number) else { return };
+    fn grant(&mut self, cx: &mut Context, number: u64, token: Version, offset: Version) {
+        let Some(wait) = self.remove(number) else { return };
         if wait.is_uncertain {
-            self.lock_waits.is_unsettled(number, Some(token));
+            self.is_unsettled(number, Some(token));
         }
         let Some(ticket) = wait.ticket else { return };
         let mut replies = ReplyBuffer::new();
         replies.integer(token as i64);
         let done = Outcome::Done { version: token, offset };
-        self.answer_lock_wait(ticket, wait.group, done, &replies);
+        self.answer(cx, ticket, wait.group, done, replies);
     }
 
     /// Ends a wait without the lock, when it is certain that nothing of it is left.
-    fn end_lock_wait(&mut self, number: u64, write: impl FnOnce(&mut ReplyBuffer)) {
-        let Some(wait) = self.lock_waits.get_mut(number) else { return };
+    fn end(&mut self, cx: &mut Context, number: u64, write: impl FnOnce(&mut ReplyBuffer)) {
+        let Some(wait) = self.get_mut(number) else { return };
         let (ticket, group) = (wait.ticket.take(), wait.group);
-        self.forget_lock_wait(number);
+        self.forget(number);
         if let Some(ticket) = ticket {
             let mut replies = ReplyBuffer::new();
             write(&mut replies);
-            self.answer_lock_wait(ticket, group, Outcome::Done { version: 0, offset: 0 }, &replies);
+            self.answer(cx, ticket, group, Outcome::Done { version: 0, offset: 0 }, replies);
         }
     }
 
-    fn answer_lock_wait(&mut self, ticket: Ticket, group: u16, result: Outcome, replies: &ReplyBuffer) {
-        if let Some(session) = self.sessions.get_mut(ClientId::from_bits(ticket.client)) {
+    fn answer(&mut self, cx: &mut Context, ticket: Ticket, group: u16, result: Outcome, reply: ReplyBuffer) {
+        if let Some(session) = cx.clients.sessions.get_mut(ClientId::from_bits(ticket.client)) {
             session.lock_wait = None;
         }
-        self.complete(ticket, group, result, replies.as_bytes());
+        cx.complete_with(ticket, group, result, reply);
     }
 
-    fn forget_lock_wait(&mut self, number: u64) {
-        if let Some(wait) = self.lock_waits.remove(number)
+    fn forget(&mut self, number: u64) {
+        if let Some(wait) = self.remove(number)
             && wait.is_uncertain
         {
-            self.lock_waits.is_unsettled(number, None);
+            self.is_unsettled(number, None);
         }
     }
 
     /// The client of a wait is gone: the wait leaves.
-    pub(crate) fn leave_lock_wait(&mut self, number: u64) {
-        let is_crowded = self.lock_waits.len() > WAITS_MAX;
-        let Some(wait) = self.lock_waits.get_mut(number) else { return };
+    pub(crate) fn leave(&mut self, cx: &mut Context, number: u64) {
+        let is_crowded = self.len() > WAITS_MAX;
+        let Some(wait) = self.get_mut(number) else { return };
         wait.ticket = None;
         wait.was_queued |= wait.stage == Stage::Queued;
         wait.stage = Stage::Leaving;
         let is_nothing_left = wait.question.is_none() && !wait.is_uncertain && !wait.was_queued;
         if is_crowded || is_nothing_left {
             wait.is_uncertain |= !is_nothing_left;
-            return self.forget_lock_wait(number);
+            return self.forget(number);
         }
         // The outcome of the last question comes first. It does come: it has a deadline.
         let is_free = wait.question.is_none();
-        self.lock_waits.look_at(number, u64::MAX);
+        self.look_at(number, u64::MAX);
         if is_free {
-            self.ask_for_wait(number, Question::Withdraw, false);
+            self.ask(cx, number, Question::Withdraw, false);
         }
     }
 
-    /// Whether a client waits for a lock, or listens to channels: then it is not idle.
-    pub fn awaits_notification(&self, client: ClientId) -> bool {
-        let session = self.sessions.get(client);
-        session.is_some_and(|session| session.lock_wait.is_some() || session.subscriptions.is_some())
-    }
-
-    /// A client has closed its connection. Returns true if it was waiting for a lock.
-    pub fn hang_up(&mut self, client: ClientId) -> bool {
-        let waiting = self.sessions.get(client).and_then(|session| session.lock_wait);
-        let Some(number) = waiting else { return false };
-        self.give_up_lock_wait(number, &[]);
-        // The commands that it sent after this one were meant for a client with the lock.
-        self.close_after_replies(client);
-        true
-    }
-
     /// Ends a wait that has lasted long enough: answers the client, and withdraws the request.
-    fn give_up_lock_wait(&mut self, number: u64, error: &[u8]) {
-        let Some(wait) = self.lock_waits.get_mut(number) else { return };
+    pub(crate) fn give_up(&mut self, cx: &mut Context, number: u64, error: &[u8]) {
+        let Some(wait) = self.get_mut(number) else { return };
         let (ticket, group) = (wait.ticket.take(), wait.group);
-        self.leave_lock_wait(number);
+        self.leave(cx, number);
         if let Some(ticket) = ticket {
             let mut replies = ReplyBuffer::new();
             match error {
                 [] => replies.null(),
                 error => replies.push(Reply::Error(error)),
             }
-            self.answer_lock_wait(ticket, group, Outcome::Refused, &replies);
+            self.answer(cx, ticket, group, Outcome::Refused, replies);
         }
     }
 
     /// Handles the waits that are due.
-    pub(crate) fn tend_lock_waits(&mut self) {
-        let now_us = self.now.monotonic_us;
-        while let Some(number) = self.lock_waits.take_due(now_us) {
-            let Some(wait) = self.lock_waits.get_mut(number) else { continue };
+    pub(crate) fn tend(&mut self, cx: &mut Context) {
+        let now_us = cx.now.monotonic_us;
+        while let Some(number) = self.take_due(now_us) {
+            let Some(wait) = self.get_mut(number) else { continue };
             let question = match wait.stage {
                 Stage::Leaving => Question::Withdraw,
                 _ if wait.ends_us <= now_us => {
@@ -339,7 +280,7 @@ impl Node {
                     } else {
                         Vec::new()
                     };
-                    self.give_up_lock_wait(number, &error);
+                    self.give_up(cx, number, &error);
                     continue;
                 }
                 Stage::Asking => Question::Acquire,
@@ -347,33 +288,33 @@ impl Node {
             };
             let (is_free, ends_us) = (wait.question.is_none(), wait.ends_us);
             if wait.stage != Stage::Leaving {
-                self.lock_waits.look_at(number, ends_us);
+                self.look_at(number, ends_us);
             }
             if is_free {
-                self.ask_for_wait(number, question, false);
+                self.ask(cx, number, question, false);
             }
         }
     }
 
     /// A notification of a queued request may have been lost: checks how these requests stand.
-    pub(crate) fn check_lock_waits(&mut self, concerns: impl Fn(u16) -> bool) {
-        let now_us = self.now.monotonic_us;
-        for number in self.lock_waits.numbers(|wait| wait.stage == Stage::Queued && concerns(wait.group)) {
-            self.lock_waits.look_at(number, now_us);
+    pub(crate) fn check(&mut self, cx: &mut Context, concerns: impl Fn(u16) -> bool) {
+        let now_us = cx.now.monotonic_us;
+        for number in self.numbers(|wait| wait.stage == Stage::Queued && concerns(wait.group)) {
+            self.look_at(number, now_us);
         }
     }
 
     /// Passes on a replica's notice about waits.
-    pub(crate) fn lock_notice(&mut self, group: u16, notice: Notice) {
+    pub(crate) fn notice(&mut self, cx: &mut Context, group: u16, notice: Notice) {
         match notice {
-            Notice::Skipped => self.check_lock_waits(|other| other == group),
+            Notice::Skipped => self.check(cx, |other| other == group),
             Notice::Told { waiter, name, word, offset } => {
                 let (life, number) = (waiter.life, waiter.number.get());
                 let told = Told { life, number, name: &name, word, offset };
-                if waiter.node == self.configuration.node {
-                    return self.lock_notified(group, told);
+                if waiter.node == cx.configuration.node {
+                    return self.notified(cx, group, told);
                 }
-                let peer = self.peers.get_mut(usize::from(waiter.node).wrapping_sub(1));
+                let peer = cx.peers.get_mut(usize::from(waiter.node).wrapping_sub(1));
                 if let Some(peer) = peer.filter(|peer| peer.up) {
                     frame::append(&mut peer.output, |out| Envelope::Told { group, told }.encode(out));
                 }
@@ -382,21 +323,21 @@ impl Node {
     }
 
     /// Takes a notification from a record about a request that waits here, or did.
-    pub(crate) fn lock_notified(&mut self, group: u16, told: Told<'_>) {
+    pub(crate) fn notified(&mut self, cx: &mut Context, group: u16, told: Told<'_>) {
         let Told { life, number, name, word, offset } = told;
-        if life != self.lock_waits.life() {
+        if life != self.life() {
             return; // It may have been sent before that incarnation was over.
         }
-        let now_us = self.now.monotonic_us;
-        let hold = self.lock_waits.get_mut(number).map(|wait| wait.hold);
-        let is_doubtful = hold.is_some_and(|hold| self.lock_waits.is_doubtful(hold, now_us));
-        let Some(wait) = self.lock_waits.get_mut(number) else {
+        let now_us = cx.now.monotonic_us;
+        let hold = self.get_mut(number).map(|wait| wait.hold);
+        let is_doubtful = hold.is_some_and(|hold| self.is_doubtful(hold, now_us));
+        let Some(wait) = self.get_mut(number) else {
             if let Word::Granted(token) = word
-                && self.lock_waits.is_for_nobody(number, token)
+                && self.is_for_nobody(number, token)
             {
                 let wait = Wait::new(None, group, (name, b""), Hold::Lease(0), 0);
-                self.lock_waits.put(number, wait);
-                self.ask_for_wait(number, Question::Withdraw, false);
+                self.put(number, wait);
+                self.ask(cx, number, Question::Withdraw, false);
             }
             return;
         };
@@ -410,62 +351,117 @@ impl Node {
             (Word::Granted(_), _) if is_doubtful => {
                 wait.stage = Stage::Queued;
                 if wait.question.is_none() {
-                    self.ask_for_wait(number, Question::Check, false);
+                    self.ask(cx, number, Question::Check, false);
                 }
             }
-            (Word::Granted(token), _) => self.grant_lock_wait(number, token, offset),
+            (Word::Granted(token), _) => self.grant(cx, number, token, offset),
             (_, Stage::Leaving) => {}
-            (Word::SessionOver, _) => self.end_lock_wait(number, |replies| {
+            (Word::SessionOver, _) => self.end(cx, number, |replies| {
                 replies.error("NOSESSION the session is over; the request waits no longer");
             }),
-            (Word::Superseded, _) => self.end_lock_wait(number, ReplyBuffer::null),
+            (Word::Superseded, _) => self.end(cx, number, ReplyBuffer::null),
             (Word::Forsaken, _) => {
                 wait.stage = Stage::Asking;
                 let due_us = wait.ends_us.min(now_us + FORSAKEN_RETRY_US);
-                self.lock_waits.look_at(number, due_us);
+                self.look_at(number, due_us);
             }
         }
     }
 
     /// Where this node leads, ends the waits of clients that a node had in an earlier incarnation.
-    pub(crate) fn drop_waiters_of_old_incarnations(&mut self) {
-        let own = (self.configuration.node, self.lock_waits.life());
-        let peers = (1..).zip(&self.peers).filter_map(|(id, peer)| Some((id, peer.life?)));
+    pub(crate) fn drop_waiters_of_old_incarnations(&mut self, cx: &mut Context) {
+        let own = (cx.configuration.node, self.life());
+        let peers = (1..).zip(&cx.peers).filter_map(|(id, peer)| Some((id, peer.life?)));
         let lives: Vec<(NodeId, u64)> = peers.chain([own]).collect();
-        self.for_each_awake(|node, group| {
-            let Some(replica) = node.groups[group].replica.as_ref().filter(|it| it.is_leader()) else {
-                return;
+        let mut place = 0;
+        while let Some(group) = cx.groups.awake_at(place) {
+            place += 1;
+            let Some(replica) = cx.groups[group].replica.as_ref().filter(|it| it.is_leader()) else {
+                continue;
             };
             let locks = replica.table().locks();
             if locks.waiters() == 0 {
-                return;
+                continue;
             }
             let is_over = |(id, life): &&(NodeId, u64)| locks.has_waiters_of_other_lives(*id, *life);
             for (id, life) in lives.iter().filter(is_over).copied().collect::<Vec<_>>() {
                 let command = Command::Lock(LockCommand::Forsake { node: id, spared: Some(life) });
                 // The outcome is ignored: what is not done is tried again.
                 let ticket = Origin::Nobody.ticket(0);
-                let deadline_us = node.now.monotonic_us + node.configuration.command_timeout_ms * 1000;
+                let deadline_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
                 let asked = Asked { ticket, follows: false, seen: 0, deadline_us, hops: 0, leadership: 0 };
-                node.submit(group, asked, Request::Command(command));
+                cx.submit(group, asked, &Request::Command(command));
             }
-        });
-    }
-
-    /// The node is about to stop: ends all its clients' waits.
-    pub fn stop_lock_waits(&mut self) {
-        let error = format!(
-            "CLUSTERDOWN NOLEADER node {} is about to stop; the request waits no longer, try again elsewhere",
-            self.configuration.node
-        );
-        for number in self.lock_waits.numbers(|wait| wait.ticket.is_some()) {
-            self.give_up_lock_wait(number, error.as_bytes());
         }
     }
 
-    /// Whether any request waits, or is being withdrawn.
-    pub fn has_lock_waits(&self) -> bool {
-        !self.lock_waits.is_empty()
+    /// The node is about to stop: ends all its clients' waits.
+    pub(crate) fn stop(&mut self, cx: &mut Context) {
+        let error = format!(
+            "CLUSTERDOWN NOLEADER node {} is about to stop; the request waits no longer, try again elsewhere",
+            cx.configuration.node
+        );
+        for number in self.numbers(|wait| wait.ticket.is_some()) {
+            self.give_up(cx, number, error.as_bytes());
+        }
+    }
+}
+
+impl Waits {
+    /// Takes a client's request about a lock. Returns the command that its group has to carry out, unless the answer is
+    /// known, or the client waits for the lock.
+    pub(crate) fn request<'a>(
+        &mut self,
+        cx: &mut Context,
+        client: ClientId,
+        verb: LockVerb,
+        arguments: Arguments<'a>,
+    ) -> Option<LockAsked<'a>> {
+        let request = match parse(verb, arguments) {
+            Ok(request) => request,
+            Err(error) => {
+                if let Ok(named) = named(arguments) {
+                    cx.clients.statistics.failed(named.number);
+                }
+                cx.answer(client, |replies| replies.error(&error.to_string()));
+                return None;
+            }
+        };
+        let group = cx.router.group_of(request.key());
+        if let Some(text) = refusal(&cx.groups, "LOCK", group) {
+            cx.answer(client, |replies| replies.error(&text));
+            return None;
+        }
+        if request.session().is_some_and(|session| session.group != group) {
+            let text = "CROSSSLOT the session is of another group than the lock: open one with a key of the lock's keyspace \
+                        and slot";
+            cx.answer(client, |replies| replies.error(text));
+            return None;
+        }
+        let command = match request {
+            LockRequest::Acquire { name, owner, hold, wait_ms, .. } if wait_ms > 0 => {
+                self.wait(cx, client, group, (name, owner), hold, wait_ms);
+                return None;
+            }
+            LockRequest::Acquire { name, owner, hold, .. } => {
+                LockCommand::Acquire { name, owner, hold, waiter: None }
+            }
+            LockRequest::Renew { name, token, lease_ms } => LockCommand::Renew { name, token, lease_ms },
+            LockRequest::Release { name, token } => LockCommand::Release { name, token },
+            LockRequest::Describe { name } => {
+                // Only the node that measures the lease knows what is left of it.
+                let command = Command::Lock(LockCommand::Describe { name });
+                return Some(LockAsked { group, command, afresh: true });
+            }
+            LockRequest::OpenSession { key, lease_ms } => LockCommand::OpenSession { key, group, lease_ms },
+            LockRequest::RenewSession { key, session } => {
+                LockCommand::RenewSession { key, session: session.number }
+            }
+            LockRequest::CloseSession { key, session } => {
+                LockCommand::CloseSession { key, session: session.number }
+            }
+        };
+        Some(LockAsked { group, command: Command::Lock(command), afresh: false })
     }
 }
 

@@ -4,6 +4,12 @@
 //! live, merely kept, or a fact that cannot be changed here. Our own settings are not among them: they are in the
 //! node's configuration file.
 
+/// The longest whole request, in bytes: a few values of the greatest length.
+pub(crate) fn request_bytes_max(value_bytes_max: usize) -> usize {
+    const SMALLEST: usize = 64 << 20;
+    (2 * value_bytes_max).max(SMALLEST) + (1 << 20)
+}
+
 #[cfg(test)]
 mod tests;
 

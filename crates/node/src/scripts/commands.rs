@@ -3,44 +3,37 @@
 //! The node that a client is connected to looks up a script's text, so that a request to the group holds everything
 //! that a replica needs. The node also checks whether a text is a script at all: if not, it never gets into a log.
 
-use super::cache::{Digest, digest_of};
+use super::cache::{Cache, Digest, digest_of};
 use super::header::Header;
 use crate::command::{CommandError, RunScript, ScriptCommand};
+use crate::context::Context;
 use crate::envelope::Envelope;
-use crate::node::Node;
 use crate::session::ClientId;
-use crate::transactions::CROSSSLOT;
 use kv::limits::{KEY_BYTES_MAX, SCRIPT_BYTES_MAX, SCRIPT_COST_DEFAULT};
 use kv::number::parse_integer;
-use kv::{Command, ReplyBuffer, Script, ScriptLimits};
-use protocol::Request;
+use kv::{ReplyBuffer, Script, ScriptLimits};
 use wire::frame;
 use wire::resp::Arguments;
 
 const NOSCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
 
-impl Node {
-    pub(crate) fn script_command(
+impl Cache {
+    /// Carries out a command about the scripts that are kept; running one is the group's part.
+    pub(crate) fn command(
         &mut self,
+        cx: &mut Context,
         client: ClientId,
         command: ScriptCommand,
         arguments: Arguments<'_>,
     ) {
         match command {
-            ScriptCommand::Run(how) => {
-                let mut scratch = std::mem::take(&mut self.scratch);
-                match self.script_of(how, arguments, &mut scratch) {
-                    Ok(script) => self.ask_script(client, script),
-                    Err(error) => self.answer(client, |replies| replies.push(kv::Reply::Error(&error))),
-                }
-                self.scratch = scratch;
-            }
-            ScriptCommand::Load => self.load_script(client, &arguments[2]),
+            ScriptCommand::Run(_) => unreachable!("the caller sends it to its group"),
+            ScriptCommand::Load => self.load_script(cx, client, &arguments[2]),
             ScriptCommand::Exists => {
                 let known: Vec<bool> = (arguments.iter().skip(2))
-                    .map(|text| Digest::parse(text).is_some_and(|digest| self.scripts.has(digest)))
+                    .map(|text| Digest::parse(text).is_some_and(|digest| self.has(digest)))
                     .collect();
-                self.answer(client, |replies| {
+                cx.answer(client, |replies| {
                     replies.array(known.len());
                     known.iter().for_each(|known| replies.integer(i64::from(*known)));
                 });
@@ -48,37 +41,25 @@ impl Node {
             ScriptCommand::Flush => {
                 if !is_flush_mode(arguments) {
                     let error = "ERR SCRIPT FLUSH only support SYNC|ASYNC option";
-                    return self.answer(client, |replies| replies.error(error));
+                    return cx.answer(client, |replies| replies.error(error));
                 }
-                self.scripts.clear();
-                self.tell_peers(&Envelope::ForgetScripts);
-                self.answer(client, ReplyBuffer::ok);
+                self.clear();
+                send_to_peers(cx, &Envelope::ForgetScripts);
+                cx.answer(client, ReplyBuffer::ok);
             }
             // Its limits end a script before any client could ask for that.
             ScriptCommand::Kill => {
-                self.answer(client, |replies| {
+                cx.answer(client, |replies| {
                     replies.error("NOTBUSY No scripts in execution right now.");
                 });
             }
             ScriptCommand::FlushFunctions => {
-                self.answer(client, |replies| match is_flush_mode(arguments) {
+                cx.answer(client, |replies| match is_flush_mode(arguments) {
                     // No functions exist.
                     true => replies.ok(),
                     false => replies.error("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"),
                 });
             }
-        }
-    }
-
-    fn ask_script(&mut self, client: ClientId, script: Script<'_>) {
-        let command = Command::Script(script);
-        let group = match script.key_count() {
-            0 => Some(self.router.default_group()),
-            _ => self.group_of(&command),
-        };
-        match group {
-            Some(group) => self.ask(client, group, false, Request::Command(command)),
-            None => self.answer(client, |replies| replies.error(CROSSSLOT)),
         }
     }
 
@@ -88,6 +69,7 @@ impl Node {
     /// The text of the error that the client gets.
     pub(crate) fn script_of<'s>(
         &mut self,
+        cx: &Context,
         how: RunScript,
         arguments: Arguments<'_>,
         scratch: &'s mut Vec<u8>,
@@ -108,14 +90,14 @@ impl Node {
             true => Digest::parse(&arguments[1]).ok_or(NOSCRIPT)?,
             false => self.remember_script(&arguments[1])?,
         };
-        let text = self.scripts.find(digest).ok_or(NOSCRIPT)?;
+        let text = self.find(digest).ok_or(NOSCRIPT)?;
         let writes = !how.only_reads && !Header::of(text)?.no_writes;
         // Keys of several groups are refused later.
         let first_key = inputs.iter().take(key_count).next();
-        let group = first_key.map_or_else(|| self.router.default_group(), |key| self.router.group_of(key));
+        let group = first_key.map_or_else(|| cx.router.default_group(), |key| cx.router.group_of(key));
         let limits = ScriptLimits {
-            value_bytes_max: self.parameters.value_bytes_max() as u64,
-            cost_max: self
+            value_bytes_max: cx.parameters.value_bytes_max() as u64,
+            cost_max: cx
                 .groups
                 .get(group)
                 .map_or(SCRIPT_COST_DEFAULT, |group| group.keyspace.script_cost_max),
@@ -132,35 +114,36 @@ impl Node {
             return Err(error.into());
         }
         let digest = digest_of(text);
-        if !self.scripts.has(digest) {
+        if !self.has(digest) {
             super::check(text)?;
-            self.scripts.remember(text);
+            self.remember(text);
         }
         Ok(digest)
     }
 
     /// `SCRIPT LOAD`: every node that can be reached gets the script, since a client may run it on any of them.
-    fn load_script(&mut self, client: ClientId, text: &[u8]) {
+    fn load_script(&mut self, cx: &mut Context, client: ClientId, text: &[u8]) {
         match self.remember_script(text) {
             Ok(digest) => {
-                self.tell_peers(&Envelope::Script(text));
-                self.answer(client, |replies| replies.bulk(digest.to_string().as_bytes()));
+                send_to_peers(cx, &Envelope::Script(text));
+                cx.answer(client, |replies| replies.bulk(digest.to_string().as_bytes()));
             }
-            Err(error) => self.answer(client, |replies| replies.push(kv::Reply::Error(&error))),
-        }
-    }
-
-    fn tell_peers(&mut self, envelope: &Envelope<'_>) {
-        for peer in self.peers.iter_mut().filter(|peer| peer.up) {
-            frame::append(&mut peer.output, |out| envelope.encode(out));
+            Err(error) => cx.answer(client, |replies| replies.push(kv::Reply::Error(&error))),
         }
     }
 
     /// Takes a script that a peer's client has loaded there.
     pub(crate) fn learn_script(&mut self, text: &[u8]) {
         if text.len() <= SCRIPT_BYTES_MAX {
-            self.scripts.remember(text);
+            self.remember(text);
         }
+    }
+}
+
+/// Sends all peers that can be reached the same.
+fn send_to_peers(cx: &mut Context, envelope: &Envelope<'_>) {
+    for peer in cx.peers.iter_mut().filter(|peer| peer.up) {
+        frame::append(&mut peer.output, |out| envelope.encode(out));
     }
 }
 

@@ -27,10 +27,10 @@ mod tests;
 
 use crate::cache::Cache;
 use crate::configuration::StorageSettings;
+use crate::context::{Call, Context};
 use crate::groups::Group;
 use crate::journal::News;
 use crate::log::{Level, Line};
-use crate::node::Node;
 use crate::slab::{Handle, Slab};
 use kv::Reference;
 use kv::table::Spilled;
@@ -57,7 +57,7 @@ const PENDING_BYTES_MAX: usize = 128 << 20;
 const RETRY_MS: u64 = 100;
 
 /// A value in memory, shared with threads beside the loop.
-type Value = Arc<Vec<u8>>;
+pub(crate) type Value = Arc<Vec<u8>>;
 
 /// Counters since the start.
 #[derive(Clone, Copy, Debug, Default)]
@@ -326,10 +326,10 @@ impl Values {
     }
 }
 
-impl Node {
+impl Values {
     /// Takes over what a group's replica here has spilled. Returns false if its keyspace keeps all values in memory.
-    pub(crate) fn keep_spilled(&mut self, group: u16) -> bool {
-        let Some(target) = self.groups.get_mut(group).filter(|group| group.keyspace.spills()) else {
+    pub(crate) fn keep_spilled(&mut self, cx: &mut Context, group: u16) -> bool {
+        let Some(target) = cx.groups.get_mut(group).filter(|group| group.keyspace.spills()) else {
             return false;
         };
         let Some(replica) = &mut target.replica else { return true };
@@ -337,125 +337,130 @@ impl Node {
             replica.spilled_values_mut().and_then(SpilledValues::take_spilled)
         {
             for (reference, value) in kept {
-                self.values.keep(group, &reference, value);
+                self.keep(group, &reference, value);
             }
             match target.tail.is_durable() {
-                true => self.values.release(group, released),
-                false => self.values.remove(group, released), // No start will find a table that refers to them.
+                true => self.release(group, released),
+                false => self.remove(group, released), // No start will find a table that refers to them.
             }
         }
         true
     }
 
-    fn next_removal(&mut self) -> Option<ValueWork> {
+    fn next_removal(&mut self, cx: &mut Context) -> Option<ValueWork> {
         // A snapshot transfer shows the table as it was: it may refer to values that the table has released since.
         let sends_copies = |group: &Group| {
             let replica = group.replica.as_ref();
             replica.and_then(|it| it.spilled_values()).is_some_and(SpilledValues::sends_copies)
         };
-        if self.values.removals.is_empty() || self.groups.iter().any(|(_, group)| sends_copies(group)) {
+        if self.removals.is_empty() || cx.groups.iter().any(|(_, group)| sends_copies(group)) {
             return None;
         }
         let mut names = Vec::new();
-        for _ in 0..self.values.removals.len().min(REMOVED_VALUES) {
-            let Some((group, reference)) = self.values.removals.pop_front() else { break };
-            let replica = self.groups.get(group).and_then(|group| group.replica.as_ref());
+        for _ in 0..self.removals.len().min(REMOVED_VALUES) {
+            let Some((group, reference)) = self.removals.pop_front() else { break };
+            let replica = cx.groups.get(group).and_then(|group| group.replica.as_ref());
             let values = replica.and_then(|replica| replica.spilled_values());
             if values.is_some_and(|values| values.refers_to(&reference)) {
                 continue; // It was spilled again, for example after a snapshot transfer.
             }
             let name = name_of(group, &reference);
-            if self.values.lookups.contains_key(&name) || self.values.pending.contains_key(&name) {
-                self.values.removals.push_back((group, reference));
+            if self.lookups.contains_key(&name) || self.pending.contains_key(&name) {
+                self.removals.push_back((group, reference));
                 continue;
             }
             names.push(name);
         }
-        self.values.counters.removed += names.len() as u64;
+        self.counters.removed += names.len() as u64;
         (!names.is_empty()).then_some(ValueWork::Remove(names))
     }
 
     /// Starts the next work, if none is under way.
-    pub(crate) fn pump_values(&mut self) {
-        let now_us = self.now.monotonic_us;
-        let waits = self.values.is_full() && now_us < self.values.retry_at_us;
-        if !self.values.is_on || self.values.is_writing || waits {
+    pub(crate) fn pump_values(&mut self, cx: &mut Context) {
+        let now_us = cx.now.monotonic_us;
+        let waits = self.is_full() && now_us < self.retry_at_us;
+        if !self.is_on || self.is_writing || waits {
             return;
         }
         // Removals come first when there is no room, and periodically in any case.
-        let removes_first = std::mem::take(&mut self.values.removes_next) || self.values.is_full();
-        let work = if self.values.is_to_be_safe() {
+        let removes_first = std::mem::take(&mut self.removes_next) || self.is_full();
+        let work = if self.is_to_be_safe() {
             Some(ValueWork::Persist)
         } else if removes_first {
-            self.next_removal().or_else(|| self.values.next_put())
+            self.next_removal(cx).or_else(|| self.next_put())
         } else {
-            let put = self.values.next_put();
-            self.values.removes_next = put.is_some();
-            put.or_else(|| self.next_removal())
+            let put = self.next_put();
+            self.removes_next = put.is_some();
+            put.or_else(|| self.next_removal(cx))
         };
         match work {
             Some(work) => {
-                self.values.is_writing = true;
-                self.values.work.push(work);
+                self.is_writing = true;
+                self.work.push(work);
             }
             // The values that found no room are no longer needed.
-            None => self.values.full_since_us = None,
+            None => self.full_since_us = None,
         }
-    }
-
-    /// Moves the work on large values that runs beside the loop into `work`.
-    pub fn take_value_work(&mut self, work: &mut Vec<ValueWork>) {
-        work.append(&mut self.values.work);
     }
 
     /// Takes the result of one piece of that work. Call it within a turn.
-    pub fn value_work_finished(&mut self, work: ValueWork, result: Result<Option<Vec<u8>>, DiskError>) {
+    pub(crate) fn work_finished(
+        &mut self,
+        cx: &mut Context,
+        work: ValueWork,
+        result: Result<Option<Vec<u8>>, DiskError>,
+    ) {
         if let ValueWork::Get(name) = work {
-            return self.value_read(name, result);
+            return self.value_read(cx, name, result);
         }
-        let now_us = self.now.monotonic_us;
-        let Node { values, log, .. } = self;
-        values.is_writing = false;
+        let now_us = cx.now.monotonic_us;
+        self.is_writing = false;
         match result {
             Ok(_) => {
-                let found_room = matches!(work, ValueWork::Put(_)) || values.queue.is_empty();
-                if found_room && values.full_since_us.take().is_some() {
-                    log.push(Line { level: Level::Info, text: "the disk has room for values again".into() });
+                let found_room = matches!(work, ValueWork::Put(_)) || self.queue.is_empty();
+                if found_room && self.full_since_us.take().is_some() {
+                    cx.log
+                        .push(Line { level: Level::Info, text: "the disk has room for values again".into() });
                 }
             }
             Err(error) if error.is_only_full() && work != ValueWork::Persist => {
-                values.note_full(&error, now_us, log);
+                self.note_full(&error, now_us, &mut cx.log);
                 match work {
                     ValueWork::Put(put) => {
-                        put.iter().rev().for_each(|(name, _)| values.queue.push_front(*name))
+                        put.iter().rev().for_each(|(name, _)| self.queue.push_front(*name))
                     }
                     ValueWork::Remove(names) => {
                         let again = names.iter().map(|name| (name.group(), reference_of(name)));
-                        values.removals.extend(again);
+                        self.removals.extend(again);
                     }
                     ValueWork::Persist | ValueWork::Get(_) => {}
                 }
                 return;
             }
             Err(error) => {
-                values.stopped.get_or_insert_with(|| error.to_string());
+                self.stopped.get_or_insert_with(|| error.to_string());
                 return;
             }
         }
         match work {
             ValueWork::Put(put) => {
-                values.put += put.len() as u64;
-                values.counters.stored += put.len() as u64;
+                self.put += put.len() as u64;
+                self.counters.stored += put.len() as u64;
                 for (name, value) in put {
-                    values.pending.remove(&name);
-                    values.pending_bytes -= value.len();
-                    values.cache.insert(name, &value);
+                    self.pending.remove(&name);
+                    self.pending_bytes -= value.len();
+                    self.cache.insert(name, &value);
                 }
             }
-            ValueWork::Persist => values.note_safe(),
+            ValueWork::Persist => self.note_safe(),
             ValueWork::Remove(_) | ValueWork::Get(_) => {}
         }
-        self.pump_values();
+        self.pump_values(cx);
+    }
+
+    /// Moves the work that runs beside the loop into `work`.
+    pub(crate) fn take_work(&mut self, work: &mut Vec<ValueWork>) {
+        work.append(&mut self.work);
     }
 
     // Lookups.
@@ -463,7 +468,7 @@ impl Node {
     /// Returns a value that is in memory. Otherwise reads it, and gives it to `waiter` when it is here.
     fn look_up(&mut self, group: u16, reference: &Reference, waiter: Waiter) -> Option<Value> {
         let name = name_of(group, reference);
-        let values = &mut self.values;
+        let values = self;
         if let Some(value) = values.pending.get(&name).cloned().or_else(|| values.cache.get(name)) {
             values.counters.hits += 1;
             return Some(value);
@@ -477,7 +482,7 @@ impl Node {
         None
     }
 
-    fn value_read(&mut self, name: ValueName, result: Result<Option<Vec<u8>>, DiskError>) {
+    fn value_read(&mut self, cx: &mut Context, name: ValueName, result: Result<Option<Vec<u8>>, DiskError>) {
         let (group, reference) = (name.group(), reference_of(&name));
         let value = match result {
             Ok(Some(value)) if reference.is_of(&value) => Some(Arc::new(value)),
@@ -487,55 +492,41 @@ impl Node {
                     Ok(None) => "it is not there".to_owned(),
                     Err(error) => error.to_string(),
                 };
-                self.values.counters.damaged += 1;
-                let keyspace = self.groups.get(group).map_or_else(String::new, |group| group.name());
+                self.counters.damaged += 1;
+                let keyspace = cx.groups.get(group).map_or_else(String::new, |group| group.name());
                 let (version, number) = (reference.id.coordinator.life, reference.id.counter);
                 let text =
                     format!("value {number} of version {version} of keyspace '{keyspace}' is damaged: {why}");
-                self.log.push(Line { level: Level::Error, text });
+                cx.log.push(Line { level: Level::Error, text });
                 None
             }
         };
         if let Some(value) = &value {
-            self.values.cache.insert(name, value);
+            self.cache.insert(name, value);
         }
-        let waiting = self.values.lookups.remove(&name).unwrap_or_default();
+        let waiting = self.lookups.remove(&name).unwrap_or_default();
         let mut copies = BTreeSet::new();
         for waiter in waiting {
             match waiter {
-                Waiter::Resolving(handle) => self.resolving_has(handle, reference, value.clone()),
+                Waiter::Resolving(handle) => self.resolving_has(cx, handle, reference, value.clone()),
                 Waiter::Copy(group) => {
                     copies.insert(group);
                 }
             }
         }
         for group in copies {
-            self.give_to_copies(group, reference, value.as_deref().map(Vec::as_slice));
-            self.settle(group);
-        }
-    }
-
-    fn give_to_copies(&mut self, group: u16, reference: Reference, value: Option<&[u8]>) {
-        let Node { groups, effects, now, .. } = self;
-        let replica = groups.get_mut(group).and_then(|group| group.replica.as_mut());
-        if let Some(values) = replica.and_then(|replica| replica.spilled_values_mut()) {
-            values.take_value(*now, reference, value, effects);
+            cx.call(Call::GiveValue { group, reference, value: value.clone() });
         }
     }
 
     /// Looks up the values that snapshot transfers to other replicas wait for.
-    pub(crate) fn look_up_for_copies(&mut self, group: u16) {
-        let replica = self.groups.get_mut(group).and_then(|group| group.replica.as_mut());
+    pub(crate) fn look_up_for_copies(&mut self, cx: &mut Context, group: u16) {
+        let replica = cx.groups.get_mut(group).and_then(|group| group.replica.as_mut());
         let values = replica.and_then(|replica| replica.spilled_values_mut());
-        let mut has_come = false;
         for reference in values.map(SpilledValues::wanted_values).unwrap_or_default() {
             if let Some(value) = self.look_up(group, &reference, Waiter::Copy(group)) {
-                has_come = true;
-                self.give_to_copies(group, reference, Some(&value));
+                cx.call(Call::GiveValue { group, reference, value: Some(value) });
             }
-        }
-        if has_come {
-            self.settle(group);
         }
     }
 }

@@ -5,13 +5,13 @@
 //! one node has not answered a client's request, the client's next ones go to no other node. A client with nothing
 //! under way waits behind no other.
 
-use crate::envelope::{put_request, take_request};
+use super::{Asked, Forwarded, Forwarding};
+use crate::clock;
+use crate::context::Context;
+use crate::envelope::put_request;
 use crate::groups::Group;
-use crate::node::Node;
 use crate::peers::Peer;
-use crate::routing::{Asked, Forwarded};
 use crate::setting::Protocol;
-use kv::codec::Reader;
 use protocol::{NodeId, Now, Request, Result as Outcome, Ticket};
 use std::collections::VecDeque;
 
@@ -33,8 +33,8 @@ const FORSAKEN_MS: u64 = 1000;
 /// A request that waits.
 #[derive(Debug)]
 pub(crate) struct Kept {
-    asked: Asked,
-    request: Vec<u8>,
+    pub(crate) asked: Asked,
+    pub(crate) request: Vec<u8>,
     until_us: u64,
     /// Its number among all forwarded requests, if it was forwarded: [`Forwarded::number`]. Otherwise it came later
     /// than those.
@@ -86,14 +86,14 @@ impl Waiting {
     }
 }
 
-impl Node {
+impl Forwarding {
     /// Whether a request must not be sent before earlier ones of its client have continued, or have their outcomes.
     #[inline]
-    pub(crate) fn stands_behind(&self, group: u16, asked: &Asked, to: NodeId) -> bool {
+    pub(crate) fn stands_behind(&self, cx: &Context, group: u16, asked: &Asked, to: NodeId) -> bool {
         if !asked.follows {
             return false;
         }
-        let Group { waiting, under_way, .. } = &self.groups[group];
+        let Group { waiting, under_way, .. } = &cx.groups[group];
         if !waiting.is_empty() && !self.waiting.is_tried(asked.ticket) {
             return true;
         }
@@ -102,40 +102,48 @@ impl Node {
         }
         // Under another leadership, an earlier one may be turned away and sent again: a later one must not have gone on
         // by then.
-        let (leadership, _) = self.leadership_of(group, to, asked.ticket);
+        let (leadership, _) = self.leadership_of(cx, group, to, asked.ticket);
         under_way.iter().any(|it| (it.at, it.leadership) != (to, leadership))
     }
 
     /// Keeps a request until a node can take it.
     #[cold]
-    pub(crate) fn keep(&mut self, group: u16, asked: Asked, request: Request<'_>, why: String) {
+    pub(crate) fn keep(
+        &mut self,
+        cx: &mut Context,
+        group: u16,
+        asked: Asked,
+        request: Request<'_>,
+        why: String,
+    ) {
         let number = self.waiting.number_of(asked.ticket).unwrap_or(NEVER_PASSED_ON);
-        self.keep_in_order(group, asked, request, why, number);
+        self.keep_in_order(cx, group, asked, request, why, number);
     }
 
     /// Like [`Node::keep`], for a request that was forwarded with this number: it goes before all that came later.
     pub(crate) fn keep_in_order(
         &mut self,
+        cx: &mut Context,
         group: u16,
         asked: Asked,
         request: Request<'_>,
         why: String,
         number: u64,
     ) {
-        let now_us = self.now.monotonic_us;
-        let until_us = asked.deadline_us.min(now_us + self.configuration.command_timeout_ms * 1000);
-        let bytes_max = match self.memory.bytes_max() {
+        let now_us = cx.now.monotonic_us;
+        let until_us = asked.deadline_us.min(now_us + cx.configuration.command_timeout_ms * 1000);
+        let bytes_max = match cx.memory.bytes_max() {
             0 => BYTES_MAX,
             bytes => BYTES_MAX.min(bytes / 16),
         };
         let is_tried = self.waiting.is_tried(asked.ticket);
         if until_us <= now_us {
-            return self.complete_with_error(asked.ticket, group, Outcome::Refused, &why);
+            return cx.complete_with_error(asked.ticket, group, Outcome::Refused, &why);
         }
         if !is_tried && (self.waiting.requests >= REQUESTS_MAX || self.waiting.bytes >= bytes_max) {
             let error =
                 format!("TRYAGAIN OVERLOADED too many requests wait already; nothing was done ({why})");
-            return self.complete_with_error(asked.ticket, group, Outcome::Refused, &error);
+            return cx.complete_with_error(asked.ticket, group, Outcome::Refused, &error);
         }
         let mut bytes = Vec::new();
         put_request(&request, &mut bytes);
@@ -145,7 +153,7 @@ impl Node {
         self.waiting.requests += 1;
         self.waiting.bytes += bytes.len() as u64;
         let kept = Kept { asked: Asked { hops: 0, ..asked }, request: bytes, until_us, number, why };
-        let waiting = &mut self.groups[group].waiting;
+        let waiting = &mut cx.groups[group].waiting;
         if is_tried {
             self.waiting.waits_on = true;
             waiting.push_front(kept);
@@ -156,56 +164,61 @@ impl Node {
         }
     }
 
-    /// Submits waiting requests as far as a node can take them by now, and ends those that have waited too long.
-    pub(crate) fn tend_waiting(&mut self) {
-        if self.waiting.next_due_us() > self.now.monotonic_us {
-            return;
+    /// Whether waiting requests are checked in this turn. If so, ends the doubts that can be ended.
+    pub(crate) fn looks_now(&mut self, cx: &mut Context) -> bool {
+        if self.waiting.next_due_us() > cx.now.monotonic_us {
+            return false;
         }
-        self.waiting.look_at_us = self.now.monotonic_us + LOOK_MS * 1000;
-        self.end_doubts();
-        self.for_each_group(|node, group| {
-            if node.groups[group].waiting.is_empty() {
-                return;
-            }
-            node.end_overdue_waiting(group, |kept, now_us| kept.until_us <= now_us);
-            while let Some(kept) = node.groups[group].waiting.pop_front() {
-                node.waiting.requests -= 1;
-                node.waiting.bytes -= kept.request.len() as u64;
-                let request =
-                    take_request(&mut Reader::new(&kept.request)).expect("this node has encoded it");
-                node.waiting.tried = Some((kept.asked.ticket, kept.number));
-                node.submit(group, kept.asked, request);
-                node.waiting.tried = None;
-                if std::mem::take(&mut node.waiting.waits_on) {
-                    break;
-                }
-            }
-        });
+        self.waiting.look_at_us = cx.now.monotonic_us + LOOK_MS * 1000;
+        self.end_doubts(cx);
+        true
+    }
+
+    /// Takes out the first waiting request of a group, to be submitted now: [`Forwarding::end_retry`] says what has
+    /// become of it.
+    pub(crate) fn begin_retry(&mut self, cx: &mut Context, group: u16) -> Option<Kept> {
+        assert!(self.waiting.tried.is_none(), "one request at a time is tried again");
+        let kept = cx.groups[group].waiting.pop_front()?;
+        self.waiting.requests -= 1;
+        self.waiting.bytes -= kept.request.len() as u64;
+        self.waiting.tried = Some((kept.asked.ticket, kept.number));
+        Some(kept)
+    }
+
+    /// Returns true if the request that was tried again waits on, and so those behind it.
+    pub(crate) fn end_retry(&mut self) -> bool {
+        self.waiting.tried = None;
+        std::mem::take(&mut self.waiting.waits_on)
     }
 
     /// Ends the waiting requests of a group that is removed.
-    pub(crate) fn end_waiting(&mut self, group: u16) {
-        self.end_overdue_waiting(group, |_, _| true);
+    pub(crate) fn end_waiting(&mut self, cx: &mut Context, group: u16) {
+        self.end_kept(cx, group, |_, _| true);
     }
 
-    fn end_overdue_waiting(&mut self, group: u16, ends: impl Fn(&Kept, u64) -> bool) {
-        let now_us = self.now.monotonic_us;
-        if !self.groups[group].waiting.iter().any(|kept| ends(kept, now_us)) {
+    /// Ends the requests of a group that have waited too long.
+    pub(crate) fn end_overdue_waiting(&mut self, cx: &mut Context, group: u16) {
+        self.end_kept(cx, group, |kept, now_us| kept.until_us <= now_us);
+    }
+
+    fn end_kept(&mut self, cx: &mut Context, group: u16, ends: impl Fn(&Kept, u64) -> bool) {
+        let now_us = cx.now.monotonic_us;
+        if !cx.groups[group].waiting.iter().any(|kept| ends(kept, now_us)) {
             return;
         }
         let mut left = VecDeque::new();
-        for kept in std::mem::take(&mut self.groups[group].waiting) {
+        for kept in std::mem::take(&mut cx.groups[group].waiting) {
             if !ends(&kept, now_us) {
                 left.push_back(kept);
                 continue;
             }
             self.waiting.requests -= 1;
             self.waiting.bytes -= kept.request.len() as u64;
-            self.complete_with_error(kept.asked.ticket, group, Outcome::Refused, &kept.why);
+            cx.complete_with_error(kept.asked.ticket, group, Outcome::Refused, &kept.why);
         }
         // Requests that came meanwhile go behind.
-        left.append(&mut self.groups[group].waiting);
-        self.groups[group].waiting = left;
+        left.append(&mut cx.groups[group].waiting);
+        cx.groups[group].waiting = left;
     }
 
     // Peers that stand still.
@@ -213,55 +226,53 @@ impl Node {
     /// Probes each silent peer that has requests to answer, by asking for a sign of life. If it gives none and others
     /// have continued without it, these requests are ended here: the peer would answer them when its process continues,
     /// if ever.
-    pub(crate) fn watch_silent_peers(&mut self) {
-        if self.forwards.len() == 0 {
+    pub(crate) fn watch_silent_peers(&mut self, cx: &mut Context) {
+        if self.entries.len() == 0 {
             return;
         }
-        let patience = self.configuration.patience;
-        for place in 0..self.peers.len() {
-            let (id, peer) = (place as NodeId + 1, &self.peers[place]);
-            let silent_ms = self.now.ms_since(peer.heard_us);
-            let is_asked = self.groups.iter().any(|(_, group)| group.has_under_way(id));
+        let patience = cx.configuration.patience;
+        for place in 0..cx.peers.len() {
+            let (id, peer) = (place as NodeId + 1, &cx.peers[place]);
+            let silent_ms = cx.now.ms_since(peer.heard_us);
+            let is_asked = cx.groups.iter().any(|(_, group)| group.has_under_way(id));
             if !peer.up || !is_asked || silent_ms < MUTE_MS * patience / 3 {
                 continue;
             }
             if peer.probed_us <= peer.heard_us {
-                self.peers[place].probed_us = self.now.monotonic_us;
-                self.ask_clock(id);
+                cx.peers[place].probed_us = cx.now.monotonic_us;
+                clock::ask(cx, id);
                 continue;
             }
-            if !peer.is_mute(self.now, patience) {
+            if !peer.is_mute(cx.now, patience) {
                 continue;
             }
-            let passed_over = |node: &Node, group: u16| match node.settled_leader(group) {
+            let passed_over = |group: u16| match settled_leader(cx, group) {
                 Some(leader) => leader != id,
-                None => node.has_no_part(group) && silent_ms >= FORSAKEN_MS * patience,
+                None => has_no_part(cx, group) && silent_ms >= FORSAKEN_MS * patience,
             };
             let groups =
-                self.groups.iter().filter(|(_, group)| group.has_under_way(id)).map(|(group, _)| group);
-            let groups: Vec<u16> = groups.filter(|group| passed_over(self, *group)).collect();
+                cx.groups.iter().filter(|(_, group)| group.has_under_way(id)).map(|(group, _)| group);
+            let groups: Vec<u16> = groups.filter(|group| passed_over(*group)).collect();
             if !groups.is_empty() {
                 let is_one = |entry: &Forwarded| entry.to == id && groups.contains(&entry.group);
-                self.end_forwards(is_one, "stands still");
+                self.end_forwards(cx, is_one, "stands still");
             }
         }
     }
+}
 
-    /// Whether nothing that a replica here learns shows which node to ask for this group.
-    fn has_no_part(&self, group: u16) -> bool {
-        let group = &self.groups[group];
-        group.replica.is_none() || !group.keyspace.has_leader()
-    }
+/// Whether nothing that a replica here learns shows which node to ask for this group.
+fn has_no_part(cx: &Context, group: u16) -> bool {
+    let group = &cx.groups[group];
+    group.replica.is_none() || !group.keyspace.has_leader()
+}
 
-    /// The leader of a group, as far as that is settled and this node knows it.
-    fn settled_leader(&self, group: u16) -> Option<NodeId> {
-        let group = &self.groups[group];
-        match group.keyspace.replication {
-            Protocol::LeaderFollower => Some(group.leader),
-            Protocol::Consensus | Protocol::Abd | Protocol::Blocking => {
-                group.replica.as_ref()?.led_by(self.now)
-            }
-        }
+/// The leader of a group, as far as that is settled and this node knows it.
+fn settled_leader(cx: &Context, group: u16) -> Option<NodeId> {
+    let group = &cx.groups[group];
+    match group.keyspace.replication {
+        Protocol::LeaderFollower => Some(group.leader),
+        Protocol::Consensus | Protocol::Abd | Protocol::Blocking => group.replica.as_ref()?.led_by(cx.now),
     }
 }
 

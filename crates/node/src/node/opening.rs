@@ -1,36 +1,35 @@
 //! How a node starts: its log is read, and its replicas get back what they recorded. They take part once the control
 //! group has admitted the node.
 
+use super::Node;
 use crate::channels::Channels;
+use crate::clients::Clients;
 use crate::clock::Clock;
+use crate::cluster::{Cluster, MAP_GROUP};
 use crate::coding::Coding;
-use crate::command::statistics::CommandStatistics;
 use crate::configuration::Configuration;
+use crate::context::{Context, Counters};
 use crate::control::{self, CONTROL_GROUP, ClusterMap, Control, Start};
-use crate::delays::Delays;
+use crate::forwarding::Forwarding;
 use crate::groups::{Group, Groups};
 use crate::guard::AuthGuard;
-use crate::journal::{Journal, Tail, kind};
+use crate::journal::{Journal, kind};
 use crate::keyspace::{Keyspace, Router};
 use crate::locks::Waits;
 use crate::log::{Level, Line};
 use crate::long::LongCommands;
-use crate::mapping::MAP_GROUP;
 use crate::memory::Memory;
-use crate::node::{Counters, Node};
 use crate::notes;
 use crate::parameters::Parameters;
 use crate::quarantine::{Past, Quarantine};
 use crate::replica::Replica;
 use crate::room::Room;
-use crate::routing::ForwardedBytes;
 use crate::slab::Slab;
 use crate::usage::{Rate, Usage};
 use crate::values::{Sweep, Values};
-use crate::waiting::Waiting;
-use kv::{Coordinator, ReplyBuffer};
-use protocol::leader_follower::Durability;
+use kv::Coordinator;
 use protocol::{Effects, Now, SpilledValues};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use storage::{Disk, Identity, Options, StorageError, ValueStore};
 
@@ -165,12 +164,12 @@ impl Node {
             }
         })?;
         taken?;
-        let Reading { groups, mut control, map, positions, values, mut sweep, .. } = reading;
+        let Reading { groups, mut control, map: map_record, positions, values, mut sweep, .. } = reading;
         if let Some(values) = values {
             sweep.end(&groups, values)?;
         }
-        if !map.is_empty() {
-            control.restore_map(&map).map_err(|why| StartError::Record { group: MAP_GROUP, why })?;
+        if !map_record.is_empty() {
+            control.restore_map(&map_record).map_err(|why| StartError::Record { group: MAP_GROUP, why })?;
         }
 
         if replayed.entries > 0 {
@@ -182,7 +181,7 @@ impl Node {
             let text = format!("the end of the log was cut off, as a crash had left it: {torn:?}");
             lines.push(Line { level: Level::Warning, text });
         }
-        if !map.is_empty() {
+        if !map_record.is_empty() {
             lines.extend(notes::at_start(own, &configured, control.map()));
         }
         // Different at each start, whatever the log says of earlier ones, and the seed cannot be derived from it.
@@ -197,70 +196,58 @@ impl Node {
             effects
         };
         let (effects, spare_effects) = (make_effects(), Some(make_effects()));
-        let mut node = Node {
+        let cx = Context {
             parameters: Parameters::new(&configuration),
-            statistics: CommandStatistics::new(),
+            now,
             counters: Counters::default(),
-            usage: Usage::default(),
+            log: lines,
             memory,
             spent_ns: 0,
-            rate: Rate::default(),
-            now,
-            clock: Clock::new(now, control.map().nodes.len().max(1), configuration.planted),
-            started: now,
-            groups,
             room: Room::default(),
+            groups,
             journal: Journal::new(log, configuration.storage),
             map: Rc::clone(control.map()),
-            control,
-            control_effects: control::Effects::default(),
-            control_tail: Tail::new(Durability::Fsync),
-            control_is_due: true,
-            control_wakeup_us: 0,
-            map_record: map,
-            positions_record: positions,
-            map_tail: Tail::new(Durability::Fsync),
-            admission_record: u64::MAX,
             is_admitted: false,
-            is_removed: false,
-            wanted: Vec::new(),
-            requests: 0,
+            refusal: None,
             router: Router::default(),
-            sessions: Slab::default(),
-            arrivals: 0,
-            ready: Vec::new(),
+            clients: Clients::new(),
             peers: Vec::new(),
+            lent: None,
+            calls: VecDeque::new(),
+            random: configuration.seed,
+            configuration,
+        };
+        let Context { configuration, map, .. } = &cx;
+        let mut node = Node {
+            usage: Usage::default(),
+            rate: Rate::default(),
+            clock: Clock::new(now, map.nodes.len().max(1), configuration.planted),
+            started: now,
+            cluster: Cluster::new(control, map_record, positions),
             alive_due_us: 0,
-            forwards: Slab::default(),
-            forwards_checked_us: 0,
-            forwarded: ForwardedBytes::default(),
-            waiting: Waiting::default(),
+            forwarding: Forwarding::default(),
+            checked_us: 0,
             gathers: Slab::default(),
             channels: Channels::default(),
-            delays: Delays::default(),
             auth_guard: AuthGuard::default(),
             http_warning_due_us: 0,
-            lock_waits: Waits::new(own, life_of_waits(&configuration)),
+            locks: Waits::new(own, life_of_waits(configuration)),
             coding: Coding::new(life),
-            long: LongCommands::new(Coordinator { node: configuration.node, life }),
-            lent: None,
+            long: LongCommands::new(Coordinator { node: own, life }),
             values: Values::new(configuration.storage, configuration.planted, sweep),
             effects,
             spare_effects,
             scratch: Vec::new(),
             scripts: Default::default(),
-            replies: ReplyBuffer::new(),
-            captured: None,
-            random: configuration.seed,
-            log: lines,
             quarantine,
-            configuration,
+            cx,
         };
         // Until a map is agreed on, the initial one has the nodes, and the keyspaces that there will be.
-        let map = Rc::clone(&node.map);
+        let map = Rc::clone(&node.cx.map);
         node.take_map(&map);
-        node.announce_quarantine();
-        node.start_control();
+        node.quarantine.announce(&mut node.cx);
+        node.cluster.start(&mut node.cx);
+        node.carry_out_calls();
         Ok(node)
     }
 }

@@ -1,0 +1,153 @@
+//! Who a client is: `AUTH` and `HELLO`.
+
+use super::commands::{CLIENT_NAME_BYTES_MAX, NAME_TOO_LONG};
+use crate::context::Context;
+use crate::guard::AuthGuard;
+use crate::log::{Level, Line};
+use crate::report;
+use crate::session::{ClientId, Session};
+use crate::words::is_printable;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+use wire::handshake::secret_matches;
+use wire::resp::{Arguments, Protocol};
+
+/// The answer to a client whose address has failed to authenticate too often, and its delay.
+const TOO_MANY_FAILURES: &str =
+    "ERR too many failed attempts to authenticate from your address: try again in a few seconds";
+const REFUSED_AFTER: Duration = Duration::from_secs(1);
+
+impl AuthGuard {
+    /// Answers a failed authentication. A client whose address has failed too often gets its answer late, and nothing
+    /// after it.
+    pub(crate) fn refuse(&self, cx: &mut Context, client: ClientId, error: &'static str) {
+        if error != TOO_MANY_FAILURES {
+            return cx.answer(client, |replies| replies.error(error));
+        }
+        cx.answer_later(client, REFUSED_AFTER, |replies| replies.error(error));
+        cx.clients.close_after_replies(client);
+    }
+
+    pub(crate) fn authenticate(
+        &mut self,
+        cx: &mut Context,
+        client: ClientId,
+        user: &[u8],
+        given: &[u8],
+        password_alone: bool,
+    ) -> Result<(), &'static str> {
+        let Some(password) = &cx.configuration.password else {
+            return match password_alone {
+                true => {
+                    Err("ERR AUTH <password> called without any password configured for the default user. \
+                            Are you sure your configuration is correct?")
+                }
+                // Redis's default user has no password then, and accepts any.
+                false if user == b"default" => Ok(()),
+                false => Err("WRONGPASS invalid username-password pair or user is disabled."),
+            };
+        };
+        let address = cx.clients.sessions.get(client).and_then(Session::ip_address);
+        let address = address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let now_us = cx.now.monotonic_us;
+        if !self.listens_to(address, now_us) {
+            self.refused();
+            return Err(TOO_MANY_FAILURES);
+        }
+        // Both are always compared, so that the time does not reveal which was wrong.
+        if !secret_matches(given, password.as_bytes()) | (user != b"default") {
+            if self.failed(address, now_us) {
+                let is_over = !self.listens_to(address, now_us);
+                let then = if is_over { "; it is not listened to for a while" } else { "" };
+                let text = format!("a client at {address} has failed to authenticate{then}");
+                cx.log.push(Line { level: Level::Warning, text });
+            }
+            return Err("WRONGPASS invalid username-password pair or user is disabled.");
+        }
+        if let Some(session) = cx.clients.sessions.get_mut(client) {
+            session.authenticated = true;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn hello(&mut self, cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
+        let mut protocol = None;
+        if let Some(version) = arguments.get(1) {
+            let number = std::str::from_utf8(version).ok().and_then(|text| text.parse::<i64>().ok());
+            protocol = match number {
+                Some(2) => Some(Protocol::Resp2),
+                Some(3) => Some(Protocol::Resp3),
+                Some(_) => {
+                    return cx
+                        .answer(client, |replies| replies.error("NOPROTO unsupported protocol version"));
+                }
+                None => {
+                    let error = "ERR Protocol version is not an integer or out of range";
+                    return cx.answer(client, |replies| replies.error(error));
+                }
+            };
+        }
+        let mut name = None;
+        let mut at = 2;
+        while let Some(option) = arguments.get(at) {
+            match (option.to_ascii_lowercase().as_slice(), arguments.get(at + 1), arguments.get(at + 2)) {
+                (b"auth", Some(user), Some(password)) => {
+                    if let Err(error) = self.authenticate(cx, client, user, password, false) {
+                        return self.refuse(cx, client, error);
+                    }
+                    at += 3;
+                }
+                (b"setname", Some(given), _) => {
+                    name = Some(given);
+                    at += 2;
+                }
+                _ => {
+                    let error =
+                        format!("ERR Syntax error in HELLO option '{}'", String::from_utf8_lossy(option));
+                    return cx.answer(client, |replies| replies.error(&error));
+                }
+            }
+        }
+        let Some(session) = cx.clients.sessions.get_mut(client) else { return };
+        if !session.authenticated {
+            let error = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> \
+                         AUTH <user> <pass> option can be used to authenticate the client and select the RESP \
+                         protocol version at the same time";
+            return cx.answer(client, |replies| replies.error(error));
+        }
+        if let Some(name) = name {
+            if name.len() > CLIENT_NAME_BYTES_MAX {
+                return cx.answer(client, |replies| replies.error(NAME_TOO_LONG));
+            }
+            if !is_printable(name) {
+                let error = "ERR Client names cannot contain spaces, newlines or special characters.";
+                return cx.answer(client, |replies| replies.error(error));
+            }
+            session.name = name.to_vec();
+        }
+        // Earlier requests that still wait were sent under the old protocol; they are few and soon gone.
+        if let Some(protocol) = protocol {
+            session.protocol = protocol;
+        }
+        let version = if session.protocol == Protocol::Resp3 { 3 } else { 2 };
+        let number = session.number();
+        let role = if report::leads_default(cx) { "master" } else { "replica" };
+        cx.answer(client, |replies| {
+            replies.map(7);
+            let mut text = |field: &str, value: &str| {
+                replies.bulk(field.as_bytes());
+                replies.bulk(value.as_bytes());
+            };
+            text("server", "redis");
+            text("version", crate::REDIS_VERSION);
+            text("mode", "cluster");
+            text("role", role);
+            replies.bulk(b"proto");
+            replies.integer(version);
+            replies.bulk(b"id");
+            replies.integer(number as i64);
+            replies.bulk(b"modules");
+            replies.array(0);
+        });
+    }
+}

@@ -1,0 +1,367 @@
+//! `CLIENT`, `CONFIG`, `SELECT` and `DEBUG SLEEP`: what a client may ask and set about connections and the node.
+
+use crate::channels::Listening;
+use crate::command::{self, ConfigCommand};
+use crate::configuration::DebugCommand;
+use crate::context::Context;
+use crate::session::{ClientId, ClientKind, Session};
+use crate::slab::Handle;
+use crate::words::is_printable;
+use kv::{Reply, ReplyBuffer};
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::time::Duration;
+use wire::resp::Arguments;
+use wire::resp::Protocol;
+
+/// The approximate time to look at one client, and to describe one.
+const LOOKED_AT_NS: u64 = 50;
+const LISTED_NS: u64 = 1000;
+
+/// The longest that `DEBUG SLEEP` may make its client wait.
+const DEBUG_SLEEP_MAX: Duration = Duration::from_secs(60);
+
+const SYNTAX: &str = "ERR syntax error";
+
+/// The longest name of a client, of its library or of the library's version, in bytes.
+pub(crate) const CLIENT_NAME_BYTES_MAX: usize = 1024;
+pub(crate) const NAME_TOO_LONG: &str = "ERR Client names and attributes cannot be longer than 1024 bytes.";
+
+impl Session {
+    /// The number that `CLIENT ID` returns: never reused while the node runs.
+    pub(crate) fn number(&self) -> u64 {
+        client_number(self.id)
+    }
+
+    /// Its address, as `CLIENT LIST` shows it.
+    fn address(&self) -> &str {
+        match &self.kind {
+            ClientKind::Resp { address, .. } => address,
+            ClientKind::Internal => "internal",
+        }
+    }
+
+    /// One line of `CLIENT LIST`.
+    fn describe(&self, now_us: u64, out: &mut String) {
+        let (local_address, fd) = match &self.kind {
+            ClientKind::Resp { local_address, fd, .. } => (local_address.as_str(), *fd),
+            ClientKind::Internal => ("internal", -1),
+        };
+        let seconds = |since_us: u64| now_us.saturating_sub(since_us) / 1_000_000;
+        let flags = match self.queued() {
+            _ if self.closing => "c",
+            _ if self.lock_wait.is_some() => "b",
+            Some(_) => "x",
+            None if self.subscriptions.is_some() => "P",
+            None => "N",
+        };
+        let queued = self.queued().map_or(-1, |count| count as i64);
+        let command = self.last_command.and_then(command::by_number).map_or("NULL", |spec| spec.name);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            out,
+            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db=0 sub={} psub={} ssub={} multi={} \
+             qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem={} tot-mem={} events=r \
+             cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={} tot-cmds={}",
+            self.number(),
+            self.address(),
+            local_address,
+            fd,
+            text(&self.name),
+            seconds(self.created_us),
+            seconds(self.active_us),
+            flags,
+            self.subscribed(Listening::Channel),
+            self.subscribed(Listening::Pattern),
+            self.subscribed(Listening::Shard),
+            queued,
+            self.output_bytes(),
+            self.output_bytes() + std::mem::size_of::<Session>(),
+            command,
+            if self.protocol == Protocol::Resp3 { 3 } else { 2 },
+            text(&self.library_name),
+            text(&self.library_version),
+            self.requests,
+        );
+    }
+}
+
+/// A client's number: its handle with the index first, so that the first clients have small numbers.
+fn client_number(id: Handle) -> u64 {
+    (id.to_bits() >> 32) + ((id.index() as u64 + 1) << 30)
+}
+
+pub(crate) fn id(cx: &mut Context, client: ClientId) {
+    cx.answer(client, |replies| replies.integer(client_number(client) as i64));
+}
+
+pub(crate) fn info(cx: &mut Context, client: ClientId) {
+    let mut text = String::new();
+    if let Some(session) = cx.clients.sessions.get(client) {
+        session.describe(cx.now.monotonic_us, &mut text);
+    }
+    cx.answer(client, |replies| replies.push(Reply::Text(text.as_bytes())));
+}
+
+pub(crate) fn list(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
+    cx.spend(cx.clients.sessions.len() as u64 * LISTED_NS);
+    let mut ids = None;
+    match arguments.get(2).map(<[u8]>::to_ascii_lowercase).as_deref() {
+        None => {}
+        Some(b"type") if arguments.len() == 4 => {
+            let kind = arguments[3].to_ascii_lowercase();
+            match kind.as_slice() {
+                b"normal" | b"pubsub" => {
+                    let listens = kind == b"pubsub";
+                    let sessions = cx.clients.sessions.iter().map(|(_, session)| session);
+                    let wanted = sessions.filter(|session| session.subscriptions.is_some() == listens);
+                    ids = Some(wanted.map(Session::number).collect());
+                }
+                b"replica" | b"slave" | b"master" => ids = Some(BTreeSet::new()),
+                _ => {
+                    let error = format!("ERR Unknown client type '{}'", kind.escape_ascii());
+                    return cx.answer(client, |replies| replies.error(&error));
+                }
+            }
+        }
+        Some(b"id") if arguments.len() > 3 => {
+            let parsed: Option<BTreeSet<u64>> =
+                arguments.iter().skip(3).map(|id| std::str::from_utf8(id).ok()?.parse().ok()).collect();
+            let Some(parsed) = parsed else {
+                return cx.answer(client, |replies| replies.error("ERR Invalid client ID"));
+            };
+            ids = Some(parsed);
+        }
+        Some(_) => return cx.answer(client, |replies| replies.error(SYNTAX)),
+    }
+    let mut text = String::new();
+    for (_, session) in cx.clients.sessions.iter().filter(|(_, session)| !session.is_internal()) {
+        if ids.as_ref().is_none_or(|ids| ids.contains(&session.number())) {
+            session.describe(cx.now.monotonic_us, &mut text);
+        }
+    }
+    cx.answer(client, |replies| replies.push(Reply::Text(text.as_bytes())));
+}
+
+pub(crate) fn set_name(cx: &mut Context, client: ClientId, name: &[u8]) {
+    if name.len() > CLIENT_NAME_BYTES_MAX {
+        return cx.answer(client, |replies| replies.error(NAME_TOO_LONG));
+    }
+    if !is_printable(name) {
+        let error = "ERR Client names cannot contain spaces, newlines or special characters.";
+        return cx.answer(client, |replies| replies.error(error));
+    }
+    if let Some(session) = cx.clients.sessions.get_mut(client) {
+        session.name = name.to_vec();
+    }
+    cx.answer(client, ReplyBuffer::ok);
+}
+
+pub(crate) fn get_name(cx: &mut Context, client: ClientId) {
+    let name = cx.clients.sessions.get(client).map(|session| session.name.clone()).unwrap_or_default();
+    cx.answer(client, |replies| if name.is_empty() { replies.null() } else { replies.bulk(&name) });
+}
+
+pub(crate) fn set_info(cx: &mut Context, client: ClientId, attribute: &[u8], value: &[u8]) {
+    if value.len() > CLIENT_NAME_BYTES_MAX || attribute.len() > CLIENT_NAME_BYTES_MAX {
+        return cx.answer(client, |replies| replies.error(NAME_TOO_LONG));
+    }
+    let attribute = attribute.to_ascii_lowercase();
+    let Some(session) = cx.clients.sessions.get_mut(client) else { return };
+    let place = match attribute.as_slice() {
+        b"lib-name" => &mut session.library_name,
+        b"lib-ver" => &mut session.library_version,
+        _ => {
+            let error = format!("ERR Unrecognized option '{}'", attribute.escape_ascii());
+            return cx.answer(client, |replies| replies.error(&error));
+        }
+    };
+    if is_printable(value) {
+        *place = value.to_vec();
+        return cx.answer(client, ReplyBuffer::ok);
+    }
+    let attribute = String::from_utf8_lossy(&attribute).into_owned();
+    let error = format!("ERR {attribute} cannot contain spaces, newlines or special characters.");
+    cx.answer(client, |replies| replies.error(&error));
+}
+
+/// `CLIENT NO-EVICT` and `CLIENT NO-TOUCH`: kept for `CLIENT INFO`; nothing is evicted or touched here.
+pub(crate) fn switch(
+    cx: &mut Context,
+    client: ClientId,
+    word: &[u8],
+    place: impl Fn(&mut Session) -> &mut bool,
+) {
+    let on = match word.to_ascii_lowercase().as_slice() {
+        b"on" => true,
+        b"off" => false,
+        _ => return cx.answer(client, |replies| replies.error(SYNTAX)),
+    };
+    if let Some(session) = cx.clients.sessions.get_mut(client) {
+        *place(session) = on;
+    }
+    cx.answer(client, ReplyBuffer::ok);
+}
+
+pub(crate) fn kill(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
+    cx.spend(cx.clients.sessions.len() as u64 * LOOKED_AT_NS);
+    if arguments.len() == 3 {
+        // The old form names one address, and the answer is an error if there is no such client.
+        let address = String::from_utf8_lossy(&arguments[2]).into_owned();
+        let victims = clients_that(cx, |session| session.address() == address);
+        if victims.is_empty() {
+            return cx.answer(client, |replies| replies.error("ERR No such client"));
+        }
+        cx.answer(client, ReplyBuffer::ok);
+        return kill_all(cx, client, victims);
+    }
+    let filter = match KillFilter::parse(arguments, client_number(client)) {
+        Ok(filter) => filter,
+        Err(error) => return cx.answer(client, |replies| replies.error(&error)),
+    };
+    let victims = clients_that(cx, |session| filter.fits(session));
+    cx.answer(client, |replies| replies.integer(victims.len() as i64));
+    kill_all(cx, client, victims);
+}
+
+fn clients_that(cx: &Context, fits: impl Fn(&Session) -> bool) -> Vec<ClientId> {
+    let sessions = cx.clients.sessions.iter().filter(|(_, session)| !session.is_internal() && fits(session));
+    sessions.map(|(id, _)| id).collect()
+}
+
+/// Ends sessions. A client that kills itself still reads its answer.
+fn kill_all(cx: &mut Context, killer: ClientId, victims: Vec<ClientId>) {
+    for victim in victims {
+        if victim == killer {
+            cx.clients.close_after_replies(victim);
+        } else {
+            cx.kill(victim);
+        }
+    }
+}
+
+/// The clients that `CLIENT KILL` ends: those that meet every condition given.
+#[derive(Debug, Default)]
+struct KillFilter {
+    id: Option<u64>,
+    address: Option<String>,
+    local_address: Option<String>,
+    user: Option<Vec<u8>>,
+    none_of_this_kind: bool,
+    /// Whether it subscribes to channels.
+    listens: Option<bool>,
+    /// The client that is spared.
+    spared: Option<u64>,
+}
+
+impl KillFilter {
+    fn parse(arguments: Arguments<'_>, killer: u64) -> Result<KillFilter, String> {
+        let mut filter = KillFilter { spared: Some(killer), ..KillFilter::default() };
+        let mut at = 2;
+        while at < arguments.len() {
+            let (Some(word), Some(value)) = (arguments.get(at), arguments.get(at + 1)) else {
+                return Err(SYNTAX.into());
+            };
+            let text = || String::from_utf8_lossy(value).into_owned();
+            match word.to_ascii_lowercase().as_slice() {
+                b"id" => match text().parse() {
+                    Ok(id) if id > 0 => filter.id = Some(id),
+                    _ => return Err("ERR client-id should be greater than 0".into()),
+                },
+                b"addr" => filter.address = Some(text()),
+                b"laddr" => filter.local_address = Some(text()),
+                b"user" if value == b"default" => filter.user = Some(value.to_vec()),
+                b"user" => return Err(format!("ERR No such user '{}'", text())),
+                b"type" => match value.to_ascii_lowercase().as_slice() {
+                    b"normal" => filter.listens = Some(false),
+                    b"pubsub" => filter.listens = Some(true),
+                    b"replica" | b"slave" | b"master" => filter.none_of_this_kind = true,
+                    _ => return Err(format!("ERR Unknown client type '{}'", text())),
+                },
+                b"skipme" => match value.to_ascii_lowercase().as_slice() {
+                    b"yes" => filter.spared = Some(killer),
+                    b"no" => filter.spared = None,
+                    _ => return Err(SYNTAX.into()),
+                },
+                _ => return Err(SYNTAX.into()),
+            }
+            at += 2;
+        }
+        Ok(filter)
+    }
+
+    fn fits(&self, session: &Session) -> bool {
+        let local = match &session.kind {
+            ClientKind::Resp { local_address, .. } => local_address.as_str(),
+            ClientKind::Internal => "",
+        };
+        !self.none_of_this_kind
+            && self.spared != Some(session.number())
+            && self.listens.is_none_or(|listens| listens == session.subscriptions.is_some())
+            && self.id.is_none_or(|id| id == session.number())
+            && self.address.as_ref().is_none_or(|address| address == session.address())
+            && self.local_address.as_ref().is_none_or(|address| address == local)
+    }
+}
+
+/// Makes one client wait, and no other.
+pub(crate) fn debug_sleep(cx: &mut Context, client: ClientId, seconds: &[u8]) {
+    if !may_debug(cx, client) {
+        let error = "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run \
+                     it from a local connection, otherwise you need to set this option in the configuration file \
+                     (enable_debug_command), and then restart the server.";
+        return cx.answer(client, |replies| replies.error(error));
+    }
+    let seconds = std::str::from_utf8(seconds).ok().and_then(|text| text.parse::<f64>().ok());
+    match seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
+        Some(after) if after <= DEBUG_SLEEP_MAX => cx.answer_later(client, after, ReplyBuffer::ok),
+        Some(_) => {
+            let error = format!("ERR DEBUG SLEEP takes {} seconds at most", DEBUG_SLEEP_MAX.as_secs());
+            cx.answer(client, |replies| replies.error(&error));
+        }
+        None => cx.answer(client, |replies| replies.error("ERR value is not a valid float")),
+    }
+}
+
+fn may_debug(cx: &Context, client: ClientId) -> bool {
+    match cx.configuration.enable_debug_command {
+        DebugCommand::No => false,
+        DebugCommand::Yes => true,
+        DebugCommand::Local => {
+            let address = cx.clients.sessions.get(client).and_then(Session::ip_address);
+            address.is_some_and(|address| address.to_canonical().is_loopback())
+        }
+    }
+}
+
+pub(crate) fn select(cx: &mut Context, client: ClientId, database: &[u8]) {
+    let number = std::str::from_utf8(database).ok().and_then(|text| text.parse::<i64>().ok());
+    cx.answer(client, |replies| match number {
+        Some(0) => replies.ok(),
+        Some(_) => replies.error("ERR DB index is out of range"),
+        None => replies.error("ERR value is not an integer or out of range"),
+    });
+}
+
+pub(crate) fn config(cx: &mut Context, client: ClientId, command: ConfigCommand, arguments: Arguments<'_>) {
+    match command {
+        ConfigCommand::Get => {
+            let mut replies = ReplyBuffer::new();
+            cx.parameters.get(arguments, &mut replies);
+            cx.answer(client, |out| out.extend_encoded(replies.as_bytes()));
+        }
+        ConfigCommand::Set => {
+            let outcome = cx.parameters.set(arguments);
+            cx.answer(client, |replies| match outcome {
+                Ok(()) => replies.ok(),
+                Err(error) => replies.error(&error.to_string()),
+            });
+        }
+        ConfigCommand::ResetStat => {
+            cx.clients.statistics.reset();
+            cx.counters = Default::default();
+            cx.answer(client, ReplyBuffer::ok);
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The clients of this node: their sessions, what they are answered, and when they are closed.
+//!
+//! `authentication` finds out who they are (`AUTH`, `HELLO`), `commands` has the other commands about connections
+//! (`CLIENT`, `CONFIG`, `SELECT`).
+
+mod authentication;
+pub(crate) mod commands;
+
+use crate::command::statistics::CommandStatistics;
+use crate::context::{Call, Context};
+use crate::delays::Delays;
+use crate::log::{Level, Line};
+use crate::session::{ClientId, ClientKind, Session, SessionReply};
+use crate::slab::Slab;
+use kv::{Reply, ReplyBuffer};
+use protocol::Result as Outcome;
+use std::time::Duration;
+
+/// The sessions of this node's clients.
+pub(crate) struct Clients {
+    pub(crate) sessions: Slab<Session>,
+    /// How many sessions were ever opened.
+    arrivals: u64,
+    /// The clients with new output, and those whose session has ended.
+    ready: Vec<ClientId>,
+    /// Answers that are delayed.
+    pub(crate) delays: Delays,
+    /// The reply of a command that the node answers itself.
+    replies: ReplyBuffer,
+    /// Collects the answers while the commands of a transaction are carried out.
+    captured: Option<ReplyBuffer>,
+    pub(crate) statistics: CommandStatistics,
+}
+
+impl Clients {
+    pub(crate) fn new() -> Clients {
+        Clients {
+            sessions: Slab::default(),
+            arrivals: 0,
+            ready: Vec::new(),
+            delays: Delays::default(),
+            replies: ReplyBuffer::new(),
+            captured: None,
+            statistics: CommandStatistics::new(),
+        }
+    }
+
+    /// Opens a session.
+    pub(crate) fn open(&mut self, kind: ClientKind, authenticated: bool, now_us: u64) -> ClientId {
+        self.arrivals += 1;
+        self.sessions.insert(|id| {
+            let mut session = Session::new(id, kind, authenticated, now_us);
+            session.arrival = self.arrivals;
+            session
+        })
+    }
+
+    /// Puts a client on the list of those with new output.
+    pub(crate) fn list(&mut self, client: ClientId) {
+        if let Some(session) = self.sessions.get_mut(client)
+            && !std::mem::replace(&mut session.listed, true)
+        {
+            self.ready.push(client);
+        }
+    }
+
+    /// Moves the clients with new output, or whose session has ended, into `clients`.
+    pub(crate) fn take_ready(&mut self, clients: &mut Vec<ClientId>) {
+        for client in &self.ready {
+            if let Some(session) = self.sessions.get_mut(*client) {
+                session.listed = false;
+            }
+        }
+        clients.append(&mut self.ready);
+    }
+
+    /// Closes a client's connection once its replies are written.
+    pub(crate) fn close_after_replies(&mut self, client: ClientId) {
+        if let Some(session) = self.sessions.get_mut(client) {
+            session.close_after_replies();
+            self.list(client);
+        }
+    }
+
+    /// Collects all answers from now on in one reply, instead of sending them. Returns what was collected before.
+    pub(crate) fn capture(&mut self, captured: Option<ReplyBuffer>) -> Option<ReplyBuffer> {
+        std::mem::replace(&mut self.captured, captured)
+    }
+}
+
+impl Context {
+    /// Answers a client's request at once, in its order.
+    #[inline]
+    pub(crate) fn answer(&mut self, client: ClientId, write: impl FnOnce(&mut ReplyBuffer)) {
+        if let Some(captured) = &mut self.clients.captured {
+            return write(captured);
+        }
+        let mut replies = std::mem::take(&mut self.clients.replies);
+        replies.clear();
+        write(&mut replies);
+        if let Some(session) = self.clients.sessions.get_mut(client) {
+            let ticket = session.begin(false);
+            let done = Outcome::Done { version: 0, offset: 0 };
+            self.count_error(replies.as_bytes());
+            let reply = SessionReply::Encoded(replies.as_bytes());
+            self.complete_session(client, ticket.sequence, 0, done, reply);
+        }
+        self.clients.replies = replies;
+    }
+
+    /// Answers a request after a delay. Nothing more is taken from this client before.
+    ///
+    /// In a transaction, the answer comes at once.
+    pub(crate) fn answer_later(
+        &mut self,
+        client: ClientId,
+        after: Duration,
+        write: impl FnOnce(&mut ReplyBuffer),
+    ) {
+        if self.clients.captured.is_some() {
+            return self.answer(client, write);
+        }
+        let Some(session) = self.clients.sessions.get_mut(client) else { return };
+        session.close_gate();
+        let ticket = session.begin(false);
+        let mut reply = ReplyBuffer::new();
+        write(&mut reply);
+        let due_us = self.now.monotonic_us.saturating_add(after.as_micros() as u64);
+        self.clients.delays.hold(due_us, ticket, reply.as_bytes().to_vec());
+    }
+
+    /// Counts a reply that is an error.
+    #[inline]
+    pub(crate) fn count_error(&mut self, reply: &[u8]) {
+        if ReplyBuffer::is_error(reply)
+            && let Reply::Error(error) = Reply::first(reply)
+        {
+            self.counters.errors += 1;
+            self.clients.statistics.error(error);
+        }
+    }
+
+    /// Gives a client the reply of a request, in the order of its requests.
+    #[inline]
+    pub(crate) fn complete_session(
+        &mut self,
+        client: ClientId,
+        sequence: u64,
+        group: u16,
+        result: Outcome,
+        reply: SessionReply<'_>,
+    ) {
+        let Some(session) = self.clients.sessions.get_mut(client) else { return };
+        let mut known = None;
+        if let Outcome::Done { version, offset } = result {
+            known = Some(version);
+            if offset > 0 {
+                session.saw(group, offset);
+            }
+        }
+        let reply_bytes = reply.len();
+        let (command, begun_us) = session.complete(sequence, known, reply);
+        self.memory.follow(session);
+        if let Some(number) = command {
+            self.clients.statistics.took(number, self.now.monotonic_us.saturating_sub(begun_us));
+        }
+        self.sent(client, reply_bytes);
+    }
+
+    /// Sends a client something that is not a reply. A client that does not read is closed, as with replies.
+    pub(crate) fn push(&mut self, client: ClientId, message: &[u8]) {
+        let Some(session) = self.clients.sessions.get_mut(client) else { return };
+        session.push(message);
+        self.sent(client, message.len());
+    }
+
+    /// There is new output for a client.
+    #[inline]
+    fn sent(&mut self, client: ClientId, bytes: usize) {
+        let Some(session) = self.clients.sessions.get_mut(client) else { return };
+        if session.output_bytes() > self.configuration.output_bytes_max {
+            return self.close_overflowing(client);
+        }
+        if !std::mem::replace(&mut session.listed, true) {
+            self.clients.ready.push(client);
+        }
+        if self.memory.answered(bytes) {
+            self.bound_sessions();
+        }
+    }
+
+    /// Closes a client that has more output waiting than it may have.
+    #[cold]
+    fn close_overflowing(&mut self, client: ClientId) {
+        self.counters.output_overflows += 1;
+        let text = format!("client {} does not read its replies; it is closed", client.to_bits());
+        self.log.push(Line { level: Level::Warning, text });
+        self.kill(client);
+    }
+
+    /// Ends a client's session at once, and has its connection closed.
+    pub(crate) fn kill(&mut self, client: ClientId) {
+        self.end_session(client);
+        self.clients.ready.push(client);
+    }
+
+    /// Ends a client's session. Its requests may still take effect; their outcomes go nowhere.
+    pub(crate) fn end_session(&mut self, client: ClientId) {
+        let Some(mut session) = self.clients.sessions.remove(client) else { return };
+        self.memory.end(&session);
+        let (lock_wait, subscriptions) = (session.lock_wait, session.subscriptions.take());
+        if lock_wait.is_some() || subscriptions.is_some() {
+            self.call(Call::EndSession { client, lock_wait, subscriptions });
+        }
+    }
+}

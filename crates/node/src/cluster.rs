@@ -1,0 +1,304 @@
+//! This node's part in the cluster: the control component with its records in the node's log, and the changes of the map
+//! that clients and replicas of this node want.
+
+use crate::context::{Call, Context};
+use crate::control::{CONTROL_GROUP, Change, ChangeError, Control, Effects, Event};
+use crate::journal::{Released, Tail};
+use crate::log::{Level, Line};
+use crate::report;
+use crate::session::ClientId;
+use kv::codec::Malformed;
+use protocol::leader_follower::Durability;
+use protocol::{NodeId, Now, Recipient, Result as Outcome, Ticket, Wish};
+use std::rc::Rc;
+
+/// The group number of the map's own records in the node's log.
+pub(crate) const MAP_GROUP: u16 = u16::MAX;
+
+/// A client that waits for a change of the map.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    request: u64,
+    ticket: Ticket,
+    /// The version of the map that has it, once that is known: the client is answered when this node has that version,
+    /// too.
+    version: Option<u64>,
+    /// The keyspace that it makes: the client is answered when that serves, or has had some time to.
+    creates: Option<String>,
+    until_us: u64,
+}
+
+/// This node's part in the cluster.
+pub(crate) struct Cluster {
+    pub(crate) control: Control,
+    effects: Effects,
+    /// The state of the control component's records in the log.
+    tail: Tail,
+    /// Whether the control component was given any input in this turn.
+    is_due: bool,
+    wakeup_us: u64,
+    /// The newest record of the map, and of positions.
+    map_record: Vec<u8>,
+    positions_record: Vec<u8>,
+    /// The state of both records in the log.
+    map_tail: Tail,
+    /// The number of the record that says that this start was admitted.
+    admission_record: u64,
+    /// Whether this node was removed from the cluster.
+    is_removed: bool,
+    /// Clients that wait for changes of the map, and how many changes this node has ever requested.
+    wanted: Vec<Wanted>,
+    requests: u64,
+}
+
+impl Cluster {
+    /// The control component after it has read its log, and the newest records of the map and of positions there.
+    pub(crate) fn new(control: Control, map_record: Vec<u8>, positions_record: Vec<u8>) -> Cluster {
+        Cluster {
+            control,
+            effects: Effects::default(),
+            tail: Tail::new(Durability::Fsync),
+            is_due: true,
+            wakeup_us: 0,
+            map_record,
+            positions_record,
+            map_tail: Tail::new(Durability::Fsync),
+            admission_record: u64::MAX,
+            is_removed: false,
+            wanted: Vec::new(),
+            requests: 0,
+        }
+    }
+
+    /// When the control component wants its next tick, in microseconds of the monotonic clock.
+    pub(crate) fn wakeup_us(&self) -> u64 {
+        self.wakeup_us
+    }
+
+    /// Whether this node was removed from the cluster while this process ran.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.is_removed
+    }
+
+    /// The newest record of the map.
+    pub(crate) fn map_record(&self) -> &[u8] {
+        &self.map_record
+    }
+
+    /// The newest record of positions.
+    pub(crate) fn positions_record(&self) -> &[u8] {
+        &self.positions_record
+    }
+
+    /// Begins to take part in the control group's work.
+    pub(crate) fn start(&mut self, cx: &mut Context) {
+        let mut effects = std::mem::take(&mut self.effects);
+        self.control.start(cx.now, cx.journal.durable(), &mut effects);
+        self.settle(cx, effects);
+    }
+
+    /// Gives an input to the control component, which then ends its turn with this one.
+    fn input(&mut self, cx: &mut Context, input: impl FnOnce(&mut Control, Now, &mut Effects)) {
+        let mut effects = std::mem::take(&mut self.effects);
+        input(&mut self.control, cx.now, &mut effects);
+        self.is_due = true;
+        self.settle(cx, effects);
+    }
+
+    /// Time has passed.
+    pub(crate) fn tick(&mut self, cx: &mut Context) {
+        if self.wakeup_us <= cx.now.monotonic_us {
+            self.input(cx, |control, now, effects| control.tick(now, effects));
+        }
+    }
+
+    /// Takes a message of the control group.
+    ///
+    /// # Errors
+    /// [`Malformed`] when it is not such a message.
+    pub(crate) fn message(
+        &mut self,
+        cx: &mut Context,
+        from: NodeId,
+        message: &[u8],
+    ) -> Result<(), Malformed> {
+        let mut read = Ok(());
+        self.input(cx, |control, now, effects| read = control.message(now, from, message, effects));
+        read
+    }
+
+    /// A link came up or broke. What was held for the peer is of no use any more.
+    pub(crate) fn link(&mut self, cx: &mut Context, id: NodeId, up: bool) {
+        self.tail.drop_held(id);
+        self.input(cx, |control, now, effects| control.link(now, id, up, effects));
+    }
+
+    /// Records may have become durable: sends the messages that waited for them.
+    pub(crate) fn notify_durable(&mut self, cx: &mut Context) {
+        if let Some(record) = cx.journal.news(&mut self.tail) {
+            while let Some(Released { to, bytes, .. }) = self.tail.release() {
+                cx.send(CONTROL_GROUP, to, [&bytes, &[]]);
+            }
+            self.input(cx, |control, now, effects| control.durable(now, record, effects));
+        }
+        cx.journal.news(&mut self.map_tail);
+    }
+
+    /// Ends the control component's turn, if it took part in this one.
+    pub(crate) fn flush(&mut self, cx: &mut Context) {
+        if std::mem::take(&mut self.is_due) {
+            let mut effects = std::mem::take(&mut self.effects);
+            if cx.is_admitted && self.map_tail.may_leave(self.admission_record) {
+                self.control.log_is_durable(cx.journal.durable());
+            }
+            self.control.flush(cx.now, &mut effects);
+            self.settle(cx, effects);
+            self.wakeup_us = self.control.wakeup_us(cx.now);
+        }
+    }
+
+    /// Carries out the effects that the control component has left.
+    fn settle(&mut self, cx: &mut Context, mut effects: Effects) {
+        // First, since the end of the log that it holds is from before this start had appended anything.
+        if let Some(record) = effects.positions_record.take() {
+            self.positions_record = effects.bytes[record].to_vec();
+            cx.journal.append(MAP_GROUP, &mut self.map_tail, [&self.positions_record, &[]]);
+            if effects.is_admitted {
+                self.admission_record = self.map_tail.recorded();
+            }
+        }
+        for record in effects.records.drain(..) {
+            cx.journal.append(CONTROL_GROUP, &mut self.tail, [&effects.bytes[record], &[]]);
+        }
+        for message in effects.messages.drain(..) {
+            let parts = message.bytes.parts(&effects.bytes);
+            if self.tail.may_leave(message.after_record) {
+                cx.send(CONTROL_GROUP, message.to, parts);
+            } else {
+                self.tail.hold(message.after_record, message.to, Recipient::Replica, parts);
+            }
+        }
+        if let Some(record) = effects.map_record.take() {
+            self.map_record = effects.bytes[record].to_vec();
+            cx.journal.append(MAP_GROUP, &mut self.map_tail, [&self.map_record, &[]]);
+        }
+        let map = effects.map.take();
+        let is_admitted = std::mem::take(&mut effects.is_admitted);
+        let lease = effects.lease_until_us.take();
+        for answer in effects.answers.drain(..) {
+            self.answered(cx, answer.request, answer.result);
+        }
+        for event in effects.events.drain(..) {
+            cx.log.push(describe(&event));
+        }
+        for event in effects.trace.drain(..) {
+            cx.log.extend(crate::log::describe("control", &event));
+        }
+        let is_refused = effects.refused.is_some();
+        self.is_removed |= effects.is_removed;
+        effects.clear();
+        self.effects = effects;
+        cx.is_admitted |= is_admitted;
+        if is_refused {
+            // Another start of this node was admitted, or it lost its storage: it must not take part in anything.
+            cx.is_admitted = false;
+            cx.refusal = self.control.refusal().map(str::to_owned);
+            cx.call(Call::RetireAll);
+        }
+        if map.is_some() || is_admitted {
+            cx.call(Call::FollowMap(map.unwrap_or_else(|| Rc::clone(self.control.map()))));
+        }
+        if let Some(until_us) = lease {
+            cx.call(Call::ExtendLease { until_us });
+        }
+    }
+
+    // Changes.
+
+    /// Asks the control group for a change.
+    pub(crate) fn change(&mut self, cx: &mut Context, change: &Change) {
+        self.requests += 1;
+        let request = self.requests;
+        self.input(cx, |control, now, effects| control.change(now, request, change, effects));
+    }
+
+    /// Asks the control group for a change that a leader's replica needs.
+    pub(crate) fn wish(&mut self, cx: &mut Context, group: u16, wish: Wish) {
+        let Wish::InSync { epoch, in_sync } = wish;
+        let revision = cx.map.groups.get(&group).map_or(0, |entry| entry.revision);
+        self.change(cx, &Change::InSync { group, epoch, revision, in_sync });
+    }
+
+    /// Asks the control group for a change that a client wants.
+    pub(crate) fn change_for(&mut self, cx: &mut Context, client: ClientId, change: &Change) {
+        let Some(session) = cx.clients.sessions.get_mut(client) else { return };
+        let ticket = session.begin(false);
+        let creates = match change {
+            Change::CreateKeyspace(keyspace) => Some(keyspace.prefix.clone()),
+            _ => None,
+        };
+        const SERVES_MS: u64 = 2000;
+        let until_us = cx.now.monotonic_us + SERVES_MS * 1000;
+        // The answer may come before the request returns.
+        let request = self.requests + 1;
+        self.wanted.push(Wanted { request, ticket, version: None, creates, until_us });
+        self.change(cx, change);
+    }
+
+    fn answered(&mut self, cx: &mut Context, request: u64, result: Result<u64, ChangeError>) {
+        let Some(at) = self.wanted.iter().position(|wanted| wanted.request == request) else { return };
+        match result {
+            Ok(version) => self.wanted[at].version = Some(version),
+            Err(error) => {
+                let Wanted { ticket, .. } = self.wanted.remove(at);
+                cx.complete_with_error(ticket, 0, error.outcome(), &error.to_string());
+            }
+        }
+    }
+
+    /// Answers the clients whose changes are in this node's map.
+    pub(crate) fn end_wanted(&mut self, cx: &mut Context) {
+        while let Some(at) = self.wanted.iter().position(|wanted| self.is_done(cx, wanted)) {
+            let Wanted { ticket, .. } = self.wanted.remove(at);
+            let mut replies = kv::ReplyBuffer::new();
+            replies.ok();
+            cx.complete_with(ticket, 0, Outcome::Done { version: 0, offset: 0 }, replies);
+        }
+    }
+
+    fn is_done(&self, cx: &Context, wanted: &Wanted) -> bool {
+        let Wanted { version, creates, until_us, .. } = wanted;
+        version.is_some_and(|version| version <= cx.map.version)
+            && (cx.now.monotonic_us >= *until_us
+                || creates.as_ref().is_none_or(|prefix| self.serves(cx, prefix)))
+    }
+
+    /// Whether all shards of a keyspace can be served from here.
+    fn serves(&self, cx: &Context, prefix: &str) -> bool {
+        let groups = cx.map.keyspaces.get(prefix).map(|entry| entry.groups.as_slice()).unwrap_or_default();
+        groups.iter().all(|id| cx.groups.get(*id).is_some() && report::group_status(cx, *id).ready)
+    }
+}
+
+fn describe(event: &Event) -> Line {
+    let (level, text) = match event {
+        Event::Leads => (Level::Info, "this node leads the control group".to_string()),
+        Event::LeadsNoMore => (Level::Info, "this node leads the control group no more".to_string()),
+        Event::Appointed { group, leader, instead_of } => {
+            (Level::Warning, format!("group {group} is led by node {leader} instead of node {instead_of}"))
+        }
+        Event::Admitted => (Level::Info, "the control group has let this node in".to_string()),
+        Event::Refused { why } => (Level::Error, format!("this node may not take part: {why}")),
+        Event::Removed { map_version } => (
+            Level::Warning,
+            format!(
+                "this node was removed from the cluster: the cluster has no node of this number in its map {map_version}. \
+                 The process ends; CLUSTER ADD lets a node of this number in again"
+            ),
+        ),
+        Event::WaitsFor { nodes } => {
+            (Level::Info, format!("a new cluster begins when nodes {nodes:?} have started, too"))
+        }
+    };
+    Line { level, text }
+}

@@ -1,0 +1,166 @@
+//! What the components of a node share: the turn's time, the configuration and map, the groups and links below them,
+//! the clients, and the calls that they leave for the node.
+
+use crate::channels::Subscriptions;
+use crate::clients::Clients;
+use crate::configuration::Configuration;
+use crate::control::{Change, ClusterMap};
+use crate::envelope::put_request;
+use crate::forwarding::Asked;
+use crate::groups::Groups;
+use crate::journal::Journal;
+use crate::keyspace::Router;
+use crate::log::Line;
+use crate::memory::Memory;
+use crate::parameters::Parameters;
+use crate::peers::Peer;
+use crate::room::Room;
+use crate::session::ClientId;
+use crate::values::Value;
+use kv::{Reference, ReplyBuffer, SharedBytes};
+use protocol::{Now, Request, Result as Outcome, Ticket};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Counters since the node's start, or since the last `CONFIG RESETSTAT`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) connections: u64,
+    pub(crate) rejected_connections: u64,
+    /// Unauthenticated clients that were closed to make room for others.
+    pub(crate) unauthenticated_closed: u64,
+    /// Connections to the port for Redis clients that sent HTTP.
+    pub(crate) http_requests_refused: u64,
+    pub(crate) commands: u64,
+    pub(crate) forwarded: u64,
+    pub(crate) errors: u64,
+    pub(crate) output_overflows: u64,
+    /// Channel messages that were dropped because too much was already on its way to the peer.
+    pub(crate) messages_dropped: u64,
+    /// Clients that were closed for the memory that they held, and commands that were refused for lack of memory.
+    pub(crate) memory_closed: u64,
+    pub(crate) memory_refused: u64,
+    /// Writes that this node sent to their groups in parts, and replies that it sent to other nodes in parts.
+    pub(crate) long_writes: u64,
+    pub(crate) long_replies: u64,
+}
+
+/// What the components of a node share. A component takes it as an argument; it holds nothing of any component.
+pub(crate) struct Context {
+    pub(crate) configuration: Configuration,
+    pub(crate) parameters: Parameters,
+    /// The time of this turn.
+    pub(crate) now: Now,
+    pub(crate) counters: Counters,
+    pub(crate) log: Vec<Line>,
+    pub(crate) memory: Memory,
+    /// The work done for clients in this turn, in nanoseconds; see [`Context::spend`].
+    pub(crate) spent_ns: u64,
+    pub(crate) room: Room,
+    pub(crate) groups: Groups,
+    pub(crate) journal: Journal,
+    /// The newest map that was agreed on.
+    pub(crate) map: Rc<ClusterMap>,
+    /// Whether the control group has admitted this node.
+    pub(crate) is_admitted: bool,
+    /// Why the control group does not admit it, if it said so.
+    pub(crate) refusal: Option<String>,
+    pub(crate) router: Router,
+    pub(crate) clients: Clients,
+    pub(crate) peers: Vec<Peer>,
+    /// The buffer that holds the requests that are being taken, if it may be kept.
+    pub(crate) lent: Option<Arc<Vec<u8>>>,
+    pub(crate) random: u64,
+    pub(crate) calls: VecDeque<Call>,
+}
+
+/// A call of a component on the node.
+///
+/// It is carried out once the component has returned, in the order of the calls: so no component is entered while a
+/// method of it, or of another one, is under way.
+#[derive(Debug)]
+pub(crate) enum Call {
+    /// Hands a request to a group; the request is encoded.
+    Submit { group: u16, asked: Asked, request: Vec<u8> },
+    /// Ends a request.
+    Complete { ticket: Ticket, group: u16, result: Outcome, reply: ReplyBuffer },
+    /// Ends a request with a long reply.
+    CompleteLong { ticket: Ticket, group: u16, result: Outcome, reply: SharedBytes },
+    /// Ends a request whose reply is a large value.
+    CompleteWithValue { ticket: Ticket, group: u16, result: Outcome, value: SharedBytes },
+    /// Asks the control group for a change, which a client wants or this node.
+    Change { client: Option<ClientId>, change: Box<Change> },
+    /// Makes this node follow a new map of the cluster.
+    FollowMap(Rc<ClusterMap>),
+    /// Drops all replicas: this node may not take part in anything.
+    RetireAll,
+    /// Extends the lease of all replicas.
+    ExtendLease { until_us: u64 },
+    /// Gives a value to the snapshot transfers of a replica that wait for it; `None`: it cannot be read.
+    GiveValue { group: u16, reference: Reference, value: Option<Value> },
+    /// Handles a message about fragments that this node has sent to itself.
+    Fragments { group: u16, message: Vec<u8> },
+    /// Tidies up after a session that has ended.
+    EndSession { client: ClientId, lock_wait: Option<u64>, subscriptions: Option<Box<Subscriptions>> },
+}
+
+impl Context {
+    /// Has the node hand a request to a group.
+    pub(crate) fn submit(&mut self, group: u16, asked: Asked, request: &Request<'_>) {
+        self.calls.push_back(Call::Submit { group, asked, request: encoded(request) });
+    }
+
+    /// Has the node end a request.
+    pub(crate) fn complete(&mut self, ticket: Ticket, group: u16, result: Outcome, reply: &[u8]) {
+        let mut copy = ReplyBuffer::new();
+        copy.extend_encoded(reply);
+        self.complete_with(ticket, group, result, copy);
+    }
+
+    /// Has the node end a request with a reply that was made for it, long or not.
+    pub(crate) fn complete_with(&mut self, ticket: Ticket, group: u16, result: Outcome, reply: ReplyBuffer) {
+        self.calls.push_back(Call::Complete { ticket, group, result, reply });
+    }
+
+    /// Has the node end a request with an error.
+    pub(crate) fn complete_with_error(&mut self, ticket: Ticket, group: u16, result: Outcome, error: &str) {
+        let mut reply = ReplyBuffer::new();
+        reply.error(error);
+        self.complete_with(ticket, group, result, reply);
+    }
+
+    /// Has the node end a request with a large value, which is not copied if it can be written from where it is.
+    pub(crate) fn complete_with_value(
+        &mut self,
+        ticket: Ticket,
+        group: u16,
+        result: Outcome,
+        value: SharedBytes,
+    ) {
+        self.calls.push_back(Call::CompleteWithValue { ticket, group, result, value });
+    }
+
+    /// Has the node carry out a call.
+    pub(crate) fn call(&mut self, call: Call) {
+        self.calls.push_back(call);
+    }
+
+    /// Takes the next call that is to be carried out.
+    #[inline]
+    pub(crate) fn next_call(&mut self) -> Option<Call> {
+        self.calls.pop_front()
+    }
+
+    /// Whether no call is to be carried out.
+    #[inline]
+    pub(crate) fn has_no_calls(&self) -> bool {
+        self.calls.is_empty()
+    }
+}
+
+fn encoded(request: &Request<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    put_request(request, &mut bytes);
+    bytes
+}

@@ -1,0 +1,289 @@
+//! Requests of this node's clients that other nodes carry out, and those that wait because no node can take them now.
+//!
+//! `answers` has their outcomes, `waiting` those that wait.
+
+mod answers;
+pub(crate) mod waiting;
+
+use crate::context::Context;
+use crate::envelope::{Envelope, ForwardedRequest, NO_DEADLINE_MS, take_request};
+use crate::groups::{Group, UnderWay};
+use crate::origin::Origin;
+use crate::replica::Replica;
+use crate::slab::{Handle, Slab};
+use kv::Version;
+use kv::codec::Reader;
+use protocol::{NodeId, Request, Result as Outcome, Ticket};
+use std::ops::Range;
+use wire::frame;
+
+pub(crate) use answers::note_refusal;
+use waiting::Waiting;
+
+/// A request on its way to a group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) ticket: Ticket,
+    /// Whether earlier requests of the same client have no outcome yet.
+    pub(crate) follows: bool,
+    /// The client's newest acknowledged write in this group.
+    pub(crate) seen: Version,
+    pub(crate) deadline_us: u64,
+    /// How many nodes have forwarded it.
+    pub(crate) hops: u8,
+    /// The only leadership of this node that may order it; 0: any.
+    pub(crate) leadership: u64,
+}
+
+/// How often a request may be forwarded, so that it never goes round in circles: by the node that its client is
+/// connected to, by one that no longer leads, and by one that has not heard of that yet.
+pub(crate) const HOPS_MAX: u8 = 3;
+
+/// A client's request that was forwarded to another node.
+#[derive(Debug)]
+pub(crate) struct Forwarded {
+    pub(crate) ticket: Ticket,
+    pub(crate) group: u16,
+    pub(crate) to: NodeId,
+    pub(crate) is_write: bool,
+    pub(crate) deadline_us: u64,
+    pub(crate) follows: bool,
+    pub(crate) seen: Version,
+    /// Its number among all requests ever forwarded; it keeps the number when it is sent again.
+    pub(crate) number: u64,
+    /// The only leadership that may order it, and how far this node's replica had come in it; 0: any.
+    pub(crate) leadership: u64,
+    pub(crate) position: u64,
+    /// Why no answer is expected any more, and since when: whether the request took effect is still to be found out.
+    pub(crate) doubt: Option<(&'static str, u64)>,
+    /// The request: its place in [`ForwardedBytes`]. Empty if it is too long to be kept.
+    pub(crate) request: Range<usize>,
+    /// What has arrived of its reply, if that comes in parts.
+    pub(crate) arrived: Vec<u8>,
+}
+
+/// Forwarded requests that have no outcome yet, one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct ForwardedBytes {
+    bytes: Vec<u8>,
+    /// At this length, the requests that have been answered are removed.
+    collect_at: usize,
+    /// How many requests were ever forwarded.
+    count: u64,
+}
+
+/// Longer requests are not sent again.
+const FORWARDED_BYTES_MAX: usize = 64 << 10;
+
+impl ForwardedBytes {
+    /// Removes the bytes that belong to no request any more.
+    #[cold]
+    fn collect(&mut self, forwards: &mut Slab<Forwarded>) {
+        const COLLECT_BYTES_MIN: usize = 64 << 10;
+        let all = std::mem::take(&mut self.bytes);
+        for entry in forwards.iter_mut() {
+            let start = self.bytes.len();
+            self.bytes.extend_from_slice(&all[entry.request.clone()]);
+            entry.request = start..self.bytes.len();
+        }
+        self.collect_at = (2 * self.bytes.len()).max(COLLECT_BYTES_MIN);
+    }
+}
+
+/// The requests of this node's clients that are with other nodes, or wait.
+#[derive(Debug, Default)]
+pub(crate) struct Forwarding {
+    pub(crate) entries: Slab<Forwarded>,
+    /// The requests of `entries`, as far as they may be sent again.
+    bytes: ForwardedBytes,
+    /// Requests that no node can take now.
+    pub(crate) waiting: Waiting,
+}
+
+impl Forwarding {
+    /// Forwards a request to another node; if none can take it now, it waits until one can.
+    pub(crate) fn forward(
+        &mut self,
+        cx: &mut Context,
+        group: u16,
+        to: NodeId,
+        asked: Asked,
+        request: Request<'_>,
+    ) {
+        if let Some(why) = self.cannot_forward(cx, group, to, &asked) {
+            // Refuse: a sender without a replica can ask another member, and without a leader any other member is as
+            // good.
+            let is_passed_on = matches!(Origin::of(asked.ticket), Origin::Peer(..));
+            if is_passed_on && (!cx.is_admitted || !cx.groups[group].keyspace.has_leader()) {
+                return cx.complete_with_error(asked.ticket, group, Outcome::Refused, &why);
+            }
+            return self.keep(cx, group, asked, request, why);
+        }
+        cx.counters.forwarded += 1;
+        if let Origin::Peer(from, _) = Origin::of(asked.ticket) {
+            let envelope = Envelope::Leader { group, leader: to };
+            frame::append(&mut cx.peers[from as usize - 1].output, |out| envelope.encode(out));
+        }
+        let Asked { ticket, follows, seen, deadline_us, hops, .. } = asked;
+        let (leadership, position) = self.leadership_of(cx, group, to, ticket);
+        let is_write = matches!(request, Request::Command(command) if command.is_write());
+        if self.bytes.bytes.len() >= self.bytes.collect_at {
+            self.bytes.collect(&mut self.entries);
+        }
+        let number = self.waiting.number_of(ticket).unwrap_or_else(|| {
+            self.bytes.count += 1;
+            self.bytes.count
+        });
+        let entry = self.entries.insert(|_| Forwarded {
+            ticket,
+            group,
+            to,
+            is_write,
+            deadline_us,
+            follows,
+            seen,
+            number,
+            leadership,
+            position,
+            doubt: None,
+            request: 0..0,
+            arrived: Vec::new(),
+        });
+        let under_way = &mut cx.groups[group].under_way;
+        match under_way.iter_mut().find(|it| (it.at, it.leadership) == (to, leadership)) {
+            Some(it) => it.count += 1,
+            None => under_way.push(UnderWay { at: to, leadership, count: 1 }),
+        }
+        let remaining_ms = match deadline_us {
+            u64::MAX => NO_DEADLINE_MS,
+            _ => {
+                (deadline_us.saturating_sub(cx.now.monotonic_us) / 1000).min(NO_DEADLINE_MS as u64 - 1) as u32
+            }
+        };
+        let peer = &mut cx.peers[to as usize - 1];
+        let forwarded = ForwardedRequest {
+            id: entry.to_bits(),
+            group,
+            follows,
+            seen,
+            remaining_ms,
+            hops: hops + 1,
+            leadership,
+            request,
+        };
+        let request_start = forwarded.encode(&mut peer.requests);
+        let request = &peer.requests[request_start..];
+        if request.len() <= FORWARDED_BYTES_MAX
+            && let Some(entry) = self.entries.get_mut(entry)
+        {
+            let start = self.bytes.bytes.len();
+            self.bytes.bytes.extend_from_slice(request);
+            entry.request = start..self.bytes.bytes.len();
+        }
+        peer.flush_if_large();
+    }
+
+    /// The leadership of a node that a client's request is meant for, and how far this node's replica has got in it.
+    #[inline]
+    pub(crate) fn leadership_of(&self, cx: &Context, group: u16, to: NodeId, ticket: Ticket) -> (u64, u64) {
+        if !matches!(Origin::of(ticket), Origin::Session(_) | Origin::Part(_)) {
+            return (0, 0);
+        }
+        match cx.groups[group].replica.as_ref().and_then(Replica::follows_in) {
+            Some((leader, leadership, position)) if leader == to => (leadership, position),
+            _ => (0, 0),
+        }
+    }
+
+    /// Why a request cannot be forwarded to this node now, if so: the error for its client unless that changes in time.
+    #[inline]
+    fn cannot_forward(&self, cx: &Context, group: u16, to: NodeId, asked: &Asked) -> Option<String> {
+        let own = cx.configuration.node;
+        let reaches = to != own && cx.peer_is_up(to);
+        let has_hops = !matches!(Origin::of(asked.ticket), Origin::Peer(..))
+            || asked.hops < HOPS_MAX && cx.groups[group].keyspace.has_leader();
+        if cx.is_admitted
+            && reaches
+            && has_hops
+            && !self.stands_behind(cx, group, asked, to)
+            && cx.peers[usize::from(to) - 1].probed_us <= cx.peers[usize::from(to) - 1].heard_us
+        {
+            return None;
+        }
+        self.why_not_forward(cx, group, to, (reaches, has_hops), asked)
+    }
+
+    #[cold]
+    fn why_not_forward(
+        &self,
+        cx: &Context,
+        group: u16,
+        to: NodeId,
+        (reaches, has_hops): (bool, bool),
+        asked: &Asked,
+    ) -> Option<String> {
+        let own = cx.configuration.node;
+        let Group { keyspace, members, replica, .. } = &cx.groups[group];
+        let (name, has_leader) = (keyspace.name(), keyspace.has_leader());
+        if !cx.is_admitted && members.contains(&own) {
+            return Some(format!(
+                "LOADING node {own} has not been let in by the control group yet; nothing was done"
+            ));
+        }
+        let is_mute = reaches && cx.peers[usize::from(to) - 1].is_mute(cx.now, cx.configuration.patience);
+        if !has_hops && !has_leader {
+            return Some(format!(
+                "CLUSTERDOWN NOQUORUM node {own} cannot serve keyspace '{name}' yet; nothing was done, try again"
+            ));
+        }
+        if !reaches || is_mute || !has_hops {
+            let recovering = replica.as_ref().and_then(|replica| replica.recovers(cx.now));
+            return Some(match (has_leader, recovering) {
+                (true, Some(why)) => format!(
+                    "LOADING the leader does not hold all that was written before it led: {why}; nothing was done"
+                ),
+                (true, _) if to == own || to == 0 || !has_hops => cx.nobody_leads(group),
+                (true, _) => format!(
+                    "CLUSTERDOWN NOLEADER node {to}, which leads keyspace '{name}', cannot be reached from node {own}; nothing was done"
+                ),
+                (false, _) => format!(
+                    "CLUSTERDOWN NOQUORUM no replica of keyspace '{name}' can be reached from node {own}; nothing was done"
+                ),
+            });
+        }
+        self.stands_behind(cx, group, asked, to).then(|| cx.nobody_leads(group))
+    }
+
+    /// Removes a forwarded request that has come to its end here.
+    pub(crate) fn take_forward(&mut self, cx: &mut Context, handle: Handle) -> Option<Forwarded> {
+        let entry = self.entries.remove(handle)?;
+        self.waiting.in_doubt -= usize::from(entry.doubt.is_some());
+        if let Some(group) = cx.groups.get_mut(entry.group)
+            && let Some(place) =
+                group.under_way.iter().position(|it| (it.at, it.leadership) == (entry.to, entry.leadership))
+        {
+            group.under_way[place].count -= 1;
+            if group.under_way[place].count == 0 {
+                group.under_way.swap_remove(place);
+                if !group.waiting.is_empty() {
+                    self.waiting.look_soon(cx.now);
+                }
+            }
+        }
+        Some(entry)
+    }
+
+    /// Sends a forwarded request again, to the current leader: it has had no effect, or is a read. Returns false if
+    /// that is impossible.
+    pub(crate) fn ask_again(&mut self, cx: &mut Context, entry: &Forwarded, why: String) -> bool {
+        if entry.request.is_empty() || cx.groups.get(entry.group).is_none() {
+            return false;
+        }
+        let bytes = self.bytes.bytes[entry.request.clone()].to_vec();
+        let Ok(request) = take_request(&mut Reader::new(&bytes)) else { return false };
+        let Forwarded { ticket, follows, seen, deadline_us, .. } = *entry;
+        let asked = Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 };
+        self.keep_in_order(cx, entry.group, asked, request, why, entry.number);
+        true
+    }
+}

@@ -1,0 +1,695 @@
+//! Requests on their way to groups, here or on another node, outcomes on their way back, and the calls of components.
+
+use super::Node;
+use crate::coding;
+use crate::context::Call;
+use crate::envelope::{ForwardedOutcome, ForwardedRequest, NO_DEADLINE_MS, take_request};
+use crate::forwarding::Asked;
+use crate::gather::{Combine, Gather};
+use crate::long_replies::{reply_in_parts, takes_shared};
+use crate::memory::OUT_OF_MEMORY;
+use crate::origin::Origin;
+use crate::room::Verdict;
+use crate::session::{ClientId, Session, SessionReply};
+use kv::SharedBytes;
+use kv::codec::{Malformed, Reader};
+use kv::table::WARMED_KEYS_MAX;
+use kv::{Command, ReplyBuffer, Version};
+use protocol::coded::{Message, Refusal};
+use protocol::contract::Outgoing;
+use protocol::planted::Fault;
+use protocol::{Effects, HandedOn, Input, NOBODY, NodeId, Recipient, Request, Result as Outcome, Ticket};
+use std::sync::Arc;
+use wire::resp::Arguments;
+
+impl Node {
+    /// Loads from memory what requests need whose first argument is a key here. Called before the first of several
+    /// requests is carried out, so that it waits for all of them at once.
+    pub fn warm<'a>(&self, requests: impl Iterator<Item = Arguments<'a>>) {
+        // With many keyspaces, sorting the keys by group would cost more than it saves.
+        const GROUPS_MAX: usize = 4;
+        let tables = self.cx.groups.iter().take(GROUPS_MAX).filter_map(|(id, group)| {
+            let table = group.replica.as_ref()?.table();
+            table.gains_by_warming().then_some((id, table))
+        });
+        let mut tables = tables.peekable();
+        if tables.peek().is_none() {
+            return;
+        }
+        let mut keys = [(0, &b""[..]); WARMED_KEYS_MAX];
+        let mut count = 0;
+        for (place, key) in keys.iter_mut().zip(requests.filter_map(|arguments| arguments.get(1))) {
+            *place = (self.cx.router.group_of(key), key);
+            count += 1;
+        }
+        for (id, table) in tables {
+            table.warm(keys[..count].iter().filter(|(group, _)| *group == id).map(|(_, key)| *key));
+        }
+    }
+
+    /// Carries out the calls of components, and those that come of them. Every input of the node ends with this.
+    #[inline]
+    pub(crate) fn carry_out_calls(&mut self) {
+        if !self.cx.has_no_calls() {
+            self.carry_out_each_call();
+        }
+    }
+
+    #[inline(never)]
+    fn carry_out_each_call(&mut self) {
+        while let Some(call) = self.cx.next_call() {
+            match call {
+                Call::Submit { group, asked, request } => {
+                    self.submit(group, asked, decoded(&request));
+                }
+                Call::Complete { ticket, group, result, reply } => {
+                    self.complete_with(ticket, group, result, reply);
+                }
+                Call::CompleteLong { ticket, group, result, reply } => {
+                    self.complete_long(ticket, group, result, reply);
+                }
+                Call::CompleteWithValue { ticket, group, result, value } => {
+                    self.complete_with_value(ticket, group, result, value);
+                }
+                Call::Change { client: Some(client), change } => {
+                    self.cluster.change_for(&mut self.cx, client, &change);
+                }
+                Call::Change { client: None, change } => self.cluster.change(&mut self.cx, &change),
+                Call::FollowMap(map) => self.take_map(&map),
+                Call::RetireAll => self.for_each_group(Node::retire),
+                Call::ExtendLease { until_us } => {
+                    self.cx.groups.extend_leases(until_us);
+                    self.for_each_awake(|node, id| node.step(id, Input::Lease { until_us }));
+                }
+                Call::GiveValue { group, reference, value } => {
+                    let replica = self.cx.groups.get_mut(group).and_then(|group| group.replica.as_mut());
+                    if let Some(values) = replica.and_then(|replica| replica.spilled_values_mut()) {
+                        let value = value.as_deref().map(Vec::as_slice);
+                        values.take_value(self.cx.now, reference, value, &mut self.effects);
+                        self.settle(group);
+                    }
+                }
+                Call::Fragments { group, message } => {
+                    let own = self.cx.configuration.node;
+                    let read = self.fragment_message(group, own, &message);
+                    assert_eq!(read, Ok(()), "this node writes what can be read");
+                }
+                Call::EndSession { client, lock_wait, subscriptions } => {
+                    if let Some(subscriptions) = subscriptions {
+                        self.channels.forget(client, &subscriptions);
+                    }
+                    if let Some(number) = lock_wait {
+                        self.locks.leave(&mut self.cx, number);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes a message about fragments from a node, which may be this one: it is for this node's replica, or for the
+    /// coordinator here.
+    ///
+    /// # Errors
+    /// [`Malformed`] when it is not such a message.
+    pub(crate) fn fragment_message(
+        &mut self,
+        group: u16,
+        from: NodeId,
+        bytes: &[u8],
+    ) -> Result<(), Malformed> {
+        let message = Message::decode(bytes)?;
+        if !matches!(message, Message::Keep(_) | Message::Forget { .. }) {
+            self.coding.take(&mut self.cx, group, from, message);
+            return Ok(());
+        }
+        if let Some(refused) = self.coding.refuses(&self.cx, from, &message) {
+            self.coding.send(&mut self.cx, group, from, &refused);
+            return Ok(());
+        }
+        let replica = self.cx.groups.get_mut(group).and_then(|group| group.replica.as_mut());
+        if let Some(fragments) = replica.and_then(|replica| replica.fragments_mut()) {
+            fragments.about_fragments(self.cx.now, from, message, &mut self.effects);
+            self.settle(group);
+        } else if let Message::Keep(piece) = message {
+            // The coordinator need not wait for it.
+            let refused = Message::Refused { id: piece.reference.id, why: Refusal::NoMember };
+            self.coding.send(&mut self.cx, group, from, &refused);
+        }
+        Ok(())
+    }
+
+    /// Sends a client's request to one group, with the usual deadline.
+    #[inline]
+    pub(crate) fn ask(&mut self, client: ClientId, group: u16, wants_version: bool, request: Request<'_>) {
+        let timeout_us = self.cx.configuration.command_timeout_ms * 1000;
+        self.ask_until(client, group, wants_version, request, self.cx.now.monotonic_us + timeout_us);
+    }
+
+    /// Sends a client's request to one group; its outcome is due by `deadline_us`.
+    #[inline]
+    pub(crate) fn ask_until(
+        &mut self,
+        client: ClientId,
+        group: u16,
+        wants_version: bool,
+        request: Request<'_>,
+        deadline_us: u64,
+    ) {
+        let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
+        // A client that watches keys must not read anything older than what it watches.
+        let seen = if session.transaction.is_none() { session.seen(group) } else { Version::MAX };
+        self.ask_not_before(client, group, wants_version, request, (seen, deadline_us));
+    }
+
+    /// Sends a client's request to one group, and only to a replica whose answer cannot be stale.
+    pub(crate) fn ask_afresh(&mut self, client: ClientId, group: u16, request: Request<'_>) {
+        let deadline_us = self.cx.now.monotonic_us + self.cx.configuration.command_timeout_ms * 1000;
+        self.ask_not_before(client, group, false, request, (Version::MAX, deadline_us));
+    }
+
+    #[inline]
+    fn ask_not_before(
+        &mut self,
+        client: ClientId,
+        group: u16,
+        wants_version: bool,
+        request: Request<'_>,
+        (seen, deadline_us): (Version, u64),
+    ) {
+        let work_ns = self.cx.work_ns(group, &request);
+        let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
+        let follows = session.is_waiting();
+        if let Request::Command(command) = &request
+            && command.is_write()
+        {
+            session.wrote(group);
+            if self.coding.is_on
+                && !self.cx.refuses_growth(group, command)
+                && !self.cx.is_refused_by_room(group, command)
+                && self.coding.disperse(&mut self.cx, client, group, wants_version, command, deadline_us)
+            {
+                return;
+            }
+            if self.coding.is_on || self.values.is_on {
+                self.coding.hold_back_behind(&mut self.cx, client, group, command);
+            }
+        }
+        let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
+        session.request_ns = work_ns;
+        let ticket = session.begin(wants_version);
+        self.submit(group, Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 }, request);
+    }
+
+    /// Sends the requests that `request` makes to several groups for a client, and answers with one reply.
+    pub(crate) fn ask_all<'r>(
+        &mut self,
+        client: ClientId,
+        groups: &[u16],
+        combine: Combine,
+        deadline_us: u64,
+        request: impl Fn(&Session, u16) -> Request<'r>,
+    ) {
+        let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
+        let follows = session.is_waiting();
+        let asked: Vec<(u16, Request<'r>, Version)> =
+            groups.iter().map(|group| (*group, request(session, *group), session.seen(*group))).collect();
+        for (group, request, _) in &asked {
+            if matches!(request, Request::Command(command) if command.is_write()) {
+                session.wrote(*group);
+            }
+        }
+        let ticket = session.begin(false);
+        let bytes_max = self.cx.memory.reply_max();
+        let gather = self.gathers.insert(|_| Gather::new(ticket, combine, groups.len(), bytes_max));
+        for (part, (group, request, seen)) in asked.into_iter().enumerate() {
+            let ticket = Origin::Part(gather).ticket(part as u64);
+            self.submit(group, Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 }, request);
+        }
+    }
+
+    /// Hands a request to this node's replica of the group, or to a node that can carry it out.
+    #[inline]
+    pub(crate) fn submit(&mut self, group: u16, asked: Asked, request: Request<'_>) {
+        if self.quarantine.is_on() {
+            if let Some(error) = self.cx.quarantined(group) {
+                return self.complete_with_error(asked.ticket, group, Outcome::Refused, &error);
+            }
+            if self.cx.groups[group].holds.is_some() {
+                let to = self.cx.coordinator_of(group);
+                return self.forwarding.forward(&mut self.cx, group, to, asked, request);
+            }
+        }
+        if let Request::Command(command) = &request
+            && command.is_write()
+            && self.cx.memory.is_bounded()
+            && self.cx.refuses_growth(group, command)
+        {
+            self.cx.counters.memory_refused += 1;
+            return self.complete_with_error(asked.ticket, group, Outcome::Refused, OUT_OF_MEMORY);
+        }
+        if self.is_settled_by_room(group, &asked, &request) {
+            return;
+        }
+        if let Some(error) = self.cx.spend_on(group, &request) {
+            return self.complete_with_error(asked.ticket, group, Outcome::Refused, &error);
+        }
+        if let Request::Command(command) = &request
+            && command.payload_bytes() > self.cx.configuration.long_command_bytes
+            && self.cx.groups[group].keyspace.has_leader()
+            && asked.leadership == 0
+        {
+            return self.long.begin(&mut self.cx, group, asked, command);
+        }
+        let target = &mut self.cx.groups[group];
+        let Some(replica) = &mut target.replica else {
+            let to = self.cx.coordinator_of(group);
+            return self.forwarding.forward(&mut self.cx, group, to, asked, request);
+        };
+        let Asked { ticket, follows, seen, deadline_us, leadership, .. } = asked;
+        let fenced = leadership != 0 && !self.cx.configuration.planted.has(Fault::LeadershipNotCompared);
+        if fenced && replica.leads_in() != Some(leadership) {
+            return self.complete(ticket, group, Outcome::Redirect { to: NOBODY }, &[]);
+        }
+        if follows
+            && !(target.waiting.is_empty() && target.under_way.is_empty())
+            && (replica.is_leader() || !target.keyspace.has_leader())
+            && self.forwarding.stands_behind(&self.cx, group, &asked, self.cx.configuration.node)
+        {
+            let why = self.cx.nobody_leads(group);
+            return self.forwarding.keep(&mut self.cx, group, asked, request, why);
+        }
+        let target = &mut self.cx.groups[group];
+        let Some(replica) = &mut target.replica else { return };
+        if self.values.is_on
+            && self.values.is_overloaded()
+            && target.keyspace.spills()
+            && matches!(request, Request::Command(command) if command.is_write())
+        {
+            let own = self.cx.configuration.node;
+            let error = format!(
+                "TRYAGAIN OVERLOADED the disk of node {own} is behind with values; nothing was done, try again"
+            );
+            return self.complete_with_error(ticket, group, Outcome::Refused, &error);
+        }
+        let input = Input::Request { ticket, request, follows, seen, deadline_us, fenced };
+        let stepped = replica.step(self.cx.now, input, &mut self.effects);
+        debug_assert_eq!(stepped, Ok(()), "only a message can be malformed");
+        // If another node can be asked, ask it at once: the command is still at hand.
+        let redirect = match self.effects.outcomes.last() {
+            Some(outcome) => match outcome.result {
+                Outcome::Redirect { to } if outcome.ticket == ticket => Some(to),
+                _ => None,
+            },
+            None => None,
+        };
+        if let Some(to) = redirect {
+            self.effects.outcomes.pop();
+            match fenced {
+                true => self.complete(ticket, group, Outcome::Redirect { to }, &[]),
+                false => self.forwarding.forward(&mut self.cx, group, to, asked, request),
+            }
+        }
+        self.settle(group);
+    }
+
+    /// Carries out the effects that a replica's step has left.
+    #[inline]
+    pub(crate) fn settle(&mut self, group: u16) {
+        self.cx.groups.touch(group);
+        if !self.values.is_on {
+            return self.settle_effects(group, false);
+        }
+        let spills = self.values.keep_spilled(&mut self.cx, group);
+        self.settle_effects(group, spills);
+        if spills {
+            self.values.look_up_for_copies(&mut self.cx, group);
+        }
+    }
+
+    #[inline]
+    fn settle_effects(&mut self, group: u16, spills: bool) {
+        // Boxes are swapped, since this runs for each request: what settling leads to may itself be settled before it
+        // returns.
+        let fresh = self.spare_effects.take().unwrap_or_default();
+        let mut effects = std::mem::replace(&mut self.effects, fresh);
+        if effects.replies.has_announcements() {
+            self.channels.publish_announced(&mut self.cx, &mut effects.replies);
+        }
+        let long_bytes = self.cx.configuration.long_command_bytes;
+        let are_some_long = effects.replies.len() > long_bytes
+            && effects.outcomes.iter().any(|outcome| outcome.reply.len() > long_bytes);
+        if are_some_long || effects.replies.has_lent() {
+            self.settle_long(group, &mut effects, spills);
+        } else {
+            for outcome in &effects.outcomes {
+                let reply = &effects.replies.as_bytes()[outcome.reply.clone()];
+                self.settle_outcome(group, outcome, reply, spills);
+            }
+        }
+        for record in effects.records.drain(..) {
+            let parts = record.parts(&effects.bytes);
+            self.cx.journal.append(group, &mut self.cx.groups[group].tail, parts);
+        }
+        for Outgoing { to, bytes, after_record, recipient } in &effects.messages {
+            let parts = bytes.parts(&effects.bytes);
+            if self.cx.groups[group].tail.may_leave(*after_record) {
+                self.send(group, *to, *recipient, parts);
+            } else if !self.cx.journal.is_full() || self.cx.groups[group].keyspace.has_leader() {
+                self.cx.groups[group].tail.hold(*after_record, *to, *recipient, parts);
+            }
+            // Otherwise it would wait for a record that may never be written: registers ask again, as often as it
+            // takes.
+        }
+        for event in effects.trace.drain(..) {
+            self.cx.log_trace(group, event);
+        }
+        if effects.handed_on.is_empty() && effects.wishes.is_empty() && effects.notices.is_empty() {
+            return self.reuse_effects(effects);
+        }
+        let wishes = std::mem::take(&mut effects.wishes);
+        let handed_on = std::mem::take(&mut effects.handed_on);
+        let notices = std::mem::take(&mut effects.notices);
+        let bytes = std::mem::take(&mut effects.bytes);
+        self.reuse_effects(effects);
+        wishes.into_iter().for_each(|wish| self.cluster.wish(&mut self.cx, group, wish));
+        notices.into_iter().for_each(|notice| self.locks.notice(&mut self.cx, group, notice));
+        for HandedOn { ticket, to, deadline_us, command } in handed_on {
+            match Command::decode(&mut Reader::new(&bytes[command])) {
+                Ok(command) => {
+                    let (seen, leadership) = (Version::MAX, 0);
+                    let asked = Asked { ticket, follows: true, seen, deadline_us, hops: 0, leadership };
+                    self.forwarding.forward(&mut self.cx, group, to, asked, Request::Command(command));
+                }
+                Err(Malformed(why)) => {
+                    debug_assert!(false, "a replica hands on what it was given: {why}");
+                    let error = "CLUSTERDOWN NOLEADER the leader has changed; nothing was done, try again";
+                    self.complete_with_error(ticket, group, Outcome::Refused, error);
+                }
+            }
+        }
+    }
+
+    /// Ends what [`Node::settle`] began: clears both effects, so that neither holds anything of this request.
+    #[inline]
+    fn reuse_effects(&mut self, mut effects: Box<Effects>) {
+        effects.clear();
+        let mut spare = std::mem::replace(&mut self.effects, effects);
+        spare.clear();
+        self.spare_effects = Some(spare);
+    }
+
+    /// Handles the outcome of a request that a replica has ended.
+    #[inline]
+    pub(crate) fn settle_outcome(
+        &mut self,
+        group: u16,
+        outcome: &protocol::Outcome,
+        reply: &[u8],
+        spills: bool,
+    ) {
+        if let Outcome::Redirect { to } = outcome.result {
+            if matches!(Origin::of(outcome.ticket), Origin::Peer(..)) {
+                return self.complete(outcome.ticket, group, outcome.result, &[]);
+            }
+            let error = format!("CLUSTERDOWN NOLEADER node {to} leads now; nothing was done, try again");
+            return self.complete_with_error(outcome.ticket, group, Outcome::Refused, &error);
+        }
+        if spills && ReplyBuffer::is_unfinished(reply) {
+            return self.values.resolve(&mut self.cx, outcome.ticket, group, outcome.result, reply);
+        }
+        self.complete(outcome.ticket, group, outcome.result, reply);
+    }
+
+    /// Handles a request that cannot take its usual course in its group for lack of room somewhere. Returns false if it
+    /// can.
+    #[inline]
+    fn is_settled_by_room(&mut self, group: u16, asked: &Asked, request: &Request<'_>) -> bool {
+        if !self.cx.room.is_any_short {
+            return false;
+        }
+        match self.cx.judge_room(group, request) {
+            Verdict::Goes => false,
+            Verdict::Refused(error) => {
+                self.cx.room.refused += 1;
+                self.complete_with_error(asked.ticket, group, Outcome::Refused, &error);
+                true
+            }
+            Verdict::Waits(why) => {
+                self.forwarding.keep(&mut self.cx, group, *asked, *request, why);
+                true
+            }
+            Verdict::PassedOn if asked.leadership != 0 => {
+                // It was meant for one leadership: its sender sends it again.
+                self.complete(asked.ticket, group, Outcome::Redirect { to: NOBODY }, &[]);
+                true
+            }
+            Verdict::PassedOn => {
+                let to = self.cx.coordinator_of(group);
+                self.forwarding.forward(&mut self.cx, group, to, *asked, *request);
+                true
+            }
+        }
+    }
+
+    /// Sends a replica's message.
+    #[inline]
+    pub(crate) fn send(
+        &mut self,
+        group: u16,
+        to: NodeId,
+        recipient: Recipient,
+        [message, behind]: [&[u8]; 2],
+    ) {
+        match recipient {
+            Recipient::Replica => self.cx.send(group, to, [message, behind]),
+            Recipient::Coordinator => {
+                assert!(behind.is_empty(), "a piece of a fragment is no entry, whose bytes are shared");
+                coding::send_encoded(&mut self.cx, group, to, message);
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn complete(&mut self, ticket: Ticket, group: u16, result: Outcome, reply: &[u8]) {
+        match Origin::of(ticket) {
+            Origin::Session(client) => {
+                if ReplyBuffer::is_unfinished(reply) {
+                    return self.coding.finish(&mut self.cx, ticket, group, result, reply);
+                }
+                let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
+                if let Some(pending) = session.take_pending(ticket.sequence) {
+                    return self.complete_pending(client, pending, ticket, group, (result, reply));
+                }
+                self.cx.count_error(reply);
+                self.cx.complete_session(
+                    client,
+                    ticket.sequence,
+                    group,
+                    result,
+                    SessionReply::Encoded(reply),
+                );
+            }
+            Origin::Coding(operation) => {
+                self.coding.operation_answered(&mut self.cx, operation, ticket.sequence, result, reply)
+            }
+            Origin::Peer(from, link) => {
+                if reply.len() > self.cx.configuration.long_command_bytes {
+                    let reply = SharedBytes::from(reply.to_vec());
+                    return reply_in_parts(
+                        &mut self.cx,
+                        (from, link),
+                        ticket.sequence,
+                        result,
+                        (Vec::new(), reply),
+                    );
+                }
+                let peer = &mut self.cx.peers[from as usize - 1];
+                // A newer link may be that of another incarnation of the node, which numbers its requests anew.
+                if peer.up && peer.link == link {
+                    ForwardedOutcome { id: ticket.sequence, result, reply }.encode(&mut peer.outcomes);
+                    peer.flush_if_large();
+                }
+            }
+            Origin::LockWait => self.locks.answered(&mut self.cx, ticket.sequence, result, reply),
+            Origin::LongPart => self.long.part_answered(&mut self.cx, ticket.sequence, result, reply),
+            Origin::Nobody => {}
+            Origin::Part(handle) => {
+                let Some(gather) = self.gathers.get_mut(handle) else { return };
+                if let (Outcome::Done { offset, .. }, Origin::Session(client)) =
+                    (result, Origin::of(gather.ticket))
+                    && offset > 0
+                    && let Some(session) = self.cx.clients.sessions.get_mut(client)
+                {
+                    session.saw(group, offset);
+                }
+                if gather.take(ticket.sequence as usize, reply)
+                    && let Some(gather) = self.gathers.remove(handle)
+                {
+                    let mut replies = ReplyBuffer::new();
+                    gather.combine(&mut replies);
+                    let done = Outcome::Done { version: 0, offset: 0 };
+                    self.complete_with(gather.ticket, 0, done, replies);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn complete_with_error(&mut self, ticket: Ticket, group: u16, result: Outcome, error: &str) {
+        let mut replies = ReplyBuffer::new();
+        replies.error(error);
+        self.complete(ticket, group, result, replies.as_bytes());
+    }
+
+    /// Carries out the requests of a peer's clients, in order. A few bytes can ask for a large reply: when too many
+    /// replies wait to leave, the remaining requests wait for them, so that no peer can make this node hold an
+    /// unlimited number. And when this turn has done its share, the remaining requests wait for the next one.
+    pub(crate) fn forwarded_requests(&mut self, from: NodeId, items: &[u8]) -> Result<(), Malformed> {
+        let mut reader = Reader::new(items);
+        while !reader.is_empty() {
+            let rest = reader.rest();
+            let asked = ForwardedRequest::decode(&mut reader)?;
+            let is_spent = self.is_spent();
+            let peer = &mut self.cx.peers[from as usize - 1];
+            if !peer.deferred.is_empty() || peer.owes_too_much() || is_spent {
+                while !reader.is_empty() {
+                    ForwardedRequest::decode(&mut reader)?;
+                }
+                self.cx.peers[from as usize - 1].deferred.extend_from_slice(rest);
+                return Ok(());
+            }
+            let deadline_us = match asked.remaining_ms {
+                NO_DEADLINE_MS => u64::MAX,
+                remaining_ms => self.cx.now.monotonic_us + remaining_ms as u64 * 1000,
+            };
+            let link = self.cx.peers[from as usize - 1].link;
+            let ticket = Origin::Peer(from, link).ticket(asked.id);
+            let ForwardedRequest { follows, seen, hops, leadership, .. } = asked;
+            // A node with another map may send a key to another group, where it would not be found later.
+            let belongs = match &asked.request {
+                Request::Command(command) => {
+                    self.cx.group_of(command).is_none_or(|group| group == asked.group)
+                }
+                Request::Wait { .. } => true,
+            };
+            if belongs && self.cx.groups.get(asked.group).is_some() {
+                self.submit(
+                    asked.group,
+                    Asked { ticket, follows, seen, deadline_us, hops, leadership },
+                    asked.request,
+                );
+            } else {
+                let own = self.cx.configuration.node;
+                let error = format!(
+                    "CLUSTERDOWN NOLEADER node {own} does not know that keyspace; nothing was done, try again"
+                );
+                self.complete_with_error(ticket, asked.group, Outcome::Refused, &error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Submits waiting requests as far as a node can take them by now, and ends those that have waited too long.
+    pub(crate) fn tend_waiting(&mut self) {
+        if !self.forwarding.looks_now(&mut self.cx) {
+            return;
+        }
+        self.for_each_group(|node, group| {
+            node.forwarding.end_overdue_waiting(&mut node.cx, group);
+            while let Some(kept) = node.forwarding.begin_retry(&mut node.cx, group) {
+                node.submit(group, kept.asked, decoded(&kept.request));
+                if node.forwarding.end_retry() {
+                    break;
+                }
+            }
+        });
+    }
+
+    // At the node that makes a reply.
+
+    /// Ends the requests of a replica's step, some of which have long replies: a reply that is most of the buffer is
+    /// not copied, nor is a value that is lent.
+    #[cold]
+    pub(crate) fn settle_long(&mut self, group: u16, effects: &mut Effects, spills: bool) {
+        let mut lent = effects.replies.take_lent();
+        let buffer = Arc::new(effects.replies.take());
+        for outcome in &effects.outcomes {
+            let reply = &buffer[outcome.reply.clone()];
+            if let Some(value) = ReplyBuffer::lent(reply).and_then(|number| lent.get_mut(number)) {
+                let value = std::mem::take(value);
+                self.complete_with_value(outcome.ticket, group, outcome.result, value);
+                continue;
+            }
+            let is_answer =
+                !matches!(outcome.result, Outcome::Redirect { .. }) && !ReplyBuffer::is_unfinished(reply);
+            if is_answer && reply.len() > self.cx.configuration.long_command_bytes {
+                let shared = SharedBytes::within(&buffer, reply);
+                let reply = shared.unwrap_or_else(|| SharedBytes::from(reply.to_vec()));
+                self.complete_long(outcome.ticket, group, outcome.result, reply);
+            } else {
+                self.settle_outcome(group, outcome, reply, spills);
+            }
+        }
+    }
+
+    /// Answers a request with a reply that was made for it, long or not.
+    pub(crate) fn complete_with(
+        &mut self,
+        ticket: Ticket,
+        group: u16,
+        result: Outcome,
+        mut replies: ReplyBuffer,
+    ) {
+        match replies.len() > self.cx.configuration.long_command_bytes {
+            true => self.complete_long(ticket, group, result, SharedBytes::from(replies.take())),
+            false => self.complete(ticket, group, result, replies.as_bytes()),
+        }
+    }
+
+    /// Answers a request with a long reply, whose large values are not copied on their way to a peer or a client.
+    fn complete_long(&mut self, ticket: Ticket, group: u16, result: Outcome, reply: SharedBytes) {
+        if let Origin::Peer(from, link) = Origin::of(ticket) {
+            return reply_in_parts(&mut self.cx, (from, link), ticket.sequence, result, (Vec::new(), reply));
+        }
+        let is_answer = !ReplyBuffer::is_unfinished(&reply);
+        match takes_shared(&self.cx, ticket).filter(|_| is_answer) {
+            Some(client) => {
+                self.cx.complete_session(client, ticket.sequence, group, result, SessionReply::Long(reply))
+            }
+            None => self.complete(ticket, group, result, &reply),
+        }
+    }
+
+    /// Answers a request with a large value, which is not copied if it can be written from where it is.
+    pub(crate) fn complete_with_value(
+        &mut self,
+        ticket: Ticket,
+        group: u16,
+        result: Outcome,
+        value: SharedBytes,
+    ) {
+        if let Some(client) = takes_shared(&self.cx, ticket) {
+            let reply = SessionReply::Value(value);
+            return self.cx.complete_session(client, ticket.sequence, group, result, reply);
+        }
+        let mut replies = ReplyBuffer::new();
+        if let Origin::Peer(from, link) = Origin::of(ticket)
+            && value.len() >= self.cx.configuration.long_command_bytes
+        {
+            replies.bulk_head(value.len());
+            return reply_in_parts(
+                &mut self.cx,
+                (from, link),
+                ticket.sequence,
+                result,
+                (replies.take(), value),
+            );
+        }
+        replies.bulk(&value);
+        self.complete_with(ticket, group, result, replies);
+    }
+}
+
+/// The request of a call.
+fn decoded(request: &[u8]) -> Request<'_> {
+    take_request(&mut Reader::new(request)).expect("this node has encoded it")
+}

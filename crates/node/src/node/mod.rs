@@ -1,0 +1,389 @@
+//! One node, composed of its components: no other module of this crate knows them all.
+//!
+//! This file has the turn. `opening` starts a node, `door` is what its caller asks of it; inputs come from clients
+//! (`requests`, `transactions`), from other nodes (`frames`) and with the cluster's map (`mapping`). `dispatch` hands
+//! requests to groups, carries out the effects of replicas and the calls of components, and takes outcomes back.
+
+mod dispatch;
+mod door;
+mod frames;
+mod mapping;
+mod opening;
+mod requests;
+mod transactions;
+
+pub use opening::StartError;
+
+use crate::channels::Channels;
+use crate::clock::Clock;
+use crate::cluster::{Cluster, MAP_GROUP};
+use crate::coding::Coding;
+use crate::configuration::Configuration;
+use crate::context::Context;
+use crate::control::CONTROL_GROUP;
+use crate::forwarding::Forwarding;
+use crate::gather::Gather;
+use crate::groups::Group;
+use crate::guard::AuthGuard;
+use crate::journal::Released;
+use crate::locks::Waits;
+use crate::long::LongCommands;
+use crate::parameters::Parameters;
+use crate::peers::Peer;
+use crate::quarantine::Quarantine;
+use crate::scripts;
+use crate::slab::Slab;
+use crate::usage::{Rate, Usage};
+use crate::values::Values;
+use protocol::{Effects, Input, NodeId, Now, Progress, Result as Outcome, Trace};
+use storage::ValueWork;
+use storage::{Disk, DiskError, Work};
+
+/// One node, without its sockets: client requests and peers' frames go in, replies and frames come out.
+pub struct Node {
+    pub(crate) cx: Context,
+    pub(crate) quarantine: Quarantine,
+    pub(crate) usage: Usage,
+    pub(crate) rate: Rate,
+    pub(crate) clock: Clock,
+    pub(crate) started: Now,
+    pub(crate) cluster: Cluster,
+    /// When this node next sends the others a sign of life.
+    pub(crate) alive_due_us: u64,
+    pub(crate) forwarding: Forwarding,
+    /// When what is due periodically was last done.
+    pub(crate) checked_us: u64,
+    pub(crate) gathers: Slab<Gather>,
+    pub(crate) locks: Waits,
+    /// Slows down the guessing of passwords.
+    pub(crate) auth_guard: AuthGuard,
+    /// When HTTP at the port for Redis clients may be logged again.
+    pub(crate) http_warning_due_us: u64,
+    /// The channel subscriptions of this node's clients.
+    pub(crate) channels: Channels,
+    pub(crate) coding: Coding,
+    pub(crate) long: LongCommands,
+    pub(crate) values: Values,
+    /// The effects of replicas' steps that are not settled yet.
+    pub(crate) effects: Box<Effects>,
+    /// Takes the place of `effects` while they are settled; see [`Node::settle`].
+    pub(crate) spare_effects: Option<Box<Effects>>,
+    /// Bytes of key lists while a command is carried out.
+    pub(crate) scratch: Vec<u8>,
+    /// The scripts that clients can name by their digests.
+    pub(crate) scripts: scripts::Cache,
+}
+
+impl Context {
+    pub(crate) fn log_trace(&mut self, group: u16, event: Trace) {
+        let name = self.groups.get(group).map_or_else(String::new, Group::name);
+        if let Some(line) = crate::log::describe(&name, &event) {
+            self.log.push(line);
+        }
+    }
+}
+
+impl Node {
+    /// Calls `each` for every group.
+    pub(crate) fn for_each_group(&mut self, mut each: impl FnMut(&mut Node, u16)) {
+        let mut place = 0;
+        while let Some(id) = self.cx.groups.id_at(place) {
+            place += 1;
+            each(self, id);
+        }
+    }
+
+    /// Calls `each` for every group that is not quiescent.
+    pub(crate) fn for_each_awake(&mut self, mut each: impl FnMut(&mut Node, u16)) {
+        let mut place = 0;
+        while let Some(id) = self.cx.groups.awake_at(place) {
+            place += 1;
+            each(self, id);
+        }
+    }
+
+    /// Gives an input that is not a message to this node's replica of a group, and carries out the effects.
+    #[inline]
+    pub(crate) fn step(&mut self, group: u16, input: Input<'_, &[u8]>) {
+        if let Some(replica) = &mut self.cx.groups[group].replica {
+            let stepped = replica.step(self.cx.now, input, &mut self.effects);
+            debug_assert_eq!(stepped, Ok(()), "only a message can be malformed");
+            self.settle(group);
+        }
+    }
+
+    /// The configuration that the node was started with, except that the nodes and keyspaces are those of the newest
+    /// map, with keyspaces in the order of their prefixes.
+    pub fn configuration(&self) -> &Configuration {
+        &self.cx.configuration
+    }
+
+    /// The version of the cluster map that [`Node::configuration`] follows; it grows with each map. 0: no map was
+    /// agreed on yet.
+    pub fn map_version(&self) -> u64 {
+        self.cx.map.version
+    }
+
+    /// The parameters that `CONFIG GET` returns.
+    pub fn parameters(&self) -> &Parameters {
+        &self.cx.parameters
+    }
+
+    // Turns.
+
+    /// Begins a turn: everything until [`Node::end_turn`] happens at `now`, read from the machine's clocks.
+    pub fn begin_turn(&mut self, now: Now) {
+        let now = self.clock.read(now);
+        self.locks.note_pause(now.monotonic_us, self.cx.now.monotonic_us);
+        self.cx.now = now;
+        self.watch_peers();
+        self.for_each_awake(|node, id| {
+            if node.cx.groups[id].next_tick_us <= now.monotonic_us {
+                node.step(id, Input::Tick);
+                let group = &mut node.cx.groups[id];
+                group.next_tick_us =
+                    group.replica.as_ref().map_or(u64::MAX, |replica| replica.wakeup_us(now));
+            }
+        });
+        self.coding.coding_tick(&mut self.cx);
+        self.cluster.tick(&mut self.cx);
+        for index in 0..self.cx.peers.len() {
+            if self.cx.peers[index].has_due_requests() {
+                // Each peer has its own share, and this node's clients have theirs.
+                self.cx.spent_ns = 0;
+                let deferred = std::mem::take(&mut self.cx.peers[index].deferred);
+                let outcome = self.forwarded_requests(index as NodeId + 1, &deferred);
+                debug_assert_eq!(outcome, Ok(()), "they were read whole when they were put off");
+            }
+        }
+        self.cx.spent_ns = 0;
+        self.channels.deliver_put_off(&mut self.cx);
+        while let Some((ticket, reply)) = self.cx.clients.delays.take_due(now.monotonic_us) {
+            self.complete(ticket, 0, Outcome::Done { version: 0, offset: 0 }, &reply);
+        }
+        self.tend_waiting();
+        if self.locks.next_due_us() <= now.monotonic_us {
+            self.locks.tend(&mut self.cx);
+        }
+        const FORWARDS_CHECK_MS: u64 = 100;
+        if now.ms_since(self.checked_us) >= FORWARDS_CHECK_MS {
+            self.checked_us = now.monotonic_us;
+            self.rate.update(now, self.cx.counters.commands);
+            self.forwarding.end_overdue_forwards(&mut self.cx);
+            self.forwarding.watch_silent_peers(&mut self.cx);
+            self.values.end_overdue_lookups(&mut self.cx);
+            self.forget_dismissed();
+            self.locks.drop_waiters_of_old_incarnations(&mut self.cx);
+            self.coding.look_for_fragments(&mut self.cx);
+            self.report_members();
+            self.clock.tend(&mut self.cx);
+            self.quarantine.tend(&mut self.cx);
+            self.cx.tend_room(self.values.is_full());
+        }
+        self.carry_out_calls();
+    }
+
+    /// Advances the monotonic clock within the turn: the inputs that follow had arrived by `now`.
+    #[inline]
+    pub fn advance(&mut self, now: Now) {
+        self.cx.now = self.clock.advance(now);
+    }
+
+    /// Marks the end of this turn's input: replicas make their batches and the messages with them. What is in the
+    /// buffers for peers after this call depends on nothing that is still to be written, so it may leave before
+    /// [`Node::end_turn`] writes: the peers work on it during that write.
+    pub fn flush(&mut self) {
+        self.coding.coding_pump(&mut self.cx);
+        self.long.pump(&mut self.cx);
+        self.carry_out_calls();
+        self.for_each_awake(|node, id| node.step(id, Input::Flush));
+        self.cluster.flush(&mut self.cx);
+        self.carry_out_calls();
+    }
+
+    /// Whether [`Node::end_turn`] will write to the disk at once, which takes a moment.
+    pub fn is_about_to_write(&self) -> bool {
+        self.cx.journal.has_unwritten()
+    }
+
+    /// Ends a turn, after [`Node::flush`]: writes its records, and releases what waited for that or was gathered for
+    /// each peer.
+    pub fn end_turn<D: Disk>(&mut self, disk: &mut D) {
+        self.checkpoint();
+        self.values.pump_values(&mut self.cx);
+        self.carry_out_calls();
+        // Where a write is as good as durable, the replica continues at once, and may record more.
+        const ROUNDS_MAX: u32 = 4;
+        for _ in 0..ROUNDS_MAX {
+            self.cx.journal.write(disk, self.cx.now, &mut self.cx.log);
+            self.notify_durable(true);
+            if !self.cx.journal.has_unwritten() {
+                break;
+            }
+        }
+        assert!(self.cx.has_no_calls(), "a turn ends with nothing left to carry out");
+        self.cx.groups.end_turn(self.cx.now);
+        if self.cx.room.is_short() != (self.cx.journal.is_short() || self.values.is_full()) {
+            self.cx.tend_room(self.values.is_full());
+        }
+        self.cluster.end_wanted(&mut self.cx);
+        self.carry_out_calls();
+        self.cx.peers.iter_mut().for_each(Peer::end_turn);
+    }
+
+    /// Notifies replicas of records that have become durable, and sends the messages that waited for them.
+    fn notify_durable(&mut self, flushes: bool) {
+        self.for_each_awake(|node, id| {
+            let Some(record) = node.cx.journal.news(&mut node.cx.groups[id].tail) else { return };
+            while let Some(Released { to, recipient, bytes }) = node.cx.groups[id].tail.release() {
+                node.send(id, to, recipient, [&bytes, &[]]);
+            }
+            node.step(id, Input::Durable { record });
+            if flushes {
+                node.step(id, Input::Flush);
+            }
+        });
+        self.cluster.notify_durable(&mut self.cx);
+        self.carry_out_calls();
+    }
+
+    /// Begins a checkpoint when one is due, or continues the one under way.
+    fn checkpoint(&mut self) {
+        if let Some(id) = self.cx.journal.checkpointing() {
+            if !self.values.holds_checkpoint(id) && !self.cx.journal.is_pacing() {
+                self.advance_checkpoint(id);
+            }
+            return;
+        }
+        let replicas = self.cx.groups.iter().filter_map(|(_, group)| group.replica.as_ref());
+        let state_bytes = || replicas.map(|replica| replica.memory_bytes() as u64).sum();
+        let Some(id) = self.cx.journal.checkpoint_due(self.cx.now, state_bytes) else { return };
+        let spills = self.values.keep_spilled(&mut self.cx, id);
+        let group = self.cx.groups.get_mut(id);
+        let (begins, description) = match (id, group) {
+            (CONTROL_GROUP, _) => (self.cluster.control.begin_checkpoint(), Vec::new()),
+            (MAP_GROUP, _) => (true, self.cluster.positions_record().to_vec()),
+            (_, Some(Group { keyspace, replica: Some(replica), .. })) => {
+                (replica.begin_checkpoint(), keyspace.encode())
+            }
+            _ => (false, Vec::new()),
+        };
+        if begins && spills {
+            self.values.begin_checkpoint(id);
+        }
+        if begins && !self.cx.journal.begin_checkpoint(id, &description) {
+            self.abandon_checkpoint(id);
+        }
+    }
+
+    fn advance_checkpoint(&mut self, id: u16) {
+        let Node { cluster, cx, .. } = self;
+        let Context { journal, groups, .. } = cx;
+        let goes_on = match (id, groups.get_mut(id).and_then(|group| group.replica.as_mut())) {
+            (CONTROL_GROUP, _) => {
+                journal.advance_checkpoint(|bytes, out| cluster.control.checkpoint_record(bytes, out))
+            }
+            (MAP_GROUP, _) => journal.advance_checkpoint(|_, out| {
+                out.extend_from_slice(cluster.map_record());
+                Progress::Whole
+            }),
+            (_, Some(replica)) => {
+                journal.advance_checkpoint(|bytes, out| replica.checkpoint_record(bytes, out))
+            }
+            (_, None) => journal.advance_checkpoint(|_, _| Progress::Abandoned),
+        };
+        if !goes_on {
+            self.abandon_checkpoint(id);
+        }
+    }
+
+    fn abandon_checkpoint(&mut self, id: u16) {
+        self.values.abandon_checkpoint(id);
+        if id == CONTROL_GROUP {
+            self.cluster.control.abandon_checkpoint();
+        } else if let Some(replica) = self.cx.groups.get_mut(id).and_then(|group| group.replica.as_mut()) {
+            replica.abandon_checkpoint();
+        }
+    }
+
+    /// Moves work that runs beside the event loop into `work`: syncs, and the upkeep of the log.
+    pub fn take_work(&mut self, work: &mut Vec<Work>) {
+        self.cx.journal.take_work(work);
+    }
+
+    /// Takes the result of a piece of that work. Call it within a turn.
+    pub fn work_finished(&mut self, work: Work, result: Result<(), DiskError>) {
+        if let Some(news) = self.cx.journal.work_finished(work, result, self.cx.now, &mut self.cx.log) {
+            self.values.log_says(news);
+        }
+        self.notify_durable(false);
+    }
+
+    /// Moves the work on large values that runs beside the loop into `work`.
+    pub fn take_value_work(&mut self, work: &mut Vec<ValueWork>) {
+        self.values.take_work(work);
+    }
+
+    /// Takes the result of one piece of that work. Call it within a turn.
+    pub fn value_work_finished(&mut self, work: ValueWork, result: Result<Option<Vec<u8>>, DiskError>) {
+        self.values.work_finished(&mut self.cx, work, result);
+        self.carry_out_calls();
+    }
+
+    /// Settles the log before an orderly end of the process, after the last turn: writes what is left, makes it durable
+    /// and notes that it is. Returns true when nothing is left to wait for; until then, call it again, along with
+    /// [`Node::take_work`] and [`Node::work_finished`] as in turns.
+    pub fn settle_log<D: Disk>(&mut self, disk: &mut D) -> bool {
+        self.cx.journal.write(disk, self.cx.now, &mut self.cx.log);
+        self.cx.journal.settle(self.cx.now, &mut self.cx.log)
+    }
+
+    /// Why the process must end at once, if it must: its disk has failed, and what is on it is unknown. Nothing that
+    /// this node has produced since the previous turn may leave the machine.
+    pub fn stopped(&self) -> Option<&str> {
+        self.cx.journal.stopped().or(self.values.stopped())
+    }
+
+    /// Looks whether every replica here is what its protocol's proof says, as [`protocol::Replica::check_invariants`] does.
+    /// To be asked between two turns, by simulations.
+    ///
+    /// # Panics
+    /// When an invariant is broken.
+    pub fn check_invariants(&self) {
+        let replicas = self.cx.groups.iter().filter_map(|(_, group)| group.replica.as_ref());
+        replicas.for_each(|replica| replica.check_invariants(self.cx.now));
+        self.cluster.control.check_invariants(self.cx.now);
+    }
+
+    /// Whether this node was removed from the cluster while this process ran. It no longer takes part in anything, and
+    /// should end as if it had been asked to.
+    pub fn is_removed(&self) -> bool {
+        self.cluster.is_removed()
+    }
+
+    /// Whether so much waits to be written that nothing more should be taken from peers. The end of a sync, or a retry
+    /// on a full disk, ends that.
+    pub fn is_log_behind(&self) -> bool {
+        self.cx.journal.is_behind() || self.values.is_behind()
+    }
+
+    /// When the next turn must begin even if nothing happens, in microseconds of the monotonic clock.
+    pub fn next_wakeup_us(&self) -> u64 {
+        let writes_checkpoint = |group| !self.values.holds_checkpoint(group) && !self.cx.journal.is_pacing();
+        let is_busy =
+            self.cx.journal.has_unwritten() || self.cx.journal.checkpointing().is_some_and(writes_checkpoint);
+        if is_busy || self.channels.has_put_off() || self.cx.peers.iter().any(Peer::has_due_requests) {
+            return self.cx.now.monotonic_us;
+        }
+        const IDLE_US: u64 = 100_000;
+        let idle = self.cx.now.monotonic_us + IDLE_US;
+        let own = idle
+            .min(self.cluster.wakeup_us())
+            .min(self.locks.next_due_us())
+            .min(self.cx.clients.delays.next_due_us())
+            .min(self.forwarding.waiting.next_due_us());
+        let own = own.min(self.alive_due_us);
+        let own = own.min(self.coding.wakeup_us()).min(self.values.wakeup_us()).min(self.long.wakeup_us());
+        self.cx.groups.awake().map(|group| group.next_tick_us).fold(own, u64::min)
+    }
+}
