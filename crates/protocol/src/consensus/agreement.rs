@@ -1,172 +1,421 @@
-//! What decides entries: the crate OmniPaxos, or, in a group of one, the durable end of the log.
+//! This replica's part in the agreement: whether it has a vote, whom it follows, and whether it leads.
 
-use super::entry::Entry;
-use super::log::{Handle, Log};
-use crate::contract::NodeId;
+use super::decider::{CrateMessage, Decider};
+use super::entry::{Entry, EntryBuilder, Head};
+use super::group::{Group, Identity};
+use super::leading::{Author, Leadership};
+use super::log::{Handle, SharedLog};
+use super::message::Body;
+use super::options::{Lease, Settings};
+use super::outbox::Outbox;
+use super::proposals::Proposals;
+use crate::contract::{Effects, NodeId, Now, Trace};
+use crate::planted::Fault;
 use omnipaxos::ballot_leader_election::Ballot;
-use omnipaxos::messages::ballot_leader_election::{BLEMessage, HeartbeatMsg};
-use omnipaxos::messages::sequence_paxos::{PaxosMessage, PaxosMsg};
-use omnipaxos::{ClusterConfig, OmniPaxos, ServerConfig};
-use std::cell::RefCell;
+use omnipaxos::messages::ballot_leader_election::HeartbeatMsg;
+use omnipaxos::messages::sequence_paxos::{Accepted, PaxosMsg};
+use omnipaxos::storage::Storage;
 use std::rc::Rc;
 
-/// A message of the crate's.
-pub(super) type CrateMessage = omnipaxos::messages::Message<Entry>;
-
-/// Decides entries.
-pub(super) enum Agreement {
-    /// With others.
-    OmniPaxos(Box<OmniPaxos<Entry, Handle>>),
-    /// Alone: what is durable is decided. It leads in the ballot of its life.
-    Alone { ballot: Ballot },
+/// The part of a replica in its configuration.
+#[derive(Debug)]
+enum Role {
+    /// It has no vote.
+    Outside,
+    /// It votes.
+    Votes(Decider),
+    /// It leads.
+    Leads(Decider, Box<Leadership>),
 }
 
-impl std::fmt::Debug for Agreement {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(match self {
-            Agreement::OmniPaxos(_) => "OmniPaxos",
-            Agreement::Alone { .. } => "Alone",
-        })
-    }
+/// What a replica does with its vote.
+#[derive(Debug)]
+pub(super) struct Agreement {
+    role: Role,
+    /// It led to the end of a configuration: where that was, and from when on it was allowed to append.
+    led_until: Option<(usize, u64)>,
+    /// The map would like this replica to lead, so that leaders are spread over nodes.
+    is_preferred: bool,
+    /// The promise that was last told as a change.
+    told_promise: Ballot,
+    /// Who asked for the newest promise that was asked for in this life.
+    promised_to: Option<(Ballot, Identity)>,
+    /// The last question to confirm the leader that was asked.
+    questions: u64,
+    /// The crate's messages that are to be sent.
+    outgoing: Vec<CrateMessage>,
+}
+
+/// A change of who leads, as far as it concerns this replica.
+#[derive(Debug)]
+pub(super) struct Change {
+    /// The leadership that is over.
+    pub(super) ended: Option<Box<Leadership>>,
+    /// A leadership has begun.
+    pub(super) has_begun: bool,
 }
 
 impl Agreement {
-    /// Takes up what the log holds.
-    ///
-    /// # Panics
-    /// When the configuration is none: a node number of 0, or a node that is not a member.
-    pub(super) fn new(
-        id: NodeId,
-        members: &[NodeId],
-        (configuration, resend_rounds): (u32, u64),
-        is_preferred: bool,
-        log: &Rc<RefCell<Log>>,
-    ) -> Agreement {
-        if members == [id] {
-            let ballot = Ballot::with(configuration, log.borrow().promise().n + 1, 0, u64::from(id));
-            return Agreement::Alone { ballot };
-        }
-        let cluster = ClusterConfig {
-            configuration_id: configuration,
-            nodes: members.iter().map(|member| u64::from(*member)).collect(),
-            flexible_quorum: None,
-        };
-        let server = ServerConfig {
-            pid: u64::from(id),
-            // A tick is a round of heartbeats.
-            election_tick_timeout: 1,
-            resend_message_tick_timeout: resend_rounds,
-            // Of several who bid at the same time, one wins that the map would like to lead.
-            leader_priority: u32::from(is_preferred),
-            // An entry is a batch already.
-            batch_size: 1,
-            flush_batch_tick_timeout: u64::MAX,
-            buffer_size: 64,
-        };
-        let built = cluster.build_for_server(server, Handle(Rc::clone(log)));
-        Agreement::OmniPaxos(Box::new(built.expect("a group of several nodes, this one among them")))
-    }
-
-    /// The ballot in which this replica leads and may append.
-    pub(super) fn leads_in(&self, id: NodeId) -> Option<Ballot> {
-        match self {
-            Agreement::OmniPaxos(paxos) => {
-                (paxos.get_current_leader() == Some((u64::from(id), true))).then(|| paxos.get_promise())
-            }
-            Agreement::Alone { ballot } => Some(*ballot),
+    /// Without a vote.
+    pub(super) fn new() -> Agreement {
+        Agreement {
+            role: Role::Outside,
+            led_until: None,
+            is_preferred: false,
+            told_promise: Ballot::default(),
+            promised_to: None,
+            questions: 0,
+            outgoing: Vec::new(),
         }
     }
 
-    /// Whom this replica has promised to follow, if anybody.
+    /// The map would like this replica to lead, or another one. It matters when the next configuration begins.
+    pub(super) fn set_preferred(&mut self, is_preferred: bool) {
+        self.is_preferred = is_preferred;
+    }
+
+    /// Takes part in a configuration, with the log as it is.
+    pub(super) fn take_part(&mut self, settings: &Settings, group: &Group, log: &SharedLog) {
+        self.role = Role::Votes(Decider::new(settings, group, self.is_preferred, log));
+    }
+
+    /// Takes part no more. Returns the leadership that is over.
+    pub(super) fn stand_outside(&mut self) -> Option<Box<Leadership>> {
+        match std::mem::replace(&mut self.role, Role::Outside) {
+            Role::Leads(_, leadership) => Some(leadership),
+            Role::Votes(_) | Role::Outside => None,
+        }
+    }
+
+    /// The configuration ends: a leader leads no more. It is noted where that was, as it may lead the next one.
+    pub(super) fn end_configuration(&mut self, end: usize) {
+        self.led_until = self.leadership().map(|leadership| (end, leadership.appends_from_us()));
+        self.told_promise = Ballot::default();
+        self.role = Role::Outside;
+    }
+
+    /// Goes on leading if it led the configuration that has ended.
+    pub(super) fn go_on_leading(&mut self) {
+        if let (Some(_), Role::Votes(decider)) = (self.led_until, &mut self.role) {
+            decider.go_on_leading(&mut self.outgoing);
+        }
+    }
+
+    /// Another configuration is in force, or the same one from a copy.
+    pub(super) fn forget_told_promise(&mut self) {
+        self.told_promise = Ballot::default();
+    }
+
+    fn decider(&self) -> Option<&Decider> {
+        match &self.role {
+            Role::Outside => None,
+            Role::Votes(decider) | Role::Leads(decider, _) => Some(decider),
+        }
+    }
+
+    fn decider_mut(&mut self) -> Option<&mut Decider> {
+        match &mut self.role {
+            Role::Outside => None,
+            Role::Votes(decider) | Role::Leads(decider, _) => Some(decider),
+        }
+    }
+
+    // Who leads.
+
+    /// Whether it has a vote and uses it.
+    pub(super) fn takes_part(&self) -> bool {
+        self.decider().is_some()
+    }
+
+    /// Whom this replica follows, itself included.
     pub(super) fn leader(&self) -> Option<NodeId> {
-        match self {
-            Agreement::OmniPaxos(paxos) => paxos.get_current_leader().map(|(leader, _)| leader as NodeId),
-            Agreement::Alone { ballot } => Some(ballot.pid as NodeId),
-        }
+        self.decider().and_then(Decider::leader)
     }
 
     /// True when entries flow in the promised ballot.
     pub(super) fn is_accepting(&self) -> bool {
-        match self {
-            Agreement::OmniPaxos(paxos) => paxos.get_current_leader().is_some_and(|(_, accepting)| accepting),
-            Agreement::Alone { .. } => true,
+        self.decider().is_some_and(Decider::is_accepting)
+    }
+
+    #[inline]
+    pub(super) fn leads(&self) -> bool {
+        matches!(self.role, Role::Leads(..))
+    }
+
+    /// The ballot in which it leads.
+    #[inline]
+    pub(super) fn leads_in(&self) -> Option<Ballot> {
+        self.leadership().map(Leadership::ballot)
+    }
+
+    #[inline]
+    pub(super) fn leadership(&self) -> Option<&Leadership> {
+        match &self.role {
+            Role::Leads(_, leadership) => Some(leadership),
+            Role::Votes(_) | Role::Outside => None,
         }
     }
 
-    /// Appends an entry to a log that this replica leads.
-    pub(super) fn append(&mut self, log: &Rc<RefCell<Log>>, entry: Entry) {
-        match self {
-            // It refuses only while it is being reconfigured.
-            Agreement::OmniPaxos(paxos) => paxos.append(entry).expect("nothing reconfigures it"),
-            Agreement::Alone { .. } => log.borrow_mut().append(vec![entry]),
+    #[inline]
+    pub(super) fn leadership_mut(&mut self) -> Option<&mut Leadership> {
+        match &mut self.role {
+            Role::Leads(_, leadership) => Some(leadership),
+            Role::Votes(_) | Role::Outside => None,
         }
     }
 
-    pub(super) fn handle(&mut self, id: NodeId, from: NodeId, message: PaxosMsg<Entry>) {
-        if let Agreement::OmniPaxos(paxos) = self {
-            let (from, to) = (u64::from(from), u64::from(id));
-            paxos.handle_incoming(CrateMessage::SequencePaxos(PaxosMessage { from, to, msg: message }));
+    /// Looks whether something that has just happened made this replica a leader, or one no more.
+    pub(super) fn look(
+        &mut self,
+        settings: &Settings,
+        group: &Group,
+        log: &SharedLog,
+        effects: &mut Effects,
+    ) -> Option<Change> {
+        let leads = self.decider()?.leads_in(settings.id);
+        let promise = log.borrow().promise();
+        if leads == self.leads_in() && promise == self.told_promise {
+            return None;
+        }
+        let offset = log.borrow().end_offset();
+        let mut change = None;
+        if leads != self.leads_in() {
+            let (decider, ended) = match std::mem::replace(&mut self.role, Role::Outside) {
+                Role::Outside => return None,
+                Role::Votes(decider) => (decider, None),
+                Role::Leads(decider, leadership) => (decider, Some(leadership)),
+            };
+            self.role = match leads {
+                None => Role::Votes(decider),
+                Some(ballot) => {
+                    effects.trace.push(Trace::Role { role: "leader", epoch: u64::from(ballot.n), offset });
+                    Role::Leads(decider, Box::new(self.take_over(ballot, settings, group, log)))
+                }
+            };
+            change = Some(Change { ended, has_begun: leads.is_some() });
+        }
+        if promise != self.told_promise {
+            self.told_promise = promise;
+            if leads.is_none() {
+                let role = if promise.pid == u64::from(settings.id) { "candidate" } else { "follower" };
+                effects.trace.push(Trace::Role { role, epoch: u64::from(promise.n), offset });
+            }
+        }
+        change
+    }
+
+    fn take_over(&self, ballot: Ballot, settings: &Settings, group: &Group, log: &SharedLog) -> Leadership {
+        let log = log.borrow();
+        if settings.options.lease == Lease::Off {
+            return Leadership::new(ballot, &log, 0);
+        }
+        // Every entry that an older leader's lease can rest on is in this log, and came here after it was proposed.
+        // So the newest of those leases ends, at the latest, a lease after the newest entry came.
+        let wait_us = (settings.timing.lease_ms + settings.timing.lease_margin_ms) * 1000;
+        let was_ever_alone = group.members.len() == 1 && group.begins == 0;
+        let nobody_led = log.changed_us() == 0 || was_ever_alone;
+        // Whoever led to the end of a configuration has waited for older leases in it already, and has none itself
+        // while it does not lead. Had anybody else a lease in the new one, the log would be longer.
+        let led_until = self.led_until.filter(|(end, _)| *end == log.end());
+        let serves_early = settings.options.planted.has(Fault::NewLeaderServesEarly);
+        let appends_from_us = match led_until {
+            _ if nobody_led || serves_early => 0,
+            Some((_, appended_from_us)) => appended_from_us,
+            None => log.changed_us() + wait_us,
+        };
+        Leadership::new(ballot, &log, appends_from_us)
+    }
+
+    // What the crate hears, and says.
+
+    /// Takes note of who asks for a promise. True when this one was given to an earlier life of the same node.
+    ///
+    /// A candidate records its ballot before it asks anybody, and comes back from a crash with it; the crate then takes
+    /// another one. So a candidate that asks in the same ballot in another life has a disk that was put back to an
+    /// earlier state. Nobody may follow it: what was decided in that ballot may be what it has forgotten. And nobody
+    /// would, as they follow that ballot already, but all would stay content with it.
+    pub(super) fn has_promised_to_another_life(
+        &mut self,
+        asker: Identity,
+        ballot: Ballot,
+        settings: &Settings,
+    ) -> bool {
+        let (promised, promised_to) = *self.promised_to.get_or_insert((ballot, asker));
+        if promised == ballot {
+            return promised_to != asker && !settings.options.planted.has(Fault::RolledBackVoterVotes);
+        }
+        self.promised_to = Some((ballot, asker));
+        false
+    }
+
+    pub(super) fn handle(&mut self, settings: &Settings, from: NodeId, message: PaxosMsg<Entry>) {
+        let (Role::Votes(decider) | Role::Leads(decider, _)) = &mut self.role else { return };
+        if let PaxosMsg::Promise(_) = message {
+            // The crate adds entries to an `AcceptDecide` that it has not given away yet, even when an `AcceptSync`
+            // has followed that message: they would be missing behind it.
+            decider.take_messages(&mut self.outgoing);
+        }
+        decider.handle(settings.id, from, message);
+    }
+
+    pub(super) fn heartbeat(&mut self, settings: &Settings, from: NodeId, message: HeartbeatMsg) {
+        if let Some(decider) = self.decider_mut() {
+            decider.heartbeat(settings.id, from, message);
         }
     }
 
-    pub(super) fn heartbeat(&mut self, id: NodeId, from: NodeId, message: HeartbeatMsg) {
-        if let Agreement::OmniPaxos(paxos) = self {
-            let (from, to) = (u64::from(from), u64::from(id));
-            paxos.handle_incoming(CrateMessage::BLE(BLEMessage { from, to, msg: message }));
-        }
-    }
-
-    /// A round of heartbeats is over.
-    pub(super) fn tick(&mut self) {
-        if let Agreement::OmniPaxos(paxos) = self {
-            paxos.tick();
+    /// A round of heartbeats is over, with these answers.
+    pub(super) fn tick(&mut self, settings: &Settings, answers: Vec<(NodeId, HeartbeatMsg)>) {
+        if let Some(decider) = self.decider_mut() {
+            for (from, answer) in answers {
+                decider.heartbeat(settings.id, from, answer);
+            }
+            decider.tick();
         }
     }
 
     /// Asks the leader to start over with this replica: something that it sent was lost.
     pub(super) fn start_over_with(&mut self, leader: NodeId) {
-        if let Agreement::OmniPaxos(paxos) = self {
-            paxos.reconnected(u64::from(leader));
+        if let Some(decider) = self.decider_mut() {
+            decider.start_over_with(leader);
         }
     }
 
     /// Tries to lead in a higher ballot.
     pub(super) fn raise_ballot(&mut self) {
-        if let Agreement::OmniPaxos(paxos) = self {
-            paxos.try_become_leader();
+        if let Some(decider) = self.decider_mut() {
+            decider.raise_ballot();
         }
     }
 
-    /// Leads the new configuration as it led the one before: with a ballot that is greater than those with which the
-    /// others begin, so that no election follows.
-    pub(super) fn go_on_leading(&mut self, messages: &mut Vec<CrateMessage>) {
-        if let Agreement::OmniPaxos(paxos) = self {
-            paxos.try_become_leader();
-            // It asks for promises in the second ballot only.
-            paxos.take_outgoing_messages(messages);
-            messages.retain(|message| matches!(message, CrateMessage::BLE(_)));
-            paxos.try_become_leader();
+    /// Tells the crate how far a follower has come, but no further than this leader's own log is durable.
+    ///
+    /// The crate counts the leader's own entries as accepted when they are appended. So it must not hear that others
+    /// accepted them before that is true, and an entry is decided only when the leader's own copy is durable too.
+    pub(super) fn count_accepted(
+        &mut self,
+        settings: &Settings,
+        from: NodeId,
+        accepted: (Ballot, usize),
+        log: &SharedLog,
+    ) {
+        let Role::Leads(decider, leadership) = &mut self.role else { return };
+        let ballot = leadership.ballot();
+        if accepted.0 != ballot {
+            return;
+        }
+        let durable = match settings.options.planted.has(Fault::LeaderCountsUnsynced) {
+            true => log.borrow().end(),
+            false => log.borrow().durable_in(ballot),
+        };
+        let accepted = Accepted { n: ballot, accepted_idx: accepted.1.min(durable) };
+        decider.handle(settings.id, from, PaxosMsg::Accepted(accepted));
+    }
+
+    /// Makes an entry of what was gathered, and appends it.
+    pub(super) fn append(
+        &mut self,
+        now: Now,
+        author: Author,
+        log: &SharedLog,
+        proposals: &mut Proposals,
+        settings: &Settings,
+        make: impl FnOnce(Head, &mut EntryBuilder) -> Entry,
+    ) {
+        if let Role::Leads(decider, leadership) = &mut self.role {
+            leadership.append(now, author, (decider, log), proposals, settings, make);
         }
     }
 
-    /// Cuts off the log before an index, which must be decided, in this replica alone.
-    pub(super) fn cut_before(&mut self, log: &Rc<RefCell<Log>>, index: usize) {
-        match self {
-            // The crate's way to cut one replica's log: a snapshot that is empty and never sent.
-            Agreement::OmniPaxos(paxos) => {
-                let _ = paxos.snapshot(Some(index), true); // Refused when it is cut there already.
+    /// How many entries are decided, where so many are applied. Alone, that is what is durable.
+    pub(super) fn decided(
+        &self,
+        applied: usize,
+        configuration: u32,
+        log: &SharedLog,
+        settings: &Settings,
+    ) -> usize {
+        if let Some(Decider::Alone { ballot }) = self.decider() {
+            let durable = log.borrow().durable_in(*ballot);
+            if durable > applied {
+                let _ = Handle(Rc::clone(log)).set_decided_idx(durable);
             }
-            Agreement::Alone { .. } => {
-                use omnipaxos::storage::Storage;
-                let _ = Handle(Rc::clone(log)).set_compacted_idx(index);
+        }
+        let log = log.borrow();
+        if settings.options.planted.has(Fault::ConfigurationBeginsEarly) && log.is_ending(configuration) {
+            return log.end();
+        }
+        log.decided()
+    }
+
+    /// Cuts off the log before an index, unless this replica is a candidate: it was told by others what they lack, by its log
+    /// as it is. True if something was cut off.
+    pub(super) fn cut_before(&mut self, index: usize, id: NodeId, log: &SharedLog) -> bool {
+        let is_candidate = !self.is_accepting() && self.leader() == Some(id);
+        let Some(decider) = self.decider_mut().filter(|_| !is_candidate && index > log.borrow().base())
+        else {
+            return false;
+        };
+        decider.cut_before(log, index);
+        true
+    }
+
+    /// Sends the crate's messages. The followers may hear that entries are decided together with the next entry, if that is
+    /// being gathered; but never behind a [`Body::Position`], which would tell them that they lack what they were not told.
+    pub(super) fn send_messages(&mut self, is_position_due: bool, out: &mut Outbox<'_>) {
+        if let Role::Votes(decider) | Role::Leads(decider, _) = &mut self.role {
+            decider.take_messages(&mut self.outgoing);
+        }
+        let gathers = self.leadership().is_some_and(|leadership| !leadership.has_gathered_nothing());
+        if gathers && !is_position_due && self.outgoing.iter().all(is_decide) {
+            return;
+        }
+        for message in self.outgoing.drain(..) {
+            let to = message.get_receiver() as NodeId;
+            let body = match message {
+                CrateMessage::SequencePaxos(message) => Body::Paxos(message.msg),
+                CrateMessage::BLE(message) => Body::Heartbeat(message.msg),
+            };
+            out.send(to, body);
+        }
+    }
+
+    /// Sends what the leader adds to the crate's messages: how far it has come, if that is due, and the question whether it
+    /// still leads, if reads wait for the answer.
+    pub(super) fn send_own_messages(
+        &mut self,
+        is_position_due: bool,
+        proposals: &Proposals,
+        settings: &Settings,
+        out: &mut Outbox<'_>,
+    ) {
+        let Some(leadership) = self.leadership() else { return };
+        let ballot = leadership.ballot();
+        let has_new_readers = leadership.has_new_readers(proposals, self.questions);
+        let asks = settings.options.lease == Lease::Off
+            && leadership.has_readers(proposals)
+            && (has_new_readers || is_position_due);
+        if asks {
+            self.questions += 1;
+        }
+        let (end, decided) = out.log_end();
+        let number = self.questions;
+        for peer in out.peers() {
+            if asks {
+                out.send(peer, Body::Confirm { ballot, number });
+            }
+            if is_position_due {
+                out.send(peer, Body::Position { ballot, end, decided });
             }
         }
     }
 
-    /// Takes what is to be sent.
-    pub(super) fn take_messages(&mut self, messages: &mut Vec<CrateMessage>) {
-        if let Agreement::OmniPaxos(paxos) = self {
-            paxos.take_outgoing_messages(messages);
-        }
+    /// The last question to confirm the leader that was asked.
+    pub(super) fn questions(&self) -> u64 {
+        self.questions
     }
+}
+
+fn is_decide(message: &CrateMessage) -> bool {
+    matches!(message, CrateMessage::SequencePaxos(message) if matches!(message.msg, PaxosMsg::Decide(_)))
 }

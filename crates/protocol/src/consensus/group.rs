@@ -139,6 +139,11 @@ impl Identity {
         self.storage == other.storage && (self.life < other.life || same_life)
     }
 
+    /// True when the other one, heard in this one's name, shows that this one is not what it was.
+    pub(super) fn is_another(&self, other: &Identity) -> bool {
+        self.storage != other.storage || self.is_outlived_by(other)
+    }
+
     pub(super) fn put(&self, out: &mut Vec<u8>) {
         out.put_u64(self.storage);
         out.put_u64(self.life);

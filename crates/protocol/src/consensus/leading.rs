@@ -1,146 +1,346 @@
-//! Leading: taking over, waiting for the old leader's lease to end, proposing, and keeping a lease of one's own.
+//! Leading: waiting for the old leader's lease to end, gathering, proposing, and keeping a lease of one's own.
 
-use super::Replica;
+use super::applied::Applied;
+use super::batch::Batch;
+use super::decider::Decider;
 use super::entry::{Entry, EntryBuilder, Head, Proposer};
-use super::options::Lease;
-use super::waiting::{Proposal, Standing};
-use crate::contract::{Effects, Now, Trace};
+use super::held::{Held, HeldRequest};
+use super::lock_leases::LockLeases;
+use super::log::{Log, SharedLog};
+use super::options::{Lease, Settings};
+use super::proposals::{Proposal, Proposals};
+use super::reads::{Queue, Read, Readers};
+use super::requests::{Answers, Asked};
+use super::status::Counters;
+use crate::contract::{Effects, NodeId, Now, Ticket};
 use crate::planted::Fault;
-use kv::Command;
+use kv::codec::Reader;
+use kv::{Command, Version};
 use omnipaxos::ballot_leader_election::Ballot;
+use std::collections::VecDeque;
 
-/// A ballot in which this replica leads.
-#[derive(Clone, Copy, Debug)]
+/// A ballot in which this replica leads, and what waits for it to do so. It ends with the leadership: see
+/// [`Leadership::take_requests`].
+#[derive(Debug)]
 pub(super) struct Leadership {
-    /// The ballot.
-    pub(super) ballot: Ballot,
+    ballot: Ballot,
     /// The end of the log that was taken over: nothing is answered before all of it is applied.
-    pub(super) inherited: usize,
+    inherited: usize,
     /// What was said to be decided then. Only more than that log holds if a disk was put back, and nobody noticed.
-    pub(super) said_decided: usize,
+    said_decided: usize,
     /// Nothing is appended before: an older leader may still be answering reads without asking anybody.
-    pub(super) appends_from_us: u64,
+    appends_from_us: u64,
     /// When the newest entry was proposed that was proposed in this ballot and is committed.
-    pub(super) leased_from_us: Option<u64>,
-    /// When the newest entry of this ballot was proposed.
-    pub(super) proposed_us: Option<u64>,
-    /// When it was seen to be durable here.
-    pub(super) durable_us: Option<u64>,
+    leased_from_us: Option<u64>,
+    newest: Newest,
     /// How many commands were under way at once: the most when an entry was proposed, soon forgotten when they are fewer.
     load: usize,
     /// For a planted fault: whether there was a lease at the last tick.
-    pub(super) leased_at_tick: bool,
+    leased_at_tick: bool,
+    /// Commands that are not proposed yet.
+    batch: Batch,
+    readers: Readers,
+    /// Reads that could have been answered wait for the next turn: the replies of this one are many bytes.
+    owes_answers: bool,
+    waits: Vec<Wait>,
+}
+
+/// The newest entry of a ballot.
+#[derive(Clone, Copy, Debug)]
+enum Newest {
+    /// There is none.
+    None,
+    /// It was proposed then, and is not known to be durable here.
+    Proposed { at_us: u64 },
+    /// It was seen to be durable.
+    Durable { proposed_us: u64, at_us: u64 },
+}
+
+impl Newest {
+    fn proposed_us(self) -> Option<u64> {
+        match self {
+            Newest::None => None,
+            Newest::Proposed { at_us: proposed_us } | Newest::Durable { proposed_us, .. } => {
+                Some(proposed_us)
+            }
+        }
+    }
+}
+
+/// A `WAIT` whose writes are proposed.
+#[derive(Debug)]
+struct Wait {
+    ticket: Ticket,
+    deadline_us: u64,
+    behind: u64,
+    offset: Version,
+    count: u32,
+}
+
+/// Who appends an entry, and at what time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Author {
+    pub(super) node: NodeId,
+    pub(super) life: u64,
+    /// What the expiry of its commands is measured by.
+    pub(super) time: kv::UnixMs,
 }
 
 impl Leadership {
-    fn is_leased(&self, now_us: u64, lease_ms: u64) -> bool {
-        self.leased_from_us.is_some_and(|from_us| now_us < from_us + lease_ms * 1000)
-    }
-
-    /// An entry of this ballot is committed.
-    pub(super) fn committed(&mut self, proposed_us: u64) {
-        self.leased_from_us = self.leased_from_us.max(Some(proposed_us));
-    }
-}
-
-impl Replica {
-    /// True while this leader's lease lasts, at this very moment.
-    pub(super) fn is_leased(&self, now: Now) -> bool {
-        self.leadership
-            .is_some_and(|leadership| leadership.is_leased(self.lease_clock_us(now), self.timing.lease_ms))
-    }
-
-    /// Until when this leader may answer reads alone if nothing more is committed: 0 when it may not now, and for ever
-    /// when it is alone.
-    pub fn leased_until_us(&self, now: Now) -> u64 {
-        match self.leadership {
-            Some(leadership) if self.may_answer(now) => match leadership.leased_from_us {
-                Some(from_us) if !self.links.is_empty() => from_us + self.timing.lease_ms * 1000,
-                _ => u64::MAX,
-            },
-            _ => 0,
+    pub(super) fn new(ballot: Ballot, log: &Log, appends_from_us: u64) -> Leadership {
+        Leadership {
+            ballot,
+            inherited: log.end(),
+            said_decided: log.said_decided(),
+            appends_from_us,
+            leased_from_us: None,
+            newest: Newest::None,
+            load: 0,
+            leased_at_tick: false,
+            batch: Batch::new(),
+            readers: Readers::default(),
+            owes_answers: false,
+            waits: Vec::new(),
         }
     }
 
-    /// The clock that leases are measured by.
-    fn lease_clock_us(&self, now: Now) -> u64 {
-        match self.options.planted.has(Fault::LeaseOnWallClock) {
-            true => now.unix_ms * 1000,
-            false => now.monotonic_us,
+    #[inline]
+    pub(super) fn ballot(&self) -> Ballot {
+        self.ballot
+    }
+
+    /// From when on it may append.
+    pub(super) fn appends_from_us(&self) -> u64 {
+        self.appends_from_us
+    }
+
+    // The lease.
+
+    /// True while the lease lasts, at this very moment.
+    pub(super) fn is_leased(&self, now: Now, settings: &Settings) -> bool {
+        let now_us = settings.lease_clock_us(now);
+        self.leased_from_us.is_some_and(|from_us| now_us < from_us + settings.timing.lease_ms * 1000)
+    }
+
+    /// True when a read may be answered at this moment by so many applied entries: nobody else can have committed
+    /// anything. See the proof in the parent module.
+    pub(super) fn may_answer(&self, now: Now, applied: usize, is_alone: bool, settings: &Settings) -> bool {
+        if applied < self.inherited {
+            return false;
+        }
+        match settings.options.lease {
+            _ if is_alone => now.monotonic_us >= self.appends_from_us,
+            Lease::Off => settings.options.planted.has(Fault::ReadWithoutQuorum),
+            Lease::Log if settings.options.planted.has(Fault::LeaseNotRechecked) => self.leased_at_tick,
+            Lease::Log => self.is_leased(now, settings),
         }
     }
 
-    /// Looks whether something that has just happened made this replica a leader, or one no more.
-    pub(super) fn look_at_leadership(&mut self, effects: &mut Effects) {
-        let Some(agreement) = &self.agreement else { return };
-        let leads = agreement.leads_in(self.id);
-        let promise = self.log.borrow().promise();
-        if leads == self.leadership.map(|leadership| leadership.ballot) && promise == self.told_promise {
-            return;
-        }
-        let offset = self.log.borrow().end_offset();
-        if leads != self.leadership.map(|leadership| leadership.ballot) {
-            self.leadership = None;
-            self.keep_requests(effects);
-            if let Some(ballot) = leads {
-                self.take_over(ballot);
-                effects.trace.push(Trace::Role { role: "leader", epoch: u64::from(ballot.n), offset });
-            }
-        }
-        if promise != self.told_promise {
-            self.told_promise = promise;
-            if leads.is_none() {
-                let role = if promise.pid == u64::from(self.id) { "candidate" } else { "follower" };
-                effects.trace.push(Trace::Role { role, epoch: u64::from(promise.n), offset });
-            }
+    /// Until when it may answer reads alone if nothing more is committed, where it may now: for ever when it is alone.
+    pub(super) fn leased_until_us(&self, is_alone: bool, settings: &Settings) -> u64 {
+        match self.leased_from_us {
+            Some(from_us) if !is_alone => from_us + settings.timing.lease_ms * 1000,
+            _ => u64::MAX,
         }
     }
 
-    fn take_over(&mut self, ballot: Ballot) {
-        let log = self.log.borrow();
-        let Lease::Log = self.options.lease else {
-            self.leadership = Some(Leadership::new(ballot, (log.end(), log.said_decided()), 0));
-            return;
+    /// Time has passed.
+    pub(super) fn tick(&mut self, now: Now, settings: &Settings) {
+        self.leased_at_tick = self.is_leased(now, settings);
+    }
+
+    /// A proposal of its own is committed.
+    pub(super) fn committed(&mut self, proposal: &Proposal) {
+        if proposal.ballot == self.ballot {
+            self.leased_from_us = self.leased_from_us.max(Some(proposal.proposed_us));
+        }
+    }
+
+    // Requests.
+
+    /// True when nothing is gathered.
+    #[inline]
+    pub(super) fn has_gathered_nothing(&self) -> bool {
+        self.batch.is_empty()
+    }
+
+    /// True when nobody waits for it, but for what is proposed.
+    pub(super) fn has_no_requests(&self) -> bool {
+        self.batch.is_empty() && self.readers.is_empty() && self.waits.is_empty()
+    }
+
+    /// The newest batch, that which is being built included: it will have the next number.
+    fn newest_batch(&self, proposals: &Proposals) -> u64 {
+        proposals.last() + u64::from(!self.batch.is_empty())
+    }
+
+    /// A read waits for its turn, and for the next question's answer if it needs one.
+    pub(super) fn wait_to_read(
+        &mut self,
+        asked: Asked,
+        command: &Command<'_>,
+        questions: u64,
+        proposals: &Proposals,
+    ) {
+        let Asked { ticket, follows, deadline_us, fenced, .. } = asked;
+        let behind = if follows { self.newest_batch(proposals) } else { 0 };
+        let is_timed = matches!(command, Command::Lock(_));
+        let queue = if behind > proposals.last() && !is_timed {
+            Queue::WithinBatches
+        } else if behind > proposals.settled() {
+            Queue::BehindWrites
+        } else {
+            Queue::Free
         };
-        // Every entry that an older leader's lease can rest on is in this log, and came here after it was proposed.
-        // So the newest of those leases ends, at the latest, a lease after the newest entry came.
-        let wait_us = (self.timing.lease_ms + self.timing.lease_margin_ms) * 1000;
-        let nobody_led = log.changed_us() == 0 || self.links.is_empty() && self.group.begins == 0;
-        // Whoever led to the end of a configuration has waited for older leases in it already, and has none itself
-        // while it does not lead. Had anybody else a lease in the new one, the log would be longer.
-        let led_until = self.led_until.filter(|(end, _)| *end == log.end());
-        let serves_early = self.options.planted.has(Fault::NewLeaderServesEarly);
-        let appends_from_us = match led_until {
-            _ if nobody_led || serves_early => 0,
-            Some((_, appended_from_us)) => appended_from_us,
-            None => log.changed_us() + wait_us,
-        };
-        self.leadership = Some(Leadership::new(ballot, (log.end(), log.said_decided()), appends_from_us));
-        drop(log);
-        for link in &mut self.links {
-            link.refusals = (Ballot::default(), 0);
-        }
+        let place = (behind, self.batch.len(), questions + 1);
+        self.readers.push(queue, (ticket, deadline_us, fenced), place, |out| command.encode(out));
     }
 
-    /// Appends what was gathered; without a write, an empty entry if the lease needs one.
-    pub(super) fn propose(&mut self, now: Now) {
-        if self.standing(now) != Standing::Leads {
-            return self.hold_gathered();
+    /// Puts a write into the batch, if there is room. True when the batch is full.
+    pub(super) fn gather(
+        &mut self,
+        asked: Asked,
+        command: &Command<'_>,
+        (applied, proposals): (&Applied, &Proposals),
+        settings: &Settings,
+        counters: &mut Counters,
+        effects: &mut Effects,
+    ) -> bool {
+        let Asked { ticket, deadline_us, fenced, .. } = asked;
+        let timing = &settings.timing;
+        if proposals.bytes() + self.batch.bytes() > timing.uncommitted_bytes_max {
+            counters.refused_writes += 1;
+            let error = "TRYAGAIN OVERLOADED too many bytes of writes wait to be committed; nothing was done, try again";
+            effects.refuse(ticket, error);
+            return false;
         }
-        self.note_durable(now);
-        if self.gathers_until_us(now).is_some() {
-            return;
+        let work_ns = if command.may_walk() { command.walk_ns(applied.table()) } else { 0 };
+        if work_ns > 0 && proposals.work_ns() + self.batch.work_ns() > timing.unapplied_ns_max {
+            counters.refused_writes += 1;
+            let error = "TRYAGAIN OVERLOADED too many scripts that take long wait to be carried out; nothing was done, try \
+                 again";
+            effects.refuse(ticket, error);
+            return false;
         }
-        self.order_purge(now);
-        self.order_lock_records(now);
-        if !self.builder_askers.is_empty() || self.needs_renewal(now) {
-            self.seal(now);
-        }
-        if self.is_change_due(now) {
-            let stop_sign = self.wanted.clone();
-            self.seal_as(now, |head, _| Entry::stop(head, &stop_sign));
-        }
+        self.batch.push(command, (ticket, deadline_us), fenced, work_ns);
+        self.batch.bytes() >= timing.batch_bytes || self.batch.work_ns() >= timing.applying_ns
     }
+
+    /// A `WAIT` waits.
+    pub(super) fn wait(&mut self, asked: Asked, (offset, count): (Version, u32), proposals: &Proposals) {
+        let Asked { ticket, deadline_us, .. } = asked;
+        let behind = self.newest_batch(proposals);
+        self.waits.push(Wait { ticket, deadline_us, behind, offset, count });
+    }
+
+    /// A planted fault: the whole batch, once more.
+    pub(super) fn gather_again(&mut self, entry: &Entry) {
+        self.batch.repeat(entry);
+    }
+
+    /// The reads that came while a batch was built that is just being applied.
+    pub(super) fn reads_within(&mut self) -> &mut super::reads::Reads {
+        self.readers.queue(Queue::WithinBatches)
+    }
+
+    /// Whether reads need a lease or a question.
+    pub(super) fn has_readers(&self, proposals: &Proposals) -> bool {
+        self.readers.ask(proposals.settled())
+    }
+
+    /// Whether a read needs a newer question than this one.
+    pub(super) fn has_new_readers(&self, proposals: &Proposals, questions: u64) -> bool {
+        self.readers.ask_anew(proposals.settled(), questions)
+    }
+
+    /// Answers the reads that can be answered now, as far as there is room for their replies: all if the leader may answer
+    /// alone, else those that wait for a question up to the confirmed one.
+    pub(super) fn answer_reads(
+        &mut self,
+        (is_leased, confirmed): (bool, u64),
+        proposals: &Proposals,
+        applying_ns: u64,
+        answers: &mut Answers<'_>,
+        effects: &mut Effects,
+    ) {
+        let settled = proposals.settled();
+        let confirmed = if answers.applied.index() >= self.inherited { confirmed } else { 0 };
+        let is_due = |read: &Read| read.behind <= settled && (is_leased || read.question <= confirmed);
+        // Some that look at all keys are enough for a step: thousands may have waited.
+        let mut walked_ns = 0;
+        // Those within a batch are here only if it had another end than theirs.
+        for queue in [Queue::Free, Queue::BehindWrites, Queue::WithinBatches] {
+            let reads = self.readers.queue(queue);
+            while !effects.replies.is_over_full()
+                && walked_ns < applying_ns
+                && let Some(read) = reads.pop_if(is_due)
+            {
+                if let Ok(command) = Command::decode(&mut Reader::new(reads.command(&read))) {
+                    answers.answer(read.ticket, &command, effects);
+                    let table = answers.applied.table();
+                    walked_ns += if command.may_walk() { command.walk_ns(table) } else { 0 };
+                }
+            }
+            reads.forget();
+        }
+        let is_enough = walked_ns >= applying_ns || effects.replies.is_over_full();
+        self.owes_answers = is_enough && self.has_readers(proposals);
+    }
+
+    /// True when reads that can be answered wait for the next turn.
+    pub(super) fn owes_answers(&self) -> bool {
+        self.owes_answers
+    }
+
+    /// Ends the `WAIT`s for whose writes enough replicas are counted, or that have waited long enough.
+    pub(super) fn end_waits(
+        &mut self,
+        now: Now,
+        settled: u64,
+        held_by: impl Fn(Version) -> usize,
+        effects: &mut Effects,
+    ) {
+        self.waits.retain(|wait| {
+            let held_by = if wait.behind <= settled { held_by(wait.offset) } else { 0 };
+            let is_over = wait.deadline_us <= now.monotonic_us;
+            let is_met = wait.behind <= settled && held_by >= wait.count as usize;
+            if is_over || is_met {
+                let start = effects.replies.len();
+                effects.replies.integer(held_by as i64);
+                effects.done(wait.ticket, start, 0, 0);
+            }
+            !is_over && !is_met
+        });
+    }
+
+    /// Ends the reads that have waited too long.
+    pub(super) fn end_overdue(&mut self, now_us: u64, effects: &mut Effects) {
+        self.readers.end_overdue(now_us, effects);
+    }
+
+    /// Takes out what was gathered and not proposed, in order.
+    pub(super) fn take_gathered(&mut self, proposals: &Proposals) -> VecDeque<Held> {
+        let number = proposals.last() + 1;
+        let mut kept = VecDeque::new();
+        self.batch.drain(|held, after| {
+            kept.extend(held);
+            self.readers.keep_within((number, after), &mut kept);
+        });
+        kept
+    }
+
+    /// Takes out all that can wait for another leader, in order. What was proposed may still be decided.
+    pub(super) fn take_requests(&mut self, proposals: &Proposals) -> VecDeque<Held> {
+        let mut kept = self.take_gathered(proposals);
+        self.readers.keep(&mut kept);
+        for Wait { ticket, deadline_us, offset, count, .. } in self.waits.drain(..) {
+            let request = HeldRequest::Wait { offset, count };
+            kept.push_back(Held { ticket, deadline_us, fenced: false, request });
+        }
+        kept
+    }
+
+    // Proposing.
 
     /// Whether what comes is only gathered for now, and until when at most. What is gathered is one entry, one record, one
     /// sync on each node and one message to each follower instead of many, whatever its size.
@@ -153,123 +353,135 @@ impl Replica {
     ///    the first of a burst would be a batch by themselves. It also keeps batches even: one that is small because nearly
     ///    all others are in the one before waits for those. Whoever asks alone does not wait, once those who asked before
     ///    are forgotten: an eighth of them with each entry, and one at least.
-    fn gathers_until_us(&self, now: Now) -> Option<u64> {
+    pub(super) fn gathers_until_us(&self, now: Now, settings: &Settings) -> Option<u64> {
         const GATHERING_US_MAX: u64 = 20_000;
         const GATHERING_ON_US_MAX: u64 = 2000;
-        let Leadership { proposed_us, durable_us, load, .. } = self.leadership?;
-        let proposed_us = proposed_us?;
-        let until_us = match durable_us {
-            None => proposed_us + GATHERING_US_MAX,
-            Some(_) if self.builder_askers.len() >= load / 2 => return None,
-            Some(durable_us) => durable_us + durable_us.saturating_sub(proposed_us).min(GATHERING_ON_US_MAX),
+        let until_us = match self.newest {
+            Newest::None => return None,
+            Newest::Proposed { at_us } => at_us + GATHERING_US_MAX,
+            Newest::Durable { .. } if self.batch.len() >= self.load / 2 => return None,
+            Newest::Durable { proposed_us, at_us } => {
+                at_us + at_us.saturating_sub(proposed_us).min(GATHERING_ON_US_MAX)
+            }
         };
-        (self.lease_clock_us(now) < until_us).then_some(until_us)
-    }
-
-    /// Looks whether all that was proposed is durable here by now.
-    fn note_durable(&mut self, now: Now) {
-        let now_us = self.lease_clock_us(now);
-        let Some(leadership) = &mut self.leadership else { return };
-        let log = self.log.borrow();
-        if leadership.durable_us.is_none() && log.durable_in(leadership.ballot) >= log.end() {
-            leadership.durable_us = Some(now_us);
-        }
+        (settings.lease_clock_us(now) < until_us).then_some(until_us)
     }
 
     /// When this replica has to be stepped though nothing comes, for what it has gathered.
-    pub(super) fn gathered_is_due_us(&self, now: Now) -> u64 {
-        match self.builder_askers.is_empty() {
+    pub(super) fn gathered_is_due_us(&self, now: Now, settings: &Settings) -> u64 {
+        match self.batch.is_empty() {
             true => u64::MAX,
-            false => self.gathers_until_us(now).unwrap_or(u64::MAX),
+            false => self.gathers_until_us(now, settings).unwrap_or(u64::MAX),
         }
     }
 
-    /// Closes the batch that is being built, and appends it.
-    pub(super) fn seal(&mut self, now: Now) {
-        self.seal_as(now, |head, builder| builder.take(head));
+    /// Looks whether all that was proposed is durable here by now.
+    pub(super) fn note_durable(&mut self, now: Now, log: &Log, settings: &Settings) {
+        if let Newest::Proposed { at_us: proposed_us } = self.newest
+            && log.durable_in(self.ballot) >= log.end()
+        {
+            self.newest = Newest::Durable { proposed_us, at_us: settings.lease_clock_us(now) };
+        }
     }
 
-    fn seal_as(&mut self, now: Now, make: impl FnOnce(Head, &mut EntryBuilder) -> Entry) {
-        let now_us = self.lease_clock_us(now);
-        let (Some(agreement), Some(leadership)) = (&mut self.agreement, &mut self.leadership) else { return };
+    /// Orders what nobody asks for: the removal of keys whose deadline has passed, as an entry like any other, so that
+    /// replicas agree, and what becomes of locks.
+    pub(super) fn order(
+        &mut self,
+        now: Now,
+        applied: &Applied,
+        proposals: &mut Proposals,
+        lock_leases: &mut LockLeases,
+        settings: &Settings,
+    ) {
+        const KEYS_MAX: usize = 1000;
+        if proposals.may_purge()
+            && let Some(until) = applied.table().purge_until(applied.time_at(now), KEYS_MAX)
+        {
+            self.batch.order(&Command::Purge { until });
+            proposals.purges();
+        }
+        let locks = applied.table().locks();
+        lock_leases.order(now, self.ballot, locks, proposals, settings, |command| self.batch.order(&command));
+    }
+
+    /// Whether an entry is to be appended: what was gathered, or an empty one. The first of a ballot, so that it can be
+    /// read; later ones while there are readers, in time for them not to notice.
+    pub(super) fn must_append(&self, now: Now, is_alone: bool, is_read: bool, settings: &Settings) -> bool {
+        if !self.batch.is_empty() || is_alone {
+            return !self.batch.is_empty();
+        }
+        self.newest.proposed_us().is_none_or(|proposed_us| {
+            settings.options.lease == Lease::Log
+                && is_read
+                && settings.lease_clock_us(now) >= proposed_us + settings.timing.lease_ms * 500
+        })
+    }
+
+    /// Makes an entry of what was gathered, and appends it.
+    pub(super) fn append(
+        &mut self,
+        now: Now,
+        author: Author,
+        (decider, log): (&mut Decider, &SharedLog),
+        proposals: &mut Proposals,
+        settings: &Settings,
+        make: impl FnOnce(Head, &mut EntryBuilder) -> Entry,
+    ) {
         // Every older lease is over by then.
         assert!(
-            now.monotonic_us >= leadership.appends_from_us,
+            now.monotonic_us >= self.appends_from_us,
             "it appends while an older leader may be answering"
         );
-        let batch = self.proposals.last + 1;
-        let index = self.log.borrow().end();
-        let head = Head {
-            proposer: Proposer { node: self.id, life: self.identity.life, batch },
-            time: now.unix_ms_behind(self.time),
-            count: self.builder_askers.len() as u32,
-        };
-        let entry = make(head, &mut self.builder);
-        let proposal = Proposal {
-            batch,
-            index,
-            ballot: leadership.ballot,
-            proposed_us: now_us,
-            bytes: entry.bytes().len(),
-            work_ns: std::mem::take(&mut self.builder_ns),
-            askers: {
-                let next = Vec::with_capacity(self.builder_askers.len());
-                std::mem::replace(&mut self.builder_askers, next)
-            },
-        };
-        self.builder_fenced.clear();
-        self.proposals.push(proposal);
-        leadership.proposed_us = Some(now_us);
-        leadership.durable_us = None;
-        leadership.load = self.proposals.commands().max(leadership.load - leadership.load.div_ceil(8));
-        self.is_read = false;
-        agreement.append(&self.log, entry);
-        assert_eq!(self.log.borrow().end(), index + 1, "an entry is not where its proposal says");
+        let Author { node, life, time } = author;
+        let batch = proposals.last() + 1;
+        let index = log.borrow().end();
+        let proposed_us = settings.lease_clock_us(now);
+        let head = Head { proposer: Proposer { node, life, batch }, time, count: 0 };
+        let (entry, askers, work_ns) = self.batch.take(head, make);
+        let (ballot, bytes) = (self.ballot, entry.bytes().len());
+        proposals.push(Proposal { batch, index, ballot, proposed_us, bytes, work_ns, askers });
+        self.newest = Newest::Proposed { at_us: proposed_us };
+        self.load = proposals.commands().max(self.load - self.load.div_ceil(8));
+        decider.append(log, entry);
+        assert_eq!(log.borrow().end(), index + 1, "an entry is not where its proposal says");
     }
 
-    /// Whether an empty entry is to be appended: the first of a ballot, so that it can be read; later ones while there
-    /// are readers, in time for them not to notice.
-    fn needs_renewal(&self, now: Now) -> bool {
-        let Some(leadership) = &self.leadership else { return false };
-        if self.links.is_empty() {
-            return false;
-        }
-        match leadership.proposed_us {
-            None => true,
-            Some(proposed_us) => {
-                self.options.lease == Lease::Log
-                    && self.is_read
-                    && self.lease_clock_us(now) >= proposed_us + self.timing.lease_ms * 500
-            }
-        }
+    // Invariants.
+
+    /// A leader has promised its own ballot, has taken over a log in it, and no newer one.
+    pub(super) fn is_in_its_promise(&self, id: NodeId, configuration: u32, log: &Log) {
+        let ballot = self.ballot;
+        assert_eq!(ballot.pid, u64::from(id), "it leads in another's ballot");
+        assert_eq!(ballot.config_id, configuration, "it leads in another configuration");
+        let promised = (log.promise(), log.accepted_round());
+        assert_eq!(
+            promised,
+            (ballot, ballot),
+            "it leads in a ballot that it has not promised, or does not follow"
+        );
+        assert!(self.inherited <= log.end(), "the log that it took over is cut off");
+        // An index is decided by a message that is passed on only as far as the leader's own log is durable.
+        let taken_over = self.inherited.max(self.said_decided);
+        let (decided, durable) = (log.decided(), log.durable_in(ballot).max(taken_over));
+        assert!(decided <= durable, "{decided} entries are decided, and {durable} durable at their leader");
     }
 
-    /// Removes keys whose deadline has passed: an entry as any other, so that replicas agree.
-    fn order_purge(&mut self, now: Now) {
-        const KEYS_MAX: usize = 1000;
-        if self.purge_batch > self.proposals.settled() {
-            return;
-        }
-        if let Some(until) = self.table.purge_until(now.unix_ms_behind(self.time), KEYS_MAX) {
-            Command::Purge { until }.encode(self.builder.end());
-            self.builder_askers.push(None);
-            self.purge_batch = self.proposals.last + 1;
+    /// What is gathered can be read; and the log is the lease: it begins with the proposal of an entry that is decided.
+    /// O(commands).
+    pub(super) fn check(&self) {
+        self.batch.check();
+        assert!(
+            self.leased_from_us <= self.newest.proposed_us(),
+            "a lease begins before its entry was proposed"
+        );
+        if let Newest::Durable { proposed_us, at_us } = self.newest {
+            assert!(at_us >= proposed_us, "durable before it was proposed");
         }
     }
 }
 
-impl Leadership {
-    fn new(ballot: Ballot, (inherited, said_decided): (usize, usize), appends_from_us: u64) -> Leadership {
-        Leadership {
-            ballot,
-            inherited,
-            said_decided,
-            appends_from_us,
-            leased_from_us: None,
-            proposed_us: None,
-            durable_us: None,
-            load: 0,
-            leased_at_tick: false,
-        }
-    }
+/// Ballots of one node differ in these.
+pub(super) fn number_of(ballot: Ballot) -> u64 {
+    u64::from(ballot.config_id) << 32 | u64::from(ballot.n)
 }

@@ -14,18 +14,35 @@
 //! it knows and never votes again; it could, started often enough, outgrow the life that is known of it. That ends when
 //! the node is removed from the group: added again, it is a new voter, and whoever speaks for it then is it.
 
-use super::group::{Identity, Voter};
+use super::group::{Group, Identity, Voter};
 use super::message::{Body, Envelope, Message, Stream};
+use super::options::Settings;
 use crate::contract::{Effects, NodeId, Now, Outgoing, Recipient};
 use crate::planted::{Fault, Planted};
 use omnipaxos::ballot_leader_election::Ballot;
+use std::collections::BTreeMap;
+
+/// No message of a leader is refused more often before it raises its ballot.
+const REFUSALS: u32 = 4;
+
+/// Who this replica is to its peers, and what is known of each.
+#[derive(Debug)]
+pub(super) struct Links {
+    identity: Identity,
+    /// The record that says so: no message may leave before it. None until this life begins.
+    life_record: Option<u64>,
+    /// The other voters.
+    voters: Vec<Link>,
+    /// Others who were heard, or are to be.
+    outsiders: Vec<Link>,
+}
 
 /// What is known of one peer.
 #[derive(Debug)]
 pub(super) struct Link {
-    pub(super) peer: NodeId,
+    peer: NodeId,
     /// Who was last heard in its name, in this life of this replica.
-    pub(super) known: Option<Identity>,
+    known: Option<Identity>,
     /// Who the voter is, as a record says: nobody else is listened to.
     voter: Option<Identity>,
     received: [u64; 2],
@@ -34,15 +51,15 @@ pub(super) struct Link {
     after_record: u64,
     heard_us: u64,
     /// How far it has accepted the log, durably, in which ballot.
-    pub(super) accepted: (Ballot, usize),
+    accepted: (Ballot, usize),
     /// The newest question to confirm the leader that it answered, and the ballot.
-    pub(super) confirmed: (Ballot, u64),
+    confirmed: (Ballot, u64),
     /// A ballot higher than this leader's that it has promised, and how often it has said so.
-    pub(super) refusals: (Ballot, u32),
+    refusals: (Ballot, u32),
     /// True when it was told that somebody else speaks in its name.
-    pub(super) is_warned: bool,
+    is_warned: bool,
     /// When it was last told, unasked, something about configurations or lives.
-    pub(super) told_us: u64,
+    told_us: u64,
 }
 
 /// In which configuration a sender is.
@@ -69,8 +86,230 @@ pub(super) enum Arrival {
     Reject(&'static str),
 }
 
+impl Links {
+    /// `random` names this process, and its storage if that is used for the first time.
+    pub(super) fn new(random: u64) -> Links {
+        let identity = Identity { storage: random, life: 0, process: random };
+        Links { identity, life_record: None, voters: Vec::new(), outsiders: Vec::new() }
+    }
+
+    // Who this replica is.
+
+    pub(super) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Which of its lives this is.
+    pub(super) fn life(&self) -> u64 {
+        self.identity.life
+    }
+
+    /// An earlier life, as a record says.
+    pub(super) fn had_life(&mut self, storage: u64, life: u64) {
+        (self.identity.storage, self.identity.life) = (storage, life);
+    }
+
+    /// The next life begins. Returns its number.
+    pub(super) fn begin_life(&mut self) -> u64 {
+        assert!(!self.is_started(), "a life begins twice");
+        self.identity.life += 1;
+        self.identity.life
+    }
+
+    /// The life is in this record.
+    pub(super) fn life_is_recorded(&mut self, record: u64) {
+        self.life_record = Some(record);
+    }
+
+    /// It has been configured: its records are read, and its life has begun.
+    #[inline]
+    pub(super) fn is_started(&self) -> bool {
+        self.life_record.is_some()
+    }
+
+    /// The record that a message waits for which rests on nothing else.
+    pub(super) fn life_record(&self) -> u64 {
+        self.life_record.unwrap_or_default()
+    }
+
+    // Peers.
+
+    /// Meets the voters of a configuration, as they are known, as one of them or not.
+    pub(super) fn meet_voters(&mut self, id: NodeId, group: &Group, known: &BTreeMap<NodeId, Voter>) {
+        let mut met = std::mem::take(&mut self.voters);
+        met.append(&mut self.outsiders);
+        for member in group.nodes().into_iter().filter(|member| *member != id) {
+            let place = met.iter().position(|link| link.peer == member);
+            let mut link = place.map_or_else(|| Link::new(member), |place| met.swap_remove(place));
+            link.voter = known.get(&member).map(|voter| voter.identity);
+            self.voters.push(link);
+        }
+        // Whoever speaks for a peer that is no voter any more is it.
+        met.iter_mut().for_each(|link| link.voter = None);
+        self.outsiders = met;
+    }
+
+    /// Whoever is heard for the first time, and is no voter. False when there are too many.
+    pub(super) fn meet(&mut self, peer: NodeId) -> bool {
+        const OUTSIDERS_MAX: usize = 64;
+        if self.get(peer).is_none() {
+            if self.outsiders.len() >= OUTSIDERS_MAX {
+                return false;
+            }
+            self.outsiders.push(Link::new(peer));
+        }
+        true
+    }
+
+    pub(super) fn get(&self, peer: NodeId) -> Option<&Link> {
+        self.voters.iter().chain(&self.outsiders).find(|link| link.peer == peer)
+    }
+
+    fn get_mut(&mut self, peer: NodeId) -> Option<&mut Link> {
+        self.voters.iter_mut().chain(&mut self.outsiders).find(|link| link.peer == peer)
+    }
+
+    /// The other voters.
+    pub(super) fn peers(&self) -> impl Iterator<Item = NodeId> + Clone {
+        self.voters.iter().map(|link| link.peer)
+    }
+
+    pub(super) fn outsiders(&self) -> impl Iterator<Item = NodeId> {
+        self.outsiders.iter().map(|link| link.peer)
+    }
+
+    /// True when there are no other voters.
+    #[inline]
+    pub(super) fn is_alone(&self) -> bool {
+        self.voters.is_empty()
+    }
+
+    /// How many make a majority with this replica.
+    pub(super) fn majority(&self) -> usize {
+        self.voters.len().div_ceil(2) + 1
+    }
+
+    /// Looks at the envelope of a message.
+    pub(super) fn arrive(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        standing: Standing,
+        settings: &Settings,
+        message: &Message<'_>,
+    ) -> Arrival {
+        let own = (self.identity.storage, self.identity.life);
+        let planted = settings.options.planted;
+        match self.get_mut(from) {
+            Some(link) => link.arrive(now, own, standing, planted, message),
+            None => Arrival::Drop,
+        }
+    }
+
+    /// True when nobody was told yet that somebody else speaks in a peer's name.
+    pub(super) fn is_first_warning(&mut self, peer: NodeId) -> bool {
+        self.get_mut(peer).is_some_and(|link| !std::mem::replace(&mut link.is_warned, true))
+    }
+
+    /// True when something of use may be told unasked, once a round at most: it is told then.
+    pub(super) fn may_tell(&mut self, now: Now, peer: NodeId, round_ms: u64) -> bool {
+        let Some(link) = self.get_mut(peer) else { return false };
+        let may_tell = link.told_us == 0 || now.ms_since(link.told_us) >= round_ms;
+        if may_tell {
+            link.told_us = now.monotonic_us;
+        }
+        may_tell
+    }
+
+    /// Their nodes are there: they have as long to speak as if they had.
+    pub(super) fn are_there(&mut self, now: Now, is_there: impl Fn(NodeId) -> bool) {
+        for link in self.voters.iter_mut().filter(|link| is_there(link.peer)) {
+            link.heard_us = now.monotonic_us;
+        }
+    }
+
+    /// The link is said to be down: it is silent until it is heard again.
+    pub(super) fn is_down(&mut self, peer: NodeId) {
+        if let Some(link) = self.get_mut(peer) {
+            link.heard_us = 0;
+        }
+    }
+
+    /// Sends a message with its envelope, not before a record is durable.
+    pub(super) fn send(
+        &mut self,
+        to: NodeId,
+        configuration: u32,
+        after_record: u64,
+        body: Body<'_>,
+        effects: &mut Effects,
+    ) {
+        let envelope = Envelope { configuration, sender: self.identity, ..Envelope::default() };
+        if let Some(link) = self.get_mut(to) {
+            link.send(envelope, after_record, body, effects);
+        }
+    }
+
+    // What voters say to their leader.
+
+    /// A follower says how far it has accepted the log.
+    pub(super) fn accepts(&mut self, peer: NodeId, accepted: (Ballot, usize)) {
+        if let Some(link) = self.get_mut(peer) {
+            link.accepted = accepted;
+        }
+    }
+
+    /// How far each other voter has accepted the log, durably, in which ballot.
+    pub(super) fn accepted(&self) -> impl Iterator<Item = (NodeId, (Ballot, usize))> {
+        self.voters.iter().map(|link| (link.peer, link.accepted))
+    }
+
+    /// How many other voters have accepted so many entries in a ballot.
+    pub(super) fn accepted_by(&self, ballot: Ballot, index: usize) -> usize {
+        let holds = |link: &&Link| link.accepted.0 == ballot && link.accepted.1 >= index;
+        self.voters.iter().filter(holds).count()
+    }
+
+    /// A follower answers a question to confirm the leader.
+    pub(super) fn confirms(&mut self, peer: NodeId, confirmed: (Ballot, u64)) {
+        if let Some(link) = self.get_mut(peer) {
+            link.confirmed = confirmed;
+        }
+    }
+
+    /// The newest question that a majority has answered: nobody had promised a newer ballot when it was asked.
+    pub(super) fn confirmed(&self, ballot: Ballot) -> u64 {
+        if self.is_alone() {
+            return u64::MAX;
+        }
+        let answered = |link: &Link| if link.confirmed.0 == ballot { link.confirmed.1 } else { 0 };
+        let mut answers: Vec<u64> = self.voters.iter().map(answered).collect();
+        answers.sort_unstable_by(|one, other| other.cmp(one));
+        answers[self.majority() - 2] // Itself, and this many others.
+    }
+
+    /// A follower refuses this leader's ballot for a higher one. True when it has said so often enough.
+    pub(super) fn refuses(&mut self, peer: NodeId, own: Ballot, higher: Ballot) -> bool {
+        let Some(link) = self.get_mut(peer) else { return false };
+        let times = if link.refusals.0 == higher { link.refusals.1 + 1 } else { 1 };
+        link.refusals = (higher, times);
+        let is_enough = higher > own && times >= REFUSALS;
+        if is_enough {
+            link.refusals = (Ballot::default(), 0);
+        }
+        is_enough
+    }
+
+    /// Another leadership begins.
+    pub(super) fn forget_refusals(&mut self) {
+        for link in &mut self.voters {
+            link.refusals = (Ballot::default(), 0);
+        }
+    }
+}
+
 impl Link {
-    pub(super) fn new(peer: NodeId) -> Link {
+    fn new(peer: NodeId) -> Link {
         Link {
             peer,
             known: None,
@@ -87,18 +326,8 @@ impl Link {
         }
     }
 
-    /// The peer is a voter from now on, or goes on being one: the one that the records know, if they do.
-    pub(super) fn bind(&mut self, voter: Option<&Voter>) {
-        self.voter = voter.map(|voter| voter.identity);
-    }
-
-    /// The peer is no voter any more: whoever speaks for it is it.
-    pub(super) fn unbind(&mut self) {
-        self.voter = None;
-    }
-
     /// Looks at an envelope from this peer, which is to be opened by the given storage in the given life.
-    pub(super) fn arrive(
+    fn arrive(
         &mut self,
         now: Now,
         own: (u64, u64),
@@ -139,24 +368,18 @@ impl Link {
         self.heard_us > 0 && now.ms_since(self.heard_us) < silence_ms
     }
 
-    /// Its node is there: it has as long to speak as if it had.
-    pub(super) fn is_there(&mut self, now: Now) {
-        self.heard_us = now.monotonic_us;
+    /// Who was last heard in its name, in this life of this replica.
+    pub(super) fn known(&self) -> Option<Identity> {
+        self.known
     }
 
-    /// The link is said to be down: it is silent until it is heard again.
-    pub(super) fn is_down(&mut self) {
-        self.heard_us = 0;
+    /// How far it has accepted the log, durably, in which ballot.
+    pub(super) fn accepted(&self) -> (Ballot, usize) {
+        self.accepted
     }
 
     /// Sends it a message, not before a record is durable.
-    pub(super) fn send(
-        &mut self,
-        mut envelope: Envelope,
-        after_record: u64,
-        body: Body<'_>,
-        effects: &mut Effects,
-    ) {
+    fn send(&mut self, mut envelope: Envelope, after_record: u64, body: Body<'_>, effects: &mut Effects) {
         let stream = body.stream();
         let after_record = match stream {
             Stream::Loose => after_record,

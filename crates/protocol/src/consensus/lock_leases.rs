@@ -9,11 +9,11 @@
 //! A node that is gone answers none of its clients. The leader orders that they wait no longer, so that nobody behind them
 //! waits for leases that nobody will use. What was granted to them already they keep: they may know it.
 
-use super::Replica;
-use super::options::Timing;
-use crate::contract::{Effects, NodeId, Notice, Now, Replica as _};
-use kv::locks::{Lease, LockEvent, Subject, Word};
-use kv::{Command, LockCommand, Reply, ReplyBuffer, WaiterId};
+use super::options::{Settings, Timing};
+use super::proposals::Proposals;
+use crate::contract::{Effects, NodeId, Notice, Now};
+use kv::locks::{Lease, LockEvent, Locks, Subject, Word};
+use kv::{Command, LockCommand, ReplyBuffer, Version, WaiterId};
 use omnipaxos::ballot_leader_election::Ballot;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -105,99 +105,107 @@ impl LockLeases {
         let since_us = self.unlinked.get(&node).copied().unwrap_or_default().max(self.ballot_since_us);
         !self.linked.contains(&node) && now.ms_since(since_us) >= GONE_MS
     }
-}
 
-impl Replica {
     /// Orders the end of the leases that are over, and says which nodes are gone.
-    pub(super) fn order_lock_records(&mut self, now: Now) {
-        let Some(leadership) = &self.leadership else { return };
-        if self.lock_leases.ballot != Some(leadership.ballot) {
+    pub(super) fn order(
+        &mut self,
+        now: Now,
+        ballot: Ballot,
+        locks: &Locks,
+        proposals: &Proposals,
+        settings: &Settings,
+        mut order: impl FnMut(Command<'_>),
+    ) {
+        if self.ballot != Some(ballot) {
             // It begins to lead.
-            self.lock_leases.ballot = Some(leadership.ballot);
-            self.lock_leases.ballot_since_us = now.monotonic_us;
-            self.lock_leases.forget();
-            for (subject, lease) in self.table.locks().leases() {
-                self.lock_leases.begin(now.monotonic_us, &self.timing, subject, lease);
+            self.ballot = Some(ballot);
+            self.ballot_since_us = now.monotonic_us;
+            self.forget();
+            for (subject, lease) in locks.leases() {
+                self.begin(now.monotonic_us, &settings.timing, subject, lease);
             }
         }
         for _ in 0..EXPIRIES_MAX {
-            let Some((subject, lease)) = self.lock_leases.take_due(now.monotonic_us) else { break };
+            let Some((subject, lease)) = self.take_due(now.monotonic_us) else { break };
             let Lease { token, number, .. } = lease;
             let command = match subject {
                 Subject::Lock(name) => LockCommand::Expire { name, token, number },
                 Subject::Session(session) => LockCommand::ExpireSession { session: *session, number },
             };
-            Command::Lock(command).encode(self.builder.end());
-            self.builder_askers.push(None);
+            order(Command::Lock(command));
         }
-        self.order_forsaking(now);
-    }
-
-    fn order_forsaking(&mut self, now: Now) {
-        let locks = self.table.locks();
-        if locks.waiters() == 0 || self.lock_leases.forsake_batch > self.proposals.settled() {
+        if locks.waiters() == 0 || self.forsake_batch > proposals.settled() {
             return;
         }
         for node in locks.coordinators() {
-            if node == self.id || !self.lock_leases.is_gone(now, node) {
-                continue;
+            if node != settings.id && self.is_gone(now, node) {
+                order(Command::Lock(LockCommand::Forsake { node, spared: None }));
+                self.forsake_batch = proposals.last() + 1;
             }
-            Command::Lock(LockCommand::Forsake { node, spared: None }).encode(self.builder.end());
-            self.builder_askers.push(None);
-            self.lock_leases.forsake_batch = self.proposals.last + 1;
         }
     }
 
     /// Does what follows from the records of an entry that is applied.
-    pub(super) fn follow_lock_events(&mut self, events: Vec<LockEvent>, effects: &mut Effects) {
-        let leads_in = self.leadership.map(|leadership| leadership.ballot);
-        let measures = leads_in.is_some() && leads_in == self.lock_leases.ballot;
-        let now_us = self.log.borrow().now_us;
+    pub(super) fn follow(
+        &mut self,
+        now_us: u64,
+        (leads_in, timing): (Option<Ballot>, &Timing),
+        events: Vec<LockEvent>,
+        (teller, offset): (Teller, Version),
+        effects: &mut Effects,
+    ) {
+        let measures = leads_in.is_some() && leads_in == self.ballot;
         for event in events {
             match event {
-                LockEvent::Leased(subject, lease) if measures => {
-                    self.lock_leases.begin(now_us, &self.timing, subject, lease);
-                }
-                LockEvent::Ended(subject) if measures => self.lock_leases.end(&subject),
+                LockEvent::Leased(subject, lease) if measures => self.begin(now_us, timing, subject, lease),
+                LockEvent::Ended(subject) if measures => self.end(&subject),
                 LockEvent::Leased(..) | LockEvent::Ended(_) => {}
-                LockEvent::Told { waiter, name, word } => self.notify(waiter, name, word, effects),
+                LockEvent::Told { waiter, name, word } => teller.tell(waiter, name, word, offset, effects),
             }
         }
     }
 
-    /// Applies a command that nobody here waits for: its asker was told that the outcome is not known, or asked another
-    /// replica. A lock that was asked for and granted at once is told its coordinator all the same.
-    pub(super) fn apply_unasked(&mut self, command: &Command<'_>, effects: &mut Effects) {
-        let &Command::Lock(LockCommand::Acquire { name, waiter: Some(waiter), .. }) = command else {
-            return self.table.apply_unasked(command, self.offset, self.time);
-        };
-        let mut reply = ReplyBuffer::new();
-        self.table.apply(command, self.offset, self.time, &mut reply);
-        if let Reply::Integer(token) = Reply::first(reply.as_bytes()) {
-            self.notify(waiter, name.into(), Word::Granted(token as u64), effects);
-        }
-    }
-
-    /// Tells a coordinator something: the leader every one, others that of their own node, which learns it in this way
-    /// though the leader's message be lost.
-    fn notify(&self, waiter: WaiterId, name: Box<[u8]>, word: Word, effects: &mut Effects) {
-        if waiter.node == self.id || self.is_leader() {
-            effects.notices.push(Notice::Told { waiter, name, word, offset: self.offset });
-        }
-    }
-
-    /// How a lock stands, and how much of its lease is left as this leader measures it.
-    pub(super) fn describe_lock(&self, now: Now, name: &[u8], effects: &mut Effects) {
-        let locks = self.table.locks();
+    /// How a lock stands, and how much of its lease is left as a leader measures it.
+    pub(super) fn describe(
+        &self,
+        now: Now,
+        name: &[u8],
+        locks: &Locks,
+        is_leader: bool,
+        replies: &mut ReplyBuffer,
+    ) {
         let subject = locks.standing(name).map(|standing| match standing.hold {
             kv::Hold::Lease(_) => Subject::Lock(name.into()),
             kv::Hold::Session(session) => Subject::Session(session),
         });
-        let measured = subject.and_then(|subject| self.lock_leases.by_subject.get(&subject));
-        let left_ms = measured.filter(|_| self.is_leader()).map(|it| {
+        let measured = subject.and_then(|subject| self.by_subject.get(&subject));
+        let left_ms = measured.filter(|_| is_leader).map(|it| {
             let end_us = it.began_us.saturating_add(it.lease.ms.saturating_mul(1000));
             end_us.saturating_sub(now.monotonic_us) / 1000
         });
-        locks.describe(name, left_ms, &mut effects.replies);
+        locks.describe(name, left_ms, replies);
+    }
+}
+
+/// Tells coordinators what becomes of locks: the leader every one, others that of their own node, which learns it in this
+/// way though the leader's message be lost.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Teller {
+    pub(super) node: NodeId,
+    pub(super) is_leader: bool,
+}
+
+impl Teller {
+    pub(super) fn tell(
+        self,
+        waiter: WaiterId,
+        name: Box<[u8]>,
+        word: Word,
+        offset: Version,
+        effects: &mut Effects,
+    ) {
+        if waiter.node == self.node || self.is_leader {
+            effects.notices.push(Notice::Told { waiter, name, word, offset });
+        }
     }
 }

@@ -15,19 +15,22 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 #[derive(Debug)]
-pub(super) struct Slot {
-    pub(super) entry: Entry,
+struct Slot {
+    entry: Entry,
     /// How many commands the history holds up to and with this entry.
-    pub(super) offset: Version,
+    offset: Version,
 }
 
 /// What was accepted when a record was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Mark {
-    pub(super) record: u64,
+struct Mark {
+    record: u64,
     round: Ballot,
     index: usize,
 }
+
+/// The log, shared with the crate, whose storage it is.
+pub(super) type SharedLog = Rc<RefCell<Log>>;
 
 /// A replica's log and what else it must not forget.
 #[derive(Debug, Default)]
@@ -37,8 +40,8 @@ pub(super) struct Log {
     decided: usize,
     /// Entries before this index are cut off.
     base: usize,
-    pub(super) base_offset: Version,
-    pub(super) slots: VecDeque<Slot>,
+    base_offset: Version,
+    slots: VecDeque<Slot>,
     bytes: usize,
     /// The time, for the next field.
     pub(super) now_us: u64,
@@ -53,9 +56,9 @@ pub(super) struct Log {
     /// True when `decided` has grown since it was last recorded. It is only known sooner by that, never known
     /// wrongly without, so it waits for another record.
     decided_untold: bool,
-    pub(super) marks: VecDeque<Mark>,
-    pub(super) durable: u64,
-    pub(super) durable_accepted: Mark,
+    marks: VecDeque<Mark>,
+    durable: u64,
+    durable_accepted: Mark,
     planted: Planted,
 }
 
@@ -90,6 +93,11 @@ impl Log {
 
     pub(super) fn accepted_round(&self) -> Ballot {
         self.round
+    }
+
+    /// What was accepted, to be compared: in which ballot, and how many entries.
+    pub(super) fn accepted(&self) -> (Ballot, usize) {
+        (self.round, self.end())
     }
 
     /// How many commands the history holds up to the last entry.
@@ -304,6 +312,28 @@ impl Log {
         }
     }
 
+    /// A copy is in place. Records that, what the sender had accepted behind it if that is taken over, and what else came
+    /// with it.
+    pub(super) fn record_copy(
+        &mut self,
+        index: u64,
+        behind: Option<(Ballot, Vec<Entry>)>,
+        learned: Vec<Change>,
+    ) {
+        let mut changes = vec![Change::CopyEnd];
+        if let Some((round, entries)) = behind {
+            let promise = self.promise.max(round);
+            changes.extend([
+                Change::Promise(promise),
+                Change::Accepted(round),
+                Change::Replace(index, entries),
+            ]);
+            changes[1..].iter().for_each(|change| self.replay(change.clone()));
+        }
+        changes.extend(learned);
+        self.record(changes);
+    }
+
     /// A configuration begins behind the stop-sign of the one before.
     pub(super) fn begin_configuration(&mut self, begins: usize) {
         self.replace(begins, Vec::new());
@@ -322,8 +352,13 @@ impl Log {
     }
 
     /// The stop-sign that ends the log, if there is one.
-    pub(super) fn last_stop_sign(&self) -> Option<StopSign> {
+    fn last_stop_sign(&self) -> Option<StopSign> {
         self.slots.back()?.entry.stop_sign()
+    }
+
+    /// Whether a stop-sign stands at the end of the log that ends this configuration: nothing may be appended.
+    pub(super) fn is_ending(&self, configuration: u32) -> bool {
+        self.last_stop_sign().is_some_and(|stop_sign| stop_sign.id > configuration)
     }
 
     /// The first entry from an index on that ends a configuration. O(entries).
@@ -386,9 +421,51 @@ impl Log {
     }
 }
 
+/// Invariants.
+impl Log {
+    /// No log is accepted in a ballot that was not promised. Ballots of different configurations are never compared.
+    pub(super) fn promised_before_accepted(&self) {
+        let (promise, round) = (self.promise, self.round);
+        assert!(round <= promise, "the log is accepted in {round:?}, and {promise:?} is promised");
+        let is_one = round == Ballot::default() || round.config_id == promise.config_id;
+        assert!(is_one, "the log is accepted in a ballot of another configuration");
+    }
+
+    /// Records are made in order and become durable in order.
+    pub(super) fn records_become_durable_in_order(&self) {
+        assert!(self.durable <= self.recorded, "a record is durable that was never made");
+        assert!(self.promise_record <= self.recorded, "a promise is in no record");
+        assert!(
+            self.durable_accepted.record <= self.durable,
+            "an entry counts as durable before its record is"
+        );
+    }
+
+    /// O(records that are not durable).
+    pub(super) fn records_are_waited_for_in_order(&self) {
+        let mut before = self.durable;
+        for mark in &self.marks {
+            assert!(before < mark.record, "records out of order: {:?}", self.marks);
+            before = mark.record;
+        }
+        assert!(before <= self.recorded, "a record is waited for that was never made");
+    }
+
+    /// Entries follow one another, and each begins behind the commands of those before. O(entries).
+    pub(super) fn commands_are_counted(&self) {
+        let (mut offset, mut bytes) = (self.base_offset, 0);
+        for slot in &self.slots {
+            offset += u64::from(slot.entry.head().count);
+            assert_eq!(slot.offset, offset, "the commands up to an entry");
+            bytes += slot.entry.bytes().len();
+        }
+        assert_eq!(bytes, self.bytes, "the bytes that are held");
+    }
+}
+
 /// The log as the crate's storage.
 #[derive(Clone, Debug)]
-pub(super) struct Handle(pub(super) Rc<RefCell<Log>>);
+pub(super) struct Handle(pub(super) SharedLog);
 
 impl Storage<Entry> for Handle {
     fn write_atomically(&mut self, operations: Vec<StorageOp<Entry>>) -> StorageResult<()> {

@@ -30,10 +30,27 @@
 //!
 //! The crate elects a leader by heartbeats (`HeartbeatRequest`, `HeartbeatReply`), takes over (`Prepare`, `Promise`,
 //! `AcceptSync`) and replicates (`AcceptDecide`, `Accepted`, `Decide`); its paper is its documentation. Everything else
-//! is ours: batching ([`Entry`]), records and durability (`log`, [`Change`]), links (`links`), what may reach the crate
-//! (`receiving`), applying and outcomes (`applying`), requests and reads (`requests`), the lease (`leading`), the leases of
-//! locks (`lock_leases`), copies of the table (`copying`), changes of members (`membership`), restarts and checkpoints (`restoring`). In a group of one
-//! the crate is not used.
+//! is ours. In a group of one the crate is not used.
+//!
+//! A [`Replica`] is made of components. Each has its own state, which nobody else sees, and is given what it needs besides:
+//!
+//! | component | what it is |
+//! |---|---|
+//! | `log` | entries, promise and ballot, and the record of every change ([`Change`]): the crate's storage |
+//! | `links` | who this replica is to its peers, and what is known of each: which messages are taken (`outbox`: when they leave) |
+//! | `members` | configurations: the one that holds, the next one, who has a vote |
+//! | `agreement` | its part: without a vote, with one (`decider`), or leading (`leading`) |
+//! | `leading` | a leadership, and what ends with it: its lease, the batch that is gathered (`batch`), reads (`reads`), `WAIT` |
+//! | `proposals` | what was proposed here and has no end yet |
+//! | `held` | requests that nobody leads |
+//! | `applied` | the table, how many entries made it, and fragments |
+//! | `lock_leases` | leases of locks, as a leader measures them |
+//! | `copying`, `incoming` | copies of the table, to others and from them |
+//! | `restoring` | the checkpoint that is written |
+//! | `rounds` | rounds of heartbeats, and rest |
+//!
+//! What takes several of them is done by the replica itself: `requests` (what clients ask), `receiving` (what may reach the
+//! crate) and `turn` (all else: a turn, a round, a decided entry, another configuration, a copy that is installed).
 //!
 //! # Why it holds
 //!
@@ -42,7 +59,7 @@
 //! waits in the same way: nobody ever hears of a ballot that its owner could forget and use again, for another log. Only
 //! what a leader sends beyond that, `AcceptSync` and `AcceptDecide`, leaves before its own records are durable. The crate
 //! counts the leader's own entries as accepted at once. To undo that, an `Accepted` is passed on only as far as the
-//! leader's own log is durable in its ballot (`count_accepted`). An index is decided only by such a message, so what is
+//! leader's own log is durable in its ballot (`Agreement::count_accepted`). An index is decided only by such a message, so what is
 //! decided is durable at the leader and at as many followers as make a majority with it.
 //!
 //! **The crate gets the links that it needs.** It is right when links lose messages but never repeat, delay or reorder
@@ -146,165 +163,80 @@
 //! The folder `golden` shows each behaviour message by message.
 
 mod agreement;
-mod applying;
+mod applied;
+mod batch;
 mod copying;
+mod decider;
 mod entry;
 mod fragments;
 mod group;
+mod held;
+mod incoming;
 mod invariants;
 mod leading;
 mod links;
 mod lock_leases;
 mod log;
-mod membership;
+mod members;
 pub mod message;
 mod options;
+mod outbox;
+mod proposals;
+mod reads;
 mod receiving;
 mod record;
 mod requests;
-mod rest;
 mod restoring;
+mod rounds;
 mod spilled;
 mod status;
-mod waiting;
+mod turn;
 
-use crate::coded::{FragmentStore, Fragments};
+use crate::coded::Fragments;
 use crate::contract::{Effects, Input, NodeId, Now, Progress, SpilledValues};
-use crate::planted::Fault;
-use crate::rest::Rest;
-use agreement::{Agreement, CrateMessage};
-use entry::EntryBuilder;
+use agreement::Agreement;
+use applied::Applied;
+use copying::Senders;
 pub use entry::{Entry, Head, Proposer};
 pub use group::{Group, Identity, Member, StopSign, Voter};
+use held::HeldRequests;
+use incoming::Incoming;
 use kv::codec::Malformed;
-use kv::{Interpreter, NoInterpreter, RecordName, Table, UnixMs, Version, Watch};
-use leading::Leadership;
-use links::Link;
-use log::{Handle, Log};
-use message::Stream;
+use kv::{Command, Interpreter, RecordName, ReplyBuffer, Table, UnixMs, Version, Watch};
+use leading::number_of;
+use links::Links;
+use lock_leases::LockLeases;
+use log::{Log, SharedLog};
+use members::Members;
 pub use message::{Body, Envelope, Message};
-use omnipaxos::ballot_leader_election::Ballot;
-use omnipaxos::messages::ballot_leader_election::HeartbeatMsg;
-use omnipaxos::messages::sequence_paxos::PaxosMsg;
-use omnipaxos::storage::{Storage, StorageOp};
+use options::Settings;
 pub use options::{Lease, Options, Timing};
-use record::put_changes;
+use proposals::Proposals;
 pub use record::{Change, Moment};
-use requests::{Asked, number_of};
+use requests::Asked;
+use restoring::Checkpoint;
+use rounds::Rounds;
 pub use status::{Counters, FollowerStatus, Status};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
-use waiting::{Asker, Held, Proposals, Reads, Wait};
 
-/// How many keys of those that were removed all at once are dropped per tick: some milliseconds of work.
-const TIDIED_KEYS: usize = 10_000;
-
-/// One group's consensus state machine on one node.
+/// One group's consensus state machine on one node. See the module for what each component is.
 #[derive(Debug)]
 pub struct Replica {
-    id: NodeId,
-    options: Options,
-    timing: Timing,
-    /// Seeds the hash of every table made here.
-    seed: u64,
-    /// Who this replica is to its peers.
-    identity: Identity,
-    /// The record that says so: no message may leave before it.
-    life_record: u64,
-    /// It has been configured: its records are read.
-    is_started: bool,
-    /// The map would like this replica to lead, so that leaders are spread over nodes.
-    is_preferred: bool,
-    /// The configuration that holds behind what is applied.
-    group: Group,
-    /// The newest configuration that the control group has told, and the newest that a peer was heard to be in.
-    wanted: StopSign,
-    newer: membership::Newer,
-    /// It is no voter as the member that it has been since that configuration: its storage is not what it was.
-    excluded: Option<u32>,
-    log: Rc<RefCell<Log>>,
-    /// None while it has no vote.
-    agreement: Option<Agreement>,
-    /// The other voters.
-    links: Vec<Link>,
-    /// Others who were heard, or are to be.
-    outsiders: Vec<Link>,
-    /// The voters that were ever heard, as records say.
-    voters: BTreeMap<NodeId, Voter>,
-    /// Those who are to be members: how far they have come.
-    learners: BTreeMap<NodeId, membership::Learner>,
-    /// Who is asked for help next.
-    questions_for_help: usize,
-
-    /// The keys and values: exactly what the first `applied` entries made.
-    table: Table,
-    /// What runs scripts.
-    interpreter: &'static dyn Interpreter,
-    /// This record is not applied, nor any behind it.
-    stands_before: Option<Version>,
-    applied: usize,
-    /// How many commands these held.
-    offset: Version,
-    /// The time of the newest of them.
-    time: UnixMs,
-
-    leadership: Option<Leadership>,
-    /// It led to the end of a configuration: where that was, and from when on it was allowed to append.
-    led_until: Option<(usize, u64)>,
-    /// The promise that was last told as a change.
-    told_promise: Ballot,
-    /// Who asked for the newest promise that was asked for in this life.
-    promised_to: Option<(Ballot, Identity)>,
-    /// Commands that are not proposed yet, and who waits for each.
-    builder: EntryBuilder,
-    builder_askers: Vec<Asker>,
-    /// About how long they take, those that take long, in nanoseconds.
-    builder_ns: u64,
-    /// Which of them are fenced.
-    builder_fenced: Vec<usize>,
+    settings: Settings,
+    log: SharedLog,
+    links: Links,
+    members: Members,
+    agreement: Agreement,
     proposals: Proposals,
-    /// The last batch that held a purge: no other before it has an end.
-    purge_batch: u64,
-    reads: Reads,
-    /// Reads that wait for a batch of their own client.
-    reads_behind: Reads,
-    /// Reads that came while their batch was built, with their places in it: what their client writes behind them, in the
-    /// same batch, they must not see.
-    reads_within: Reads,
-    /// The last question to confirm the leader that was asked.
-    questions: u64,
-    /// A read came since the last entry was proposed.
-    is_read: bool,
-    /// Reads that could have been answered wait for the next turn: the replies of this one are many bytes.
-    owes_answers: bool,
-    /// Decided entries wait for the next turn to be applied: those of this one took long.
-    owes_applying: bool,
-    waits: Vec<Wait>,
-    lock_leases: lock_leases::LockLeases,
-    held: VecDeque<Held>,
-    /// Some of them are fenced.
-    holds_fenced: bool,
-
-    senders: Vec<copying::Sender>,
-    /// The name of the last transfer.
-    transfers: u64,
-    receiver: Option<copying::Receiver>,
-    installed_transfer: (NodeId, u64),
-    checkpoint: Option<restoring::Checkpoint>,
-    replayed_copy: Option<restoring::Replay>,
-
-    rest: Rest,
-    next_round_us: u64,
-    /// What the round's heartbeats were answered with.
-    answers: Vec<(NodeId, HeartbeatMsg)>,
-    /// The promise at the beginning of the round.
-    round_promise: Ballot,
-    /// The followers are to be told how far the leader has come.
-    is_position_due: bool,
-    outgoing: Vec<CrateMessage>,
+    held: HeldRequests,
+    applied: Applied,
+    lock_leases: LockLeases,
+    senders: Senders,
+    incoming: Incoming,
+    checkpoint: Option<Checkpoint>,
+    rounds: Rounds,
     counters: Counters,
-    fragments: FragmentStore,
 }
 
 impl Replica {
@@ -312,260 +244,54 @@ impl Replica {
     /// `random` is drawn anew at each start: it names this process, and its storage if that is used for the first time.
     pub fn new(id: NodeId, options: Options, timing: Timing, seed: u64, random: u64) -> Replica {
         Replica {
-            id,
-            options,
-            timing,
-            seed,
-            identity: Identity { storage: random, life: 0, process: random },
-            life_record: 0,
-            is_started: false,
-            is_preferred: false,
-            group: Group::default(),
-            wanted: StopSign { id: 0, members: Vec::new() },
-            newer: membership::Newer::default(),
-            excluded: None,
+            settings: Settings { id, options, timing, seed },
             log: Rc::new(RefCell::new(Log::new(options.planted))),
-            agreement: None,
-            links: Vec::new(),
-            outsiders: Vec::new(),
-            voters: BTreeMap::new(),
-            learners: BTreeMap::new(),
-            questions_for_help: 0,
-            table: copying::new_table(seed, options),
-            interpreter: &NoInterpreter,
-            stands_before: None,
-            applied: 0,
-            offset: 0,
-            time: 0,
-            leadership: None,
-            led_until: None,
-            told_promise: Ballot::default(),
-            promised_to: None,
-            builder: EntryBuilder::new(),
-            builder_askers: Vec::new(),
-            builder_ns: 0,
-            builder_fenced: Vec::new(),
+            links: Links::new(random),
+            members: Members::new(id),
+            agreement: Agreement::new(),
             proposals: Proposals::default(),
-            purge_batch: 0,
-            reads: Reads::default(),
-            reads_behind: Reads::default(),
-            reads_within: Reads::default(),
-            questions: 0,
-            is_read: false,
-            owes_answers: false,
-            owes_applying: false,
-            waits: Vec::new(),
-            lock_leases: lock_leases::LockLeases::default(),
-            held: VecDeque::new(),
-            holds_fenced: false,
-            senders: Vec::new(),
-            transfers: 0,
-            receiver: None,
-            installed_transfer: (0, 0),
+            held: HeldRequests::default(),
+            applied: Applied::new(seed, options),
+            lock_leases: LockLeases::default(),
+            senders: Senders::default(),
+            incoming: Incoming::new(),
             checkpoint: None,
-            replayed_copy: None,
-            rest: Rest::default(),
-            next_round_us: 0,
-            answers: Vec::new(),
-            round_promise: Ballot::default(),
-            is_position_due: false,
-            outgoing: Vec::new(),
+            rounds: Rounds::default(),
             counters: Counters::default(),
-            fragments: FragmentStore::default(),
         }
     }
 
     /// Scripts are run by this interpreter. To be told before anything else.
     pub fn set_interpreter(&mut self, interpreter: &'static dyn Interpreter) {
-        self.interpreter = interpreter;
-        self.table.set_interpreter(interpreter);
+        self.applied.set_interpreter(interpreter);
     }
 
     /// The keyspace promises something else from now on.
     pub fn set_options(&mut self, options: Options) {
-        self.options = options;
+        self.settings.options = options;
     }
 
     /// The node that it is on.
     pub fn id(&self) -> NodeId {
-        self.id
+        self.settings.id
     }
 
-    fn majority(&self) -> usize {
-        self.group.members.len() / 2 + 1
-    }
-
-    fn peers(&self) -> Vec<NodeId> {
-        self.links.iter().map(|link| link.peer).collect()
-    }
-
-    fn link(&self, peer: NodeId) -> Option<&Link> {
-        self.links.iter().chain(&self.outsiders).find(|link| link.peer == peer)
-    }
-
-    fn link_mut(&mut self, peer: NodeId) -> Option<&mut Link> {
-        self.links.iter_mut().chain(&mut self.outsiders).find(|link| link.peer == peer)
-    }
-
-    /// True when what is applied here is a state that the group was in, and not the emptiness before.
-    fn is_filled(&self) -> bool {
-        self.applied > 0
-    }
-
-    /// Gives the log as it is to the crate. Not for the first time when a copy has changed it: what the crate was about
-    /// to say is forgotten, as if the replica had been started again.
-    fn begin_agreement(&mut self) {
-        // Answers to an earlier instance are of another configuration, or of another round.
-        self.answers.clear();
-        self.round_promise = self.log.borrow().promise();
-        let crate_options = (self.group.id, self.timing.resend_rounds);
-        let agreement =
-            Agreement::new(self.id, &self.group.nodes(), crate_options, self.is_preferred, &self.log);
-        if let Agreement::Alone { ballot } = agreement {
-            let took_over = vec![StorageOp::SetPromise(ballot), StorageOp::SetAcceptedRound(ballot)];
-            let _ = Handle(Rc::clone(&self.log)).write_atomically(took_over);
-        }
-        self.agreement = Some(agreement);
-    }
-
-    fn tick(&mut self, now: Now, effects: &mut Effects) {
-        self.table.tidy(TIDIED_KEYS);
-        self.end_overdue(now, effects);
-        if now.monotonic_us < self.next_round_us {
-            return;
-        }
-        // A round that was slept through is not made up for: nobody could have answered in it.
-        self.next_round_us = now.monotonic_us + self.timing.heartbeat_ms * 1000;
-        // The answers show how the others stood when the round began. When another candidate has won this replica's promise
-        // since, all may seem to be without a leader still, and the crate would bid against that candidate: it is not told
-        // who answered, and bids in a later round if need be.
-        let was_calm = self.is_calm();
-        let promise = self.log.borrow().promise();
-        let is_won = promise > self.round_promise && promise.pid != u64::from(self.id);
-        self.round_promise = promise;
-        let answers = std::mem::take(&mut self.answers);
-        if let Some(agreement) = &mut self.agreement {
-            for (from, answer) in answers.into_iter().filter(|_| !is_won) {
-                agreement.heartbeat(self.id, from, answer);
+    /// Until when this leader may answer reads alone if nothing more is committed: 0 when it may not now, and for ever
+    /// when it is alone.
+    pub fn leased_until_us(&self, now: Now) -> u64 {
+        match self.agreement.leadership() {
+            Some(leadership) if self.may_answer(now) => {
+                leadership.leased_until_us(self.links.is_alone(), &self.settings)
             }
-            agreement.tick();
-        }
-        self.ask_for_help(now, effects);
-        self.invite_newcomers(now, effects);
-        self.look_at_leadership(effects);
-        self.log.borrow_mut().record_decided();
-        self.abandon_stuck_copies(now, effects);
-        self.let_fragments_go(now);
-        self.is_position_due = true;
-        let leased = self.is_leased(now);
-        if let Some(leadership) = &mut self.leadership {
-            leadership.leased_at_tick = leased;
-        }
-        self.rest_after(now, was_calm && !is_won);
-    }
-
-    /// The turn ends.
-    fn flush(&mut self, now: Now, effects: &mut Effects) {
-        if !self.is_started {
-            return;
-        }
-        self.end_overdue(now, effects);
-        self.release_held(now, effects);
-        if self.leadership.is_none() {
-            self.keep_requests(effects);
-        }
-        self.propose(now);
-        self.apply(effects);
-        self.answer_reads(now, effects);
-        self.end_waits(now, effects);
-        self.cut_log();
-        self.send_crate_messages(effects);
-        self.send_own_messages(effects);
-        self.advance_copies(now, effects);
-        for changes in self.log.borrow_mut().take_records() {
-            let record = effects.encode(|out| put_changes(out, &changes));
-            effects.records.push(record);
+            _ => 0,
         }
     }
 
-    fn send_crate_messages(&mut self, effects: &mut Effects) {
-        let mut messages = std::mem::take(&mut self.outgoing);
-        if let Some(agreement) = &mut self.agreement {
-            agreement.take_messages(&mut messages);
-        }
-        if self.brings_more_soon() && messages.iter().all(is_decide) {
-            self.outgoing = messages;
-            return;
-        }
-        for message in messages.drain(..) {
-            let to = message.get_receiver() as NodeId;
-            let body = match message {
-                CrateMessage::SequencePaxos(message) => Body::Paxos(message.msg),
-                CrateMessage::BLE(message) => Body::Heartbeat(message.msg),
-            };
-            self.send(to, body, effects);
-        }
-        self.outgoing = messages;
+    /// Answers a read from what is applied here, whatever the role: for people and tests that look at one replica. It
+    /// promises nothing about other replicas.
+    pub fn peek(&mut self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) {
+        self.applied.table_mut().read(command, now, out);
     }
-
-    /// Whether the followers may hear that entries are decided together with the next entry: it is being gathered. Never
-    /// behind a [`Body::Position`], which would tell them that they lack what they were not told.
-    fn brings_more_soon(&self) -> bool {
-        self.leadership.is_some() && !self.builder_askers.is_empty() && !self.is_position_due
-    }
-
-    /// What the leader adds to the crate's messages.
-    fn send_own_messages(&mut self, effects: &mut Effects) {
-        let is_position_due = std::mem::take(&mut self.is_position_due);
-        let Some(Leadership { ballot, .. }) = self.leadership else { return };
-        let has_readers = self.readers().next().is_some();
-        let has_new_readers = self.readers().any(|reads| reads.last_question() > self.questions);
-        let asks = self.options.lease == Lease::Off && has_readers && (has_new_readers || is_position_due);
-        if asks {
-            self.questions += 1;
-        }
-        let (end, decided) = {
-            let log = self.log.borrow();
-            (log.end() as u64, log.decided() as u64)
-        };
-        let number = self.questions;
-        for peer in self.peers() {
-            if asks {
-                self.send(peer, Body::Confirm { ballot, number }, effects);
-            }
-            if is_position_due {
-                self.send(peer, Body::Position { ballot, end, decided }, effects);
-            }
-        }
-    }
-
-    /// Sends a message when what it says may be known.
-    ///
-    /// A follower's words rest on all its records; a leader's on the promise by which it leads, and what it asks others
-    /// to accept it may say before it has it safe itself. What waits keeps its place: see [`Link::send`].
-    fn send(&mut self, to: NodeId, body: Body<'_>, effects: &mut Effects) {
-        let planted = self.options.planted;
-        let log = self.log.borrow();
-        let after_record = match &body {
-            Body::Paxos(PaxosMsg::Promise(_)) if planted.has(Fault::VotePersistedAfterReply) => 0,
-            Body::Paxos(PaxosMsg::Accepted(_)) if planted.has(Fault::AcceptedBeforeDurable) => 0,
-            // A newcomer is counted on as far as it cannot forget.
-            Body::Behind { .. } => log.recorded(),
-            body if body.stream() == Stream::Loose => self.life_record,
-            _ if self.leadership.is_some() => self.life_record.max(log.promise_record()),
-            _ => log.recorded(),
-        };
-        drop(log);
-        let envelope =
-            Envelope { configuration: self.group.id, sender: self.identity, ..Envelope::default() };
-        if let Some(link) = self.link_mut(to) {
-            link.send(envelope, after_record, body, effects);
-        }
-    }
-}
-
-fn is_decide(message: &CrateMessage) -> bool {
-    matches!(message, CrateMessage::SequencePaxos(message) if matches!(message.msg, PaxosMsg::Decide(_)))
 }
 
 impl crate::contract::Replica for Replica {
@@ -580,7 +306,7 @@ impl crate::contract::Replica for Replica {
         let is_request = matches!(input, Input::Request { .. });
         match input {
             Input::Request { ticket, request, follows, seen, deadline_us, fenced } => {
-                self.wake(now);
+                self.rounds.wake(now, &mut self.links);
                 self.request(now, Asked { ticket, follows, seen, deadline_us, fenced }, request, effects);
             }
             Input::Message { from, message } => {
@@ -589,22 +315,22 @@ impl crate::contract::Replica for Replica {
             }
             Input::Configure(configuration) => {
                 self.log.borrow_mut().now_us = now.monotonic_us;
-                self.wake(now);
+                self.rounds.wake(now, &mut self.links);
                 self.configure(now, configuration, effects);
             }
             Input::Durable { record } => self.durable(record),
             Input::Link { peer, up } => {
-                self.wake(now);
+                self.rounds.wake(now, &mut self.links);
                 self.lock_leases.link(now, peer, up);
                 // What a broken link has lost `Position` repairs.
-                if !up && let Some(link) = self.link_mut(peer) {
-                    link.is_down();
+                if !up {
+                    self.links.is_down(peer);
                 }
             }
             // Its lease is its log.
             Input::Lease { .. } => {}
             Input::Tick => self.tick(now, effects),
-            Input::Retire => self.end_requests(now, effects),
+            Input::Retire => self.end_requests(effects),
             Input::Flush => {
                 self.log.borrow_mut().now_us = now.monotonic_us;
                 self.flush(now, effects);
@@ -616,23 +342,28 @@ impl crate::contract::Replica for Replica {
     }
 
     fn wakeup_us(&self, now: Now) -> u64 {
-        if self.owes_answers || self.owes_applying {
+        if self.applied.owes() {
             return now.monotonic_us;
         }
-        let appends_from_us = self.leadership.map(|leadership| leadership.appends_from_us);
-        let waits_until_us = appends_from_us.filter(|from_us| *from_us > now.monotonic_us);
-        let lease_us = self.leadership.and(self.lock_leases.next_due_us());
-        let lease_us = lease_us.filter(|due_us| *due_us > now.monotonic_us);
-        let round_us = self.next_round_us.min(self.gathered_is_due_us(now));
-        round_us.min(waits_until_us.unwrap_or(u64::MAX)).min(lease_us.unwrap_or(u64::MAX))
+        let round_us = self.rounds.end_us();
+        let Some(leadership) = self.agreement.leadership() else { return round_us };
+        if leadership.owes_answers() {
+            return now.monotonic_us;
+        }
+        let is_ahead = |at_us: &u64| *at_us > now.monotonic_us;
+        let appends_from_us = Some(leadership.appends_from_us()).filter(is_ahead);
+        let lease_us = self.lock_leases.next_due_us().filter(is_ahead);
+        let gathered_us = leadership.gathered_is_due_us(now, &self.settings);
+        let earlier_us = appends_from_us.into_iter().chain(lease_us).fold(gathered_us, u64::min);
+        round_us.min(earlier_us)
     }
 
     fn set_reached(&mut self, now: Now, peer: NodeId, is_reached: bool) {
-        self.note_reached(now, peer, is_reached);
+        self.rounds.set_reached(now, (peer, is_reached), &self.agreement, &mut self.links);
     }
 
     fn is_resting(&self) -> bool {
-        self.rest.is_resting()
+        self.rounds.is_resting()
     }
 
     fn check_invariants(&self, _now: Now) {
@@ -652,48 +383,49 @@ impl crate::contract::Replica for Replica {
     }
 
     fn abandon_checkpoint(&mut self) {
-        self.give_up_checkpoint();
+        self.end_checkpoint();
     }
 
     fn set_watch(&mut self, group: u16, watch: &'static dyn Watch) {
-        self.table.set_watch(group, watch);
+        self.applied.table_mut().set_watch(group, watch);
     }
 
     fn skip(&mut self, records: &[RecordName]) {
-        self.table.skip(records);
+        self.applied.table_mut().skip(records);
     }
 
     fn stand_before(&mut self, record: Option<Version>) {
-        self.stands_before = record;
+        self.applied.stand_before(record);
     }
 
     fn table(&self) -> &Table {
-        &self.table
+        self.applied.table()
     }
 
     #[inline]
     fn is_leader(&self) -> bool {
-        self.leadership.is_some()
+        self.agreement.leads()
     }
 
     fn led_by(&self, now: Now) -> Option<NodeId> {
-        match self.leader() {
-            Some(leader) if leader == self.id => self.leadership.is_some().then_some(leader),
-            Some(leader) if self.is_peer_live(now, leader) => Some(leader),
-            _ => None,
-        }
+        let leader = self.agreement.leader()?;
+        let leads = match leader == self.settings.id {
+            true => self.agreement.leads(),
+            false => self.rounds.is_peer_live(now, leader, &self.links, &self.settings),
+        };
+        leads.then_some(leader)
     }
 
     #[inline]
     fn leads_in(&self) -> Option<u64> {
-        self.leadership.map(|leadership| number_of(leadership.ballot))
+        self.agreement.leads_in().map(number_of)
     }
 
     #[inline]
     fn follows_in(&self) -> Option<(NodeId, u64, u64)> {
         let log = self.log.borrow();
         let ballot = log.promise();
-        let has_its_log = log.accepted_round() == ballot && ballot.pid != 0 && self.leadership.is_none();
+        let has_its_log = log.accepted_round() == ballot && ballot.pid != 0 && !self.agreement.leads();
         has_its_log.then(|| (ballot.pid as NodeId, number_of(ballot), log.end() as u64))
     }
 
@@ -703,7 +435,7 @@ impl crate::contract::Replica for Replica {
         if index < log.base() {
             return Some(false); // A copy stands for it.
         }
-        for index in index..self.applied {
+        for index in index..self.applied.index() {
             let Head { proposer, count, .. } = log.entry(index)?.head();
             if proposer.node != leader || count > 0 {
                 return Some(proposer.node != leader);
@@ -720,13 +452,13 @@ impl crate::contract::Replica for Replica {
         let holds_all =
             |follower: &&FollowerStatus| follower.live && follower.accepted >= status.applied_entries;
         let followers = status.followers.iter().filter(holds_all).map(|follower| follower.id);
-        let mut voters: Vec<NodeId> = followers.chain([self.id]).collect();
+        let mut voters: Vec<NodeId> = followers.chain([self.settings.id]).collect();
         voters.sort_unstable();
         Some(voters)
     }
 
     fn memory_bytes(&self) -> usize {
-        self.table.memory_bytes() + self.fragments.bytes()
+        self.applied.table().memory_bytes() + self.applied.fragments().bytes()
     }
 
     fn summary(&self, now: Now) -> crate::status::Status {

@@ -1,6 +1,7 @@
 //! What a keyspace promises, and how long things may take.
 
-use crate::planted::Planted;
+use crate::contract::{NodeId, Now};
+use crate::planted::{Fault, Planted};
 
 /// How a leader makes sure, before it answers a read alone, that nobody else leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +68,33 @@ pub struct Timing {
     pub fragment_grace_bytes: usize,
 }
 
+/// What a replica is given when it is made: every part of it is told the same.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    /// The node that the replica is on.
+    pub(super) id: NodeId,
+    pub(super) options: Options,
+    pub(super) timing: Timing,
+    /// Seeds the hash of every table made here.
+    pub(super) seed: u64,
+}
+
+impl Settings {
+    /// The clock that leases are measured by.
+    pub(super) fn lease_clock_us(&self, now: Now) -> u64 {
+        match self.options.planted.has(Fault::LeaseOnWallClock) {
+            true => now.unix_ms * 1000,
+            false => now.monotonic_us,
+        }
+    }
+}
+
 impl Timing {
+    /// How long the other side of a copy may not get on before it is given up.
+    pub(super) fn patience_ms(&self) -> u64 {
+        10 * self.silence_ms
+    }
+
     /// The same with all that is waited for `times` as long. Sizes stay.
     pub fn slower(self, times: u64) -> Timing {
         Timing {

@@ -1,9 +1,10 @@
 //! How a replica stands, for people, metrics and tests.
 
 use super::Replica;
-use super::waiting::Standing;
+use super::requests::Standing;
 use crate::contract::{NodeId, Now};
 use kv::Version;
+use omnipaxos::ballot_leader_election::Ballot;
 
 /// Counts of what has happened in this life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,82 +93,61 @@ impl Replica {
     pub fn status(&self, now: Now) -> Status {
         let log = self.log.borrow();
         let standing = self.standing(now);
-        let ballot = self.leadership.map(|leadership| leadership.ballot);
+        let leads = self.agreement.leads();
+        let is_started = self.links.is_started();
         let explanation = match standing {
-            _ if !self.is_started => "it has no configuration",
-            _ if self.is_excluded() => {
+            _ if !is_started => "it has no configuration",
+            _ if self.members.is_excluded() => {
                 "its storage is not what it was: remove it from the group and add it again"
             }
-            _ if self.is_removed() => "it was removed from the group",
-            _ if self.agreement.is_none() => "it waits for what the group has decided before it came",
-            Standing::MayNotAppend if ballot.is_some() && self.is_ending() => {
+            _ if self.members.is_removed() => "it was removed from the group",
+            _ if !self.agreement.takes_part() => "it waits for what the group has decided before it came",
+            Standing::MayNotAppend if leads && log.is_ending(self.members.group().id) => {
                 "its configuration is about to end"
             }
-            Standing::MayNotAppend if ballot.is_some() => {
-                "an older leader's lease may last, or too few nodes are heard"
-            }
+            Standing::MayNotAppend if leads => "an older leader's lease may last, or too few nodes are heard",
             Standing::MayNotAppend => "it is about to lead",
             Standing::Nobody => "nobody is known to lead",
             Standing::Leads | Standing::Follows(_) => "",
         };
-        Status {
-            role: match (&self.agreement, ballot) {
-                _ if !self.is_started => "idle",
-                _ if self.is_removed() => "removed",
-                (None, _) => "learner",
-                (_, Some(_)) => "leader",
-                _ if self.leader() == Some(self.id) => "candidate",
+        let leader = self.agreement.leader();
+        let mut status = Status {
+            role: match leader {
+                _ if !is_started => "idle",
+                _ if self.members.is_removed() => "removed",
+                _ if !self.agreement.takes_part() => "learner",
+                _ if leads => "leader",
+                Some(leader) if leader == self.settings.id => "candidate",
                 _ => "follower",
             },
-            configuration: self.group.id,
-            members: self.group.nodes(),
-            voter: self.has_vote() && self.newer.id <= self.group.id,
-            removed: self.is_removed(),
-            excluded: self.is_excluded(),
-            next_configuration: if self.wanted.id > self.group.id { self.wanted.id } else { 0 },
-            learners: self.learners.iter().map(|(node, learner)| (*node, learner.index as u64)).collect(),
             epoch: u64::from(log.promise().n),
-            leader: self.leader().unwrap_or(0),
+            leader: leader.unwrap_or(0),
             offset: log.end_offset(),
-            applied: self.offset,
-            applied_entries: self.applied as u64,
+            applied: self.applied.offset(),
+            applied_entries: self.applied.index() as u64,
             end_entries: log.end() as u64,
             log_start: log.base() as u64,
             log_bytes: log.bytes(),
             ready: explanation.is_empty(),
             writable: standing == Standing::Leads,
             leased: self.may_answer(now),
-            resyncing: self.receiver.is_some(),
+            resyncing: self.incoming.is_received(),
             followers: self.followers(now),
             counters: self.counters,
             explanation: explanation.to_string(),
-        }
-    }
-
-    fn is_excluded(&self) -> bool {
-        self.group.contains(self.id) && !self.has_vote()
-    }
-
-    /// Whether the newest configuration that it knows of is without it.
-    fn is_removed(&self) -> bool {
-        let newest = self.group.id.max(self.wanted.id).max(self.newer.id);
-        let is_member = match newest {
-            0 => true,
-            id if id == self.group.id => self.group.contains(self.id),
-            id if id == self.newer.id => self.newer.is_member,
-            _ => self.wanted.members.contains(&self.id),
+            ..Status::default()
         };
-        // It has its vote until its configuration has ended.
-        !is_member && !self.has_vote()
+        self.members.describe(&mut status);
+        status
     }
 
     fn followers(&self, now: Now) -> Vec<FollowerStatus> {
-        let Some(leadership) = &self.leadership else { return Vec::new() };
-        let follower = |link: &super::links::Link| FollowerStatus {
-            id: link.peer,
-            live: self.is_peer_live(now, link.peer),
-            accepted: if link.accepted.0 == leadership.ballot { link.accepted.1 as u64 } else { 0 },
+        let Some(ballot) = self.agreement.leads_in() else { return Vec::new() };
+        let follower = |(id, accepted): (NodeId, (Ballot, usize))| FollowerStatus {
+            id,
+            live: self.rounds.is_peer_live(now, id, &self.links, &self.settings),
+            accepted: if accepted.0 == ballot { accepted.1 as u64 } else { 0 },
         };
-        self.links.iter().map(follower).collect()
+        self.links.accepted().map(follower).collect()
     }
 }

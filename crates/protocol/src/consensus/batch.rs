@@ -1,0 +1,112 @@
+//! The batch: commands that a leader gathers until they are proposed together, and who waits for each.
+
+use super::entry::{Entry, EntryBuilder, Head};
+use super::held::{Held, HeldRequest};
+use super::proposals::Asker;
+use crate::contract::Ticket;
+use kv::Command;
+use kv::codec::Reader;
+
+/// Commands that are not proposed yet.
+#[derive(Debug)]
+pub(super) struct Batch {
+    builder: EntryBuilder,
+    askers: Vec<Asker>,
+    /// About how long they take, those that take long, in nanoseconds.
+    work_ns: u64,
+    /// Which of them are fenced.
+    fenced: Vec<usize>,
+}
+
+impl Batch {
+    pub(super) fn new() -> Batch {
+        Batch { builder: EntryBuilder::new(), askers: Vec::new(), work_ns: 0, fenced: Vec::new() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.askers.is_empty()
+    }
+
+    /// How many commands it holds.
+    pub(super) fn len(&self) -> usize {
+        self.askers.len()
+    }
+
+    /// How many bytes these are.
+    pub(super) fn bytes(&self) -> usize {
+        self.builder.commands().len()
+    }
+
+    pub(super) fn work_ns(&self) -> u64 {
+        self.work_ns
+    }
+
+    /// Adds a client's command, which takes so long if it takes long.
+    #[inline]
+    pub(super) fn push(&mut self, command: &Command<'_>, asker: (Ticket, u64), fenced: bool, work_ns: u64) {
+        self.work_ns += work_ns;
+        command.encode(self.builder.end());
+        if fenced {
+            self.fenced.push(self.askers.len());
+        }
+        self.askers.push(Some(asker));
+    }
+
+    /// Adds a command of the leader's own.
+    pub(super) fn order(&mut self, command: &Command<'_>) {
+        command.encode(self.builder.end());
+        self.askers.push(None);
+    }
+
+    /// A planted fault: the commands of an entry that was proposed before.
+    pub(super) fn repeat(&mut self, entry: &Entry) {
+        self.builder.end().extend_from_slice(entry.commands().rest());
+        (0..entry.head().count).for_each(|_| self.askers.push(None));
+    }
+
+    /// Makes an entry, and begins anew. Returns it with who waits for its commands, and how long these take.
+    pub(super) fn take(
+        &mut self,
+        head: Head,
+        make: impl FnOnce(Head, &mut EntryBuilder) -> Entry,
+    ) -> (Entry, Vec<Asker>, u64) {
+        let entry = make(Head { count: self.askers.len() as u32, ..head }, &mut self.builder);
+        self.fenced.clear();
+        let next = Vec::with_capacity(self.askers.len());
+        let askers = std::mem::replace(&mut self.askers, next);
+        (entry, askers, std::mem::take(&mut self.work_ns))
+    }
+
+    /// Takes all commands out, in order: with each, how many stand before what was asked behind it.
+    pub(super) fn drain(&mut self, mut each: impl FnMut(Option<Held>, usize)) {
+        let mut commands = self.builder.commands_reader();
+        for (index, asker) in self.askers.drain(..).enumerate() {
+            let before = commands.rest();
+            let Ok(_) = Command::decode(&mut commands) else { break };
+            let bytes = &before[..before.len() - commands.rest().len()];
+            let held = asker.map(|(ticket, deadline_us)| {
+                let fenced = self.fenced.binary_search(&index).is_ok();
+                Held { ticket, deadline_us, fenced, request: HeldRequest::Command(bytes.to_vec()) }
+            });
+            each(held, index + 1);
+        }
+        self.builder.clear();
+        self.work_ns = 0;
+        self.fenced.clear();
+    }
+
+    /// What is gathered can be read, and there is somebody or nobody who asked for each command. O(commands).
+    pub(super) fn check(&self) {
+        let mut commands: Reader<'_> = self.builder.commands_reader();
+        let mut count = 0;
+        while !commands.is_empty() {
+            assert!(Command::decode(&mut commands).is_ok(), "what is gathered cannot be read");
+            count += 1;
+        }
+        assert_eq!(count, self.askers.len(), "commands that are gathered, and who asked for them");
+        let fenced = &self.fenced;
+        let is_known =
+            fenced.is_sorted_by(|one, other| one < other) && fenced.last().is_none_or(|it| *it < count);
+        assert!(is_known, "a fenced command that is not gathered");
+    }
+}

@@ -1,0 +1,113 @@
+//! Requests that nobody leads: they were not proposed, so they wait, and can still be refused.
+
+use super::leading::Leadership;
+use super::proposals::Proposals;
+use super::requests::Asked;
+use crate::contract::{Effects, NOBODY, Request, Ticket};
+use kv::Version;
+use std::collections::VecDeque;
+
+const NO_LEADER: &str =
+    "CLUSTERDOWN NOLEADER nobody is known to lead this group; nothing was done, try again";
+
+/// A request that waits until somebody leads.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) ticket: Ticket,
+    pub(super) deadline_us: u64,
+    pub(super) fenced: bool,
+    pub(super) request: HeldRequest,
+}
+
+#[derive(Debug)]
+pub(super) enum HeldRequest {
+    Command(Vec<u8>),
+    Wait { offset: Version, count: u32 },
+}
+
+/// All of them, in order.
+#[derive(Debug, Default)]
+pub(super) struct HeldRequests {
+    requests: VecDeque<Held>,
+    /// Some of them are fenced.
+    are_fenced: bool,
+}
+
+impl HeldRequests {
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// A request waits, behind the others.
+    pub(super) fn hold(&mut self, asked: Asked, request: Request<'_>, effects: &mut Effects) {
+        const HELD_MAX: usize = 100_000;
+        if self.requests.len() >= HELD_MAX {
+            return effects.refuse(asked.ticket, NO_LEADER);
+        }
+        let request = match request {
+            Request::Command(command) => {
+                let mut bytes = Vec::new();
+                command.encode(&mut bytes);
+                HeldRequest::Command(bytes)
+            }
+            Request::Wait { offset, count } => HeldRequest::Wait { offset, count },
+        };
+        let Asked { ticket, deadline_us, fenced, .. } = asked;
+        self.are_fenced |= fenced;
+        self.requests.push_back(Held { ticket, deadline_us, fenced, request });
+    }
+
+    /// Requests wait, before what waits already.
+    pub(super) fn put_first(&mut self, mut first: VecDeque<Held>) {
+        if first.is_empty() {
+            return;
+        }
+        self.are_fenced |= first.iter().any(|held| held.fenced);
+        first.append(&mut self.requests);
+        self.requests = first;
+    }
+
+    /// Takes all, to be asked again.
+    pub(super) fn take(&mut self) -> VecDeque<Held> {
+        std::mem::take(&mut self.requests)
+    }
+
+    /// A leadership is over, or a configuration: reads and what was not proposed wait for the next leader, before what waits
+    /// already.
+    pub(super) fn keep(
+        &mut self,
+        ended: Option<&mut Leadership>,
+        proposals: &Proposals,
+        effects: &mut Effects,
+    ) {
+        if let Some(ended) = ended {
+            self.put_first(ended.take_requests(proposals));
+        }
+        self.turn_fenced_away(effects);
+    }
+
+    /// The leadership is over that the fenced ones name: they wait for nobody else. Whoever asks is told so, and knows.
+    pub(super) fn turn_fenced_away(&mut self, effects: &mut Effects) {
+        if !std::mem::take(&mut self.are_fenced) {
+            return;
+        }
+        self.requests.retain(|held| {
+            if held.fenced {
+                effects.redirect(held.ticket, NOBODY);
+            }
+            !held.fenced
+        });
+    }
+
+    /// Ends what has waited too long.
+    pub(super) fn end_overdue(&mut self, now_us: u64, effects: &mut Effects) {
+        self.requests.retain(|held| {
+            let is_kept = held.deadline_us > now_us;
+            if !is_kept {
+                effects.refuse(held.ticket, NO_LEADER);
+            }
+            is_kept
+        });
+    }
+}

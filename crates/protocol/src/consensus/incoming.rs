@@ -1,0 +1,200 @@
+//! Copies of the table that come here: from another replica, or, while records are replayed, from those.
+
+use super::applied::new_table;
+use super::copying::WHOLE;
+use super::message::Body;
+use super::options::Settings;
+use super::outbox::Outbox;
+use super::record::{Change, Moment};
+use crate::contract::{NodeId, Now};
+use kv::Table;
+use kv::codec::Malformed;
+
+/// The copy that comes in, and the last one that did.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    copy: Copy,
+    /// From whom the last one came, and which of its transfers that was.
+    installed: (NodeId, u64),
+}
+
+/// A copy that is not in place: a table of its own, filled beside the one in use.
+#[derive(Debug)]
+enum Copy {
+    None,
+    /// It is in records.
+    Replayed {
+        moment: Moment,
+        table: Table,
+    },
+    /// Another replica sends it.
+    Received(Received),
+}
+
+/// A copy that another replica sends.
+#[derive(Debug)]
+pub(super) struct Received {
+    pub(super) from: NodeId,
+    transfer: u64,
+    pub(super) moment: Moment,
+    next: u32,
+    pub(super) table: Table,
+    /// When it last got on.
+    progress_us: u64,
+}
+
+impl Incoming {
+    pub(super) fn new() -> Incoming {
+        Incoming { copy: Copy::None, installed: (0, 0) }
+    }
+
+    /// True when none comes.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        matches!(self.copy, Copy::None)
+    }
+
+    /// The table that is being filled.
+    pub(super) fn table(&self) -> Option<&Table> {
+        match &self.copy {
+            Copy::None => None,
+            Copy::Replayed { table, .. } | Copy::Received(Received { table, .. }) => Some(table),
+        }
+    }
+
+    /// The same, to ask what has happened to values on the disk.
+    pub(super) fn table_mut(&mut self) -> Option<&mut Table> {
+        match &mut self.copy {
+            Copy::None => None,
+            Copy::Replayed { table, .. } | Copy::Received(Received { table, .. }) => Some(table),
+        }
+    }
+
+    /// What came is thrown away; but the table in use hears of the values on the disk that it held.
+    pub(super) fn give_up(&mut self, table: &mut Table) {
+        if let Some(given_up) = self.table_mut() {
+            table.take_spilled_of(given_up);
+            self.copy = Copy::None;
+        }
+    }
+
+    // Of records.
+
+    pub(super) fn replay_begin(&mut self, moment: Moment, settings: &Settings) {
+        let table = new_table(settings.seed, settings.options);
+        self.copy = Copy::Replayed { moment, table };
+    }
+
+    pub(super) fn replay_chunk(&mut self, chunk: &[u8]) -> Result<(), Malformed> {
+        match &mut self.copy {
+            Copy::Replayed { table, .. } => table.install(chunk).map(drop),
+            Copy::None | Copy::Received(_) => Ok(()),
+        }
+    }
+
+    pub(super) fn replay_end(&mut self) -> Result<(Moment, Table), Malformed> {
+        match std::mem::replace(&mut self.copy, Copy::None) {
+            Copy::Replayed { moment, table } => Ok((moment, table)),
+            Copy::None | Copy::Received(_) => Err(Malformed("a copy ends that never began")),
+        }
+    }
+
+    // Of another replica.
+
+    fn received(&self) -> Option<&Received> {
+        match &self.copy {
+            Copy::Received(received) => Some(received),
+            Copy::None | Copy::Replayed { .. } => None,
+        }
+    }
+
+    /// Whether another replica sends one.
+    pub(super) fn is_received(&self) -> bool {
+        self.received().is_some()
+    }
+
+    /// Whether its sender has not got on for long.
+    pub(super) fn is_stuck(&self, now: Now, settings: &Settings) -> bool {
+        let patience_ms = settings.timing.patience_ms();
+        self.received().is_some_and(|received| now.ms_since(received.progress_us) > patience_ms)
+    }
+
+    /// One begins, unless it has begun, or another one comes that is as good.
+    pub(super) fn begin(
+        &mut self,
+        now: Now,
+        (from, transfer): (NodeId, u64),
+        moment: Moment,
+        table: &mut Table,
+        out: &mut Outbox<'_>,
+    ) {
+        let settings = *out.settings;
+        let is_busy = self.received().is_some_and(|received| {
+            let same = received.from == from && received.transfer == transfer;
+            let link = out.links.get(received.from);
+            let is_live = link.is_some_and(|link| link.is_live(now, settings.timing.silence_ms));
+            same || is_live && received.from != from && received.moment.index >= moment.index
+        });
+        if is_busy {
+            return;
+        }
+        out.record(vec![Change::CopyBegin(moment.clone())]);
+        self.give_up(table);
+        let (table, progress_us) = (new_table(settings.seed, settings.options), now.monotonic_us);
+        self.copy = Copy::Received(Received { from, transfer, moment, next: 0, table, progress_us });
+    }
+
+    /// A part of it comes.
+    pub(super) fn chunk(
+        &mut self,
+        now: Now,
+        (from, transfer): (NodeId, u64),
+        (index, chunk): (u32, &[u8]),
+        table: &mut Table,
+        out: &mut Outbox<'_>,
+    ) {
+        let received = match &mut self.copy {
+            Copy::Received(received) if (received.from, received.transfer) == (from, transfer) => received,
+            _ => {
+                let next = if self.installed == (from, transfer) { WHOLE } else { 0 };
+                return out.send(from, Body::CopyProgress { transfer, next });
+            }
+        };
+        if index == received.next {
+            if received.table.install(chunk).is_err() {
+                self.give_up(table);
+                return out.reject(from, "a copy that cannot be read");
+            }
+            received.next += 1;
+            received.progress_us = now.monotonic_us;
+            out.record(vec![Change::CopyChunk(chunk.to_vec())]);
+        }
+        out.send(from, Body::CopyProgress { transfer, next: received.next });
+    }
+
+    /// It ends with so many parts. Taken out if all of them are here.
+    pub(super) fn take_whole(&mut self, from: NodeId, transfer: u64, chunks: u32) -> Option<Received> {
+        match std::mem::replace(&mut self.copy, Copy::None) {
+            Copy::Received(received)
+                if (received.from, received.transfer, received.next) == (from, transfer, chunks) =>
+            {
+                self.installed = (from, transfer);
+                Some(received)
+            }
+            copy => {
+                self.copy = copy;
+                None
+            }
+        }
+    }
+
+    /// Says which part of a transfer is missing.
+    pub(super) fn answer(&self, from: NodeId, transfer: u64, out: &mut Outbox<'_>) {
+        let next = match self.received() {
+            _ if self.installed == (from, transfer) => WHOLE,
+            Some(received) if (received.from, received.transfer) == (from, transfer) => received.next,
+            _ => 0,
+        };
+        out.send(from, Body::CopyProgress { transfer, next });
+    }
+}

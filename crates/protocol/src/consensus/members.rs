@@ -1,0 +1,438 @@
+//! Configurations: how one ends, how the next one begins, and how everybody gets there.
+//!
+//! A configuration ends by an entry of its log, the stop-sign, which names the next one. Whoever applies it begins the
+//! next configuration behind it: with a new instance of the crate, no promise and nothing accepted but the log up to the
+//! stop-sign. See the parent module for why that is safe.
+//!
+//! ```text
+//!  leader 1              follower 2            follower 3 (away)       new 4
+//!    |                      |                      |                     |
+//!    |<----------------------------------------------------- Behind 0 ---|  told by the control group
+//!    |-- Copy ---------------------------------------------------------->|  (of the old configuration: no vote)
+//!    |<----------------------------------------------------- Behind 9 ---|  it has come far enough
+//!    |-- AcceptDecide [stop-sign: {1,2,3,4}] --->| ...                   |
+//!    |<- Accepted ----------|                      |                     |
+//!    |  decided: the next configuration begins     |                     |
+//!    |-- Decide ----------->|                      |                     |
+//!    |-- Prepare (next) --->|   (next) ------------------------------->  |
+//!    |<----------------------------------------------------- Behind 9 ---|  it hears a newer configuration
+//!    |-- Decided [.., stop-sign] --------------------------------------->|  from here on it votes
+//!    |                      |<- Heartbeat (old) ---|                     |
+//!    |                      |-- Newer ------------>|                     |
+//!    |                      |<- Behind 7 ----------|                     |
+//!    |                      |-- Decided [.., stop-sign] ->|              |
+//! ```
+
+use super::applied::Applied;
+use super::entry::Entry;
+use super::group::{Group, Identity, Member, StopSign, Voter};
+use super::links::Links;
+use super::log::Log;
+use super::message::Body;
+use super::outbox::Outbox;
+use super::record::Change;
+use super::status::Status;
+use crate::contract::{NodeId, Now};
+use std::collections::BTreeMap;
+
+/// The newest configuration that a peer was heard to be in.
+#[derive(Clone, Copy, Debug, Default)]
+struct Newer {
+    id: u32,
+    /// This replica is a member of it.
+    is_member: bool,
+}
+
+/// A replica that is to be a member.
+#[derive(Clone, Copy, Debug)]
+struct Learner {
+    /// What is applied there, of this replica's configuration.
+    index: usize,
+    heard_us: u64,
+}
+
+/// What becomes of somebody who is behind.
+#[derive(Debug)]
+pub(super) enum Help {
+    /// Nothing is asked, or nothing is lacking.
+    None,
+    /// It lacks what is decided up to this index in its configuration, and then a copy if that is too much.
+    UpTo(usize),
+    /// Nothing of its configuration is known to be decided: a copy.
+    Copy,
+}
+
+/// The configurations that a replica knows of, and who their members are.
+#[derive(Debug)]
+pub(super) struct Members {
+    /// This replica's node.
+    id: NodeId,
+    /// The configuration that holds behind what is applied.
+    group: Group,
+    /// The newest configuration that the control group has told, and the newest that a peer was heard to be in.
+    wanted: StopSign,
+    newer: Newer,
+    /// It is no voter as the member that it has been since that configuration: its storage is not what it was.
+    excluded: Option<u32>,
+    /// The voters that were ever heard, as records say.
+    voters: BTreeMap<NodeId, Voter>,
+    /// Those who are to be members: how far they have come.
+    learners: BTreeMap<NodeId, Learner>,
+    /// Who is asked for help next.
+    questions_for_help: usize,
+}
+
+impl Members {
+    /// No configuration.
+    pub(super) fn new(id: NodeId) -> Members {
+        Members {
+            id,
+            group: Group::default(),
+            wanted: StopSign { id: 0, members: Vec::new() },
+            newer: Newer::default(),
+            excluded: None,
+            voters: BTreeMap::new(),
+            learners: BTreeMap::new(),
+            questions_for_help: 0,
+        }
+    }
+
+    /// The configuration that holds behind what is applied.
+    #[inline]
+    pub(super) fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// Which history this is: another one only after a loss that an operator has accepted, or other members.
+    #[inline]
+    pub(super) fn epoch(&self) -> u64 {
+        self.group.id.into()
+    }
+
+    /// A configuration holds from here on.
+    pub(super) fn enter(&mut self, group: Group) {
+        self.group = group;
+        self.voters.retain(|node, voter| self.group.since(*node) == Some(voter.member.since));
+        self.learners.clear();
+    }
+
+    /// Whether this replica may vote in the configuration that holds.
+    pub(super) fn has_vote(&self) -> bool {
+        let since = self.group.since(self.id);
+        since.is_some() && since != self.excluded
+    }
+
+    /// The control group names a configuration. True when that is news.
+    pub(super) fn want(&mut self, id: u32, members: Vec<NodeId>) -> bool {
+        let is_news = id > self.wanted.id;
+        if is_news {
+            self.wanted = StopSign { id, members };
+        }
+        is_news
+    }
+
+    /// True when the control group wants the configuration that holds, and all of it are members.
+    pub(super) fn is_of_one_mind(&self) -> bool {
+        self.wanted.id == self.group.id && self.excluded.is_none() && self.learners.is_empty()
+    }
+
+    // The end of a configuration.
+
+    /// The stop-sign that the leader is to propose now, if it is. It waits until those who are new have come nearly
+    /// as far as itself: so their votes are not missed for as long as a copy takes.
+    pub(super) fn due_stop_sign(
+        &self,
+        now: Now,
+        silence_ms: u64,
+        log: &Log,
+        must_copy: impl Fn(NodeId, usize) -> bool,
+    ) -> Option<StopSign> {
+        let is_ready = |node: &NodeId| {
+            self.learners.get(node).is_some_and(|learner| {
+                let is_heard = now.ms_since(learner.heard_us) < 2 * silence_ms;
+                is_heard && !must_copy(*node, learner.index)
+            })
+        };
+        let mut newcomers = self.wanted.members.iter().filter(|node| !self.group.contains(**node));
+        let is_due =
+            self.wanted.id > self.group.id && !log.is_ending(self.group.id) && newcomers.all(is_ready);
+        is_due.then(|| self.wanted.clone())
+    }
+
+    // Who has a vote.
+
+    /// It turns out that the storage of this replica is not what it was. Returns what is to be recorded, if it had a vote.
+    pub(super) fn exclude(&mut self) -> Option<Change> {
+        let since = self.group.since(self.id).filter(|_| self.has_vote())?;
+        self.excluded = Some(since);
+        Some(Change::Excluded { since })
+    }
+
+    /// As a record says.
+    pub(super) fn was_excluded(&mut self, since: u32) {
+        self.excluded = Some(since);
+    }
+
+    /// Whether this is the member that this replica is now. Before it was removed and added again it may have been anybody.
+    pub(super) fn is_own(&self, member: Member) -> bool {
+        member.node == self.id && self.group.since(self.id) == Some(member.since)
+    }
+
+    /// A voter is heard that is new or has started anew, or a record says so.
+    pub(super) fn hear(&mut self, voter: Voter) {
+        self.voters.insert(voter.member.node, voter);
+    }
+
+    /// Meets the voters of the configuration that holds.
+    pub(super) fn meet(&self, links: &mut Links) {
+        links.meet_voters(self.id, &self.group, &self.voters);
+    }
+
+    /// Every voter of whom it is known here who it is, this replica among them if it is one.
+    pub(super) fn known_voters(&self, own: &Identity) -> Vec<Voter> {
+        let own = self
+            .group
+            .since(self.id)
+            .filter(|_| self.has_vote())
+            .map(|since| Voter { member: Member { node: self.id, since }, identity: *own });
+        own.into_iter().chain(self.voters.values().copied()).collect()
+    }
+
+    /// Takes over what somebody else knows of voters: so no newcomer takes one for another. Returns what is to be
+    /// recorded.
+    pub(super) fn learn_voters(&mut self, voters: &[Voter], out: &mut Outbox<'_>) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for voter in voters {
+            let Member { node, since } = voter.member;
+            if self.group.since(node) != Some(since) {
+                continue;
+            }
+            if node == self.id {
+                if out.links.identity().is_another(&voter.identity) && self.excluded != Some(since) {
+                    self.excluded = Some(since);
+                    changes.push(Change::Excluded { since });
+                    let why = "others have heard another storage, or a newer state of it, as this member";
+                    out.reject(self.id, why);
+                }
+                continue;
+            }
+            let is_news = |known: &Voter| known.identity.is_outlived_by(&voter.identity);
+            if self.voters.get(&node).is_none_or(is_news) {
+                self.voters.insert(node, *voter);
+                changes.push(Change::Peer(*voter));
+            }
+        }
+        changes
+    }
+
+    /// This replica had nothing, and gets a copy of a configuration in which it is a member already. Nobody becomes a
+    /// member before a copy of an earlier configuration is durable there, but for those who began the first one, with
+    /// nothing, themselves. So its storage was lost: there is no telling what it promised.
+    pub(super) fn exclude_newcomer(&mut self, out: &mut Outbox<'_>) -> Option<Change> {
+        let change = self.exclude()?;
+        out.reject(self.id, "it is a member already, and has lost what it had");
+        Some(change)
+    }
+
+    /// What a checkpoint says of them.
+    pub(super) fn changes(&self) -> impl Iterator<Item = Change> {
+        let voters = self.voters.values().map(|voter| Change::Peer(*voter));
+        voters.chain(self.excluded.map(|since| Change::Excluded { since }))
+    }
+
+    // Who is behind asks.
+
+    /// Whether others have what this replica needs and the crate does not bring.
+    fn lacks(&self) -> bool {
+        let newer = self.newer.id > self.group.id;
+        if self.has_vote() {
+            return newer;
+        }
+        let wanted = self.wanted.id > self.group.id && self.wanted.members.contains(&self.id);
+        wanted || newer && self.newer.is_member
+    }
+
+    /// Whether this replica needs help.
+    pub(super) fn needs_help(&self, links: &Links) -> bool {
+        links.is_started() && self.lacks()
+    }
+
+    /// Tells everybody how far this replica has come, and asks one of them to help, another one each time, unless somebody
+    /// does.
+    pub(super) fn ask_for_help(&mut self, applied: usize, is_helped: bool, out: &mut Outbox<'_>) {
+        let mut peers = self.wanted.members.clone();
+        peers.extend(self.group.nodes());
+        peers.extend(out.links.outsiders());
+        peers.sort_unstable();
+        peers.dedup();
+        peers.retain(|peer| *peer != self.id);
+        self.questions_for_help += 1;
+        for (place, peer) in peers.iter().enumerate() {
+            let asks = place == self.questions_for_help % peers.len() && !is_helped;
+            if out.links.meet(*peer) {
+                out.send(*peer, Body::Behind { index: applied as u64, asks });
+            }
+        }
+    }
+
+    /// The leader makes itself known to those who are to be members: of the present ones they may know nobody.
+    pub(super) fn invite_newcomers(&self, now: Now, out: &mut Outbox<'_>) {
+        if self.wanted.id <= self.group.id {
+            return;
+        }
+        for newcomer in &self.wanted.members {
+            let is_member = *newcomer == self.id || self.group.contains(*newcomer);
+            if !is_member && out.links.meet(*newcomer) {
+                self.tell_who_they_are(now, *newcomer, out);
+            }
+        }
+    }
+
+    /// Tells somebody what the configuration is that holds, once a round at most.
+    pub(super) fn tell_who_they_are(&self, now: Now, to: NodeId, out: &mut Outbox<'_>) {
+        out.tell_now_and_then(now, to, Body::Newer { members: self.group.nodes() });
+    }
+
+    /// Somebody is in a configuration, and tells who is in it, or it is clear that this replica is. If that is what this one
+    /// lacks and nobody helps, it asks.
+    pub(super) fn hears_of_newer(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        (id, members): (u32, Option<&[NodeId]>),
+        (applied, is_helped): (usize, bool),
+        out: &mut Outbox<'_>,
+    ) {
+        if id <= self.group.id {
+            return;
+        }
+        if id > self.newer.id || id == self.newer.id && members.is_some() {
+            let is_member = members.is_none_or(|members| members.contains(&self.id));
+            self.newer = Newer { id, is_member };
+        }
+        if self.lacks() && !is_helped {
+            out.tell_now_and_then(now, from, Body::Behind { index: applied as u64, asks: true });
+        }
+    }
+
+    // Who is further helps.
+
+    /// Somebody tells how far it has come, in its configuration, and may ask. Of what is decided it gets what it lacks of
+    /// that, and no more: what stands behind a stop-sign is the next configuration's, and the crate's to bring.
+    pub(super) fn hears_of_behind(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        configuration: u32,
+        (index, asks): (usize, bool),
+        (applied, log): (usize, &Log),
+    ) -> Help {
+        if configuration == self.group.id {
+            if self.group.contains(from) {
+                return Help::None;
+            }
+            self.learners.insert(from, Learner { index, heard_us: now.monotonic_us });
+        }
+        if configuration > self.group.id || !asks || self.group.id == 0 {
+            return Help::None;
+        }
+        let end = match configuration == self.group.id {
+            true => applied,
+            false => log.stop_sign_from(index).map_or(0, |stop_sign| stop_sign + 1),
+        };
+        if configuration > 0 && end > 0 { Help::UpTo(end) } else { Help::Copy }
+    }
+
+    /// Whether somebody is or is to be a member.
+    pub(super) fn expects(&self, node: NodeId) -> bool {
+        self.group.contains(node) || self.wanted.members.contains(&node)
+    }
+
+    /// Whether what is held here is a log to vote with. Who has no vote knows only what is decided, which is none, but at the
+    /// very beginning.
+    pub(super) fn has_a_log(&self, applied: usize) -> bool {
+        self.has_vote() || applied as u64 == self.group.begins
+    }
+
+    /// Somebody tells what is decided from an index on, where so many entries are applied. Returns what is of use of it. A
+    /// voter takes only what ends its configuration: else it would know more to be decided than its log and ballot show, and
+    /// the crate would go wrong by that.
+    pub(super) fn useful(
+        &self,
+        from: NodeId,
+        configuration: u32,
+        (index, mut entries): (usize, Vec<Entry>),
+        applied: usize,
+        out: &mut Outbox<'_>,
+    ) -> Option<Vec<Entry>> {
+        let is_of_use = index <= applied && index + entries.len() > applied;
+        if configuration != self.group.id || configuration == 0 || !is_of_use {
+            return None;
+        }
+        entries.drain(..applied - index);
+        let ends = |entry: &Entry| entry.stop_sign().is_some_and(|it| it.id > configuration);
+        match entries.iter().position(ends) {
+            Some(stop_sign) => entries.truncate(stop_sign + 1),
+            None if self.group.contains(self.id) => {
+                out.reject(from, "it tells a voter what is decided, and not the end of its configuration");
+                return None;
+            }
+            None => {}
+        }
+        Some(entries)
+    }
+
+    // How it stands.
+
+    pub(super) fn is_excluded(&self) -> bool {
+        self.group.contains(self.id) && !self.has_vote()
+    }
+
+    /// Whether the newest configuration that it knows of is without it.
+    pub(super) fn is_removed(&self) -> bool {
+        let newest = self.group.id.max(self.wanted.id).max(self.newer.id);
+        let is_member = match newest {
+            0 => true,
+            id if id == self.group.id => self.group.contains(self.id),
+            id if id == self.newer.id => self.newer.is_member,
+            _ => self.wanted.members.contains(&self.id),
+        };
+        // It has its vote until its configuration has ended.
+        !is_member && !self.has_vote()
+    }
+
+    /// Tells what it knows of configurations.
+    pub(super) fn describe(&self, status: &mut Status) {
+        status.configuration = self.group.id;
+        status.members = self.group.nodes();
+        status.voter = self.has_vote() && self.newer.id <= self.group.id;
+        status.removed = self.is_removed();
+        status.excluded = self.is_excluded();
+        status.next_configuration = if self.wanted.id > self.group.id { self.wanted.id } else { 0 };
+        let learner = |(node, learner): (&NodeId, &Learner)| (*node, learner.index as u64);
+        status.learners = self.learners.iter().map(learner).collect();
+    }
+
+    // Invariants.
+
+    /// The configuration holds behind what is applied, or behind the record that is stopped before. A stop-sign is the last
+    /// entry of every log that holds one. O(entries that are not applied).
+    pub(super) fn a_stop_sign_is_the_last_entry(&self, applied: &Applied, log: &Log) {
+        for index in applied.index()..log.end() {
+            let ends =
+                log.entry(index).and_then(|entry| entry.stop_sign()).is_some_and(|it| it.id > self.group.id);
+            assert!(!ends || index + 1 == log.end(), "entries stand behind a stop-sign");
+        }
+        let (begins, applied_entries) = (self.group.begins as usize, applied.index());
+        let is_past = applied_entries >= begins || applied.stands_still();
+        assert!(is_past, "the configuration begins at {begins}, and {applied_entries} entries are applied");
+    }
+
+    /// Those whom it counts are members whose storage is what it was.
+    pub(super) fn only_voters_are_counted(&self, links: &Links) {
+        let others = self.group.nodes().into_iter().filter(|node| *node != self.id);
+        assert!(links.peers().eq(others), "the links are to others than the members");
+        let is_member = |voter: &Voter| self.group.since(voter.member.node) == Some(voter.member.since);
+        assert!(self.voters.values().all(is_member), "a voter is known that is none");
+    }
+}

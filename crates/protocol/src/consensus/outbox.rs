@@ -1,0 +1,86 @@
+//! Where a component's messages go: to its peers, when what they say may be known.
+
+use super::links::Links;
+use super::log::SharedLog;
+use super::message::{Body, Stream};
+use super::options::Settings;
+use super::record::Change;
+use crate::contract::{Effects, NodeId, Now, Trace};
+use crate::planted::Fault;
+use omnipaxos::messages::sequence_paxos::PaxosMsg;
+
+/// The links of a replica in its configuration, and what its messages rest on.
+pub(super) struct Outbox<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) log: &'a SharedLog,
+    pub(super) links: &'a mut Links,
+    pub(super) configuration: u32,
+    /// It leads.
+    pub(super) leads: bool,
+    pub(super) effects: &'a mut Effects,
+}
+
+impl Outbox<'_> {
+    /// Sends a message when what it says may be known.
+    ///
+    /// A follower's words rest on all its records; a leader's on the promise by which it leads, and what it asks others
+    /// to accept it may say before it has it safe itself. What waits keeps its place: see [`Links::send`].
+    pub(super) fn send(&mut self, to: NodeId, body: Body<'_>) {
+        let planted = self.settings.options.planted;
+        let life_record = self.links.life_record();
+        let log = self.log.borrow();
+        let after_record = match &body {
+            Body::Paxos(PaxosMsg::Promise(_)) if planted.has(Fault::VotePersistedAfterReply) => 0,
+            Body::Paxos(PaxosMsg::Accepted(_)) if planted.has(Fault::AcceptedBeforeDurable) => 0,
+            // A newcomer is counted on as far as it cannot forget.
+            Body::Behind { .. } => log.recorded(),
+            body if body.stream() == Stream::Loose => life_record,
+            _ if self.leads => life_record.max(log.promise_record()),
+            _ => log.recorded(),
+        };
+        self.links.send(to, self.configuration, after_record, body, self.effects);
+    }
+
+    /// Sends what is of use once a round, at most.
+    pub(super) fn tell_now_and_then(&mut self, now: Now, to: NodeId, body: Body<'_>) {
+        if self.links.may_tell(now, to, self.settings.timing.heartbeat_ms) {
+            self.send(to, body);
+        }
+    }
+
+    /// The other voters.
+    pub(super) fn peers(&self) -> Vec<NodeId> {
+        self.links.peers().collect()
+    }
+
+    /// The end of the log, and how much of it is decided.
+    pub(super) fn log_end(&self) -> (u64, u64) {
+        let log = self.log.borrow();
+        (log.end() as u64, log.decided() as u64)
+    }
+
+    /// Makes a record: what is said from now on rests on it.
+    pub(super) fn record(&mut self, changes: Vec<Change>) {
+        self.log.borrow_mut().record(changes);
+    }
+
+    /// Reports why a peer is not believed.
+    pub(super) fn reject(&mut self, peer: NodeId, why: &'static str) {
+        self.effects.trace.push(Trace::Rejected { peer, why });
+    }
+}
+
+/// The outbox of a replica. A macro, so that its other components can be used beside it.
+macro_rules! outbox {
+    ($replica:expr, $effects:expr) => {
+        Outbox {
+            settings: &$replica.settings,
+            log: &$replica.log,
+            configuration: $replica.members.group().id,
+            leads: $replica.agreement.leads(),
+            links: &mut $replica.links,
+            effects: $effects,
+        }
+    };
+}
+pub(super) use outbox;

@@ -1,0 +1,214 @@
+//! What was proposed here and has no end yet. A leader that is deposed leaves it behind: another one may still decide it.
+
+use super::entry::{Head, Proposer};
+use super::options::Settings;
+use super::status::Counters;
+use crate::contract::{Effects, Ticket};
+use crate::planted::Fault;
+use omnipaxos::ballot_leader_election::Ballot;
+use std::collections::VecDeque;
+
+/// Who waits for a command of a batch, and until when. Nobody does for what the leader orders itself.
+pub(super) type Asker = Option<(Ticket, u64)>;
+
+/// A batch that was appended here and is not known to be decided.
+#[derive(Debug)]
+pub(super) struct Proposal {
+    /// Which of this life's proposals.
+    pub(super) batch: u64,
+    /// Where in the log it stands. If anything else is decided there, it never will be: only its proposer ever puts it
+    /// in a log, once, and entries keep their places.
+    pub(super) index: usize,
+    /// The ballot in which it was appended.
+    pub(super) ballot: Ballot,
+    /// When, on this replica's clock: a lease begins with it.
+    pub(super) proposed_us: u64,
+    pub(super) bytes: usize,
+    /// About how long its commands take that take long, in nanoseconds.
+    pub(super) work_ns: u64,
+    pub(super) askers: Vec<Asker>,
+}
+
+/// Batches in the order in which they were proposed.
+#[derive(Debug, Default)]
+pub(super) struct Proposals {
+    batches: VecDeque<Proposal>,
+    bytes: usize,
+    work_ns: u64,
+    /// The last batch proposed in this life.
+    last: u64,
+    /// The last batch that holds a purge.
+    purge: u64,
+    /// A read came since the last batch was proposed.
+    is_read: bool,
+    /// No asker has an earlier deadline.
+    earliest_us: u64,
+}
+
+impl Proposals {
+    pub(super) fn push(&mut self, proposal: Proposal) {
+        let deadlines = proposal.askers.iter().flatten().map(|(_, deadline_us)| *deadline_us);
+        self.earliest_us = deadlines.fold(self.earliest_us, u64::min);
+        assert!(proposal.batch > self.last, "nothing is proposed twice");
+        self.bytes += proposal.bytes;
+        self.work_ns += proposal.work_ns;
+        self.last = proposal.batch;
+        self.is_read = false;
+        self.batches.push_back(proposal);
+    }
+
+    fn pop_if(&mut self, fits: impl Fn(&Proposal) -> bool) -> Option<Proposal> {
+        let proposal = self.batches.pop_front_if(|proposal| fits(proposal))?;
+        self.bytes -= proposal.bytes;
+        self.work_ns -= proposal.work_ns;
+        Some(proposal)
+    }
+
+    /// True when every batch has an end.
+    pub(super) fn is_empty(&self) -> bool {
+        self.batches.is_empty()
+    }
+
+    /// The last batch proposed in this life.
+    pub(super) fn last(&self) -> u64 {
+        self.last
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn work_ns(&self) -> u64 {
+        self.work_ns
+    }
+
+    /// How many commands have no end yet.
+    pub(super) fn commands(&self) -> usize {
+        self.batches.iter().map(|batch| batch.askers.len()).sum()
+    }
+
+    /// Every batch up to this one has an end.
+    pub(super) fn settled(&self) -> u64 {
+        self.batches.front().map_or(self.last, |proposal| proposal.batch - 1)
+    }
+
+    /// True when no purge is under way.
+    pub(super) fn may_purge(&self) -> bool {
+        self.purge <= self.settled()
+    }
+
+    /// The next batch will hold a purge.
+    pub(super) fn purges(&mut self) {
+        self.purge = self.last + 1;
+    }
+
+    /// A read came, or waits.
+    pub(super) fn note_read(&mut self, is_read: bool) {
+        self.is_read |= is_read;
+    }
+
+    /// Whether a read came since the last batch was proposed.
+    pub(super) fn is_read(&self) -> bool {
+        self.is_read
+    }
+
+    // Ends.
+
+    /// The proposal that is the entry decided at an index, if this life of this replica made it. Proposals of which
+    /// it is now certain that they never will be decided are told so.
+    pub(super) fn take(
+        &mut self,
+        own: (crate::contract::NodeId, u64),
+        index: usize,
+        head: Head,
+        effects: &mut Effects,
+    ) -> Option<Proposal> {
+        let Proposer { node, life, batch } = head.proposer;
+        let is_own = (node, life) == own;
+        loop {
+            let proposal = self.pop_if(|proposal| {
+                // A later proposal of this replica stands in a log that the earlier one is not in; or something else
+                // has taken its place.
+                if is_own { proposal.batch <= batch } else { proposal.index <= index }
+            })?;
+            if is_own && proposal.batch == batch {
+                return Some(proposal);
+            }
+            refuse_lost(&proposal, effects);
+        }
+    }
+
+    /// All stand where nothing of their configuration is ever decided.
+    pub(super) fn refuse_all(&mut self, effects: &mut Effects) {
+        while let Some(proposal) = self.pop_if(|_| true) {
+            refuse_lost(&proposal, effects);
+        }
+    }
+
+    /// A copy of the table has skipped what stands before an index: nobody here will ever know.
+    pub(super) fn skip_before(
+        &mut self,
+        index: usize,
+        settings: &Settings,
+        counters: &mut Counters,
+        effects: &mut Effects,
+    ) {
+        while let Some(proposal) = self.pop_if(|proposal| proposal.index < index) {
+            for (ticket, _) in proposal.askers.into_iter().flatten() {
+                tell_unknown(ticket, settings, counters, effects);
+            }
+        }
+    }
+
+    /// Ends the requests that have waited too long. Returns the places in the log of their proposals.
+    pub(super) fn end_overdue(
+        &mut self,
+        now_us: u64,
+        settings: &Settings,
+        counters: &mut Counters,
+        effects: &mut Effects,
+    ) -> Vec<usize> {
+        let mut overdue = Vec::new();
+        if now_us < self.earliest_us {
+            return overdue;
+        }
+        self.earliest_us = u64::MAX;
+        let batches = self.batches.iter_mut();
+        let askers = batches.flat_map(|batch| batch.askers.iter_mut().map(|asker| (asker, batch.index)));
+        for (asker, index) in askers {
+            match *asker {
+                Some((ticket, deadline_us)) if deadline_us <= now_us => {
+                    tell_unknown(ticket, settings, counters, effects);
+                    overdue.push(index);
+                    *asker = None;
+                }
+                Some((_, deadline_us)) => self.earliest_us = self.earliest_us.min(deadline_us),
+                None => {}
+            }
+        }
+        overdue
+    }
+
+    /// Nothing is proposed twice, and each proposal has its place. O(proposals).
+    pub(super) fn check(&self) {
+        let numbers = self.batches.iter().map(|proposal| proposal.batch);
+        assert!(numbers.is_sorted_by(|one, other| one < other), "a proposal's number is given twice");
+        assert!(self.batches.back().is_none_or(|it| it.batch == self.last), "a number that was not given");
+        let sums = self.batches.iter().fold((0, 0), |(bytes, ns), it| (bytes + it.bytes, ns + it.work_ns));
+        assert_eq!(sums, (self.bytes, self.work_ns), "what is under way");
+    }
+}
+
+fn tell_unknown(ticket: Ticket, settings: &Settings, counters: &mut Counters, effects: &mut Effects) {
+    let error = "UNKNOWN the write was proposed, but not known to be committed in time: it may still happen";
+    if settings.options.planted.has(Fault::UnknownToldAsRefused) {
+        return effects.refuse(ticket, error);
+    }
+    counters.unknown_writes += 1;
+    effects.unknown(ticket, error);
+}
+
+fn refuse_lost(proposal: &Proposal, effects: &mut Effects) {
+    let error = "TRYAGAIN LOST another leader's write was decided in its place; nothing was done, try again";
+    proposal.askers.iter().flatten().for_each(|(ticket, _)| effects.refuse(*ticket, error));
+}

@@ -1,0 +1,192 @@
+//! Reads that a leader was asked and has not answered: each until nobody else can lead, and until the batch that its client
+//! wrote before it has its end.
+
+use super::held::{Held, HeldRequest};
+use crate::contract::{Effects, Ticket};
+use std::collections::VecDeque;
+
+const NOT_CONFIRMED: &str =
+    "CLUSTERDOWN NOQUORUM too few nodes answer to say who leads; nothing was read, try again";
+
+/// A read that waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Read {
+    pub(super) ticket: Ticket,
+    pub(super) deadline_us: u64,
+    /// The batch that must have its end first.
+    pub(super) behind: u64,
+    /// How many commands of that batch stand before it, if it came while the batch was built.
+    pub(super) after: usize,
+    /// The question to confirm the leader that must be answered first.
+    pub(super) question: u64,
+    pub(super) fenced: bool,
+    start: u64,
+    length: u32,
+}
+
+/// Reads in the order in which they came, their commands in one buffer.
+#[derive(Debug, Default)]
+pub(super) struct Reads {
+    reads: VecDeque<Read>,
+    bytes: Vec<u8>,
+    /// How many bytes were there before the first that is kept.
+    bytes_start: u64,
+}
+
+impl Reads {
+    pub(super) fn is_empty(&self) -> bool {
+        self.reads.is_empty()
+    }
+
+    fn push(
+        &mut self,
+        (ticket, deadline_us, fenced): (Ticket, u64, bool),
+        (behind, after, question): (u64, usize, u64),
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let before = self.bytes.len();
+        encode(&mut self.bytes);
+        let (start, length) = (self.bytes_start + before as u64, (self.bytes.len() - before) as u32);
+        self.reads.push_back(Read { ticket, deadline_us, behind, after, question, fenced, start, length });
+    }
+
+    /// The read that is taken next.
+    fn first(&self) -> Option<&Read> {
+        self.reads.front()
+    }
+
+    /// The newest question that a read waits for.
+    fn last_question(&self) -> u64 {
+        self.reads.back().map_or(0, |read| read.question)
+    }
+
+    /// Takes the first read, if it fits.
+    pub(super) fn pop_if(&mut self, fits: impl Fn(&Read) -> bool) -> Option<Read> {
+        self.reads.pop_front_if(|read| fits(read))
+    }
+
+    /// The command of a read that was taken; its bytes are forgotten with the next [`Reads::forget`].
+    pub(super) fn command(&self, read: &Read) -> &[u8] {
+        assert!(read.start >= self.bytes_start, "a read's command was forgotten");
+        let start = (read.start - self.bytes_start) as usize;
+        &self.bytes[start..start + read.length as usize]
+    }
+
+    /// Forgets the commands of the reads that were taken.
+    pub(super) fn forget(&mut self) {
+        const KEPT_BYTES: usize = 64 << 10;
+        let kept_from =
+            self.reads.front().map_or(self.bytes_start + self.bytes.len() as u64, |read| read.start);
+        let taken = (kept_from - self.bytes_start) as usize;
+        if taken == self.bytes.len() {
+            self.bytes.clear();
+            self.bytes.shrink_to(KEPT_BYTES);
+        } else if taken > KEPT_BYTES && taken > self.bytes.len() / 2 {
+            self.bytes.drain(..taken);
+        } else {
+            return;
+        }
+        self.bytes_start = kept_from;
+    }
+
+    fn end_overdue(&mut self, now_us: u64, effects: &mut Effects) {
+        self.reads.retain(|read| {
+            let is_kept = read.deadline_us > now_us;
+            if !is_kept {
+                effects.refuse(read.ticket, NOT_CONFIRMED);
+            }
+            is_kept
+        });
+    }
+
+    /// Takes the first reads that fit, to be asked again.
+    fn keep(&mut self, fits: impl Fn(&Read) -> bool, kept: &mut VecDeque<Held>) {
+        while let Some(read) = self.pop_if(&fits) {
+            let request = HeldRequest::Command(self.command(&read).to_vec());
+            let Read { ticket, deadline_us, fenced, .. } = read;
+            kept.push_back(Held { ticket, deadline_us, fenced, request });
+        }
+        self.forget();
+    }
+}
+
+/// Where a read waits: those that wait for a batch of their own client do not hold up the others.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Queue {
+    /// For nothing but the leader's certainty.
+    Free,
+    /// Behind a batch of its own client.
+    BehindWrites,
+    /// Within the batch that is being built when it came: what its client writes behind it, in the same batch, it must not see.
+    WithinBatches,
+}
+
+/// All reads of a leadership.
+#[derive(Debug, Default)]
+pub(super) struct Readers {
+    free: Reads,
+    behind: Reads,
+    within: Reads,
+}
+
+impl Readers {
+    pub(super) fn is_empty(&self) -> bool {
+        self.free.is_empty() && self.behind.is_empty() && self.within.is_empty()
+    }
+
+    /// A read waits, behind a batch and so many of its commands, and for a question's answer.
+    pub(super) fn push(
+        &mut self,
+        queue: Queue,
+        asker: (Ticket, u64, bool),
+        place: (u64, usize, u64),
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) {
+        self.queue(queue).push(asker, place, encode);
+    }
+
+    pub(super) fn queue(&mut self, queue: Queue) -> &mut Reads {
+        match queue {
+            Queue::Free => &mut self.free,
+            Queue::BehindWrites => &mut self.behind,
+            Queue::WithinBatches => &mut self.within,
+        }
+    }
+
+    /// The reads that need a lease or a question, where so many batches have their ends. Those within a batch do not, unless
+    /// it had another end than theirs.
+    fn askers(&self, settled: u64) -> impl Iterator<Item = &Reads> {
+        let is_orphaned = self.within.first().is_some_and(|read| read.behind <= settled);
+        let within = is_orphaned.then_some(&self.within);
+        [&self.free, &self.behind].into_iter().chain(within).filter(|reads| !reads.is_empty())
+    }
+
+    /// Whether any need a lease or a question.
+    pub(super) fn ask(&self, settled: u64) -> bool {
+        self.askers(settled).next().is_some()
+    }
+
+    /// Whether any need a newer question than this one.
+    pub(super) fn ask_anew(&self, settled: u64, questions: u64) -> bool {
+        self.askers(settled).any(|reads| reads.last_question() > questions)
+    }
+
+    /// Takes those that stand behind so many commands of a batch, to be asked again.
+    pub(super) fn keep_within(&mut self, place: (u64, usize), kept: &mut VecDeque<Held>) {
+        self.within.keep(|read| (read.behind, read.after) == place, kept);
+    }
+
+    /// Takes all, to be asked again.
+    pub(super) fn keep(&mut self, kept: &mut VecDeque<Held>) {
+        for reads in [&mut self.within, &mut self.behind, &mut self.free] {
+            reads.keep(|_| true, kept);
+        }
+    }
+
+    /// Ends what has waited too long.
+    pub(super) fn end_overdue(&mut self, now_us: u64, effects: &mut Effects) {
+        for reads in [&mut self.free, &mut self.behind, &mut self.within] {
+            reads.end_overdue(now_us, effects);
+        }
+    }
+}

@@ -1,0 +1,538 @@
+//! What happens to a replica as a whole: a turn, a round, a decided entry, another configuration, a copy that is installed,
+//! a restart. Each component does its part.
+
+use super::Replica;
+use super::applied::Audience;
+use super::entry::Entry;
+use super::group::Voter;
+use super::group::{Group, StopSign, are_members};
+use super::incoming::Received;
+use super::leading::Leadership;
+use super::lock_leases::Teller;
+use super::log::{Handle, Log};
+use super::members::Help;
+use super::message::Body;
+use super::options::Lease;
+use super::outbox::{Outbox, outbox};
+use super::record::{Change, Moment, put_changes};
+use super::restoring::{Checkpoint, own_life};
+use crate::contract::{Configuration, Effects, NodeId, Notice, Now, Progress, Trace};
+use crate::planted::Fault;
+use crate::rest;
+use kv::Table;
+use kv::codec::Malformed;
+use omnipaxos::ballot_leader_election::Ballot;
+use omnipaxos::storage::Storage;
+use std::rc::Rc;
+
+/// How many keys of those that were removed all at once are dropped per tick: some milliseconds of work.
+const TIDIED_KEYS: usize = 10_000;
+
+impl Replica {
+    pub(super) fn tick(&mut self, now: Now, effects: &mut Effects) {
+        self.applied.table_mut().tidy(TIDIED_KEYS);
+        self.end_overdue(now.monotonic_us, effects);
+        if now.monotonic_us < self.rounds.end_us() {
+            return;
+        }
+        let was_calm = self.is_calm();
+        let promise = self.log.borrow().promise();
+        let (answers, is_won) = self.rounds.turn(now, promise, &self.settings);
+        self.agreement.tick(&self.settings, answers);
+        self.ask_for_help(now, effects);
+        if self.agreement.leads() {
+            self.members.invite_newcomers(now, &mut outbox!(self, effects));
+        }
+        self.look_at_leadership(effects);
+        self.log.borrow_mut().record_decided();
+        self.senders.abandon_stuck(now, &self.settings, self.applied.table_mut(), effects);
+        self.applied.let_fragments_go(now, &self.settings);
+        if let Some(leadership) = self.agreement.leadership_mut() {
+            leadership.tick(now, &self.settings);
+        }
+        self.rounds.rest_after(now, was_calm && !is_won);
+    }
+
+    /// The turn ends.
+    pub(super) fn flush(&mut self, now: Now, effects: &mut Effects) {
+        if !self.links.is_started() {
+            return;
+        }
+        self.end_overdue(now.monotonic_us, effects);
+        self.release_held(now, effects);
+        self.propose(now);
+        self.apply(effects);
+        self.answer_reads(now, effects);
+        self.end_waits(now, effects);
+        self.cut_log();
+        let is_position_due = self.rounds.is_position_due();
+        let mut out = outbox!(self, effects);
+        self.agreement.send_messages(is_position_due, &mut out);
+        self.agreement.send_own_messages(is_position_due, &self.proposals, &self.settings, &mut out);
+        self.rounds.positions_are_told();
+        self.senders.advance(now, &self.members, &mut self.applied, &mut out);
+        for changes in self.log.borrow_mut().take_records() {
+            let record = effects.encode(|out| put_changes(out, &changes));
+            effects.records.push(record);
+        }
+    }
+
+    /// Looks whether something that has just happened made this replica a leader, or one no more.
+    pub(super) fn look_at_leadership(&mut self, effects: &mut Effects) {
+        let Some(mut change) = self.agreement.look(&self.settings, self.members.group(), &self.log, effects)
+        else {
+            return;
+        };
+        self.held.keep(change.ended.as_deref_mut(), &self.proposals, effects);
+        if change.has_begun && self.settings.options.lease == Lease::Log {
+            self.links.forget_refusals();
+        }
+    }
+
+    /// This replica takes part no more: what was asked of it waits for the next leader.
+    fn stand_outside(&mut self, effects: &mut Effects) {
+        let mut ended = self.agreement.stand_outside();
+        self.held.keep(ended.as_deref_mut(), &self.proposals, effects);
+    }
+
+    // Rest.
+
+    /// Whether the rounds behind the one that ends would be the same.
+    fn is_calm(&self) -> bool {
+        let log = self.log.borrow();
+        self.rounds.is_calm(&self.applied, &log, &self.links, &self.agreement, &self.settings)
+            && self.applied.fragments().is_empty()
+            && self.has_nothing_under_way()
+    }
+
+    /// Whether nothing waits, and nothing ends by itself. What ends at some time the leader has to end.
+    pub(super) fn has_nothing_under_way(&self) -> bool {
+        let nobody_waits = self.held.is_empty()
+            && self.proposals.is_empty()
+            && !self.proposals.is_read()
+            && self.agreement.leadership().is_none_or(Leadership::has_no_requests);
+        let nothing_is_copied = self.senders.is_empty() && self.incoming.is_empty();
+        self.members.is_of_one_mind()
+            && nobody_waits
+            && nothing_is_copied
+            && rest::is_still(self.applied.table())
+    }
+
+    // Entries.
+
+    fn teller(&self) -> Teller {
+        Teller { node: self.settings.id, is_leader: self.agreement.leads() }
+    }
+
+    /// Applies the decided entries that are not applied yet, and answers whoever waits for them. Those of many scripts may take
+    /// longer than others wait for a sign of life, so each turn applies some.
+    pub(super) fn apply(&mut self, effects: &mut Effects) {
+        let before = self.applied.index();
+        let configuration = self.members.group().id;
+        let decided = self.agreement.decided(before, configuration, &self.log, &self.settings);
+        let own = (self.settings.id, self.links.life());
+        let enough_ns = self.applied.enough_ns(&self.settings);
+        loop {
+            let next = self.applied.next(&self.log.borrow(), decided, enough_ns);
+            let Some(entry) = next else { break };
+            let proposal = self.proposals.take(own, self.applied.index(), entry.head(), effects);
+            let teller = self.teller();
+            let audience = Audience {
+                planted: self.settings.options.planted,
+                proposal: proposal.as_ref(),
+                within: self.agreement.leadership_mut().map(Leadership::reads_within),
+                epoch: self.members.epoch(),
+                teller,
+            };
+            if let Some(events) = self.applied.carry_out(&entry, audience, effects) {
+                let now_us = self.log.borrow().now_us;
+                let measured = (self.agreement.leads_in(), &self.settings.timing);
+                let offset = self.applied.offset();
+                self.lock_leases.follow(now_us, measured, events, (teller, offset), effects);
+            }
+            let offset = self.log.borrow().offset_at(self.applied.index());
+            let is_as_said = offset == Some(self.applied.offset());
+            assert!(is_as_said, "an entry holds other commands than its head says");
+            if let (Some(proposal), Some(leadership)) = (&proposal, self.agreement.leadership_mut()) {
+                leadership.committed(proposal);
+            }
+            if let Some(stop_sign) = entry.stop_sign()
+                && stop_sign.id > self.members.group().id
+            {
+                self.follow_stop_sign(&stop_sign, effects);
+                break;
+            }
+        }
+        if self.applied.index() > before {
+            self.applied.follow_values(self.log.borrow().now_us);
+            effects.trace.push(Trace::Committed { offset: self.applied.offset() });
+        }
+    }
+
+    /// Cuts off the oldest part of a log that has grown too large, but nothing that is not applied. A small part at a time,
+    /// so that new entries are made where old ones were, and the process does not breathe in and out.
+    fn cut_log(&mut self) {
+        let bytes_max = self.settings.options.log_bytes;
+        if self.log.borrow().bytes() <= bytes_max {
+            return;
+        }
+        let left = bytes_max - bytes_max / 8;
+        let index = self.log.borrow().cut_for(left).min(self.applied.index()).min(self.senders.kept_from());
+        if self.agreement.cut_before(index, self.settings.id, &self.log) {
+            self.counters.log_cuts += 1;
+        }
+    }
+
+    // Configurations.
+
+    /// The control group tells who is to make up the group.
+    pub(super) fn configure(&mut self, now: Now, configuration: &Configuration, effects: &mut Effects) {
+        let mut members = configuration.members.clone();
+        members.sort_unstable();
+        members.dedup();
+        let id = u32::try_from(configuration.epoch).unwrap_or(0);
+        if id == 0 || !are_members(&members) {
+            let why = "a configuration that cannot be";
+            return effects.trace.push(Trace::Rejected { peer: self.settings.id, why });
+        }
+        self.agreement.set_preferred(configuration.leader == self.settings.id);
+        if !self.links.is_started() {
+            self.begin_life();
+            self.rounds.begin(now, &self.settings);
+            let is_first = id == 1 || self.settings.options.planted.has(Fault::NewMemberVotesEarly);
+            if self.members.group().id == 0 && is_first && members.contains(&self.settings.id) {
+                self.enter(Group::first(id, &members));
+                self.record_group();
+            }
+            self.begin_voting();
+        }
+        if self.members.want(id, members) {
+            self.ask_for_help(now, effects);
+        }
+        self.look_at_leadership(effects);
+    }
+
+    /// A configuration holds from here on.
+    fn enter(&mut self, group: Group) {
+        self.log.borrow_mut().begin_configuration(group.begins as usize);
+        // While records are replayed, entries of the one before may not be applied yet: its stop-sign will tell.
+        if self.applied.index() as u64 >= group.begins {
+            self.applied.table_mut().set_membership(group.id);
+        }
+        self.members.enter(group);
+        self.agreement.forget_told_promise();
+    }
+
+    fn record_group(&mut self) {
+        self.log.borrow_mut().record(vec![Change::Group(self.members.group().clone())]);
+    }
+
+    /// Meets the voters of the configuration that holds, as one of them if it is one.
+    fn begin_voting(&mut self) {
+        self.members.meet(&mut self.links);
+        if self.members.has_vote() {
+            self.rounds.forget_answers(self.log.borrow().promise());
+            self.agreement.take_part(&self.settings, self.members.group(), &self.log);
+        }
+    }
+
+    /// The entry that was applied just now ends the configuration: the next one begins.
+    fn follow_stop_sign(&mut self, stop_sign: &StopSign, effects: &mut Effects) {
+        let end = self.applied.index();
+        let is_decided = end <= self.log.borrow().decided();
+        let is_looked_at = self.settings.options.planted.has_invariants();
+        assert!(is_decided || !is_looked_at, "a configuration begins before its stop-sign is decided");
+        self.proposals.refuse_all(effects);
+        self.held.keep(self.agreement.leadership_mut(), &self.proposals, effects);
+        // The others are to hear that it is decided.
+        let is_position_due = self.rounds.is_position_due();
+        self.agreement.send_messages(is_position_due, &mut outbox!(self, effects));
+        self.agreement.end_configuration(end);
+        self.enter(self.members.group().next(stop_sign, end as u64));
+        self.record_group();
+        let (group, offset) = (self.members.group(), self.applied.offset());
+        let role = if group.contains(self.settings.id) { "voter" } else { "outsider" };
+        effects.trace.push(Trace::Role { role, epoch: u64::from(group.id), offset });
+        if !self.links.is_started() {
+            return; // The records of former lives end here.
+        }
+        self.begin_voting();
+        self.agreement.go_on_leading();
+        self.look_at_leadership(effects);
+    }
+
+    /// It turns out that the storage of this replica is not what it was.
+    pub(super) fn exclude(&mut self, why: &'static str, effects: &mut Effects) {
+        let Some(change) = self.members.exclude() else { return };
+        self.log.borrow_mut().record(vec![change]);
+        effects.trace.push(Trace::Rejected { peer: self.settings.id, why });
+        self.stand_outside(effects);
+    }
+
+    /// Asks the others for what this replica lacks, if it does.
+    fn ask_for_help(&mut self, now: Now, effects: &mut Effects) {
+        if !self.members.needs_help(&self.links) {
+            return;
+        }
+        if self.incoming.is_stuck(now, &self.settings) {
+            self.incoming.give_up(self.applied.table_mut());
+        }
+        let (applied, is_helped) = (self.applied.index(), self.incoming.is_received());
+        self.members.ask_for_help(applied, is_helped, &mut outbox!(self, effects));
+    }
+
+    /// Somebody tells how far it has come, in its configuration, and may ask for what it lacks.
+    pub(super) fn help(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        configuration: u32,
+        (index, asks): (usize, bool),
+        effects: &mut Effects,
+    ) {
+        let log = self.log.borrow();
+        let applied = self.applied.index();
+        let help = self.members.hears_of_behind(now, from, configuration, (index, asks), (applied, &log));
+        let mut out = outbox!(self, effects);
+        match help {
+            Help::None => {}
+            Help::UpTo(end) if !self.senders.must_copy(from, index, end, &log, &self.settings) => {
+                let entries = log.entries_between(index, end);
+                if !entries.is_empty() {
+                    out.send(from, Body::Decided { configuration, from: index as u64, entries });
+                }
+            }
+            _ if self.members.expects(from) && self.members.has_a_log(applied) => {
+                drop(log);
+                self.begin_copy(now, from, "it lacks what is cut off here", effects);
+            }
+            _ => self.members.tell_who_they_are(now, from, &mut out),
+        }
+    }
+
+    /// Begins to send a copy, unless one is under way.
+    pub(super) fn begin_copy(&mut self, now: Now, to: NodeId, why: &'static str, effects: &mut Effects) {
+        let (state, counters) = ((&self.members, &mut self.applied), &mut self.counters);
+        self.senders.begin(now, (to, why), state, counters, &mut outbox!(self, effects));
+    }
+
+    /// Somebody tells what is decided behind what is applied here.
+    pub(super) fn learn(
+        &mut self,
+        from: NodeId,
+        configuration: u32,
+        told: (usize, Vec<Entry>),
+        effects: &mut Effects,
+    ) {
+        let applied = self.applied.index();
+        let mut out = outbox!(self, effects);
+        let Some(entries) = self.members.useful(from, configuration, told, applied, &mut out) else { return };
+        // It was deposed, or the stop-sign would have been decided here. The crate does not know of these entries and would
+        // put others behind them: a voter, whose configuration they end, takes part in it no more. The next one begins when
+        // the stop-sign is applied, which may take some turns.
+        self.stand_outside(effects);
+        self.log.borrow_mut().learn(applied, entries);
+        self.apply(effects);
+    }
+
+    // Copies.
+
+    /// A copy begins to come.
+    pub(super) fn copy_begins(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        transfer: u64,
+        moment: Moment,
+        effects: &mut Effects,
+    ) {
+        let is_of_use = self.is_of_use(&moment);
+        let mut out = outbox!(self, effects);
+        if !is_of_use {
+            return out.send(from, Body::CopyProgress { transfer, next: super::copying::WHOLE });
+        }
+        self.incoming.begin(now, (from, transfer), moment, self.applied.table_mut(), &mut out);
+    }
+
+    fn is_of_use(&self, moment: &Moment) -> bool {
+        moment.index as usize > self.applied.index() || moment.group.id > self.members.group().id
+    }
+
+    /// A copy ends: it is installed if all of it is here, and of use.
+    pub(super) fn copy_ends(
+        &mut self,
+        now: Now,
+        (from, transfer, chunks): (NodeId, u64, u32),
+        accepted: (Ballot, Vec<Entry>),
+        voters: &[Voter],
+        effects: &mut Effects,
+    ) {
+        if let Some(mut received) = self.incoming.take_whole(from, transfer, chunks) {
+            if self.is_of_use(&received.moment) {
+                self.install(received, accepted, voters, effects);
+                self.ask_for_help(now, effects);
+            } else {
+                self.applied.table_mut().take_spilled_of(&mut received.table);
+            }
+        }
+        self.incoming.answer(from, transfer, &mut outbox!(self, effects));
+    }
+
+    /// Swaps the copy in whole, and lets the crate begin anew with the log that is left behind it.
+    ///
+    /// The log behind the copy is the longer one, by ballot and then by length: the sender's, or what was here. So this
+    /// replica never looks as if it had accepted less than it is known to have decided, nor loses what it has accepted;
+    /// and it may look as if it had accepted what the sender has, for whatever was chosen is in either or in the one
+    /// that is longer. See the proof in the parent module.
+    ///
+    /// A copy of a newer configuration replaces all that was accepted in an older one, which has ended. Whoever gets
+    /// one without a vote in its configuration keeps what is decided, and nothing behind it.
+    fn install(
+        &mut self,
+        received: Received,
+        (round, rest): (Ballot, Vec<Entry>),
+        voters: &[Voter],
+        effects: &mut Effects,
+    ) {
+        let Received { moment, mut table, from, .. } = received;
+        let configuration = self.members.group().id;
+        let is_of_one = round == Ballot::default() || round.config_id == moment.group.id;
+        if !is_of_one || moment.group.id < configuration {
+            self.applied.table_mut().take_spilled_of(&mut table);
+            let why = "a copy with a log of another configuration";
+            return effects.trace.push(Trace::Rejected { peer: from, why });
+        }
+        let had_nothing = configuration == 0;
+        let is_newer = moment.group.id > configuration;
+        let gave_void = is_newer && self.agreement.takes_part();
+        // They show the table that is thrown away, as does a checkpoint.
+        self.senders.abandon_all(self.applied.table_mut(), effects);
+        self.checkpoint = None;
+        let before = self.log.borrow().accepted();
+        let has_more = is_newer || before < (round, moment.index as usize + rest.len());
+        self.put_in_place(table, &moment);
+        let mut out = outbox!(self, effects);
+        let mut learned = self.members.learn_voters(voters, &mut out);
+        if had_nothing {
+            learned.extend(self.members.exclude_newcomer(&mut out));
+        }
+        let behind = (has_more && self.members.has_vote()).then_some((round, rest));
+        self.log.borrow_mut().record_copy(moment.index, behind, learned);
+        let after = self.log.borrow().accepted();
+        assert!(
+            is_newer || after >= before,
+            "it looks as if it had accepted less: {after:?}, and it was {before:?}"
+        );
+        let index = self.applied.index();
+        self.proposals.skip_before(index, &self.settings, &mut self.counters, effects);
+        if gave_void {
+            self.proposals.refuse_all(effects);
+        }
+        self.counters.copies_installed += 1;
+        let keys = self.applied.table().len() as u64;
+        effects.trace.push(Trace::Installed { offset: moment.offset, keys });
+        effects.notices.push(Notice::Skipped);
+        self.stand_outside(effects);
+        self.begin_voting();
+    }
+
+    /// The table and the log's beginning are those of a copy from now on.
+    fn put_in_place(&mut self, table: Table, moment: &Moment) {
+        self.applied.put_in_place(table, moment);
+        let is_newer = moment.group.id > self.members.group().id;
+        self.log.borrow_mut().installed(moment, is_newer);
+        if is_newer {
+            self.members.enter(moment.group.clone());
+            self.agreement.forget_told_promise();
+        }
+        self.applied.match_fragments(moment.group.id, self.log.borrow().now_us);
+    }
+
+    // Records.
+
+    pub(super) fn take_record(&mut self, now: Now, record: &[u8]) -> Result<(), Malformed> {
+        self.log.borrow_mut().now_us = now.monotonic_us;
+        for change in Change::decode_all(record)? {
+            match change {
+                Change::Life { identity, life } => self.links.had_life(identity, life),
+                Change::Peer(voter) => self.members.hear(voter),
+                Change::Group(group) => self.enter(group),
+                Change::Excluded { since } => self.members.was_excluded(since),
+                Change::CopyBegin(moment) => self.incoming.replay_begin(moment, &self.settings),
+                Change::CopyChunk(chunk) => self.incoming.replay_chunk(&chunk)?,
+                Change::CopyEnd => {
+                    let (moment, table) = self.incoming.replay_end()?;
+                    self.put_in_place(table, &moment);
+                }
+                Change::Fragment(piece) => {
+                    self.applied.keep(&piece.piece(), self.log.borrow().now_us);
+                }
+                change => self.log.borrow_mut().replay(change),
+            }
+        }
+        self.cut_replayed();
+        Ok(())
+    }
+
+    /// Applies what is replayed and cuts it off as it grows, so that a start needs no more memory than the life before it. Only
+    /// up to the end of the configuration: how the next one began is a record of its own.
+    fn cut_replayed(&mut self) {
+        let bytes_max = self.settings.options.log_bytes;
+        if self.log.borrow().bytes() <= bytes_max {
+            return;
+        }
+        let ends = |entry: &Entry, group: &Group| entry.stop_sign().is_some_and(|it| it.id > group.id);
+        let decided = self.log.borrow().decided();
+        loop {
+            let next = self.applied.next(&self.log.borrow(), decided, u64::MAX);
+            let Some(entry) = next.filter(|entry| !ends(entry, self.members.group())) else { break };
+            self.applied.carry_out(&entry, Audience::none(&self.settings), &mut Effects::default());
+            self.applied.follow_values(self.log.borrow().now_us);
+        }
+        let index = self.log.borrow().cut_for(bytes_max / 2).min(self.applied.index());
+        let _ = Handle(Rc::clone(&self.log)).set_compacted_idx(index);
+    }
+
+    /// Makes of the records what they say, and begins a new life.
+    fn begin_life(&mut self) {
+        self.incoming.give_up(self.applied.table_mut()); // The rest of it was lost.
+        let life = self.links.begin_life();
+        self.senders.begin_life(life);
+        self.log.borrow_mut().replayed();
+        let record = self.log.borrow_mut().record(vec![own_life(&self.links)]);
+        // Nobody waits for what earlier lives proposed.
+        self.apply(&mut Effects::default());
+        self.links.life_is_recorded(record);
+    }
+
+    /// Begins a checkpoint of what is applied. False while the state is about to be replaced, and in the middle of a
+    /// turn: what is in the log and not in a record yet would be there twice.
+    pub(super) fn start_checkpoint(&mut self) -> bool {
+        let is_in_a_turn = self.log.borrow().has_untold();
+        // One that stands still may do so for days, and was not started.
+        let is_whole = (self.links.is_started() || self.applied.stands_still()) && self.incoming.is_empty();
+        if is_in_a_turn || self.members.group().id == 0 || !is_whole {
+            return false;
+        }
+        self.end_checkpoint();
+        let (settings, log): (_, &Log) = (&self.settings, &self.log.borrow());
+        let checkpoint = Checkpoint::begin(settings, &self.links, &self.members, &mut self.applied, log);
+        self.checkpoint = Some(checkpoint);
+        true
+    }
+
+    pub(super) fn next_checkpoint_record(&mut self, bytes_max: usize, record: &mut Vec<u8>) -> Progress {
+        let Some(checkpoint) = &mut self.checkpoint else { return Progress::Abandoned };
+        if checkpoint.next_record(&mut self.applied, bytes_max, record) {
+            return Progress::More;
+        }
+        self.end_checkpoint();
+        Progress::Whole
+    }
+
+    pub(super) fn end_checkpoint(&mut self) {
+        if let Some(checkpoint) = self.checkpoint.take() {
+            checkpoint.end(self.applied.table_mut());
+        }
+    }
+}
