@@ -316,7 +316,7 @@ fn a_panic_leaves_no_process() {
     let study = tiny(Conduct::Panics);
     let result = catch_unwind(AssertUnwindSafe(|| sweep(&study, folder.path(), false)));
     assert!(result.is_err());
-    // Other tests start servers meanwhile; those of this one are named by the folders they ran in.
+    // Other tests start servers at the same time; those of this one are named by the folders they ran in.
     let ours = |port: &u16| folder.path().join("work").join(port.to_string()).exists();
     let ports: Vec<u16> = ports_started_since(before).into_iter().filter(ours).collect();
     assert_eq!(ports.len(), 2);

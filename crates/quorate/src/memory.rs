@@ -2,8 +2,8 @@
 //! little at a time.
 //!
 //! By default it asks for pages of 2 MiB, each of which the system clears when it is first touched. That takes a fraction
-//! of a millisecond, but 7 ms on a virtual machine whose host has to find the memory first, and small commands wait
-//! meanwhile: beside values of 64 MiB three fresh nodes had 167 and 194 turns of more than 5 ms in 16 s, and with pages of
+//! of a millisecond, but 7 ms on a virtual machine whose host has to find the memory first, while small commands
+//! wait: beside values of 64 MiB three fresh nodes had 167 and 194 turns of more than 5 ms in 16 s, and with pages of
 //! 4 KiB 1 and 11. So a node's memory consists of small pages, like Redis's.
 //!
 //! By default the allocator also returns free memory to the system after a second, and the next large value would get fresh

@@ -33,7 +33,7 @@ fn value(number: u64) -> Arc<Vec<u8>> {
     Arc::new(words.flat_map(u64::to_le_bytes).collect())
 }
 
-/// Bytes of all files in a folder; of one that goes meanwhile, none.
+/// The bytes of all files in a folder, without those removed while it is read.
 fn bytes(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let length = |path: PathBuf| match path.is_dir() {

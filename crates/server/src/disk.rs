@@ -27,7 +27,7 @@ const CACHED_FILL_BYTES: usize = 16 << 10;
 /// Direct writes are split into pieces of this many bytes, because each may be copied to aligned memory.
 const DIRECT_PIECE_BYTES: usize = 2 << 20;
 
-/// A large file is removed in steps of this many bytes, with a pause after each, to leave the disk to others meanwhile: a
+/// A large file is removed in steps of this many bytes, with a pause after each, to leave the disk to others in between: a
 /// file system may inform the device of all freed blocks at once, and every sync waits until the device is done.
 const REMOVED_BYTES: u64 = 1 << 20;
 
@@ -52,7 +52,7 @@ pub struct FolderDisk {
     folder: Arc<Folder>,
     /// Bytes written past the page cache must be aligned to a block in memory too; those that are not are copied here.
     aligned: Vec<u8>,
-    /// Slow operations are done in steps, with pauses: others use the disk meanwhile, and nothing waits for this one.
+    /// Slow operations are done in steps, with pauses in which others use the disk, and nothing waits for this one.
     is_patient: bool,
 }
 
@@ -154,7 +154,7 @@ impl FolderDisk {
     }
 
     /// Checks that the disk has room for `bytes` bytes, before they are allocated: allocating all the room that is left,
-    /// only to find it too little, would leave none to others meanwhile.
+    /// only to find it too little, would leave none to others until then.
     fn check_room(&self, bytes: u64) -> io::Result<()> {
         let disk = rustix::fs::statvfs(&self.folder.path)?;
         // Some file systems have no size at all, such as those in memory.
@@ -229,7 +229,7 @@ impl FolderDisk {
         }
     }
 
-    /// Shortens a file, step by step if others use the disk meanwhile.
+    /// Shortens a file, step by step if others are using the disk.
     fn shrink(&self, name: &str, bytes: u64) -> io::Result<()> {
         let file = self.file(name)?;
         let mut length = file.metadata()?.len();

@@ -9,7 +9,7 @@ use crate::operation::{Operation, Reply};
 use std::collections::VecDeque;
 use wire::resp::ArgumentsBuffer;
 
-/// The transaction in progress on a client's connection to its node. Requests that arrive meanwhile wait.
+/// The transaction in progress on a client's connection to its node. Requests that arrive during it wait.
 #[derive(Debug, Default)]
 pub(crate) struct Talk {
     pub(crate) current: Option<Conversation>,

@@ -109,7 +109,7 @@ impl Log {
 
     /// Ends the chunks: the snapshot is committed once it is written and the log is durable up to its position
     /// ([`Log::wants_sync`]). [`Outcome::SnapshotTaken`](crate::Outcome::SnapshotTaken) reports that. A snapshot is dropped
-    /// if it is below the group's present one, or if the group was forgotten meanwhile.
+    /// if it is below the group's present one, or if the group has been forgotten since.
     ///
     /// # Errors
     /// [`StorageError::Disk`] when the disk had no room for a part of it: the snapshot is gone. Otherwise

@@ -450,7 +450,7 @@ impl Log {
             garbage.push_back(piece.file);
             return Outcome::SnapshotRefused(piece.group, error);
         }
-        // Unless it was given up meanwhile.
+        // Unless it was abandoned in the meantime.
         if !garbage.contains(&piece.file) {
             without_room.insert(piece.file, error.clone());
         }

@@ -2,7 +2,7 @@
 //!
 //! A sync takes as long as some hundred commands. So the log does not sync: it returns the steps to be
 //! done, in order, and later receives their result. A real server runs them on a thread, a simulator at
-//! some later time. Meanwhile the log takes batches; the next sync covers them all (group commit).
+//! some later time. Until then the log takes batches; the next sync covers them all (group commit).
 
 use crate::disk::{Disk, DiskError};
 

@@ -50,7 +50,7 @@ fn eval(client: &mut Client, text: &str) -> String {
     loop {
         client.send(request(&[b"EVAL", text.as_bytes(), b"1", b"abuse:scripts"]));
         let answer = client.line();
-        // On a busy machine the leader may change meanwhile.
+        // On a busy machine the leader may change during the test.
         if !["-NOLEADER", "-UNKNOWN", "-LOST", "-NOQUORUM", "-TRYAGAIN", "-CLUSTERDOWN"]
             .iter()
             .any(|code| answer.starts_with(code))
@@ -74,7 +74,7 @@ fn scripts_made_to_end_or_stop_a_node_do_neither() {
             let mut worst = Duration::ZERO;
             while !is_over.load(Ordering::Relaxed) {
                 let begun = Instant::now();
-                // On a busy machine the leader may change meanwhile.
+                // On a busy machine the leader may change during the test.
                 until("another client is served", || client.ask("SET abuse:beside value") == "+OK");
                 worst = worst.max(begun.elapsed());
                 std::thread::sleep(Duration::from_millis(5));

@@ -12,7 +12,7 @@ use crate::support::{PATIENCE, connect, request};
 const BESIDE: usize = 30;
 
 /// Sends each of these requests repeatedly over a few connections to every node, reads nothing, and asserts that
-/// other clients are served meanwhile. On a busy machine leaders change occasionally, so some writes may get an error
+/// other clients are served during it. On a busy machine leaders change occasionally, so some writes may get an error
 /// that says so.
 #[track_caller]
 fn assert_others_are_served(cluster: &Cluster, attacks: &[Vec<u8>]) {

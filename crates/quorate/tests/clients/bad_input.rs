@@ -59,7 +59,7 @@ fn a_million_arguments_in_one_command_are_carried_out() {
     let mut connection = cluster.client(2);
     let mut command = redis::cmd("MSET");
     (0..500_000).for_each(|number| _ = command.arg(number).arg("v"));
-    // On a busy machine this may take so long that another node leads meanwhile. The outcome is then unknown, and the
+    // On a busy machine this may take so long that the leader changes. The outcome is then unknown, and the
     // request is repeated.
     until("it is carried out", || command.query::<()>(&mut connection).is_ok());
     until("the leader serves", || ask(&mut connection, "DBSIZE") == "500000");

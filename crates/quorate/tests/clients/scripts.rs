@@ -333,7 +333,7 @@ fn what_scripts_have_written_is_the_same_after_every_node_was_killed() {
         if #ARGV > 0 then local s = 'x' while true do s = s .. s end end
         return redis.call('get', KEYS[1])";
     let keys = ["{k}text", "{k}number"];
-    // On a machine that is busy with other tests, the leader may change meanwhile.
+    // On a machine that is busy with other tests, the leader may change during the test.
     let is_refused = |told: &str| ["-CLUSTERDOWN", "-UNKNOWN"].iter().any(|code| told.starts_with(code));
     for _ in 0..20 {
         eval(&mut node, text, &keys, &[]);

@@ -67,7 +67,7 @@ impl Cluster {
                 }
                 return cluster;
             }
-            // Another process took a port meanwhile. The folder remembers the ports, so start with a new one.
+            // Another process has taken a port. The folder remembers the ports, so start with a new one.
             fs::remove_dir_all(folder.path()).unwrap();
             fs::create_dir(folder.path()).unwrap();
         }

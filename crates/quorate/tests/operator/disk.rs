@@ -80,7 +80,7 @@ fn a_node_without_room_says_so_and_the_others_go_on() {
         ["fill", "all:fill"].iter().all(|key| filler.ask(&format!("SET {key} v")) == "+OK")
     });
     recorder.wait_for(300);
-    // The node is still running. A checkpoint may have made room for it meanwhile.
+    // The node is still running. A checkpoint may have made room for it since.
     assert!(bare.health(3).1.contains("\"disk_full\":"), "the node lives on");
     assert_linearizable(&recorder.stop());
 }

@@ -219,7 +219,7 @@ fn a_removed_node_comes_in_again_and_counts() {
     signal(node.0.id(), Signal::CONT);
     ends_by_itself(&started, 4, node);
 
-    // A node that was added again meanwhile is admitted as it is, or ends if it first hears that it was removed.
+    // A node that has been added again is admitted as it is, or ends if it first hears that it was removed.
     add(&started, 4, port);
     let mut node = started.spawn(4);
     until("node 4 holds everything", || holds_everything(&started, 4) && started.is_ready(4));

@@ -156,7 +156,7 @@ fn a_folder_of_another_cluster_is_refused_and_the_difference_named() {
     assert!(told.contains("--keyspace cache: is not there"), "{told}");
 }
 
-/// Returns a node's reply to a write. On a busy machine another node may come to lead meanwhile: a refused request,
+/// Returns a node's reply to a write. On a busy machine another node may become the leader in between: a refused request,
 /// which was not executed, is repeated.
 fn taken(cluster: &Cluster, id: u16, request: &[u8]) -> String {
     let mut told = String::new();

@@ -143,7 +143,7 @@ fn guesses_of_a_password_are_slowed_down_counted_and_logged() {
     assert!(guesses >= 100, "an application with an old password is not shut out at once: {guesses}");
     assert!(begun.elapsed() >= Duration::from_secs(1), "the refusal takes its time");
     assert_eq!(client.rest(), b"", "and ends the connection");
-    // Others are served meanwhile, and the right password is accepted as soon as the address is no longer blocked.
+    // Others are still served, and the right password is accepted as soon as the address is no longer blocked.
     until("the right password is taken", || {
         let mut client = Client::connect(port);
         client.send(auth("the right one"));

@@ -261,7 +261,7 @@ impl Routes {
         }
     }
 
-    /// Runs a command that may wait up to `wait` for its answer. If the client goes away meanwhile, the wait ends.
+    /// Runs a command that may wait up to `wait` for its answer. The wait ends if the client disconnects.
     pub(super) async fn waiting_command(
         &self,
         arguments: ArgumentsBuffer,

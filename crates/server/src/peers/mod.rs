@@ -113,7 +113,7 @@ struct Peer {
     told: Option<String>,
     /// When its link is closed, if it has left the cluster.
     leaves_at_us: Option<u64>,
-    /// It has left the cluster and that time is over. It may have been cut off meanwhile: if it comes back it is accepted
+    /// It has left the cluster and that time is over. It may have been cut off in that time: if it comes back it is accepted
     /// for as long again, to learn that it has left.
     has_left: bool,
     was_up: bool,
@@ -280,7 +280,7 @@ impl Peers {
         self.part(turn);
         while let Some((id, found)) = self.resolver.next() {
             if !self.peers.iter().any(|peer| peer.id == id && !peer.has_left) {
-                continue; // The node has left meanwhile.
+                continue; // The node has left since.
             }
             match found {
                 Ok(address) => self.connect(id, address, registry, turn),

@@ -99,7 +99,7 @@ impl TreeValues {
             }
         }
         let mut place = self.tree.write().unwrap_or_else(PoisonError::into_inner);
-        // Another thread may have opened it meanwhile. It is closed before it is opened: there is only ever one.
+        // Another thread may have opened it in the meantime. It is closed before it is opened: there is only ever one.
         let tree = match place.take().filter(|_| !has_failed) {
             Some(tree) => tree,
             None => self.open().map_err(|error| self.error(Verb::Create, error))?,

@@ -268,7 +268,7 @@ impl World {
         self.queue.push(self.now + down_us, Event::Restart { node: place, life });
     }
 
-    /// Starts a process with nothing but what is on its disk, unless one has started meanwhile.
+    /// Starts a process with nothing but what is on its disk, unless one has started since.
     pub(super) fn restart(&mut self, place: Place, life: u32) {
         let now = self.now;
         let seed = self.random.draw();

@@ -120,7 +120,7 @@ pub(crate) struct Gathered {
     spare: Vec<u8>,
 }
 
-/// Memory of up to this length is kept for what is gathered next, and as much for what is gathered meanwhile.
+/// Memory of up to this length is kept for what is gathered next, and as much for what is gathered during a write.
 pub(crate) const SPARE_BYTES_MAX: usize = 2 << 20;
 
 impl Gathered {

@@ -27,7 +27,7 @@ fn script() -> Vec<Action> {
             Append { group: 2, bytes: 1500 },
             Write,
             FinishSync,
-            // This sync writes what is gathered, and what comes meanwhile waits.
+            // This sync writes what is gathered, and what arrives during it waits.
             Append { group: 3, bytes: 0 },
             BeginSync,
             Append { group: 1, bytes: 60 },

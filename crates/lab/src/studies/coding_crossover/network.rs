@@ -173,7 +173,7 @@ impl Ledger {
         let per_value = |bytes: f64| bytes / value_bytes as f64;
         figures.insert("wire_per_value", per_value(self.links.values().sum()));
         figures.insert("sent_per_value", per_value(self.sent_most()));
-        // A log that was truncated meanwhile gives no figure.
+        // A log that was truncated in between gives no figure.
         if let Some(bytes) = self.log_bytes.filter(|bytes| *bytes >= 0.0) {
             figures.insert("log_per_value", per_value(bytes));
         }

@@ -276,7 +276,7 @@ pub(super) fn waits_after_contention(
     for node in 0..nodes {
         let addresses = addresses(running, recipe, node)?;
         let trials = Trials { recipe, folder, keys: keys.to_owned(), count: 1 };
-        // No lease runs out meanwhile, which would hide a missing notification.
+        // No lease runs out in this time, which would hide a missing notification.
         let job = Job {
             ttl_ms: 2 * TAKEOVER_WITHIN.as_millis() as u64,
             ..trials.job(addresses.clone(), addresses)
