@@ -373,7 +373,7 @@ fn two_results_are_set_side_by_side() {
     assert!(comparison.to_html().contains("side by side"));
 
     let missing = lab::report::compare([paths[0], Path::new("/nowhere")], &[], false, find).err().unwrap();
-    assert!(format!("{missing:#}").contains("/nowhere is no result of a study"), "{missing:#}");
+    assert!(format!("{missing:#}").contains("/nowhere is not the result of a study"), "{missing:#}");
 }
 
 #[test]

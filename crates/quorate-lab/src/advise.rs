@@ -31,8 +31,8 @@ Examples:
   quorate advise --value 500KB --bandwidth 10mbit --from lab-results/coding-crossover-full
 
 Times are those of one client that waits for each answer, on a network whose nodes can each send and receive as much as
---bandwidth says. Bytes are decimal: 1 KB is 1000, 1 KiB is 1024. With --from, what nodes themselves take is what a run
-of the study measured on its machine, else what it took where Quorate was made.
+--bandwidth says. Bytes are decimal: 1 KB is 1000, 1 KiB is 1024. The nodes' own costs are those that the study measured:
+with --from on the machine of that run, otherwise on the machine on which Quorate was developed.
 
 Exit code: 0 done; 1 the folder holds no such study; 2 wrong usage.";
 
@@ -74,7 +74,7 @@ pub(crate) struct AdviseArgs {
 }
 
 fn parse_size(text: &str) -> Result<usize, String> {
-    let refusal = || format!("'{text}' is no size: write 1000, 500KB or 1MiB");
+    let refusal = || format!("'{text}' is not a size: write 1000, 500KB or 1MiB");
     let unit_at = text.find(char::is_alphabetic).unwrap_or(text.len());
     let (number, unit) = text.split_at(unit_at);
     let number: f64 = number.trim().parse().map_err(|_| refusal())?;
@@ -90,7 +90,7 @@ fn parse_size(text: &str) -> Result<usize, String> {
     };
     let bytes = number * factor;
     if !(1.0..=1e12).contains(&bytes) {
-        return Err(format!("{text} is not within 1 byte and 1000 GB"));
+        return Err(format!("{text} is not between 1 byte and 1000 GB"));
     }
     Ok(bytes as usize)
 }
@@ -98,12 +98,12 @@ fn parse_size(text: &str) -> Result<usize, String> {
 fn parse_share(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
-        _ => Err(format!("'{text}' is no share: write a number from 0 to 1")),
+        _ => Err(format!("'{text}' is not a share: write a number from 0 to 1")),
     }
 }
 
 fn parse_time(text: &str) -> Result<Duration, String> {
-    let refusal = || format!("'{text}' is no time: write 500us, 10ms or 1s");
+    let refusal = || format!("'{text}' is not a time: write 500us, 10ms or 1s");
     let unit_at = text.find(char::is_alphabetic).ok_or_else(refusal)?;
     let (number, unit) = text.split_at(unit_at);
     let number: f64 = number.parse().map_err(|_| refusal())?;
@@ -210,10 +210,10 @@ impl Advice {
             let [leader_write, another_write] = choice.write_ms.map(time_words);
             let [leader_read, another_read] = choice.read_ms.map(time_words);
             let crosses = match choice.crosses_at_mbit {
-                Some(mbit) if mbit.is_infinite() => "never: it is faster at all".to_owned(),
+                Some(mbit) if mbit.is_infinite() => "never: always faster".to_owned(),
                 Some(mbit) => rate_words(mbit),
                 None if choice.parts == 1 => String::new(),
-                None => "never: it is slower at all".to_owned(),
+                None => "never: always slower".to_owned(),
             };
             text.push_str(&format!(
                 "{:<18}  {leader_write:<9}  {leader_read:<9}  {another_write:<9}  {another_read:<9}  {:<9}  {:.2}x   {crosses}\n",

@@ -21,7 +21,7 @@ Examples:
 
 docs/guide/checking.md says how to run each of these checkers.
 
-Exit code: 0 written; 2 wrong usage, a file that cannot be read, or a history that the other checker has no words for.";
+Exit code: 0 written; 2 wrong usage, a file that cannot be read, or a history that the other checker cannot express.";
 
 /// Write a recorded history for another checker: Porcupine, Knossos or Elle.
 #[derive(Args, Debug)]
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &ExportArgs) -> ExitCode {
             let plural = if exported.operations == 1 { "" } else { "s" };
             eprintln!("{} operation{plural}", exported.operations);
             for (what, count) in exported.left_out {
-                eprintln!("not looked at by this checker: {what}, {count} times");
+                eprintln!("not checked by this checker: {what}, {count} times");
             }
             ExitCode::SUCCESS
         }
@@ -111,18 +111,19 @@ fn subject(args: &ExportArgs, history: &mut History, checker: Checker) -> Result
     };
     let subjects = history.subjects();
     if let Some(asked) = asked {
-        ensure!(subjects.contains(&asked), "no operation in it is about that");
+        ensure!(subjects.contains(&asked), "no operation in it concerns that");
         return Ok(Some(asked));
     }
     if checker == Checker::Knossos && subjects.len() > 1 {
         let (what, first) = match subjects.first() {
             Some(Subject::Lock(lock)) => ("--lock", *lock),
             Some(Subject::Key(key)) => ("--key", *key),
-            None => bail!("it is about no key and no lock"),
+            None => bail!("it has no operation on a key or a lock"),
         };
         let first = history.key_bytes(first).escape_ascii();
         bail!(
-            "Knossos checks one key or one lock at a time, and these are {}: name one, as by {what} '{first}'",
+            "Knossos checks one key or one lock at a time, and these are {}: choose one, for example with \
+             {what} '{first}'",
             subjects.len()
         );
     }

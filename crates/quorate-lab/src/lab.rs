@@ -21,7 +21,7 @@ Examples:
 
 The folder gets raw.csv, summary.csv, nodes.csv, machine.json, run.json, every figure as SVG and PNG, and report.html,
 which begins with the study's claims and what was found about each. Ctrl-C stops everything that was started; the same
-command goes on where it was interrupted. A system that is not installed is skipped, and the report says so.
+command continues where it was interrupted. A system that is not installed is skipped, and the report says so.
 
 Exit code: 0 done; 1 something could not be measured, or an answer was wrong; 2 wrong usage.";
 
@@ -31,7 +31,7 @@ Examples:
   quorate lab compare before after --measure per_s --measure p99_ms
   quorate lab compare before after --report both.html
 
-A ratio with a star is more than what repeats differ by: those of one side are all above those of the other.";
+A star marks a ratio that is more than noise: all repeats of one side are above all repeats of the other.";
 
 /// Reproduce a study, compare two results, or shape a network.
 #[derive(Debug, Subcommand)]
@@ -44,7 +44,7 @@ pub(crate) enum LabCommand {
     Compare(CompareArgs),
     /// Relay TCP between servers, as a network with chosen delays, losses and bandwidths
     Relay(::lab::network::RelayArgs),
-    /// Run a program that ends with this process's parent (the lab starts what it measures so)
+    /// Run a program that ends with this process's parent (the lab starts what it measures in this way)
     #[command(hide = true)]
     Hold(HoldArgs),
 }
@@ -103,7 +103,7 @@ pub(crate) struct CompareArgs {
     #[arg(long)]
     mixed: bool,
 
-    /// Also write a page
+    /// Also write an HTML page
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 
@@ -175,7 +175,7 @@ fn sweep(study: &'static dyn Study, args: &RunArgs) -> Result<bool> {
     let quorate = program.with_file_name("quorate");
     ensure!(
         quorate.is_file(),
-        "there is no {}, the server that is to be measured: build it with `cargo build --release`",
+        "there is no {}, the server to measure: build it with `cargo build --release`",
         quorate.display()
     );
     let scale = if args.full { Scale::Full } else { Scale::Quick };

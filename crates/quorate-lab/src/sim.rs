@@ -17,11 +17,11 @@ Examples:
   quorate sim --minutes 10                          search for faults in all protocols
   quorate sim --minutes 1 --protocol abd            in one
   quorate sim --seed 7                              replay a run
-  quorate sim --seed 7 --shrink                     leave out what it does not need to fail
+  quorate sim --seed 7 --shrink                     remove what it does not need to fail
   quorate sim --seed 7 --without 3,5,loss --trace   replay what is left, line by line
 
-A seed means one run, byte for byte, in one version of the program. Faults that a run is to go without are the
-numbers that --seed tells, or kinds of background: clock-drift, loss, duplication, reordering, delay, stale-delivery,
+A seed always gives the same run, byte for byte, in one version of the program. --without takes the numbers of faults,
+as --seed prints them, or kinds of background: clock-drift, loss, duplication, reordering, delay, stale-delivery,
 full-output, slow-reader, held-back, impatient-client, missing-minority. Exit codes: 0 all promises held, 1 one did not, 2 wrong usage.";
 
 /// Run whole clusters in a simulated world, with faults, and check the replies that clients got.
@@ -53,7 +53,7 @@ pub(crate) struct SimArgs {
     #[arg(long)]
     spilled: bool,
 
-    /// Many writes are too long for one record, and go in parts
+    /// Many writes are too long for one record, and are sent in parts
     #[arg(long)]
     long: bool,
 

@@ -206,9 +206,9 @@ fn what_another_checker_has_no_words_for_is_2_and_leaves_no_file() {
     let deleted = r#"{"client":1,"operation":"delete","key":"a","start":0,"end":1,"outcome":"ok"}"#;
     let cases: [(&[&str], &str, &str); 6] = [
         (&["--to", "elle", "-"], deleted, "standard input: Elle has no words for a delete"),
-        (&["--to", "knossos", "-"], &two, "these are 2: name one, as by --key 'a'"),
-        (&["--to", "elle", "--key", "c", "-"], &two, "no operation in it is about that"),
-        (&["--to", "elle", "--lock", "a", "-"], &two, "no operation in it is about that"),
+        (&["--to", "knossos", "-"], &two, "these are 2: choose one, for example with --key 'a'"),
+        (&["--to", "elle", "--key", "c", "-"], &two, "no operation in it concerns that"),
+        (&["--to", "elle", "--lock", "a", "-"], &two, "no operation in it concerns that"),
         (&["--to", "porcupine", "-"], "", "there is nothing to check"),
         (&["--to", "nobody", "-"], SET, "invalid value 'nobody'"),
     ];

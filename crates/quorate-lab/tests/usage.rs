@@ -57,5 +57,5 @@ fn advice_is_a_table_with_a_recommendation() {
     assert_eq!((code, advice["choices"].as_array().map(Vec::len)), (0, Some(3)));
     let (code, _, error) = run(&[&question[..], &["--from", "nowhere"]].concat());
     assert_eq!(code, 1);
-    assert!(error.contains("nowhere is no result of a study"), "{error}");
+    assert!(error.contains("nowhere is not the result of a study"), "{error}");
 }

@@ -30,9 +30,9 @@ Examples:
 On another machine, with a copy of any node's quorate.toml (it holds the secret: keep it safe on the way):
   quorate join --like quorate.toml --dir data --host 10.0.0.7 --bind 10.0.0.7
 
-CLUSTER REMOVE takes a node out again; CLUSTER REPLACE lets one in that has lost its storage.";
+CLUSTER REMOVE removes a node; CLUSTER REPLACE admits one that has lost its storage.";
 
-/// Make a new node of a running cluster.
+/// Create a new node for a running cluster.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct JoinArgs {
@@ -48,7 +48,7 @@ pub(crate) struct JoinArgs {
     #[arg(long)]
     id: Option<NodeId>,
 
-    /// The address at which the other nodes and clients reach the new node; needed if those of the file are on other
+    /// The address at which the other nodes and clients reach the new node; needed if the nodes of the file are on other
     /// machines
     #[arg(long)]
     host: Option<String>,
@@ -81,7 +81,8 @@ pub(crate) fn run(args: &JoinArgs) -> Result<()> {
     let file = args.dir.join("quorate.toml");
     ensure!(
         !file.exists() && !args.dir.join("storage").exists(),
-        "{} is a node's folder already: use another one, or start that node with `quorate server --config {}`",
+        "{} already is a node's folder: use another one, or start that node with `quorate server --config \
+         {}`",
         args.dir.display(),
         file.display()
     );
@@ -115,20 +116,21 @@ fn address(args: &JoinArgs, like: &Config, map: &ClusterMap) -> Result<NodeAddre
     let port = |given: Option<u16>, of_like: u16, name: &str| {
         let counted = i32::from(of_like) + i32::from(id) - i32::from(like.node);
         let counted = || u16::try_from(counted).ok().filter(|port| *port > 0);
-        given.or_else(counted).with_context(|| format!("give --{name}-port: node {id} would have none"))
+        given
+            .or_else(counted)
+            .with_context(|| format!("give --{name}-port: node {id} would have no such port"))
     };
     let host = match &args.host {
         Some(host) => host.clone(),
         None if is_loopback(&own.host) => own.host.clone(),
-        None => bail!(
-            "give --host: the file's node is reached at {}, and where is node {id} to be reached?",
-            own.host
-        ),
+        None => {
+            bail!("give --host, the address of node {id}: the node of the file is reached at {}", own.host)
+        }
     };
     let bind = args.bind.unwrap_or(like.bind);
     ensure!(
         host.is_empty() || is_loopback(&host) || !bind.to_canonical().is_loopback(),
-        "give --bind: node {id} is to be reached at {host}, and would listen on {bind} only"
+        "give --bind: node {id} would be reached at {host}, but would listen on {bind} only"
     );
     let address = NodeAddress {
         id,
@@ -140,7 +142,7 @@ fn address(args: &JoinArgs, like: &Config, map: &ClusterMap) -> Result<NodeAddre
     match map.nodes.get(&id) {
         // A node that was added and never started may be added again, for example when its file was lost.
         Some(known) if known.address != address || known.start.identity != 0 => bail!(
-            "there is a node {id} already, at {}:{}: give another --id",
+            "there already is a node {id}, at {}:{}: give another --id",
             known.address.host,
             known.address.client_port
         ),
@@ -187,7 +189,7 @@ impl Member {
             }
         }
         let file: &Path = &like.file;
-        bail!("no node of {} answers ({}): the cluster must run", file.display(), reasons.join("; "))
+        bail!("no node of {} answers ({}): the cluster must be running", file.display(), reasons.join("; "))
     }
 
     fn connect(address: &NodeAddress, password: Option<&str>) -> Result<Member> {
@@ -211,7 +213,7 @@ impl Member {
             .map_err(|why| anyhow!("{}: its map cannot be read: {why}", self.name))?;
         ensure!(
             map.version > 0,
-            "{} has no map yet: the cluster has not begun, or is cut off from it",
+            "{} has no cluster map yet: the cluster has not begun, or the node is cut off from it",
             self.name
         );
         Ok(map)

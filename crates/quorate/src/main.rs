@@ -25,8 +25,8 @@ const EXAMPLES: &str = "\
 Examples:
   quorate cluster --nodes 3 --dir data           three nodes on this machine
   redis-cli -p 7000 set hello world              talk to the first of them
-  quorate server --config data/node-1/quorate.toml   start one node again
-  quorate join --like data/node-1/quorate.toml --dir data/node-4   make a fourth
+  quorate server --config data/node-1/quorate.toml   restart one node
+  quorate join --like data/node-1/quorate.toml --dir data/node-4   create a fourth
   quorate bench --addr 127.0.0.1:7000            measure it
   quorate lab run leader-follower --quick        reproduce a study
   quorate check history.jsonl                    is this history linearizable?
@@ -47,7 +47,7 @@ enum Command {
     Cluster(cluster::ClusterArgs),
     /// Run one node
     Server(ServerArgs),
-    /// Make a new node of a running cluster
+    /// Create a new node for a running cluster
     Join(join::JoinArgs),
     /// Measure a server that speaks the Redis protocol, HTTP, etcd or ZooKeeper
     Bench(HandedOver),
@@ -78,16 +78,16 @@ struct ServerArgs {
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
 
-    /// The data folder was copied or moved, and is the node's only one from now on. Needed once; the folder that it comes
+    /// Accept a data folder that was copied or moved as the node's only one. Needed once; the folder that it comes
     /// from must never be started again
     #[arg(long)]
     adopt: bool,
 
-    /// Standard error appends to this file: keep it short
+    /// Keep this file short: standard error is appended to it
     #[arg(long, value_name = "FILE", hide = true)]
     log_file: Option<PathBuf>,
 
-    /// Stop when the process that started this one, whose id this must be, ends
+    /// Stop when the process that started this one ends; this must be its id
     #[arg(long, value_name = "PID", hide = true)]
     stop_with: Option<i32>,
 }

@@ -58,8 +58,8 @@ pub const SECRET_BYTES_MIN: usize = 16;
 
 /// The comment at the head of a file that is written.
 const FILE_HEAD: &str = "\
-# One node's configuration; docs/reference/configuration.md explains every key. Keys of the whole node stand above the first [table].
-# [[keyspace]] and [[nodes]] are those of a new cluster: once it has begun, KEYSPACE and CLUSTER commands change them.
+# One node's configuration; docs/reference/configuration.md explains every key. Keys of the whole node come before the first [table].
+# [[keyspace]] and [[nodes]] describe a new cluster: once it has begun, KEYSPACE and CLUSTER commands change it.
 ";
 
 /// Where to put a password. At the end of the file it would be a key of the last table.
@@ -368,7 +368,7 @@ impl Config {
     fn check_dial(&self) -> Result<()> {
         for (index, Dial { node, host, port }) in self.dial.iter().enumerate() {
             let twice = self.dial[..index].iter().any(|earlier| earlier.node == *node);
-            ensure!(!twice, "dial: node {node} is there twice");
+            ensure!(!twice, "dial: node {node} is listed twice");
             ensure!(
                 *node < self.node,
                 "dial: node {node} dials node {}, not the other way round: of two nodes the one with the higher id \
@@ -384,13 +384,13 @@ impl Config {
     fn check_keyspaces(&self) -> Result<()> {
         for (index, keyspace) in self.keyspaces.iter().enumerate() {
             let twice = self.keyspaces[..index].iter().any(|earlier| earlier.prefix == keyspace.prefix);
-            ensure!(!twice, "keyspace: the prefix '{}' is there twice", keyspace.prefix);
+            ensure!(!twice, "keyspace: the prefix '{}' is listed twice", keyspace.prefix);
             keyspace.check(self.nodes.len()).map_err(anyhow::Error::msg)?;
         }
         let groups: usize = self.keyspaces.iter().map(|keyspace| usize::from(keyspace.shards)).sum();
         ensure!(
             groups <= self.limits.groups_max,
-            "keyspace: there are {groups} shards in all, and a node may hold {} (limits.groups_max)",
+            "keyspace: there are {groups} shards in all, but a node may hold {} (limits.groups_max)",
             self.limits.groups_max
         );
         Ok(())
@@ -434,7 +434,8 @@ impl Limits {
         ];
         ensure!(
             self.memory_max == 0 || self.memory_max >= MEMORY_BYTES_MIN,
-            "limits: memory_max = {} is less than {MEMORY_BYTES_MIN}; 0 means three quarters of what there is",
+            "limits: memory_max = {} is less than {MEMORY_BYTES_MIN}; 0 means three quarters of the memory \
+             that the node has",
             self.memory_max
         );
         for (name, value, least, most) in ranges {
@@ -623,6 +624,6 @@ peer_port = 9000
                 .contains("connections_max = 0")
         );
         let keyspace = &GOOD[GOOD.find("[[keyspace]]").unwrap()..GOOD.find("[[nodes]]").unwrap()];
-        assert!(refusal(&format!("{GOOD}{keyspace}")).contains("'cache:' is there twice"));
+        assert!(refusal(&format!("{GOOD}{keyspace}")).contains("'cache:' is listed twice"));
     }
 }

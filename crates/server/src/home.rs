@@ -79,7 +79,8 @@ pub(crate) fn check(folder: &DataFolder, config: &Config, adopts: bool) -> Resul
             "{} holds the data of node {}, and was copied, or moved from another disk. If its original were started, too, \
              or again later, it would be refused, or acknowledged writes would be lost. If this folder is to be the \
              node's only one from now on, stop the original, never start it again, and start this one once with\n  \
-             quorate server --config {} --adopt\nTo make a further node instead: quorate join --like {} --dir NEW",
+             quorate server --config {} --adopt\nTo create another node instead: quorate join --like {} \
+             --dir NEW",
             config.data.display(),
             config.node,
             config.file.display(),

@@ -32,7 +32,7 @@ pub(crate) fn start(file: Option<PathBuf>) -> Result<Settled> {
     let filter = match std::env::var(FILTER_VARIABLE) {
         Ok(text) => filter(&text)?,
         Err(VarError::NotPresent) => EnvFilter::new(USUAL),
-        Err(VarError::NotUnicode(_)) => bail!("{FILTER_VARIABLE}: it is not text"),
+        Err(VarError::NotUnicode(_)) => bail!("{FILTER_VARIABLE}: it is not valid text"),
     };
     let (writer, settled) = log_writer::start(file).context("cannot start the thread of the log's lines")?;
     let _ = logger(filter).with_writer(move || writer.clone()).try_init();
@@ -65,7 +65,7 @@ fn filter(text: &str) -> Result<EnvFilter> {
         let level = word.rsplit_once('=').map_or(*word, |(_, level)| level);
         ensure!(
             is_level(level),
-            "{FILTER_VARIABLE}={text}: '{level}' is no level; use error, warn, info, debug, trace or off"
+            "{FILTER_VARIABLE}={text}: '{level}' is not a level; use error, warn, info, debug, trace or off"
         );
     }
     let has_level = words.iter().any(|word| !word.contains('='));

@@ -43,7 +43,7 @@ impl Watch for FolderNotebook {
 impl Notebook for FolderNotebook {
     fn keep(&self, text: &str) {
         if let Err(error) = replace_file(&self.folder, TEXT_FILE, text) {
-            tracing::error!("records that have ended this node are not known at its next start: {error:#}");
+            tracing::error!("records that end this node will not be known at its next start: {error:#}");
         }
     }
 }

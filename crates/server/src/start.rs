@@ -51,7 +51,7 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
     let mut limits = config.limits.within_memory();
     let sockets = descriptors::share(&mut limits);
     tracing::info!(
-        "this node may take {} MiB of memory (limits.memory_max), values may have {} bytes",
+        "this node may use {} MiB of memory (limits.memory_max), and values may have up to {} bytes",
         limits.memory_max >> 20,
         limits.value_bytes_max
     );

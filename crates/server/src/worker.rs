@@ -222,12 +222,12 @@ impl Worker {
         match outside.poll.poll(events, Some(Duration::from_micros(pause_us))) {
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error).context("the system no longer tells of events"),
+            Err(error) => return Err(error).context("the system no longer reports events"),
         }
         events.iter().for_each(|event| outside.note(event));
         outside.happened.reverse();
         if let Err(Stopped { why }) = driver.turn(outside) {
-            bail!("the node stops, as its disk has failed: {why}");
+            bail!("the node stops, because its disk has failed: {why}");
         }
         outside.is_stopping |= driver.node.is_removed();
         let begun_us = driver.began_us();
@@ -395,7 +395,7 @@ impl Door {
             Ok(true) => Some(now_us),
             Ok(false) => None,
             Err(error) => {
-                let told = || format!("nobody can be let in at the {name} port for now: {error}");
+                let told = || format!("no connection can be accepted at the {name} port for now: {error}");
                 self.limiter.warn(now_us, turn.lines, told);
                 Some(now_us + ACCEPT_PAUSE_US)
             }

@@ -19,7 +19,8 @@ impl Scenario {
                 spaces.join(", ")
             ),
             format!(
-                "messages take {} to {} us; {}% get lost, {}% come twice, {}% overtake, {}% take up to {} ms more",
+                "messages take {} to {} us; {}% are lost, {}% arrive twice, {}% overtake others, {}% take up \
+                 to {} ms more",
                 self.latency_us,
                 self.latency_us + self.jitter_us,
                 percent(loss),

@@ -408,8 +408,8 @@ impl std::fmt::Display for Reply {
             Reply::Session(session) => write!(formatter, "session {session}"),
             Reply::Refused(code) => write!(formatter, "refused ({code})"),
             Reply::Unknown => formatter.write_str("unknown"),
-            Reply::Torn => formatter.write_str("that keys differ which are only changed together"),
-            Reply::Wrong => formatter.write_str("what is no answer"),
+            Reply::Torn => formatter.write_str("that keys differ which only change together"),
+            Reply::Wrong => formatter.write_str("something that is not an answer"),
         }
     }
 }

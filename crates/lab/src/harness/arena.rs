@@ -179,7 +179,7 @@ impl<'a> Arena<'a> {
         let mut rates = Vec::new();
         while !has_stopped_growing(&rates) && began.elapsed() < at_most {
             let report = load::run(&slice, |_| ())?;
-            ensure!(report.operations() > 0, "nothing succeeded of what was to warm it up");
+            ensure!(report.operations() > 0, "no operation of the warm-up succeeded");
             rates.push(report.operations_per_second());
             // Its keys exist now.
             slice.load = false;
@@ -266,7 +266,7 @@ impl<'a> Arena<'a> {
         }
         running.check_alive()?;
         let wrong = report.count(Outcome::WrongValue) + report.count(Outcome::Protocol);
-        ensure!(wrong == 0, "{wrong} answers were such as no correct server gives");
+        ensure!(wrong == 0, "{wrong} answers could not have come from a correct server");
         let usage = meter.between(report.measured_from(), report.measured_from() + report.elapsed());
         self.usage.clone_from(&usage);
         let before = self.before.take();

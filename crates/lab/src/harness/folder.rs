@@ -166,7 +166,8 @@ impl Folder {
         let differences = run.settings.differences(settings);
         ensure!(
             differences.is_empty(),
-            "{} holds a sweep that was begun with other settings: {}. Go on with those, or use another folder (--dir)",
+            "{} holds a sweep that was begun with other settings: {}. Continue with those, or use another \
+             folder (--dir)",
             path.display(),
             differences.join("; ")
         );
@@ -184,7 +185,7 @@ impl Folder {
     pub fn read(path: &Path, parameters: impl Fn(&str) -> Option<usize>) -> Result<(RunFile, Results)> {
         let file = path.join("run.json");
         let text = fs::read_to_string(&file)
-            .with_context(|| format!("{} is no result of a study", path.display()))?;
+            .with_context(|| format!("{} is not the result of a study", path.display()))?;
         let run: RunFile =
             serde_json::from_str(&text).with_context(|| format!("{} is no sweep's file", file.display()))?;
         let study = &run.settings.study;

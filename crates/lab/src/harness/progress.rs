@@ -29,7 +29,7 @@ impl Line {
         bar.enable_steady_tick(TICK);
         let line = Line { bar, is_terminal };
         if done > 0 {
-            line.say(&format!("{done} of {measurements} measurements are there already"));
+            line.say(&format!("{done} of {measurements} measurements are already done"));
         }
         line
     }

@@ -40,8 +40,9 @@ impl<'r> Steal<'r> {
         let place: Vec<&str> = place.into_iter().filter(|word| !word.is_empty()).collect();
         (*disturbed > 0).then(|| {
             format!(
-                "at {disturbed} of {points} points the machine's host gave more than {DISTURBED_PERCENT} % of the processor time \
-                 that was wanted to others (at most {worst_percent:.0} %: {}): measure again what seems odd",
+                "at {disturbed} of {points} points the machine's host took more than {DISTURBED_PERCENT} % \
+                 of the processor time that was wanted (at most {worst_percent:.0} %: {}): measure again \
+                 what seems odd",
                 place.join(", ")
             )
         })

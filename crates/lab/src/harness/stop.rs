@@ -18,7 +18,8 @@ pub fn stop_on_signals(children: Children) -> io::Result<()> {
         if let Some(signal) = signals.forever().next() {
             children.kill_for_ever();
             eprintln!(
-                "\nquorate lab: stopped; what was measured is kept: the same command goes on with the rest"
+                "\nquorate lab: stopped; what was measured is kept, and the same command continues with the \
+                 rest"
             );
             // The exit status by which a shell reports that a signal ended a program.
             std::process::exit(128 + signal);

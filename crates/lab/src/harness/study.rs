@@ -222,7 +222,7 @@ impl Point {
     /// It is not a number.
     pub fn number<T: std::str::FromStr>(&self, parameter: &str) -> Result<T> {
         let text = self.get(parameter);
-        text.parse().map_err(|_| anyhow::anyhow!("{parameter} is '{text}', which is no such number"))
+        text.parse().map_err(|_| anyhow::anyhow!("{parameter} is '{text}', which is not such a number"))
     }
 
     /// The values in the order of a study's parameters.

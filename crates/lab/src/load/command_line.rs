@@ -36,7 +36,7 @@ Examples:
   quorate bench --addr 127.0.0.1:7000 --vs etcd://127.0.0.1:2379 -c 256 --command set --value-size 256
   quorate bench --addr 127.0.0.1:8000 --http --get-ratio 0.9 --verify
 
-Latencies are in microseconds. With --rate they run from when a request was due, whenever it was sent.
+Latencies are in microseconds. With --rate they are measured from when a request was due, not from when it was sent.
 Failures never count as throughput and never enter its latencies.
 Exit code: 0 done; 1 not done, nothing succeeded, a value was wrong or a history not linearizable; 2 wrong usage.";
 
@@ -49,11 +49,11 @@ pub struct BenchArgs {
     #[arg(long = "addr", value_name = "SERVER", default_value = "127.0.0.1:7000", value_parser = parse_server)]
     servers: Vec<Server>,
 
-    /// Second server, measured in turns with the first; prints medians and the ratio
+    /// Second server, measured alternately with the first; prints medians and the ratio
     #[arg(long, value_name = "SERVER", value_parser = parse_server)]
     vs: Vec<Server>,
 
-    /// How many turns each server has with --vs
+    /// How often each server is measured with --vs
     #[arg(long, default_value_t = 3)]
     rounds: usize,
 
@@ -77,7 +77,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "WEIGHTS", conflicts_with_all = ["command", "get_ratio"], value_parser = parse_mix)]
     mix: Option<Mix>,
 
-    /// Send so many requests per second, whatever becomes of them, instead of the next after the last one's reply
+    /// Send this many requests per second, whether or not replies arrive, instead of waiting for each reply
     #[arg(long, value_name = "PER SECOND")]
     rate: Option<f64>,
 
@@ -113,7 +113,7 @@ pub struct BenchArgs {
     #[arg(long, default_value = "10s", value_parser = parse_duration)]
     duration: Duration,
 
-    /// Measure so many operations instead
+    /// Measure this many operations instead
     #[arg(long, value_name = "OPERATIONS", conflicts_with = "duration")]
     count: Option<u64>,
 
@@ -121,11 +121,11 @@ pub struct BenchArgs {
     #[arg(long, default_value = "1s", value_parser = parse_duration)]
     warmup: Duration,
 
-    /// Follow each SET with WAIT: it succeeds when so many replicas have it
+    /// Follow each SET with WAIT: it succeeds when this many replicas have it
     #[arg(long, value_name = "REPLICAS")]
     wait: Option<u32>,
 
-    /// Send WAIT once behind all requests of a pipeline, for all SETs among them
+    /// Send WAIT once after all requests of a pipeline, for all SETs among them
     #[arg(long, requires = "wait")]
     wait_once: bool,
 
@@ -133,7 +133,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "MS", default_value_t = 1000)]
     wait_timeout: u32,
 
-    /// How long a reply is waited for before its connection is given up
+    /// How long to wait for a reply before giving up its connection
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     timeout: Duration,
 
@@ -165,7 +165,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "FOLDER", conflicts_with = "vs")]
     hgrm: Option<PathBuf>,
 
-    /// Tell no progress
+    /// Show no progress
     #[arg(long, short = 'q')]
     quiet: bool,
 

@@ -223,9 +223,9 @@ impl Transport {
                 (options.wait.is_some(), "there is no WAIT over HTTP"),
             ],
             Self::Etcd => vec![
-                (options.mix.incr > 0 || options.mix.ping > 0, "etcd is asked for GET and SET only"),
+                (options.mix.incr > 0 || options.mix.ping > 0, "only GET and SET are supported for etcd"),
                 (options.wait.is_some(), "there is no WAIT at etcd"),
-                (has_password, "etcd is asked without a password only"),
+                (has_password, "passwords are not supported for etcd"),
                 (is_larger_than(etcd::VALUE_BYTES_MAX), "values for etcd must have at most 8 KiB: one frame"),
                 (
                     options.pipeline.saturating_mul(etcd::request_bytes_max(options)) > etcd::BATCH_BYTES_MAX,
@@ -235,7 +235,7 @@ impl Transport {
             Self::ZooKeeper => vec![
                 (options.mix.incr > 0, "there is no INCR at ZooKeeper"),
                 (options.wait.is_some(), "there is no WAIT at ZooKeeper"),
-                (has_password, "ZooKeeper is asked without a password only"),
+                (has_password, "passwords are not supported for ZooKeeper"),
                 (
                     options.key_prefix.contains('/'),
                     "keys for ZooKeeper must have no slash: they are nodes of the root",
@@ -341,7 +341,7 @@ impl Options {
                 Duration::from_millis(wait_ms) >= self.reply_timeout,
                 "WAIT's timeout must be shorter than the reply timeout",
             ),
-            (self.wait_once && self.wait.is_none(), "there is no WAIT that could come once for each batch"),
+            (self.wait_once && self.wait.is_none(), "there is no WAIT to send once for each batch"),
         ];
         match refusals.iter().chain(&self.transport.refusals(self)).find(|(is_refused, _)| *is_refused) {
             Some((_, reason)) => Err(Error::Usage((*reason).to_owned())),

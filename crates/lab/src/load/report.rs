@@ -414,12 +414,12 @@ impl fmt::Display for Report {
             plural(self.options.threads as u64, "thread")
         )?;
         if busy > LOADER_BUSY_SHARE {
-            writeln!(formatter, "it may have been the limit itself: more --threads would tell")?;
+            writeln!(formatter, "it may have been the limit itself: more --threads would show")?;
         }
         if let Some(percent) = self.steal_percent.filter(|percent| *percent > DISTURBED_PERCENT) {
             writeln!(
                 formatter,
-                "the machine's host gave {percent:.0} % of the processor time that was wanted to others: measure again"
+                "the machine's host took {percent:.0} % of the processor time that was wanted: measure again"
             )?;
         }
         Ok(())
@@ -561,7 +561,7 @@ pub(crate) mod tests {
         assert!(text.contains("error:CLUSTERDOWN"), "{text}");
         assert!(text.contains("95 % of its 1 thread"), "{text}");
         assert!(text.contains("may have been the limit"), "{text}");
-        assert!(text.contains("host gave 12 % of the processor time"), "{text}");
+        assert!(text.contains("host took 12 % of the processor time"), "{text}");
     }
 
     #[test]

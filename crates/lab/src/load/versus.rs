@@ -158,8 +158,8 @@ impl fmt::Display for Comparison {
         if disturbed > 0 {
             writeln!(
                 formatter,
-                "\nin {disturbed} of {} runs the machine's host gave more than {DISTURBED_PERCENT} % of the processor time that was \
-                 wanted to others, at most {:.0} %",
+                "\nin {disturbed} of {} runs the machine's host took more than {DISTURBED_PERCENT} % of the \
+                 processor time that was wanted, at most {:.0} %",
                 2 * self.rounds.len(),
                 steals.fold(0.0, f64::max)
             )?;
@@ -242,7 +242,7 @@ mod tests {
         let comparison = comparison();
         let text = comparison.to_string();
         assert!(text.contains("medians of 3 rounds"), "{text}");
-        assert!(text.contains("in 6 of 6 runs the machine's host gave more than 10 %"), "{text}");
+        assert!(text.contains("in 6 of 6 runs the machine's host took more than 10 %"), "{text}");
         assert!(text.contains("2.00   2.00 to 3.00"), "{text}");
         let csv = comparison.to_csv();
         let columns = Comparison::csv_header().split(',').count();

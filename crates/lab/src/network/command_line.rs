@@ -27,15 +27,15 @@ reorder_delay; a node has up and down, which its links share. While it runs, eac
   link 1>2 delay=50ms      node 2 up=1mbit      cut 1>2      reject 1<>2      heal 1<>2      show
 cut drops what is sent until heal, as a silent firewall does; reject resets connections and refuses new ones.";
 
-/// Stand between TCP servers, as a network with the delays, losses and bandwidths that you choose.
+/// Relay TCP between servers, as a network with the delays, losses and bandwidths that you choose.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct RelayArgs {
-    /// A way through: 'FROM>TO LISTEN TARGET'. What connects to LISTEN is node FROM and reaches node TO at TARGET
+    /// A route: 'FROM>TO LISTEN TARGET'. Whatever connects to LISTEN counts as node FROM, and reaches node TO at TARGET
     #[arg(long = "route", value_name = "ROUTE", value_parser = parse_route, required_unless_present = "measure")]
     routes: Vec<Route>,
 
-    /// What a link is like: '1>2 delay=10ms'; later ones change earlier ones
+    /// Settings of a link: '1>2 delay=10ms'; later ones change earlier ones
     #[arg(long = "link", value_name = "LINK")]
     links: Vec<String>,
 
@@ -43,11 +43,11 @@ pub struct RelayArgs {
     #[arg(long = "node", value_name = "NODE")]
     nodes: Vec<String>,
 
-    /// What decides about jitter, loss and reordering
+    /// Seed of jitter, loss and reordering
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// Measure what the relay does on this machine against what it is asked, and print a table
+    /// Measure how closely the relay keeps to its settings on this machine, and print a table
     #[arg(long, conflicts_with_all = ["routes", "links", "nodes"])]
     measure: bool,
 
@@ -70,7 +70,7 @@ pub fn relay(args: &RelayArgs) -> ExitCode {
             #[cfg(target_os = "linux")]
             true => measure::print_namespaces_table(seconds),
             #[cfg(not(target_os = "linux"))]
-            true => Err(io::Error::other("network namespaces are Linux's")),
+            true => Err(io::Error::other("network namespaces exist on Linux only")),
         };
         return match printed {
             Ok(()) => ExitCode::SUCCESS,
@@ -160,7 +160,7 @@ impl Network {
                 let mut cut = links.into_iter().map(|(from, to)| self.relay.set_gate(from, to, gate));
                 cut.try_for_each(|cut| cut.map_err(|error| error.to_string()))
             }
-            _ => return Err(format!("'{verb}' is none of link, node, cut, reject, heal, show")),
+            _ => return Err(format!("'{verb}' is not one of link, node, cut, reject, heal, show")),
         };
         done.map(|()| Vec::new())
     }
@@ -201,10 +201,10 @@ fn matching<'a, Key: Copy + 'a>(
         match is_meant(key) {
             Some(true) => found.push(*key),
             Some(false) => {}
-            None => return Err(format!("'{pattern}' is no link or node: write 1>2, 1<>2, *>2 or 1")),
+            None => return Err(format!("'{pattern}' is not a link or node: write 1>2, 1<>2, *>2 or 1")),
         }
     }
-    if found.is_empty() { Err(format!("no route has to do with '{pattern}'")) } else { Ok(found) }
+    if found.is_empty() { Err(format!("no route matches '{pattern}'")) } else { Ok(found) }
 }
 
 /// Whether a pattern matches a node; `None` if it is not a pattern.
@@ -225,9 +225,9 @@ fn parse_route(text: &str) -> Result<Route, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let [link, listen, target] = words[..] else { return Err("write 'FROM>TO LISTEN TARGET'".into()) };
     let nodes = link.split_once('>').and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
-    let Some((from, to)) = nodes else { return Err(format!("'{link}' is no link from a node to a node")) };
+    let Some((from, to)) = nodes else { return Err(format!("'{link}' is not a link from a node to a node")) };
     if from == to {
-        return Err(format!("'{link}' is no link between two nodes"));
+        return Err(format!("'{link}' is not a link between two nodes"));
     }
     Ok(Route { from, to, listen: parse_address(listen)?, target: parse_address(target)? })
 }

@@ -47,7 +47,7 @@ impl FromStr for Bandwidth {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Bandwidth, String> {
-        let refusal = || format!("'{text}' is no bandwidth: write 500kbit, 10mbit or 1gbit");
+        let refusal = || format!("'{text}' is not a bandwidth: write 500kbit, 10mbit or 1gbit");
         let (number, unit) = split_unit(text).ok_or_else(refusal)?;
         let factor = match unit.to_ascii_lowercase().as_str() {
             "bit" => 1.0,
@@ -58,7 +58,7 @@ impl FromStr for Bandwidth {
         };
         let bits = number * factor;
         if !(BITS_PER_SECOND_MIN as f64..=1e12).contains(&bits) {
-            return Err(format!("bandwidth {text} is not within 1kbit and 1000gbit"));
+            return Err(format!("bandwidth {text} is not between 1kbit and 1000gbit"));
         }
         Ok(Bandwidth::bits_per_second(bits.round() as u64))
     }
@@ -201,7 +201,7 @@ pub enum Gate {
 }
 
 fn setting(word: &str) -> Result<(&str, &str), String> {
-    word.split_once('=').ok_or_else(|| format!("'{word}' is no setting: write name=value"))
+    word.split_once('=').ok_or_else(|| format!("'{word}' is not a setting: write name=value"))
 }
 
 fn optional(value: &str) -> Result<Option<Bandwidth>, String> {
@@ -209,7 +209,7 @@ fn optional(value: &str) -> Result<Option<Bandwidth>, String> {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let refusal = || format!("'{text}' is no duration: write 500us, 10ms or 1s");
+    let refusal = || format!("'{text}' is not a duration: write 500us, 10ms or 1s");
     if text == "0" {
         return Ok(Duration::ZERO);
     }
@@ -276,7 +276,7 @@ mod tests {
             ("loss=101%", "no probability"),
             ("bandwidth=10", "no bandwidth"),
             ("bandwidth=-1mbit", "no bandwidth"),
-            ("bandwidth=1bit", "not within"),
+            ("bandwidth=1bit", "not between"),
             ("speed=1mbit", "no 'speed'"),
         ] {
             let refusal = Link::default().change(words).unwrap_err();

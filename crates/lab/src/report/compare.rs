@@ -95,7 +95,8 @@ pub fn compare<'s>(
     let how = |run: &RunFile| if run.settings.verify { "recorded and checked" } else { "did not record" };
     ensure!(
         mixed || run_a.settings.verify == run_b.settings.verify,
-        "{} {} histories, {} {} them: recording costs the load generator time, so their figures are not alike. Run one of them anew, \
+        "{} {} histories, {} {} them: recording costs the load generator time, so their figures are not \
+         alike. Run one of them again, \
          or compare them as they are with --mixed",
         names[0],
         how(&run_a),

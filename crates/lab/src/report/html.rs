@@ -88,7 +88,7 @@ fn disturbance(contents: &Contents<'_>) -> String {
     let told: Vec<String> = disturbed.into_iter().chain(busy).collect();
     match (told.is_empty(), steal) {
         (false, _) => format!("The machine was disturbed: {} (see Soundness)", told.join(", and ")),
-        (true, Some(_)) => "The machine was not disturbed, as far as it tells".to_owned(),
+        (true, Some(_)) => "The machine was not disturbed, as far as it shows".to_owned(),
         (true, None) => "Whether the machine was disturbed is not known".to_owned(),
     }
 }
@@ -180,7 +180,7 @@ fn soundness(contents: &Contents<'_>) -> Markup {
         } @else {
             p { "Histories were not recorded: run it with " code { "--verify" } " to have them checked." }
         }
-        p { "Every value that was read was compared with what could have been written; keys were written before they were read; failures count as no throughput and are in no latency." }
+        p { "Every value that was read was compared with what could have been written; keys were written before they were read; failures count neither as throughput nor in latencies." }
         @if contents.machine.is_busy() {
             p { strong.bad { "The machine was busy with other work before the sweep began" } " (" (contents.machine.load_before) " threads wanted to run, on " (contents.machine.processors) " processors): expect wide spreads, and compare only what was measured side by side." }
         }
@@ -319,7 +319,7 @@ fn circumstances(contents: &Contents<'_>) -> Markup {
                 tr { th { "System" } td { (machine.system) } }
                 tr { th { "Threads that wanted to run before" } td { (machine.load_before) } }
                 @if let Some(steal) = Steal::of(contents.results) {
-                    tr { th { "Processor time that its host gave to others" } td { (format!("{:.1} % of what was wanted while a point was measured (median), at most {:.0} %", steal.median_percent, steal.worst_percent)) } }
+                    tr { th { "Processor time that its host took" } td { (format!("{:.1} % of what was wanted while a point was measured (median), at most {:.0} %", steal.median_percent, steal.worst_percent)) } }
                 }
                 tr { th { "Network" } td { "within this machine, for each arm as told under Systems; nodes and load generator share its processors" } }
                 tr { th { "All figures" } td { code { "raw.csv" } ", " code { "summary.csv" } ", " code { "nodes.csv" } } }

@@ -150,7 +150,7 @@ impl System for Redis {
         for (index, replica) in replicas.iter_mut().enumerate() {
             let port = route(relay, index + 2, 1, target)?;
             let words = &mut replica.arguments;
-            let at = words.iter().position(|word| word == "--replicaof").context("it is no replica")?;
+            let at = words.iter().position(|word| word == "--replicaof").context("it is not a replica")?;
             words[at + 2] = port.to_string();
         }
         Ok(())

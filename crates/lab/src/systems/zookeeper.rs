@@ -101,7 +101,7 @@ impl System for ZooKeeper {
         let text = text.unwrap_or_default();
         let version = text.lines().find_map(|line| line.strip_prefix("Apache ZooKeeper, version "));
         let missing = Missing {
-            what: "ZooKeeper does not tell its version".to_owned(),
+            what: "ZooKeeper does not report its version".to_owned(),
             install: "apt-get install --reinstall zookeeper".to_owned(),
         };
         Ok(version.and_then(|version| version.split(' ').next()).ok_or(missing)?.to_owned())

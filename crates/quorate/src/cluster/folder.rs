@@ -58,7 +58,7 @@ impl Folder {
         let mut lived = settings.ids().map(|id| folder_of(&self.path, id));
         if let Some(lived) = lived.find(|folder| folder.join("storage").exists()) {
             bail!(
-                "{} has been a node's, but {} is missing: use another folder",
+                "{} was used by a node, but {} is missing: use another folder",
                 lived.display(),
                 self.marker().display()
             );

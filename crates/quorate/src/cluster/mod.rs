@@ -49,7 +49,7 @@ Examples:
   quorate cluster --nodes 1 --dir one --client-port 7100 --http-port 8100 --peer-port 9100
 
 Node I (from 1) has its configuration, log and process id in DIR/node-I. Ctrl-C stops all nodes.
-Start a node that has ended again with: quorate server --config DIR/node-I/quorate.toml";
+To restart a node that has ended: quorate server --config DIR/node-I/quorate.toml";
 
 /// Run a cluster of real processes on this machine until Ctrl-C.
 #[derive(Args)]
@@ -220,7 +220,7 @@ fn say_what_begins_empty(nodes: &[Node], is_made: bool) {
     let (all, empty) = (names(|_| true), names(|keys| keys == 0));
     if is_made && !empty.is_empty() {
         say(&format!(
-            "empty, as durability none keeps keys in memory only and all nodes were stopped: {empty}"
+            "empty, because all nodes were stopped and durability none keeps keys in memory only: {empty}"
         ));
     } else if !all.is_empty() {
         say(&format!("in memory only (durability none), lost when all nodes stop: {all}"));
@@ -233,7 +233,7 @@ fn say_what_is_lost(nodes: &[Node]) {
     let lost: Vec<String> = lost.map(|(name, keys)| format!("{name} ({keys} keys)")).collect();
     if !lost.is_empty() {
         say(&format!(
-            "lost with this stop, as durability none keeps keys in memory only: {}",
+            "lost with this stop, because durability none keeps keys in memory only: {}",
             lost.join(", ")
         ));
     }

@@ -104,7 +104,7 @@ fn read_node(folder: PathBuf, id: u16) -> Result<Node> {
     let config = Config::read(&file)?;
     ensure!(
         config.node == id,
-        "{} says node = {}, and its folder is node {id}'s: correct one of them",
+        "{} says node = {}, but its folder is node {id}'s: correct one of them",
         file.display(),
         config.node
     );
@@ -139,7 +139,7 @@ pub(super) fn check_ports(nodes: &[Node]) -> Result<()> {
                     )
                 }
                 Err(error) => {
-                    bail!("{} port {port}, the {name} port of node {id}, cannot be had: {error}", node.bind)
+                    bail!("{} port {port}, the {name} port of node {id}, cannot be used: {error}", node.bind)
                 }
             }
         }

@@ -136,10 +136,10 @@ impl Settings {
             differences.join(", ")
         );
         if !commands.is_empty() {
-            let _ = write!(text, "\nIts keyspaces are changed while it runs:\n  {}", commands.join("\n  "));
+            let _ = write!(text, "\nTo change its keyspaces while it runs:\n  {}", commands.join("\n  "));
         }
         if let (Some(given), Some(first)) = (args.nodes.filter(|given| *given > self.nodes), nodes.first()) {
-            text.push_str("\nNodes join it while it runs:");
+            text.push_str("\nTo add nodes while it runs:");
             let like = quoted(&first.configuration().to_string_lossy());
             for id in self.nodes + 1..=given {
                 let target = quoted(&folder_of(&args.dir, id).to_string_lossy());

@@ -50,7 +50,13 @@ fn what_cannot_be_is_refused_in_json_under_its_status() {
         ("POST /keyspaces", json!({ "prefix": "x:" }), 409, "EXISTS", "it is there already"),
         ("POST /keyspaces", json!({ "replication": "abd" }), 400, "BADREQUEST", "needs a \"prefix\""),
         ("POST /keyspaces", json!({ "prefix": "y:", "colour": "red" }), 400, "ERR", "unknown field `colour`"),
-        ("POST /keyspaces", json!({ "prefix": "y:", "shards": [1] }), 400, "BADREQUEST", "text or a number"),
+        (
+            "POST /keyspaces",
+            json!({ "prefix": "y:", "shards": [1] }),
+            400,
+            "BADREQUEST",
+            "string or a number",
+        ),
         (
             "POST /keyspaces",
             json!({ "prefix": "y:", "durability": "none" }),

@@ -66,7 +66,7 @@ fn a_log_level_that_is_none_is_refused() {
     let output = command.output().unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{error}");
-    assert!(error.contains("QUORATE_LOG=silly: 'silly' is no level; use error, warn, info"), "{error}");
+    assert!(error.contains("QUORATE_LOG=silly: 'silly' is not a level; use error, warn, info"), "{error}");
     assert!(!folder.path().join("storage").exists(), "a start that fails leaves nothing behind");
 }
 

@@ -64,7 +64,7 @@ impl Access {
         if guard.failed(from, now_us) {
             tracing::warn!("a client at {from} has failed to authenticate over HTTP");
         }
-        Err(Refusal::unauthorized(format!("that is not the {name}")))
+        Err(Refusal::unauthorized(format!("wrong {name}")))
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) fn lock_of(encoded: &str) -> Result<Vec<u8>, Refusal> {
 /// Returns the prefix of the keyspace that a path names. Empty means the default one.
 pub(super) fn prefix_of(encoded: &str, query: Option<&str>) -> Result<String, Refusal> {
     String::from_utf8(name_of(encoded, query)?)
-        .map_err(|_| Refusal::bad_request("the prefix of a keyspace is text"))
+        .map_err(|_| Refusal::bad_request("the prefix of a keyspace must be text"))
 }
 
 fn name_of(encoded: &str, query: Option<&str>) -> Result<Vec<u8>, Refusal> {
@@ -35,7 +35,9 @@ fn name_of(encoded: &str, query: Option<&str>) -> Result<Vec<u8>, Refusal> {
         ));
     }
     percent_decoded(encoded.as_bytes()).ok_or_else(|| {
-        Refusal::bad_request("a percent sign in a key is written %25; others begin two hex digits")
+        Refusal::bad_request(
+            "a percent sign in a key is written %25; any other must be followed by two hex digits",
+        )
     })
 }
 

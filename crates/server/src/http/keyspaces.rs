@@ -28,7 +28,7 @@ impl Routes {
         let (mut settings, _permit): (Map<String, Value>, _) = self.body(request).await?;
         let Some(Value::String(prefix)) = settings.remove("prefix") else {
             return Err(Refusal::bad_request(
-                "the body needs a \"prefix\", a text; \"\" is the default keyspace's",
+                "the body needs a \"prefix\", which is a string; \"\" means the default keyspace",
             ));
         };
         self.change(command("CREATE", &prefix, &settings)?).await?;
@@ -63,7 +63,7 @@ impl Routes {
             .as_array_mut()
             .and_then(|all| all.iter_mut().find(|keyspace| keyspace["prefix"] == prefix).map(Value::take));
         found.ok_or_else(|| {
-            let error = "the change was made, and meanwhile somebody else has dropped the keyspace";
+            let error = "the change was made, but the keyspace has been dropped since";
             Refusal::new(StatusCode::NOT_FOUND, "NOTFOUND", error)
         })
     }
@@ -77,7 +77,9 @@ fn command(verb: &str, prefix: &str, settings: &Map<String, Value>) -> Result<Ar
         let value = match value {
             Value::String(text) => text.clone(),
             Value::Number(number) => number.to_string(),
-            _ => return Err(Refusal::bad_request(format!("setting \"{name}\" must be a text or a number"))),
+            _ => {
+                return Err(Refusal::bad_request(format!("setting \"{name}\" must be a string or a number")));
+            }
         };
         arguments.push(format!("{name}={value}").as_bytes());
     }

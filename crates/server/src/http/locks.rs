@@ -76,7 +76,7 @@ impl Routes {
             Method::DELETE => {
                 let token = query.as_deref().and_then(|query| query.strip_prefix("token="));
                 let token =
-                    token.ok_or_else(|| Refusal::bad_request("the query says token= and a number"))?;
+                    token.ok_or_else(|| Refusal::bad_request("the query must be token= and a number"))?;
                 self.release(name, token).await
             }
             _ => self.describe(name).await,
@@ -140,7 +140,7 @@ impl Routes {
         if method == Method::DELETE {
             let session = query.as_deref().and_then(|query| query.strip_prefix("session="));
             let session =
-                session.ok_or_else(|| Refusal::bad_request("the query says session= and its id"))?;
+                session.ok_or_else(|| Refusal::bad_request("the query must be session= and its id"))?;
             return self.tell_session("CLOSE", key_of(encoded, None)?, session, "closed").await;
         }
         if let Some(encoded) = encoded.strip_suffix("/renew") {

@@ -331,7 +331,7 @@ impl Routes {
                 return Err(Refusal::too_large("body", bytes_max));
             }
             Ok((_, Err(error))) => {
-                return Err(Refusal::bad_request(format!("the body did not arrive whole: {error}")));
+                return Err(Refusal::bad_request(format!("the body did not arrive completely: {error}")));
             }
             Ok((Err(_), _)) | Err(_) => {
                 let error = "the body took too long to arrive, or too many others are arriving";
@@ -340,7 +340,7 @@ impl Routes {
         };
         let content = serde_json::from_slice(&body);
         let content =
-            content.map_err(|error| Refusal::bad_request(format!("the body is not as expected: {error}")))?;
+            content.map_err(|error| Refusal::bad_request(format!("the body is not valid: {error}")))?;
         Ok((content, permit))
     }
 
@@ -379,13 +379,14 @@ fn index() -> Answer {
         "DELETE /keyspaces/{prefix}": "drops a keyspace and all its keys",
         "GET /health": "the state of this node; 503 until it is ready",
         "GET /metrics": "counters for Prometheus",
-        "POST /locks/{name}": "{\"owner\", \"ttl_ms\" or \"session\", \"wait_ms\"?} asks for a lock and its fencing token",
-        "POST /locks/{name}/renew": "{\"token\", \"ttl_ms\"} lets the lease of a lock begin anew",
-        "DELETE /locks/{name}?token=": "gives a lock back",
+        "POST /locks/{name}": "{\"owner\", \"ttl_ms\" or \"session\", \"wait_ms\"?} acquires a lock and its \
+         fencing token",
+        "POST /locks/{name}/renew": "{\"token\", \"ttl_ms\"} renews the lease of a lock",
+        "DELETE /locks/{name}?token=": "releases a lock",
         "GET /locks/{name}": "who holds a lock, and for how long",
         "POST /sessions/{key}": "{\"ttl_ms\"} opens a session, which can hold the locks of this key's group",
-        "POST /sessions/{key}/renew": "{\"session\"} keeps a session and all its locks",
-        "DELETE /sessions/{key}?session=": "ends a session: its locks are free",
+        "POST /sessions/{key}/renew": "{\"session\"} renews a session, which keeps all its locks",
+        "DELETE /sessions/{key}?session=": "ends a session and releases its locks",
         "POST /replicate": "{\"key\", \"value\", \"version\"} stores a value if its version is newer",
     });
     Answer::json(StatusCode::OK, &json!({ "name": "quorate", "endpoints": endpoints }))

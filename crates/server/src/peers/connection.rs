@@ -191,7 +191,7 @@ impl Connection {
                 let is_expected = |id| port_of(id).is_some();
                 let challenge = acceptor.on_hello(payload, is_expected).map_err(|error| match error {
                     HandshakeError::UnknownNode { node } => Fault::Refused(format!(
-                        "it says that it is node {node}, which does not belong here; CLUSTER ADD lets a new node in"
+                        "it claims to be node {node}, which is not a member; CLUSTER ADD adds a new node"
                     )),
                     error => error.into(),
                 })?;
@@ -201,8 +201,9 @@ impl Connection {
                 {
                     let told = acceptor.port();
                     return Err(Fault::Refused(format!(
-                        "it says that it is node {id}, with peer_port = {told}, and the cluster reaches node {id} at \
-                         port {port}: is it a copy of that node? To move a node to other ports, remove it and add it \
+                        "it claims to be node {id} with peer_port = {told}, but the cluster reaches node \
+                         {id} at port {port}: is it a copy of that node? To move a node to other ports, \
+                         remove it and add it \
                          again with CLUSTER REMOVE and CLUSTER ADD"
                     )));
                 }
@@ -228,8 +229,8 @@ impl Connection {
                 if error.kind() == io::ErrorKind::UnexpectedEof =>
             {
                 Fault::Refused(
-                    "it hung up at the greeting, and its log says why; it may not know this node: CLUSTER ADD lets a \
-                     new node in"
+                    "it hung up at the greeting, and its log says why; it may not know this node: CLUSTER \
+                     ADD adds a new node"
                         .into(),
                 )
             }

@@ -529,7 +529,7 @@ impl Peers {
             self.forged_frames += 1;
             let peer = connection.link().map_or(0, |link| link.peer);
             self.limiter.warn(now_us, turn.lines, || {
-                format!("the connection to node {peer} at {address} is closed and made anew: {text}")
+                format!("the connection to node {peer} at {address} is closed and opened again: {text}")
             });
         }
         if connection.lane == Lane::Urgent && (is_proved || connection.dialled.is_some()) {
@@ -577,7 +577,7 @@ impl Peers {
         };
         if is_news {
             let Peer { host, port, .. } = &peer;
-            tracing::warn!("no link to node {id} at {host}:{port}: {text}; trying again and again");
+            tracing::warn!("no link to node {id} at {host}:{port}: {text}; still trying");
             peer.told = Some(text);
         }
         // Between half the pause and all of it, so that nodes that disconnected together do not reconnect together.

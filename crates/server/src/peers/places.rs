@@ -82,7 +82,7 @@ impl Peers {
         if count >= count_max
             && let Some((_, index)) = oldest
         {
-            self.close(index, Fault::Refused("too many others wait there".into()), turn);
+            self.close(index, Fault::Refused("too many connections wait there".into()), turn);
         }
     }
 }

@@ -42,7 +42,9 @@ impl Peers {
         turn: &mut Turn<'_>,
     ) -> Result<(), Fault> {
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == id && peer.link.is_some()) else {
-            return Err(Fault::Refused(format!("there is no link to node {id} beside which it could be")));
+            return Err(Fault::Refused(format!(
+                "there is no link to node {id} that it could be the second connection of"
+            )));
         };
         if let Some(older) = peer.urgent.replace(index) {
             self.connections[older] = None;

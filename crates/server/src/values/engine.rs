@@ -65,8 +65,8 @@ impl Engine {
             if let Some(other) = Engine::ALL.iter().find(|other| **other != self && is_mark(other)) {
                 bail!(
                     "the values in {} were written by {other}, and {self} cannot read them: set engine = \"{other}\" under \
-                     [values]; or, to have {self} keep them, start this node with an empty data folder and let it in again \
-                     by CLUSTER REPLACE, which copies everything from the others",
+                     [values]; or, to have {self} keep them, start this node with an empty data folder and \
+                     admit it again with CLUSTER REPLACE, which copies everything from the others",
                     folder.display()
                 );
             }

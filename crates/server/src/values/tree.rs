@@ -68,7 +68,7 @@ impl Wait {
     pub(super) fn a_moment(&self) -> Result<(), TreeError> {
         if self.since.elapsed() > PATIENCE {
             let seconds = PATIENCE.as_secs();
-            return Err(TreeError::Failed(format!("its threads have not got on for {seconds} s")));
+            return Err(TreeError::Failed(format!("its threads have made no progress for {seconds} s")));
         }
         std::thread::sleep(PAUSE);
         Ok(())

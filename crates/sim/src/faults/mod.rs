@@ -310,9 +310,9 @@ impl fmt::Display for Cut {
             }
             Cut::OneWay(mask) => write!(formatter, "the others do not hear nodes {}", ids(*mask)),
             Cut::Bridge(mask, bridge) => {
-                write!(formatter, "nodes {} and the others hear only node {} alike", ids(*mask), bridge + 1)
+                write!(formatter, "nodes {} and the others both hear only node {}", ids(*mask), bridge + 1)
             }
-            Cut::Ring => formatter.write_str("each node hears only the two beside it"),
+            Cut::Ring => formatter.write_str("each node hears only its two neighbours"),
         }
     }
 }
@@ -323,7 +323,7 @@ impl fmt::Display for Kind {
         match self {
             Kind::Crash { nodes, within_turn, down_us, noticed } => {
                 let how = if within_turn.is_some() { " within a turn" } else { "" };
-                let told = if *noticed { "" } else { ", and nobody is told" };
+                let told = if *noticed { "" } else { ", without any notice" };
                 write!(formatter, "nodes {} crash{how} for {} ms{told}", ids(*nodes), ms(down_us))
             }
             Kind::Pause { node, within_turn, us } => {

@@ -43,13 +43,13 @@ pub(super) fn judge<'e>(
         let what = match reply {
             Reply::Value(value) => match gone_at.get(&value) {
                 Some(gone) if entry.start <= *gone => continue,
-                Some(_) => format!("v{}, whose time was over", value.number),
-                None => format!("v{}, which nobody wrote", value.number),
+                Some(_) => format!("v{}, which had expired", value.number),
+                None => format!("v{}, which no client wrote", value.number),
             },
             Reply::Nil
                 if is_last_seen && is_missed(by_key.get(&entry.operation.key), entry, end, room_us) =>
             {
-                "nothing, though no value's time was over".to_string()
+                "nothing, though no value had expired".to_string()
             }
             _ => continue,
         };

@@ -44,7 +44,7 @@ pub(super) fn judge_values<'e>(entries: impl Iterator<Item = &'e Entry> + Clone)
     for entry in entries.filter(|entry| entry.operation.kind == Kind::Get) {
         if let Some((end, Reply::Value(value))) = entry.reply() {
             match writes.get(&value) {
-                None => return failure(entry, &format!("v{}, which nobody wrote", value.number), end),
+                None => return failure(entry, &format!("v{}, which no client wrote", value.number), end),
                 Some(write) if write.was_refused => {
                     return failure(entry, &format!("v{}, which was refused", value.number), end);
                 }

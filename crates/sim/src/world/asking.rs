@@ -166,7 +166,7 @@ impl World {
             return; // It has given up.
         }
         let Some(operation) = who.open.pop_front() else {
-            let words = format!("client {client} is answered what it did not ask");
+            let words = format!("client {client} gets an answer to something that it did not ask");
             return self.fail(Broken::Language, words);
         };
         self.record.end(&operation, self.now, reply);
@@ -177,13 +177,13 @@ impl World {
         self.trace.tell(self.now, format_args!("client {client} is told #{} {reply}", operation.number));
         if reply == Reply::Torn {
             let words = format!(
-                "client {client} is told by node {} that keys differ which are only changed together",
+                "client {client} learns from node {} that keys differ which only change together",
                 id(who.node)
             );
             return self.fail(Broken::Safety, words);
         }
         if reply == Reply::Wrong {
-            let words = format!("client {client} is answered by {} with what is no answer", id(who.node));
+            let words = format!("client {client} gets something from {} that is not an answer", id(who.node));
             return self.fail(Broken::Language, words);
         }
         let pause_us = match &mut who.script {

@@ -167,7 +167,7 @@ impl World {
                     let host = self.host(node);
                     host.rotten = rot(&mut host.disk.files, place, zeroes);
                     let what = host.rotten.clone().unwrap_or("nothing".into());
-                    self.tell_of(node, &format!("finds another disk than it left: {what} has changed"));
+                    self.tell_of(node, &format!("does not find its disk as it left it: {what} has changed"));
                 }
             }
             (DiskFault::Wiped { node, down_us, replaced_us }, _) => {
@@ -223,7 +223,7 @@ impl World {
         let found = node.log_found();
         if node.is_admitted() && found < durable {
             let words = format!(
-                "node {} was let in with a log that ended at {found} and had been durable up to {durable}",
+                "node {} was admitted with a log that ended at {found} and had been durable up to {durable}",
                 id(place)
             );
             self.fail(Broken::Safety, words);

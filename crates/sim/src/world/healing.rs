@@ -249,7 +249,7 @@ impl World {
             let Some(operation) = asked else { continue };
             let prefix = &self.scenario.spaces[usize::from(operation.key.space)].keyspace.prefix;
             let last = match (&client.script, client.last_reply) {
-                (Some(_), Some(reply)) => format!(" and was last told: {reply}"),
+                (Some(_), Some(reply)) => format!(" and last got: {reply}"),
                 _ => String::new(),
             };
             let what = operation.describe(prefix);
@@ -458,7 +458,7 @@ impl World {
                     let (name, (held, waiters, sessions)) = (self.map.name_of(group), left);
                     return Some(format!(
                         "node {} has {held} locks that are held in {name}, {waiters} requests that wait for one, and \
-                         {sessions} sessions, though nobody uses any",
+                         {sessions} sessions, though no client uses any",
                         id(host.place)
                     ));
                 }
@@ -473,7 +473,8 @@ impl World {
         let mut left = self.hosts.iter().filter(|host| !host.is_gone()).filter_map(left);
         let (place, (sent, arrived)) = left.find(|(_, bytes)| *bytes != (0, 0))?;
         Some(format!(
-            "node {} holds {sent} bytes of long replies to others and {arrived} of others', though nobody asks any more",
+            "node {} holds {sent} bytes of long replies to others and {arrived} of others', though no \
+             request is left",
             id(place)
         ))
     }

@@ -67,7 +67,7 @@ impl Machine<'_> {
         self.world.buffers.release(buffer);
         if let Err(malformed) = read {
             let (from, to) = (id(peer), id(self.place));
-            let words = format!("node {to} cannot read what node {from} said: {malformed:?}");
+            let words = format!("node {to} cannot decode a message of node {from}: {malformed:?}");
             self.world.fail(Broken::Language, words);
         }
     }

@@ -157,7 +157,7 @@ impl World {
                 Some(place) => self.turn(place),
                 None => match self.queue.pop() {
                     Some(event) => self.happen(event),
-                    None => return self.fail(Broken::Liveness, "nothing is left that could happen".into()),
+                    None => return self.fail(Broken::Liveness, "no event is left".into()),
                 },
             }
         }

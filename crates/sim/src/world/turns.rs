@@ -253,7 +253,7 @@ impl World {
                     self.send_bytes(node, leaves_at, (place, to, is_urgent), generation, &bytes)
                 });
                 let Some(sent) = sent else {
-                    let words = format!("node {} sends no whole frame", id(place));
+                    let words = format!("node {} sends an incomplete frame", id(place));
                     return self.fail(Broken::Language, words);
                 };
                 bytes.drain(..sent);
@@ -381,7 +381,7 @@ impl World {
                 self.trace.tell(self.now, format_args!("node {} to client {client}: {text}", id(place)));
             }
             let Some(told) = self.take_answer(place, index, &mut rest) else {
-                let words = format!("node {} answers what is no reply", id(place));
+                let words = format!("node {} answers something that is not a reply", id(place));
                 return self.fail(Broken::Language, words);
             };
             let Some(reply) = told else { continue };
