@@ -241,7 +241,7 @@ fn ports_started_since(before: usize) -> Vec<u16> {
 }
 
 #[test]
-fn a_folder_may_be_named_from_here() {
+fn a_folder_may_be_a_relative_path() {
     let folder = tempfile::tempdir().unwrap();
     let here = std::env::current_dir().unwrap();
     let up = "../".repeat(here.components().count() - 1);
@@ -280,7 +280,7 @@ fn a_study_leaves_a_folder_and_no_process() {
 }
 
 #[test]
-fn a_sweep_that_was_left_half_done_goes_on_with_the_rest() {
+fn an_interrupted_sweep_continues_with_the_rest() {
     let folder = tempfile::tempdir().unwrap();
     let first = tiny(Conduct::FailsAt("2"));
     let outcome = sweep(&first, folder.path(), false).unwrap();
@@ -302,7 +302,7 @@ fn a_sweep_that_was_left_half_done_goes_on_with_the_rest() {
 }
 
 #[test]
-fn a_sweep_goes_on_with_the_same_settings_only() {
+fn a_sweep_continues_only_with_the_same_settings() {
     let folder = tempfile::tempdir().unwrap();
     sweep(&tiny(Conduct::Measures), folder.path(), false).unwrap();
     let refusal = format!("{:#}", sweep(&tiny(Conduct::Measures), folder.path(), true).unwrap_err());
@@ -342,20 +342,20 @@ fn failures(conduct: Conduct) -> Vec<String> {
 }
 
 #[test]
-fn where_a_node_has_ended_by_itself_nothing_was_measured() {
+fn nothing_is_measured_where_a_node_ended_by_itself() {
     let failures = failures(Conduct::LosesANode);
     assert_eq!(failures.len(), 4);
     assert!(failures.iter().all(|why| why.contains("node 2 has ended (signal: 9")), "{failures:?}");
 }
 
 #[test]
-fn a_fault_that_comes_too_late_fails_the_point_and_leaves_no_node_standing_still() {
+fn a_fault_that_comes_too_late_fails_the_point_and_leaves_no_node_paused() {
     let failures = failures(Conduct::PausesForTooLong);
     assert_eq!(failures, ["the load ended before Resume(1) at 9000 ms"; 4]);
 }
 
 #[test]
-fn two_results_are_set_side_by_side() {
+fn two_results_are_compared_side_by_side() {
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let study: &'static Tiny = Box::leak(Box::new(tiny(Conduct::Measures)));
     for folder in &folders {

@@ -71,7 +71,7 @@ fn values_of_every_size_come_back_as_written() {
 }
 
 #[test]
-fn a_run_by_time_ends_and_tells_progress() {
+fn a_run_by_time_ends_and_reports_progress() {
     let mock = start(Behaviour::Sound);
     let stop = Stop::Duration(Duration::from_millis(1200));
     let mut told = 0;
@@ -198,7 +198,7 @@ fn wait_must_count_enough_replicas() {
 }
 
 #[test]
-fn one_wait_answers_for_all_writes_of_a_batch_and_for_no_read() {
+fn one_wait_covers_all_writes_of_a_batch_and_no_read() {
     let mock = start(Behaviour::Sound);
     let once = |replicas| Options {
         wait: Some(Wait { replicas, timeout_ms: 100 }),
@@ -241,7 +241,7 @@ fn a_server_that_is_not_there_is_named() {
 }
 
 #[test]
-fn a_refused_password_is_told_at_once() {
+fn a_refused_password_is_reported_at_once() {
     let mock = start(Behaviour::Sound);
     let refused = Options { password: Some("wrong".to_owned()), ..options(mock.address) };
     let error = run(&refused, |_| {}).err().unwrap();
@@ -264,7 +264,7 @@ fn connections_are_spread_over_all_addresses() {
 }
 
 #[test]
-fn two_servers_are_compared_in_turns() {
+fn two_servers_are_measured_alternately() {
     let (first, second) = (start(Behaviour::Sound), start(Behaviour::Sound));
     let sides = [&options(first.address), &options(second.address)];
     let comparison = compare(sides, 2, |_, _| {}).unwrap();
@@ -336,18 +336,18 @@ fn assert_answers_everything(system: &dyn System, transport: Transport, pipeline
 }
 
 #[test]
-fn etcd_answers_everything_in_its_own_language() {
+fn etcd_answers_everything_in_its_own_protocol() {
     assert_answers_everything(&Etcd::new(1), Transport::Etcd, 1);
     assert_answers_everything(&Etcd::new(1), Transport::Etcd, 4);
 }
 
 #[test]
-fn zookeeper_answers_everything_in_its_own_language() {
+fn zookeeper_answers_everything_in_its_own_protocol() {
     assert_answers_everything(&ZooKeeper::new(1), Transport::ZooKeeper, 4);
 }
 
 #[test]
-fn a_server_that_is_not_etcd_or_zookeeper_is_found_out() {
+fn a_server_that_is_not_etcd_or_zookeeper_is_detected() {
     let mock = start(Behaviour::Sound);
     for transport in [Transport::Etcd, Transport::ZooKeeper] {
         let options = Options { transport, pipeline: 1, ..options(mock.address) };
@@ -357,7 +357,7 @@ fn a_server_that_is_not_etcd_or_zookeeper_is_found_out() {
 }
 
 #[test]
-fn an_open_loop_keeps_its_rate_and_tells_how() {
+fn an_open_loop_keeps_its_rate_and_reports_delays() {
     let mock = start(Behaviour::Sound);
     for arrivals in [Arrivals::Even, Arrivals::Poisson] {
         let options = Options {
@@ -468,7 +468,7 @@ fn an_http_server_answers_everything_on_connections_that_stay_open() {
 }
 
 #[test]
-fn what_an_http_server_refuses_is_counted_by_its_word() {
+fn refusals_of_an_http_server_are_counted_by_their_code() {
     let server = http::start(Manner::Refuses);
     let mix = Mix::only(Operation::Set);
     let report =

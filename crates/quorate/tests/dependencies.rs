@@ -145,7 +145,7 @@ fn no_release_that_is_built_was_withdrawn() {
 
 /// SECURITY.md names a test for each promise: for each file in its tables, the tests named after it.
 #[test]
-fn every_test_that_the_promises_name_is_there() {
+fn every_test_that_the_promises_name_exists() {
     let text = std::fs::read_to_string(root().join("SECURITY.md")).unwrap();
     let rows = text.lines().filter(|line| line.starts_with("| ") && line.contains(".rs`"));
     let (mut files, mut tests) = (0, 0);

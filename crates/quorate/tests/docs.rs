@@ -128,7 +128,7 @@ fn a_broken_link_is_found() {
 }
 
 #[test]
-fn the_index_names_every_page_and_every_page_says_for_whom_it_is() {
+fn the_index_names_every_page_and_every_page_names_its_readers() {
     let folder = root().join("docs");
     let index = fs::read_to_string(folder.join("README.md")).expect("the index");
     let named: Vec<PathBuf> = links(&index).iter().map(|link| plain(&folder.join(link))).collect();

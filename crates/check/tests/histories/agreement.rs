@@ -112,7 +112,7 @@ fn is_window_possible(history: &History, window: &check::Window, leave: Option<c
 /// What the key held when the window begins need not be a value that anybody was told: here 1, to which the unknown
 /// increment adds 1 between the two.
 #[test]
-fn a_window_reckons_with_states_that_only_unknown_operations_lead_on_from() {
+fn a_window_includes_states_that_only_unknown_operations_leave() {
     let mut history = History::new();
     let key = history.key(b"k");
     let [zero, one, two, three, four, five] =

@@ -222,7 +222,7 @@ fn a_history_of_a_lock_that_some_order_explains_is_approved() {
 }
 
 #[test]
-fn where_tokens_tell_everything_the_check_is_exact() {
+fn the_check_is_exact_where_tokens_decide_everything() {
     let mut random = Random(2);
     let mut counts = [0, 0];
     for _ in 0..40_000 {

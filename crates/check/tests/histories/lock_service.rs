@@ -419,7 +419,7 @@ impl World {
 }
 
 #[test]
-fn what_a_correct_service_answers_is_approved() {
+fn answers_of_a_correct_service_are_approved() {
     let mut grants = 0;
     for seed in 0..400 {
         let history = World::run(seed, Fault::None);

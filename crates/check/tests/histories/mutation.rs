@@ -33,7 +33,7 @@ fn approve(history: &History) {
 }
 
 #[test]
-fn what_an_atomic_store_answers_is_approved() {
+fn answers_of_an_atomic_store_are_approved() {
     let mut random = Random(10);
     for kinds in [Kinds::Plain, Kinds::Counter, Kinds::All] {
         for values in [None, Some(4)] {
@@ -195,7 +195,7 @@ fn swapped_order_is_found() {
 }
 
 #[test]
-fn a_value_that_nobody_wrote_is_found() {
+fn a_value_that_no_client_wrote_is_found() {
     let mut random = Random(15);
     for _ in 0..50 {
         let mut story = Story::new(&mut random);
@@ -263,7 +263,7 @@ fn an_unknown_outcome_is_not_taken_for_a_failure() {
 }
 
 #[test]
-fn a_budget_that_is_used_up_gives_unknown() {
+fn an_exhausted_budget_gives_unknown() {
     let mut random = Random(17);
     let history = atomic::history(&mut random, Shape { keys: 1, ..REGISTER });
     let verdict = check::linearizable_within(&history, Limits { steps: 100 }, |_| false);

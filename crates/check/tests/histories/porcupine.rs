@@ -63,7 +63,7 @@ fn lines(history: &History) -> String {
 }
 
 #[test]
-fn porcupine_comes_to_the_same_verdicts() {
+fn porcupine_reaches_the_same_verdicts() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = porcupine(folder.path()) else { return };
     let mut random = Random(3);

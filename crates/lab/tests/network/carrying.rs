@@ -18,7 +18,7 @@ const LINKS: [&str; 5] = [
 ];
 
 #[test]
-fn bytes_come_out_as_they_went_in() {
+fn bytes_arrive_unchanged() {
     for words in LINKS {
         let world = World::new().both_ways(words);
         let (one, two) = world.connect();
@@ -33,7 +33,7 @@ fn bytes_come_out_as_they_went_in() {
 }
 
 #[test]
-fn bytes_come_out_as_they_went_in_while_everything_changes() {
+fn bytes_arrive_unchanged_while_everything_changes() {
     let world = World::new();
     let (one, two) = world.connect();
     let data = pattern(6_000_000);
@@ -53,7 +53,7 @@ fn bytes_come_out_as_they_went_in_while_everything_changes() {
 }
 
 #[test]
-fn an_end_of_one_direction_leaves_the_other_open() {
+fn closing_one_direction_leaves_the_other_open() {
     for words in LINKS {
         let world = World::new().both_ways(words);
         let (mut one, mut two) = world.connect();
@@ -86,7 +86,7 @@ fn a_reset_arrives_as_a_reset_from_either_side() {
 }
 
 #[test]
-fn a_reset_after_an_end_arrives_too() {
+fn a_reset_after_a_close_arrives_too() {
     for words in LINKS {
         let world = World::new().both_ways(words);
         let (one, two) = world.connect();
@@ -100,7 +100,7 @@ fn a_reset_after_an_end_arrives_too() {
 }
 
 #[test]
-fn who_dials_a_node_that_is_not_there_is_reset() {
+fn connections_to_an_absent_node_are_reset() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let relay = Relay::start(1).unwrap();
     let address = route(&relay, 1, 2, &listener);
@@ -109,7 +109,7 @@ fn who_dials_a_node_that_is_not_there_is_reset() {
 }
 
 #[test]
-fn a_sender_is_held_up_when_nobody_reads() {
+fn a_sender_is_blocked_when_the_receiver_does_not_read() {
     for words in ["", "delay=1ms", "bandwidth=1gbit delay=5ms"] {
         let world = World::new().both_ways(words);
         let (mut one, two) = world.connect();

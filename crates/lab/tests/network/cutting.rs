@@ -23,7 +23,7 @@ fn what_is_sent_over_a_cut_link_arrives_once_it_is_healed() {
 }
 
 #[test]
-fn the_open_way_of_a_half_cut_link_stops_when_its_acknowledgements_are_missed() {
+fn the_open_direction_of_a_half_cut_link_stops_for_lack_of_acknowledgements() {
     for words in ["", "delay=1ms"] {
         let world = World::new().both_ways(words);
         let (one, two) = world.connect();
@@ -40,7 +40,7 @@ fn the_open_way_of_a_half_cut_link_stops_when_its_acknowledgements_are_missed() 
 }
 
 #[test]
-fn a_connection_over_a_cut_link_stands_once_it_is_healed() {
+fn a_connection_over_a_cut_link_is_established_once_it_is_healed() {
     for (from, to) in [(1, 2), (2, 1)] {
         let world = World::new();
         world.gate(from, to, Gate::Drop);
@@ -59,7 +59,7 @@ fn a_connection_over_a_cut_link_stands_once_it_is_healed() {
 }
 
 #[test]
-fn a_link_that_rejects_resets_what_is_there_and_refuses_what_is_new() {
+fn a_rejecting_link_resets_open_connections_and_refuses_new_ones() {
     for (from, to) in [(1, 2), (2, 1)] {
         let world = World::new().both_ways("delay=1ms");
         let (one, two) = world.connect();
@@ -78,7 +78,7 @@ fn a_link_that_rejects_resets_what_is_there_and_refuses_what_is_new() {
 }
 
 #[test]
-fn an_end_waits_at_a_cut_link_as_bytes_do() {
+fn a_close_waits_at_a_cut_link_like_bytes() {
     let world = World::new();
     let (mut one, two) = world.connect();
     world.gate(1, 2, Gate::Drop);

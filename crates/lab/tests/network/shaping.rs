@@ -9,7 +9,7 @@ use lab::network::{Bandwidth, Interface, Traffic};
 use super::world::{World, echo, pattern, receive, round_trip, route, send};
 
 #[test]
-fn a_link_carries_what_its_bandwidth_says() {
+fn a_link_carries_as_much_as_its_bandwidth() {
     let world = World::new().both_ways("bandwidth=20mbit");
     let data = pattern(1_250_000);
     let mut tries = (0..5).map(|_| {
@@ -26,7 +26,7 @@ fn a_link_carries_what_its_bandwidth_says() {
 }
 
 #[test]
-fn a_change_of_bandwidth_counts_at_once() {
+fn a_change_of_bandwidth_takes_effect_at_once() {
     let world = World::new().both_ways("bandwidth=100kbit");
     let (one, two) = world.connect();
     let data = pattern(1_250_000);
@@ -99,7 +99,7 @@ fn connecting_takes_a_round_trip() {
 }
 
 #[test]
-fn a_slow_way_there_does_not_slow_the_way_back() {
+fn a_slow_direction_does_not_slow_the_other() {
     let world = World::new();
     world.link(1, 2, "bandwidth=1mbit delay=50ms");
     let (one, two) = world.connect();

@@ -127,7 +127,7 @@ fn attack(ports: &[u16], seed: u64, count: usize) {
 }
 
 #[test]
-fn garbage_at_every_port_harms_nobody() {
+fn garbage_at_every_port_does_no_harm() {
     let mut cluster = Cluster::start(3, "");
     let kept = Kept::write(&cluster, 3, 300);
     let ports: Vec<u16> = (1..=3)
@@ -145,7 +145,7 @@ fn garbage_at_every_port_harms_nobody() {
 
 /// Many connections send nothing or half of something, and stay open.
 #[test]
-fn a_crowd_that_says_nothing_harms_nobody() {
+fn many_silent_connections_do_no_harm() {
     let mut cluster = Cluster::start(3, "");
     let kept = Kept::write(&cluster, 3, 100);
     let mut crowd = Vec::new();

@@ -8,7 +8,7 @@ use crate::support::{connect, request};
 
 /// 9 MB; each change takes 0.1 to 1 ms, and there are thousands at once.
 #[test]
-fn changes_of_a_large_hash_do_not_keep_others_waiting() {
+fn changes_of_a_large_hash_do_not_delay_others() {
     let mut cluster = Cluster::start(3, "");
     let mut client = cluster.client(1);
     for part in 0..9 {

@@ -101,7 +101,7 @@ fn plain_sets_end_with_oom_and_deletions_make_room() {
 
 /// A few bytes that request much more.
 #[test]
-fn commands_that_make_much_of_little_are_refused_in_time() {
+fn short_commands_with_large_results_are_refused_in_time() {
     let mut cluster = Cluster::start(3, BOUNDED);
     let refused = flood(&cluster, 6, rounds(200, 2000), |number, index| {
         request(&[b"SETRANGE", format!("pad:{number}:{index}").as_bytes(), b"9000000", b"x"])
@@ -125,7 +125,7 @@ fn commands_that_make_much_of_little_are_refused_in_time() {
 }
 
 #[test]
-fn locks_are_data_too() {
+fn locks_count_as_data() {
     let mut cluster = Cluster::start(3, BOUNDED);
     let (name, owner) = ("n".repeat(1000), "o".repeat(256));
     let refused = flood(&cluster, 6, rounds(40_000, 100_000), |number, index| {
@@ -138,7 +138,7 @@ fn locks_are_data_too() {
 
 /// Registers have no leader: the coordinator refuses.
 #[test]
-fn registers_refuse_as_well() {
+fn registers_refuse_writes_too() {
     let keyspace = "[[keyspace]]\nprefix = \"r:\"\nreplication = \"abd\"\n";
     let mut cluster = Cluster::start(3, &format!("{BOUNDED}{keyspace}"));
     let value = vec![b'v'; 100_000];
@@ -215,7 +215,7 @@ fn listeners_that_do_not_read_are_closed() {
 }
 
 #[test]
-fn requests_that_never_end_are_bounded_together() {
+fn unfinished_requests_are_bounded_together() {
     let mut cluster = Cluster::start(3, BOUNDED);
     let mut streams = Vec::new();
     let part = vec![b'v'; 8_000_000];
@@ -239,7 +239,7 @@ fn requests_that_never_end_are_bounded_together() {
 
 /// Commands queued after `MULTI`, watched keys, and names.
 #[test]
-fn what_sessions_keep_is_bounded_together() {
+fn memory_of_sessions_is_bounded_together() {
     let mut cluster = Cluster::start(3, BOUNDED);
     let mut streams = Vec::new();
     let value = vec![b'v'; 5_000_000];
@@ -264,7 +264,7 @@ fn what_sessions_keep_is_bounded_together() {
 
 /// A few hundred bytes that requested 450 MB used to end a node, and in a script every replica, at every start.
 #[test]
-fn replies_with_one_value_over_and_over_are_refused() {
+fn replies_that_repeat_a_value_too_often_are_refused() {
     let mut cluster = Cluster::start(3, BOUNDED);
     let mut client = cluster.client(1);
     let value = vec![b'v'; 9_000_000];

@@ -190,7 +190,7 @@ fn a_script_that_crashes_every_node_is_skipped_by_leader_and_followers() {
 }
 
 #[test]
-fn processes_that_others_kill_are_no_reason_to_stand_still() {
+fn killing_processes_from_outside_puts_nothing_in_quarantine() {
     let mut cluster = Cluster::start(NODES, &keyspaces(""));
     let port = cluster.client_port(1);
     let working = std::thread::spawn(move || {

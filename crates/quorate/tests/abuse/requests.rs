@@ -7,7 +7,7 @@ use crate::support::connect;
 
 /// Memory is allocated for what has arrived, not for what is announced.
 #[test]
-fn large_requests_that_never_come_take_no_memory() {
+fn announced_requests_that_never_arrive_take_no_memory() {
     let mut cluster = Cluster::start(3, "");
     let mut clients = Vec::new();
     for number in 0..rounds(300, 3000) {

@@ -63,7 +63,7 @@ fn eval(client: &mut Client, text: &str) -> String {
 /// Other clients are served while such scripts arrive from every node, one after the other; after a restart the nodes
 /// execute all of them again.
 #[test]
-fn scripts_made_to_end_or_stop_a_node_do_neither() {
+fn hostile_scripts_neither_crash_nor_stall_a_node() {
     let mut cluster = Cluster::start(3, "");
     let is_over = AtomicBool::new(false);
     let worst = std::thread::scope(|scope| {
@@ -110,7 +110,7 @@ fn scripts_made_to_end_or_stop_a_node_do_neither() {
 
 /// A keyspace sets what its scripts may cost, and can change that at any time; all replicas use the same limits.
 #[test]
-fn what_scripts_may_cost_is_a_setting_of_the_keyspace() {
+fn the_cost_limit_of_scripts_is_a_setting_of_the_keyspace() {
     let mut cluster = Cluster::start(3, "");
     let mut client = cluster.client(1);
     let text = "for i = 1, 300000 do end redis.call('incr', KEYS[1]) return 'done'";

@@ -10,7 +10,7 @@ use crate::support::{Client, connect, request};
 /// A node with 300 MiB accepts values of 9 MiB: few are in flight at a time, the others wait in their sockets, and
 /// small commands overtake them.
 #[test]
-fn long_values_wait_for_each_other_and_not_small_commands_for_them() {
+fn long_values_wait_for_each_other_but_small_commands_do_not() {
     let mut cluster = Cluster::start(3, "[limits]\nmemory_max = 314572800\n");
     let value = vec![b'v'; 9 << 20];
     let is_over = AtomicBool::new(false);

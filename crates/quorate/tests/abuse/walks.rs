@@ -54,7 +54,7 @@ fn fill(cluster: &Cluster, keys: usize) {
 
 /// Each takes about 5 ms, and 256 of them used to be executed in one turn, during which leaders were deposed.
 #[test]
-fn reads_of_all_keys_do_not_keep_others_waiting() {
+fn reads_of_all_keys_do_not_delay_others() {
     let mut cluster = Cluster::start(3, "");
     fill(&cluster, 100_000);
     let attacks = [
@@ -96,7 +96,7 @@ fn a_transaction_of_reads_of_all_keys_is_refused() {
 /// A publication matches every pattern with the channel's name: four seconds for one message, and there is a pipeline
 /// of them.
 #[test]
-fn messages_to_many_patterns_do_not_keep_others_waiting() {
+fn messages_to_many_patterns_do_not_delay_others() {
     let mut cluster = Cluster::start(3, "");
     let mut listeners = Vec::new();
     for id in 1..=3 {
@@ -120,7 +120,7 @@ fn messages_to_many_patterns_do_not_keep_others_waiting() {
 /// Each may take about 20 ms, and a turn used to execute hundreds of them: with a pipeline a node stopped for
 /// seconds.
 #[test]
-fn scripts_that_take_long_do_not_keep_others_waiting() {
+fn long_scripts_do_not_delay_others() {
     let mut cluster = Cluster::start(3, "");
     let script = |steps: usize| {
         format!("for step = 1, {steps} do KEYS[1] = KEYS[1] end return redis.call('SET', KEYS[1], 'v')")
@@ -136,7 +136,7 @@ fn scripts_that_take_long_do_not_keep_others_waiting() {
 }
 
 #[test]
-fn lists_of_many_clients_do_not_keep_others_waiting() {
+fn lists_of_many_clients_do_not_delay_others() {
     let mut cluster = Cluster::start(3, "");
     let _idle: Vec<_> = (0..rounds(1000, 5000)).map(|_| connect(cluster.client_port(1))).collect();
     let mut by_id = vec![b"CLIENT".to_vec(), b"LIST".to_vec(), b"ID".to_vec()];

@@ -27,7 +27,7 @@ fn is_served(connection: &mut Connection) -> bool {
 }
 
 #[test]
-fn keys_and_values_over_the_limits_are_refused_by_name_and_the_connection_goes_on() {
+fn keys_and_values_over_the_limits_are_refused_and_the_connection_stays_open() {
     let cluster = Cluster::start_with(
         3,
         &["prefix= replication=leader-follower acks=majority"],
@@ -54,7 +54,7 @@ fn keys_and_values_over_the_limits_are_refused_by_name_and_the_connection_goes_o
 }
 
 #[test]
-fn a_million_arguments_in_one_command_are_carried_out() {
+fn a_command_with_a_million_arguments_is_executed() {
     let cluster = Cluster::start(3, &["prefix= replication=leader-follower acks=majority"]);
     let mut connection = cluster.client(2);
     let mut command = redis::cmd("MSET");
@@ -70,7 +70,7 @@ fn a_million_arguments_in_one_command_are_carried_out() {
 }
 
 #[test]
-fn what_is_not_the_protocol_is_answered_and_closed() {
+fn invalid_input_gets_an_error_and_the_connection_is_closed() {
     let cluster = Cluster::start(1, &[]);
     let cases: [(&[u8], &str); 9] = [
         (b"*x\r\n", "invalid multibulk length"),
@@ -100,7 +100,7 @@ fn what_is_not_the_protocol_is_answered_and_closed() {
 }
 
 #[test]
-fn clients_that_leave_in_the_middle_of_a_request_are_forgotten() {
+fn clients_that_disconnect_within_a_request_are_forgotten() {
     let cluster = Cluster::start(1, &[]);
     for number in 0..200 {
         let mut stream = cluster.raw(1);
@@ -116,7 +116,7 @@ fn clients_that_leave_in_the_middle_of_a_request_are_forgotten() {
 }
 
 #[test]
-fn a_request_that_drips_in_is_not_waited_for() {
+fn a_request_that_arrives_too_slowly_is_closed() {
     let cluster = Cluster::start_with(1, &[], "request_timeout_ms = 300");
     let mut slow = cluster.raw(1);
     let mut other = cluster.client(1);
@@ -184,7 +184,7 @@ fn send_without_reading(stream: &mut TcpStream, request: &[u8], most: usize) -> 
 }
 
 #[test]
-fn a_client_that_never_reads_costs_little_memory_and_nobody_elses_time() {
+fn a_client_that_never_reads_costs_little_memory_and_delays_no_other() {
     let cluster = Cluster::start(
         3,
         &[

@@ -133,7 +133,7 @@ fn a_message_reaches_every_listener_on_every_node_once() {
 }
 
 #[test]
-fn what_a_script_has_published_does_not_come_again_when_nodes_do() {
+fn messages_of_scripts_are_not_repeated_when_nodes_restart() {
     let mut cluster = Cluster::start(3, &["prefix= replication=consensus durability=os"]);
     let script = "redis.call('incr', KEYS[1]) redis.call('publish', 'news', ARGV[1]) return 1";
     let publish = |cluster: &Cluster, id: u16, text: &str| {
@@ -164,7 +164,7 @@ fn what_a_script_has_published_does_not_come_again_when_nodes_do() {
 }
 
 #[test]
-fn a_listener_that_does_not_read_is_closed_and_the_others_go_on() {
+fn a_listener_that_does_not_read_is_closed_and_the_others_are_not() {
     let cluster = Cluster::start_with(1, &[], "output_bytes_max = 2000000");
     let mut silent = bare(&cluster, 1);
     assert!(silent.ask(&["SUBSCRIBE", "news"]).contains("'subscribe'"));
@@ -176,7 +176,7 @@ fn a_listener_that_does_not_read_is_closed_and_the_others_go_on() {
 }
 
 #[test]
-fn the_client_for_rust_listens_over_both_protocols() {
+fn the_rust_client_subscribes_over_both_protocols() {
     let cluster = Cluster::start(3, &[]);
     let mut publisher = cluster.client(1);
     let mut connection = cluster.client(2);

@@ -144,7 +144,7 @@ fn every_command_answers_the_same_at_every_node_in_both_protocols() {
 }
 
 #[test]
-fn the_conversation_leaves_no_command_on_data_out() {
+fn the_conversation_includes_every_command_on_data() {
     let is_data = |spec: &&CommandSpec| matches!(spec.handler, Handler::Data(_));
     let every =
         COMMANDS.iter().flat_map(|spec| std::iter::once(spec).chain(spec.subcommands)).filter(is_data);
@@ -158,7 +158,7 @@ fn the_conversation_leaves_no_command_on_data_out() {
 }
 
 #[test]
-fn what_the_client_sends_about_itself_is_taken() {
+fn commands_by_which_clients_describe_themselves_are_accepted() {
     let cluster = Cluster::start(1, &[]);
     let mut connection = cluster.client3(1);
     assert_eq!(ask(&mut connection, "CLIENT SETNAME me"), "OK");
@@ -171,7 +171,7 @@ fn what_the_client_sends_about_itself_is_taken() {
 
 /// `redis::transaction` watches, calls its function, and starts again when it is aborted.
 #[test]
-fn clients_that_count_in_transactions_lose_no_step() {
+fn counting_in_transactions_loses_no_increment() {
     const STEPS: usize = 25;
     let cluster = Cluster::start(3, &[]);
     std::thread::scope(|scope| {

@@ -58,7 +58,7 @@ fn assert_all_there(cluster: &Cluster, written: u64) {
 }
 
 #[test]
-fn writes_go_on_without_a_killed_follower_and_it_is_filled_when_it_starts_again() {
+fn writes_continue_without_a_killed_follower_and_it_catches_up_after_a_restart() {
     // A backlog that is soon too small: otherwise the whole history would be sent again, without a snapshot transfer.
     let mut cluster = Cluster::start(
         3,
@@ -78,7 +78,7 @@ fn writes_go_on_without_a_killed_follower_and_it_is_filled_when_it_starts_again(
 }
 
 #[test]
-fn a_paused_follower_goes_on_where_it_stood() {
+fn a_paused_follower_continues_where_it_stopped() {
     let mut cluster = Cluster::start(3, MAJORITY);
     let (full, partial) = (cluster.counters("full_resyncs_total"), cluster.counters("partial_resyncs_total"));
     let written = while_writing(&mut cluster, |cluster, written| {
@@ -95,7 +95,7 @@ fn a_paused_follower_goes_on_where_it_stood() {
 }
 
 #[test]
-fn a_follower_that_missed_more_than_the_backlog_keeps_is_filled_anew() {
+fn a_follower_that_missed_more_than_the_backlog_gets_a_snapshot() {
     let cluster = Cluster::start(
         3,
         &["prefix= replication=leader-follower acks=majority reads=any backlog_bytes=4096"],
@@ -150,7 +150,7 @@ fn write_and_note(writer: usize, cluster_port: u16, stop: &AtomicBool) -> Known 
 }
 
 #[test]
-fn a_killed_leader_starts_again_with_every_acknowledged_write() {
+fn a_killed_leader_restarts_with_every_acknowledged_write() {
     let mut cluster = Cluster::start(3, MAJORITY);
     let stop = AtomicBool::new(false);
     let ports = [cluster.client_port(1), cluster.client_port(2), cluster.client_port(3)];
@@ -191,7 +191,7 @@ fn a_killed_leader_starts_again_with_every_acknowledged_write() {
 }
 
 #[test]
-fn under_all_a_dead_follower_leaves_the_in_sync_set_and_enters_it_again() {
+fn with_acks_all_a_dead_follower_leaves_the_in_sync_set_and_rejoins_it() {
     let mut cluster = Cluster::start(3, &["prefix= replication=leader-follower acks=all"]);
     let mut connection = cluster.client(2);
     assert_eq!(ask(&mut connection, "SET k before"), "OK");
@@ -209,7 +209,7 @@ fn under_all_a_dead_follower_leaves_the_in_sync_set_and_enters_it_again() {
 }
 
 #[test]
-fn without_a_follower_a_count_refuses_writes_and_none_goes_on() {
+fn without_a_follower_acks_count_refuses_writes_and_acks_none_accepts_them() {
     let mut cluster = Cluster::start(
         3,
         &[
@@ -235,7 +235,7 @@ fn without_a_follower_a_count_refuses_writes_and_none_goes_on() {
 }
 
 #[test]
-fn a_write_that_a_paused_follower_may_have_is_unknown_and_later_the_same_everywhere() {
+fn a_write_that_a_paused_follower_may_have_is_unknown_and_replicas_agree_later() {
     let cluster = Cluster::start_with(
         3,
         &["prefix= replication=leader-follower acks=2 reads=any"],
@@ -257,7 +257,7 @@ fn a_write_that_a_paused_follower_may_have_is_unknown_and_later_the_same_everywh
 }
 
 #[test]
-fn clients_of_a_follower_go_on_when_the_leader_is_killed_and_are_told_when_nobody_can_lead() {
+fn clients_of_a_follower_continue_after_a_failover_and_get_an_error_when_no_node_can_lead() {
     let mut cluster = Cluster::start(3, &["prefix= replication=leader-follower acks=majority"]);
     let leader = cluster.leader();
     let [stays, goes] = [1, 2, 3].into_iter().filter(|id| *id != leader).collect::<Vec<_>>()[..] else {
@@ -282,7 +282,7 @@ fn clients_of_a_follower_go_on_when_the_leader_is_killed_and_are_told_when_nobod
 }
 
 #[test]
-fn a_node_that_is_killed_in_each_role_in_turn_never_leaves_the_replicas_different() {
+fn killing_a_node_in_each_role_leaves_the_replicas_equal() {
     let mut cluster = Cluster::start(3, MAJORITY);
     for (round, victim) in [2, 1, 3, 1].into_iter().enumerate() {
         let mut connection = cluster.client(if victim == 2 { 3 } else { 2 });

@@ -113,7 +113,7 @@ const LOCK: &str = "if (redis.call('exists', KEYS[1]) == 0) or (redis.call('hexi
                     return redis.call('pttl', KEYS[1]);";
 
 #[test]
-fn hashes_live_where_there_is_one_order_and_are_refused_by_name_elsewhere() {
+fn hashes_work_in_ordered_keyspaces_and_are_refused_elsewhere() {
     let cluster = Cluster::start(
         3,
         &[
@@ -151,7 +151,7 @@ fn hashes_live_where_there_is_one_order_and_are_refused_by_name_elsewhere() {
 }
 
 #[test]
-fn hashes_are_the_same_after_every_node_was_killed() {
+fn hashes_survive_a_kill_of_every_node() {
     let mut cluster = Cluster::start(3, &["prefix= replication=consensus durability=os"]);
     let mut node = cluster.client(1);
     for number in 0..200 {

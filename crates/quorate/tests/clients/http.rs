@@ -28,7 +28,7 @@ fn values_are_put_read_and_deleted_at_every_node() {
 }
 
 #[test]
-fn what_is_asked_wrongly_is_refused_with_its_own_status() {
+fn invalid_requests_are_refused_each_with_its_status() {
     let cluster = Cluster::start_with(1, &[], "value_bytes_max = 100000");
     let status = |head: &str, body: &str| cluster.http(1, head, body).0;
     assert_eq!(status("GET /nosuch HTTP/1.1", ""), 404);
@@ -68,7 +68,7 @@ fn a_record_is_replicated_with_the_secret_and_only_if_it_is_newer() {
 }
 
 #[test]
-fn health_and_metrics_tell_of_each_node() {
+fn health_and_metrics_describe_each_node() {
     let cluster = Cluster::start(3, &["prefix= replication=leader-follower acks=majority"]);
     assert_eq!(ask(&mut cluster.client(2), "SET k v"), "OK");
     cluster.wait_until_equal();

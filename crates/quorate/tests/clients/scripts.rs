@@ -281,7 +281,7 @@ const KEYSPACES: &[&str] = &[
 ];
 
 #[test]
-fn scripts_run_where_there_is_one_order_and_are_refused_by_name_elsewhere() {
+fn scripts_run_in_ordered_keyspaces_and_are_refused_elsewhere() {
     let cluster = Cluster::start(3, KEYSPACES);
     let mut nodes = [1, 2, 3].map(|id| cluster.client(id));
     for prefix in ["", "f:"] {
@@ -323,7 +323,7 @@ fn a_loaded_script_is_known_to_every_node_and_forgotten_by_all() {
 }
 
 #[test]
-fn what_scripts_have_written_is_the_same_after_every_node_was_killed() {
+fn writes_of_scripts_survive_a_kill_of_every_node() {
     let mut cluster = Cluster::start(3, &["prefix= replication=consensus durability=os"]);
     let mut node = cluster.client(1);
     // The value contains everything that could differ between runs.

@@ -95,7 +95,7 @@ fn redis_py_works_unchanged_at_a_leader_and_a_follower() {
 }
 
 #[test]
-fn redis_cli_works_in_every_mode_that_people_use() {
+fn redis_cli_works_in_its_usual_modes() {
     if !has_tool("redis-cli") {
         return;
     }

@@ -22,7 +22,7 @@ fn pipelines_of_ten_thousand_are_answered_in_order() {
 }
 
 #[test]
-fn keys_and_values_may_be_any_bytes_and_as_long_as_the_limits() {
+fn keys_and_values_may_be_any_bytes_up_to_the_limits() {
     let cluster = Cluster::start(3, &["prefix= reads=any"]);
     let all_bytes: Vec<u8> = (0..=255).collect();
     let large: Vec<u8> = (0..1_000_000u32).map(|number| (number * 7 + number / 256) as u8).collect();
@@ -48,7 +48,7 @@ fn keys_and_values_may_be_any_bytes_and_as_long_as_the_limits() {
 }
 
 #[test]
-fn a_value_of_the_greatest_length_is_stored_while_others_go_on() {
+fn the_longest_value_is_stored_while_others_are_served() {
     let spaces = ["prefix= replication=consensus", "prefix=lf: replication=leader-follower acks=majority"];
     let cluster = Cluster::start(3, &spaces);
     let large: Vec<u8> = (0..64 << 20).map(|number: u32| (number * 7 + number / 256) as u8).collect();
@@ -111,7 +111,7 @@ fn patiently<T>(mut ask: impl FnMut() -> redis::RedisResult<T>) -> T {
 }
 
 #[test]
-fn a_value_of_the_greatest_length_is_read_through_every_node_while_others_go_on() {
+fn the_longest_value_is_read_through_every_node_while_others_are_served() {
     let cluster = Cluster::start(3, &["prefix= replication=consensus"]);
     let large: Vec<u8> = (0..64 << 20).map(|number: u32| (number * 7 + number / 256) as u8).collect();
     let mut writer = cluster.client(1);
@@ -193,7 +193,7 @@ fn a_thousand_keys_in_one_command() {
 }
 
 #[test]
-fn keys_expire_on_all_nodes_whether_or_not_anybody_looks() {
+fn keys_expire_on_all_nodes_even_if_no_client_reads_them() {
     let cluster = Cluster::start(3, &["prefix= reads=any"]);
     let mut writer = cluster.client(2);
     let mut pipeline = pipe();

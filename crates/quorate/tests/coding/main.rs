@@ -99,7 +99,7 @@ fn wait_until_rebuilt(started: &Started, node: u16, least: u64) {
 }
 
 #[test]
-fn writes_go_on_without_a_node_which_rebuilds_what_it_lacks_when_it_is_back() {
+fn writes_continue_without_a_node_which_rebuilds_its_fragments_when_it_is_back() {
     let started = cluster();
     let recorder = record(&started);
     recorder.wait_for(200);
@@ -164,7 +164,7 @@ fn a_node_that_lost_its_disk_is_replaced_and_rebuilds_its_fragments() {
 }
 
 #[test]
-fn clients_cannot_tell_whatever_happens_to_one_node_after_the_other() {
+fn clients_notice_nothing_when_nodes_fail_one_after_the_other() {
     let started = cluster();
     let recorder = record(&started);
     let mut restarted: Vec<Restarted> = Vec::new();

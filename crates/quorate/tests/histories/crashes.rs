@@ -54,7 +54,7 @@ fn nothing_acknowledged_is_lost_when_all_nodes_are_killed_at_once() {
 }
 
 #[test]
-fn nothing_acknowledged_is_lost_when_a_power_failure_tears_what_was_not_synced() {
+fn nothing_acknowledged_is_lost_when_a_power_failure_tears_unsynced_data() {
     let started = all_die(&KEYSPACES, &KEYS, |node| tear(&node.join("storage")));
     for node in 1..=3 {
         let cut_off = || started.log(node).matches("the end of the log was cut off").count();
@@ -64,7 +64,7 @@ fn nothing_acknowledged_is_lost_when_a_power_failure_tears_what_was_not_synced()
 }
 
 #[test]
-fn registers_find_again_what_they_acknowledged_when_all_nodes_are_killed_at_once() {
+fn registers_keep_acknowledged_writes_when_all_nodes_are_killed_at_once() {
     let started = all_die(&REGISTERS, &REGISTERS_KEYS, |_| {});
     for node in 1..=3 {
         let is_resumed = |line: &&str| line.contains("'abd:'") && line.contains("that it had recorded");
@@ -75,7 +75,7 @@ fn registers_find_again_what_they_acknowledged_when_all_nodes_are_killed_at_once
 }
 
 #[test]
-fn registers_find_again_what_they_acknowledged_when_a_power_failure_tears_what_was_not_synced() {
+fn registers_keep_acknowledged_writes_when_a_power_failure_tears_unsynced_data() {
     all_die(&REGISTERS, &REGISTERS_KEYS, |node| tear(&node.join("storage")));
 }
 

@@ -50,7 +50,7 @@ fn a_killed_leader_of_a_consensus_keyspace_is_replaced() {
 }
 
 #[test]
-fn a_killed_leader_under_acks_all_is_replaced_out_of_the_in_sync_set() {
+fn a_killed_leader_under_acks_all_is_replaced_from_the_in_sync_set() {
     writes_go_on_without_the_leader("all:");
 }
 
@@ -77,17 +77,17 @@ fn a_leader_stands_still(prefix: &str) {
 }
 
 #[test]
-fn a_leader_of_consensus_that_stood_still_serves_nothing_old() {
+fn a_paused_leader_of_consensus_serves_no_stale_reads() {
     a_leader_stands_still("");
 }
 
 #[test]
-fn a_leader_under_acks_all_that_stood_still_serves_nothing_old() {
+fn a_paused_leader_under_acks_all_serves_no_stale_reads() {
     a_leader_stands_still("all:");
 }
 
 #[test]
-fn a_leader_under_acks_majority_that_stood_still_serves_nothing_old() {
+fn a_paused_leader_under_acks_majority_serves_no_stale_reads() {
     a_leader_stands_still("most:");
 }
 

@@ -59,11 +59,11 @@ fn one_way_only(cut: impl Fn(&Relay, Gate)) {
 }
 
 #[test]
-fn a_leader_that_is_heard_by_nobody_is_replaced() {
+fn a_leader_that_no_node_hears_is_replaced() {
     one_way_only(|relay, gate| [2, 3].iter().for_each(|other| relay.set_gate(1, *other, gate).unwrap()));
 }
 
 #[test]
-fn a_leader_that_hears_nobody_is_replaced() {
+fn a_leader_that_hears_no_node_is_replaced() {
     one_way_only(|relay, gate| [2, 3].iter().for_each(|other| relay.set_gate(*other, 1, gate).unwrap()));
 }

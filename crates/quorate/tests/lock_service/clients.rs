@@ -6,7 +6,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 #[test]
-fn those_who_wait_at_any_node_are_served_in_order() {
+fn waiting_clients_at_any_node_are_served_in_order() {
     let started = cluster();
     let mut first = connect(&started, 1);
     let mut held = token(&mut first, "LOCK l 0 PX 60000");
@@ -27,7 +27,7 @@ fn those_who_wait_at_any_node_are_served_in_order() {
 }
 
 #[test]
-fn a_connection_that_is_closed_while_it_waits_passes_the_lock_on() {
+fn closing_a_waiting_connection_passes_the_lock_on() {
     let started = cluster();
     for node in 1..=3 {
         let mut ann = connect(&started, 1);
@@ -48,7 +48,7 @@ fn a_connection_that_is_closed_while_it_waits_passes_the_lock_on() {
 }
 
 #[test]
-fn what_is_sent_behind_a_wait_is_done_with_the_lock() {
+fn commands_sent_after_a_wait_run_with_the_lock() {
     let started = cluster();
     let mut ann = connect(&started, 1);
     let held = token(&mut ann, "LOCK l ann PX 60000");
@@ -63,7 +63,7 @@ fn what_is_sent_behind_a_wait_is_done_with_the_lock() {
 }
 
 #[test]
-fn a_holder_that_is_gone_holds_for_its_lease_and_no_longer() {
+fn a_dead_holder_keeps_the_lock_until_its_lease_ends() {
     let started = cluster();
     let mut bob = connect(&started, 2);
     let asked = Instant::now();
@@ -89,7 +89,7 @@ fn a_client_that_waits_is_not_idle() {
 }
 
 #[test]
-fn the_end_of_a_session_frees_all_that_it_holds() {
+fn ending_a_session_releases_all_its_locks() {
     let started = cluster();
     let (mut ann, mut bob) = (connect(&started, 1), connect(&started, 3));
     let session: String = ask(&mut ann, "LOCK.SESSION OPEN any PX 60000").unwrap();
@@ -111,7 +111,7 @@ fn the_end_of_a_session_frees_all_that_it_holds() {
 }
 
 #[test]
-fn operators_see_how_many_hold_and_wait() {
+fn operators_see_the_numbers_of_holders_and_waiters() {
     let started = cluster();
     let mut ann = connect(&started, 1);
     let held = token(&mut ann, "LOCK l ann PX 60000");

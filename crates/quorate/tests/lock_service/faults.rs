@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::support::{signal, until};
 
 #[test]
-fn the_leader_is_killed_while_one_holds_and_one_waits() {
+fn the_leader_is_killed_while_one_client_holds_and_one_waits() {
     let started = cluster();
     let leader = started.leader("");
     let (there, elsewhere) = (leader % 3 + 1, (leader + 1) % 3 + 1);
@@ -59,7 +59,7 @@ fn tokens_grow_and_locks_last_when_all_nodes_are_killed() {
 }
 
 #[test]
-fn those_who_wait_at_a_node_that_is_killed_hold_nobody_up() {
+fn waiters_at_a_killed_node_delay_no_other() {
     let started = cluster();
     let leader = started.leader("");
     let (dead, other) = (leader % 3 + 1, (leader + 1) % 3 + 1);
@@ -77,7 +77,7 @@ fn those_who_wait_at_a_node_that_is_killed_hold_nobody_up() {
 }
 
 #[test]
-fn those_who_wait_at_a_node_that_stops_hold_nobody_up() {
+fn waiters_at_a_stopping_node_delay_no_other() {
     let started = cluster();
     let leader = started.leader("");
     let stopped = leader % 3 + 1;

@@ -13,7 +13,7 @@ fn lock(started: &Started, head: &str, body: &Value) -> (u16, Value) {
 }
 
 #[test]
-fn a_lock_is_taken_renewed_seen_and_given_back() {
+fn a_lock_is_acquired_renewed_shown_and_released() {
     let started = cluster();
     let acquire = |owner: &str| json!({ "owner": owner, "ttl_ms": 60_000 });
     let (status, taken) = lock(&started, "POST /locks/jobs%2F7", &acquire("ann"));
@@ -39,7 +39,7 @@ fn a_lock_is_taken_renewed_seen_and_given_back() {
 }
 
 #[test]
-fn a_session_holds_locks_and_a_fence_guards_what_is_put() {
+fn a_session_holds_locks_and_a_fence_guards_writes() {
     let started = cluster();
     let (status, opened) = lock(&started, "POST /sessions/%7Bjob%7D", &json!({ "ttl_ms": 60_000 }));
     assert_eq!((status, &opened["key"]), (200, &json!("{job}")), "{opened}");

@@ -66,7 +66,7 @@ fn move_ports(folder: &Path, bare: &Bare, node: u16) -> u16 {
 }
 
 #[test]
-fn a_copied_folder_does_not_start_and_the_original_goes_on() {
+fn a_copied_folder_does_not_start_and_the_original_keeps_running() {
     let mut bare = cluster();
     bare.kill(3);
     let folder = copied(&bare, 3);
@@ -128,7 +128,7 @@ fn a_copy_on_other_ports_is_refused_by_the_others() {
 
 /// An operator adopts a copy in place of the original, and starts the original all the same.
 #[test]
-fn a_node_whose_copy_was_let_in_is_healed_by_cluster_replace() {
+fn a_node_whose_copy_was_admitted_is_healed_by_cluster_replace() {
     for node in [3, 1] {
         let mut bare = cluster();
         bare.kill(node);

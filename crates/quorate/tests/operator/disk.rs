@@ -49,7 +49,7 @@ pub(super) const SERVES: &str = "exec \"$2\" server --config \"$3\"";
 const LOG: (&str, u32) = ("storage", 1);
 
 #[test]
-fn a_node_without_room_says_so_and_the_others_go_on() {
+fn a_node_with_a_full_disk_reports_it_and_the_others_continue() {
     let mut bare = Bare::new(TABLES, |config, _| config);
     let mut probe = with_a_small_disk(&bare, 3, LOG, "true");
     probe.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -204,14 +204,14 @@ fn lines_about_room(bare: &Bare, node: u16) -> usize {
 }
 
 #[test]
-fn when_all_disks_are_full_reads_and_deletions_go_on_and_flushall_gives_room() {
+fn when_all_disks_are_full_reads_and_deletions_continue_and_flushall_makes_room() {
     reads_and_deletions_go_on(KEPT, &["", "all:"], |client, _| {
         assert_eq!(client.ask("FLUSHALL"), "+OK");
     });
 }
 
 #[test]
-fn when_all_disks_are_full_registers_are_read_and_deleted_and_that_gives_room() {
+fn when_all_disks_are_full_registers_are_read_and_deleted_and_that_makes_room() {
     reads_and_deletions_go_on(&format!("{KEPT}{REGISTERS}"), &["abd:"], |client, kept| {
         for (prefix, number) in kept {
             assert!([":0", ":1"].contains(&client.ask(&format!("DEL {prefix}key{number}")).as_str()));
@@ -289,7 +289,7 @@ fn reads_and_deletions_go_on(
 }
 
 #[test]
-fn while_one_disk_is_full_writes_through_every_node_go_on() {
+fn while_one_disk_is_full_writes_through_every_node_continue() {
     const PREFIXES: [&str; 3] = ["", "all:", "abd:"];
     let mut bare = with_data_folders(&format!("{KEPT}{REGISTERS}"));
     let Some(disks) = Disks::mount(&bare) else { return };

@@ -12,7 +12,7 @@ fn ask(started: &Started, node: u16, head: &str, body: &Value) -> (u16, Value) {
 }
 
 #[test]
-fn keyspaces_are_made_listed_changed_and_dropped_at_any_node() {
+fn keyspaces_are_created_listed_changed_and_dropped_at_any_node() {
     let started = Started::new(3, &[]);
     let settings = json!({ "prefix": "a%b/", "replication": "leader-follower", "acks": "all", "shards": 2 });
     let (status, made) = ask(&started, 2, "POST /keyspaces", &settings);
@@ -43,7 +43,7 @@ fn keyspaces_are_made_listed_changed_and_dropped_at_any_node() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_in_json_under_its_status() {
+fn impossible_requests_are_refused_in_json_each_with_its_status() {
     let started = Started::new(1, &["prefix=x: replication=leader-follower"]);
     let no = Value::Null;
     let cases = [
@@ -84,7 +84,7 @@ fn what_cannot_be_is_refused_in_json_under_its_status() {
 }
 
 #[test]
-fn health_and_metrics_tell_of_the_map_its_leader_and_the_log() {
+fn health_and_metrics_describe_the_map_its_leader_and_the_log() {
     let started = Started::new(3, &["prefix=s: shards=2 replication=leader-follower"]);
     let leaders = || (1..=3).map(|node| started.health(node)["control_leader"].clone()).collect::<Vec<_>>();
     until("all know the same control leader", || {

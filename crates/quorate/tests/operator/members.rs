@@ -153,7 +153,7 @@ fn a_control_node_is_removed_and_the_newcomer_takes_its_place() {
 }
 
 #[test]
-fn a_node_that_nobody_added_is_turned_away_until_it_is() {
+fn a_node_is_turned_away_until_it_is_added() {
     let started = cluster(FOLLOWED);
     let (done, told) = join(&started, &["--id", "4"]);
     assert!(done, "{told}");
@@ -196,7 +196,7 @@ fn a_node_that_has_joined_starts_again_knowing_its_cluster_and_is_stopped_with_i
 }
 
 #[test]
-fn a_removed_node_comes_in_again_and_counts() {
+fn a_removed_node_joins_again_and_counts() {
     let started = cluster(CONSENSUS);
     let node = fourth(&started);
     let port = started.cluster.base + 3;
@@ -242,7 +242,7 @@ fn a_removed_node_comes_in_again_and_counts() {
 }
 
 #[test]
-fn a_node_that_nobody_replaces_leaves_by_force_and_comes_back() {
+fn a_node_is_removed_by_force_and_joins_again() {
     let started = cluster(CONSENSUS);
     assert_eq!(started.ask(1, "SET k v"), "+OK");
     let told = started.ask(1, "CLUSTER REMOVE 3");

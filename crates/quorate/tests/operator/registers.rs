@@ -30,7 +30,7 @@ fn told(started: &Started, node: u16, command: &str) -> String {
 }
 
 #[test]
-fn nobody_waits_for_a_lease_and_a_lost_majority_says_so_until_an_operator_gives_it_up() {
+fn writes_wait_for_no_lease_and_a_lost_majority_is_reported_until_it_is_given_up() {
     let started = Started::new(3, &KEYSPACES);
     for prefix in ["a:", "b:"] {
         assert_eq!(started.ask(1, &format!("SET {prefix}k 1")), "+OK");

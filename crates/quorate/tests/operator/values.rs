@@ -187,7 +187,7 @@ macro_rules! with_engine {
             }
 
             #[test]
-            fn a_node_without_room_for_values_says_so_and_goes_on_when_there_is_room() {
+            fn a_node_without_room_for_values_reports_it_and_continues_when_there_is_room() {
                 super::a_node_without_room_says_so_and_goes_on_when_there_is_room(("consensus", ENGINE));
             }
         }

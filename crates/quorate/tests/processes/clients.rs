@@ -39,7 +39,7 @@ fn a_deep_pipeline_is_answered_in_order() {
 }
 
 #[test]
-fn a_large_value_goes_in_and_comes_out_while_others_are_served() {
+fn a_large_value_is_written_and_read_while_others_are_served() {
     let server = Server::start("", "");
     let value: Vec<u8> =
         (0..10_000_000_u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
@@ -60,7 +60,7 @@ fn a_large_value_goes_in_and_comes_out_while_others_are_served() {
 
 /// A turn reads only so much from clients, so some have to wait until the next.
 #[test]
-fn those_who_always_have_more_keep_nobody_waiting() {
+fn clients_that_always_send_more_delay_no_other() {
     let server = Server::start("", "");
     let is_over = AtomicBool::new(false);
     let bytes = request(&[b"SET", b"key", &[7; 16 << 10]]).repeat(16);
@@ -96,7 +96,7 @@ fn a_client_that_closes_its_half_still_gets_its_replies() {
 }
 
 #[test]
-fn a_protocol_error_is_told_behind_earlier_replies_and_closes_that_client_alone() {
+fn a_protocol_error_follows_earlier_replies_and_closes_only_that_client() {
     let server = Server::start("", "");
     let (mut wrong, mut right) = (server.client(), server.client());
     wrong.send(b"PING\r\n*1\r\n!4\r\nPING\r\n");
@@ -113,7 +113,7 @@ fn quit_is_answered_before_the_end() {
 }
 
 #[test]
-fn a_request_that_does_not_arrive_is_closed_and_idle_clients_are_not() {
+fn an_unfinished_request_is_closed_and_idle_clients_are_not() {
     let server = Server::start("", "[limits]\nrequest_timeout_ms = 200\n");
     let (mut slow, mut idle) = (server.client(), server.client());
     assert_eq!(idle.ask("PING"), "+PONG");
@@ -135,7 +135,7 @@ fn a_request_that_does_not_arrive_is_closed_and_idle_clients_are_not() {
 }
 
 #[test]
-fn a_client_too_many_is_told_so_and_a_place_that_is_free_is_given_again() {
+fn a_client_above_the_limit_gets_an_error_and_a_free_place_is_reused() {
     let server = Server::start("", "[limits]\nconnections_max = 3\n");
     let mut clients: Vec<Client> = (0..3).map(|_| server.client()).collect();
     for client in &mut clients {
@@ -219,7 +219,7 @@ fn many_clients_come_and_go() {
 }
 
 #[test]
-fn the_binary_listens_on_ipv6_when_told_to() {
+fn the_binary_listens_on_ipv6_if_configured() {
     let base = free_ports(3);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("node.toml");

@@ -42,7 +42,7 @@ fn a_cluster_starts_serves_and_stops() {
 }
 
 #[test]
-fn the_same_folder_starts_the_same_cluster_again_with_all_that_it_held() {
+fn the_same_folder_starts_the_same_cluster_again_with_all_its_data() {
     let folder = tempfile::tempdir().unwrap();
     let base = free_ports(3);
     let config = folder.path().join("node-1/quorate.toml");
@@ -61,7 +61,7 @@ fn the_same_folder_starts_the_same_cluster_again_with_all_that_it_held() {
 /// The log's `manifest` says up to where it is durable (docs/design/storage.md): a stopped node knows everything that
 /// it wrote.
 #[test]
-fn nodes_that_are_stopped_have_noted_that_their_logs_are_durable() {
+fn stopped_nodes_have_recorded_that_their_logs_are_durable() {
     let folder = tempfile::tempdir().unwrap();
     let (mut cluster, _) = Cluster::start(folder.path(), free_ports(9), 3);
     for number in 0..100 {
@@ -84,7 +84,7 @@ fn nodes_that_are_stopped_have_noted_that_their_logs_are_durable() {
 }
 
 #[test]
-fn a_node_that_is_killed_is_told_once_and_can_be_started_again() {
+fn a_killed_node_is_reported_once_and_can_be_restarted() {
     let folder = tempfile::tempdir().unwrap();
     let (mut cluster, _) = Cluster::start(folder.path(), free_ports(9), 3);
     cluster.line();
@@ -170,7 +170,7 @@ fn taken(cluster: &Cluster, id: u16, request: &[u8]) -> String {
 }
 
 #[test]
-fn what_one_node_takes_all_nodes_serve_also_when_the_first_was_killed() {
+fn writes_at_one_node_are_served_by_all_nodes_and_survive_a_kill() {
     let folder = tempfile::tempdir().unwrap();
     let (cluster, _) = Cluster::start(folder.path(), free_ports(9), 3);
     // Long enough to travel between nodes in many pieces.

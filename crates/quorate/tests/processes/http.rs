@@ -60,7 +60,7 @@ fn keys_and_values_may_be_any_bytes() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_in_json() {
+fn invalid_requests_are_refused_in_json() {
     let server = Server::start("", "[limits]\nvalue_bytes_max = 1000\n");
     let long = format!(r#"{{"key": "k", "value": "{}"}}"#, "x".repeat(1001));
     let longer = "x".repeat(1_000_000);
@@ -134,7 +134,7 @@ fn a_password_guards_everything_but_health() {
 }
 
 #[test]
-fn health_metrics_and_the_list_tell_what_they_promise() {
+fn health_metrics_and_the_list_show_what_they_promise() {
     let server = Server::start("", "");
     let (status, health) = server.json("GET /health HTTP/1.1", "");
     assert_eq!((status, &health["ready"], &health["node"]), (200, &json!(true), &json!(1)));

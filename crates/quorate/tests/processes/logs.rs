@@ -60,7 +60,7 @@ fn a_log_whose_reader_has_gone_does_not_end_the_node() {
 }
 
 #[test]
-fn a_log_that_nobody_reads_does_not_hold_the_node_up() {
+fn an_unread_log_does_not_block_the_node() {
     let (reader, writer) = pipe().unwrap();
     fill(writer.try_clone().unwrap());
     lives_with(writer.into(), 0);
@@ -79,7 +79,7 @@ fn fill(mut writer: PipeWriter) {
 }
 
 #[test]
-fn a_failed_start_that_nobody_can_be_told_has_its_exit_code() {
+fn a_failed_start_that_cannot_be_reported_has_its_exit_code() {
     for log in [None, Some("/dev/full")] {
         let (reader, closed) = pipe().unwrap();
         drop(reader);
@@ -91,7 +91,7 @@ fn a_failed_start_that_nobody_can_be_told_has_its_exit_code() {
 }
 
 #[test]
-fn the_logs_of_a_cluster_are_begun_anew_when_they_are_long() {
+fn the_logs_of_a_cluster_are_rotated_when_they_are_long() {
     let folder = tempfile::tempdir().unwrap();
     let (mut cluster, _) = Cluster::start(folder.path(), free_ports(3), 1);
     cluster.stop(Signal::TERM);

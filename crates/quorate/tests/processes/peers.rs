@@ -51,7 +51,7 @@ fn is_closed(stream: &mut TcpStream) -> bool {
 }
 
 #[test]
-fn garbage_closes_that_connection_alone() {
+fn garbage_closes_only_that_connection() {
     let server = node_with_a_missing_peer();
     let mut client = server.client();
     for garbage in
@@ -79,7 +79,7 @@ fn a_node_of_another_cluster_is_refused() {
 }
 
 #[test]
-fn whoever_does_not_know_the_secret_is_refused() {
+fn a_peer_without_the_secret_is_refused() {
     let base = free_ports(6);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, base + 2)).unwrap();
     let second = Server::start_one_of_two(2, base);
@@ -304,7 +304,7 @@ impl Flood {
 
 /// All come from one address, the peer's, which is the worst case: otherwise a peer's address has separate places.
 #[test]
-fn a_peer_gets_in_within_a_second_while_strangers_flood_its_port() {
+fn a_peer_connects_within_a_second_while_strangers_flood_its_port() {
     let server = node_with_a_missing_peer();
     let cluster = cluster_of_two();
     let flood = Flood::start(server.peer_port);

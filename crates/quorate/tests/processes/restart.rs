@@ -27,7 +27,7 @@ fn refusal(folder: &Path, more: &[&str]) -> String {
 }
 
 #[test]
-fn a_cluster_with_a_password_gets_ready_and_so_do_its_nodes_that_joined() {
+fn a_cluster_with_a_password_becomes_ready_and_so_do_its_joined_nodes() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let base = free_ports(12);
@@ -79,7 +79,7 @@ fn a_cluster_is_where_its_files_say() {
 }
 
 #[test]
-fn a_folder_is_started_by_its_name_and_what_differs_is_answered_with_commands() {
+fn a_folder_is_started_by_its_name_and_differences_are_answered_with_commands() {
     let folder = tempfile::tempdir().unwrap();
     // A name that a shell would split.
     let folder = folder.path().join("my demo");
@@ -159,7 +159,7 @@ fn a_node_that_cannot_start_does_not_keep_the_others_from_serving() {
 
 /// Two of three have another secret, so there is no majority.
 #[test]
-fn a_cluster_that_does_not_get_ready_says_what_is_seen_and_goes_on() {
+fn a_cluster_that_does_not_become_ready_reports_why_and_keeps_running() {
     let folder = tempfile::tempdir().unwrap();
     let base = free_ports(9);
     let (mut cluster, _) = Cluster::start(folder.path(), base, 3);
@@ -180,7 +180,7 @@ fn a_cluster_that_does_not_get_ready_says_what_is_seen_and_goes_on() {
 }
 
 #[test]
-fn keys_in_memory_only_are_counted_at_the_stop_and_missed_at_the_start() {
+fn keys_in_memory_only_are_counted_at_the_stop_and_reported_lost_at_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let base = free_ports(6);
     let keyspaces = ["prefix=cache: replication=leader-follower acks=none", "prefix=sess: replication=abd"];

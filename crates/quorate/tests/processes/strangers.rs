@@ -11,7 +11,7 @@ use super::support::{Client, Server, connect, request, signal, until};
 
 /// A browser sends a page's request to any port, with a body that the page has chosen.
 #[test]
-fn a_command_in_the_body_of_a_post_is_not_carried_out() {
+fn a_command_in_the_body_of_a_post_is_not_executed() {
     let server = Server::start("", "");
     for head in ["POST / HTTP/1.1", "post /x HTTP/1.0", "GET / HTTP/1.1\r\nHost:evil.example"] {
         let mut stream = connect(server.client_port);
@@ -34,7 +34,7 @@ fn a_command_in_the_body_of_a_post_is_not_carried_out() {
 }
 
 #[test]
-fn http_takes_nothing_that_a_page_of_another_site_can_send() {
+fn http_accepts_nothing_that_a_page_of_another_site_can_send() {
     let server = Server::start("http_hosts = [\"store.example\"]\n", "");
     let put = r#"{"key": "planted", "value": "v"}"#;
     let cases = [
@@ -61,7 +61,7 @@ fn http_takes_nothing_that_a_page_of_another_site_can_send() {
 
 /// Connections without a request take all places; a health check gets one of theirs.
 #[test]
-fn half_open_connections_do_not_lock_out_health() {
+fn half_open_connections_do_not_block_health() {
     let server = Server::start("", "[limits]\nhttp_connections_max = 20\n");
     let mut open = Vec::new();
     for number in 0..60 {
@@ -79,7 +79,7 @@ fn half_open_connections_do_not_lock_out_health() {
 
 /// The same with requests whose bodies never arrive.
 #[test]
-fn bodies_that_never_come_do_not_lock_out_health() {
+fn bodies_that_never_arrive_do_not_block_health() {
     let server = Server::start("", "[limits]\nhttp_connections_max = 20\n");
     let mut open = Vec::new();
     for _ in 0..60 {
@@ -167,7 +167,7 @@ fn debug_is_off_unless_the_configuration_says_so() {
 }
 
 #[test]
-fn a_client_that_sleeps_holds_nobody_up_not_even_the_nodes_end() {
+fn a_sleeping_client_delays_neither_others_nor_the_stop_of_the_node() {
     let mut server = Server::start("enable_debug_command = \"local\"\n", "");
     let (mut sleeper, mut other) = (server.client(), server.client());
     assert!(other.ask("DEBUG SLEEP 1e9").starts_with("-ERR DEBUG SLEEP takes 60 seconds at most"));
@@ -187,7 +187,7 @@ fn a_client_that_sleeps_holds_nobody_up_not_even_the_nodes_end() {
 
 /// With backtracking these took from ten seconds to minutes.
 #[test]
-fn patterns_take_as_long_as_names_are() {
+fn matching_a_pattern_never_takes_exponential_time() {
     let server = Server::start("", "");
     let mut client = server.client();
     let long = b"x".repeat(60_000);

@@ -40,7 +40,7 @@ fn wrong_usage_is_2() {
 }
 
 #[test]
-fn a_configuration_that_cannot_be_used_is_1_and_says_which_file() {
+fn an_unusable_configuration_exits_with_1_and_names_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("node.toml");
     let name = file.to_str().unwrap();
@@ -57,7 +57,7 @@ fn a_configuration_that_cannot_be_used_is_1_and_says_which_file() {
 
 /// The filtering library takes a word that is not a level for the name of a module, and silenced all others.
 #[test]
-fn a_log_level_that_is_none_is_refused() {
+fn an_unknown_log_level_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("node.toml");
     fs::write(&file, configuration(free_ports(3), 1, "", "")).unwrap();
@@ -98,7 +98,7 @@ fn a_second_server_on_one_folder_is_refused() {
 }
 
 #[test]
-fn a_server_that_is_asked_to_stop_does_and_removes_its_process_id() {
+fn a_stopped_server_removes_its_process_id() {
     let mut server = Server::start("", "");
     let file = server.folder().join("quorate.pid");
     assert_eq!(fs::read_to_string(&file).unwrap().trim(), server.process().to_string());

@@ -92,12 +92,12 @@ fn leader_follower_overlooks_gaps() {
 }
 
 #[test]
-fn leader_follower_begins_anew_without_asking() {
+fn leader_follower_starts_a_new_history_without_asking() {
     find(Fault::NoRecovery, Protocol::LeaderFollower, 136);
 }
 
 #[test]
-fn leader_follower_calls_unknown_refused() {
+fn leader_follower_reports_unknown_as_refused() {
     assert_eq!(find(Fault::UnknownToldAsRefused, Protocol::LeaderFollower, 2), Broken::Safety);
 }
 
@@ -112,7 +112,7 @@ fn consensus_compares_watched_keys_too_early() {
 }
 
 #[test]
-fn abd_gives_a_tag_twice() {
+fn abd_reuses_a_tag() {
     find(Fault::TagWithoutWriter, Protocol::Abd, 6);
 }
 
@@ -137,22 +137,22 @@ fn abd_forgets_tombstones_early() {
 }
 
 #[test]
-fn abd_calls_unknown_refused() {
+fn abd_reports_unknown_as_refused() {
     assert_eq!(find(Fault::UnknownToldAsRefused, Protocol::Abd, 2), Broken::Safety);
 }
 
 #[test]
-fn abd_tells_what_is_not_durable() {
+fn abd_acknowledges_what_is_not_durable() {
     assert_eq!(find(Fault::RegisterToldBeforeDurable, Protocol::Abd, 1), Broken::Safety);
 }
 
 #[test]
-fn blocking_tells_what_is_not_durable() {
+fn blocking_acknowledges_what_is_not_durable() {
     assert_eq!(find(Fault::RegisterToldBeforeDurable, Protocol::Blocking, 1), Broken::Safety);
 }
 
 #[test]
-fn blocking_writes_without_looking_at_the_lock() {
+fn blocking_writes_without_checking_the_lock() {
     assert_eq!(find(Fault::WriteWithoutLockCheck, Protocol::Blocking, 1407), Broken::Safety);
 }
 
@@ -167,7 +167,7 @@ fn blocking_keeps_surplus_locks() {
 }
 
 #[test]
-fn blocking_calls_unknown_refused() {
+fn blocking_reports_unknown_as_refused() {
     assert_eq!(find(Fault::UnknownToldAsRefused, Protocol::Blocking, 28), Broken::Safety);
 }
 
@@ -207,7 +207,7 @@ fn consensus_applies_a_retried_command_twice() {
 }
 
 #[test]
-fn consensus_asks_again_what_may_have_taken_effect() {
+fn consensus_repeats_what_may_have_taken_effect() {
     assert_eq!(find(Fault::DoubtTakenForVoid, Protocol::Consensus, 16), Broken::Safety);
 }
 
@@ -223,7 +223,7 @@ fn fragments_of_two_values_are_mixed() {
 }
 
 #[test]
-fn fragments_are_told_before_they_are_durable() {
+fn fragments_are_acknowledged_before_they_are_durable() {
     // All machines lose their power; of those that are back first, too few hold fragments.
     assert_eq!(find_coded(Fault::FragmentToldBeforeDurable, 149), Broken::Liveness);
 }
@@ -234,12 +234,12 @@ fn a_value_is_ordered_when_a_bare_majority_keeps_it() {
 }
 
 #[test]
-fn a_lock_is_freed_by_anybody() {
+fn a_lock_is_released_by_a_non_owner() {
     assert_eq!(find(Fault::LockFreedByNonOwner, Protocol::Consensus, 0), Broken::Safety);
 }
 
 #[test]
-fn a_lock_gives_a_token_twice() {
+fn a_lock_reuses_a_token() {
     assert_eq!(find(Fault::LockTokenReused, Protocol::Consensus, 0), Broken::Safety);
 }
 
@@ -249,7 +249,7 @@ fn a_lock_is_granted_under_a_session_that_is_over() {
 }
 
 #[test]
-fn a_control_leader_lets_an_older_disk_in() {
+fn a_control_leader_admits_an_older_disk() {
     assert_eq!(find(Fault::OlderDiskLetIn, Protocol::Consensus, 18), Broken::Safety);
 }
 

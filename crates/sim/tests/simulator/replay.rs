@@ -16,7 +16,7 @@ fn two_runs_of_a_seed_are_equal() {
 }
 
 #[test]
-fn a_run_that_is_told_is_the_run_that_is_not() {
+fn a_run_with_a_trace_equals_the_run_without() {
     for protocol in Protocol::ALL {
         let silent = sim::run(3, &of(protocol), false);
         let mut told = sim::run(3, &of(protocol), true);
@@ -29,13 +29,13 @@ fn a_run_that_is_told_is_the_run_that_is_not() {
 }
 
 #[test]
-fn another_seed_is_another_run() {
+fn different_seeds_give_different_runs() {
     let digest = |seed| sim::run(seed, &Settings::default(), false).digest;
     assert_ne!(digest(1), digest(2));
 }
 
 #[test]
-fn a_run_goes_without_what_it_is_told_to_go_without() {
+fn a_run_omits_the_faults_that_it_should() {
     let whole = sim::run(5, &Settings::default(), false);
     let faults: Vec<Part> = whole.parts.clone();
     let settings = Settings { without: faults.into_iter().collect(), ..Settings::default() };

@@ -107,7 +107,7 @@ fn protocols_keep_their_promises_side_by_side() {
 /// Runs that have shown faults of the nodes, each of which has its own test by now: how groups go on when members of
 /// theirs are lost for the second time, or leave while they lead, or hear of the group last; or take a dead node in.
 #[test]
-fn what_was_found_once_is_not_there_any_more() {
+fn failures_that_were_found_do_not_return() {
     let found = [
         (Some(Protocol::Consensus), &[6, 8, 40, 57, 100, 161, 669][..]),
         (Some(Protocol::LeaderFollower), &[46, 129]),

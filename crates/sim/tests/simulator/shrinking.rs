@@ -26,7 +26,7 @@ fn a_sound_run_cannot_be_shrunk() {
 }
 
 #[test]
-fn a_failure_is_told_with_the_steps_around_it() {
+fn a_failure_is_reported_with_the_steps_around_it() {
     let planted = Planted::one(Fault::UnknownToldAsRefused);
     let settings = Settings { protocol: Some(Protocol::LeaderFollower), planted, ..Settings::default() };
     // Some show in what one client was told alone: there is no picture of that.
