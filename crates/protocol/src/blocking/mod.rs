@@ -48,7 +48,7 @@
 //! operation that reads it. Nothing here requires B to have waited for A. A lock with a lease cannot be relied upon for
 //! more, since its holder may be paused for any time. What the locks do give:
 //!
-//! 1. *A write can be withdrawn.* A replica accepts a write only under exactly the grant that it names, and no replica ever
+//! 1. *A write can be withdrawn* ("called back" in errors and documents). A replica accepts a write only under exactly the grant that it names, and no replica ever
 //!    reuses the number of a grant. So when a replica says that it does not hold the write, and has freed the lock or says
 //!    that the grant has ended, it will never accept that write. If all replicas to which the write was sent say so, in the
 //!    incarnation in which it was sent to them, no replica has ever held it and none will: the write is refused, where ABD

@@ -31,7 +31,7 @@ pub enum Kept {
     Unfit,
 }
 
-/// A piece that is kept here. Its bytes stay the same until its record has left.
+/// A piece that is kept here. A record of it that has not left yet shares its bytes rather than copying them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptPiece {
     reference: Reference,

@@ -250,7 +250,7 @@ impl Study for AbdVsBlocking {
 
         let system = arena.system()?;
         let mut addresses = system.resp();
-        ensure!(2 * down < addresses.len(), "{down} of {} replicas are no minority", addresses.len());
+        ensure!(2 * down < addresses.len(), "{down} of {} replicas are not a minority", addresses.len());
         // The last nodes are gone; clients know that, and use the others.
         for node in addresses.len() - down..addresses.len() {
             system.kill(node);

@@ -171,7 +171,7 @@ pub(super) fn read_degraded(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> 
     let scene = Scene::of(arm, point, arena)?;
     let gone: usize = point.number("gone")?;
     let lost =
-        LOST.get(..gone).with_context(|| format!("{gone} nodes are not lost: a majority has to stay"))?;
+        LOST.get(..gone).with_context(|| format!("{gone} nodes cannot be lost: a majority has to stay"))?;
     let options = scene.options(scene.coordinator(), Operation::Get, scene.operations, arena)?;
     let options = Options { key_prefix: arena.new_keys(), ..options };
     let writing = scene.options(scene.writer(), Operation::Set, scene.operations, arena)?;

@@ -86,7 +86,7 @@ impl Shaped {
             if rates.values().sum::<f64>() < bytes_per_s_max {
                 return Ok(Idle { rates });
             }
-            ensure!(Instant::now() < by, "the nodes go on sending though nobody asks them for anything");
+            ensure!(Instant::now() < by, "the nodes keep sending although no client asks for anything");
             before = after;
         }
     }

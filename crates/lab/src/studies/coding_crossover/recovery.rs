@@ -57,7 +57,10 @@ pub(super) fn measure(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result
     let shaped = rebuilt.shaped;
     let before = Ledger::look(arena)?;
     while !has_all(arena, values, parts)? {
-        ensure!(rebuilt.begun.elapsed() < REBUILT_WITHIN, "the new node does not get all that it is to hold");
+        ensure!(
+            rebuilt.begun.elapsed() < REBUILT_WITHIN,
+            "the new node does not get everything that it should hold"
+        );
         std::thread::sleep(LOOK_EVERY);
     }
     let took = rebuilt.begun.elapsed();

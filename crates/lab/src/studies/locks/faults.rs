@@ -246,7 +246,8 @@ impl Cut {
         let relay = Relay::start(1)?;
         let mut addresses = Vec::new();
         for (number, address) in (1..).zip(nodes) {
-            let target: SocketAddr = address.parse().with_context(|| format!("'{address}' is no address"))?;
+            let target: SocketAddr =
+                address.parse().with_context(|| format!("'{address}' is not an address"))?;
             let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
             addresses.push(relay.add_route(Route { from: HOLDER, to: number, listen, target })?.to_string());
         }
@@ -352,7 +353,7 @@ pub(super) fn clocks_jump(
     } else {
         let asked_at = held.asked_at;
         let granted_at = held.granted_to_another_at(running, TAKEOVER_WITHIN)?;
-        let granted_at = granted_at.context("nobody got the lock of a holder that was gone")?;
+        let granted_at = granted_at.context("no client got the lock of a dead holder")?;
         figures.insert("takeover_jumped_ms", granted_at.saturating_sub(asked_at) as f64 / 1e6);
     }
     for node in &nodes {
@@ -428,7 +429,7 @@ pub(super) fn kill_node(
         ("leader", Some(leader)) => leader,
         ("follower", Some(leader)) => (leader + 1) % plans.len(),
         (_, None) => 0,
-        (other, _) => bail!("there is no such node as a {other}"),
+        (other, _) => bail!("there is no node '{other}'"),
     };
     let mut killed_at = 0;
     let loaded = load.run(running, recipe, folder, |running| {
@@ -439,7 +440,7 @@ pub(super) fn kill_node(
     running.restart(node)?;
     running.wait_until_ready()?;
     let loaded = loaded?;
-    ensure!(!loaded.tries.is_empty(), "nobody tried to acquire");
+    ensure!(!loaded.tries.is_empty(), "no client tried to acquire");
     let contenders: Vec<u64> = (0..load.contenders as u64).collect();
     let (gap_ms, stuck) = rows::gaps(&loaded.tries, &contenders, killed_at, loaded.to);
     let mut figures = rows::figures(&loaded.tries, load.contenders, false, killed_at, loaded.to);

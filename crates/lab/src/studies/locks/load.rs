@@ -60,7 +60,7 @@ pub(super) fn addresses(running: &Running<'_>, recipe: &Recipe, number: usize) -
     let mut addresses = addresses.context("a node has no address for clients")?;
     if let Some(relay) = system.relay() {
         for (number, address) in (1..).zip(&mut addresses) {
-            let target = address.parse().with_context(|| format!("'{address}' is no address"))?;
+            let target = address.parse().with_context(|| format!("'{address}' is not an address"))?;
             let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
             *address = relay.add_route(Route { from: CLIENTS, to: number, listen, target })?.to_string();
             relay.set_link(CLIENTS, number, sides::between_zones())?;
@@ -132,7 +132,7 @@ impl Load {
         for worker in &workers {
             let line = worker.line(END_WITHIN)?;
             if line != "done" {
-                bail!("a process of clients says '{line}' and not that it is done");
+                bail!("a process of clients says '{line}' instead of being done");
             }
         }
         let mut tries = Vec::new();

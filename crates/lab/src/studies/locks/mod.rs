@@ -251,7 +251,7 @@ fn acquire(load: &Load, arena: &mut Arena<'_>, side: &Side) -> Result<Figures> {
     let acquires = figures.get("acquires").copied().unwrap_or(0.0);
     // Contenders that keep each other from the lock are a result; clients that cannot even send a request are not.
     if acquires == 0.0 && loaded.tries.iter().any(|row| row.outcome == Outcome::Failed) {
-        bail!("nobody acquired a lock: {}", workers::last_words(&folder));
+        bail!("no client acquired a lock: {}", workers::last_words(&folder));
     }
     if let Some(cpu_s) = loaded.cpu_s.filter(|_| acquires > 0.0) {
         figures.insert("cpu_us_per_acquire", cpu_s * 1e6 / acquires);

@@ -197,7 +197,7 @@ impl<'a> Worker<'a> {
     pub(super) fn wait_until_ready(&self) -> Result<()> {
         let line = self.line(READY_WITHIN)?;
         if line != "ready" {
-            bail!("a process of clients says '{line}' and not that it is ready");
+            bail!("a process of clients says '{line}' instead of being ready");
         }
         Ok(())
     }
@@ -228,7 +228,7 @@ impl<'a> Worker<'a> {
     /// A holder's answer to the oldest unanswered order.
     pub(super) fn answer(&self, within: Duration) -> Result<Answer> {
         let line = self.line(within + ANSWER_WITHIN)?;
-        serde_json::from_str(&line).with_context(|| format!("'{line}' is no answer"))
+        serde_json::from_str(&line).with_context(|| format!("'{line}' is not an answer"))
     }
 
     /// Sends a holder an order and waits for the answer.

@@ -121,7 +121,7 @@ fn table_loop(asked: Asked, duration: Duration, all_are_ready: &Barrier) -> Resu
     // The last reply shows that the loop did its work.
     let mut expected = ReplyBuffer::new();
     expected.push(if is_write { Reply::Ok } else { Reply::Bulk(&value) });
-    ensure!(out.as_bytes() == expected.as_bytes(), "the table did not answer as it should");
+    ensure!(out.as_bytes() == expected.as_bytes(), "the table gave a wrong answer");
     let per_s = operations as f64 / slices.timed.as_secs_f64();
     Ok(Loop { median_ns_per_op: slices.ns_per_op(), per_s })
 }

@@ -118,7 +118,7 @@ fn write(kib: u64, leader: SocketAddr, arena: &mut Arena<'_>) -> Result<()> {
 /// Waits until the replica has everything that the leader has at this moment.
 fn until_equal(nodes: &[SocketAddr]) -> Result<()> {
     let leader = ask(nodes[0], &["INFO", "replication"])?;
-    let offset = field(&leader, "master_repl_offset").context("the leader tells no offset")?;
+    let offset = field(&leader, "master_repl_offset").context("the leader reports no offset")?;
     let until = Instant::now() + RESYNCED_WITHIN;
     loop {
         // While it starts, it does not answer.
@@ -128,7 +128,7 @@ fn until_equal(nodes: &[SocketAddr]) -> Result<()> {
             return Ok(());
         }
         if Instant::now() > until {
-            bail!("the replica does not get to {offset}: {info}");
+            bail!("the replica does not reach {offset}: {info}");
         }
         std::thread::sleep(LOOK_EVERY);
     }
@@ -137,7 +137,7 @@ fn until_equal(nodes: &[SocketAddr]) -> Result<()> {
 /// The numbers of full and partial resyncs that the leader has counted.
 fn counts(leader: SocketAddr) -> Result<(f64, f64)> {
     let info = ask(leader, &["INFO", "stats"])?;
-    let count = |name: &str| field(&info, name).with_context(|| format!("the leader does not tell {name}"));
+    let count = |name: &str| field(&info, name).with_context(|| format!("the leader does not report {name}"));
     Ok((count("sync_full")?, count("sync_partial_ok")?))
 }
 
