@@ -235,7 +235,7 @@ fn share(text: &str) -> Result<f64, String> {
     };
     match number {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
-        _ => Err(format!("'{text}' is no probability: write 1% or 0.01")),
+        _ => Err(format!("'{text}' is not a probability: write 1% or 0.01")),
     }
 }
 
@@ -269,13 +269,13 @@ mod tests {
     fn what_makes_no_sense_is_refused_with_a_sentence() {
         for (words, told) in [
             ("delay", "name=value"),
-            ("delay=10", "no duration"),
-            ("delay=2m", "no duration"),
+            ("delay=10", "not a duration"),
+            ("delay=2m", "not a duration"),
             ("delay=100s", "longest delay"),
             ("delay=1ms jitter=2ms", "before they are sent"),
-            ("loss=101%", "no probability"),
-            ("bandwidth=10", "no bandwidth"),
-            ("bandwidth=-1mbit", "no bandwidth"),
+            ("loss=101%", "not a probability"),
+            ("bandwidth=10", "not a bandwidth"),
+            ("bandwidth=-1mbit", "not a bandwidth"),
             ("bandwidth=1bit", "not between"),
             ("speed=1mbit", "no 'speed'"),
         ] {
