@@ -419,3 +419,80 @@ impl Agreement {
 fn is_decide(message: &CrateMessage) -> bool {
     matches!(message, CrateMessage::SequencePaxos(message) if matches!(message.msg, PaxosMsg::Decide(_)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::kit::{Peers, entry, identity, settings};
+    use super::super::log::Log;
+    use super::super::record::Moment;
+    use super::*;
+    use std::cell::RefCell;
+
+    #[test]
+    fn a_candidate_whose_disk_was_put_back_is_not_followed() {
+        let (mut agreement, settings) = (Agreement::new(), settings(1));
+        let mut asks = |life, ballot| {
+            let asker = identity(2, life);
+            agreement.has_promised_to_another_life(asker, Ballot::with(1, ballot, 0, 2), &settings)
+        };
+        assert!(!asks(1, 5) && !asks(1, 5), "it asks again");
+        assert!(asks(2, 5), "it has forgotten that it led");
+        assert!(!asks(2, 6));
+    }
+
+    #[test]
+    fn who_is_alone_leads_and_waits_for_a_lease_of_an_earlier_configuration() {
+        let (settings, mut effects) = (settings(1), Effects::default());
+        let mut appends_from_us = |began: u64, had_entries: bool| {
+            let log = Rc::new(RefCell::new(Log::default()));
+            log.borrow_mut().now_us = 1_000_000;
+            if had_entries {
+                log.borrow_mut().append(vec![entry(2, 1, &["a"])]);
+            }
+            let group = Group { begins: began, ..Group::first(1, &[1]) };
+            let mut agreement = Agreement::new();
+            agreement.take_part(&settings, &group, &log);
+            let change = agreement.look(&settings, &group, &log, &mut effects).unwrap();
+            assert!(change.has_begun && change.ended.is_none() && agreement.leads());
+            assert!(agreement.look(&settings, &group, &log, &mut effects).is_none(), "that is known");
+            let appends_from_us = agreement.leadership().unwrap().appends_from_us();
+            assert!(agreement.stand_outside().is_some() && !agreement.takes_part());
+            appends_from_us
+        };
+        assert_eq!(appends_from_us(0, true), 0, "nobody else was ever in it");
+        assert_eq!(appends_from_us(1, false), 0, "there were never any entries");
+        assert_eq!(appends_from_us(1, true), 1_330_000);
+    }
+
+    #[test]
+    fn who_led_to_the_end_of_a_configuration_need_not_wait_again() {
+        let (settings, mut effects) = (settings(1), Effects::default());
+        let log = Rc::new(RefCell::new(Log::default()));
+        log.borrow_mut().now_us = 1_000_000;
+        log.borrow_mut().append(vec![entry(2, 1, &["a"])]);
+        let group = Group { begins: 1, ..Group::first(1, &[1]) };
+        let mut agreement = Agreement::new();
+        let mut lead = |agreement: &mut Agreement| {
+            agreement.take_part(&settings, &group, &log);
+            agreement.look(&settings, &group, &log, &mut effects);
+            agreement.leadership().unwrap().appends_from_us()
+        };
+        let first = lead(&mut agreement);
+        agreement.end_configuration(1);
+        log.borrow_mut().now_us = 9_000_000;
+        let moment = Moment { index: 1, ..Moment::default() };
+        log.borrow_mut().installed(&moment, false);
+        assert_eq!(lead(&mut agreement), first);
+        log.borrow_mut().append(vec![entry(2, 3, &["c"])]);
+        agreement.stand_outside();
+        assert_eq!(lead(&mut agreement), 9_330_000, "somebody else may have led since");
+    }
+
+    #[test]
+    fn questions_are_asked_by_a_leader_only() {
+        let (mut agreement, mut peers) = (Agreement::new(), Peers::new());
+        let settings = peers.settings;
+        agreement.send_own_messages(true, &Proposals::default(), &settings, &mut peers.out());
+        assert!(peers.take_said().is_empty() && agreement.questions() == 0);
+    }
+}

@@ -361,3 +361,46 @@ fn next_commands<'a>(reader: &mut Reader<'a>, table: &Table, commands: &mut Vec<
     }
     !commands.is_empty()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::kit::{entry, settings, ticket};
+    use super::*;
+    use omnipaxos::ballot_leader_election::Ballot;
+
+    #[test]
+    fn entries_are_carried_out_in_order_up_to_the_record_that_is_stopped_before() {
+        let (settings, mut log) = (settings(1), Log::default());
+        log.append(vec![entry(1, 1, &["a", "b"]), entry(1, 2, &["c", "d"])]);
+        let mut applied = Applied::new(1, settings.options);
+        let apply = |applied: &mut Applied, decided| {
+            while let Some(entry) = applied.next(&log, decided, u64::MAX) {
+                applied.carry_out(&entry, Audience::none(&settings), &mut Effects::default());
+            }
+            applied.versions_are_offsets_of_what_is_applied(&log);
+            (applied.index(), applied.offset())
+        };
+        assert_eq!(apply(&mut applied, 0), (0, 0));
+        applied.stand_before(Some(4));
+        assert_eq!(apply(&mut applied, 2), (1, 2), "the whole entry waits");
+        applied.stand_before(None);
+        assert_eq!(apply(&mut applied, 2), (2, 4));
+        assert!(!applied.owes());
+    }
+
+    #[test]
+    fn who_waits_is_answered_with_the_version_of_its_own_command() {
+        let (settings, mut effects) = (settings(1), Effects::default());
+        let mut applied = Applied::new(1, settings.options);
+        let askers = vec![Some((ticket(1), 0)), None, Some((ticket(3), 0))];
+        let (ballot, proposed_us, bytes, work_ns) = (Ballot::default(), 0, 0, 0);
+        let proposal = Proposal { batch: 1, index: 0, ballot, proposed_us, bytes, work_ns, askers };
+        let audience = Audience { proposal: Some(&proposal), ..Audience::none(&settings) };
+        applied.carry_out(&entry(1, 1, &["a", "b", "c"]), audience, &mut effects);
+        let ends = effects.outcomes.iter().map(|outcome| match outcome.result {
+            crate::contract::Result::Done { offset, .. } => (outcome.ticket.sequence, offset),
+            _ => (outcome.ticket.sequence, 0),
+        });
+        assert_eq!(ends.collect::<Vec<_>>(), [(1, 1), (3, 3)]);
+    }
+}

@@ -110,3 +110,47 @@ impl Batch {
         assert!(is_known, "a fenced command that is not gathered");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::kit::{entry, ticket, write};
+    use super::*;
+    use crate::consensus::Proposer;
+
+    fn three() -> Batch {
+        let mut batch = Batch::new();
+        batch.push(&write("a"), (ticket(1), 10), false, 0);
+        batch.order(&write("b"));
+        batch.push(&write("c"), (ticket(3), 30), true, 7);
+        batch
+    }
+
+    #[test]
+    fn it_becomes_an_entry_and_begins_anew() {
+        let mut batch = three();
+        let head = Head { proposer: Proposer { node: 1, life: 1, batch: 1 }, time: 0, count: 0 };
+        let (made, askers, work_ns) = batch.take(head, |head, builder| builder.take(head));
+        assert_eq!(made.bytes(), entry(1, 1, &["a", "b", "c"]).bytes());
+        assert_eq!((askers, work_ns), (vec![Some((ticket(1), 10)), None, Some((ticket(3), 30))], 7));
+        assert_eq!((batch.len(), batch.bytes(), batch.work_ns()), (0, 0, 0));
+        batch.check();
+    }
+
+    #[test]
+    fn clients_get_their_commands_back_and_nobody_the_leaders_own() {
+        let (mut batch, mut drained) = (three(), Vec::new());
+        batch.drain(|held, after| drained.push((held, after)));
+        let told = drained.iter().map(|(held, after)| {
+            let held = held.as_ref().map(|held| (held.ticket, held.deadline_us, held.fenced));
+            (held, *after)
+        });
+        let expected = [(Some((ticket(1), 10, false)), 1), (None, 2), (Some((ticket(3), 30, true)), 3)];
+        assert_eq!(told.collect::<Vec<_>>(), expected);
+        let mut bytes = Vec::new();
+        write("c").encode(&mut bytes);
+        let is_third = |held: &Held| matches!(&held.request, HeldRequest::Command(it) if *it == bytes);
+        assert!(drained[2].0.as_ref().is_some_and(is_third));
+        assert!(batch.is_empty());
+        batch.check();
+    }
+}

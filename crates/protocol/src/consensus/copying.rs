@@ -357,3 +357,128 @@ impl Senders {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::group::Group;
+    use super::super::kit::{Peers, at_ms, entry};
+    use super::*;
+    use kv::{Condition, Expiry, ReplyBuffer, SetAnswer};
+
+    struct World {
+        peers: Peers,
+        members: Members,
+        applied: Applied,
+        senders: Senders,
+        counters: Counters,
+    }
+
+    impl World {
+        /// Copies of a table with 40 keys, in chunks of about one each, three of which may be under way.
+        fn new() -> World {
+            let mut peers = Peers::new();
+            (peers.settings.timing.chunk_bytes, peers.settings.timing.chunk_window) = (1, 3);
+            let mut members = Members::new(1);
+            members.enter(Group::first(1, &[1, 2, 3]));
+            let mut applied = Applied::new(1, peers.settings.options);
+            for key in 0..40_u8 {
+                let (expiry, condition, answer) = (Expiry::Clear, Condition::Always, SetAnswer::Status);
+                let set = kv::Command::Set { key: &[key], value: b"v", expiry, condition, answer };
+                applied.table_mut().apply(&set, u64::from(key), 0, &mut ReplyBuffer::new());
+            }
+            let (senders, counters) = (Senders::default(), Counters::default());
+            World { peers, members, applied, senders, counters }
+        }
+
+        fn begin(&mut self, ms: u64) {
+            let state = (&self.members, &mut self.applied);
+            let out = &mut self.peers.out();
+            self.senders.begin(at_ms(ms), (2, "it lacks it"), state, &mut self.counters, out);
+        }
+
+        /// What is sent.
+        fn advance(&mut self, ms: u64) -> Vec<String> {
+            let out = &mut self.peers.out();
+            self.senders.advance(at_ms(ms), &self.members, &mut self.applied, out);
+            let log = Log::default();
+            self.senders.check(0, &log, &self.peers.settings);
+            let first = |(_, body): (NodeId, String)| body.split(' ').next().unwrap_or_default().to_string();
+            self.peers.take_said().into_iter().map(first).collect()
+        }
+
+        fn progress(&mut self, ms: u64, next: u32) {
+            let (table, effects) = (self.applied.table_mut(), &mut self.peers.effects);
+            let transfer = self.senders.transfers;
+            self.senders.progress(at_ms(ms), 2, (transfer, next), table, effects);
+        }
+    }
+
+    #[test]
+    fn so_many_chunks_are_under_way_and_what_is_silent_is_said_again() {
+        let mut world = World::new();
+        world.begin(0);
+        assert_eq!(world.advance(1), ["CopyBegin", "CopyChunk", "CopyChunk", "CopyChunk"]);
+        assert!(world.advance(2).is_empty());
+        world.progress(3, 2);
+        assert_eq!(world.advance(3), ["CopyChunk", "CopyChunk"]);
+        assert_eq!(world.advance(3 + 240), ["CopyChunk", "CopyChunk", "CopyChunk"]);
+        world.begin(300);
+        assert_eq!(world.counters.copies_sent, 1, "one is under way");
+    }
+
+    #[test]
+    fn the_log_is_kept_for_a_copy_until_it_has_served() {
+        let mut world = World::new();
+        assert_eq!(world.senders.kept_from(), usize::MAX);
+        world.begin(0);
+        let (mut next, mut said) = (0, Vec::new());
+        while !said.iter().any(|body| body == "CopyEnd") {
+            said = world.advance(1);
+            next += said.iter().filter(|body| *body == "CopyChunk").count() as u32;
+            world.progress(1, next);
+        }
+        assert!(world.senders.are_sending() && next > 3);
+        world.progress(2, WHOLE);
+        assert!(!world.senders.are_sending() && world.senders.kept_from() == 0);
+        assert!(world.advance(9000).is_empty());
+        world.senders.was_of_use(3);
+        assert!(!world.senders.is_empty());
+        world.senders.was_of_use(2);
+        assert!(world.senders.is_empty());
+    }
+
+    #[test]
+    fn a_copy_whose_receiver_has_forgotten_or_is_stuck_is_given_up() {
+        let mut world = World::new();
+        let mut abandoned = |forgets: bool| {
+            world.begin(0);
+            world.advance(1);
+            world.progress(2, 2);
+            if forgets {
+                world.progress(3, 1);
+            } else {
+                let (settings, table) = (world.peers.settings, world.applied.table_mut());
+                world.senders.abandon_stuck(at_ms(2402), &settings, table, &mut world.peers.effects);
+                assert!(!world.senders.is_empty());
+                world.senders.abandon_stuck(at_ms(2403), &settings, table, &mut world.peers.effects);
+            }
+            assert!(world.senders.is_empty());
+            std::mem::take(&mut world.peers.effects.trace).len()
+        };
+        assert_eq!((abandoned(true), abandoned(false)), (1, 1));
+    }
+
+    #[test]
+    fn what_is_cut_off_or_too_much_is_copied() {
+        let World { mut peers, senders, .. } = World::new();
+        peers.settings.timing.sync_bytes_max = 100;
+        let mut log = Log::default();
+        let must_copy = |log: &Log, from| senders.must_copy(2, from, 3, log, &peers.settings);
+        log.append(vec![entry(1, 1, &["a"; 30])]);
+        log.append(vec![entry(1, 2, &["b"])]);
+        assert!(must_copy(&log, 0) && !must_copy(&log, 1), "too much, and little");
+        let moment = Moment { index: 9, ..Moment::default() };
+        log.installed(&moment, true);
+        assert!(must_copy(&log, 8) && !must_copy(&log, 9));
+    }
+}

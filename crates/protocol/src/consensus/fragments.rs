@@ -4,6 +4,10 @@
 //! they are its own, and a copy for another replica does not: that one rebuilds what it lacks.
 
 use super::Replica;
+use super::applied::Applied;
+use super::group::Group;
+use super::log::SharedLog;
+use super::options::Settings;
 use super::record::Change;
 use crate::coded::{Fragment, Fragments, Kept, KeptPiece, Message, Piece, Refusal, number_of};
 use crate::contract::{Effects, NodeId, Now, Outgoing, Recipient};
@@ -24,7 +28,10 @@ impl Fragments for Replica {
             return;
         }
         match message {
-            Message::Keep(piece) => self.keep(now, from, &piece, effects),
+            Message::Keep(piece) => {
+                let state = (&self.settings, self.members.group(), &self.log);
+                self.applied.take_piece(now, from, &piece, state, effects);
+            }
             Message::Forget { id } if from == id.coordinator.node => self.applied.forget_fragment(id),
             // Meant for its node.
             _ => {}
@@ -38,7 +45,7 @@ impl Fragments for Replica {
         }
         let piece = Piece::new(reference, number, stripe, bytes);
         if self.applied.keep(&piece, now.monotonic_us) == Kept::New {
-            self.record_piece(&piece);
+            self.applied.record_piece(&piece, &self.log);
         }
     }
 
@@ -95,45 +102,53 @@ impl Fragments for Replica {
     }
 }
 
-impl Replica {
-    fn keep(&mut self, now: Now, from: NodeId, piece: &Piece<'_>, effects: &mut Effects) {
+impl Applied {
+    /// A coordinator gives a piece to be kept: answers when it is durable, or why it is not taken.
+    fn take_piece(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        piece: &Piece<'_>,
+        (settings, group, log): (&Settings, &Group, &SharedLog),
+        effects: &mut Effects,
+    ) {
         let id = piece.reference.id;
         let refuse = |why: Refusal, effects: &mut Effects| {
             tell(from, 0, Message::Refused { id, why }, effects);
         };
-        if !self.members.group().contains(self.settings.id) {
+        if !group.contains(settings.id) {
             return refuse(Refusal::NoMember, effects);
         }
-        let is_fit = id.coordinator.node == from && number_of(self.settings.id) == Some(piece.number);
+        let is_fit = id.coordinator.node == from && number_of(settings.id) == Some(piece.number);
         // What this node has just made has been nowhere.
-        if !is_fit || from != self.settings.id && !piece.is_intact() {
+        if !is_fit || from != settings.id && !piece.is_intact() {
             return refuse(Refusal::Unfit, effects);
         }
-        if self.applied.table().is_abandoned(id) && self.applied.table().reference(id).is_none() {
+        if self.table().is_abandoned(id) && self.table().reference(id).is_none() {
             return refuse(Refusal::Abandoned, effects);
         }
-        let piece_record = match self.applied.keep(piece, now.monotonic_us) {
-            Kept::New => self.record_piece(piece),
+        let piece_record = match self.keep(piece, now.monotonic_us) {
+            Kept::New => self.record_piece(piece, log),
             Kept::Known => 0,
             Kept::Unfit => return refuse(Refusal::Unfit, effects),
         };
-        if !self.applied.fragments().get(id).is_some_and(Fragment::is_whole) {
+        if !self.fragments().get(id).is_some_and(Fragment::is_whole) {
             tell(from, piece_record, Message::Taken { id, stripe: piece.stripe }, effects);
         }
-        if let Some(record) = self.applied.fragments().safe_behind(id) {
-            let told_early = self.settings.options.planted.has(Fault::FragmentToldBeforeDurable);
+        if let Some(record) = self.fragments().safe_behind(id) {
+            let told_early = settings.options.planted.has(Fault::FragmentToldBeforeDurable);
             let after_record = if told_early { 0 } else { record };
-            let (membership, members) = (self.members.group().id, self.members.group().members.len() as u16);
+            let (membership, members) = (group.id, group.members.len() as u16);
             tell(from, after_record, Message::Kept { id, membership, members }, effects);
         }
     }
 
-    /// Records a piece. Tells the record.
-    fn record_piece(&mut self, piece: &Piece<'_>) -> u64 {
+    /// Records a piece that is kept. Returns the record.
+    fn record_piece(&mut self, piece: &Piece<'_>, log: &SharedLog) -> u64 {
         let id = piece.reference.id;
-        let kept = self.applied.fragments().kept_piece(id, piece.stripe).unwrap_or_else(|| (*piece).into());
-        let record = self.log.borrow_mut().record(vec![Change::Fragment(kept)]);
-        self.applied.piece_is_recorded(id, record);
+        let kept = self.fragments().kept_piece(id, piece.stripe).unwrap_or_else(|| (*piece).into());
+        let record = log.borrow_mut().record(vec![Change::Fragment(kept)]);
+        self.piece_is_recorded(id, record);
         record
     }
 }

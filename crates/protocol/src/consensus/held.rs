@@ -111,3 +111,47 @@ impl HeldRequests {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::kit::{ticket, write};
+    use super::*;
+    use crate::contract::Result;
+
+    fn asked(sequence: u64, fenced: bool) -> Asked {
+        let deadline_us = sequence * 10;
+        Asked { ticket: ticket(sequence), follows: false, seen: 0, deadline_us, fenced }
+    }
+
+    fn held(sequence: u64, fenced: bool) -> Held {
+        let request = HeldRequest::Wait { offset: 0, count: 1 };
+        Held { ticket: ticket(sequence), deadline_us: sequence * 10, fenced, request }
+    }
+
+    fn order(requests: &mut HeldRequests) -> Vec<u64> {
+        requests.take().iter().map(|held| held.ticket.sequence).collect()
+    }
+
+    #[test]
+    fn what_a_leader_had_comes_first_and_the_fenced_wait_for_nobody() {
+        let (mut requests, mut effects) = (HeldRequests::default(), Effects::default());
+        requests.hold(asked(5, true), Request::Command(write("a")), &mut effects);
+        requests.hold(asked(6, false), Request::Wait { offset: 0, count: 1 }, &mut effects);
+        requests.put_first([held(1, false), held(2, true)].into());
+        requests.turn_fenced_away(&mut effects);
+        let away = Result::Redirect { to: NOBODY };
+        let ends = effects.outcomes.iter().map(|outcome| (outcome.ticket.sequence, outcome.result));
+        assert_eq!(ends.collect::<Vec<_>>(), [(2, away), (5, away)]);
+        assert_eq!(order(&mut requests), [1, 6]);
+    }
+
+    #[test]
+    fn what_has_waited_too_long_is_refused() {
+        let (mut requests, mut effects) = (HeldRequests::default(), Effects::default());
+        requests.put_first([held(3, false), held(1, false)].into());
+        requests.end_overdue(29, &mut effects);
+        assert_eq!(effects.outcomes.len(), 1);
+        assert_eq!((effects.outcomes[0].ticket, effects.outcomes[0].result), (ticket(1), Result::Refused));
+        assert_eq!(order(&mut requests), [3]);
+    }
+}

@@ -198,3 +198,86 @@ impl Incoming {
         out.send(from, Body::CopyProgress { transfer, next });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::applied::Applied;
+    use super::super::group::Group;
+    use super::super::kit::{Peers, at_ms, settings};
+    use super::*;
+
+    const FIRST: (NodeId, u64) = (2, 7);
+    const OTHER: (NodeId, u64) = (3, 7);
+
+    struct World {
+        peers: Peers,
+        table: Table,
+        incoming: Incoming,
+    }
+
+    impl World {
+        fn new() -> World {
+            let table = new_table(1, settings(1).options);
+            World { peers: Peers::new(), table, incoming: Incoming::new() }
+        }
+
+        fn begin(&mut self, ms: u64, transfer: (NodeId, u64), index: u64) -> (NodeId, u64) {
+            let moment = Moment { index, ..Moment::default() };
+            self.incoming.begin(at_ms(ms), transfer, moment, &mut self.table, &mut self.peers.out());
+            self.incoming.received().map(|it| (it.from, it.transfer)).unwrap()
+        }
+
+        /// What is answered to a chunk.
+        fn chunk(&mut self, transfer: (NodeId, u64), index: u32, chunk: &[u8]) -> String {
+            let (table, out) = (&mut self.table, &mut self.peers.out());
+            self.incoming.chunk(at_ms(1), transfer, (index, chunk), table, out);
+            self.peers.take_said().into_iter().map(|(_, body)| body).collect()
+        }
+
+        fn progress(next: u32) -> String {
+            format!("{:?}", Body::CopyProgress { transfer: 7, next })
+        }
+    }
+
+    fn chunk_of_an_empty_table() -> Vec<u8> {
+        let (mut applied, mut chunk) = (Applied::new(1, settings(1).options), Vec::new());
+        let snapshot = applied.begin_snapshot(settings(1).options.planted);
+        assert!(!applied.table_mut().snapshot_chunk(snapshot, 100, &mut chunk));
+        assert_eq!(applied.moment(&Group::default()), Moment::default());
+        chunk
+    }
+
+    #[test]
+    fn parts_are_taken_in_order_and_the_whole_once() {
+        let (mut world, chunk) = (World::new(), chunk_of_an_empty_table());
+        assert_eq!(world.chunk(FIRST, 0, &chunk), World::progress(0), "it never began");
+        world.begin(1, FIRST, 5);
+        assert_eq!(world.chunk(FIRST, 1, &chunk), World::progress(0));
+        assert_eq!(world.chunk(FIRST, 0, &chunk), World::progress(1));
+        assert_eq!(world.chunk(FIRST, 0, &chunk), World::progress(1));
+        assert!(world.incoming.take_whole(2, 7, 2).is_none() && world.incoming.is_received());
+        assert!(world.incoming.take_whole(2, 7, 1).is_some() && world.incoming.is_empty());
+        assert!(world.incoming.take_whole(2, 7, 1).is_none());
+        assert_eq!(world.chunk(FIRST, 1, &chunk), World::progress(WHOLE), "it needs no more");
+    }
+
+    #[test]
+    fn a_copy_gives_way_to_a_newer_one_or_when_its_sender_is_gone() {
+        let mut world = World::new();
+        assert_eq!(world.begin(1, FIRST, 5), FIRST);
+        assert_eq!(world.begin(2, OTHER, 5), FIRST);
+        assert_eq!(world.begin(3, OTHER, 6), OTHER);
+        assert_eq!(world.begin(4, FIRST, 6), OTHER);
+        assert_eq!(world.begin(500, FIRST, 6), FIRST, "node 3 was not heard for long");
+        assert!(!world.incoming.is_stuck(at_ms(2900), &world.peers.settings));
+        assert!(world.incoming.is_stuck(at_ms(2901), &world.peers.settings));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_given_up() {
+        let mut world = World::new();
+        world.begin(1, FIRST, 5);
+        assert_eq!(world.chunk(FIRST, 0, b"no chunk"), "");
+        assert!(world.incoming.is_empty());
+    }
+}

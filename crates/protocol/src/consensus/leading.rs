@@ -485,3 +485,123 @@ impl Leadership {
 pub(super) fn number_of(ballot: Ballot) -> u64 {
     u64::from(ballot.config_id) << 32 | u64::from(ballot.n)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::kit::{at_ms, entry, read, settings, ticket, write};
+    use super::*;
+
+    fn ballot() -> Ballot {
+        Ballot::with(1, 2, 0, 1)
+    }
+
+    fn leadership() -> Leadership {
+        Leadership::new(ballot(), &Log::default(), 50_000)
+    }
+
+    fn asked(sequence: u64, follows: bool) -> Asked {
+        Asked { ticket: ticket(sequence), follows, seen: 0, deadline_us: 0, fenced: false }
+    }
+
+    fn proposal(batch: u64, ballot: Ballot, proposed_us: u64) -> Proposal {
+        Proposal { batch, index: 0, ballot, proposed_us, bytes: 0, work_ns: 0, askers: Vec::new() }
+    }
+
+    #[test]
+    fn a_lease_begins_with_the_proposal_of_an_entry_of_its_own_ballot() {
+        let (mut leadership, settings) = (leadership(), settings(1));
+        leadership.committed(&proposal(1, Ballot::with(1, 1, 0, 1), 60_000));
+        assert!(!leadership.is_leased(at_ms(60), &settings));
+        leadership.committed(&proposal(2, ballot(), 60_000));
+        leadership.committed(&proposal(3, ballot(), 55_000));
+        assert!(leadership.is_leased(at_ms(359), &settings) && !leadership.is_leased(at_ms(360), &settings));
+        assert_eq!(leadership.leased_until_us(false, &settings), 360_000);
+        assert_eq!(leadership.leased_until_us(true, &settings), u64::MAX);
+    }
+
+    #[test]
+    fn nothing_is_answered_before_all_that_was_inherited_is_applied() {
+        let (mut log, settings) = (Log::default(), settings(1));
+        log.append(vec![entry(2, 1, &["a"]), entry(2, 2, &["b"])]);
+        let mut leadership = Leadership::new(ballot(), &log, 0);
+        leadership.committed(&proposal(1, ballot(), 1));
+        assert!(!leadership.may_answer(at_ms(1), 1, false, &settings));
+        assert!(leadership.may_answer(at_ms(1), 2, false, &settings));
+        assert!(leadership.may_answer(at_ms(999), 2, true, &settings), "nobody else can lead");
+    }
+
+    #[test]
+    fn what_comes_while_a_batch_is_not_durable_is_gathered() {
+        let (mut leadership, settings, mut log) = (leadership(), settings(1), Log::default());
+        assert_eq!(leadership.gathers_until_us(at_ms(60), &settings), None);
+        leadership.newest = Newest::Proposed { at_us: 60_000 };
+        assert_eq!(leadership.gathers_until_us(at_ms(61), &settings), Some(80_000));
+        assert_eq!(leadership.gathers_until_us(at_ms(80), &settings), None, "a disk that stands still");
+        log.append(vec![entry(1, 1, &["a"])]);
+        leadership.note_durable(at_ms(61), &log, &settings);
+        assert!(matches!(leadership.newest, Newest::Proposed { .. }));
+        leadership.note_durable(at_ms(61), &Log::default(), &settings);
+        assert_eq!(
+            leadership.gathers_until_us(at_ms(61), &settings),
+            None,
+            "whoever asks alone does not wait"
+        );
+        leadership.load = 4;
+        assert_eq!(
+            leadership.gathers_until_us(at_ms(61), &settings),
+            Some(62_000),
+            "as long as the sync took"
+        );
+        (1..=2).for_each(|sequence| leadership.batch.push(&write("a"), (ticket(sequence), 0), false, 0));
+        assert_eq!(leadership.gathers_until_us(at_ms(61), &settings), None, "half of them have come");
+    }
+
+    #[test]
+    fn an_empty_entry_begins_a_leadership_and_renews_its_lease_for_readers() {
+        let (mut leadership, settings) = (leadership(), settings(1));
+        let must = |leadership: &Leadership, ms, is_alone, is_read| {
+            leadership.must_append(at_ms(ms), is_alone, is_read, &settings)
+        };
+        assert!(must(&leadership, 60, false, false) && !must(&leadership, 60, true, true));
+        leadership.newest = Newest::Proposed { at_us: 60_000 };
+        assert!(!must(&leadership, 209, false, true) && must(&leadership, 210, false, true));
+        assert!(!must(&leadership, 999, false, false), "nobody reads");
+        leadership.batch.push(&write("a"), (ticket(1), 0), false, 0);
+        assert!(must(&leadership, 61, true, false));
+    }
+
+    #[test]
+    fn its_requests_wait_for_the_next_leader_in_the_order_in_which_they_take_effect() {
+        let (mut leadership, settings, proposals) = (leadership(), settings(1), Proposals::default());
+        let (applied, mut counters, mut effects) =
+            (Applied::new(1, settings.options), Counters::default(), Effects::default());
+        let read = read("a");
+        leadership.wait_to_read(asked(1, false), &read, 0, &proposals);
+        leadership.wait(asked(2, true), (0, 1), &proposals);
+        for sequence in [3, 5] {
+            let state = (&applied, &proposals);
+            let asked_now = asked(sequence, true);
+            leadership.gather(asked_now, &write("a"), state, &settings, &mut counters, &mut effects);
+            leadership.wait_to_read(asked(sequence + 1, true), &read, 0, &proposals);
+        }
+        assert!(!leadership.has_no_requests());
+        let kept = leadership.take_requests(&proposals);
+        let order: Vec<u64> = kept.iter().map(|held| held.ticket.sequence).collect();
+        assert_eq!(order, [3, 4, 5, 6, 1, 2]);
+        assert!(leadership.has_no_requests());
+    }
+
+    #[test]
+    fn too_much_that_is_not_committed_is_refused() {
+        let (mut leadership, mut settings, proposals) = (leadership(), settings(1), Proposals::default());
+        (settings.timing.uncommitted_bytes_max, settings.timing.batch_bytes) = (8, 5);
+        let (applied, mut counters, mut effects) =
+            (Applied::new(1, settings.options), Counters::default(), Effects::default());
+        let mut gather = |key| {
+            let (state, command) = ((&applied, &proposals), write(key));
+            leadership.gather(asked(1, false), &command, state, &settings, &mut counters, &mut effects)
+        };
+        assert!(gather("a long key") && !gather("a"), "the batch is full, and then too much");
+        assert_eq!((counters.refused_writes, effects.outcomes.len()), (1, 1));
+    }
+}

@@ -400,3 +400,72 @@ impl Link {
         effects.messages.push(Outgoing { to: self.peer, bytes, after_record, recipient });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::kit::{Peers, at_ms, identity, settings};
+    use super::super::message::Body;
+    use super::*;
+
+    /// What node 1, in its first life, does with a message of node 2.
+    fn arrive(links: &mut Links, sender: Identity, number: u64, standing: Standing) -> Arrival {
+        let envelope = Envelope { configuration: 1, sender, to_storage: 1, to_life: 1, number };
+        let message = Message { envelope, body: Body::CopyProgress { transfer: 1, next: 0 } };
+        links.arrive(at_ms(5), 2, standing, &settings(1), &message)
+    }
+
+    #[test]
+    fn what_is_late_or_comes_twice_is_lost() {
+        let links = &mut Peers::new().links;
+        let sender = identity(2, 1);
+        assert_eq!(arrive(links, sender, 2, Standing::Voter), Arrival::Take);
+        assert_eq!(arrive(links, sender, 2, Standing::Voter), Arrival::Drop);
+        assert_eq!(arrive(links, sender, 1, Standing::Voter), Arrival::Drop);
+        links.identity.life = 2;
+        assert_eq!(arrive(links, sender, 3, Standing::Voter), Arrival::Drop, "it is for an earlier life");
+    }
+
+    #[test]
+    fn a_voter_whose_storage_is_not_what_it_was_is_not_listened_to() {
+        let links = &mut Peers::new().links;
+        let next = identity(2, 2);
+        assert_eq!(arrive(links, next, 1, Standing::Voter), Arrival::TakeAfterRecord(next));
+        assert_eq!(arrive(links, identity(2, 1), 9, Standing::Voter), Arrival::Outlived(next));
+        let twin = Identity { process: 7, ..next };
+        assert_eq!(arrive(links, twin, 9, Standing::Voter), Arrival::Outlived(next), "a life begun twice");
+        let wiped = identity(9, 1);
+        assert!(matches!(arrive(links, wiped, 9, Standing::Voter), Arrival::Reject(_)));
+        // In a newer configuration it may be another voter; and one that is no voter any more is whoever speaks for it.
+        assert_eq!(arrive(links, wiped, 9, Standing::Newer), Arrival::Take);
+        links.meet_voters(1, &Group::first(2, &[1, 3]), &BTreeMap::new());
+        assert_eq!(arrive(links, identity(8, 1), 1, Standing::Other), Arrival::Take);
+    }
+
+    #[test]
+    fn a_majority_confirms_a_question() {
+        let mut links = Links::new(1);
+        assert_eq!((links.majority(), links.confirmed(Ballot::default())), (1, u64::MAX));
+        for (members, majority) in [(2, 2), (3, 2), (4, 3), (5, 3)] {
+            let nodes: Vec<NodeId> = (1..=members).collect();
+            links.meet_voters(1, &Group::first(1, &nodes), &BTreeMap::new());
+            assert_eq!(links.majority(), majority, "of {members}");
+        }
+        let (ballot, older) = (Ballot::with(1, 2, 0, 1), Ballot::with(1, 1, 0, 1));
+        links.confirms(2, (ballot, 5));
+        links.confirms(3, (older, 9));
+        assert_eq!(links.confirmed(ballot), 0, "itself and one other are no majority of five");
+        links.confirms(4, (ballot, 3));
+        assert_eq!(links.confirmed(ballot), 3);
+    }
+
+    #[test]
+    fn only_a_ballot_that_is_refused_again_and_again_is_raised() {
+        let links = &mut Peers::new().links;
+        let (own, higher) = (Ballot::with(1, 2, 0, 1), Ballot::with(1, 3, 0, 3));
+        let mut refuses = |times: u32| (0..times).map(|_| links.refuses(2, own, higher)).collect::<Vec<_>>();
+        assert_eq!(refuses(4), [false, false, false, true]);
+        assert_eq!(refuses(3), [false; 3]);
+        links.forget_refusals();
+        assert!(!links.refuses(2, own, higher), "another leadership is not to blame");
+    }
+}

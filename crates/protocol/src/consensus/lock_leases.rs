@@ -209,3 +209,69 @@ impl Teller {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::kit::settings;
+    use super::*;
+
+    fn now(ms: u64) -> Now {
+        Now { monotonic_us: ms * 1000, unix_ms: 0 }
+    }
+
+    fn lock() -> Subject {
+        Subject::Lock((*b"lock").into())
+    }
+
+    fn follow(leases: &mut LockLeases, ms: u64, event: LockEvent) {
+        let (settings, teller) = (settings(1), Teller { node: 1, is_leader: true });
+        let measured = (leases.ballot, &settings.timing);
+        leases.follow(ms * 1000, measured, vec![event], (teller, 1), &mut Effects::default());
+    }
+
+    /// What is ordered.
+    fn order(leases: &mut LockLeases, ms: u64, ballot: Ballot) -> Vec<String> {
+        let (mut ordered, proposals) = (Vec::new(), Proposals::default());
+        let order = |command: Command<'_>| ordered.push(format!("{command:?}"));
+        leases.order(now(ms), ballot, &Locks::default(), &proposals, &settings(1), order);
+        leases.check();
+        ordered
+    }
+
+    #[test]
+    fn a_lease_ends_once_a_margin_after_its_renewal() {
+        let (mut leases, ballot) = (LockLeases::default(), Ballot::with(1, 1, 0, 1));
+        order(&mut leases, 0, ballot);
+        follow(&mut leases, 100, LockEvent::Leased(lock(), Lease { token: 5, number: 0, ms: 3000 }));
+        follow(&mut leases, 200, LockEvent::Leased(lock(), Lease { token: 5, number: 1, ms: 3000 }));
+        assert!(order(&mut leases, 3499, ballot).is_empty(), "a tenth longer than its holder measures");
+        let ordered = order(&mut leases, 3500, ballot);
+        assert_eq!(ordered.len(), 1);
+        assert!(ordered[0].contains("number: 1"), "{ordered:?}");
+        assert!(order(&mut leases, 9000, ballot).is_empty());
+    }
+
+    #[test]
+    fn what_was_given_back_does_not_end_and_another_leadership_measures_anew() {
+        let (mut leases, ballot) = (LockLeases::default(), Ballot::with(1, 1, 0, 1));
+        order(&mut leases, 0, ballot);
+        let lease = Lease { token: 5, number: 0, ms: 1000 };
+        follow(&mut leases, 0, LockEvent::Leased(lock(), lease));
+        follow(&mut leases, 1, LockEvent::Ended(lock()));
+        assert_eq!(leases.next_due_us(), None);
+        follow(&mut leases, 2, LockEvent::Leased(lock(), lease));
+        assert!(order(&mut leases, 9000, Ballot::with(1, 2, 0, 1)).is_empty());
+        assert_eq!(leases.next_due_us(), None, "the table has no lock");
+    }
+
+    #[test]
+    fn a_node_is_gone_when_its_link_has_been_down_for_long() {
+        let mut leases = LockLeases::default();
+        leases.link(now(1), 2, true);
+        leases.link(now(500), 2, false);
+        leases.link(now(900), 2, false);
+        assert!(!leases.is_gone(now(1499), 2) && leases.is_gone(now(1500), 2));
+        leases.link(now(1500), 2, true);
+        assert!(!leases.is_gone(now(9000), 2));
+    }
+}

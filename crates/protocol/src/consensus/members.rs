@@ -436,3 +436,84 @@ impl Members {
         assert!(self.voters.values().all(is_member), "a voter is known that is none");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::entry::Head;
+    use super::super::kit::{Peers, at_ms, entry, identity};
+    use super::*;
+
+    /// Node 1 in the configuration 3, of it and nodes 2 and 3.
+    fn members() -> Members {
+        let mut members = Members::new(1);
+        members.enter(Group::first(3, &[1, 2, 3]));
+        members
+    }
+
+    fn stop(id: u32) -> Entry {
+        Entry::stop(Head::default(), &StopSign { id, members: vec![1, 2, 3, 4] })
+    }
+
+    #[test]
+    fn a_change_waits_for_newcomers() {
+        let (mut members, mut log) = (members(), Log::default());
+        let due = |members: &Members, log: &Log, ms: u64, lacks: bool| {
+            members.due_stop_sign(at_ms(ms), 240, log, |_, _| lacks).is_some()
+        };
+        assert!(members.want(4, vec![1, 2, 3, 4]) && !members.want(4, vec![1]));
+        assert!(!due(&members, &log, 10, false), "node 4 was never heard");
+        let help = members.hears_of_behind(at_ms(10), 4, 3, (0, false), (0, &log));
+        assert!(matches!(help, Help::None), "it does not ask");
+        assert!(!due(&members, &log, 20, true), "it lacks what is cut off");
+        assert!(due(&members, &log, 20, false) && !due(&members, &log, 10 + 480, false));
+        log.append(vec![stop(4)]);
+        assert!(!due(&members, &log, 20, false), "it is ordered");
+        members.enter(Group::first(4, &[1, 2, 3, 4]));
+        assert!(!due(&members, &Log::default(), 20, false), "it is in force");
+    }
+
+    #[test]
+    fn who_is_behind_gets_what_its_configuration_has_decided_and_no_more() {
+        let (mut members, mut log) = (members(), Log::default());
+        log.append(vec![entry(1, 1, &["a"]), stop(3), entry(1, 2, &["b"])]);
+        let mut help = |from, configuration, index, asks| {
+            members.hears_of_behind(at_ms(1), from, configuration, (index, asks), (3, &log))
+        };
+        assert!(matches!(help(4, 2, 0, true), Help::UpTo(2)), "the stop-sign of its configuration");
+        assert!(matches!(help(4, 2, 2, true), Help::Copy), "that is cut off");
+        assert!(matches!(help(4, 3, 0, true), Help::UpTo(3)));
+        assert!(matches!(help(4, 0, 0, true), Help::Copy));
+        assert!(matches!(help(2, 3, 0, true), Help::None), "the crate brings it to members");
+        assert!(matches!(help(4, 5, 0, true), Help::None), "it is further");
+    }
+
+    #[test]
+    fn a_voter_is_told_only_the_end_of_its_configuration() {
+        let (members, mut peers) = (members(), Peers::new());
+        let told = || vec![entry(2, 1, &["a"]), entry(2, 2, &["b"]), stop(4), entry(2, 3, &["c"])];
+        let mut useful = |members: &Members, index, told, applied| {
+            members.useful(2, 3, (index, told), applied, &mut peers.out()).map(|entries| entries.len())
+        };
+        assert_eq!(useful(&members, 5, told(), 6), Some(2), "up to the stop-sign, behind what is applied");
+        assert_eq!(useful(&members, 5, told()[..2].to_vec(), 6), None);
+        assert_eq!(useful(&members, 7, told(), 6), None, "it leaves a hole");
+        let mut learner = Members::new(9);
+        learner.enter(members.group().clone());
+        assert_eq!(useful(&learner, 5, told()[..2].to_vec(), 6), Some(1));
+    }
+
+    #[test]
+    fn a_member_whose_storage_others_have_heard_further_has_no_vote() {
+        let (mut members, mut peers) = (members(), Peers::new());
+        let voter =
+            |node, since, life| Voter { member: Member { node, since }, identity: identity(node, life) };
+        let heard = [voter(2, 3, 4), voter(3, 2, 4), voter(1, 3, 2)];
+        let changes = members.learn_voters(&heard, &mut peers.out());
+        assert_eq!(changes, [Change::Peer(heard[0]), Change::Excluded { since: 3 }]);
+        assert!(!members.has_vote() && members.is_excluded());
+        assert_eq!(members.known_voters(peers.links.identity()), [heard[0]]);
+        assert!(members.learn_voters(&heard, &mut peers.out()).is_empty(), "that is known");
+        members.enter(Group::first(4, &[1, 2]));
+        assert!(members.has_vote(), "added again it is a new voter");
+    }
+}

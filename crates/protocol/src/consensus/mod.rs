@@ -173,6 +173,8 @@ mod group;
 mod held;
 mod incoming;
 mod invariants;
+#[cfg(test)]
+mod kit;
 mod leading;
 mod links;
 mod lock_leases;

@@ -84,3 +84,44 @@ macro_rules! outbox {
     };
 }
 pub(super) use outbox;
+
+#[cfg(test)]
+mod tests {
+    use super::super::kit::{Peers, at_ms};
+    use super::*;
+    use omnipaxos::ballot_leader_election::Ballot;
+    use omnipaxos::messages::sequence_paxos::Accepted;
+
+    fn accepted<'a>() -> Body<'a> {
+        Body::Paxos(PaxosMsg::Accepted(Accepted { n: Ballot::default(), accepted_idx: 1 }))
+    }
+
+    #[test]
+    fn what_a_message_rests_on_is_durable_before_it_leaves() {
+        let mut peers = Peers::new();
+        let promise = peers.log.borrow_mut().record(vec![Change::Promise(Ballot::default())]);
+        let newest = peers.log.borrow_mut().record(Vec::new());
+        let life = peers.links.life_record();
+        assert!(life < promise + 1 && promise < newest);
+        let mut after = |leads: bool, body: Body<'_>| {
+            let mut out = Outbox { leads, ..peers.out() };
+            out.send(2, body);
+            peers.effects.messages.pop().map(|message| message.after_record)
+        };
+        let confirm = || Body::Confirm { ballot: Ballot::default(), number: 1 };
+        assert_eq!(after(true, confirm()), Some(life), "it is lost if it comes late");
+        assert_eq!(after(true, accepted()), Some(promise), "a leader speaks before its entries are durable");
+        assert_eq!(after(false, Body::Behind { index: 0, asks: false }), Some(newest));
+        assert_eq!(after(false, accepted()), Some(newest));
+        assert_eq!(after(true, accepted()), Some(newest), "it does not overtake what was sent before");
+    }
+
+    #[test]
+    fn what_is_told_unasked_is_told_once_a_round() {
+        let mut peers = Peers::new();
+        for ms in [100, 179, 180] {
+            peers.out().tell_now_and_then(at_ms(ms), 2, accepted());
+        }
+        assert_eq!(peers.effects.messages.len(), 2);
+    }
+}

@@ -212,3 +212,75 @@ fn refuse_lost(proposal: &Proposal, effects: &mut Effects) {
     let error = "TRYAGAIN LOST another leader's write was decided in its place; nothing was done, try again";
     proposal.askers.iter().flatten().for_each(|(ticket, _)| effects.refuse(*ticket, error));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::kit::{entry, settings, ticket};
+    use super::*;
+    use crate::contract::Result;
+
+    const OWN: (crate::contract::NodeId, u64) = (1, 1);
+
+    fn proposal(batch: u64, index: usize, deadline_us: u64) -> Proposal {
+        let askers = vec![Some((ticket(batch), deadline_us)), None];
+        Proposal { batch, index, ballot: Ballot::default(), proposed_us: 0, bytes: 10, work_ns: 3, askers }
+    }
+
+    fn three() -> Proposals {
+        let mut proposals = Proposals::default();
+        (1..=3).for_each(|batch| proposals.push(proposal(batch, batch as usize + 4, 100 * batch)));
+        proposals
+    }
+
+    fn ends(effects: &Effects) -> Vec<(u64, Result)> {
+        effects.outcomes.iter().map(|outcome| (outcome.ticket.sequence, outcome.result)).collect()
+    }
+
+    #[test]
+    fn a_proposal_whose_place_is_taken_is_refused() {
+        let (mut proposals, mut effects) = (three(), Effects::default());
+        // A later proposal of this replica is decided in a log without the first one.
+        let taken = proposals.take(OWN, 5, entry(1, 2, &["a", "b"]).head(), &mut effects);
+        assert_eq!(taken.map(|it| it.batch), Some(2));
+        assert_eq!(ends(&effects), [(1, Result::Refused)]);
+        assert!(proposals.take(OWN, 6, entry(2, 9, &[]).head(), &mut effects).is_none());
+        assert_eq!(ends(&effects).len(), 1, "the third one stands behind that");
+        assert!(proposals.take(OWN, 7, entry(2, 10, &[]).head(), &mut effects).is_none());
+        assert_eq!(ends(&effects), [(1, Result::Refused), (3, Result::Refused)]);
+        assert_eq!((proposals.settled(), proposals.bytes(), proposals.work_ns()), (3, 0, 0));
+        proposals.check();
+    }
+
+    #[test]
+    fn the_same_number_in_another_life_is_not_its_own() {
+        let (mut proposals, mut effects) = (three(), Effects::default());
+        assert!(proposals.take((1, 2), 4, entry(1, 3, &[]).head(), &mut effects).is_none());
+        assert!(ends(&effects).is_empty() && proposals.settled() == 0);
+    }
+
+    #[test]
+    fn an_overdue_asker_is_told_once_that_its_outcome_is_unknown() {
+        let (mut proposals, mut effects) = (three(), Effects::default());
+        let (settings, mut counters) = (settings(1), Counters::default());
+        let overdue = proposals.end_overdue(200, &settings, &mut counters, &mut effects);
+        assert_eq!(overdue, [5, 6]);
+        assert_eq!(ends(&effects), [(1, Result::Unknown), (2, Result::Unknown)]);
+        assert_eq!(proposals.settled(), 0, "they may still be decided");
+        assert!(proposals.end_overdue(299, &settings, &mut counters, &mut effects).is_empty());
+        proposals.skip_before(8, &settings, &mut counters, &mut effects);
+        assert_eq!(ends(&effects)[2..], [(3, Result::Unknown)]);
+        assert_eq!((counters.unknown_writes, proposals.is_empty()), (3, true));
+    }
+
+    #[test]
+    fn a_purge_is_under_way_until_its_batch_has_its_end() {
+        let (mut proposals, mut effects) = (three(), Effects::default());
+        proposals.purges();
+        assert!(!proposals.may_purge());
+        proposals.push(proposal(4, 8, 0));
+        proposals.take(OWN, 7, entry(1, 3, &[]).head(), &mut effects);
+        assert!(!proposals.may_purge());
+        proposals.take(OWN, 8, entry(1, 4, &[]).head(), &mut effects);
+        assert!(proposals.may_purge());
+    }
+}

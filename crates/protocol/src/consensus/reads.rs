@@ -190,3 +190,58 @@ impl Readers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::kit::{read, ticket};
+    use super::*;
+
+    fn push(readers: &mut Readers, queue: Queue, sequence: u64, place: (u64, usize, u64)) {
+        let key = sequence.to_string();
+        readers.push(queue, (ticket(sequence), sequence, false), place, |out| read(&key).encode(out));
+    }
+
+    #[test]
+    fn commands_are_found_though_earlier_ones_are_forgotten() {
+        let mut reads = Reads::default();
+        let long = "k".repeat(70_000);
+        for sequence in 0..4 {
+            reads.push((ticket(sequence), 0, false), (0, 0, 0), |out| {
+                read(&long[sequence as usize..]).encode(out)
+            });
+        }
+        for sequence in 0..4 {
+            let taken = reads.pop_if(|_| true).unwrap();
+            let mut command = Vec::new();
+            read(&long[sequence..]).encode(&mut command);
+            assert_eq!(reads.command(&taken), command);
+            reads.forget();
+        }
+        assert!(reads.is_empty() && reads.bytes.is_empty());
+    }
+
+    #[test]
+    fn reads_within_a_batch_ask_only_if_it_had_another_end() {
+        let mut readers = Readers::default();
+        push(&mut readers, Queue::WithinBatches, 1, (4, 1, 8));
+        assert!(!readers.ask(3));
+        assert!(readers.ask(4) && readers.ask_anew(4, 7) && !readers.ask_anew(4, 8));
+        push(&mut readers, Queue::Free, 2, (0, 0, 9));
+        assert!(readers.ask(3) && readers.ask_anew(3, 8));
+    }
+
+    #[test]
+    fn they_are_asked_again_in_their_places() {
+        let (mut readers, mut kept) = (Readers::default(), VecDeque::new());
+        push(&mut readers, Queue::Free, 1, (0, 0, 1));
+        push(&mut readers, Queue::BehindWrites, 2, (3, 0, 1));
+        push(&mut readers, Queue::WithinBatches, 3, (4, 1, 1));
+        push(&mut readers, Queue::WithinBatches, 4, (4, 2, 1));
+        readers.keep_within((4, 1), &mut kept);
+        let order = |kept: &VecDeque<Held>| kept.iter().map(|it| it.ticket.sequence).collect::<Vec<_>>();
+        assert_eq!(order(&kept), [3]);
+        readers.keep(&mut kept);
+        assert_eq!(order(&kept), [3, 4, 2, 1]);
+        assert!(readers.is_empty());
+    }
+}

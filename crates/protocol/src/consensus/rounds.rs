@@ -227,3 +227,61 @@ impl Rounds {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::kit::{Peers, at_ms, settings};
+    use super::*;
+    use crate::rest::CALM_ROUNDS;
+    use omnipaxos::messages::ballot_leader_election::HeartbeatRequest;
+
+    fn answer() -> HeartbeatMsg {
+        HeartbeatMsg::Request(HeartbeatRequest { round: 1 })
+    }
+
+    #[test]
+    fn the_crate_does_not_hear_of_a_round_in_which_another_candidate_has_won() {
+        let (mut rounds, settings) = (Rounds::default(), settings(1));
+        let mut turn = |promise| {
+            rounds.answer(2, answer());
+            let (answers, is_won) = rounds.turn(at_ms(100), promise, &settings);
+            assert_eq!(rounds.end_us(), 180_000);
+            (answers.len(), is_won)
+        };
+        assert_eq!(turn(Ballot::with(1, 1, 0, 1)), (1, false), "its own ballot");
+        assert_eq!(turn(Ballot::with(1, 2, 0, 2)), (0, true));
+        assert_eq!(turn(Ballot::with(1, 2, 0, 2)), (1, false), "it has won before");
+    }
+
+    #[test]
+    fn rest_ends_with_news_and_peers_are_live_meanwhile() {
+        let (mut rounds, settings, mut peers) = (Rounds::default(), settings(1), Peers::new());
+        let (agreement, log) = (Agreement::new(), Log::default());
+        rounds.set_reached(at_ms(1), (2, true), &agreement, &mut peers.links);
+        rounds.begin(at_ms(1), &settings);
+        (0..CALM_ROUNDS).for_each(|_| rounds.rest_after(at_ms(1000), true));
+        assert!(rounds.is_resting() && rounds.end_us() == u64::MAX);
+        assert!(rounds.is_peer_live(at_ms(9000), 2, &peers.links, &settings));
+        assert!(!rounds.is_peer_live(at_ms(9000), 3, &peers.links, &settings));
+        let known = Body::Position { ballot: log.promise(), end: 0, decided: 0 };
+        rounds.wake_for(at_ms(9000), (2, &known), &log, &mut peers.links, &settings);
+        assert!(rounds.is_resting(), "that is no news");
+        let news = Body::Position { ballot: log.promise(), end: 1, decided: 0 };
+        rounds.wake_for(at_ms(9000), (2, &news), &log, &mut peers.links, &settings);
+        assert!(!rounds.is_resting() && rounds.end_us() == 9_000_000);
+        assert!(rounds.is_peer_live(at_ms(9100), 2, &peers.links, &settings), "as if it had spoken");
+        assert!(!rounds.is_peer_live(at_ms(9240), 2, &peers.links, &settings));
+    }
+
+    #[test]
+    fn rounds_of_others_wake_who_rests_for_long() {
+        let (mut rounds, settings, mut peers) = (Rounds::default(), settings(1), Peers::new());
+        (0..CALM_ROUNDS).for_each(|_| rounds.rest_after(at_ms(1000), true));
+        let (request, log) = (Body::Heartbeat(answer()), Log::default());
+        let long_ms = FALLING_ASLEEP_ROUNDS * settings.timing.heartbeat_ms;
+        rounds.wake_for(at_ms(1000 + long_ms - 1), (2, &request), &log, &mut peers.links, &settings);
+        assert!(rounds.is_resting());
+        rounds.wake_for(at_ms(1000 + long_ms), (2, &request), &log, &mut peers.links, &settings);
+        assert!(!rounds.is_resting());
+    }
+}

@@ -20,11 +20,13 @@ impl SpilledValues for Replica {
     }
 
     fn refers_to(&self, reference: &Reference) -> bool {
-        self.tables().any(|table| table.refers_to(reference))
+        self.applied.table().refers_to(reference)
+            || self.incoming.table().is_some_and(|table| table.refers_to(reference))
     }
 
     fn spilled(&self) -> Vec<Reference> {
-        self.tables().flat_map(Table::spilled).collect()
+        let tables = [Some(self.applied.table()), self.incoming.table()];
+        tables.into_iter().flatten().flat_map(Table::spilled).collect()
     }
 
     fn sends_copies(&self) -> bool {
@@ -39,11 +41,5 @@ impl SpilledValues for Replica {
         self.senders.take_value(now, reference, value, self.applied.table_mut(), effects);
         let (members, applied) = (&self.members, &mut self.applied);
         self.senders.advance(now, members, applied, &mut outbox!(self, effects));
-    }
-}
-
-impl Replica {
-    fn tables(&self) -> impl Iterator<Item = &Table> {
-        [Some(self.applied.table()), self.incoming.table()].into_iter().flatten()
     }
 }
