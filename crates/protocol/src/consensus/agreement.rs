@@ -422,7 +422,7 @@ fn is_decide(message: &CrateMessage) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::kit::{Peers, entry, identity, settings};
+    use super::super::kit::{Peers, at_ms, entry, identity, settings};
     use super::super::log::Log;
     use super::super::record::Moment;
     use super::*;
@@ -445,7 +445,7 @@ mod tests {
         let (settings, mut effects) = (settings(1), Effects::default());
         let mut appends_from_us = |began: u64, had_entries: bool| {
             let log = Rc::new(RefCell::new(Log::default()));
-            log.borrow_mut().now_us = 1_000_000;
+            log.borrow_mut().set_now(at_ms(1000));
             if had_entries {
                 log.borrow_mut().append(vec![entry(2, 1, &["a"])]);
             }
@@ -468,7 +468,7 @@ mod tests {
     fn who_led_to_the_end_of_a_configuration_need_not_wait_again() {
         let (settings, mut effects) = (settings(1), Effects::default());
         let log = Rc::new(RefCell::new(Log::default()));
-        log.borrow_mut().now_us = 1_000_000;
+        log.borrow_mut().set_now(at_ms(1000));
         log.borrow_mut().append(vec![entry(2, 1, &["a"])]);
         let group = Group { begins: 1, ..Group::first(1, &[1]) };
         let mut agreement = Agreement::new();
@@ -479,7 +479,7 @@ mod tests {
         };
         let first = lead(&mut agreement);
         agreement.end_configuration(1);
-        log.borrow_mut().now_us = 9_000_000;
+        log.borrow_mut().set_now(at_ms(9000));
         let moment = Moment { index: 1, ..Moment::default() };
         log.borrow_mut().installed(&moment, false);
         assert_eq!(lead(&mut agreement), first);

@@ -51,7 +51,7 @@ pub(super) struct Audience<'a> {
 }
 
 impl Audience<'_> {
-    /// No one: the entry was ordered in an earlier life.
+    /// Nobody: the entry was ordered in an earlier life.
     pub(super) fn none(settings: &Settings) -> Audience<'static> {
         let teller = Teller { node: settings.id, is_leader: false };
         Audience { planted: settings.options.planted, proposal: None, within: None, epoch: 0, teller }
@@ -106,7 +106,7 @@ impl Applied {
         &self.table
     }
 
-    /// The table, for what is no entry: watching, cleaning, values on the disk and reads that leave no trace.
+    /// The table, for what is not an entry: snapshots, watching, cleaning, values on the disk.
     pub(super) fn table_mut(&mut self) -> &mut Table {
         &mut self.table
     }
@@ -114,6 +114,14 @@ impl Applied {
     pub(super) fn set_interpreter(&mut self, interpreter: &'static dyn Interpreter) {
         self.interpreter = interpreter;
         self.table.set_interpreter(interpreter);
+    }
+
+    /// A configuration holds from here on. While records are replayed, entries of the one before may not be applied yet: its
+    /// stop-sign will tell.
+    pub(super) fn enter(&mut self, group: &Group) {
+        if self.index as u64 >= group.begins {
+            self.table.set_membership(group.id);
+        }
     }
 
     /// Applies what stands before this record, and stops there.

@@ -6,6 +6,7 @@
 use super::entry::{Entry, Nothing};
 use super::group::StopSign;
 use super::record::{Change, Moment};
+use crate::contract::Now;
 use crate::planted::{Fault, Planted};
 use kv::Version;
 use omnipaxos::ballot_leader_election::Ballot;
@@ -44,7 +45,7 @@ pub(super) struct Log {
     slots: VecDeque<Slot>,
     bytes: usize,
     /// The time, for the next field.
-    pub(super) now_us: u64,
+    now_us: u64,
     /// When entries last came here, on this replica's clock. 0: there were never any.
     changed_us: u64,
     /// Changes that are not told to the node yet: those of a record belong together.
@@ -156,6 +157,15 @@ impl Log {
             is_too_much
         });
         self.base + too_many.count()
+    }
+
+    /// When the step is that is being taken, or the last one whose time matters here.
+    pub(super) fn now_us(&self) -> u64 {
+        self.now_us
+    }
+
+    pub(super) fn set_now(&mut self, now: Now) {
+        self.now_us = now.monotonic_us;
     }
 
     pub(super) fn changed_us(&self) -> u64 {

@@ -51,14 +51,14 @@ struct Learner {
     heard_us: u64,
 }
 
-/// What becomes of somebody who is behind.
+/// What a peer that is behind gets.
 #[derive(Debug)]
 pub(super) enum Help {
-    /// Nothing is asked, or nothing is lacking.
+    /// It asks for nothing, or others bring what it lacks.
     None,
-    /// It lacks what is decided up to this index in its configuration, and then a copy if that is too much.
+    /// What is decided up to this index, or a copy if that is cut off or too much.
     UpTo(usize),
-    /// Nothing of its configuration is known to be decided: a copy.
+    /// A copy: nothing of its configuration is known to be decided.
     Copy,
 }
 
@@ -131,7 +131,7 @@ impl Members {
         is_news
     }
 
-    /// True when the control group wants the configuration that holds, and all of it are members.
+    /// True when the control group wants the configuration that holds, and nobody is on the way to or from it.
     pub(super) fn is_of_one_mind(&self) -> bool {
         self.wanted.id == self.group.id && self.excluded.is_none() && self.learners.is_empty()
     }
@@ -178,7 +178,7 @@ impl Members {
         member.node == self.id && self.group.since(self.id) == Some(member.since)
     }
 
-    /// A voter is heard that is new or has started anew, or a record says so.
+    /// This is who a voter is from now on: it was heard, or a record says so.
     pub(super) fn hear(&mut self, voter: Voter) {
         self.voters.insert(voter.member.node, voter);
     }
@@ -293,8 +293,8 @@ impl Members {
         out.tell_now_and_then(now, to, Body::Newer { members: self.group.nodes() });
     }
 
-    /// Somebody is in a configuration, and tells who is in it, or it is clear that this replica is. If that is what this one
-    /// lacks and nobody helps, it asks.
+    /// A peer is in a configuration of these members. Without a list this replica is one of them: the message was one that is
+    /// sent to members only. If this replica lacks what the peer has, and nobody helps yet, it asks for it.
     pub(super) fn hears_of_newer(
         &mut self,
         now: Now,
@@ -317,8 +317,8 @@ impl Members {
 
     // Who is further helps.
 
-    /// Somebody tells how far it has come, in its configuration, and may ask. Of what is decided it gets what it lacks of
-    /// that, and no more: what stands behind a stop-sign is the next configuration's, and the crate's to bring.
+    /// A peer tells how far it has come in its configuration, and may ask for what it lacks. It gets what is decided in that
+    /// configuration, and no more: what stands behind a stop-sign is the next configuration's, and the crate's to bring.
     pub(super) fn hears_of_behind(
         &mut self,
         now: Now,
@@ -354,9 +354,9 @@ impl Members {
         self.has_vote() || applied as u64 == self.group.begins
     }
 
-    /// Somebody tells what is decided from an index on, where so many entries are applied. Returns what is of use of it. A
-    /// voter takes only what ends its configuration: else it would know more to be decided than its log and ballot show, and
-    /// the crate would go wrong by that.
+    /// A peer tells what is decided from an index on, where so many entries are applied here. Returns the entries that are
+    /// of use. A voter takes only what ends its configuration: otherwise it would know more to be decided than its log and
+    /// ballot show, and the crate would go wrong by that.
     pub(super) fn useful(
         &self,
         from: NodeId,

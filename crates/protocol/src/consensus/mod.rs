@@ -37,7 +37,7 @@
 //! | component | what it is |
 //! |---|---|
 //! | `log` | entries, promise and ballot, and the record of every change ([`Change`]): the crate's storage |
-//! | `links` | who this replica is to its peers, and what is known of each: which messages are taken (`outbox`: when they leave) |
+//! | `links` | who this replica is to its peers, and what is known of each: which messages are taken, and when others leave (`outbox`) |
 //! | `members` | configurations: the one that holds, the next one, who has a vote |
 //! | `agreement` | its part: without a vote, with one (`decider`), or leading (`leading`) |
 //! | `leading` | a leadership, and what ends with it: its lease, the batch that is gathered (`batch`), reads (`reads`), `WAIT` |
@@ -59,8 +59,8 @@
 //! waits in the same way: nobody ever hears of a ballot that its owner could forget and use again, for another log. Only
 //! what a leader sends beyond that, `AcceptSync` and `AcceptDecide`, leaves before its own records are durable. The crate
 //! counts the leader's own entries as accepted at once. To undo that, an `Accepted` is passed on only as far as the
-//! leader's own log is durable in its ballot (`Agreement::count_accepted`). An index is decided only by such a message, so what is
-//! decided is durable at the leader and at as many followers as make a majority with it.
+//! leader's own log is durable in its ballot (`Agreement::count_accepted`). An index is decided only by such a message, so
+//! what is decided is durable at the leader and at as many followers as make a majority with it.
 //!
 //! **The crate gets the links that it needs.** It is right when links lose messages but never repeat, delay or reorder
 //! them, or bring them to another life of the receiver; see `links` for what happens else. Losses it repairs only when
@@ -312,11 +312,11 @@ impl crate::contract::Replica for Replica {
                 self.request(now, Asked { ticket, follows, seen, deadline_us, fenced }, request, effects);
             }
             Input::Message { from, message } => {
-                self.log.borrow_mut().now_us = now.monotonic_us;
+                self.log.borrow_mut().set_now(now);
                 self.message(now, from, message, effects);
             }
             Input::Configure(configuration) => {
-                self.log.borrow_mut().now_us = now.monotonic_us;
+                self.log.borrow_mut().set_now(now);
                 self.rounds.wake(now, &mut self.links);
                 self.configure(now, configuration, effects);
             }
@@ -334,7 +334,7 @@ impl crate::contract::Replica for Replica {
             Input::Tick => self.tick(now, effects),
             Input::Retire => self.end_requests(effects),
             Input::Flush => {
-                self.log.borrow_mut().now_us = now.monotonic_us;
+                self.log.borrow_mut().set_now(now);
                 self.flush(now, effects);
             }
         }

@@ -3,7 +3,7 @@
 use super::entry::{Head, Proposer};
 use super::options::Settings;
 use super::status::Counters;
-use crate::contract::{Effects, Ticket};
+use crate::contract::{Effects, NodeId, Ticket};
 use crate::planted::Fault;
 use omnipaxos::ballot_leader_election::Ballot;
 use std::collections::VecDeque;
@@ -118,7 +118,7 @@ impl Proposals {
     /// it is now certain that they never will be decided are told so.
     pub(super) fn take(
         &mut self,
-        own: (crate::contract::NodeId, u64),
+        own: (NodeId, u64),
         index: usize,
         head: Head,
         effects: &mut Effects,
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
     use crate::contract::Result;
 
-    const OWN: (crate::contract::NodeId, u64) = (1, 1);
+    const OWN: (NodeId, u64) = (1, 1);
 
     fn proposal(batch: u64, index: usize, deadline_us: u64) -> Proposal {
         let askers = vec![Some((ticket(batch), deadline_us)), None];

@@ -3,9 +3,9 @@
 
 use super::Replica;
 use super::applied::Audience;
+use super::copying::WHOLE;
 use super::entry::Entry;
-use super::group::Voter;
-use super::group::{Group, StopSign, are_members};
+use super::group::{Group, StopSign, Voter, are_members};
 use super::incoming::Received;
 use super::leading::Leadership;
 use super::lock_leases::Teller;
@@ -145,14 +145,17 @@ impl Replica {
                 teller,
             };
             if let Some(events) = self.applied.carry_out(&entry, audience, effects) {
-                let now_us = self.log.borrow().now_us;
+                let now_us = self.log.borrow().now_us();
                 let measured = (self.agreement.leads_in(), &self.settings.timing);
                 let offset = self.applied.offset();
                 self.lock_leases.follow(now_us, measured, events, (teller, offset), effects);
             }
             let offset = self.log.borrow().offset_at(self.applied.index());
-            let is_as_said = offset == Some(self.applied.offset());
-            assert!(is_as_said, "an entry holds other commands than its head says");
+            assert_eq!(
+                Some(self.applied.offset()),
+                offset,
+                "an entry holds other commands than its head says"
+            );
             if let (Some(proposal), Some(leadership)) = (&proposal, self.agreement.leadership_mut()) {
                 leadership.committed(proposal);
             }
@@ -164,7 +167,7 @@ impl Replica {
             }
         }
         if self.applied.index() > before {
-            self.applied.follow_values(self.log.borrow().now_us);
+            self.applied.follow_values(self.log.borrow().now_us());
             effects.trace.push(Trace::Committed { offset: self.applied.offset() });
         }
     }
@@ -215,10 +218,7 @@ impl Replica {
     /// A configuration holds from here on.
     fn enter(&mut self, group: Group) {
         self.log.borrow_mut().begin_configuration(group.begins as usize);
-        // While records are replayed, entries of the one before may not be applied yet: its stop-sign will tell.
-        if self.applied.index() as u64 >= group.begins {
-            self.applied.table_mut().set_membership(group.id);
-        }
+        self.applied.enter(&group);
         self.members.enter(group);
         self.agreement.forget_told_promise();
     }
@@ -281,7 +281,7 @@ impl Replica {
         self.members.ask_for_help(applied, is_helped, &mut outbox!(self, effects));
     }
 
-    /// Somebody tells how far it has come, in its configuration, and may ask for what it lacks.
+    /// A peer tells how far it has come in its configuration, and may ask for what it lacks.
     pub(super) fn help(
         &mut self,
         now: Now,
@@ -316,7 +316,7 @@ impl Replica {
         self.senders.begin(now, (to, why), state, counters, &mut outbox!(self, effects));
     }
 
-    /// Somebody tells what is decided behind what is applied here.
+    /// A peer tells what is decided behind what is applied here.
     pub(super) fn learn(
         &mut self,
         from: NodeId,
@@ -349,7 +349,7 @@ impl Replica {
         let is_of_use = self.is_of_use(&moment);
         let mut out = outbox!(self, effects);
         if !is_of_use {
-            return out.send(from, Body::CopyProgress { transfer, next: super::copying::WHOLE });
+            return out.send(from, Body::CopyProgress { transfer, next: WHOLE });
         }
         self.incoming.begin(now, (from, transfer), moment, self.applied.table_mut(), &mut out);
     }
@@ -445,13 +445,13 @@ impl Replica {
             self.members.enter(moment.group.clone());
             self.agreement.forget_told_promise();
         }
-        self.applied.match_fragments(moment.group.id, self.log.borrow().now_us);
+        self.applied.match_fragments(moment.group.id, self.log.borrow().now_us());
     }
 
     // Records.
 
     pub(super) fn take_record(&mut self, now: Now, record: &[u8]) -> Result<(), Malformed> {
-        self.log.borrow_mut().now_us = now.monotonic_us;
+        self.log.borrow_mut().set_now(now);
         for change in Change::decode_all(record)? {
             match change {
                 Change::Life { identity, life } => self.links.had_life(identity, life),
@@ -465,7 +465,7 @@ impl Replica {
                     self.put_in_place(table, &moment);
                 }
                 Change::Fragment(piece) => {
-                    self.applied.keep(&piece.piece(), self.log.borrow().now_us);
+                    self.applied.keep(&piece.piece(), self.log.borrow().now_us());
                 }
                 change => self.log.borrow_mut().replay(change),
             }
@@ -487,7 +487,7 @@ impl Replica {
             let next = self.applied.next(&self.log.borrow(), decided, u64::MAX);
             let Some(entry) = next.filter(|entry| !ends(entry, self.members.group())) else { break };
             self.applied.carry_out(&entry, Audience::none(&self.settings), &mut Effects::default());
-            self.applied.follow_values(self.log.borrow().now_us);
+            self.applied.follow_values(self.log.borrow().now_us());
         }
         let index = self.log.borrow().cut_for(bytes_max / 2).min(self.applied.index());
         let _ = Handle(Rc::clone(&self.log)).set_compacted_idx(index);
