@@ -1,8 +1,8 @@
 //! This replica's part in the agreement: whether it has a vote, whom it follows, and whether it leads.
 
 use super::decider::{CrateMessage, Decider};
-use super::entry::{Entry, EntryBuilder, Head};
-use super::group::{Group, Identity};
+use super::entry::Entry;
+use super::group::{Group, Identity, StopSign};
 use super::leading::{Author, Leadership};
 use super::log::{Handle, SharedLog};
 use super::message::Body;
@@ -312,7 +312,7 @@ impl Agreement {
         decider.handle(settings.id, from, PaxosMsg::Accepted(accepted));
     }
 
-    /// Makes an entry of what was gathered, and appends it.
+    /// Appends what the leader has gathered, or a stop-sign.
     pub(super) fn append(
         &mut self,
         now: Now,
@@ -320,10 +320,10 @@ impl Agreement {
         log: &SharedLog,
         proposals: &mut Proposals,
         settings: &Settings,
-        make: impl FnOnce(Head, &mut EntryBuilder) -> Entry,
+        stop_sign: Option<&StopSign>,
     ) {
         if let Role::Leads(decider, leadership) = &mut self.role {
-            leadership.append(now, author, (decider, log), proposals, settings, make);
+            leadership.append(now, author, (decider, log), proposals, settings, stop_sign);
         }
     }
 

@@ -64,13 +64,9 @@ impl Batch {
         (0..entry.head().count).for_each(|_| self.askers.push(None));
     }
 
-    /// Makes an entry, and begins anew. Returns it with who waits for its commands, and how long these take.
-    pub(super) fn take(
-        &mut self,
-        head: Head,
-        make: impl FnOnce(Head, &mut EntryBuilder) -> Entry,
-    ) -> (Entry, Vec<Asker>, u64) {
-        let entry = make(Head { count: self.askers.len() as u32, ..head }, &mut self.builder);
+    /// Makes an entry of the commands, and begins anew. Returns it with who waits for them, and how long they take.
+    pub(super) fn take(&mut self, head: Head) -> (Entry, Vec<Asker>, u64) {
+        let entry = self.builder.take(Head { count: self.askers.len() as u32, ..head });
         self.fenced.clear();
         let next = Vec::with_capacity(self.askers.len());
         let askers = std::mem::replace(&mut self.askers, next);
@@ -129,7 +125,7 @@ mod tests {
     fn it_becomes_an_entry_and_begins_anew() {
         let mut batch = three();
         let head = Head { proposer: Proposer { node: 1, life: 1, batch: 1 }, time: 0, count: 0 };
-        let (made, askers, work_ns) = batch.take(head, |head, builder| builder.take(head));
+        let (made, askers, work_ns) = batch.take(head);
         assert_eq!(made.bytes(), entry(1, 1, &["a", "b", "c"]).bytes());
         assert_eq!((askers, work_ns), (vec![Some((ticket(1), 10)), None, Some((ticket(3), 30))], 7));
         assert_eq!((batch.len(), batch.bytes(), batch.work_ns()), (0, 0, 0));

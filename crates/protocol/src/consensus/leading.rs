@@ -3,19 +3,20 @@
 use super::applied::Applied;
 use super::batch::Batch;
 use super::decider::Decider;
-use super::entry::{Entry, EntryBuilder, Head, Proposer};
+use super::entry::{Entry, Head, Proposer};
+use super::group::StopSign;
 use super::held::{Held, HeldRequest};
 use super::lock_leases::LockLeases;
 use super::log::{Log, SharedLog};
 use super::options::{Lease, Settings};
 use super::proposals::{Proposal, Proposals};
-use super::reads::{Queue, Read, Readers};
+use super::reads::{Queue, Read, Readers, Reads};
 use super::requests::{Answers, Asked};
 use super::status::Counters;
 use crate::contract::{Effects, NodeId, Now, Ticket};
 use crate::planted::Fault;
 use kv::codec::Reader;
-use kv::{Command, Version};
+use kv::{Command, UnixMs, Version};
 use omnipaxos::ballot_leader_election::Ballot;
 use std::collections::VecDeque;
 
@@ -83,7 +84,7 @@ pub(super) struct Author {
     pub(super) node: NodeId,
     pub(super) life: u64,
     /// What the expiry of its commands is measured by.
-    pub(super) time: kv::UnixMs,
+    pub(super) time: UnixMs,
 }
 
 impl Leadership {
@@ -239,7 +240,7 @@ impl Leadership {
     }
 
     /// The reads that came while a batch was built that is just being applied.
-    pub(super) fn reads_within(&mut self) -> &mut super::reads::Reads {
+    pub(super) fn reads_within(&mut self) -> &mut Reads {
         self.readers.queue(Queue::WithinBatches)
     }
 
@@ -418,7 +419,7 @@ impl Leadership {
         })
     }
 
-    /// Makes an entry of what was gathered, and appends it.
+    /// Appends what was gathered, or a stop-sign.
     pub(super) fn append(
         &mut self,
         now: Now,
@@ -426,7 +427,7 @@ impl Leadership {
         (decider, log): (&mut Decider, &SharedLog),
         proposals: &mut Proposals,
         settings: &Settings,
-        make: impl FnOnce(Head, &mut EntryBuilder) -> Entry,
+        stop_sign: Option<&StopSign>,
     ) {
         // Every older lease is over by then.
         assert!(
@@ -438,7 +439,10 @@ impl Leadership {
         let index = log.borrow().end();
         let proposed_us = settings.lease_clock_us(now);
         let head = Head { proposer: Proposer { node, life, batch }, time, count: 0 };
-        let (entry, askers, work_ns) = self.batch.take(head, make);
+        let (entry, askers, work_ns) = match stop_sign {
+            None => self.batch.take(head),
+            Some(stop_sign) => (Entry::stop(head, stop_sign), Vec::new(), 0),
+        };
         let (ballot, bytes) = (self.ballot, entry.bytes().len());
         proposals.push(Proposal { batch, index, ballot, proposed_us, bytes, work_ns, askers });
         self.newest = Newest::Proposed { at_us: proposed_us };

@@ -2,7 +2,7 @@
 
 use super::Replica;
 use super::applied::Applied;
-use super::entry::Entry;
+use super::group::StopSign;
 use super::held::{Held, HeldRequest};
 use super::leading::{Author, Leadership};
 use super::lock_leases::LockLeases;
@@ -159,7 +159,7 @@ impl Replica {
                 let (settings, counters) = (&self.settings, &mut self.counters);
                 let is_full = leadership.gather(asked, &command, state, settings, counters, effects);
                 if is_full {
-                    self.seal(now);
+                    self.append(now, None);
                 }
             }
             Request::Wait { offset, count } => leadership.wait(asked, (offset, count), &self.proposals),
@@ -267,7 +267,7 @@ impl Replica {
         leadership.order(now, applied, &mut self.proposals, lock_leases, &self.settings);
         let is_read = self.proposals.is_read();
         if leadership.must_append(now, self.links.is_alone(), is_read, &self.settings) {
-            self.seal(now);
+            self.append(now, None);
         }
         let log = self.log.borrow();
         let must_copy =
@@ -275,22 +275,16 @@ impl Replica {
         let silence_ms = self.settings.timing.silence_ms;
         let stop_sign = self.members.due_stop_sign(now, silence_ms, &log, must_copy);
         drop(log);
-        if let Some(stop_sign) = stop_sign {
-            let (author, settings) = (self.author(now), &self.settings);
-            let make = |head, _: &mut _| Entry::stop(head, &stop_sign);
-            self.agreement.append(now, author, &self.log, &mut self.proposals, settings, make);
+        if stop_sign.is_some() {
+            self.append(now, stop_sign.as_ref());
         }
     }
 
-    /// Closes the batch that is being built, and appends it.
-    fn seal(&mut self, now: Now) {
-        let (author, settings) = (self.author(now), &self.settings);
-        let make = |head, builder: &mut super::entry::EntryBuilder| builder.take(head);
-        self.agreement.append(now, author, &self.log, &mut self.proposals, settings, make);
-    }
-
-    fn author(&self, now: Now) -> Author {
-        Author { node: self.settings.id, life: self.links.life(), time: self.applied.time_at(now) }
+    /// Appends what was gathered, or a stop-sign.
+    fn append(&mut self, now: Now, stop_sign: Option<&StopSign>) {
+        let (node, life, time) = (self.settings.id, self.links.life(), self.applied.time_at(now));
+        let (author, settings) = (Author { node, life, time }, &self.settings);
+        self.agreement.append(now, author, &self.log, &mut self.proposals, settings, stop_sign);
     }
 }
 
