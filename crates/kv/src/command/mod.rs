@@ -7,9 +7,11 @@
 
 mod comparison;
 mod encoding;
+mod family;
 mod growth;
 mod hash;
 mod list;
+mod lists;
 mod lock;
 mod script;
 mod supplied;
@@ -24,6 +26,7 @@ pub(crate) use encoding::{PLAIN_SET_BYTES, may_come_in_parts};
 pub use comparison::{Comparison, DIGEST_HEX_BYTES, Digest, digest_of};
 pub use hash::{HashCommand, HashPart};
 pub use list::List;
+pub use lists::ListCommand;
 pub use lock::{Fenced, Hold, LockCommand, WaiterId};
 pub(crate) use script::UNIT_NS;
 pub use script::{Script, ScriptLimits};
@@ -118,7 +121,7 @@ pub enum Command<'a> {
     MultiGet { keys: List<'a> },
     /// How many of the keys exist, counting repeats (`EXISTS`, `TOUCH`).
     Exists { keys: List<'a> },
-    /// The type of the value: `string`, `hash` or `none` (`TYPE`).
+    /// The type of the value, or `none` (`TYPE`).
     Type { key: &'a [u8] },
     /// The value's length in bytes (`STRLEN`).
     Length { key: &'a [u8] },
@@ -232,6 +235,8 @@ pub enum Command<'a> {
     Script(Script<'a>),
     /// A command on a hash (`HSET` and its kin).
     Hash(HashCommand<'a>),
+    /// A command on lists (`LPUSH` and its kin).
+    OnList(ListCommand<'a>),
 
     /// A command with the bytes it needs from values stored outside the table. Ordered as a write.
     Supplied(Supplied<'a>),
@@ -268,6 +273,7 @@ impl<'a> Command<'a> {
             Fenced(_) | Supplied(_) => true,
             Script(script) => script.is_write(),
             Hash(command) => command.is_write(),
+            OnList(command) => command.is_write(),
         }
     }
 
@@ -295,6 +301,7 @@ impl<'a> Command<'a> {
             Hash(HashCommand::Set { pairs, .. }) => pairs.bytes(),
             Hash(HashCommand::SetIfAbsent { value, .. }) => value.len(),
             Hash(HashCommand::Delete { fields, .. }) => fields.bytes(),
+            OnList(command) if command.is_write() => command.bytes(),
             Supplied(supplied) => supplied.bytes(),
             _ => 0,
         }
@@ -326,6 +333,7 @@ impl<'a> Command<'a> {
             Fenced(fenced) => fenced.for_each_key(&mut visit),
             Script(script) => script.keys().for_each(visit),
             Hash(command) => visit(command.key()),
+            OnList(command) => command.for_each_key(visit),
             Supplied(supplied) => supplied.for_each_key(&mut visit),
             Keys { .. } | Scan { .. } | RandomKey { .. } | Size | Clear | Purge { .. } | Abandon { .. } => {}
             LongPart { .. } | LongEnd { .. } => {}

@@ -17,6 +17,9 @@ impl Command<'_> {
     #[inline]
     pub fn may_walk(&self) -> bool {
         use Command::*;
+        if let OnList(command) = self {
+            return command.may_walk();
+        }
         matches!(
             self,
             Keys { .. }
@@ -28,6 +31,14 @@ impl Command<'_> {
                 | Script(_)
                 | Hash(HashCommand::All { .. } | HashCommand::Scan { .. })
         )
+    }
+
+    /// The most bytes of collections that the command looks at or returns, if `bytes_of` tells how large a key is.
+    pub(crate) fn walked_bytes(&self, bytes_of: impl Fn(&[u8]) -> u64) -> u64 {
+        match self {
+            Command::OnList(command) => command.walked_bytes(bytes_of),
+            _ => 0,
+        }
     }
 
     /// The approximate time in nanoseconds that the command takes beyond the cost of its own bytes.
@@ -46,6 +57,7 @@ impl Command<'_> {
                 let scanned = count.saturating_mul(SCANNED_FIELD_BYTES).min(known.bytes_of(key) as u64);
                 scanned / 2 * steps(*pattern)
             }
+            OnList(_) => self.walked_bytes(|key| known.bytes_of(key) as u64) / 2,
             Script(script) => known.script_ns(script),
             Transaction(transaction) => {
                 let (mut walks_ns, mut scripts_ns) = (0_u64, 0_u64);

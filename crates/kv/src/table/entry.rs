@@ -10,8 +10,12 @@
 //!
 //! A large value in a reply is **lent** instead of copied: the reply shares the allocation with the table. A change to
 //! a lent entry is made to a copy, or to the next value, which has an allocation of its own anyway.
+//!
+//! A small collection is the value of its entry. A large one is stored beside the entry's header and key: see
+//! [`super::collections`].
 
 use super::NO_DEADLINE;
+use super::collections::Collection;
 use crate::coded::Reference;
 use crate::{SharedBytes, UnixMs, Version};
 use std::sync::Arc;
@@ -27,9 +31,14 @@ const KIND_SHIFT: u32 = 30;
 /// two bits above say. So an update in place, which compares key lengths, skips such an entry without looking at its
 /// kind, and a `GET` of a string tests one bit.
 const SPECIAL_BIT: u32 = 1 << (KIND_SHIFT - 1);
-const KEY_LENGTH_MASK: u32 = SPECIAL_BIT - 1;
-/// The top two bits of a special entry that holds a reference; for a hash they are 0.
-const CODED: u8 = 3;
+/// Where the three bits below that are, which tell what a special entry holds.
+const SPECIAL_SHIFT: u32 = KIND_SHIFT - 4;
+const KEY_LENGTH_MASK: u32 = (1 << SPECIAL_SHIFT) - 1;
+/// What a special entry holds, by those three bits.
+const SPECIAL: [Kind; 8] = {
+    use Kind::*;
+    [Hash, List, Set, Sorted, Coded, Coded, Coded, Coded]
+};
 
 /// The kind of a value, and how Redis would store it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,11 +53,23 @@ pub(super) enum Kind {
     Coded = 3,
     /// A hash: see [`super::fields`].
     Hash = 4,
+    /// A list: see [`super::lists`].
+    List = 5,
+    /// A set: see [`super::sets`].
+    Set = 6,
+    /// A sorted set: see [`super::sorted`].
+    Sorted = 7,
 }
 
 impl Kind {
     pub(super) fn from_tag(tag: u8) -> Option<Kind> {
-        [Kind::Plain, Kind::Text, Kind::Raw, Kind::Coded, Kind::Hash].get(tag as usize).copied()
+        use Kind::*;
+        [Plain, Text, Raw, Coded, Hash, List, Set, Sorted].get(tag as usize).copied()
+    }
+
+    /// Whether the value is neither a string nor a reference to one.
+    pub(super) fn is_collection(self) -> bool {
+        self as u8 >= Kind::Hash as u8
     }
 }
 
@@ -68,8 +89,16 @@ pub(super) struct Entry(Allocation);
 #[derive(Clone, Debug)]
 enum Allocation {
     Own(Box<[u8]>),
+    Apart(Box<Apart>),
+}
+
+/// What an entry seldom is, behind one pointer: two variants that hold pointers would make every entry larger.
+#[derive(Clone, Debug)]
+enum Apart {
     /// Currently or formerly lent.
     Lent(Arc<Vec<u8>>),
+    /// A large collection, and the header and key in front of an empty value.
+    Collection(Box<[u8]>, Collection),
 }
 
 // A table has one for each place.
@@ -99,7 +128,10 @@ impl Entry {
     fn bytes(&self) -> &[u8] {
         match &self.0 {
             Allocation::Own(bytes) => bytes,
-            Allocation::Lent(bytes) => bytes,
+            Allocation::Apart(apart) => match &**apart {
+                Apart::Lent(bytes) => bytes,
+                Apart::Collection(head, _) => head,
+            },
         }
     }
 
@@ -108,7 +140,10 @@ impl Entry {
     fn bytes_mut(&mut self) -> &mut [u8] {
         match &mut self.0 {
             Allocation::Own(bytes) => bytes,
-            Allocation::Lent(bytes) => Arc::<Vec<u8>>::make_mut(bytes),
+            Allocation::Apart(apart) => match &mut **apart {
+                Apart::Lent(bytes) => Arc::<Vec<u8>>::make_mut(bytes),
+                Apart::Collection(head, _) => head,
+            },
         }
     }
 
@@ -116,29 +151,79 @@ impl Entry {
     fn take_bytes(&mut self) -> Vec<u8> {
         match std::mem::take(self).0 {
             Allocation::Own(bytes) => bytes.into_vec(),
-            Allocation::Lent(bytes) => Arc::unwrap_or_clone(bytes),
+            Allocation::Apart(apart) => match *apart {
+                Apart::Lent(bytes) => Arc::unwrap_or_clone(bytes),
+                Apart::Collection(head, _) => head.into_vec(),
+            },
         }
     }
 
-    /// Whether it is or was lent. Reads one word of the entry itself and nothing of its allocation.
+    /// Whether it is or was lent, or holds a large collection. Reads one word of the entry itself and nothing of its
+    /// allocation.
     #[inline(always)]
-    pub(super) fn is_lent(&self) -> bool {
-        matches!(self.0, Allocation::Lent(_))
+    pub(super) fn is_apart(&self) -> bool {
+        matches!(self.0, Allocation::Apart(_))
     }
 
     fn is_held_elsewhere(&self) -> bool {
-        matches!(&self.0, Allocation::Lent(bytes) if Arc::strong_count(bytes) > 1)
+        let Allocation::Apart(apart) = &self.0 else { return false };
+        matches!(&**apart, Apart::Lent(bytes) if Arc::strong_count(bytes) > 1)
+    }
+
+    /// The collection that the entry holds, if it is a large one.
+    #[inline]
+    pub(super) fn collection(&self) -> Option<&Collection> {
+        let Allocation::Apart(apart) = &self.0 else { return None };
+        match &**apart {
+            Apart::Collection(_, collection) => Some(collection),
+            Apart::Lent(_) => None,
+        }
+    }
+
+    /// Like [`Entry::collection`], but mutable.
+    pub(super) fn collection_mut(&mut self) -> Option<&mut Collection> {
+        let Allocation::Apart(apart) = &mut self.0 else { return None };
+        match &mut **apart {
+            Apart::Collection(_, collection) => Some(collection),
+            Apart::Lent(_) => None,
+        }
+    }
+
+    /// Takes the large collection out, if there is one: what is left must not be used as an entry.
+    pub(super) fn into_collection(self) -> Option<Collection> {
+        let Allocation::Apart(apart) = self.0 else { return None };
+        match *apart {
+            Apart::Collection(_, collection) => Some(collection),
+            Apart::Lent(_) => None,
+        }
+    }
+
+    /// An entry that holds a large collection.
+    pub(super) fn of_collection(key: &[u8], collection: Collection, stamp: Stamp) -> Entry {
+        let head = Entry::new(key, b"", stamp).take_bytes().into_boxed_slice();
+        Entry(Allocation::Apart(Box::new(Apart::Collection(head, collection))))
+    }
+
+    /// The same value under another key. Nothing of a large collection is copied.
+    pub(super) fn under(&self, key: &[u8], stamp: Stamp) -> Entry {
+        match self.collection() {
+            Some(collection) => Entry::of_collection(key, collection.clone(), stamp),
+            None => Entry::new(key, self.value(), stamp),
+        }
     }
 
     /// Lends the allocation, which does not move: clones of this entry share it too.
     pub(super) fn lend(&mut self) -> &Arc<Vec<u8>> {
         if let Allocation::Own(bytes) = &mut self.0 {
-            self.0 = Allocation::Lent(Arc::new(std::mem::take(bytes).into_vec()));
+            let lent = Apart::Lent(Arc::new(std::mem::take(bytes).into_vec()));
+            self.0 = Allocation::Apart(Box::new(lent));
         }
-        match &self.0 {
-            Allocation::Lent(bytes) => bytes,
-            Allocation::Own(_) => unreachable!("it was lent just now"),
+        if let Allocation::Apart(apart) = &self.0
+            && let Apart::Lent(bytes) = &**apart
+        {
+            return bytes;
         }
+        unreachable!("only a value in one piece is lent, and it was lent just now")
     }
 
     pub(super) fn lend_value(&mut self) -> SharedBytes {
@@ -204,11 +289,10 @@ impl Entry {
 
     pub(super) fn kind(&self) -> Kind {
         let field = u32::from_le_bytes(self.field(16));
-        match (field & SPECIAL_BIT != 0, (field >> KIND_SHIFT) as u8) {
-            (true, CODED) => Kind::Coded,
-            (true, _) => Kind::Hash,
-            (false, tag) => Kind::from_tag(tag).unwrap_or(Kind::Plain),
+        if field & SPECIAL_BIT == 0 {
+            return Kind::from_tag((field >> KIND_SHIFT) as u8).unwrap_or(Kind::Plain);
         }
+        SPECIAL[(field >> SPECIAL_SHIFT & 7) as usize]
     }
 
     /// Whether the value is a string whose bytes are here.
@@ -223,9 +307,10 @@ impl Entry {
         !self.is_bytes() && self.kind() == Kind::Coded
     }
 
+    /// Whether the value is neither a string nor a reference to one.
     #[inline]
-    pub(super) fn is_hash(&self) -> bool {
-        !self.is_bytes() && self.kind() == Kind::Hash
+    pub(super) fn is_collection(&self) -> bool {
+        !self.is_bytes() && self.kind().is_collection()
     }
 
     /// The reference that the entry holds instead of the value, if any.
@@ -237,7 +322,7 @@ impl Entry {
         Reference::decode(self.value()).ok()
     }
 
-    /// Whether a snapshot sends it in pieces.
+    /// Whether the value is a long run of bytes, which a snapshot sends in pieces.
     #[inline]
     pub(super) fn is_large(&self) -> bool {
         self.value_length() >= LARGE_BYTES && !self.is_coded()
@@ -304,7 +389,7 @@ impl Entry {
     /// Bytes allocated, slack included.
     #[inline]
     pub(super) fn capacity(&self) -> usize {
-        self.bytes().len()
+        self.bytes().len() + self.collection().map_or(0, |it| size_of::<Apart>() + it.memory_bytes())
     }
 
     /// Whether an entry of `needed` bytes fits into `capacity` bytes: it has room and wastes at most a third.
@@ -351,7 +436,8 @@ impl Entry {
     pub(super) fn overwrite(&mut self, value: &[u8], stamp: Stamp) {
         let start = HEADER_BYTES + self.key_length();
         let needed = start + value.len();
-        if Self::fits(needed, self.capacity()) && !self.is_held_elsewhere() {
+        if Self::fits(needed, self.bytes().len()) && !self.is_held_elsewhere() && self.collection().is_none()
+        {
             let bytes = self.bytes_mut();
             write_header(bytes, start - HEADER_BYTES, value.len(), stamp);
             bytes[start..needed].copy_from_slice(value);
@@ -399,7 +485,7 @@ impl Entry {
 
     /// Enlarges the allocation if it has fewer than `needed` bytes.
     fn make_room(&mut self, needed: usize) {
-        if needed > self.capacity() {
+        if needed > self.bytes().len() {
             let mut bytes = self.take_bytes();
             let room = Self::room_for(needed);
             bytes.reserve_exact(room - bytes.len());
@@ -457,8 +543,11 @@ fn write_header(bytes: &mut [u8], key_length: usize, value_length: usize, stamp:
     debug_assert!(key_length <= KEY_LENGTH_MASK as usize && value_length <= u32::MAX as usize);
     let kind_bits = match stamp.kind {
         Kind::Plain | Kind::Text | Kind::Raw => (stamp.kind as u32) << KIND_SHIFT,
-        Kind::Coded => (CODED as u32) << KIND_SHIFT | SPECIAL_BIT,
         Kind::Hash => SPECIAL_BIT,
+        Kind::List => 1 << SPECIAL_SHIFT | SPECIAL_BIT,
+        Kind::Set => 2 << SPECIAL_SHIFT | SPECIAL_BIT,
+        Kind::Sorted => 3 << SPECIAL_SHIFT | SPECIAL_BIT,
+        Kind::Coded => 4 << SPECIAL_SHIFT | SPECIAL_BIT,
     };
     let key_field = key_length as u32 | kind_bits;
     let header = &mut bytes[..HEADER_BYTES];

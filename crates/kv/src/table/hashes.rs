@@ -1,10 +1,11 @@
 //! Commands on hashes: `HSET`, `HGET` and their kin. For the representation of a hash see [`super::fields`].
 
+use super::collections::Found;
 use super::entry::{Entry, Kind};
 use super::fields::{Edit, Fields, build};
-use super::index::{KeyHash, Place};
+use super::index::Place;
 use super::numbers::{NOT_FINITE, OVERFLOW};
-use super::strings::{WRONG_KIND, WrongKind};
+use super::strings::WRONG_KIND;
 use super::{NO_DEADLINE, Record, Table};
 use crate::command::{HashCommand, HashPart, List};
 use crate::glob::Pattern;
@@ -43,14 +44,6 @@ impl Fields<'_> {
     }
 }
 
-/// The key of a command on hashes, and its place if it exists.
-#[derive(Clone, Copy)]
-struct Found<'k> {
-    key: &'k [u8],
-    hash: KeyHash,
-    place: Option<Place>,
-}
-
 impl Table {
     pub(super) fn read_hash(
         &mut self,
@@ -61,7 +54,7 @@ impl Table {
         let entry = self.peek(command.key(), now);
         let (hit, version) = (entry.is_some(), entry.map_or(0, Entry::version));
         match entry {
-            Some(entry) if !entry.is_hash() => out.error(WRONG_KIND),
+            Some(entry) if entry.kind() != Kind::Hash => out.error(WRONG_KIND),
             entry => tell(command, entry.map(|entry| Fields::of(entry.value())), out),
         }
         self.count_lookup(hit);
@@ -70,7 +63,9 @@ impl Table {
 
     pub(super) fn change_hash(&mut self, command: &HashCommand<'_>, record: Record, out: &mut ReplyBuffer) {
         use HashCommand::*;
-        let Ok(found) = self.find_hash(command.key(), record) else { return out.error(WRONG_KIND) };
+        let Ok(found) = self.find_kind(command.key(), Kind::Hash, record) else {
+            return out.error(WRONG_KIND);
+        };
         match *command {
             Set { pairs, bytes_max, counts, .. } => match self.set_fields(found, pairs, bytes_max, record) {
                 Ok(added) if counts => out.integer(added as i64),
@@ -111,15 +106,6 @@ impl Table {
             // Answered by `read_hash`.
             Get { .. } | MultiGet { .. } | All { .. } | Length { .. } => {}
             Exists { .. } | ValueLength { .. } | Scan { .. } => {}
-        }
-    }
-
-    fn find_hash<'k>(&mut self, key: &'k [u8], record: Record) -> Result<Found<'k>, WrongKind> {
-        let hash = self.index.hash(key);
-        let place = self.find_live(hash, key, record);
-        match place {
-            Some(place) if !self.index.entry(place).is_hash() => Err(WrongKind),
-            place => Ok(Found { key, hash, place }),
         }
     }
 

@@ -9,6 +9,7 @@
 
 use super::entry::Entry;
 use super::partition::Partition;
+use super::tree::Discarded;
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
 
 /// Number of small tables. At ten million keys each holds ten thousand.
@@ -199,16 +200,24 @@ impl Index {
         std::mem::replace(self, empty)
     }
 
+    /// Takes all entries out.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Entry> {
+        self.count = 0;
+        self.bytes = 0;
+        self.partitions.iter_mut().flat_map(|partition| std::mem::take(partition).into_entries())
+    }
+
     /// Drops the entries of one partition and returns how many there were: 0 when none are left. O(entries of a
-    /// partition).
-    pub(super) fn drop_some(&mut self) -> usize {
+    /// partition), as large collections are handed on.
+    pub(super) fn drop_some(&mut self, discarded: &mut Discarded) -> usize {
         let Some(partition) = self.partitions.iter_mut().find(|partition| partition.len() > 0) else {
             return 0;
         };
         let count = partition.len();
         self.count -= count;
         self.bytes -= partition.bytes();
-        *partition = Partition::default();
+        let entries = std::mem::take(partition).into_entries();
+        entries.filter_map(Entry::into_collection).for_each(|it| it.discard(discarded));
         count
     }
 

@@ -35,8 +35,9 @@ impl Table {
             return out.integer(0);
         }
         if from != to {
-            let entry = self.remove(place, record);
-            self.put(to, entry.value(), entry.deadline(), entry.kind(), record);
+            let entry = self.take(place, record);
+            let stamp = record.stamp(entry.deadline(), entry.kind());
+            self.put_entry(entry.under(to, stamp), record);
         }
         if if_absent { out.integer(1) } else { out.ok() }
     }
@@ -56,8 +57,9 @@ impl Table {
         if !replace && to_exists {
             return out.integer(0);
         }
-        let entry = self.index.entry(place).clone();
-        self.put(to, entry.value(), entry.deadline(), entry.kind(), record);
+        let entry = self.index.entry(place);
+        let copy = entry.under(to, record.stamp(entry.deadline(), entry.kind()));
+        self.put_entry(copy, record);
         out.integer(1);
     }
 

@@ -6,10 +6,11 @@
 //!
 //! Reading order: `entry` (one key in memory), `partition` and `index` (where entries are stored and how a key is
 //! found), `store` (the few ways in which the table changes), then the commands: `reads`, `scan`, `strings`, `numbers`,
-//! `fields` and `hashes`, `expire`, `keys`, `transactions`, `locks`, `scripts`, `registers`; last `coded` and `spill`
+//! `fields` and `hashes`, `tree`, `collections` and `lists`, `expire`, `keys`, `transactions`, `locks`, `scripts`, `registers`; last `coded` and `spill`
 //! (values that are not in the table), `long` (commands that arrive in parts), and `snapshot`.
 
 mod coded;
+mod collections;
 mod entry;
 mod expire;
 mod fields;
@@ -17,6 +18,7 @@ mod hashes;
 pub(crate) use hashes::BUILT_ANEW_MIN_LARGE;
 mod index;
 mod keys;
+mod lists;
 mod locks;
 mod long;
 mod numbers;
@@ -32,6 +34,7 @@ mod strings;
 #[cfg(test)]
 mod tests;
 mod transactions;
+mod tree;
 
 use crate::command::{Command, Condition, Expiry, SetAnswer};
 use crate::glob::Pattern;
@@ -41,6 +44,7 @@ use crate::reply::ReplyBuffer;
 use crate::watch::{RecordName, Watch, Watching};
 use crate::{UnixMs, ValueId, Version};
 use coded::CodedValues;
+use collections::Collection;
 use entry::Entry;
 use index::{Index, KeyHash};
 use long::LongCommands;
@@ -48,6 +52,7 @@ use snapshot::Snapshot;
 use spill::SpilledValues;
 use std::collections::{BTreeMap, BTreeSet};
 use transactions::RemovedVersions;
+use tree::Discarded;
 
 pub use coded::CodedChanges;
 pub(crate) use reads::part_of;
@@ -109,8 +114,14 @@ pub struct Table {
     /// Large entries of a snapshot transfer that have arrived in part, by key and version, each with room for its
     /// header in front.
     arriving: BTreeMap<(Box<[u8]>, Version), Vec<u8>>,
+    /// Large collections of a snapshot transfer that have arrived in part.
+    arriving_items: BTreeMap<(Box<[u8]>, Version), Collection>,
     /// Indexes that were removed as a whole and still occupy memory.
     discarded: Vec<Index>,
+    /// The same for nodes of large collections.
+    discarded_nodes: Discarded,
+    /// What small collections are changed in, kept for its memory.
+    spare: Option<Collection>,
     /// Number of tombstones.
     tombstones: usize,
     /// Bytes of all entries, including the allocator's overhead.
@@ -159,7 +170,10 @@ impl Table {
             spilled: SpilledValues::default(),
             long: LongCommands::default(),
             arriving: BTreeMap::new(),
+            arriving_items: BTreeMap::new(),
             discarded: Vec::new(),
+            discarded_nodes: Discarded::default(),
+            spare: None,
             tombstones: 0,
             entry_bytes: 0,
             statistics: Statistics::default(),
@@ -321,6 +335,7 @@ impl Table {
             Fenced(fenced) => self.apply_behind_fence(&fenced, record, out),
             Script(script) if script.is_write() => self.run_script(&script, record, out),
             Hash(command) if command.is_write() => self.change_hash(&command, record, out),
+            OnList(command) if command.is_write() => self.change_list(&command, record, out),
             Supplied(supplied) => self.supply(&supplied, record, out),
             LongPart { id, offset, length, bytes } => self.gather(id, (offset, length), bytes, record, out),
             LongEnd { id, .. } => return self.carry_out_long(id, record, out),
@@ -382,6 +397,7 @@ impl Table {
             Lock(command) if !command.is_write() => self.read_locks(&command, out),
             Script(script) if !script.is_write() => self.run_reading_script(&script, now, out),
             Hash(command) if !command.is_write() => return self.read_hash(&command, now, out),
+            OnList(command) if !command.is_write() => return self.read_list(&command, now, out),
             _ => out.error("ERR a write has to be ordered before it is applied"),
         }
         0
@@ -451,16 +467,24 @@ impl Table {
         self.take_watched_of(&mut before);
         self.discard(before.index.take());
         self.discarded.append(&mut before.discarded);
+        self.discarded_nodes.append(&mut before.discarded_nodes);
+        for snapshot in before.snapshots {
+            snapshot.discard(&mut self.discarded_nodes);
+        }
     }
 
-    /// Frees memory of keys that were removed all at once, about `keys` keys at a time: ten million would take seconds.
+    /// Frees memory of keys that were removed all at once, and of large collections, about `keys` keys or items at a
+    /// time: ten million would take seconds.
     /// Returns whether there is more. Changes nothing visible.
     pub fn tidy(&mut self, keys: usize) -> bool {
         let mut dropped = 0;
+        while dropped < keys && !self.discarded_nodes.is_empty() {
+            dropped += self.discarded_nodes.drop_some();
+        }
         while dropped < keys
             && let Some(index) = self.discarded.last_mut()
         {
-            match index.drop_some() {
+            match index.drop_some(&mut self.discarded_nodes) {
                 0 => drop(self.discarded.pop()),
                 count => dropped += count,
             }
@@ -470,7 +494,7 @@ impl Table {
 
     /// Whether [`Table::tidy`] has nothing to do.
     pub fn is_tidy(&self) -> bool {
-        self.discarded.is_empty()
+        self.discarded.is_empty() && self.discarded_nodes.is_empty()
     }
 
     /// The highest version ever given in this table.

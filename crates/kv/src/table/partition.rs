@@ -62,6 +62,10 @@ impl Partition {
         self.count as usize
     }
 
+    pub(super) fn into_entries(self) -> impl Iterator<Item = Entry> {
+        self.entries.into_iter().filter(Entry::is_some)
+    }
+
     /// Bytes allocated.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.hashes) + self.tags.len() + size_of_val(&*self.entries)
@@ -92,7 +96,7 @@ impl Partition {
         if let Some([first, _, _, fourth]) =
             self.entries.get(home..).and_then(|entries| entries.first_chunk())
         {
-            std::hint::black_box(first.is_lent() ^ fourth.is_lent());
+            std::hint::black_box(first.is_apart() ^ fourth.is_apart());
         }
     }
 

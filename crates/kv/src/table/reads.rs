@@ -102,7 +102,7 @@ impl Table {
     pub(super) fn fetch(&mut self, key: &[u8], now: UnixMs, out: &mut ReplyBuffer) -> Version {
         self.tell(key, now, |entry| {
             let Some(entry) = entry else { return out.null() };
-            if entry.is_hash() {
+            if entry.is_collection() {
                 return out.error(WRONG_KIND);
             }
             out.array(3);
@@ -124,7 +124,7 @@ impl Table {
             let hit = entry.is_some();
             match entry {
                 // As in Redis, a key that is not a string has no value here.
-                Some(entry) if entry.is_hash() => out.null(),
+                Some(entry) if entry.is_collection() => out.null(),
                 Some(entry) => {
                     let length = entry.told_length();
                     told += ELEMENT_BYTES + length;
@@ -146,7 +146,7 @@ impl Table {
     #[cold]
     fn make_room(&self, keys: List<'_>, now: UnixMs, out: &mut ReplyBuffer) {
         let entries = keys.iter().filter_map(|key| self.peek(key, now));
-        let here = entries.filter(|entry| !entry.is_hash() && entry.reference().is_none());
+        let here = entries.filter(|entry| !entry.is_collection() && entry.reference().is_none());
         let bytes: usize = here.map(|entry| ELEMENT_BYTES + entry.value().len()).sum();
         out.reserve(bytes.min(out.reply_bytes_max()));
     }
@@ -167,7 +167,7 @@ impl Table {
 
     pub(super) fn length(&mut self, key: &[u8], now: UnixMs, out: &mut ReplyBuffer) -> Version {
         self.tell(key, now, |entry| match entry {
-            Some(entry) if entry.is_hash() => out.error(WRONG_KIND),
+            Some(entry) if entry.is_collection() => out.error(WRONG_KIND),
             _ => out.integer(entry.map_or(0, |entry| entry.told_length() as i64)),
         })
     }
@@ -214,7 +214,7 @@ impl Table {
 
     pub(super) fn digest_of_value(&mut self, key: &[u8], now: UnixMs, out: &mut ReplyBuffer) -> Version {
         self.tell(key, now, |entry| match entry {
-            Some(entry) if entry.is_hash() => out.error(WRONG_KIND),
+            Some(entry) if entry.is_collection() => out.error(WRONG_KIND),
             Some(entry) => {
                 let reference = entry.reference();
                 let digest = reference.map_or_else(|| digest_of(entry.value()), |reference| reference.digest);
@@ -232,6 +232,9 @@ impl Table {
         };
         out.bulk(match entry.kind() {
             Kind::Hash => Fields::of(entry.value()).encoding(),
+            Kind::List => b"quicklist",
+            // As Redis would, whether or not it still remembers that there was another member.
+            Kind::Set | Kind::Sorted => b"hashtable",
             Kind::Raw | Kind::Coded => b"raw",
             Kind::Plain if parse_integer(entry.value()).is_some() => b"int",
             _ if entry.value().len() <= EMBEDDED_BYTES_MAX => b"embstr",
@@ -256,13 +259,19 @@ impl Table {
 impl Entry {
     /// The type of the value, as clients know it.
     pub(super) fn type_name(&self) -> &'static [u8] {
-        if self.is_hash() { b"hash" } else { b"string" }
+        match self.kind() {
+            Kind::Hash => b"hash",
+            Kind::List => b"list",
+            Kind::Set => b"set",
+            Kind::Sorted => b"zset",
+            Kind::Plain | Kind::Text | Kind::Raw | Kind::Coded => b"string",
+        }
     }
 }
 
 /// Appends a string, or the reference to it.
 fn tell_value(entry: &Entry, view: View, out: &mut ReplyBuffer) {
-    if entry.is_hash() {
+    if entry.is_collection() {
         return out.error(WRONG_KIND);
     }
     match entry.reference() {

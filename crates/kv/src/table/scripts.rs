@@ -3,7 +3,7 @@
 //! A script declares its keys beforehand and may use no others. So it runs in the group that has them, and its changes
 //! can be undone: when a limit ends a script, none of its writes remain ([`Access::undo`]).
 
-use super::entry::Entry;
+use super::entry::{Entry, Kind};
 use super::index::KeyHash;
 use super::{Record, Table};
 use crate::UnixMs;
@@ -119,9 +119,22 @@ impl Access<'_> {
         Ok(())
     }
 
-    /// Bytes stored under a key; 0 if it does not exist. A change in the middle can take time in proportion to them.
+    /// Bytes stored under a key in one piece; 0 if it does not exist. A change in the middle can take time in proportion
+    /// to them.
     pub fn held_bytes(&self, key: &[u8]) -> usize {
-        self.table.peek(key, self.now).map_or(0, Entry::held_bytes)
+        /// Most bytes of a collection that a change moves.
+        const MOVED_BYTES: usize = 1024;
+        let entry = self.table.peek(key, self.now);
+        entry.map_or(0, |entry| match entry.kind() {
+            Kind::List | Kind::Set | Kind::Sorted => entry.content_bytes().min(MOVED_BYTES),
+            _ => entry.held_bytes(),
+        })
+    }
+
+    /// Bytes of collections that a command looks at or returns.
+    pub fn walked_bytes(&self, command: &Command<'_>) -> usize {
+        let bytes_of = |key: &[u8]| self.table.peek(key, self.now).map_or(0, Entry::content_bytes) as u64;
+        usize::try_from(command.walked_bytes(bytes_of)).unwrap_or(usize::MAX)
     }
 
     /// Publishes a message once the run is over. Returns false, with nothing done, if the run would publish too much.
@@ -246,6 +259,11 @@ impl Table {
         interpreter.run(script, &mut access, out);
         out.announce(&mut access.announcements);
         let cost = access.cost;
+        for (_, before) in std::mem::take(&mut access.keys) {
+            if let Before::Was(entry) = before {
+                access.table.bury(entry.into_collection());
+            }
+        }
         let hash = self.index.hash(script.text());
         self.script_costs.note(hash, cost);
         self.scripts_ns += cost * UNIT_NS;

@@ -6,17 +6,20 @@
 //! branch.
 //!
 //! A chunk is a run of entries: version `u64`, deadline `u64`, kind `u8`, key, value (each with its length). A large
-//! value is sent in pieces, in order, so that no chunk is much longer than requested. The order of entries means
+//! value is sent in pieces, in order, so that no chunk is much longer than requested; so are the items of a large
+//! collection. The order of entries means
 //! nothing. What the table remembers of removed keys is encoded among them as entries of a special kind, whose keys are
 //! the names of marks (see `transactions`). So are the locks, which are encoded when the snapshot begins: compared with
 //! the keys they are few, and small. The gathered parts of long commands only ever grow: a snapshot notes how far they
 //! reached.
 
+use super::collections::{self, Collection};
 use super::entry::{Entry, HEADER_BYTES, Kind, Stamp};
 use super::fields::Fields;
 use super::index::{Index, KeyHash};
 use super::long::{LongCommands, SnapshotPart};
 use super::transactions::RemovedVersions;
+use super::tree::Discarded;
 use super::{NO_DEADLINE, Record, Table};
 use crate::Version;
 use crate::codec::{Malformed, Reader, Writer};
@@ -43,6 +46,10 @@ const LONG: u8 = 251;
 /// Special kind: a piece of a large entry. Its value begins with the entry's kind, the length of the whole value, and
 /// the offset of the piece in it.
 const PIECE: u8 = 250;
+
+/// Special kind: some items of a large collection. The value begins with the entry's kind, the number of all items, and
+/// the rank of the first of these.
+const ITEMS: u8 = 249;
 
 /// Bytes of a large value in one piece.
 const PIECE_BYTES: usize = if cfg!(test) { 15 } else { 256 << 10 };
@@ -109,19 +116,41 @@ impl Snapshot {
         }
     }
 
+    /// Gives up what it holds: large collections are freed little by little. Returns the index that it kept.
+    pub(super) fn discard(self, discarded: &mut Discarded) -> Option<Arc<Index>> {
+        let saved = self.saved.into_iter().chain(self.telling.and_then(|telling| telling.saved));
+        saved.filter_map(Entry::into_collection).for_each(|it| it.discard(discarded));
+        self.kept
+    }
+
     /// Appends pieces of the large entry that is being sent. Returns whether `out` has reached `enough` bytes.
-    fn tell_on(&mut self, table: &Index, enough: usize, out: &mut Vec<u8>) -> bool {
+    fn tell_on(
+        &mut self,
+        table: &Index,
+        enough: usize,
+        out: &mut Vec<u8>,
+        discarded: &mut Discarded,
+    ) -> bool {
         let index = self.kept.as_deref().unwrap_or(table);
         while let Some(Telling { hash, key, next, saved }) = &mut self.telling {
             let live = || index.find(*hash, |entry| entry.has_key(key)).map(|(_, entry)| entry);
             let Some(entry) = saved.as_ref().or_else(live) else {
                 unreachable!("whatever changes an entry leaves it to the snapshot that tells it")
             };
-            let end = entry.value().len().min(*next + PIECE_BYTES);
-            encode_piece(entry, *next, end, out);
-            *next = end;
-            if end == entry.value().len() {
-                self.telling = None;
+            let is_over = match entry.collection() {
+                Some(collection) => {
+                    *next = encode_items(entry, *next, out);
+                    *next == collection.len()
+                }
+                None => {
+                    let end = entry.value().len().min(*next + PIECE_BYTES);
+                    encode_piece(entry, *next, end, out);
+                    *next = end;
+                    end == entry.value().len()
+                }
+            };
+            if is_over && let Some(saved) = self.telling.take().and_then(|telling| telling.saved) {
+                saved.into_collection().into_iter().for_each(|it| it.discard(discarded));
             }
             if out.len() >= enough {
                 return true;
@@ -145,6 +174,7 @@ impl Snapshot {
         bytes_max: usize,
         out: &mut Vec<u8>,
         spilled: &mut Counted,
+        discarded: &mut Discarded,
     ) -> bool {
         let enough = out.len() + bytes_max.max(1);
         while let Some(mark) = self.marks.pop() {
@@ -173,14 +203,14 @@ impl Snapshot {
                 return true;
             }
         }
-        if self.tell_on(table, enough, out) {
+        if self.tell_on(table, enough, out, discarded) {
             return true;
         }
         while let Some(entry) = self.saved.pop() {
-            if entry.is_large() {
+            if entry.is_large() || entry.collection().is_some() {
                 let (hash, key) = (KeyHash::default(), entry.key().into());
                 self.telling = Some(Telling { hash, key, next: 0, saved: Some(entry) });
-                if self.tell_on(table, enough, out) {
+                if self.tell_on(table, enough, out, discarded) {
                     return true;
                 }
                 continue;
@@ -208,9 +238,11 @@ impl Snapshot {
             if out.len() + spilled.bytes >= enough {
                 // The walk passes all entries of a hash at once; those without room wait for the next chunk.
                 self.saved.push(entry.clone());
-            } else if entry.is_large() {
-                self.telling = Some(Telling { hash, key: entry.key().into(), next: 0, saved: None });
-                self.tell_on(table, enough, out);
+            } else if entry.is_large() || entry.collection().is_some() {
+                // A copy of a large collection costs nothing.
+                let saved = entry.collection().map(|_| entry.clone());
+                self.telling = Some(Telling { hash, key: entry.key().into(), next: 0, saved });
+                self.tell_on(table, enough, out, discarded);
             } else {
                 encode(entry, out);
                 spilled.count(entry);
@@ -278,6 +310,23 @@ fn encode_piece(entry: &Entry, begin: usize, end: usize, out: &mut Vec<u8>) {
     out.put_u32(entry.value().len() as u32);
     out.put_u32(begin as u32);
     out.extend_from_slice(piece);
+}
+
+/// Appends some items of a large collection, and returns the rank of the next one.
+fn encode_items(entry: &Entry, begin: usize, out: &mut Vec<u8>) -> usize {
+    out.put_u64(entry.version());
+    out.put_u64(entry.deadline());
+    out.put_u8(ITEMS);
+    out.put_bytes(entry.key());
+    let length_at = out.len();
+    out.put_u32(0);
+    out.put_u8(entry.kind() as u8);
+    out.put_u64(entry.items().len() as u64);
+    out.put_u64(begin as u64);
+    let next = collections::put_items(entry.items(), begin, out.len() + PIECE_BYTES, out);
+    let length = (out.len() - length_at - 4) as u32;
+    out[length_at..length_at + 4].copy_from_slice(&length.to_le_bytes());
+    next
 }
 
 fn encode_mark((name, version): (u16, Version), out: &mut Vec<u8>) {
@@ -362,7 +411,8 @@ impl Table {
         let Some(snapshot) = self.snapshots.iter_mut().find(|snapshot| snapshot.id == id) else {
             return false;
         };
-        snapshot.chunk((&self.index, &self.long), bytes_max, out, &mut Counted::default())
+        let spilled = &mut Counted::default();
+        snapshot.chunk((&self.index, &self.long), bytes_max, out, spilled, &mut self.discarded_nodes)
     }
 
     /// Like [`Table::snapshot_chunk`], for a snapshot transfer to another replica: the values on the disk that the
@@ -377,8 +427,8 @@ impl Table {
     ) -> bool {
         let mut spilled = Counted { is_on: true, ..Counted::default() };
         let snapshot = self.snapshots.iter_mut().find(|snapshot| snapshot.id == id);
-        let more =
-            snapshot.is_some_and(|it| it.chunk((&self.index, &self.long), bytes_max, out, &mut spilled));
+        let (table, discarded) = ((&self.index, &self.long), &mut self.discarded_nodes);
+        let more = snapshot.is_some_and(|it| it.chunk(table, bytes_max, out, &mut spilled, discarded));
         *references = spilled.references;
         more
     }
@@ -387,7 +437,8 @@ impl Table {
     pub fn end_snapshot(&mut self, id: SnapshotId) {
         let Some(place) = self.snapshots.iter().position(|snapshot| snapshot.id == id) else { return };
         // The last snapshot that holds a kept index gives it back.
-        if let Some(index) = self.snapshots.remove(place).kept.and_then(Arc::into_inner) {
+        let kept = self.snapshots.remove(place).discard(&mut self.discarded_nodes);
+        if let Some(index) = kept.and_then(Arc::into_inner) {
             self.discard(index);
         }
     }
@@ -422,6 +473,10 @@ impl Table {
                 count += usize::from(self.take_piece(key, (version, deadline), value)?);
                 continue;
             }
+            if tag == ITEMS {
+                count += usize::from(self.take_items(key, (version, deadline), value)?);
+                continue;
+            }
             if tag == LONG {
                 self.long.take_item(value)?;
                 continue;
@@ -445,9 +500,7 @@ impl Table {
             if kind == Kind::Coded {
                 Reference::decode(value)?;
             }
-            if kind == Kind::Hash {
-                Fields::check(value)?;
-            }
+            check_value(kind, value)?;
             if self.register(key).version < version {
                 // No record is being applied: its time, which decides what has expired, is 0.
                 self.put(key, value, deadline, kind, Record { version, time: 0 });
@@ -494,12 +547,48 @@ impl Table {
         }
         let entry = std::mem::take(entry);
         self.arriving.remove(&(key.into(), version));
-        if kind == Kind::Hash {
-            Fields::check(&entry[value_at..])?;
-        }
+        check_value(kind, &entry[value_at..])?;
         if self.register(key).version < version
             && let Some(entry) = Entry::taking_over(entry, key.len(), Stamp { version, deadline, kind })
         {
+            self.put_entry(entry, Record { version, time: 0 });
+        }
+        Ok(true)
+    }
+
+    /// Takes items of a large collection, ignoring those it already has. Returns whether they were the last ones.
+    fn take_items(
+        &mut self,
+        key: &[u8],
+        (version, deadline): (Version, u64),
+        items: &[u8],
+    ) -> Result<bool, Malformed> {
+        const OUT_OF_ORDER: Malformed = Malformed("items of a collection that do not follow those before");
+        let mut reader = Reader::new(items);
+        let kind = Kind::from_tag(reader.u8()?).filter(|kind| kind.is_collection() && *kind != Kind::Hash);
+        let kind = kind.ok_or(Malformed("unknown kind of collection"))?;
+        let (count, begin) = (reader.u64()?, reader.u64()?);
+        if key.len() > KEY_BYTES_MAX {
+            return Err(Malformed("a key is too long"));
+        }
+        let name = (key.into(), version);
+        let arriving = self.arriving_items.entry(name).or_insert_with(|| Collection::new(kind));
+        if begin < arriving.len() as u64 {
+            return Ok(false);
+        }
+        if begin > arriving.len() as u64 || arriving.kind() != kind {
+            return Err(OUT_OF_ORDER);
+        }
+        collections::take_items(arriving, &mut reader)?;
+        match (arriving.len() as u64).cmp(&count) {
+            std::cmp::Ordering::Less => return Ok(false),
+            std::cmp::Ordering::Greater => return Err(OUT_OF_ORDER),
+            std::cmp::Ordering::Equal => {}
+        }
+        let collection = self.arriving_items.remove(&(key.into(), version)).filter(|it| it.len() > 0);
+        let collection = collection.ok_or(Malformed("a collection without items"))?;
+        if self.register(key).version < version {
+            let entry = Entry::of_collection(key, collection, Stamp { version, deadline, kind });
             self.put_entry(entry, Record { version, time: 0 });
         }
         Ok(true)
@@ -524,11 +613,19 @@ impl Table {
         }
         for entry in self.index.iter() {
             let Stamp { version, deadline, .. } = entry.stamp();
-            let text = hash(entry.key_and_value());
+            let is_sequence = entry.is_collection() && entry.kind() != Kind::Hash;
+            let text = match is_sequence {
+                true => collections::digest(entry, hash),
+                false => hash(entry.key_and_value()),
+            };
             let mut fields = [0; 32];
             let key_length = entry.key().len() as u64;
             // A string may hold the same bytes.
-            let shape = if entry.is_hash() { key_length | 1 << 32 } else { key_length };
+            let shape = match entry.kind() {
+                Kind::Hash => key_length | 1 << 32,
+                kind if is_sequence => key_length | (kind as u64) << 32,
+                _ => key_length,
+            };
             let parts = [text, version, deadline, shape];
             fields
                 .chunks_exact_mut(8)
@@ -537,6 +634,15 @@ impl Table {
             sum = sum.wrapping_add(hash(&fields));
         }
         sum
+    }
+}
+
+/// Checks a value from elsewhere that is not a string.
+fn check_value(kind: Kind, value: &[u8]) -> Result<(), Malformed> {
+    match kind {
+        Kind::Hash => Fields::check(value).map(drop),
+        kind if kind.is_collection() => collections::check_small(kind, value),
+        _ => Ok(()),
     }
 }
 

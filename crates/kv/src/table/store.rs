@@ -3,6 +3,7 @@
 //! This module keeps the index, the expiry order, the byte count, the version floor and open snapshots in step; nothing
 //! else touches them.
 
+use super::collections::Collection;
 use super::entry::{Entry, Kind, Stamp};
 use super::index::{Index, KeyHash, Place};
 use super::registers::DELETED;
@@ -93,9 +94,19 @@ impl Table {
         match self.find(hash, entry.key()) {
             Some((place, _)) => {
                 let deadline = entry.deadline();
+                let before = self.index.entry(place).collection().cloned();
                 self.change(place, deadline, record, |before| *before = entry);
+                self.bury(before);
             }
             None => self.insert(hash, entry, record),
+        }
+    }
+
+    /// Has a large collection freed little by little.
+    #[inline]
+    pub(super) fn bury(&mut self, collection: Option<Collection>) {
+        if let Some(collection) = collection {
+            collection.discard(&mut self.discarded_nodes);
         }
     }
 
@@ -115,7 +126,7 @@ impl Table {
         match entry.reference() {
             Some(reference) => self.gain_reference(reference),
             None if entry.is_bytes() => self.spilled.note(entry.key(), entry.value().len()),
-            None => {} // Hashes stay in memory.
+            None => {} // Collections stay in memory.
         }
         self.entry_bytes += entry.memory_bytes();
         self.index.insert(hash, entry);
@@ -133,7 +144,11 @@ impl Table {
         kind: Kind,
         record: Record,
     ) -> UnixMs {
-        self.change(place, deadline, record, |entry| entry.overwrite(value, record.stamp(deadline, kind)))
+        let before = self.index.entry(place).collection().cloned();
+        let deadline_before = self
+            .change(place, deadline, record, |entry| entry.overwrite(value, record.stamp(deadline, kind)));
+        self.bury(before);
+        deadline_before
     }
 
     /// Overwrites a part of the value at a place, from `offset` on. The deadline stays.
@@ -161,9 +176,10 @@ impl Table {
         self.change(place, deadline, record, |entry| entry.restamp(record.stamp(deadline, entry.kind())));
     }
 
-    /// Changes an entry that stays in its place; every such change goes through here. Returns the previous deadline.
+    /// Changes an entry that stays in its place; every such change goes through here, but those of large collections.
+    /// Returns the previous deadline.
     #[inline]
-    fn change(
+    pub(super) fn change(
         &mut self,
         place: Place,
         deadline: UnixMs,
@@ -222,7 +238,7 @@ impl Table {
     /// Saves the entries with this hash, which are about to change, for the snapshots that want them. Large ones are
     /// lent: not copied, if the new value has an allocation of its own.
     #[cold]
-    fn save_for_snapshots(&mut self, hash: KeyHash) {
+    pub(super) fn save_for_snapshots(&mut self, hash: KeyHash) {
         if !self.snapshots.iter().any(|snapshot| snapshot.wants(hash)) {
             return;
         }
@@ -243,8 +259,14 @@ impl Table {
         self.index.find(hash, |entry| entry.deadline() == deadline)
     }
 
+    /// Removes the key at a place.
+    pub(super) fn remove(&mut self, place: Place, record: Record) {
+        let entry = self.take(place, record);
+        self.bury(entry.into_collection());
+    }
+
     /// Removes the key at a place and returns its entry.
-    pub(super) fn remove(&mut self, place: Place, record: Record) -> Entry {
+    pub(super) fn take(&mut self, place: Place, record: Record) -> Entry {
         let entry = self.take_out(place, record);
         if entry.deadline() != DELETED {
             self.departed.note(entry.key(), entry.version());
@@ -271,7 +293,8 @@ impl Table {
     pub(super) fn put_back(&mut self, key: &[u8], before: Option<Entry>, record: Record) {
         let hash = self.index.hash(key);
         if let Some((place, _)) = self.find(hash, key) {
-            self.take_out(place, record);
+            let entry = self.take_out(place, record);
+            self.bury(entry.into_collection());
         }
         if let Some(entry) = before {
             self.insert(hash, entry, record);
@@ -299,10 +322,12 @@ impl Table {
 
     /// Drops an index: a small one at once, a large one through [`Table::tidy`]. If small ones were left too, any
     /// number could accumulate before the next call of `tidy`.
-    pub(super) fn discard(&mut self, index: Index) {
+    pub(super) fn discard(&mut self, mut index: Index) {
         const AT_ONCE: usize = 1000;
         if index.len() > AT_ONCE {
             self.discarded.push(index);
+        } else {
+            index.drain().filter_map(Entry::into_collection).for_each(|it| self.bury(Some(it)));
         }
     }
 

@@ -10,7 +10,7 @@ use crate::reply::ReplyBuffer;
 
 const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 
-/// The reply to a command on strings for a key that holds a hash, and the reverse.
+/// The reply to a command for a key that holds another kind of value than the command expects.
 pub(super) const WRONG_KIND: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
 /// A command was answered with [`WRONG_KIND`].
@@ -58,7 +58,7 @@ impl Table {
     ) {
         let hash = self.index.hash(key);
         let found = self.find_live(hash, key, record);
-        if self.is_hash_at(found) {
+        if self.is_collection_at(found) {
             return out.error(WRONG_KIND);
         }
         let wanted = self.compares(comparison, found);
@@ -81,7 +81,7 @@ impl Table {
         out: &mut ReplyBuffer,
     ) {
         match answer {
-            SetAnswer::Before if self.is_hash_at(found) => return out.error(WRONG_KIND),
+            SetAnswer::Before if self.is_collection_at(found) => return out.error(WRONG_KIND),
             SetAnswer::Before => self.tell_before(found, out),
             SetAnswer::Integer => out.integer(i64::from(new.is_some())),
             SetAnswer::Status if new.is_some() => out.ok(),
@@ -95,7 +95,7 @@ impl Table {
         };
         match found {
             // A value whose deadline has passed is not stored, and the one it replaces is removed.
-            Some(place) if deadline <= record.time => drop(self.remove(place, record)),
+            Some(place) if deadline <= record.time => self.remove(place, record),
             None if deadline <= record.time => {}
             Some(place) => {
                 self.overwrite(place, value, deadline, kind, record);
@@ -135,8 +135,8 @@ impl Table {
         }
     }
 
-    fn is_hash_at(&self, found: Option<Place>) -> bool {
-        found.is_some_and(|place| self.index.entry(place).is_hash())
+    fn is_collection_at(&self, found: Option<Place>) -> bool {
+        found.is_some_and(|place| self.index.entry(place).is_collection())
     }
 
     /// Like [`Table::find_live`], for a command on strings: for a key that holds another kind, replies with an error.
@@ -148,7 +148,7 @@ impl Table {
         out: &mut ReplyBuffer,
     ) -> Result<Option<Place>, WrongKind> {
         let found = self.find_live(hash, key, record);
-        if self.is_hash_at(found) {
+        if self.is_collection_at(found) {
             out.error(WRONG_KIND);
             return Err(WrongKind);
         }
@@ -184,7 +184,7 @@ impl Table {
             Expiry::Clear if self.index.entry(place).deadline() == NO_DEADLINE => {}
             Expiry::Clear => self.set_deadline(place, NO_DEADLINE, record),
             Expiry::Set(deadline) => match record.deadline(deadline) {
-                past if past <= record.time => drop(self.remove(place, record)),
+                past if past <= record.time => self.remove(place, record),
                 deadline => self.set_deadline(place, deadline, record),
             },
         }

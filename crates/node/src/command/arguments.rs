@@ -3,6 +3,7 @@
 //! Call these after the number of arguments was checked. A missing argument reads as an empty one:
 //! nothing that a client sends may crash the node.
 
+use kv::List;
 use kv::limits::KEY_BYTES_MAX;
 use kv::number::parse_integer;
 use wire::resp::Arguments;
@@ -41,6 +42,49 @@ pub(super) fn value<'a>(
 #[inline]
 pub(super) fn integer(arguments: Arguments<'_>, index: usize) -> Result<i64, CommandError> {
     parse_integer(at(arguments, index)).ok_or(CommandError::NotAnInteger)
+}
+
+/// The integer at `index`, which must not be negative; else the given error.
+pub(super) fn not_negative(
+    arguments: Arguments<'_>,
+    index: usize,
+    error: CommandError,
+) -> Result<u64, CommandError> {
+    parse_integer(at(arguments, index)).and_then(|number| u64::try_from(number).ok()).ok_or(error)
+}
+
+/// The integer at `index`, which must be positive. `name` is for the error.
+pub(super) fn positive(
+    arguments: Arguments<'_>,
+    index: usize,
+    name: &'static str,
+) -> Result<u64, CommandError> {
+    not_negative(arguments, index, CommandError::NotGreaterThanZero(name))
+        .and_then(|number| if number == 0 { Err(CommandError::NotGreaterThanZero(name)) } else { Ok(number) })
+}
+
+/// The range of the keys whose number is at `index`, in front of them.
+pub(super) fn counted(
+    arguments: Arguments<'_>,
+    index: usize,
+) -> Result<std::ops::Range<usize>, CommandError> {
+    let count = usize::try_from(positive(arguments, index, "numkeys")?).unwrap_or(usize::MAX);
+    let first = index + 1;
+    let end = first.checked_add(count).filter(|end| *end <= arguments.len()).ok_or(CommandError::Syntax)?;
+    Ok(first..end)
+}
+
+/// Lists the keys whose number is at `index`, in front of them, in `scratch`. Returns the index behind them, too.
+pub(super) fn counted_keys<'a>(
+    arguments: Arguments<'a>,
+    index: usize,
+    scratch: &'a mut Vec<u8>,
+) -> Result<(List<'a>, usize), CommandError> {
+    let keys = counted(arguments, index)?;
+    for index in keys.clone() {
+        key(arguments, index)?;
+    }
+    Ok((List::build(scratch, arguments.iter().skip(keys.start).take(keys.len())), keys.end))
 }
 
 /// Whether the argument is this word, ignoring case.

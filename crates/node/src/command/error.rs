@@ -36,6 +36,24 @@ pub enum CommandError {
     /// An integer that does not fit into 32 bits where it must.
     #[error("ERR value is out of range, value must between -2147483648 and 2147483647")]
     NotAnInteger32,
+    /// A number of elements that is negative, or no number.
+    #[error("ERR value is out of range, must be positive")]
+    NotPositive,
+    /// A number that must be positive, such as one of keys.
+    #[error("ERR {0} should be greater than 0")]
+    NotGreaterThanZero(&'static str),
+    /// An option whose argument must not be negative.
+    #[error("ERR {0} can't be negative")]
+    Negative(&'static str),
+    /// `LPOS … RANK 0`.
+    #[error(
+        "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use negative to start from \
+         the end of the list"
+    )]
+    RankZero,
+    /// `COMMAND GETKEYS` of a command whose number of keys is wrong.
+    #[error("ERR Invalid arguments specified for command")]
+    GetKeysWrongCount,
     /// Not a decimal number.
     #[error("ERR value is not a valid float")]
     NotAFloat,

@@ -7,10 +7,10 @@ use kv::number::parse_integer;
 use kv::{Reply, ReplyBuffer};
 use wire::resp::Arguments;
 
-use super::arguments::{at, is};
+use super::arguments::{at, counted, is};
 use super::keyspace::checked_pattern;
 use super::spec::{Category, Flag, KeyFlag, KeyFlags, KeyPositions};
-use super::{COMMANDS, CommandCommand, CommandError, CommandSpec};
+use super::{COMMANDS, CommandCommand, CommandError, CommandSpec, Handler, NodeCommand};
 use super::{all, by_full_name, named};
 
 /// Answers `COMMAND` or one of its subcommands, possibly with an error. `request` is the whole request.
@@ -129,6 +129,8 @@ fn key_specs(keys: &KeyPositions, out: &mut ReplyBuffer) {
         out.bulk(b"flags");
         words(access.iter().map(KeyFlag::name), out);
 
+        let is_counted = keys.counted_at > 0 && which + 1 == keys.access.len();
+        let begin = if is_counted { keys.counted_at } else { keys.first + which * keys.step };
         out.bulk(b"begin_search");
         out.map(2);
         out.bulk(b"type");
@@ -136,11 +138,22 @@ fn key_specs(keys: &KeyPositions, out: &mut ReplyBuffer) {
         out.bulk(b"spec");
         out.map(1);
         out.bulk(b"index");
-        out.integer((keys.first + which * keys.step) as i64);
+        out.integer(begin as i64);
 
         out.bulk(b"find_keys");
         out.map(2);
         out.bulk(b"type");
+        if is_counted {
+            out.bulk(b"keynum");
+            out.bulk(b"spec");
+            out.map(3);
+            // Counted from where the search begins.
+            for (name, value) in [("keynumidx", 0), ("firstkey", 1), ("keystep", 1)] {
+                out.bulk(name.as_bytes());
+                out.integer(value);
+            }
+            continue;
+        }
         out.bulk(b"range");
         out.bulk(b"spec");
         out.map(3);
@@ -234,8 +247,9 @@ fn keys_of_script(
 fn keys(command: Arguments<'_>, with_flags: bool, out: &mut ReplyBuffer) -> Result<(), CommandError> {
     let found = named(command).map_err(|_| CommandError::GetKeysUnknownCommand)?;
     let spec = found.spec;
-    let is_script = spec.flags.has(Flag::MovableKeys);
-    if spec.keys.first == 0 && !is_script {
+    let is_script = matches!(spec.handler, Handler::Node(NodeCommand::Script(_)));
+    let counted_at = spec.keys.counted_at;
+    if spec.keys.first == 0 && counted_at == 0 && !is_script {
         return Err(CommandError::GetKeysWithoutKeys);
     }
     if !spec.takes(command.len()) {
@@ -244,9 +258,13 @@ fn keys(command: Arguments<'_>, with_flags: bool, out: &mut ReplyBuffer) -> Resu
     if is_script {
         return keys_of_script(command, with_flags, out);
     }
+    let counted = match counted_at {
+        0 => 0..0,
+        _ => counted(command, counted_at).map_err(|_| CommandError::GetKeysWrongCount)?,
+    };
     let positions = spec.keys.positions(command.len());
-    out.array(positions.clone().count());
-    for (which, position) in positions.enumerate() {
+    out.array(positions.clone().count() + counted.len());
+    for (which, position) in positions.chain(counted).enumerate() {
         if with_flags {
             out.array(2);
         }
@@ -272,7 +290,7 @@ fn access_of_set(command: Arguments<'_>) -> KeyFlags {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Handler, NodeCommand, find};
+    use crate::command::find;
     use wire::resp::{ArgumentsBuffer, Protocol, write_reply};
 
     /// Returns the answer as a RESP3 client sees it, with its line ends as spaces.
@@ -343,6 +361,8 @@ mod tests {
             ("MSET a 1 b 2", "*2 $1 a $1 b"),
             ("MSET a 1 b", "*2 $1 a $1 b"),
             ("COPY a b DB 0", "*2 $1 a $1 b"),
+            ("LMPOP 2 a b LEFT", "*2 $1 a $1 b"),
+            ("LMPOP 0 a LEFT", "-ERR Invalid arguments specified for command"),
             ("OBJECT ENCODING a", "*1 $1 a"),
             ("nosuch a", "-ERR Invalid command specified"),
             ("CONFIG nosuch", "-ERR Invalid command specified"),
@@ -355,6 +375,7 @@ mod tests {
             ("SET a 1", "*1 *2 $1 a ~2 +OW +update"),
             ("SET a 1 get", "*1 *2 $1 a ~3 +RW +access +update"),
             ("RENAME a b", "*2 *2 $1 a ~3 +RW +access +delete *2 $1 b ~2 +OW +update"),
+            ("LMPOP 1 a LEFT", "*1 *2 $1 a ~3 +RW +access +delete"),
             ("DEL a b", "*2 *2 $1 a ~2 +RM +delete *2 $1 b ~2 +RM +delete"),
         ] {
             assert_eq!(asked(&format!("COMMAND GETKEYSANDFLAGS {command}")), expected, "{command}");

@@ -10,7 +10,7 @@ use super::table::COMMANDS;
 const NAME_BYTES_MAX: usize = 15;
 
 const EMPTY: u8 = u8::MAX;
-const SLOT_BITS: u32 = 8;
+const SLOT_BITS: u32 = 9;
 const SLOTS: usize = 1 << SLOT_BITS;
 
 struct Index {

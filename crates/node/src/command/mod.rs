@@ -9,6 +9,7 @@ mod expiry;
 mod hashes;
 pub mod introspection;
 mod keyspace;
+mod lists;
 pub(crate) mod locks;
 mod lookup;
 pub mod spec;

@@ -341,6 +341,8 @@ named_set! {
     Write = "write",
     /// Handles strings.
     String = "string",
+    /// Handles lists.
+    List = "list",
     /// Handles hashes.
     Hash = "hash",
     /// For operators.
@@ -370,15 +372,19 @@ pub struct KeyPositions {
     pub last: isize,
     /// The distance from one key to the next.
     pub step: usize,
-    /// The access to the keys: either one entry for all of them, or one per key.
+    /// The position of the number of the keys that follow it, or 0 when no keys are counted. Such keys come behind those
+    /// above.
+    pub counted_at: usize,
+    /// The access to the keys: either one entry for all of them, or one per key. The last one is for counted keys.
     pub access: &'static [KeyFlags],
 }
 
 impl KeyPositions {
     /// No keys.
-    pub const NONE: KeyPositions = KeyPositions { first: 0, last: 0, step: 0, access: &[] };
+    pub const NONE: KeyPositions = KeyPositions { first: 0, last: 0, step: 0, counted_at: 0, access: &[] };
 
-    /// The positions of the keys in a request of `argument_count` arguments, the command's name included.
+    /// The positions of the keys that are not counted in a request of `argument_count` arguments, the command's name
+    /// included.
     pub fn positions(&self, argument_count: usize) -> impl Iterator<Item = usize> + Clone + use<> {
         let last = if self.last < 0 { argument_count as isize + self.last } else { self.last };
         let last = last.min(argument_count as isize - 1);
@@ -406,6 +412,7 @@ pub enum Group {
     Locks,
     Scripting,
     Hash,
+    List,
     PubSub,
 }
 
@@ -422,6 +429,7 @@ impl Group {
             Group::Locks => "locks",
             Group::Scripting => "scripting",
             Group::Hash => "hash",
+            Group::List => "list",
             Group::PubSub => "pubsub",
         }
     }

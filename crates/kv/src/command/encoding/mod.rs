@@ -30,6 +30,7 @@ const LOCK_READ: u8 = 18;
 const READING_SCRIPT_WITHOUT_COST: u8 = 19;
 const HASH_READ: u8 = 20;
 const READING_SCRIPT: u8 = 21;
+const LIST_READ: u8 = 22;
 const SET: u8 = 64;
 const GET_DELETE: u8 = 65;
 const GET_EXPIRE: u8 = 66;
@@ -61,6 +62,7 @@ const SUPPLIED: u8 = 90;
 const LONG_PART: u8 = 91;
 const LONG_END: u8 = 92;
 const SCRIPT: u8 = 93;
+const LIST: u8 = 94;
 /// The plain `SET key value`: by far the most frequent record, so it has a short form.
 const SET_PLAIN: u8 = 127;
 /// Bytes of its encoding beside key and value.
@@ -312,6 +314,10 @@ impl<'a> Command<'a> {
                 out.put_u8(if command.is_write() { HASH } else { HASH_READ });
                 command.encode(out);
             }
+            OnList(command) => {
+                out.put_u8(if command.is_write() { LIST } else { LIST_READ });
+                command.encode(out);
+            }
             Supplied(supplied) => {
                 out.put_u8(SUPPLIED);
                 supplied.encode(out);
@@ -374,6 +380,8 @@ impl<'a> Command<'a> {
             SCRIPT_WITHOUT_COST => Script(super::Script::decode(reader, true, false)?),
             HASH_READ => Hash(super::HashCommand::decode(reader, false)?),
             HASH => Hash(super::HashCommand::decode(reader, true)?),
+            LIST_READ => OnList(super::ListCommand::decode(reader, false)?),
+            LIST => OnList(super::ListCommand::decode(reader, true)?),
             SET_IF => SetIf {
                 key: reader.bytes()?,
                 value: reader.bytes()?,

@@ -3,7 +3,7 @@
 use super::*;
 use crate::Coordinator;
 use crate::command::{
-    Draft, Fenced, HashCommand, HashPart, Hold, LockCommand, Supplied, WaiterId, Watched, script,
+    Draft, Fenced, HashCommand, HashPart, Hold, ListCommand, LockCommand, Supplied, WaiterId, Watched, script,
 };
 use std::num::NonZeroU64;
 
@@ -107,6 +107,23 @@ fn every_command<'a>(
         HashCommand::IncrementByFloat { key, field, delta: b"0.5", bytes_max },
     ];
     commands.extend(hashes.map(Hash));
+    let lists = [
+        ListCommand::Length { key },
+        ListCommand::Index { key, rank: -1 },
+        ListCommand::Range { key, start: i64::MIN, end: 7 },
+        ListCommand::Position { key, element: value, skip: -1, count: Some(7), compared_max: u64::MAX },
+        ListCommand::Position { key, element: value, skip: -1, count: None, compared_max: 0 },
+        ListCommand::Push { key, elements: list, at_front: true, if_present: false },
+        ListCommand::Pop { key, at_front: false, count: None },
+        ListCommand::Pop { key, at_front: true, count: Some(3) },
+        ListCommand::Set { key, rank: 1, element: value },
+        ListCommand::Insert { key, is_before: true, pivot: b"", element: value },
+        ListCommand::Remove { key, count: -1, element: value },
+        ListCommand::Trim { key, start: 1, end: -1 },
+        ListCommand::Move { from: key, to: value, from_front: true, to_front: false },
+        ListCommand::MultiPop { keys: list, at_front: true, count: 9 },
+    ];
+    commands.extend(lists.map(OnList));
     commands
 }
 

@@ -1,5 +1,6 @@
 //! Hashes: their commands, how commands on keys of any kind treat them, and that replicas have the same bytes.
 
+use super::lists::list_record;
 use super::model::{record, replay};
 use super::script::play;
 use super::*;
@@ -281,9 +282,9 @@ proptest! {
 
     /// One replica replies, another sends no replies, a third joins midway by a snapshot.
     #[test]
-    fn replicas_have_the_same_hashes(
-        before in vec(prop_oneof![2 => hash_record(), 1 => record()], 0..80),
-        after in vec(prop_oneof![2 => hash_record(), 1 => record()], 0..80),
+    fn replicas_have_the_same_collections(
+        before in vec(prop_oneof![2 => hash_record(), 2 => list_record(), 1 => record()], 0..80),
+        after in vec(prop_oneof![2 => hash_record(), 2 => list_record(), 1 => record()], 0..80),
         bytes_max in 0..500usize,
     ) {
         let (mut first, mut second, mut third) = (Table::new(1), colliding(2), Table::new(3));

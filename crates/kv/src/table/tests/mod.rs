@@ -5,6 +5,7 @@ mod expiry;
 mod hashes;
 mod keys;
 mod lending;
+mod lists;
 mod long;
 mod memory;
 mod model;

@@ -6,7 +6,7 @@
 use super::Store;
 use crate::command::{
     Command, Comparison, Condition, Deadline, ExpireCondition, Expiry, ExpiryUnit, HashCommand, HashPart,
-    List, SetAnswer,
+    List, ListCommand, SetAnswer,
 };
 
 impl Store {
@@ -134,6 +134,46 @@ fn hash<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
     })
 }
 
+fn list<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
+    let is_front = |word: &[u8]| word == b"LEFT";
+    let option = |name: &[u8]| words.iter().position(|word| *word == name).map(|at| number(words[at + 1]));
+    Command::OnList(match *words {
+        [b"LLEN", key] => ListCommand::Length { key },
+        [b"LINDEX", key, rank] => ListCommand::Index { key, rank: number(rank) },
+        [b"LRANGE", key, start, end] => ListCommand::Range { key, start: number(start), end: number(end) },
+        [b"LPOS", key, element, ..] => ListCommand::Position {
+            key,
+            element,
+            skip: option(b"RANK").unwrap_or(1),
+            count: option(b"COUNT").map(|count| count as u64),
+            compared_max: option(b"MAXLEN").unwrap_or(0) as u64,
+        },
+        [name @ (b"LPUSH" | b"RPUSH" | b"LPUSHX" | b"RPUSHX"), key, ref elements @ ..] => {
+            let elements = List::build(scratch, elements.iter().copied());
+            let (at_front, if_present) = (name[0] == b'L', name.len() == 6);
+            ListCommand::Push { key, elements, at_front, if_present }
+        }
+        [name @ (b"LPOP" | b"RPOP"), key, ref count @ ..] => {
+            let count = count.first().map(|count| number(count) as u64);
+            ListCommand::Pop { key, at_front: name[0] == b'L', count }
+        }
+        [b"LSET", key, rank, element] => ListCommand::Set { key, rank: number(rank), element },
+        [b"LINSERT", key, side, pivot, element] => {
+            ListCommand::Insert { key, is_before: side == b"BEFORE", pivot, element }
+        }
+        [b"LREM", key, count, element] => ListCommand::Remove { key, count: number(count), element },
+        [b"LTRIM", key, start, end] => ListCommand::Trim { key, start: number(start), end: number(end) },
+        [b"LMOVE", from, to, from_end, to_end] => {
+            ListCommand::Move { from, to, from_front: is_front(from_end), to_front: is_front(to_end) }
+        }
+        [b"LMPOP", ref keys @ .., end, count] => {
+            let keys = List::build(scratch, keys.iter().copied());
+            ListCommand::MultiPop { keys, at_front: is_front(end), count: number(count) as u64 }
+        }
+        _ => panic!("not in this script's language: {}", words.join(&b' ').escape_ascii()),
+    })
+}
+
 pub(super) fn parse<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
     let (expiry_clear, always) = (Expiry::Clear, Condition::Always);
     match *words {
@@ -196,6 +236,11 @@ pub(super) fn parse<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command
         | [b"HSET" | b"HMSET" | b"HSETNX" | b"HDEL" | b"HINCRBY" | b"HINCRBYFLOAT", ..] => {
             hash(words, scratch)
         }
+        [
+            b"LLEN" | b"LINDEX" | b"LRANGE" | b"LPOS" | b"LPUSH" | b"RPUSH" | b"LPUSHX" | b"RPUSHX" | b"LPOP"
+            | b"RPOP" | b"LSET" | b"LINSERT" | b"LREM" | b"LTRIM" | b"LMOVE" | b"LMPOP",
+            ..,
+        ] => list(words, scratch),
         [b"FLUSHALL"] => Command::Clear,
         [b"PURGE", until] => Command::Purge { until: number(until) as u64 },
         [b"REPLICATE", key, value, version] => {

@@ -11,7 +11,7 @@ const SCRIPT_LIMITS: ScriptLimits = ScriptLimits { value_bytes_max: 100, cost_ma
 /// A language for tests: each line of the text is a command in the syntax of these tests, `undo`, or `publish` with a
 /// message. The reply contains the result of each line.
 #[derive(Debug)]
-struct Lines;
+pub(super) struct Lines;
 
 impl Interpreter for Lines {
     fn run(&self, script: &Script<'_>, access: &mut Access<'_>, out: &mut ReplyBuffer) {

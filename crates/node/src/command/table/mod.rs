@@ -6,6 +6,7 @@
 
 mod channels;
 mod hashes;
+mod lists;
 mod row;
 mod subcommands;
 
@@ -23,6 +24,7 @@ use super::spec::{CommandSpec, Flags, Group, KeyFlags, LockVerb, RunScript};
 use super::{expiry, keyspace, strings};
 use channels::CHANNELS;
 use hashes::HASHES;
+use lists::LISTS;
 use row::{
     ANY_TIME, BEFORE_AUTH, CHANGES, GUARDS, INSERTS, LOCKS, LOOKS_AT, OPERATORS, READ, READS, REMOVES,
     REPLACES, STORE, TAKES, UPDATES, container, data, key, keys, keys_with_values, node, script, two_keys,
@@ -31,11 +33,11 @@ use subcommands::{
     CLIENT, CLUSTER, COMMAND, CONFIG, DEBUG, FUNCTION, KEYSPACE, LOCK_SESSION, MEMORY, OBJECT, SCRIPT,
 };
 
-const COMMAND_ROWS: usize = ROWS.len() + HASHES.len() + CHANNELS.len();
+const COMMAND_ROWS: usize = ROWS.len() + HASHES.len() + LISTS.len() + CHANNELS.len();
 
 /// All commands, in the order of the listing. Subcommands are inside their containers.
 pub static COMMANDS: [CommandSpec; COMMAND_ROWS] = {
-    let families: [&[CommandSpec]; 3] = [&ROWS, &HASHES, &CHANNELS];
+    let families: [&[CommandSpec]; 4] = [&ROWS, &HASHES, &LISTS, &CHANNELS];
     let mut all = [ROWS[0]; COMMAND_ROWS];
     let (mut family, mut row, mut place) = (0, 0, 0);
     while place < COMMAND_ROWS {

@@ -2,6 +2,7 @@
 
 mod expiry;
 mod keyspace;
+mod lists;
 mod strings;
 
 use kv::Command::{self, *};
@@ -146,15 +147,26 @@ fn key_positions_and_flags_agree_with_what_is_parsed() {
         };
         let least = spec.arity.unsigned_abs() as usize;
         // "1" can be a key, a number and a cursor; two keys must not be the same one.
-        let words = spec.name.split('|').chain(["1", "2", "3", "4"]).take(least);
-        let request: ArgumentsBuffer = words.map(str::as_bytes).collect();
+        let mut words: Vec<&str> = spec.name.split('|').chain(["1", "2", "3", "4"]).take(least).collect();
+        match spec.name {
+            "linsert" => words[2] = "before",
+            "lmove" => (words[3], words[4]) = ("left", "right"),
+            "lmpop" => words[3] = "left",
+            _ => {}
+        }
+        let request: ArgumentsBuffer = words.into_iter().map(str::as_bytes).collect();
         let arguments = request.as_arguments();
         let mut scratch = Vec::new();
         let command =
             parse(arguments, &mut scratch, &CONTEXT).unwrap_or_else(|error| panic!("{}: {error}", spec.name));
         let mut parsed = Vec::new();
         command.for_each_key(|key| parsed.push(key));
-        let described: Vec<_> = spec.keys.positions(arguments.len()).map(|at| &arguments[at]).collect();
+        let counted = match spec.keys.counted_at {
+            0 => 0..0,
+            counted_at => arguments::counted(arguments, counted_at).unwrap(),
+        };
+        let positions = spec.keys.positions(arguments.len()).chain(counted);
+        let described: Vec<_> = positions.map(|at| &arguments[at]).collect();
         assert_eq!(parsed, described, "{}", spec.name);
         // GETEX is the exception: it may write, but not with these arguments.
         assert_eq!(command.is_write() || spec.name == "getex", spec.flags.has(Flag::Write), "{}", spec.name);

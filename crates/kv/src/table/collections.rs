@@ -1,0 +1,347 @@
+//! Lists, sets and sorted sets in memory, small and large.
+//!
+//! Each is a sequence of items, which are byte strings:
+//!
+//! ```text
+//! list:       element
+//! set:        hash of the member u32 | member                 in ascending order
+//! sorted set: score, so that its bytes are in order u64 | member    in ascending order
+//! ```
+//!
+//! A **small** collection is one piece of memory, the value of its entry: the number of items (u16), then a piece (see
+//! [`super::tree::piece`]). A change copies it, which takes no longer than a search in it. A **large** one is a
+//! [`Tree`]; that of a sorted set has a second tree beside it, in which members are found: hash u32 | member | score.
+//!
+//! Which of the two a collection is depends on what was done to it, and is not a part of its content: nothing that a
+//! client or a digest sees depends on it. `docs/design/collections.md` has the reasons.
+
+use super::entry::{Entry, Kind};
+use super::index::{KeyHash, Place};
+use super::strings::WrongKind;
+use super::tree::piece::{Piece, put_item, take_item};
+use super::tree::{Discarded, Items, LEAF_BYTES, LEAF_ITEMS, Tree};
+use super::{NO_DEADLINE, Record, Table};
+use crate::UnixMs;
+use crate::codec::{Malformed, Reader};
+use crate::limits::VALUE_BYTES_MAX_CEILING;
+use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
+
+const COUNT_BYTES: usize = 2;
+
+/// The items of a collection.
+#[derive(Clone, Debug)]
+pub(super) struct Collection {
+    kind: Kind,
+    items: Tree,
+    is_changed: bool,
+}
+
+impl Collection {
+    pub(super) fn new(kind: Kind) -> Collection {
+        Collection { kind, items: Tree::new(is_ordered(kind)), is_changed: false }
+    }
+
+    fn load(&mut self, kind: Kind, piece: Piece<'_>) {
+        self.kind = kind;
+        self.items.load(piece, is_ordered(kind));
+        self.is_changed = false;
+    }
+
+    pub(super) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    pub(super) fn items(&self) -> Items<'_> {
+        self.items.items()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    pub(super) fn insert(&mut self, rank: usize, item: &[u8]) {
+        self.items.insert(rank, item);
+        self.is_changed = true;
+    }
+
+    pub(super) fn remove(&mut self, from: usize, to: usize, discarded: &mut Discarded) {
+        self.items.remove(from, to, discarded);
+        self.is_changed |= from < to;
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.items.memory_bytes()
+    }
+
+    /// Bytes of the items, which do not depend on what the collection went through.
+    fn content_bytes(&self) -> usize {
+        self.items.content_bytes()
+    }
+
+    pub(super) fn discard(self, discarded: &mut Discarded) {
+        discarded.take_tree(self.items);
+    }
+
+    /// The items, if they fit into a small collection, or fill at most a part of one.
+    fn small(&self, part: usize) -> Option<Piece<'_>> {
+        let fits =
+            |piece: &Piece<'_>| piece.bytes().len() <= LEAF_BYTES / part && piece.len() <= LEAF_ITEMS / part;
+        self.items.only_piece().filter(fits)
+    }
+
+    #[cfg(test)]
+    pub(super) fn check_invariants(&self) {
+        self.items.check_invariants();
+    }
+}
+
+fn is_ordered(kind: Kind) -> bool {
+    kind != Kind::List
+}
+
+/// The hash of a member. It must not change: replicas would differ.
+fn hash_of(member: &[u8]) -> [u8; 4] {
+    const SECRETS: RapidSecrets = RapidSecrets::seed(0x006d_656d_6265_7273);
+    ((rapidhash_v3_seeded(member, &SECRETS) >> 32) as u32).to_be_bytes()
+}
+
+/// The items of a small collection: the value of its entry, which is trusted.
+fn piece_of(value: &[u8]) -> Piece<'_> {
+    let Some((count, bytes)) = value.split_first_chunk::<COUNT_BYTES>() else { return Piece::EMPTY };
+    Piece::new(bytes, u16::from_le_bytes(*count).into())
+}
+
+fn write_small(piece: Piece<'_>, out: &mut [u8]) {
+    out[..COUNT_BYTES].copy_from_slice(&(piece.len() as u16).to_le_bytes());
+    out[COUNT_BYTES..].copy_from_slice(piece.bytes());
+}
+
+/// Checks that an item from elsewhere may follow another one.
+fn check_item(kind: Kind, before: Option<&[u8]>, item: &[u8]) -> Result<(), Malformed> {
+    const NOT_AN_ITEM: Malformed = Malformed("an item of a collection is not what it says");
+    let is_valid = match kind {
+        Kind::Set => item.split_first_chunk::<4>().is_some_and(|(hash, member)| *hash == hash_of(member)),
+        _ => true,
+    };
+    let follows = !is_ordered(kind) || before.is_none_or(|before| before < item);
+    if is_valid && follows && item.len() <= VALUE_BYTES_MAX_CEILING { Ok(()) } else { Err(NOT_AN_ITEM) }
+}
+
+/// Checks the value of a small collection's entry that comes from elsewhere.
+///
+/// # Errors
+/// [`Malformed`] unless it holds a collection of this kind with at least one item.
+pub(super) fn check_small(kind: Kind, value: &[u8]) -> Result<(), Malformed> {
+    let mut reader = Reader::new(value);
+    let count = reader.u16()?;
+    let mut before = None;
+    for _ in 0..count {
+        let item = take_item(&mut reader)?;
+        check_item(kind, before, item)?;
+        before = Some(item);
+    }
+    if count > 0 && reader.is_empty() { Ok(()) } else { Err(Malformed("a collection that is none")) }
+}
+
+impl Entry {
+    /// The items of the collection that the entry holds.
+    pub(super) fn items(&self) -> Items<'_> {
+        match self.collection() {
+            Some(collection) => collection.items(),
+            None => Items::Piece(piece_of(self.value())),
+        }
+    }
+
+    /// Bytes of the value, or of the reference to it, the same on every replica.
+    pub(super) fn content_bytes(&self) -> usize {
+        match self.collection() {
+            Some(collection) => COUNT_BYTES + collection.content_bytes(),
+            None => self.held_bytes(),
+        }
+    }
+}
+
+/// Appends items from a rank on until `out` has `enough` bytes; returns the rank at which it ended. At least one item.
+pub(super) fn put_items(items: Items<'_>, rank: usize, enough: usize, out: &mut Vec<u8>) -> usize {
+    let mut next = rank;
+    for item in items.iter_from(rank) {
+        put_item(item, out);
+        next += 1;
+        if out.len() >= enough {
+            break;
+        }
+    }
+    next
+}
+
+/// Adds items that were written by [`put_items`] to the end of a collection.
+///
+/// # Errors
+/// [`Malformed`] when the bytes are not items that may follow those that are there.
+pub(super) fn take_items(collection: &mut Collection, reader: &mut Reader<'_>) -> Result<(), Malformed> {
+    while !reader.is_empty() {
+        let (item, count) = (take_item(reader)?, collection.len());
+        check_item(
+            collection.kind,
+            count.checked_sub(1).and_then(|last| collection.items().get(last)),
+            item,
+        )?;
+        collection.insert(count, item);
+    }
+    Ok(())
+}
+
+/// A number that the content of a collection determines, whatever form it has.
+pub(super) fn digest(entry: &Entry, hash: impl Fn(&[u8]) -> u64) -> u64 {
+    entry.items().iter_from(0).fold(hash(entry.key()), |sum, item| {
+        let mut pair = [0; 16];
+        pair[..8].copy_from_slice(&sum.to_le_bytes());
+        pair[8..].copy_from_slice(&hash(item).to_le_bytes());
+        hash(&pair)
+    })
+}
+
+/// The key of a command on a collection, and its place if it exists.
+#[derive(Clone, Copy)]
+pub(super) struct Found<'k> {
+    pub(super) key: &'k [u8],
+    pub(super) hash: KeyHash,
+    pub(super) place: Option<Place>,
+}
+
+impl Table {
+    /// Finds a key for a write that expects this kind of collection.
+    pub(super) fn find_kind<'k>(
+        &mut self,
+        key: &'k [u8],
+        kind: Kind,
+        record: Record,
+    ) -> Result<Found<'k>, WrongKind> {
+        let hash = self.index.hash(key);
+        let place = self.find_live(hash, key, record);
+        match place {
+            Some(place) if self.index.entry(place).kind() != kind => Err(WrongKind),
+            place => Ok(Found { key, hash, place }),
+        }
+    }
+
+    /// The items of a key that was found; none if it does not exist.
+    pub(super) fn items_at(&self, found: Found<'_>) -> Items<'_> {
+        found.place.map_or(Items::EMPTY, |place| self.index.entry(place).items())
+    }
+
+    /// The items of a key for a read, none if it does not exist, and its version.
+    pub(super) fn items_of(
+        &mut self,
+        key: &[u8],
+        kind: Kind,
+        now: UnixMs,
+    ) -> Result<(Items<'_>, crate::Version), WrongKind> {
+        let is_hit = self.peek(key, now).is_some();
+        self.count_lookup(is_hit);
+        match self.peek(key, now) {
+            None => Ok((Items::EMPTY, 0)),
+            Some(entry) if entry.kind() == kind => Ok((entry.items(), entry.version())),
+            Some(_) => Err(WrongKind),
+        }
+    }
+
+    /// Changes a collection, or begins one. One that is left without items is removed; one that `edit` does not change
+    /// keeps its version. The deadline stays.
+    pub(super) fn edit_collection<R>(
+        &mut self,
+        found: Found<'_>,
+        kind: Kind,
+        record: Record,
+        edit: impl FnOnce(&mut Collection, &mut Discarded) -> R,
+    ) -> R {
+        if let Some(place) = found.place
+            && self.index.entry(place).collection().is_some()
+        {
+            return self.edit_large(place, record, edit);
+        }
+        let mut spare = self.spare.take().unwrap_or_else(|| Collection::new(kind));
+        spare.load(kind, found.place.map_or(Piece::EMPTY, |place| piece_of(self.index.entry(place).value())));
+        let answer = edit(&mut spare, &mut self.discarded_nodes);
+        let deadline = found.place.map_or(NO_DEADLINE, |place| self.index.entry(place).deadline());
+        let stamp = record.stamp(deadline, kind);
+        match (spare.is_changed, spare.small(1), found.place) {
+            (false, ..) => {}
+            (true, _, Some(place)) if spare.len() == 0 => self.remove(place, record),
+            (true, _, None) if spare.len() == 0 => {}
+            (true, Some(piece), Some(place)) => {
+                let length = COUNT_BYTES + piece.bytes().len();
+                self.change(place, deadline, record, |entry| {
+                    entry.edit(length, stamp, |room| write_small(piece, &mut room[..length]));
+                });
+            }
+            (true, Some(piece), None) => {
+                let mut value = vec![0; COUNT_BYTES + piece.bytes().len()];
+                write_small(piece, &mut value);
+                self.insert(found.hash, Entry::new(found.key, &value, stamp), record);
+            }
+            (true, None, place) => {
+                let entry = Entry::of_collection(found.key, spare, stamp);
+                match place {
+                    Some(place) => {
+                        self.change(place, deadline, record, |before| *before = entry);
+                    }
+                    None => self.insert(found.hash, entry, record),
+                }
+                return answer;
+            }
+        }
+        self.spare = Some(spare);
+        answer
+    }
+
+    fn edit_large<R>(
+        &mut self,
+        place: Place,
+        record: Record,
+        edit: impl FnOnce(&mut Collection, &mut Discarded) -> R,
+    ) -> R {
+        let (answer, is_changed) = self.change_collection(place, record, edit);
+        if !is_changed {
+            return answer;
+        }
+        let entry = self.index.entry(place);
+        let Some(collection) = entry.collection() else { return answer };
+        let (deadline, kind) = (entry.deadline(), entry.kind());
+        if collection.len() == 0 {
+            self.remove(place, record);
+        } else if let Some(piece) = collection.small(2) {
+            // Not before it is half as small as it must be, so that one whose size fluctuates stays as it is.
+            let mut value = vec![0; COUNT_BYTES + piece.bytes().len()];
+            write_small(piece, &mut value);
+            self.overwrite(place, &value, deadline, kind, record);
+        }
+        answer
+    }
+
+    /// Changes the large collection at a place, and returns whether there was a change. It may be left without items.
+    fn change_collection<R>(
+        &mut self,
+        place: Place,
+        record: Record,
+        edit: impl FnOnce(&mut Collection, &mut Discarded) -> R,
+    ) -> (R, bool) {
+        // Before anything changes. If nothing does, it costs a copy of the entry, whose items are shared.
+        self.save_for_snapshots(place.hash);
+        let entry = self.index.entry_mut(place);
+        let bytes_before = entry.memory_bytes();
+        let Some(collection) = entry.collection_mut() else {
+            unreachable!("the caller has seen a large collection here")
+        };
+        collection.is_changed = false;
+        let answer = edit(collection, &mut self.discarded_nodes);
+        if !collection.is_changed {
+            return (answer, false);
+        }
+        entry.restamp(record.stamp(entry.deadline(), entry.kind()));
+        let bytes_after = entry.memory_bytes();
+        self.entry_bytes = self.entry_bytes - bytes_before + bytes_after;
+        self.raise_floor(record);
+        (answer, true)
+    }
+}

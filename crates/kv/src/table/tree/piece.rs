@@ -1,0 +1,214 @@
+//! A piece: some items in one run of bytes, each with its length in front.
+//!
+//! ```text
+//! item: length u8, or 254 and u16, or 255 and u32 | bytes
+//! ```
+//!
+//! Pieces are short, so an item is found by walking.
+
+use crate::codec::{Malformed, Reader, Writer};
+
+const LONG: u8 = 254;
+const LONGEST: u8 = 255;
+
+/// Bytes that an item of this length takes in a piece.
+pub(in crate::table) fn item_bytes(length: usize) -> usize {
+    match length {
+        0..=253 => 1 + length,
+        254..=0xffff => 3 + length,
+        _ => 5 + length,
+    }
+}
+
+pub(in crate::table) fn put_item(item: &[u8], out: &mut Vec<u8>) {
+    match item.len() {
+        length @ 0..=253 => out.put_u8(length as u8),
+        length @ 254..=0xffff => {
+            out.put_u8(LONG);
+            out.put_u16(length as u16);
+        }
+        length => {
+            out.put_u8(LONGEST);
+            out.put_u32(length as u32);
+        }
+    }
+    out.extend_from_slice(item);
+}
+
+/// Takes an item off the front of bytes from elsewhere.
+///
+/// # Errors
+/// [`Malformed`] unless the bytes begin with an item, written as [`put_item`] writes it.
+pub(in crate::table) fn take_item<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
+    let (least, length) = match reader.u8()? {
+        LONG => (254, reader.u16()? as usize),
+        LONGEST => (0x10000, reader.u32()? as usize),
+        length => (0, length as usize),
+    };
+    if length < least {
+        return Err(Malformed("a length that is written too long"));
+    }
+    reader.take(length)
+}
+
+/// The range of the item that begins at `at`. The bytes are trusted: written here, or checked.
+#[inline]
+fn item_at(bytes: &[u8], at: usize) -> std::ops::Range<usize> {
+    let (start, length) = match bytes[at] {
+        LONG => (at + 3, u16::from_le_bytes([bytes[at + 1], bytes[at + 2]]) as usize),
+        LONGEST => {
+            let length = [bytes[at + 1], bytes[at + 2], bytes[at + 3], bytes[at + 4]];
+            (at + 5, u32::from_le_bytes(length) as usize)
+        }
+        length => (at + 1, length as usize),
+    };
+    start..start + length
+}
+
+/// A read-only view of a piece.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::table) struct Piece<'a> {
+    bytes: &'a [u8],
+    count: usize,
+}
+
+impl<'a> Piece<'a> {
+    pub(in crate::table) const EMPTY: Piece<'static> = Piece { bytes: &[], count: 0 };
+
+    pub(in crate::table) fn new(bytes: &'a [u8], count: usize) -> Piece<'a> {
+        Piece { bytes, count }
+    }
+
+    pub(in crate::table) fn len(self) -> usize {
+        self.count
+    }
+
+    /// The items without their count.
+    pub(in crate::table) fn bytes(self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The offset of an item, or of the end.
+    pub(super) fn offset(self, rank: usize) -> usize {
+        if rank == self.count {
+            return self.bytes.len();
+        }
+        (0..rank).fold(0, |at, _| item_at(self.bytes, at).end)
+    }
+
+    pub(in crate::table) fn iter(self) -> impl Iterator<Item = &'a [u8]> {
+        self.iter_from(0)
+    }
+
+    pub(super) fn iter_from(self, rank: usize) -> PieceIter<'a> {
+        PieceIter { bytes: self.bytes, at: self.offset(rank) }
+    }
+
+    /// The number of items that are less than `key`, if the items are in order.
+    pub(super) fn seek(self, key: &[u8]) -> usize {
+        self.iter().take_while(|item| *item < key).count()
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct PieceIter<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Iterator for PieceIter<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        if self.at == self.bytes.len() {
+            return None;
+        }
+        let range = item_at(self.bytes, self.at);
+        self.at = range.end;
+        Some(&self.bytes[range])
+    }
+}
+
+/// A piece that can be changed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Leaf {
+    bytes: Vec<u8>,
+    count: usize,
+}
+
+impl Leaf {
+    pub(super) fn of(item: &[u8]) -> Leaf {
+        let mut leaf = Leaf::default();
+        leaf.insert(0, item);
+        leaf
+    }
+
+    pub(super) fn view(&self) -> Piece<'_> {
+        Piece::new(&self.bytes, self.count)
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    pub(super) fn byte_count(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Replaces the contents; keeps the memory.
+    pub(super) fn load(&mut self, piece: Piece<'_>) {
+        self.bytes.clear();
+        self.bytes.extend_from_slice(piece.bytes);
+        self.count = piece.count;
+    }
+
+    pub(super) fn insert(&mut self, rank: usize, item: &[u8]) {
+        let (at, before) = (self.view().offset(rank), self.bytes.len());
+        // A little room for the next ones, but not twice as much as is needed.
+        let needed = item_bytes(item.len());
+        if self.bytes.capacity() - before < needed {
+            self.bytes.reserve_exact(needed + before / 4);
+        }
+        put_item(item, &mut self.bytes);
+        self.bytes[at..].rotate_right(needed);
+        self.count += 1;
+    }
+
+    pub(super) fn remove(&mut self, from: usize, to: usize) {
+        let (start, end) = (self.view().offset(from), self.view().offset(to));
+        self.bytes.drain(start..end);
+        self.count -= to - from;
+        if self.bytes.capacity() > 2 * self.bytes.len() + 64 {
+            self.bytes.shrink_to(self.bytes.len() + self.bytes.len() / 4);
+        }
+    }
+
+    /// Takes out the items from `rank` on.
+    pub(super) fn split_off(&mut self, rank: usize) -> Leaf {
+        let bytes = self.bytes.split_off(self.view().offset(rank));
+        let count = self.count - rank;
+        self.count = rank;
+        self.bytes.shrink_to_fit();
+        Leaf { bytes, count }
+    }
+
+    /// The rank at which half of the bytes are in front; neither 0 nor the end.
+    pub(super) fn middle(&self) -> usize {
+        let mut at = 0;
+        let rank = (0..self.count).take_while(|_| {
+            at = item_at(&self.bytes, at).end;
+            at * 2 <= self.bytes.len()
+        });
+        rank.count().clamp(1, self.count.max(2) - 1)
+    }
+
+    pub(super) fn append(&mut self, other: Piece<'_>) {
+        self.bytes.extend_from_slice(other.bytes);
+        self.count += other.count;
+    }
+}

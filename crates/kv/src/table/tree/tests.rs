@@ -1,0 +1,148 @@
+//! Trees against sequences and sorted sets of the standard library.
+
+use super::*;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+fn told(tree: &Tree) -> Vec<Vec<u8>> {
+    tree.items().iter_from(0).map(<[u8]>::to_vec).collect()
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Insert(usize, Vec<u8>),
+    Remove(usize, usize),
+    Copy,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let item =
+        prop_oneof![8 => vec(any::<u8>(), 0..12), 1 => vec(any::<u8>(), 0..90), 1 => vec(0..2u8, 250..260)];
+    prop_oneof![
+        6 => (any::<u16>(), item).prop_map(|(at, item)| Step::Insert(at.into(), item)),
+        1 => vec(any::<u8>(), 0..4).prop_map(|item| Step::Insert(usize::MAX, item)),
+        1 => vec(any::<u8>(), 0..4).prop_map(|item| Step::Insert(0, item)),
+        2 => any::<u16>().prop_map(|at| Step::Remove(at.into(), 1)),
+        1 => (any::<u16>(), 0..40usize).prop_map(|(at, count)| Step::Remove(at.into(), count)),
+        1 => Just(Step::Copy),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn a_tree_is_a_sequence_and_copies_stay_as_they_were(steps in vec(step(), 0..300)) {
+        let (mut tree, mut model) = (Tree::new(false), Vec::new());
+        let (mut copies, mut discarded) = (Vec::new(), Discarded::default());
+        for step in steps {
+            match step {
+                Step::Insert(at, item) => {
+                    let at = if at == usize::MAX { model.len() } else { at % (model.len() + 1) };
+                    tree.insert(at, &item);
+                    model.insert(at, item);
+                }
+                Step::Remove(at, count) => {
+                    let from = at % (model.len() + 1);
+                    let to = model.len().min(from + count);
+                    tree.remove(from, to, &mut discarded);
+                    model.drain(from..to);
+                }
+                Step::Copy => copies.push((tree.clone(), model.clone())),
+            }
+            tree.check_invariants();
+            prop_assert_eq!(tree.len(), model.len());
+        }
+        copies.push((tree, model));
+        for (tree, model) in copies {
+            prop_assert_eq!(&told(&tree), &model);
+            let items = tree.items();
+            for rank in 0..=model.len() {
+                prop_assert_eq!(items.get(rank), model.get(rank).map(Vec::as_slice));
+                prop_assert!(items.iter_from(rank).eq(model[rank..].iter().map(Vec::as_slice)));
+                prop_assert!(items.iter_back(rank).eq(model[..rank].iter().rev().map(Vec::as_slice)));
+            }
+            tree.check_invariants();
+        }
+        while !discarded.is_empty() {
+            prop_assert!(discarded.drop_some() > 0);
+        }
+    }
+
+    #[test]
+    fn an_ordered_tree_is_a_sorted_set(steps in vec((any::<bool>(), vec(0..3u8, 0..14), 0..9usize), 0..400)) {
+        let (mut tree, mut model) = (Tree::new(true), BTreeSet::new());
+        let mut discarded = Discarded::default();
+        for (adds, item, count) in steps {
+            let rank = tree.items().seek(&item);
+            prop_assert_eq!(rank, model.range(..item.clone()).count());
+            let is_there = tree.items().get(rank) == Some(&item[..]);
+            prop_assert_eq!(is_there, model.contains(&item));
+            if adds && !is_there {
+                tree.insert_in_order(&item);
+                model.insert(item);
+            } else if !adds {
+                let to = model.len().min(rank + count);
+                let gone: Vec<Vec<u8>> = model.range(item..).take(to - rank).cloned().collect();
+                tree.remove(rank, to, &mut discarded);
+                model.retain(|item| !gone.contains(item));
+            }
+            tree.check_invariants();
+        }
+        prop_assert!(told(&tree).iter().eq(&model));
+    }
+}
+
+#[test]
+fn a_tree_that_grows_at_an_end_has_full_leaves() {
+    for at_front in [false, true] {
+        let mut tree = Tree::new(false);
+        for number in 0..4000u32 {
+            tree.insert(if at_front { 0 } else { tree.len() }, &number.to_be_bytes());
+        }
+        tree.check_invariants();
+        let Some(Node::Inner(_)) = tree.root.as_deref() else { panic!("a tree of many items has levels") };
+        fn leaves(node: &Node) -> usize {
+            match node {
+                Node::Leaf(_) => 1,
+                Node::Inner(children) => children.iter().map(|child| leaves(&child.node)).sum(),
+            }
+        }
+        assert!(leaves(tree.root.as_deref().unwrap()) <= 4000 / LEAF_ITEMS + 1);
+    }
+}
+
+#[test]
+fn what_is_discarded_is_freed_in_steps_and_what_is_shared_stays() {
+    let mut tree = Tree::new(false);
+    (0..20_000u32).for_each(|number| tree.insert(tree.len(), &number.to_le_bytes()));
+    let (copy, mut discarded) = (tree.clone(), Discarded::default());
+    discarded.take_tree(tree);
+    assert!(!discarded.is_empty());
+    discarded.drop_some();
+    assert!(discarded.is_empty(), "all of it is shared with the copy");
+    copy.check_invariants();
+    discarded.take_tree(copy);
+    let (mut steps, mut items) = (0, 0);
+    while !discarded.is_empty() {
+        items += discarded.drop_some();
+        steps += 1;
+    }
+    assert!(items >= 20_000 && steps > 1000, "{items} {steps}");
+}
+
+#[test]
+fn an_item_is_read_back_at_every_length() {
+    for length in [0, 1, 253, 254, 255, 65_535, 65_536, 100_000] {
+        let (item, mut bytes) = (vec![7; length], Vec::new());
+        piece::put_item(&item, &mut bytes);
+        assert_eq!(bytes.len(), item_bytes(length));
+        let mut reader = crate::codec::Reader::new(&bytes);
+        assert_eq!(piece::take_item(&mut reader), Ok(&item[..]));
+        assert!(reader.is_empty());
+        assert!(Piece::new(&bytes, 1).iter().eq([&item[..]]));
+        assert!(piece::take_item(&mut crate::codec::Reader::new(&bytes[..bytes.len() - 1])).is_err());
+    }
+    assert!(piece::take_item(&mut crate::codec::Reader::new(&[254, 1, 0, 7])).is_err(), "written too long");
+}

@@ -1,0 +1,160 @@
+//! Parsing of the commands on lists.
+
+use kv::{Command, List, ListCommand};
+use wire::resp::Arguments;
+
+use super::arguments::{at, counted_keys, integer, is, key, not_negative, positive, value};
+use super::{CommandError, Context};
+
+type Parsed<'a> = Result<Command<'a>, CommandError>;
+
+/// Which end of a list an argument names: whether it is the front.
+fn is_front(argument: &[u8]) -> Result<bool, CommandError> {
+    match argument {
+        left if is(left, "LEFT") => Ok(true),
+        right if is(right, "RIGHT") => Ok(false),
+        _ => Err(CommandError::Syntax),
+    }
+}
+
+pub(super) fn lpush<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
+    push(true, false, arguments, scratch, context)
+}
+
+pub(super) fn rpush<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
+    push(false, false, arguments, scratch, context)
+}
+
+pub(super) fn lpushx<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
+    push(true, true, arguments, scratch, context)
+}
+
+pub(super) fn rpushx<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
+    push(false, true, arguments, scratch, context)
+}
+
+fn push<'a>(
+    at_front: bool,
+    if_present: bool,
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
+    let key = key(arguments, 1)?;
+    for index in 2..arguments.len() {
+        value(arguments, index, context)?;
+    }
+    let elements = List::build(scratch, arguments.iter().skip(2));
+    Ok(Command::OnList(ListCommand::Push { key, elements, at_front, if_present }))
+}
+
+pub(super) fn lpop<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    pop("lpop", true, arguments)
+}
+
+pub(super) fn rpop<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    pop("rpop", false, arguments)
+}
+
+fn pop<'a>(name: &'static str, at_front: bool, arguments: Arguments<'a>) -> Parsed<'a> {
+    if arguments.len() > 3 {
+        return Err(CommandError::WrongArity(name));
+    }
+    let count = match arguments.len() {
+        3 => Some(not_negative(arguments, 2, CommandError::NotPositive)?),
+        _ => None,
+    };
+    Ok(Command::OnList(ListCommand::Pop { key: key(arguments, 1)?, at_front, count }))
+}
+
+pub(super) fn llen<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    Ok(Command::OnList(ListCommand::Length { key: key(arguments, 1)? }))
+}
+
+pub(super) fn lindex<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    Ok(Command::OnList(ListCommand::Index { key: key(arguments, 1)?, rank: integer(arguments, 2)? }))
+}
+
+pub(super) fn lset<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
+    let (key, rank, element) = (key(arguments, 1)?, integer(arguments, 2)?, value(arguments, 3, context)?);
+    Ok(Command::OnList(ListCommand::Set { key, rank, element }))
+}
+
+pub(super) fn lrange<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    let (start, end) = (integer(arguments, 2)?, integer(arguments, 3)?);
+    Ok(Command::OnList(ListCommand::Range { key: key(arguments, 1)?, start, end }))
+}
+
+pub(super) fn ltrim<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    let (start, end) = (integer(arguments, 2)?, integer(arguments, 3)?);
+    Ok(Command::OnList(ListCommand::Trim { key: key(arguments, 1)?, start, end }))
+}
+
+pub(super) fn linsert<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
+    let is_before = match at(arguments, 2) {
+        before if is(before, "BEFORE") => true,
+        after if is(after, "AFTER") => false,
+        _ => return Err(CommandError::Syntax),
+    };
+    let (key, pivot, element) = (key(arguments, 1)?, at(arguments, 3), value(arguments, 4, context)?);
+    Ok(Command::OnList(ListCommand::Insert { key, is_before, pivot, element }))
+}
+
+pub(super) fn lrem<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    let (key, count, element) = (key(arguments, 1)?, integer(arguments, 2)?, at(arguments, 3));
+    Ok(Command::OnList(ListCommand::Remove { key, count, element }))
+}
+
+pub(super) fn lpos<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    let (key, element) = (key(arguments, 1)?, at(arguments, 2));
+    let (mut skip, mut count, mut compared_max) = (1, None, 0);
+    for index in (3..arguments.len()).step_by(2) {
+        let (option, argument) = (at(arguments, index), index + 1);
+        if argument == arguments.len() {
+            return Err(CommandError::Syntax);
+        }
+        if is(option, "RANK") {
+            skip = integer(arguments, argument)?;
+            if skip == 0 {
+                return Err(CommandError::RankZero);
+            }
+        } else if is(option, "COUNT") {
+            count = Some(not_negative(arguments, argument, CommandError::Negative("COUNT"))?);
+        } else if is(option, "MAXLEN") {
+            compared_max = not_negative(arguments, argument, CommandError::Negative("MAXLEN"))?;
+        } else {
+            return Err(CommandError::Syntax);
+        }
+    }
+    Ok(Command::OnList(ListCommand::Position { key, element, skip, count, compared_max }))
+}
+
+pub(super) fn lmove<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    let (from_front, to_front) = (is_front(at(arguments, 3))?, is_front(at(arguments, 4))?);
+    let (from, to) = (key(arguments, 1)?, key(arguments, 2)?);
+    Ok(Command::OnList(ListCommand::Move { from, to, from_front, to_front }))
+}
+
+pub(super) fn rpoplpush<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    let (from, to) = (key(arguments, 1)?, key(arguments, 2)?);
+    Ok(Command::OnList(ListCommand::Move { from, to, from_front: false, to_front: true }))
+}
+
+pub(super) fn lmpop<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    let (keys, next) = counted_keys(arguments, 1, scratch)?;
+    let at_front = is_front(at(arguments, next))?;
+    let count = match arguments.len() - next {
+        1 => 1,
+        3 if is(at(arguments, next + 1), "COUNT") => positive(arguments, next + 2, "count")?,
+        _ => return Err(CommandError::Syntax),
+    };
+    Ok(Command::OnList(ListCommand::MultiPop { keys, at_front, count }))
+}
