@@ -14,6 +14,7 @@ mod list;
 mod lists;
 mod lock;
 mod script;
+mod sets;
 mod supplied;
 mod transaction;
 mod work;
@@ -30,6 +31,7 @@ pub use lists::ListCommand;
 pub use lock::{Fenced, Hold, LockCommand, WaiterId};
 pub(crate) use script::UNIT_NS;
 pub use script::{Script, ScriptLimits};
+pub use sets::{SetCommand, SetOperation};
 pub use supplied::Supplied;
 pub use transaction::{Draft, Transaction, Watched};
 pub use work::Known;
@@ -237,6 +239,8 @@ pub enum Command<'a> {
     Hash(HashCommand<'a>),
     /// A command on lists (`LPUSH` and its kin).
     OnList(ListCommand<'a>),
+    /// A command on sets (`SADD` and its kin).
+    OnSet(SetCommand<'a>),
 
     /// A command with the bytes it needs from values stored outside the table. Ordered as a write.
     Supplied(Supplied<'a>),
@@ -274,6 +278,7 @@ impl<'a> Command<'a> {
             Script(script) => script.is_write(),
             Hash(command) => command.is_write(),
             OnList(command) => command.is_write(),
+            OnSet(command) => command.is_write(),
         }
     }
 
@@ -302,6 +307,7 @@ impl<'a> Command<'a> {
             Hash(HashCommand::SetIfAbsent { value, .. }) => value.len(),
             Hash(HashCommand::Delete { fields, .. }) => fields.bytes(),
             OnList(command) if command.is_write() => command.bytes(),
+            OnSet(command) if command.is_write() => command.bytes(),
             Supplied(supplied) => supplied.bytes(),
             _ => 0,
         }
@@ -334,6 +340,7 @@ impl<'a> Command<'a> {
             Script(script) => script.keys().for_each(visit),
             Hash(command) => visit(command.key()),
             OnList(command) => command.for_each_key(visit),
+            OnSet(command) => command.for_each_key(visit),
             Supplied(supplied) => supplied.for_each_key(&mut visit),
             Keys { .. } | Scan { .. } | RandomKey { .. } | Size | Clear | Purge { .. } | Abandon { .. } => {}
             LongPart { .. } | LongEnd { .. } => {}

@@ -17,8 +17,10 @@ impl Command<'_> {
     #[inline]
     pub fn may_walk(&self) -> bool {
         use Command::*;
-        if let OnList(command) = self {
-            return command.may_walk();
+        match self {
+            OnList(command) => return command.may_walk(),
+            OnSet(command) => return command.may_walk(),
+            _ => {}
         }
         matches!(
             self,
@@ -37,6 +39,7 @@ impl Command<'_> {
     pub(crate) fn walked_bytes(&self, bytes_of: impl Fn(&[u8]) -> u64) -> u64 {
         match self {
             Command::OnList(command) => command.walked_bytes(bytes_of),
+            Command::OnSet(command) => command.walked_bytes(bytes_of),
             _ => 0,
         }
     }
@@ -57,7 +60,7 @@ impl Command<'_> {
                 let scanned = count.saturating_mul(SCANNED_FIELD_BYTES).min(known.bytes_of(key) as u64);
                 scanned / 2 * steps(*pattern)
             }
-            OnList(_) => self.walked_bytes(|key| known.bytes_of(key) as u64) / 2,
+            OnList(_) | OnSet(_) => self.walked_bytes(|key| known.bytes_of(key) as u64) / 2,
             Script(script) => known.script_ns(script),
             Transaction(transaction) => {
                 let (mut walks_ns, mut scripts_ns) = (0_u64, 0_u64);

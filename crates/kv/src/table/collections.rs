@@ -64,6 +64,26 @@ impl Collection {
         self.is_changed = true;
     }
 
+    /// Adds an item where the order demands; returns false, with nothing done, if it is there.
+    pub(super) fn insert_in_order(&mut self, item: &[u8]) -> bool {
+        let rank = self.items().seek(item);
+        let is_new = self.items().get(rank) != Some(item);
+        if is_new {
+            self.insert(rank, item);
+        }
+        is_new
+    }
+
+    /// Removes an item; returns false if it is not there.
+    pub(super) fn remove_in_order(&mut self, item: &[u8], discarded: &mut Discarded) -> bool {
+        let rank = self.items().seek(item);
+        let is_there = self.items().get(rank) == Some(item);
+        if is_there {
+            self.remove(rank, rank + 1, discarded);
+        }
+        is_there
+    }
+
     pub(super) fn remove(&mut self, from: usize, to: usize, discarded: &mut Discarded) {
         self.items.remove(from, to, discarded);
         self.is_changed |= from < to;
@@ -100,7 +120,7 @@ fn is_ordered(kind: Kind) -> bool {
 }
 
 /// The hash of a member. It must not change: replicas would differ.
-fn hash_of(member: &[u8]) -> [u8; 4] {
+pub(super) fn hash_of(member: &[u8]) -> [u8; 4] {
     const SECRETS: RapidSecrets = RapidSecrets::seed(0x006d_656d_6265_7273);
     ((rapidhash_v3_seeded(member, &SECRETS) >> 32) as u32).to_be_bytes()
 }
@@ -293,6 +313,24 @@ impl Table {
         }
         self.spare = Some(spare);
         answer
+    }
+
+    /// Stores a collection under a key, whatever the key held, without a deadline. One without items is not stored, and
+    /// what the key held is removed.
+    pub(super) fn put_collection(&mut self, key: &[u8], collection: Collection, record: Record) {
+        let kind = collection.kind;
+        if collection.len() == 0 {
+            if let Some(place) = self.find_live(self.index.hash(key), key, record) {
+                self.remove(place, record);
+            }
+        } else if let Some(piece) = collection.small(1) {
+            let mut value = vec![0; COUNT_BYTES + piece.bytes().len()];
+            write_small(piece, &mut value);
+            self.put(key, &value, NO_DEADLINE, kind, record);
+        } else {
+            let entry = Entry::of_collection(key, collection, record.stamp(NO_DEADLINE, kind));
+            self.put_entry(entry, record);
+        }
     }
 
     fn edit_large<R>(

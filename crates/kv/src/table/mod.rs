@@ -6,7 +6,7 @@
 //!
 //! Reading order: `entry` (one key in memory), `partition` and `index` (where entries are stored and how a key is
 //! found), `store` (the few ways in which the table changes), then the commands: `reads`, `scan`, `strings`, `numbers`,
-//! `fields` and `hashes`, `tree`, `collections` and `lists`, `expire`, `keys`, `transactions`, `locks`, `scripts`, `registers`; last `coded` and `spill`
+//! `fields` and `hashes`, `tree`, `collections`, `lists` and `sets`, `expire`, `keys`, `transactions`, `locks`, `scripts`, `registers`; last `coded` and `spill`
 //! (values that are not in the table), `long` (commands that arrive in parts), and `snapshot`.
 
 mod coded;
@@ -27,6 +27,7 @@ mod reads;
 mod registers;
 mod scan;
 mod scripts;
+mod sets;
 mod snapshot;
 mod spill;
 mod store;
@@ -120,6 +121,10 @@ pub struct Table {
     discarded: Vec<Index>,
     /// The same for nodes of large collections.
     discarded_nodes: Discarded,
+    /// Where the random numbers of writes are: set by each record, so that all replicas draw the same.
+    drawn: u64,
+    /// The same for reads: set by each script, and else any number.
+    looked: u64,
     /// What small collections are changed in, kept for its memory.
     spare: Option<Collection>,
     /// Number of tombstones.
@@ -173,6 +178,8 @@ impl Table {
             arriving_items: BTreeMap::new(),
             discarded: Vec::new(),
             discarded_nodes: Discarded::default(),
+            drawn: 0,
+            looked: 0,
             spare: None,
             tombstones: 0,
             entry_bytes: 0,
@@ -290,6 +297,7 @@ impl Table {
         if let Command::Get { .. } = command {
             return self.read(command, record.time, out);
         }
+        self.drawn = scan::mix(record.version);
         if self.holds_coded() && self.tell_needs(command, record.time, out) {
             return record.version;
         }
@@ -336,6 +344,7 @@ impl Table {
             Script(script) if script.is_write() => self.run_script(&script, record, out),
             Hash(command) if command.is_write() => self.change_hash(&command, record, out),
             OnList(command) if command.is_write() => self.change_list(&command, record, out),
+            OnSet(command) if command.is_write() => self.change_set(&command, record, out),
             Supplied(supplied) => self.supply(&supplied, record, out),
             LongPart { id, offset, length, bytes } => self.gather(id, (offset, length), bytes, record, out),
             LongEnd { id, .. } => return self.carry_out_long(id, record, out),
@@ -398,6 +407,7 @@ impl Table {
             Script(script) if !script.is_write() => self.run_reading_script(&script, now, out),
             Hash(command) if !command.is_write() => return self.read_hash(&command, now, out),
             OnList(command) if !command.is_write() => return self.read_list(&command, now, out),
+            OnSet(command) if !command.is_write() => return self.read_set(&command, now, out),
             _ => out.error("ERR a write has to be ordered before it is applied"),
         }
         0

@@ -3,7 +3,7 @@
 use super::entry::{Entry, Kind};
 use super::fields::Fields;
 use super::strings::WRONG_KIND;
-use super::{NO_DEADLINE, Table};
+use super::{NO_DEADLINE, Table, sets};
 use crate::coded::View;
 use crate::command::{Command, ExpiryUnit, List, digest_of};
 use crate::number::parse_integer;
@@ -233,8 +233,8 @@ impl Table {
         out.bulk(match entry.kind() {
             Kind::Hash => Fields::of(entry.value()).encoding(),
             Kind::List => b"quicklist",
-            // As Redis would, whether or not it still remembers that there was another member.
-            Kind::Set | Kind::Sorted => b"hashtable",
+            Kind::Set => sets::encoding(entry),
+            Kind::Sorted => b"skiplist",
             Kind::Raw | Kind::Coded => b"raw",
             Kind::Plain if parse_integer(entry.value()).is_some() => b"int",
             _ if entry.value().len() <= EMBEDDED_BYTES_MAX => b"embstr",

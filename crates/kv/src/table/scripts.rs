@@ -5,7 +5,7 @@
 
 use super::entry::{Entry, Kind};
 use super::index::KeyHash;
-use super::{Record, Table};
+use super::{Record, Table, scan};
 use crate::UnixMs;
 use crate::command::{Command, Known, Script, UNIT_NS};
 use crate::limits::SCRIPT_PUBLISHED_BYTES_MAX;
@@ -251,6 +251,9 @@ impl Table {
         // A script that only reads is not a record that will be replayed, so it is not noted.
         if record.is_some() {
             self.watched.begin_script(script);
+            // What others have read here must not decide what the script reads.
+            self.drawn = self.drawn.wrapping_add(1);
+            self.looked = scan::mix(self.drawn);
         }
         let before = self.transaction_cost;
         let cost_max = u64::from(script.limits().cost_max).saturating_sub(before.unwrap_or(0));

@@ -42,6 +42,12 @@ pub enum CommandError {
     /// A number that must be positive, such as one of keys.
     #[error("ERR {0} should be greater than 0")]
     NotGreaterThanZero(&'static str),
+    /// `SINTERCARD` with more keys than arguments.
+    #[error("ERR Number of keys can't be greater than number of args")]
+    TooManyKeys,
+    /// A number of members whose negative does not exist.
+    #[error("ERR value is out of range, value must between -{max} and {max}", max = i64::MAX)]
+    CountOutOfRange,
     /// An option whose argument must not be negative.
     #[error("ERR {0} can't be negative")]
     Negative(&'static str),

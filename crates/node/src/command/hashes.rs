@@ -4,8 +4,8 @@ use kv::number::parse_float;
 use kv::{Command, HashCommand, HashPart, List};
 use wire::resp::Arguments;
 
-use super::arguments::{at, integer, is, key, value};
-use super::keyspace::{SCAN_COUNT_DEFAULT, checked_pattern, cursor};
+use super::arguments::{at, integer, key, value};
+use super::keyspace::scan_options;
 use super::{CommandError, Context};
 
 type Parsed<'a> = Result<Command<'a>, CommandError>;
@@ -108,21 +108,6 @@ pub(super) fn hincrbyfloat<'a>(
 }
 
 pub(super) fn hscan<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    let (key, position) = (key(arguments, 1)?, cursor(at(arguments, 2))?);
-    let (mut count, mut pattern) = (SCAN_COUNT_DEFAULT, None);
-    for index in (3..arguments.len()).step_by(2) {
-        let option = at(arguments, index);
-        let argument = arguments.get(index + 1).ok_or(CommandError::Syntax)?;
-        if is(option, "COUNT") {
-            count = u64::try_from(integer(arguments, index + 1)?).unwrap_or(0);
-            if count == 0 {
-                return Err(CommandError::Syntax);
-            }
-        } else if is(option, "MATCH") {
-            pattern = Some(checked_pattern(argument)?);
-        } else {
-            return Err(CommandError::Syntax);
-        }
-    }
-    Ok(Command::Hash(HashCommand::Scan { key, position, count, pattern }))
+    let (position, count, pattern) = scan_options(arguments)?;
+    Ok(Command::Hash(HashCommand::Scan { key: key(arguments, 1)?, position, count, pattern }))
 }

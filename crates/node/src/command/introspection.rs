@@ -159,7 +159,8 @@ fn key_specs(keys: &KeyPositions, out: &mut ReplyBuffer) {
         out.map(3);
         // Counted from the first key, or from the end.
         out.bulk(b"lastkey");
-        out.integer(if keys.last < 0 { keys.last as i64 } else { 0 });
+        let is_last = which + 1 == keys.access.len();
+        out.integer(if keys.last < 0 && is_last { keys.last as i64 } else { 0 });
         out.bulk(b"keystep");
         out.integer(keys.step as i64);
         out.bulk(b"limit");
@@ -375,6 +376,7 @@ mod tests {
             ("SET a 1", "*1 *2 $1 a ~2 +OW +update"),
             ("SET a 1 get", "*1 *2 $1 a ~3 +RW +access +update"),
             ("RENAME a b", "*2 *2 $1 a ~3 +RW +access +delete *2 $1 b ~2 +OW +update"),
+            ("SUNIONSTORE a b c", "*3 *2 $1 a ~2 +OW +update *2 $1 b ~2 +RO +access *2 $1 c ~2 +RO +access"),
             ("LMPOP 1 a LEFT", "*1 *2 $1 a ~3 +RW +access +delete"),
             ("DEL a b", "*2 *2 $1 a ~2 +RM +delete *2 $1 b ~2 +RM +delete"),
         ] {

@@ -68,7 +68,7 @@ pub(super) fn checked_pattern(pattern: &[u8]) -> Result<&[u8], CommandError> {
 }
 
 /// How many keys a `SCAN` looks at unless it says otherwise, as in Redis.
-pub(super) const SCAN_COUNT_DEFAULT: u64 = 10;
+const SCAN_COUNT_DEFAULT: u64 = 10;
 
 pub(super) fn scan<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
     let position = cursor(at(arguments, 1))?;
@@ -95,8 +95,29 @@ pub(super) fn scan<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context
     Ok(Command::Scan { position, count, pattern, kind, group: 0, next: 0 })
 }
 
+/// Reads the cursor of a scan through one key's value, and its options: the count, and a pattern if there is one.
+pub(super) fn scan_options(arguments: Arguments<'_>) -> Result<(u64, u64, Option<&[u8]>), CommandError> {
+    let position = cursor(at(arguments, 2))?;
+    let (mut count, mut pattern) = (SCAN_COUNT_DEFAULT, None);
+    for index in (3..arguments.len()).step_by(2) {
+        let option = at(arguments, index);
+        let argument = arguments.get(index + 1).ok_or(CommandError::Syntax)?;
+        if is(option, "COUNT") {
+            count = u64::try_from(integer(arguments, index + 1)?).unwrap_or(0);
+            if count == 0 {
+                return Err(CommandError::Syntax);
+            }
+        } else if is(option, "MATCH") {
+            pattern = Some(checked_pattern(argument)?);
+        } else {
+            return Err(CommandError::Syntax);
+        }
+    }
+    Ok((position, count, pattern))
+}
+
 /// An unsigned number in decimal. Redis, which reads it with C's `strtoul`, takes no digits at all for 0.
-pub(super) fn cursor(text: &[u8]) -> Result<u64, CommandError> {
+fn cursor(text: &[u8]) -> Result<u64, CommandError> {
     text.iter()
         .try_fold(0u64, |sum, byte| {
             let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;

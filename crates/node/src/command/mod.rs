@@ -12,6 +12,7 @@ mod keyspace;
 mod lists;
 pub(crate) mod locks;
 mod lookup;
+mod sets;
 pub mod spec;
 pub mod statistics;
 mod strings;

@@ -341,6 +341,8 @@ named_set! {
     Write = "write",
     /// Handles strings.
     String = "string",
+    /// Handles sets.
+    Set = "set",
     /// Handles lists.
     List = "list",
     /// Handles hashes.
@@ -375,7 +377,7 @@ pub struct KeyPositions {
     /// The position of the number of the keys that follow it, or 0 when no keys are counted. Such keys come behind those
     /// above.
     pub counted_at: usize,
-    /// The access to the keys: either one entry for all of them, or one per key. The last one is for counted keys.
+    /// The access to the keys, one entry for each; the last one is for all that follow, and for counted keys.
     pub access: &'static [KeyFlags],
 }
 
@@ -395,7 +397,7 @@ impl KeyPositions {
 
     /// The access to key number `which`, counted from 0 among the keys.
     pub fn access_of(&self, which: usize) -> KeyFlags {
-        self.access.get(which).or(self.access.first()).copied().unwrap_or(KeyFlags::NONE)
+        self.access.get(which).or(self.access.last()).copied().unwrap_or(KeyFlags::NONE)
     }
 }
 
@@ -413,6 +415,7 @@ pub enum Group {
     Scripting,
     Hash,
     List,
+    Set,
     PubSub,
 }
 
@@ -430,6 +433,7 @@ impl Group {
             Group::Scripting => "scripting",
             Group::Hash => "hash",
             Group::List => "list",
+            Group::Set => "set",
             Group::PubSub => "pubsub",
         }
     }

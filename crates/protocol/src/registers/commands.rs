@@ -162,6 +162,7 @@ fn needs(command: &Command<'_>) -> (&'static str, &'static str) {
         Script(script) if script.is_write() => ("EVAL", MODIFY),
         Script(_) => ("EVAL_RO", "several reads at one moment"),
         Hash(command) => (command.name(), "a hash, whose fields change one by one"),
+        OnSet(command) => (command.name(), "a set, whose members change one by one"),
         OnList(command) => (command.name(), "a list, whose elements change one by one"),
         GetDelete { .. } => ("GETDEL", MODIFY),
         GetExpire { .. } => ("GETEX", MODIFY),
@@ -183,7 +184,7 @@ fn needs(command: &Command<'_>) -> (&'static str, &'static str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kv::{HashCommand, ListCommand};
+    use kv::{HashCommand, ListCommand, SetCommand};
 
     fn set(expiry: Expiry, condition: Condition, answer: SetAnswer) -> Command<'static> {
         Command::Set { key: b"k", value: b"v", expiry, condition, answer }
@@ -207,6 +208,7 @@ mod tests {
             (set(Expiry::Clear, Condition::Always, SetAnswer::Before), "SET with GET"),
             (Command::Clear, "FLUSHALL"),
             (Command::Hash(HashCommand::Length { key: b"k" }), "HLEN"),
+            (Command::OnSet(SetCommand::All { key: b"k" }), "SMEMBERS"),
             (Command::OnList(ListCommand::Length { key: b"k" }), "LLEN"),
             (Command::Purge { until: 1 }, "this command"),
         ] {

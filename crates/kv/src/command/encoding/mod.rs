@@ -31,6 +31,7 @@ const READING_SCRIPT_WITHOUT_COST: u8 = 19;
 const HASH_READ: u8 = 20;
 const READING_SCRIPT: u8 = 21;
 const LIST_READ: u8 = 22;
+const SET_READ: u8 = 23;
 const SET: u8 = 64;
 const GET_DELETE: u8 = 65;
 const GET_EXPIRE: u8 = 66;
@@ -63,6 +64,7 @@ const LONG_PART: u8 = 91;
 const LONG_END: u8 = 92;
 const SCRIPT: u8 = 93;
 const LIST: u8 = 94;
+const SET_WRITE: u8 = 95;
 /// The plain `SET key value`: by far the most frequent record, so it has a short form.
 const SET_PLAIN: u8 = 127;
 /// Bytes of its encoding beside key and value.
@@ -318,6 +320,10 @@ impl<'a> Command<'a> {
                 out.put_u8(if command.is_write() { LIST } else { LIST_READ });
                 command.encode(out);
             }
+            OnSet(command) => {
+                out.put_u8(if command.is_write() { SET_WRITE } else { SET_READ });
+                command.encode(out);
+            }
             Supplied(supplied) => {
                 out.put_u8(SUPPLIED);
                 supplied.encode(out);
@@ -382,6 +388,8 @@ impl<'a> Command<'a> {
             HASH => Hash(super::HashCommand::decode(reader, true)?),
             LIST_READ => OnList(super::ListCommand::decode(reader, false)?),
             LIST => OnList(super::ListCommand::decode(reader, true)?),
+            SET_READ => OnSet(super::SetCommand::decode(reader, false)?),
+            SET_WRITE => OnSet(super::SetCommand::decode(reader, true)?),
             SET_IF => SetIf {
                 key: reader.bytes()?,
                 value: reader.bytes()?,

@@ -3,7 +3,8 @@
 use super::*;
 use crate::Coordinator;
 use crate::command::{
-    Draft, Fenced, HashCommand, HashPart, Hold, ListCommand, LockCommand, Supplied, WaiterId, Watched, script,
+    Draft, Fenced, HashCommand, HashPart, Hold, ListCommand, LockCommand, SetCommand, SetOperation, Supplied,
+    WaiterId, Watched, script,
 };
 use std::num::NonZeroU64;
 
@@ -124,6 +125,24 @@ fn every_command<'a>(
         ListCommand::MultiPop { keys: list, at_front: true, count: 9 },
     ];
     commands.extend(lists.map(OnList));
+    let operation = SetOperation::Difference;
+    let sets = [
+        SetCommand::Length { key },
+        SetCommand::Contains { key, member: value },
+        SetCommand::ContainsEach { key, members: list },
+        SetCommand::All { key },
+        SetCommand::Random { key, count: None },
+        SetCommand::Random { key, count: Some(i64::MIN) },
+        SetCommand::Scan { key, position: 7, count: 10, pattern: Some(b"a*") },
+        SetCommand::Combine { operation, keys: list },
+        SetCommand::CountCommon { keys: list, limit: 9 },
+        SetCommand::Add { key, members: list },
+        SetCommand::Remove { key, members: list },
+        SetCommand::Move { from: key, to: b"other", member: value },
+        SetCommand::Pop { key, count: Some(4) },
+        SetCommand::Store { operation, to: key, keys: list },
+    ];
+    commands.extend(sets.map(OnSet));
     commands
 }
 

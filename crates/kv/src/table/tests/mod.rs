@@ -15,6 +15,7 @@ mod replicas;
 mod scan;
 mod script;
 mod scripts;
+mod sets;
 mod snapshot;
 mod spill;
 mod strings;
@@ -84,7 +85,7 @@ fn plain_set<'a>(key: &'a [u8], value: &'a [u8]) -> Command<'a> {
     Command::Set { key, value, expiry, condition, answer }
 }
 
-/// One reply as text: `OK`, `nil`, `"bytes"`, `7`, `[a b]`, `status`, `!error`.
+/// One reply as text: `OK`, `nil`, `"bytes"`, `7`, `[a b]`, `status`, `!error`; a set as `(a b)`, sorted.
 fn text_of(out: &ReplyBuffer) -> String {
     let mut reader = Reader::new(out.as_bytes());
     let text = element(&mut reader);
@@ -104,6 +105,11 @@ fn element(reader: &mut Reader<'_>) -> String {
         Reply::Array(count) => {
             let elements: Vec<_> = (0..count).map(|_| element(reader)).collect();
             format!("[{}]", elements.join(" "))
+        }
+        Reply::Set(count) => {
+            let mut elements: Vec<_> = (0..count).map(|_| element(reader)).collect();
+            elements.sort();
+            format!("({})", elements.join(" "))
         }
         Reply::Map(count) => {
             let pairs: Vec<_> =

@@ -6,7 +6,7 @@
 use super::Store;
 use crate::command::{
     Command, Comparison, Condition, Deadline, ExpireCondition, Expiry, ExpiryUnit, HashCommand, HashPart,
-    List, ListCommand, SetAnswer,
+    List, ListCommand, SetAnswer, SetCommand, SetOperation,
 };
 
 impl Store {
@@ -174,6 +174,45 @@ fn list<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
     })
 }
 
+fn set_command<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
+    let list = |from: usize, scratch: &'a mut Vec<u8>| List::build(scratch, words[from..].iter().copied());
+    let operation = match words[0].get(1) {
+        Some(b'I') => SetOperation::Intersection,
+        Some(b'U') => SetOperation::Union,
+        _ => SetOperation::Difference,
+    };
+    Command::OnSet(match *words {
+        [b"SCARD", key] => SetCommand::Length { key },
+        [b"SISMEMBER", key, member] => SetCommand::Contains { key, member },
+        [b"SMISMEMBER", key, ..] => SetCommand::ContainsEach { key, members: list(2, scratch) },
+        [b"SMEMBERS", key] => SetCommand::All { key },
+        [b"SRANDMEMBER", key, ref count @ ..] => {
+            SetCommand::Random { key, count: count.first().map(|count| number(count)) }
+        }
+        [b"SSCAN", key, position, count] => {
+            let (position, count) = (number(position) as u64, number(count) as u64);
+            SetCommand::Scan { key, position, count, pattern: None }
+        }
+        [b"SSCAN", key, b"0", b"MATCH", pattern] => {
+            SetCommand::Scan { key, position: 0, count: 100, pattern: Some(pattern) }
+        }
+        [b"SINTERCARD", limit, ..] => {
+            SetCommand::CountCommon { keys: list(2, scratch), limit: number(limit) as u64 }
+        }
+        [b"SINTER" | b"SUNION" | b"SDIFF", ..] => SetCommand::Combine { operation, keys: list(1, scratch) },
+        [b"SADD", key, ..] => SetCommand::Add { key, members: list(2, scratch) },
+        [b"SREM", key, ..] => SetCommand::Remove { key, members: list(2, scratch) },
+        [b"SMOVE", from, to, member] => SetCommand::Move { from, to, member },
+        [b"SPOP", key, ref count @ ..] => {
+            SetCommand::Pop { key, count: count.first().map(|count| number(count) as u64) }
+        }
+        [b"SINTERSTORE" | b"SUNIONSTORE" | b"SDIFFSTORE", to, ..] => {
+            SetCommand::Store { operation, to, keys: list(2, scratch) }
+        }
+        _ => panic!("not in this script's language: {}", words.join(&b' ').escape_ascii()),
+    })
+}
+
 pub(super) fn parse<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
     let (expiry_clear, always) = (Expiry::Clear, Condition::Always);
     match *words {
@@ -241,6 +280,12 @@ pub(super) fn parse<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command
             | b"RPOP" | b"LSET" | b"LINSERT" | b"LREM" | b"LTRIM" | b"LMOVE" | b"LMPOP",
             ..,
         ] => list(words, scratch),
+        [
+            b"SCARD" | b"SISMEMBER" | b"SMISMEMBER" | b"SMEMBERS" | b"SRANDMEMBER" | b"SSCAN" | b"SINTERCARD"
+            | b"SINTER" | b"SUNION" | b"SDIFF" | b"SADD" | b"SREM" | b"SMOVE" | b"SPOP" | b"SINTERSTORE"
+            | b"SUNIONSTORE" | b"SDIFFSTORE",
+            ..,
+        ] => set_command(words, scratch),
         [b"FLUSHALL"] => Command::Clear,
         [b"PURGE", until] => Command::Purge { until: number(until) as u64 },
         [b"REPLICATE", key, value, version] => {

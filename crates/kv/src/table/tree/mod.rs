@@ -387,11 +387,6 @@ impl Tree {
         self.measure();
     }
 
-    /// Adds an item to an ordered tree.
-    pub(super) fn insert_in_order(&mut self, item: &[u8]) {
-        self.insert(self.items().seek(item), item);
-    }
-
     /// Removes the items from one rank to before another.
     ///
     /// # Panics
@@ -527,6 +522,11 @@ impl<'a> Items<'a> {
             left -= 1;
             Some(item)
         })
+    }
+
+    /// Whether an item is there: the items must be in order.
+    pub(super) fn contains(self, item: &[u8]) -> bool {
+        self.get(self.seek(item)) == Some(item)
     }
 
     /// The number of items that are less than `key`: the items must be in order.

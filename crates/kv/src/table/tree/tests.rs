@@ -79,8 +79,9 @@ proptest! {
             prop_assert_eq!(rank, model.range(..item.clone()).count());
             let is_there = tree.items().get(rank) == Some(&item[..]);
             prop_assert_eq!(is_there, model.contains(&item));
+            prop_assert_eq!(tree.items().contains(&item), is_there);
             if adds && !is_there {
-                tree.insert_in_order(&item);
+                tree.insert(rank, &item);
                 model.insert(item);
             } else if !adds {
                 let to = model.len().min(rank + count);

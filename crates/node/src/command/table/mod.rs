@@ -8,6 +8,7 @@ mod channels;
 mod hashes;
 mod lists;
 mod row;
+mod sets;
 mod subcommands;
 
 use super::spec::Category::{
@@ -29,15 +30,16 @@ use row::{
     ANY_TIME, BEFORE_AUTH, CHANGES, GUARDS, INSERTS, LOCKS, LOOKS_AT, OPERATORS, READ, READS, REMOVES,
     REPLACES, STORE, TAKES, UPDATES, container, data, key, keys, keys_with_values, node, script, two_keys,
 };
+use sets::SETS;
 use subcommands::{
     CLIENT, CLUSTER, COMMAND, CONFIG, DEBUG, FUNCTION, KEYSPACE, LOCK_SESSION, MEMORY, OBJECT, SCRIPT,
 };
 
-const COMMAND_ROWS: usize = ROWS.len() + HASHES.len() + LISTS.len() + CHANNELS.len();
+const COMMAND_ROWS: usize = ROWS.len() + HASHES.len() + LISTS.len() + SETS.len() + CHANNELS.len();
 
 /// All commands, in the order of the listing. Subcommands are inside their containers.
 pub static COMMANDS: [CommandSpec; COMMAND_ROWS] = {
-    let families: [&[CommandSpec]; 4] = [&ROWS, &HASHES, &LISTS, &CHANNELS];
+    let families: [&[CommandSpec]; 5] = [&ROWS, &HASHES, &LISTS, &SETS, &CHANNELS];
     let mut all = [ROWS[0]; COMMAND_ROWS];
     let (mut family, mut row, mut place) = (0, 0, 0);
     while place < COMMAND_ROWS {

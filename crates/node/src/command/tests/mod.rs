@@ -3,6 +3,7 @@
 mod expiry;
 mod keyspace;
 mod lists;
+mod sets;
 mod strings;
 
 use kv::Command::{self, *};

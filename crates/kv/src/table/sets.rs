@@ -1,0 +1,391 @@
+//! Commands on sets: `SADD`, `SMEMBERS` and their kin. For the representation see [`super::collections`].
+
+use super::collections::{Collection, Found, hash_of};
+use super::entry::{Entry, Kind};
+use super::lists::{TOO_MANY_POPPED, tell_items};
+use super::reads::refuse_large_reply;
+use super::scan::mix;
+use super::strings::WRONG_KIND;
+use super::transactions::CUT_WRITE;
+use super::tree::Items;
+use super::{Record, Table};
+use crate::command::{List, SetCommand, SetOperation};
+use crate::glob::Pattern;
+use crate::number::parse_integer;
+use crate::reply::{Reply, ReplyBuffer};
+use crate::{UnixMs, Version};
+use std::collections::BTreeSet;
+
+const HASH_BYTES: usize = 4;
+
+/// Redis calls a set of up to so many integers an intset.
+const INTSET_MEMBERS: usize = 512;
+
+/// The item of a member, in `item`.
+fn item_of<'i>(member: &[u8], item: &'i mut Vec<u8>) -> &'i [u8] {
+    item.clear();
+    item.extend_from_slice(&hash_of(member));
+    item.extend_from_slice(member);
+    item
+}
+
+fn member_of(item: &[u8]) -> &[u8] {
+    &item[HASH_BYTES..]
+}
+
+/// Draws random numbers that follow from a seed.
+pub(super) struct Draws(u64);
+
+impl Draws {
+    pub(super) fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(1);
+        (mix(self.0) % end as u64) as usize
+    }
+
+    /// Draws different numbers below `end`, in ascending order (Floyd's algorithm).
+    pub(super) fn distinct(&mut self, count: usize, end: usize) -> BTreeSet<usize> {
+        let mut drawn = BTreeSet::new();
+        for last in end - count..end {
+            let number = self.below(last + 1);
+            if !drawn.insert(number) {
+                drawn.insert(last);
+            }
+        }
+        drawn
+    }
+}
+
+/// How Redis would store a set, as `OBJECT ENCODING` reports it.
+pub(super) fn encoding(entry: &Entry) -> &'static [u8] {
+    let items = entry.items();
+    let is_number = |item: &[u8]| parse_integer(member_of(item)).is_some();
+    let is_intset = items.len() <= INTSET_MEMBERS && items.iter_from(0).all(is_number);
+    if is_intset { b"intset" } else { b"hashtable" }
+}
+
+/// Appends a set of members, unless it is too large for a reply.
+fn tell_members<'i>(items: impl ExactSizeIterator<Item = &'i [u8]>, out: &mut ReplyBuffer) {
+    let start = out.len();
+    out.push(Reply::Set(items.len() as u32));
+    for item in items {
+        out.bulk(member_of(item));
+        if out.len() - start > out.reply_bytes_max() {
+            return refuse_large_reply(start, out);
+        }
+    }
+}
+
+impl Table {
+    /// Random numbers for a read. In a script they follow from its record.
+    pub(super) fn draws_to_read(&mut self) -> Draws {
+        self.looked = self.looked.wrapping_add(1);
+        Draws(mix(self.looked))
+    }
+
+    /// Random numbers for a write, which follow from its record.
+    pub(super) fn draws_to_write(&mut self) -> Draws {
+        self.drawn = self.drawn.wrapping_add(1);
+        Draws(mix(self.drawn))
+    }
+
+    pub(super) fn read_set(
+        &mut self,
+        command: &SetCommand<'_>,
+        now: UnixMs,
+        out: &mut ReplyBuffer,
+    ) -> Version {
+        use SetCommand::*;
+        let key = match *command {
+            Combine { operation, keys } => {
+                self.combine(operation, keys, now, out);
+                return 0;
+            }
+            CountCommon { keys, limit } => {
+                self.count_common(keys, limit, now, out);
+                return 0;
+            }
+            Length { key } | Contains { key, .. } | ContainsEach { key, .. } | All { key } => key,
+            Random { key, .. } | Scan { key, .. } => key,
+            _ => return 0, // A write: see `change_set`.
+        };
+        let mut draws = self.draws_to_read();
+        let Ok((items, version)) = self.items_of(key, Kind::Set, now) else {
+            out.error(WRONG_KIND);
+            return 0;
+        };
+        match *command {
+            Contains { member, .. } => {
+                out.integer(items.contains(item_of(member, &mut Vec::new())).into());
+            }
+            ContainsEach { members, .. } => {
+                let mut item = Vec::new();
+                out.array(members.len());
+                for member in members.iter() {
+                    out.integer(items.contains(item_of(member, &mut item)).into());
+                }
+            }
+            All { .. } => tell_members(Counted(items.len(), items.iter_from(0)), out),
+            Random { count, .. } => tell_random(items, count, &mut draws, out),
+            Scan { position, count, pattern, .. } => scan(items, position, count, pattern, out),
+            _ => out.integer(items.len() as i64),
+        }
+        version
+    }
+
+    /// The items of several sets; none for a key that does not exist. `None` if one is of another kind.
+    fn sets(&self, keys: List<'_>, now: UnixMs) -> Option<Vec<Items<'_>>> {
+        let of = |key| match self.peek(key, now) {
+            None => Some(Items::EMPTY),
+            Some(entry) if entry.kind() == Kind::Set => Some(entry.items()),
+            Some(_) => None,
+        };
+        keys.iter().map(of).collect()
+    }
+
+    fn combine(&mut self, operation: SetOperation, keys: List<'_>, now: UnixMs, out: &mut ReplyBuffer) {
+        match self.sets(keys, now) {
+            Some(sets) => tell_members(combined(operation, sets).into_iter(), out),
+            None => out.error(WRONG_KIND),
+        }
+    }
+
+    fn count_common(&mut self, keys: List<'_>, limit: u64, now: UnixMs, out: &mut ReplyBuffer) {
+        let most = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };
+        match self.sets(keys, now) {
+            Some(sets) => out.integer(common(sets).take(most).count() as i64),
+            None => out.error(WRONG_KIND),
+        }
+    }
+
+    pub(super) fn change_set(&mut self, command: &SetCommand<'_>, record: Record, out: &mut ReplyBuffer) {
+        use SetCommand::*;
+        match *command {
+            Add { key, members } => {
+                let Ok(found) = self.find_kind(key, Kind::Set, record) else { return out.error(WRONG_KIND) };
+                out.integer(self.add_members(found, members.iter(), record) as i64);
+            }
+            Remove { key, members } => {
+                let Ok(found) = self.find_kind(key, Kind::Set, record) else { return out.error(WRONG_KIND) };
+                out.integer(self.remove_members(found, members.iter(), record) as i64);
+            }
+            Move { from, to, member } => self.move_member(from, to, member, record, out),
+            Pop { key, count } => {
+                let Ok(found) = self.find_kind(key, Kind::Set, record) else { return out.error(WRONG_KIND) };
+                self.pop_members(found, count, record, out);
+            }
+            Store { operation, to, keys } => self.store_combined(operation, to, keys, record, out),
+            // Answered by `read_set`.
+            Length { .. } | Contains { .. } | ContainsEach { .. } | All { .. } => {}
+            Random { .. } | Scan { .. } | Combine { .. } | CountCommon { .. } => {}
+        }
+    }
+
+    fn add_members<'m>(
+        &mut self,
+        found: Found<'_>,
+        members: impl Iterator<Item = &'m [u8]>,
+        record: Record,
+    ) -> usize {
+        self.edit_collection(found, Kind::Set, record, |set, _| {
+            let mut item = Vec::new();
+            members.filter(|member| set.insert_in_order(item_of(member, &mut item))).count()
+        })
+    }
+
+    fn remove_members<'m>(
+        &mut self,
+        found: Found<'_>,
+        members: impl Iterator<Item = &'m [u8]>,
+        record: Record,
+    ) -> usize {
+        self.edit_collection(found, Kind::Set, record, |set, discarded| {
+            let mut item = Vec::new();
+            members.filter(|member| set.remove_in_order(item_of(member, &mut item), discarded)).count()
+        })
+    }
+
+    fn move_member(&mut self, from: &[u8], to: &[u8], member: &[u8], record: Record, out: &mut ReplyBuffer) {
+        let Ok(source) = self.find_kind(from, Kind::Set, record) else { return out.error(WRONG_KIND) };
+        if source.place.is_none() {
+            return out.integer(0);
+        }
+        let Ok(target) = self.find_kind(to, Kind::Set, record) else { return out.error(WRONG_KIND) };
+        let is_there = self.items_at(source).contains(item_of(member, &mut Vec::new()));
+        out.integer(is_there.into());
+        if !is_there || from == to {
+            return;
+        }
+        self.add_members(target, std::iter::once(member), record);
+        // The source's place may have changed.
+        let Ok(source) = self.find_kind(from, Kind::Set, record) else { return };
+        self.remove_members(source, std::iter::once(member), record);
+    }
+
+    fn pop_members(&mut self, found: Found<'_>, count: Option<u64>, record: Record, out: &mut ReplyBuffer) {
+        let mut draws = self.draws_to_write();
+        let items = self.items_at(found);
+        let length = items.len();
+        let wanted = usize::try_from(count.unwrap_or(1)).map_or(length, |count| count.min(length));
+        let ranks = match wanted == length {
+            true => (0..length).collect(),
+            false => draws.distinct(wanted, length),
+        };
+        let start = out.len();
+        match (count, ranks.first()) {
+            (None, None) => out.null(),
+            _ if self.is_quiet => out.error(CUT_WRITE),
+            (None, Some(rank)) => out.bulk(items.get(*rank).map(member_of).unwrap_or_default()),
+            (Some(_), _) => {
+                let drawn = ranks.iter().map(|rank| items.get(*rank).unwrap_or_default());
+                tell_members(Counted(ranks.len(), drawn), out);
+            }
+        }
+        if !self.is_quiet && ReplyBuffer::is_error(&out.as_bytes()[start..]) {
+            out.truncate(start);
+            out.error(TOO_MANY_POPPED);
+        }
+        self.edit_collection(found, Kind::Set, record, |set, discarded| {
+            if ranks.len() == length {
+                return set.remove(0, length, discarded);
+            }
+            for rank in ranks.iter().rev() {
+                set.remove(*rank, rank + 1, discarded);
+            }
+        });
+    }
+
+    fn store_combined(
+        &mut self,
+        operation: SetOperation,
+        to: &[u8],
+        keys: List<'_>,
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) {
+        let Some(sets) = self.sets(keys, record.time) else { return out.error(WRONG_KIND) };
+        let mut collection = Collection::new(Kind::Set);
+        for item in combined(operation, sets) {
+            collection.insert(collection.len(), item);
+        }
+        out.integer(collection.len() as i64);
+        self.put_collection(to, collection, record);
+    }
+}
+
+/// An iterator whose length is known.
+pub(super) struct Counted<I>(pub(super) usize, pub(super) I);
+
+impl<I: Iterator> Iterator for Counted<I> {
+    type Item = I::Item;
+
+    fn next(&mut self) -> Option<I::Item> {
+        self.1.next()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.0, Some(self.0))
+    }
+}
+
+impl<I: Iterator> ExactSizeIterator for Counted<I> {}
+
+/// The items that all sets hold, in order.
+fn common<'i>(mut sets: Vec<Items<'i>>) -> impl Iterator<Item = &'i [u8]> {
+    sets.sort_by_key(|items| items.len());
+    let least = sets.first().copied().unwrap_or(Items::EMPTY);
+    least.iter_from(0).filter(move |item| sets[1..].iter().all(|items| items.contains(item)))
+}
+
+/// The items of several sets made one, in order.
+fn combined<'i>(operation: SetOperation, sets: Vec<Items<'i>>) -> Vec<&'i [u8]> {
+    match operation {
+        SetOperation::Intersection => common(sets).collect(),
+        SetOperation::Difference => {
+            let (first, others) = sets.split_first().unwrap_or((&Items::EMPTY, &[]));
+            let is_in_others = |item: &&[u8]| others.iter().any(|items| items.contains(item));
+            first.iter_from(0).filter(|item| !is_in_others(item)).collect()
+        }
+        SetOperation::Union => {
+            // Merged two by two: each is in order.
+            let mut lists: Vec<Vec<&[u8]>> = sets.iter().map(|items| items.iter_from(0).collect()).collect();
+            while lists.len() > 1 {
+                lists =
+                    lists.chunks(2).map(|pair| merged(&pair[0], pair.get(1).map_or(&[], |it| it))).collect();
+            }
+            lists.pop().unwrap_or_default()
+        }
+    }
+}
+
+fn merged<'i>(left: &[&'i [u8]], right: &[&'i [u8]]) -> Vec<&'i [u8]> {
+    let mut all = Vec::with_capacity(left.len() + right.len());
+    let (mut left, mut right) = (left, right);
+    while let ([first, behind_first @ ..], [second, behind_second @ ..]) = (left, right) {
+        let order = first.cmp(second);
+        all.push(if order.is_le() { *first } else { *second });
+        if order.is_le() {
+            left = behind_first;
+        }
+        if order.is_ge() {
+            right = behind_second;
+        }
+    }
+    all.extend_from_slice(left);
+    all.extend_from_slice(right);
+    all
+}
+
+fn tell_random(items: Items<'_>, count: Option<i64>, draws: &mut Draws, out: &mut ReplyBuffer) {
+    let length = items.len();
+    let get = |rank: usize| items.get(rank).map(member_of).unwrap_or_default();
+    match count {
+        None if length == 0 => out.null(),
+        None => out.bulk(get(draws.below(length))),
+        Some(_) if length == 0 => out.array(0),
+        Some(count @ 0..) => {
+            let wanted = usize::try_from(count).map_or(length, |count| count.min(length));
+            if wanted == length {
+                return tell_items(length, items.iter_from(0).map(member_of), out);
+            }
+            let ranks = draws.distinct(wanted, length);
+            tell_items(ranks.len(), ranks.into_iter().map(get), out);
+        }
+        Some(count) => {
+            let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
+            // Each takes at least five bytes of the reply.
+            if wanted > out.reply_bytes_max() / 5 {
+                return refuse_large_reply(out.len(), out);
+            }
+            tell_items(wanted, std::iter::repeat_with(|| get(draws.below(length))), out);
+        }
+    }
+}
+
+/// Returns about `count` members from a cursor on. Members with equal hashes are returned together, so a member that is
+/// there all the time is returned exactly once. See [`super::fields::Fields::scan`].
+fn scan(items: Items<'_>, position: u64, count: u64, pattern: Option<&[u8]>, out: &mut ReplyBuffer) {
+    let hash = |item: &[u8]| u32::from_be_bytes([item[0], item[1], item[2], item[3]]);
+    let Ok(from) = u32::try_from(position) else {
+        out.array(2);
+        out.bulk(b"0");
+        return out.array(0);
+    };
+    let pattern = pattern.map(Pattern::new);
+    let (mut told, mut bytes, mut next, mut before) = (Vec::new(), 0, 0, None);
+    for (seen, item) in (0..).zip(items.iter_from(items.seek(&from.to_be_bytes()))) {
+        let is_enough = seen >= count.max(1) || bytes > out.reply_bytes_max() / 2;
+        if is_enough && before != Some(hash(item)) {
+            next = hash(item);
+            break;
+        }
+        before = Some(hash(item));
+        if pattern.as_ref().is_none_or(|pattern| pattern.matches(member_of(item))) {
+            bytes += item.len() + HASH_BYTES;
+            told.push(member_of(item));
+        }
+    }
+    out.array(2);
+    out.bulk(next.to_string().as_bytes());
+    out.array(told.len());
+    told.iter().for_each(|member| out.bulk(member));
+}
