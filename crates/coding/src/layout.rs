@@ -73,9 +73,18 @@ impl Layout {
         &value[from..(from + piece).min(end)]
     }
 
+    /// Checks that this is a stripe of a value of this layout.
+    fn check(&self, value: &[u8], stripe: usize) {
+        assert_eq!(value.len(), self.length, "a value is cut by another value's layout");
+        assert!(stripe < self.stripes(), "stripe {stripe} of {}", self.stripes());
+    }
+
     /// Appends a fragment's piece of a stripe of the value.
+    ///
+    /// # Panics
+    /// When the value has another length than the layout, or no such stripe.
     pub fn encode(&self, value: &[u8], number: u8, stripe: usize, out: &mut Vec<u8>) {
-        debug_assert_eq!(value.len(), self.length);
+        self.check(value, stripe);
         let (start, bytes) = (out.len(), self.piece_bytes(stripe));
         if self.parts == 1 || usize::from(number) < self.parts {
             out.extend_from_slice(self.part(value, stripe, usize::from(number) % self.parts));
@@ -88,7 +97,11 @@ impl Layout {
 
     /// Returns a fragment's piece of a stripe of the value: a slice of the value if the piece is contained in it, else
     /// computed in `memory`.
+    ///
+    /// # Panics
+    /// As [`Layout::encode`].
     pub fn piece<'p>(&self, value: &'p [u8], number: u8, stripe: usize, memory: &'p mut Vec<u8>) -> &'p [u8] {
+        self.check(value, stripe);
         let bytes = self.piece_bytes(stripe);
         if self.parts == 1 || usize::from(number) < self.parts {
             let part = self.part(value, stripe, usize::from(number) % self.parts);
@@ -98,6 +111,7 @@ impl Layout {
         }
         memory.clear();
         self.encode(value, number, stripe, memory);
+        assert_eq!(memory.len(), bytes, "a piece has the length of its stripe");
         memory
     }
 
@@ -166,6 +180,7 @@ impl Layout {
                 combine(factors[part].iter().copied().zip(pieces), length, out);
             }
         }
+        assert_eq!(out.len(), end, "a stripe is joined whole");
         Ok(())
     }
 
@@ -202,6 +217,7 @@ const BLOCK_BYTES: usize = 16 << 10;
 
 /// Appends `bytes` of the sum of inputs, each multiplied by its factor.
 fn combine<'a>(inputs: impl Iterator<Item = (u8, Input<'a>)> + Clone, bytes: usize, out: &mut Vec<u8>) {
+    let end = out.len() + bytes;
     for from in (0..bytes).step_by(BLOCK_BYTES) {
         let (start, to) = (out.len(), bytes.min(from + BLOCK_BYTES));
         let mut inputs = inputs.clone();
@@ -223,6 +239,7 @@ fn combine<'a>(inputs: impl Iterator<Item = (u8, Input<'a>)> + Clone, bytes: usi
             }
         }
     }
+    assert_eq!(out.len(), end, "the sum has another length than asked for");
 }
 
 /// The part of `bytes` that lies within a range.

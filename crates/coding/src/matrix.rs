@@ -17,6 +17,7 @@ pub const NUMBERS_MAX: usize = 256;
 
 /// The factors of a fragment.
 pub(crate) fn row(number: u8, parts: usize) -> Vec<u8> {
+    assert!((1..NUMBERS_MAX).contains(&parts), "{parts} parts, and fragment {number} besides");
     let number_at = usize::from(number);
     let factor = |part: usize| match (number_at, part) {
         _ if parts == 1 => 1,
@@ -27,13 +28,17 @@ pub(crate) fn row(number: u8, parts: usize) -> Vec<u8> {
             galois::div(divided, galois::mul(number ^ part as u8, parts as u8))
         }
     };
-    (0..parts).map(factor).collect()
+    let row: Vec<u8> = (0..parts).map(factor).collect();
+    assert!(number_at < parts || !row.contains(&0), "fragment {number} does without one of {parts} parts");
+    row
 }
 
 /// The factors that compute the parts from the fragments with these numbers, a row for each part. The numbers must be
 /// distinct, and as many as there are parts.
 pub(crate) fn inverse(numbers: &[u8]) -> Vec<Vec<u8>> {
     let parts = numbers.len();
+    let is_twice = |at: usize| numbers[..at].contains(&numbers[at]);
+    assert!(!(0..parts).any(is_twice), "one of fragments {numbers:?} is given twice");
     let mut left: Vec<Vec<u8>> = numbers.iter().map(|number| row(*number, parts)).collect();
     let unit = |at: usize| (0..parts).map(|place| u8::from(place == at)).collect();
     let mut right: Vec<Vec<u8>> = (0..parts).map(unit).collect();

@@ -19,7 +19,9 @@ pub(crate) struct Extents(BTreeMap<Group, Extent>);
 impl Extents {
     /// Notes that the group has an entry at `position`, which is above all earlier ones.
     pub(crate) fn entry(&mut self, group: Group, position: Position) {
-        self.0.entry(group).or_insert(Extent { needed: position, last: position }).last = position;
+        let extent = self.0.entry(group).or_insert(Extent { needed: position, last: position });
+        assert!(extent.last <= position, "an entry at {position}, behind one at {}", extent.last);
+        extent.last = position;
     }
 
     /// Notes that the group no longer needs anything below `floor`.
@@ -30,6 +32,18 @@ impl Extents {
                 self.0.remove(&group);
             }
         }
+    }
+
+    /// Every group that is listed needs an entry, and none beyond its last.
+    pub(crate) fn check_invariants(&self) {
+        for (group, Extent { needed, last }) in &self.0 {
+            assert!(needed <= last, "group {group} needs {needed}, and its last entry is at {last}");
+        }
+    }
+
+    /// The position of the last entry of any group.
+    pub(crate) fn last(&self) -> Option<Position> {
+        self.0.values().map(|extent| extent.last).max()
     }
 
     /// Returns the lowest position that is needed, and the group that needs it.

@@ -113,7 +113,7 @@ impl Log {
         reserve: Reserve,
         (end, lead): (Position, Vec<u8>),
     ) -> Log {
-        Log {
+        let log = Log {
             gathered: Gathered::new(manifest.identity.log, end, lead),
             spare_bytes: Vec::new(),
             noted: manifest.durable,
@@ -134,7 +134,9 @@ impl Log {
             upkeep: Upkeep::default(),
             pinned: BTreeMap::new(),
             stopped: None,
-        }
+        };
+        log.check_invariants();
+        log
     }
 
     /// The identity of the log.
@@ -161,6 +163,10 @@ impl Log {
             return Position::MAX;
         }
         let position = self.gathered.append(self.durable, group, kind, parts);
+        assert!(
+            self.durable <= position || self.counts_too_much(),
+            "an entry is durable before it is written"
+        );
         self.extents.entry(group, position);
         position
     }
@@ -205,6 +211,7 @@ impl Log {
     /// Keeps a batch for which there was no room. Whatever part of it is in the file counts as no more than a write that a
     /// crash cut short: nothing is known to be there until the same bytes have been written to the same place successfully.
     fn refuse_batch(&mut self, batch: Batch, error: DiskError) {
+        assert!(self.refused.is_none(), "two batches wait for room, and only one is written again");
         self.refused = Some(batch);
         (self.full, self.may_retry) = (Some(error), false);
     }
@@ -218,9 +225,11 @@ impl Log {
 
     /// Notes that everything handed out is written.
     fn batch_written(&mut self) {
+        assert!(self.refused.is_none(), "a batch is written before the one that waits for room");
         self.written = self.gathered.start();
         self.is_used_up = false;
         self.noted = self.noted.max(self.durable);
+        self.positions_are_in_order();
     }
 
     /// Returns everything gathered, ready to be written, with its file and offset.
@@ -236,6 +245,7 @@ impl Log {
         // Up to the block's end; after the segment's own end there is nothing yet that must not be read.
         let blocks_end = end.next_multiple_of(BLOCK_PAYLOAD_BYTES as u64).min(segment_bytes.max(end));
         let start = offset - self.gathered.lead() as u64;
+        assert_eq!(start % BLOCK_PAYLOAD_BYTES as u64, 0, "a write begins within a block");
         let lead = (end % BLOCK_PAYLOAD_BYTES as u64) as usize;
         let gathered = self.gathered.take(self.durable, (blocks_end - end) as usize, lead);
         let mut bytes = std::mem::take(&mut self.spare_bytes);
@@ -255,6 +265,8 @@ impl Log {
             return self.full.clone().map_or(Ok(()), |error| Err(StorageError::Disk(error)));
         };
         let first = self.gathered.start();
+        let before = self.segment();
+        assert!(number == before.number + 1 && first > before.first, "segment {number} follows {before:?}");
         let header = SegmentHeader { number, first, durable: self.durable };
         self.gathered.begin_file(header.encode(&self.manifest.identity));
         self.segments.push_back(Segment { number, first });
@@ -369,6 +381,7 @@ impl Log {
         }
         let writes = !steps.is_empty();
         let up_to = if writes { self.gathered.start() } else { self.written };
+        assert!(self.durable <= up_to || self.counts_too_much(), "a sync makes less durable than was");
         self.syncing = Some(Syncing { up_to, writes });
         // All segments that hold something not known to be durable: nearly always one.
         let ends = self.segments.iter().skip(1).map(|next| next.first).chain([up_to]);
@@ -408,6 +421,7 @@ impl Log {
         }
         let later = self.options.planted.has(Fault::SyncCoversLaterWrites);
         self.durable = self.durable.max(if later { self.end() } else { up_to });
+        self.positions_are_in_order();
         Ok(Outcome::Durable)
     }
 
@@ -428,6 +442,67 @@ impl Log {
             self.stopped = Some(error.clone());
             StorageError::Stopped(error)
         })
+    }
+
+    /// A planted fault that makes the durable position wrong.
+    fn counts_too_much(&self) -> bool {
+        self.options.planted.has(Fault::SyncCoversLaterWrites)
+    }
+
+    /// What is noted is durable, what is durable is written, and what is written was handed out. O(1).
+    fn positions_are_in_order(&self) {
+        let handed_out = self.gathered.start();
+        let Log { noted, durable, written, .. } = *self;
+        assert!(noted <= durable, "{noted} is noted as durable, and only {durable} is");
+        assert!(durable <= written || self.counts_too_much(), "{durable} is durable, and {written} written");
+        assert!(written <= handed_out, "{written} is written, and {handed_out} was handed out");
+        assert!(handed_out <= self.end(), "more was handed out than was appended");
+    }
+
+    /// Checks what the log's promise rests on. O(segments + groups): for tests, after each operation.
+    ///
+    /// # Panics
+    /// When an invariant is broken.
+    pub fn check_invariants(&self) {
+        self.positions_are_in_order();
+        self.what_is_handed_out_is_written_or_waits();
+        self.segments_follow_each_other();
+        self.nothing_is_needed_that_is_gone();
+    }
+
+    /// All that was handed out is written, or is being written, or waits for room: nothing was left out.
+    fn what_is_handed_out_is_written_or_waits(&self) {
+        let waits = self.is_writing() || self.refused.is_some();
+        let is_written = self.written == self.gathered.start();
+        assert!(is_written || waits || self.stopped.is_some(), "a batch is gone that was not written");
+        assert!(!(self.is_writing() && self.refused.is_some()), "a batch is written past one that waits");
+        if let Some(Syncing { up_to, writes }) = self.syncing {
+            let limit = if writes { self.gathered.start() } else { self.written };
+            assert!(up_to <= limit, "a sync covers {up_to}, and {limit} is there");
+        }
+    }
+
+    /// The segments of the manifest are those in use and those ready to be used, numbered without a gap.
+    fn segments_follow_each_other(&self) {
+        let used = self.segments.iter().map(|segment| segment.number);
+        assert!(used.chain(self.spares.iter().copied()).eq(self.segment_numbers()), "a segment is missing");
+        let firsts = || self.segments.iter().map(|segment| segment.first);
+        assert_eq!(firsts().next(), Some(self.manifest.start), "the log starts with its first segment");
+        assert!(firsts().is_sorted(), "a segment begins before the one before it");
+        assert!(self.segment().first <= self.gathered.start(), "the last segment begins after the log's end");
+    }
+
+    /// Every entry that a group needs lies in a segment, and below the log's end; so does every floor.
+    fn nothing_is_needed_that_is_gone(&self) {
+        self.extents.check_invariants();
+        if let Some((position, group)) = self.extents.oldest() {
+            assert!(self.manifest.start <= position, "group {group} needs {position}, which was removed");
+        }
+        assert!(self.extents.last() < Some(self.end()), "an entry lies beyond the log's end");
+        let floors = self.upkeep.floors.iter().map(|new| new.floor.position);
+        assert!(floors.max() <= Some(self.end()), "a floor is above what was appended");
+        assert!(self.pinned.values().all(|readers| *readers > 0), "a snapshot is kept for nobody");
+        assert!(self.manifest.next_snapshot <= self.next_snapshot, "a snapshot's number is given again");
     }
 
     pub(crate) fn segment(&self) -> Segment {

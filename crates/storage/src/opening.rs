@@ -12,6 +12,7 @@ use crate::format::{
     Entry, Identity, MANIFEST_FILE, MANIFEST_NEW_FILE, is_ours, is_zero, segment_file, snapshot_file,
 };
 use crate::log::{Log, Options};
+use crate::planted::Fault;
 use crate::replay::{READ_BYTES, Window, scan};
 use crate::reserve::{Kept, Reserve};
 use crate::snapshot::SnapshotReader;
@@ -164,6 +165,8 @@ impl Opening {
         let Opening { options, mut manifest, .. } = self;
         let found = scan(disk, &manifest, options.planted, each)?;
         let torn = settle(disk, &mut manifest, &found, options.planted)?;
+        let is_whole = found.end >= manifest.durable || options.planted.has(Fault::LossNotNoticed);
+        assert!(is_whole, "a log that ends at {} was durable up to {}", found.end, manifest.durable);
         manifest.openings += 1;
         manifest.durable = found.end;
         manifest.clearing = false;

@@ -89,7 +89,10 @@ pub(crate) fn scan<D: Disk>(
             break;
         }
     }
-    Ok(scanner.found)
+    let found = scanner.found;
+    assert!(!found.segments.is_empty() && found.offset >= SEGMENT_HEADER_BYTES, "a log has a segment");
+    assert!(found.end >= manifest.start, "the log ends before it starts");
+    Ok(found)
 }
 
 struct Scanner<'a, F> {

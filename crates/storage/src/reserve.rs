@@ -47,6 +47,7 @@ impl Reserve {
     }
 
     pub(crate) fn add(&mut self, kept: Kept) {
+        assert!(!self.has(kept), "a file of the reserve is made that exists");
         self.0.push(kept);
     }
 

@@ -126,6 +126,8 @@ impl Log {
         let piece = writer.next_piece(Vec::new());
         self.upkeep.pieces.push_back(piece);
         let SnapshotWriter { header, chunks, written, .. } = writer;
+        assert!(header.position <= self.end(), "a snapshot of what has not been appended");
+        assert!(header.number < self.next_snapshot, "a snapshot whose number will be given again");
         let snapshot = Some(SnapshotPlace { number: header.number, chunks, bytes: written });
         let floor = Floor { position: header.position, snapshot };
         self.upkeep.floors.push_back(NewFloor { group: header.group, floor });
@@ -152,7 +154,7 @@ impl Log {
     pub fn close_snapshot(&mut self, reader: SnapshotReader) {
         let number = reader.place.number;
         let Some(readers) = self.pinned.get_mut(&number) else { return };
-        *readers -= 1;
+        *readers = readers.checked_sub(1).expect("a snapshot is pinned by its readers");
         if *readers == 0 {
             self.pinned.remove(&number);
             let present = self.manifest.floors.get(&reader.header.group).and_then(|floor| floor.snapshot);
@@ -167,6 +169,7 @@ impl SnapshotWriter {
     /// Hands out what is gathered, and starts again with `rest`.
     fn next_piece(&mut self, rest: Vec<u8>) -> Piece {
         let bytes = std::mem::replace(&mut self.gathered, rest);
+        assert!(!bytes.is_empty(), "an empty part of a snapshot");
         let (group, file, offset) = (self.header.group, self.file.clone(), self.written);
         self.written += bytes.len() as u64;
         Piece { group, file, offset, bytes }
@@ -235,6 +238,10 @@ impl SnapshotReader {
             return Err(self.damaged(Damage::Checksum("chunk")));
         }
         (self.offset, self.next) = (end, self.next + 1);
+        assert!(
+            self.offset <= self.place.bytes && self.next <= self.place.chunks + 1,
+            "it reads beyond its end"
+        );
         Ok(!is_last)
     }
 

@@ -81,7 +81,7 @@ pub(crate) fn settle<D: Disk>(
             manifest.clearing = true;
             upkeep::write_manifest(disk, planted, manifest)?;
         }
-        clear(disk, &remains, &mut syncs)?;
+        clear(disk, scan, &remains, &mut syncs)?;
     }
     if planted.has(Fault::ReadCountsAsDurable) {
         syncs.extend(scan.segments.iter().map(|segment| segment_file(segment.number)));
@@ -164,6 +164,7 @@ impl<D: Disk> Survey<'_, D> {
 }
 
 fn add(all: &mut Vec<Remains>, number: u64, start: u64, end: u64) {
+    assert!(start < end, "nothing remains from {start} to {end}");
     match all.last_mut() {
         Some(last) if last.number == number && last.end == start => last.end = end,
         _ => all.push(Remains { number, start, end }),
@@ -195,11 +196,20 @@ fn lost(scan: &Scan, durable: Position, told_by: String) -> StorageError {
 }
 
 /// Clears what remains to zeros. A sector that is partly in the log keeps this segment's number; all others get none.
-fn clear<D: Disk>(disk: &mut D, remains: &[Remains], syncs: &mut Vec<String>) -> Result<(), StorageError> {
+fn clear<D: Disk>(
+    disk: &mut D,
+    scan: &Scan,
+    remains: &[Remains],
+    syncs: &mut Vec<String>,
+) -> Result<(), StorageError> {
     let zeros = vec![0; if remains.is_empty() { 0 } else { WRITE_BYTES }];
     for Remains { number, start, end } in remains {
         let file = segment_file(*number);
         let whole_from = start.next_multiple_of(PAYLOAD_BYTES as u64);
+        // What is before the log's end is never cleared.
+        let is_after =
+            scan.segments.back().is_none_or(|last| (last.number, scan.offset) <= (*number, *start));
+        assert!(is_after, "byte {start} of segment {number} is of the log");
         if whole_from > *start {
             disk.write(&file, place(*start), &zeros[..(whole_from - start) as usize])?;
         }
@@ -225,6 +235,7 @@ fn write_again<D: Disk>(disk: &mut D, scan: &Scan, syncs: &mut Vec<String>) -> R
         let offset_of = |position: Position| SEGMENT_HEADER_BYTES + (position - segment.first);
         // By whole sectors: a page that is written in part is written as a whole, but not every disk need know that.
         let from = if scan.durable > segment.first { offset_of(scan.durable) } else { 0 };
+        assert!(from <= offset_of(end), "the log is durable beyond its end");
         let mut offset = place(from - from % PAYLOAD_BYTES as u64);
         let end = place(offset_of(end).next_multiple_of(PAYLOAD_BYTES as u64));
         while offset < end {

@@ -299,6 +299,7 @@ impl Log {
             }
         }
         let first = self.segments[self.first_needed(oldest)];
+        assert!(first.first <= self.durable, "the log is to start where it is not durable yet");
         (manifest.first_segment, manifest.start) = (first.number, first.first);
         let start = manifest.start;
         manifest.floors.retain(|_, floor| floor.snapshot.is_some() || floor.position > start);
@@ -329,7 +330,8 @@ impl Log {
     fn done(&mut self, task: Task, manifest: Manifest) -> Outcome {
         match task {
             Task::Remove => {
-                self.upkeep.garbage.pop_front();
+                let removed = self.upkeep.garbage.pop_front();
+                assert!(removed.is_some(), "a file was removed that was not to go");
                 return Outcome::Tidied;
             }
             Task::Write(..) => return Outcome::Tidied,
@@ -340,6 +342,13 @@ impl Log {
             }
             _ => {}
         }
+        let before = &self.manifest;
+        let goes_on = before.start <= manifest.start
+            && before.first_segment <= manifest.first_segment
+            && before.next_segment <= manifest.next_segment
+            && before.durable <= manifest.durable
+            && before.next_snapshot <= manifest.next_snapshot;
+        assert!(goes_on, "a manifest goes back behind the one before");
         self.noted = self.noted.max(manifest.durable);
         while let Some(segment) =
             self.segments.pop_front_if(|segment| segment.number < manifest.first_segment)

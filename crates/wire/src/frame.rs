@@ -28,6 +28,7 @@ pub fn append(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let Ok(length) = u32::try_from(payload.len()) else {
         panic!("a frame of {} bytes", payload.len());
     };
+    assert!(*header == [0; HEADER_BYTES], "a payload was written over its header");
     header[..LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
     out.extend_from_slice(&[0; TAG_BYTES]);
 }
@@ -96,7 +97,9 @@ pub fn next(bytes: &[u8], payload_bytes_max: usize) -> Result<Next<'_>, FrameErr
     if length_tag != [0; LENGTH_TAG_BYTES] || tag != [0; TAG_BYTES] {
         return Err(FrameError::Sealed { bytes: length });
     }
-    Ok(Next::Frame { payload, consumed: HEADER_BYTES + length + TAG_BYTES })
+    let consumed = HEADER_BYTES + length + TAG_BYTES;
+    assert!(payload.len() == length && consumed <= bytes.len(), "a frame ends beyond what has arrived");
+    Ok(Next::Frame { payload, consumed })
 }
 
 /// The header before a payload.

@@ -23,6 +23,7 @@ pub fn append(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let Ok(length) = u32::try_from(payload.len()) else {
         panic!("a frame of {} bytes", payload.len());
     };
+    assert!(*header == [0; HEADER_BYTES], "a payload was written over its header");
     let length = length.to_le_bytes();
     header[..4].copy_from_slice(&length);
     header[4..].copy_from_slice(&checksum(length, payload).to_le_bytes());
@@ -92,7 +93,9 @@ pub fn next(bytes: &[u8], payload_bytes_max: usize) -> Result<Next<'_>, FrameErr
     if actual != expected {
         return Err(FrameError::Damaged { bytes: length, expected, actual });
     }
-    Ok(Next::Frame { payload, consumed: HEADER_BYTES + length })
+    let consumed = HEADER_BYTES + length;
+    assert!(payload.len() == length && consumed <= bytes.len(), "a frame ends beyond what has arrived");
+    Ok(Next::Frame { payload, consumed })
 }
 
 fn checksum(length: [u8; 4], payload: &[u8]) -> u32 {

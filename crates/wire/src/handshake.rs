@@ -228,6 +228,7 @@ impl Dialer {
         hello.extend_from_slice(&nonce);
         let mac = identity.mac(GREETER, &hello).finalize().into_bytes();
         hello.extend_from_slice(&mac);
+        fits(&hello);
         (Dialer { identity, transcript: hello.clone() }, hello)
     }
 
@@ -265,6 +266,7 @@ impl Dialer {
         let mut proof = vec![PROOF];
         proof.extend_from_slice(&identity.mac(DIALER, &transcript).finalize().into_bytes());
         transcript.extend_from_slice(&proof);
+        fits(&proof);
         let session = Session::new(
             identity.key(DIALER_FRAMES, &transcript),
             identity.key(ACCEPTOR_FRAMES, &transcript),
@@ -356,6 +358,12 @@ impl Acceptor {
         let mac = self.identity.mac(ACCEPTOR, &transcript).finalize().into_bytes();
         challenge.extend_from_slice(&mac);
         transcript.extend_from_slice(&mac);
+        fits(&challenge);
+        assert_eq!(
+            transcript.len(),
+            payload.len() + challenge.len(),
+            "the proofs cover every byte of both sides"
+        );
         (self.lane, self.port, self.greeted) = (lane, port, Some((node, transcript)));
         Ok(challenge)
     }
@@ -406,6 +414,11 @@ pub fn table_seed(secret: &[u8]) -> u64 {
 
 fn hmac(key: &[u8]) -> Hmac<Sha256> {
     Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length")
+}
+
+/// A message that the other side would refuse for its length is not sent.
+fn fits(message: &[u8]) {
+    assert!(message.len() <= PAYLOAD_BYTES_MAX, "a handshake message of {} bytes", message.len());
 }
 
 fn check_end(reader: &Reader<'_>) -> Result<(), HandshakeError> {

@@ -71,6 +71,11 @@ impl Key {
     }
 }
 
+/// The number of the next frame. It must not come again: it is the nonce.
+fn next_number(sequence: u64) -> u64 {
+    sequence.checked_add(1).expect("a key seals no two frames under one number")
+}
+
 /// Whether two tags are equal. Looks at all bytes, so that the time does not reveal where they differ.
 fn are_equal(a: [u8; LENGTH_TAG_BYTES], b: [u8; LENGTH_TAG_BYTES]) -> bool {
     let differ = a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b));
@@ -121,8 +126,9 @@ impl Sealer {
             header[LENGTH_BYTES..].copy_from_slice(&key.length_tag(*sequence, length));
             *tag = key.seal(*sequence, payload);
             *sealed += HEADER_BYTES + payload.len() + TAG_BYTES;
-            *sequence += 1;
+            *sequence = next_number(*sequence);
         }
+        assert_eq!(*sealed, buffer.len(), "part of a frame is not sealed");
     }
 
     /// Notes that `bytes` bytes were sent and removed from the front of the buffer.
@@ -183,9 +189,12 @@ impl Opener {
             return Ok(Next::Incomplete { needed: bytes + TAG_BYTES - arrived });
         };
         let payload = self.key.open(sequence, sealed).ok_or(FrameError::Forged { sequence })?;
-        self.sequence += 1;
+        assert_eq!(payload.len(), bytes, "a frame has another length than its header says");
+        self.sequence = next_number(sequence);
         self.announced = None;
-        Ok(Next::Frame { payload, consumed: HEADER_BYTES + bytes + TAG_BYTES })
+        let consumed = HEADER_BYTES + bytes + TAG_BYTES;
+        assert!(consumed <= count, "a frame ends beyond what has arrived");
+        Ok(Next::Frame { payload, consumed })
     }
 }
 

@@ -155,6 +155,11 @@ impl Gathered {
 
     /// Makes what is gathered go to a new file, after that file's header.
     pub(crate) fn begin_file(&mut self, header: Vec<u8>) {
+        assert_eq!(
+            header.len() % BATCH_HEADER_BYTES,
+            0,
+            "batches begin at multiples of their header's length"
+        );
         let before = std::mem::replace(&mut self.lead, header.len());
         self.bytes.splice(..before, header);
         self.open = self.open.map(|(batch, entries)| (batch - before + self.lead, entries));
@@ -186,6 +191,7 @@ impl Gathered {
         parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
         self.bytes.resize(self.bytes.len().next_multiple_of(ENTRY_ALIGNMENT_BYTES), 0);
         self.open = Some((batch, entries + 1));
+        assert!(self.start < position && position < self.end(), "an entry lies outside of what is gathered");
         position
     }
 
@@ -193,6 +199,12 @@ impl Gathered {
     fn close(&mut self, durable: Position) {
         if let Some((batch, entries)) = self.open.take() {
             let body = &self.bytes[batch + BATCH_HEADER_BYTES..];
+            assert!(
+                entries > 0 && body.len() <= u32::MAX as usize,
+                "{entries} entries of {} bytes",
+                body.len()
+            );
+            assert_eq!((batch - self.lead) % BATCH_HEADER_BYTES, 0, "a header could be torn");
             let header = BatchHeader {
                 length: body.len() as u32,
                 checksum: checksum(self.salt, &[body]),
@@ -209,7 +221,14 @@ impl Gathered {
     /// again after it, in a block that will then hold `lead` bytes.
     pub(crate) fn take(&mut self, durable: Position, zeros: usize, lead: usize) -> Vec<u8> {
         self.close(durable);
-        self.start = self.end();
+        let start = self.end();
+        assert_eq!(
+            (start - self.start) % BATCH_HEADER_BYTES as u64,
+            0,
+            "what is handed out ends within a batch"
+        );
+        assert!(start > self.start && lead <= self.bytes.len(), "{lead} bytes of {}", self.bytes.len());
+        self.start = start;
         let mut rest = std::mem::take(&mut self.spare);
         rest.clear();
         rest.extend_from_slice(&self.bytes[self.bytes.len() - lead..]);

@@ -60,17 +60,21 @@ impl Sectors {
     /// with zeros.
     pub(crate) fn write(self, bytes: &[u8], out: &mut Vec<u8>) {
         let stamp = self.stamp();
+        let before = out.len();
+        assert_eq!(before % SECTOR_BYTES, 0, "a sector begins within another one");
         out.reserve(bytes.len().div_ceil(PAYLOAD_BYTES) * SECTOR_BYTES);
         for payload in bytes.chunks(PAYLOAD_BYTES) {
             out.extend_from_slice(payload);
             out.resize(out.len().next_multiple_of(SECTOR_BYTES) - stamp.len(), 0);
             out.extend_from_slice(&stamp);
         }
+        let sectors = bytes.len().div_ceil(PAYLOAD_BYTES);
+        assert_eq!(out.len() - before, sectors * SECTOR_BYTES, "whole sectors are written");
     }
 
     /// Turns `bytes` as read from the file, from a sector's start on, into bytes of the log.
     pub(crate) fn read(self, bytes: &mut Vec<u8>) {
-        let mut length = 0;
+        let (read, mut length) = (bytes.len() as u64, 0);
         for start in (0..bytes.len()).step_by(SECTOR_BYTES) {
             let sector = start..bytes.len().min(start + SECTOR_BYTES);
             let payload = start..sector.end.min(start + PAYLOAD_BYTES);
@@ -81,6 +85,11 @@ impl Sectors {
             }
             length += payload.len();
         }
+        assert_eq!(
+            length as u64,
+            payload_of(read),
+            "sectors hold more or less of the log than they have room for"
+        );
         bytes.truncate(length);
     }
 }

@@ -16,9 +16,14 @@ pub struct Arguments<'a> {
 impl<'a> Arguments<'a> {
     /// Returns the parts of `bytes` given by `ranges`, in the ranges' order.
     ///
-    /// A range outside `bytes` is the caller's fault: reading that argument panics.
+    /// A range outside `bytes` is the caller's fault.
+    ///
+    /// # Panics
+    /// When the last range is outside `bytes`. Of another one, reading that argument panics.
     pub fn new(bytes: &'a [u8], ranges: &'a [ArgumentRange]) -> Self {
-        debug_assert!(ranges.iter().all(|&(start, end)| start <= end && end as usize <= bytes.len()));
+        let is_in = |&(start, end): &ArgumentRange| start <= end && end as usize <= bytes.len();
+        debug_assert!(ranges.iter().all(is_in));
+        assert!(ranges.last().is_none_or(is_in), "the last argument ends beyond the request");
         Arguments { bytes, ranges }
     }
 

@@ -35,6 +35,7 @@ pub fn write_reply(encoded: &[u8], protocol: Protocol, out: &mut Vec<u8>) -> Res
 fn write_whole(encoded: &[u8], protocol: Protocol, out: &mut Vec<u8>) -> Result<(), Malformed> {
     let before = out.len();
     let outcome = write_elements(encoded, protocol, out);
+    assert!(out.len() >= before, "a reply takes the place of those before it");
     if outcome.is_err() {
         out.truncate(before);
     }
@@ -51,7 +52,9 @@ pub fn element_end(encoded: &[u8]) -> Result<usize, Malformed> {
     while owed > 0 {
         owed = owed - 1 + elements_after(&Reply::decode(&mut reader)?);
     }
-    Ok(encoded.len() - reader.rest().len())
+    let end = encoded.len() - reader.rest().len();
+    assert!(end > 0, "a whole reply of no bytes");
+    Ok(end)
 }
 
 /// The number of elements that the head of an aggregate announces. That many must follow, and since every head comes

@@ -224,7 +224,13 @@ impl RequestParser {
         }
     }
 
-    fn complete(&mut self, consumed: usize) -> Progress {
+    /// The request ends here, in a buffer of `arrived` bytes.
+    fn complete(&mut self, consumed: usize, arrived: usize) -> Progress {
+        assert_eq!(self.remaining, 0, "a request is complete without all of its arguments");
+        assert!(
+            (1..=arrived).contains(&consumed),
+            "a request of {consumed} bytes, and {arrived} have arrived"
+        );
         self.stage = Stage::Start;
         Progress::Complete { consumed }
     }
@@ -243,7 +249,7 @@ impl RequestParser {
         let line = &buffer[..newline];
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         inline::split(line, &mut self.words).map_err(|inline::Unbalanced| ProtocolError::UnbalancedQuotes)?;
-        Ok(self.complete(newline + 1))
+        Ok(self.complete(newline + 1, buffer.len()))
     }
 
     #[inline]
@@ -289,12 +295,13 @@ impl RequestParser {
                 return Err(ProtocolError::ExpectedLineEnd);
             }
             // The whole request is shorter than 4 GiB, as `parse_bulk_length` has checked.
+            assert!(start <= end && end <= u32::MAX as usize, "an argument from {start} to {end}");
             self.ranges.push((start as u32, end as u32));
             self.position = end + 2;
             self.remaining -= 1;
             self.stage = Stage::BulkLength;
         }
-        Ok(self.complete(self.position))
+        Ok(self.complete(self.position, buffer.len()))
     }
 
     /// Parses the head of the next argument; `None` if it has not arrived yet.

@@ -89,6 +89,7 @@ impl World {
         let Some(mut log) = self.log.take() else { return Ok(()) };
         let was_stopped = log.running().is_err();
         let result = self.step(&mut log, action);
+        log.check_invariants();
         self.acknowledged = self.acknowledged.max(log.durable());
         self.written = self.written.max(log.written());
         self.log = Some(log);
