@@ -20,11 +20,12 @@ mod window;
 mod words;
 
 pub use export::{Checker, ExportError, Exported, Subject};
-pub use history::{Action, Answer, History, Key, Operation, OperationId, Outcome, Value};
+pub use history::{
+    Action, Answer, Fence, History, Hold, Key, LockAction, Operation, OperationId, Outcome, Value,
+};
 pub use json_lines::ReadError;
 pub use linearizable::{Limits, Progress, Verdict, linearizable, linearizable_within};
-pub use locks::{Breach, Fence, Hold, LockAction, Rule, Why};
 pub use weaker::{
     Backwards, NotAPrefix, Ordered, check_prefixes, check_sessions, differing_keys, lost_writes,
 };
-pub use window::Window;
+pub use window::{Breach, Rule, Why, Window};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use crate::history::LockAction;
 use crate::history::{Action, History, Operation, OperationId, Outcome};
-use crate::locks::LockAction;
 use crate::window::Window;
 use crate::words::{duration, interval, quoted, told};
 

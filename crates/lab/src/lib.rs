@@ -4,9 +4,13 @@
 //! for how systems under test are started and observed, [`load`] for how they are driven, [`network`] for the network
 //! between their nodes, and [`report`] for the output.
 
+mod colour;
 pub mod harness;
 pub mod load;
 pub mod network;
 pub mod report;
 pub mod studies;
+mod sweep;
 pub mod systems;
+
+pub use sweep::{Outcome, Sweep};

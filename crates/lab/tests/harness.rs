@@ -19,12 +19,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use lab::harness::{
-    Arena, Arm, Claim, Fault, Figure, Figures, Judgement, Measure, Outcome, Paper, Parameter, Plan, Point,
-    Scale, Shape, Study, Sweep, Table, Verdict, load_measures,
+    Arena, Arm, Claim, Fault, Figure, Figures, Judgement, Measure, Paper, Parameter, Plan, Point, Scale,
+    Shape, Study, Table, Verdict, load_measures,
 };
 use lab::load::{Mix, Options, Stop};
 use lab::report::Colour;
 use lab::systems::{Children, Missing, NodePlan, System, ask, free_ports};
+use lab::{Outcome, Sweep};
 use mock::{Behaviour, start_at};
 
 const PORT: &str = "LAB_TEST_PORT";

@@ -1,19 +1,16 @@
 //! This node's part in the cluster: the control component with its records in the node's log, and the changes of the map
 //! that clients and replicas of this node want.
 
+use crate::context::status;
 use crate::context::{Call, Context};
-use crate::control::{CONTROL_GROUP, Change, ChangeError, Control, Effects, Event};
+use crate::control::{CONTROL_GROUP, Change, ChangeError, Control, Effects, Event, MAP_GROUP};
 use crate::journal::{Released, Tail};
 use crate::log::{Level, Line};
-use crate::report;
 use crate::session::ClientId;
 use kv::codec::Malformed;
 use protocol::leader_follower::Durability;
 use protocol::{NodeId, Now, Recipient, Result as Outcome, Ticket, Wish};
 use std::rc::Rc;
-
-/// The group number of the map's own records in the node's log.
-pub(crate) const MAP_GROUP: u16 = u16::MAX;
 
 /// A client that waits for a change of the map.
 #[derive(Clone, Debug)]
@@ -276,7 +273,7 @@ impl Cluster {
     /// Whether all shards of a keyspace can be served from here.
     fn serves(&self, cx: &Context, prefix: &str) -> bool {
         let groups = cx.map.keyspaces.get(prefix).map(|entry| entry.groups.as_slice()).unwrap_or_default();
-        groups.iter().all(|id| cx.groups.get(*id).is_some() && report::group_status(cx, *id).ready)
+        groups.iter().all(|id| cx.groups.get(*id).is_some() && status::group_status(cx, *id).ready)
     }
 }
 

@@ -137,3 +137,16 @@ pub struct Configuration {
     /// A planted fault, in tests.
     pub planted: Planted,
 }
+
+/// A write of more bytes goes to its group in parts, and a reply of more bytes goes to another node in parts, unless
+/// configured otherwise.
+pub const LONG_COMMAND_BYTES: usize = 2 << 20;
+
+/// The number of parts of the shortest long command, and how many parts a node has on their way.
+const PARTS: usize = 8;
+pub(crate) const PARTS_UNDER_WAY: usize = 4;
+
+/// The length of a part, in bytes.
+pub(crate) fn part_bytes(configuration: &Configuration) -> usize {
+    (configuration.long_command_bytes / PARTS).max(1)
+}

@@ -1,11 +1,11 @@
 //! The groups that this node knows of, by number. Numbers are never reused, so there are gaps.
 
-use crate::coding::CodingSettings;
 use crate::control::FatalRecord;
-use crate::forwarding::waiting::Kept;
 use crate::journal::Tail;
 use crate::keyspace::Keyspace;
+use crate::origin::Asked;
 use crate::replica::Replica;
+use crate::setting::CodingSettings;
 use protocol::{Configuration, NodeId, Now};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Index, IndexMut};
@@ -45,6 +45,19 @@ pub(crate) struct Group {
     pub(crate) waiting: VecDeque<Kept>,
     /// The forwarded requests that have no outcome yet, counted by node and leadership.
     pub(crate) under_way: Vec<UnderWay>,
+}
+
+/// A request that waits.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) asked: Asked,
+    pub(crate) request: Vec<u8>,
+    pub(crate) until_us: u64,
+    /// Its number among all forwarded requests, if it was forwarded: see `Forwarded`. Otherwise it came later
+    /// than those.
+    pub(crate) number: u64,
+    /// The error for its client when its time is over.
+    pub(crate) why: String,
 }
 
 /// How many requests of a group were forwarded to one node, for one leadership (0: any), and have no outcome yet; at

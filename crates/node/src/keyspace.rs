@@ -1,8 +1,8 @@
 //! A keyspace: all keys with a prefix, and what is promised for them.
 
-use crate::coding::{CodingSettings, Parts};
-use crate::control::SHARDS_MAX;
 use crate::setting::{self, Protocol, Reads, Setting, Storage};
+use crate::setting::{CodingSettings, Parts};
+use crate::slots::SHARDS_MAX;
 use crate::slots::{SLOTS, slot_of};
 use crate::words::{is_word, one_line};
 use coding::data_fragments_max;

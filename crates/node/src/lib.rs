@@ -3,23 +3,22 @@
 //! A [`Node`] takes client requests, frames from peers and the time, and leaves replies and frames in buffers. Its
 //! caller owns the sockets, the clock and the files: the server in production, a simulator in tests.
 //!
-//! Reading order: `node` (turns and clients), `requests` (which command a request is, and which node runs it),
-//! `routing` (requests to groups, and outcomes back), `peers` (what nodes send each other), `keyspace` (prefixes and
-//! promises), `session` (replies in order), `transactions` (what is queued after `MULTI`), `scripts` (`EVAL`), `locks`
-//! (clients that wait for one), `channels` (subscribers).
+//! Reading order: `node` (the turn, and how a request gets to a group and back), `context` (what the components share, and
+//! what they ask of the node), `session` (replies in order), `keyspace` (prefixes and promises), then the components:
+//! `forwarding` (requests that other nodes carry out, and those that wait), `locks` (clients that wait for one),
+//! `channels` (subscribers), `cluster` (the control group, which `control` is), `coding` and `values` (large values),
+//! `long` (long commands), `quarantine`, `clock`.
 
 mod cache;
 mod channels;
-mod clients;
 mod clock;
 mod cluster;
 mod coding;
 pub mod command;
 mod configuration;
+mod connections;
 mod context;
 pub mod control;
-mod delays;
-mod describe;
 mod envelope;
 mod forwarding;
 mod gather;
@@ -31,48 +30,44 @@ mod keyspace;
 mod locks;
 mod log;
 mod long;
-mod long_replies;
-mod memory;
 mod node;
 mod notes;
 mod operators;
 mod origin;
 mod output;
 mod parameters;
-mod peers;
 mod quarantine;
 mod replica;
-mod report;
-mod room;
-mod routing;
+mod scripting;
 mod scripts;
 mod session;
 mod setting;
 mod slab;
 pub mod slots;
+mod start_error;
 mod transactions;
 mod unfinished;
 mod usage;
 mod values;
 mod words;
-mod work;
 
-pub use coding::Parts;
 pub use configuration::{Configuration, DebugCommand, NodeAddress, ProcessFacts, StorageSettings};
-pub use describe::{GroupDescription, KeyspaceDescription};
+
+pub use configuration::LONG_COMMAND_BYTES;
 pub use envelope::{fragment_message, payload_words, replica_message};
 pub use guard::AuthGuard;
 pub use keyspace::Keyspace;
 pub use log::{Level, Line};
-pub use long::LONG_COMMAND_BYTES;
-pub use node::{Node, StartError};
+pub use node::{GroupDescription, Health, KeyspaceDescription, KeyspaceHealth, Node};
 pub use output::Output;
 pub use parameters::Parameters;
 pub use protocol::NodeId;
 pub use quarantine::{Notebook, Past};
-pub use report::{Health, KeyspaceHealth};
-pub use session::{ClientId, ClientKind};
-pub use setting::{Protocol, Reads, Setting, Storage};
+pub use start_error::StartError;
+
+pub use session::ClientKind;
+pub use setting::{Parts, Protocol, Reads, Setting, Storage};
+pub use slab::ClientId;
 pub use usage::Usage;
 pub use words::{HOST_BYTES_MAX, check_host, one_line};
 

@@ -20,9 +20,9 @@
 //! and the next part begins there. A command's time limit starts anew with each part that is gathered. The answer to
 //! its end is the command's answer; whatever fails before that has done nothing.
 
-use crate::configuration::Configuration;
+use crate::configuration::{PARTS_UNDER_WAY, part_bytes};
 use crate::context::Context;
-use crate::forwarding::Asked;
+use crate::origin::Asked;
 use crate::origin::Origin;
 use crate::slab::{Handle, Slab};
 use kv::SharedBytes;
@@ -31,14 +31,6 @@ use protocol::{Request, Result as Outcome};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// A write of more bytes goes to its group in parts, and a reply of more bytes goes to another node in parts, unless
-/// configured otherwise.
-pub const LONG_COMMAND_BYTES: usize = 2 << 20;
-
-/// The number of parts of the shortest long command, and how many parts a node has on their way.
-const PARTS: usize = 8;
-pub(crate) const PARTS_UNDER_WAY: usize = 4;
 
 /// The most bytes of long commands on their way: more are refused.
 const BYTES_MAX: usize = 512 << 20;
@@ -159,11 +151,6 @@ impl LongCommands {
     fn wake_at(&mut self, at_us: u64) {
         self.wakeup_us = self.wakeup_us.min(at_us);
     }
-}
-
-/// The length of a part, in bytes.
-pub(crate) fn part_bytes(configuration: &Configuration) -> usize {
-    (configuration.long_command_bytes / PARTS).max(1)
 }
 
 impl LongCommands {

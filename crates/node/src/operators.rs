@@ -5,11 +5,11 @@
 
 use crate::command::{ClusterCommand, KeyspaceCommand};
 use crate::configuration::NodeAddress;
+use crate::context::status::group_status;
 use crate::context::{Call, Context};
 use crate::control::{CONTROL_GROUP, Change, QuarantineStep, Slots};
 use crate::keyspace::Keyspace;
 use crate::quarantine;
-use crate::report::group_status;
 use crate::session::ClientId;
 use crate::setting::Protocol;
 use crate::slots::slot_of;

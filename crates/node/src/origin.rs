@@ -1,7 +1,7 @@
 //! The origin of the request that a ticket names.
 
-use crate::session::ClientId;
-use crate::slab::Handle;
+use crate::slab::{ClientId, Handle};
+use kv::Version;
 use protocol::{NodeId, Ticket};
 
 /// The origin of the request that a ticket names. The ticket's `client` begins with its kind.
@@ -64,6 +64,25 @@ impl Origin {
         Ticket { client: kind << KIND_SHIFT | rest, sequence }
     }
 }
+
+/// A request on its way to a group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) ticket: Ticket,
+    /// Whether earlier requests of the same client have no outcome yet.
+    pub(crate) follows: bool,
+    /// The client's newest acknowledged write in this group.
+    pub(crate) seen: Version,
+    pub(crate) deadline_us: u64,
+    /// How many nodes have forwarded it.
+    pub(crate) hops: u8,
+    /// The only leadership of this node that may order it; 0: any.
+    pub(crate) leadership: u64,
+}
+
+/// How often a request may be forwarded, so that it never goes round in circles: by the node that its client is
+/// connected to, by one that no longer leads, and by one that has not heard of that yet.
+pub(crate) const HOPS_MAX: u8 = 3;
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,6 @@
 //! The values that a keyspace's settings may have, and how each is written, alike in configuration files, commands, the
 //! cluster map and reports. Text becomes a value here and nowhere else.
 
-use crate::coding::Parts;
 use protocol::blocking::Retry;
 use protocol::consensus::Lease;
 use protocol::leader_follower::{Acks, Durability};
@@ -202,6 +201,24 @@ pub(crate) fn deserialize<'de, T: Setting, D: Deserializer<'de>>(deserializer: D
     };
     T::parse(&text)
         .ok_or_else(|| D::Error::custom(format_args!("unknown {} \"{text}\"; use {}", T::NAME, T::CHOICES)))
+}
+
+/// Into how many parts a keyspace wants its large values cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parts {
+    /// Always this many.
+    Fixed(u8),
+    /// As many as are predicted to be the fastest, for each value.
+    Adaptive,
+}
+
+/// A keyspace's settings for large values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CodingSettings {
+    /// Into how many parts a value is cut, if enough nodes answer.
+    pub(crate) parts: Parts,
+    /// The shortest value that is cut, in bytes.
+    pub(crate) threshold: usize,
 }
 
 #[cfg(test)]

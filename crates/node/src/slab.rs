@@ -27,6 +27,9 @@ impl Handle {
     }
 }
 
+/// A client, for as long as it is connected.
+pub type ClientId = Handle;
+
 /// Places for `T`, found by [`Handle`] in O(1).
 #[derive(Debug)]
 pub(crate) struct Slab<T> {

@@ -4,6 +4,9 @@
 //! every command of a keyspace with several shards: one table look-up per byte, no crate (the well-kept ones compute
 //! the same with the same table).
 
+/// The most shards of one keyspace.
+pub const SHARDS_MAX: u16 = 256;
+
 /// The number of slots.
 pub const SLOTS: u16 = 16384;
 

@@ -15,10 +15,10 @@ use crate::context::Context;
 use crate::locks;
 use crate::parameters::request_bytes_max;
 use crate::scripts;
-use crate::session::{ClientId, Session};
-use kv::codec::{Reader, Writer};
+use crate::session::{ClientId, ITEM_BYTES, Item, Pending};
+use kv::codec::Writer;
 use kv::limits::TRANSACTION_COMMANDS_MAX;
-use kv::{Command, Draft, List, Reply, ReplyBuffer, Version, Watched};
+use kv::{Command, List, Reply, ReplyBuffer};
 use std::collections::BTreeSet;
 use wire::resp::{Arguments, ArgumentsBuffer};
 
@@ -28,127 +28,11 @@ const WATCHED_KEYS_MAX: usize = 10_000;
 /// The maximum total length of these keys, in bytes.
 const WATCHED_BYTES_MAX: usize = 4 << 20;
 
-/// The memory that a queued request takes besides its own bytes, in bytes.
-const ITEM_BYTES: usize = 64;
-
 /// The error for keys of several groups, which cannot be handled in one step.
 pub(crate) const CROSSSLOT: &str =
     "CROSSSLOT Keys in request don't hash to the same slot (they are in several keyspaces)";
 
 pub(crate) const NOT_ALLOWED: &str = "ERR Command not allowed inside a transaction";
-
-/// What a client has watched and queued so far.
-#[derive(Debug, Default)]
-pub(crate) struct Gathered {
-    /// `MULTI` was sent: requests are queued.
-    pub(crate) is_open: bool,
-    /// A request could not be queued.
-    pub(crate) is_broken: bool,
-    /// It can no longer be known whether a watched key was left alone.
-    pub(crate) is_lost: bool,
-    /// Watched keys, and the commands on the data.
-    pub(crate) draft: Draft,
-    /// The group in which the keys were watched, and its leadership at that time.
-    pub(crate) origin: Option<(u16, u64)>,
-    /// The watched keys, to recognize those that are watched already.
-    watched: BTreeSet<Vec<u8>>,
-    /// The total length of these keys, in bytes.
-    watched_bytes: usize,
-    /// All queued requests, in order.
-    pub(crate) items: Vec<Item>,
-    /// Bytes of the items that are not in the draft.
-    item_bytes: usize,
-}
-
-/// A queued request, or what is left of it.
-#[derive(Debug)]
-pub(crate) enum Item {
-    /// The next command of the draft.
-    Data,
-    /// A request whose reply is known already.
-    Told(Vec<u8>),
-    /// A request that the node answers.
-    Node(Box<ArgumentsBuffer>),
-}
-
-/// What the outcome of a request is for, if it is not simply the reply.
-#[derive(Debug)]
-pub(crate) enum Pending {
-    /// The versions of watched keys.
-    Watch {
-        /// The client's transaction that this is for: it may have been given up since.
-        generation: u64,
-        /// The keys, each with its length.
-        keys: Vec<u8>,
-    },
-    /// The group's part of the answer to `EXEC`.
-    Exec {
-        items: Vec<Item>,
-        /// The transaction had one command, which was sent as itself.
-        alone: bool,
-    },
-}
-
-impl Session {
-    /// Whether requests are queued, after `MULTI`.
-    #[inline]
-    pub(crate) fn is_gathering(&self) -> bool {
-        self.transaction.as_ref().is_some_and(|gathered| gathered.is_open)
-    }
-
-    /// The number of queued requests; `None` outside of a transaction.
-    pub(crate) fn queued(&self) -> Option<usize> {
-        self.transaction.as_ref().filter(|gathered| gathered.is_open).map(|gathered| gathered.items.len())
-    }
-
-    /// Marks the transaction as broken, after a request that was not understood or was refused: it will not be carried
-    /// out.
-    pub(crate) fn break_transaction(&mut self) {
-        if let Some(gathered) = self.transaction.as_mut().filter(|gathered| gathered.is_open) {
-            gathered.is_broken = true;
-        }
-    }
-
-    /// Forgets what was watched and queued.
-    pub(crate) fn end_transaction(&mut self) -> Option<Box<Gathered>> {
-        self.generation += 1;
-        self.transaction.take()
-    }
-}
-
-impl Gathered {
-    fn bytes(&self) -> usize {
-        self.draft.bytes() + self.item_bytes + self.items.len() * ITEM_BYTES
-    }
-
-    /// Its approximate memory, in bytes.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        const WATCHED_BYTES: usize = 96;
-        self.bytes() + 2 * self.watched_bytes + self.watched.len() * WATCHED_BYTES
-    }
-
-    /// Takes the versions of watched keys from a reply; false if the reply has another form.
-    pub(crate) fn take_versions(&mut self, origin: (u16, u64), keys: &[u8], reply: &[u8]) -> bool {
-        // Versions of different groups, or leaderships of one, cannot be compared with one record.
-        self.is_lost |= *self.origin.get_or_insert(origin) != origin;
-        let (mut keys, mut versions) = (Reader::new(keys), Reader::new(reply));
-        let mut version = || match Reply::decode(&mut versions) {
-            Ok(Reply::Integer(version)) => Some(version as Version),
-            Ok(Reply::Array(_)) => Some(0), // The head.
-            _ => None,
-        };
-        let (Some(_), Some(floor)) = (version(), version()) else { return false };
-        while let Ok(key) = keys.bytes() {
-            let Some(version) = version() else { return false };
-            // A client that watches a key twice wants to know of any change since the first time.
-            if self.watched.insert(key.to_vec()) {
-                self.watched_bytes += key.len();
-                self.draft.watch(origin.1, Watched { key, version, floor });
-            }
-        }
-        true
-    }
-}
 
 /// Has a client watch keys. Returns the group that is asked for their versions, and the keys whose versions are
 /// wanted, unless the answer is known.

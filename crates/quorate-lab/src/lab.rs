@@ -4,9 +4,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ::lab::harness::{Judged, Note, Outcome, Plan, Scale, Steal, Study, Sweep, stop_on_signals};
+use ::lab::harness::{Judged, Note, Plan, Scale, Steal, Study, stop_on_signals};
 use ::lab::studies;
 use ::lab::systems::{Children, PaperStore};
+use ::lab::{Outcome, Sweep};
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 use serde_json::json;

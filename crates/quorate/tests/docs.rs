@@ -221,7 +221,7 @@ fn every_metric_is_on_the_page() {
     let page = fs::read_to_string(root.join("docs/reference/metrics.md")).expect("the page");
     let (mut count, mut missing) = (0, Vec::new());
     for name in [
-        "node/src/report.rs",
+        "node/src/node/report.rs",
         "protocol/src/status.rs",
         "node/src/coding/metrics.rs",
         "server/src/metrics.rs",

@@ -73,3 +73,200 @@ fn the_core_has_no_operating_system() {
         assert!(lints.exists(), "{name} is not under the lints of the core");
     }
 }
+
+/// The modules of each crate, from the top down: a module imports from rows below its own only. Modules that are in the
+/// row together do not know each other. A folder is one module here.
+const MODULES: [(&str, &[&[&str]]); 8] = [
+    (
+        "node",
+        &[
+            &["node"],
+            &["forwarding", "info", "operators", "transactions"],
+            &[
+                "channels",
+                "clock",
+                "cluster",
+                "coding",
+                "connections",
+                "locks",
+                "long",
+                "notes",
+                "quarantine",
+                "scripting",
+                "values",
+            ],
+            &["context"],
+            &["groups"],
+            &["envelope", "replica"],
+            &["control", "journal", "parameters", "scripts"],
+            &["command", "configuration"],
+            &["keyspace", "origin", "session"],
+            &[
+                "cache",
+                "gather",
+                "guard",
+                "log",
+                "output",
+                "setting",
+                "slab",
+                "slots",
+                "start_error",
+                "unfinished",
+                "usage",
+                "words",
+            ],
+        ],
+    ),
+    (
+        "driver",
+        &[
+            &["driver"],
+            &["peers"],
+            &["world"],
+            &["clients"],
+            &["turn"],
+            &["counters", "limiter", "look_ahead", "outlet", "sizes"],
+        ],
+    ),
+    ("wire", &[&["handshake"], &["seal"], &["frame", "greeting", "resp"]]),
+    ("coding", &[&["layout"], &["cost", "matrix"]]),
+    (
+        "check",
+        &[
+            &["linearizable"],
+            &["picture", "search"],
+            &["export", "locks", "prepare", "weaker", "words"],
+            &["json_lines", "model", "window"],
+            &["history"],
+            &["interner"],
+        ],
+    ),
+    (
+        "server",
+        &[
+            &["start"],
+            &["http"],
+            &["worker"],
+            &["clients"],
+            &["descriptors", "home", "listen", "peers"],
+            &["bridge", "config", "log", "metrics", "notebook"],
+            &[
+                "disk",
+                "files",
+                "holder",
+                "log_writer",
+                "memory",
+                "resolver",
+                "socket",
+                "turn",
+                "usage",
+                "values",
+            ],
+        ],
+    ),
+    (
+        "sim",
+        &[
+            &["shrink"],
+            &["run"],
+            &["judge", "totals", "world"],
+            &["describe", "host", "network", "report"],
+            &["clients", "disk", "message", "scenario"],
+            &["clock", "conversation", "faults", "locking", "promise", "record", "trace"],
+            &["buffers", "events", "operation", "pipe", "random"],
+        ],
+    ),
+    (
+        "lab",
+        &[&["studies", "sweep"], &["report"], &["harness"], &["systems"], &["colour", "load", "network"]],
+    ),
+];
+
+/// The Rust sources of a module, without its tests.
+fn sources(path: &Path, found: &mut Vec<std::path::PathBuf>) {
+    if path.is_dir() {
+        for entry in fs::read_dir(path).unwrap() {
+            sources(&entry.unwrap().path(), found);
+        }
+    } else if path.extension().is_some_and(|extension| extension == "rs") {
+        let name = path.file_stem().unwrap();
+        if name != "tests" && path.parent().is_none_or(|parent| !parent.ends_with("tests")) {
+            found.push(path.to_path_buf());
+        }
+    }
+}
+
+/// The modules of its crate that a source names, as `crate::module` or in `use crate::{…}`; not in comments, nor in its
+/// unit tests.
+fn named(text: &str) -> Vec<String> {
+    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+    let code: String = text.lines().map(|line| line.split("//").next().unwrap().to_owned() + "\n").collect();
+    let word = |text: &str| -> String {
+        text.chars().take_while(|character| character.is_alphanumeric() || *character == '_').collect()
+    };
+    let mut found = Vec::new();
+    for part in code.split("crate::").skip(1) {
+        match part.strip_prefix('{') {
+            // The names at the top level of the braces.
+            Some(list) => {
+                let (mut depth, mut at_start) = (0, true);
+                for (place, character) in list.char_indices() {
+                    match character {
+                        '{' => depth += 1,
+                        '}' if depth == 0 => break,
+                        '}' => depth -= 1,
+                        ',' if depth == 0 => at_start = true,
+                        _ if at_start && character.is_alphabetic() => {
+                            found.push(word(&list[place..]));
+                            at_start = false;
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            None => found.push(word(part)),
+        }
+    }
+    found
+}
+
+#[test]
+fn modules_import_downward_only() {
+    for (krate, rows) in MODULES {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(krate).join("src");
+        let row = |name: &str| rows.iter().position(|row| row.contains(&name));
+        let mut checked = 0;
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            if ["lib", "main"].contains(&name.as_str()) {
+                continue;
+            }
+            let own =
+                row(&name).unwrap_or_else(|| panic!("module {name} of {krate} has no place in MODULES"));
+            let mut files = Vec::new();
+            sources(&path, &mut files);
+            for file in files {
+                for other in named(&fs::read_to_string(&file).unwrap()) {
+                    if let Some(below) = row(&other).filter(|_| other != name) {
+                        checked += 1;
+                        assert!(below > own, "{krate}: {name} must not know {other} ({})", file.display());
+                    }
+                }
+            }
+        }
+        assert!(checked > 0, "no import of {krate} was looked at");
+        let missing =
+            rows.iter().copied().flatten().find(|name| {
+                !folder.join(name).is_dir() && !folder.join(name).with_extension("rs").is_file()
+            });
+        assert_eq!(missing, None, "a module of {krate} in MODULES that is not there");
+    }
+}
+
+#[test]
+fn names_in_imports_are_found() {
+    let text = "use crate::{a::{b, c}, d};\nuse crate::e::F; // crate::comment\nlet x = crate::g();\n\
+                #[cfg(test)]\nmod tests {\n use crate::h;\n}";
+    assert_eq!(named(text), ["a", "d", "e", "g"]);
+}

@@ -26,8 +26,9 @@ use crate::log;
 use crate::notebook;
 use crate::peers::Peers;
 use crate::resolver::Resolver;
+use crate::turn::Clock;
 use crate::values::{TreeValues, ValueThreads};
-use crate::worker::{self, Clock, Parts, Worker};
+use crate::worker::{self, Parts, Worker};
 
 /// Runs one node until SIGTERM or SIGINT asks it to stop. Prints nothing but its log, to standard error.
 ///

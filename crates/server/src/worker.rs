@@ -6,15 +6,13 @@
 
 use std::io::Read;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use driver::{Change, Clients, Counters, Driver, Event, Limiter, Sizes, Stopped, World};
 use mio::net::{TcpListener, UnixStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 use node::{ClientId, Line, Node, Usage};
-use protocol::Now;
-use rustix::time::{ClockId, clock_gettime};
 use storage::{DiskError, ValueWork, Work};
 
 use crate::bridge::{Bridge, Question};
@@ -26,7 +24,7 @@ use crate::log;
 use crate::memory;
 use crate::metrics::{self, Turns};
 use crate::peers::Peers;
-use crate::turn::{CLIENT_TOKENS, PEER_TOKENS, Turn};
+use crate::turn::{CLIENT_TOKENS, Clock, PEER_TOKENS, Turn};
 use crate::usage;
 use crate::values::ValueThreads;
 
@@ -52,12 +50,6 @@ const WITHDRAW_US_MAX: u64 = 300_000;
 
 /// How often to check whether the last sync is done, in case no event reports it.
 const STOP_PAUSE: Duration = Duration::from_millis(10);
-
-/// A clock that continues while the machine sleeps, where there is one.
-#[cfg(target_os = "linux")]
-const MONOTONIC: ClockId = ClockId::Boottime;
-#[cfg(not(target_os = "linux"))]
-const MONOTONIC: ClockId = ClockId::Monotonic;
 
 /// Everything that the worker's thread owns.
 pub(crate) struct Worker {
@@ -97,22 +89,6 @@ struct Door {
     /// When to accept next; None if no connection waits.
     look_at_us: Option<u64>,
     limiter: Limiter,
-}
-
-/// The clock of this process. Its monotonic time continues while the machine sleeps, as leases require.
-#[derive(Clone, Copy)]
-pub(crate) struct Clock;
-
-impl driver::Clock for Clock {
-    fn now(&self) -> Now {
-        let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Now { monotonic_us: self.monotonic_us(), unix_ms: unix.as_millis() as u64 }
-    }
-
-    fn monotonic_us(&self) -> u64 {
-        let time = clock_gettime(MONOTONIC);
-        time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1000
-    }
 }
 
 pub(crate) struct Parts {

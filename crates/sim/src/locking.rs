@@ -2,7 +2,7 @@
 //! behind their fences, and dies in the middle of all this. It also does what no client should: it uses tokens that
 //! it once had, and sessions of other clients.
 
-use crate::operation::{Key, Kind, LockTerms, Operation, Reply};
+use crate::operation::{Key, Kind, LockTerms, Operation, Reply, guarded};
 use crate::random::Random;
 use kv::locks::SessionId;
 
@@ -24,11 +24,6 @@ pub(crate) struct Locking {
     had: Vec<(Key, u64)>,
     /// Its session, and the lock whose name selects the session's group.
     pub(crate) session: Option<(Key, SessionId)>,
-}
-
-/// Returns the key that a lock guards. Its hash tag puts it in the same shard.
-pub(crate) fn guarded(lock: Key) -> Key {
-    Key { class: b'f', ..lock }
 }
 
 impl Locking {

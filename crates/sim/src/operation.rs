@@ -171,7 +171,7 @@ impl Operation {
             _ => &[b"SET"],
         };
         names.iter().for_each(|name| arguments.push(name));
-        let key = if self.kind == Kind::SetFenced { crate::locking::guarded(self.key) } else { self.key };
+        let key = if self.kind == Kind::SetFenced { guarded(self.key) } else { self.key };
         arguments.push_with(|out| key.write(prefix, out));
         let lease = |arguments: &mut ArgumentsBuffer| {
             arguments.push(b"PX");
@@ -412,6 +412,11 @@ impl std::fmt::Display for Reply {
             Reply::Wrong => formatter.write_str("something that is not an answer"),
         }
     }
+}
+
+/// Returns the key that a lock guards. Its hash tag puts it in the same shard.
+pub(crate) fn guarded(lock: Key) -> Key {
+    Key { class: b'f', ..lock }
 }
 
 #[cfg(test)]

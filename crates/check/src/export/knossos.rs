@@ -12,7 +12,7 @@ use std::io::Write;
 use super::edn::{self, Edn, Ended, Lines, Words};
 use super::{Checker, ExportError, Exported, Subject, refused, says_nothing, subject};
 use crate::history::{Action, Answer, History, OperationId, Outcome, Value};
-use crate::locks::{Hold, LockAction};
+use crate::history::{Hold, LockAction};
 
 const ABSENT: Edn<'static> = Edn::Keyword("absent");
 

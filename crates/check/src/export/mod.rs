@@ -12,8 +12,8 @@ mod porcupine;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
+use crate::history::LockAction;
 use crate::history::{Action, History, Key, OperationId, Outcome};
-use crate::locks::LockAction;
 
 /// The checker that a history is exported for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +124,7 @@ fn subject(history: &History, id: OperationId) -> Option<Subject> {
 
 fn is_of_sessions(action: Action) -> bool {
     match action {
-        Action::Lock(LockAction::Acquire { hold, .. }) => matches!(hold, crate::locks::Hold::Session(_)),
+        Action::Lock(LockAction::Acquire { hold, .. }) => matches!(hold, crate::history::Hold::Session(_)),
         Action::Lock(
             LockAction::OpenSession { .. } | LockAction::RenewSession | LockAction::CloseSession,
         ) => true,

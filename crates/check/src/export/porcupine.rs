@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::{Checker, ExportError, Exported, refused, says_nothing};
 use crate::history::{Action, Answer, History, Key, OperationId, Outcome, Value};
+use crate::history::{Hold, LockAction};
 use crate::json_lines::Bytes;
-use crate::locks::{Hold, LockAction};
 
 #[derive(Serialize)]
 struct Line<'h> {

@@ -2,7 +2,7 @@
 
 use super::{Bytes, Line, take};
 use crate::history::{Action, Answer, History, Key, OperationId, Outcome, Value};
-use crate::locks::{Fence, Hold, LockAction};
+use crate::history::{Fence, Hold, LockAction};
 use std::borrow::Cow;
 
 /// Returns the lock's or session's key and the action; `None` if a line concerns something else.

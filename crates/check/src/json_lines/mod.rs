@@ -18,7 +18,7 @@ use serde::ser::{SerializeMap as _, Serializer};
 use serde::{Deserialize, Serialize};
 
 use crate::history::{Action, Answer, History, Operation, OperationId, Outcome, Value};
-use crate::locks::{Fence, LockAction};
+use crate::history::{Fence, LockAction};
 
 /// The maximum length of a line, in bytes.
 const LINE_BYTES_MAX: usize = 64 << 20;

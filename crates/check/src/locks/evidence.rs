@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::Rule;
-use super::action::{Hold, LockAction};
 use crate::history::{Action, Answer, History, Key, Operation, OperationId, Outcome, Value};
+use crate::history::{Hold, LockAction};
 
 /// The time between the grant of a lock and its end, identified by the token, with the operations that say something
 /// about it.

@@ -13,22 +13,10 @@
 use std::collections::BTreeMap;
 
 use super::Rule;
-use super::action::{Hold, LockAction};
 use super::evidence::{Broken, Evidence, Lock, Session, Tenure, nanoseconds};
 use crate::history::{Action, History, Key, OperationId};
-
-/// Why something did not happen earlier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
-    /// A grant with a smaller token, or with the same, was requested only then.
-    Asked,
-    /// A lease lasted at least until then.
-    Leased,
-    /// The lock or the session was still used then.
-    Used,
-    /// A write with a smaller token was accepted then.
-    Written,
-}
+use crate::history::{Hold, LockAction};
+use crate::window::Why;
 
 /// The earliest possible instant of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -25,58 +25,15 @@
 //!
 //! Reading order: `action`, this file, `evidence`, `instants`, `words`.
 
-mod action;
 mod evidence;
 mod instants;
-mod words;
-
-pub use action::{Fence, Hold, LockAction};
-pub use instants::Why;
-pub(crate) use words::{answered, asked, sentence};
 
 use std::collections::BTreeMap;
 
-use crate::history::{Action, History, Key, Operation, OperationId, Outcome};
-use crate::window::Window;
+use crate::history::{Action, Fence, History, Key, Operation, OperationId, Outcome};
+use crate::window::{Breach, Rule, Window};
 use evidence::{Broken, Evidence, Lock};
 use instants::Settled;
-
-/// The rule that a lock or a session has broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule {
-    /// The answer says that something had happened that cannot have happened before `earliest`.
-    TooEarly {
-        /// The earliest possible instant, in nanoseconds of the history.
-        earliest: u64,
-        /// Why it cannot have been earlier.
-        why: Why,
-    },
-    /// One token was given to two owners.
-    TokenTwice,
-    /// One name was given to two sessions.
-    SessionTwice,
-    /// A grant or a session ended twice.
-    EndedTwice,
-    /// A token was used that cannot have been granted.
-    GrantedToNobody,
-    /// A request failed because another owner held the lock, but no other owner can have held it.
-    HeldByNobody,
-    /// The lock was granted first to a request that was sent later.
-    OutOfTurn,
-    /// The answer does not fit the request.
-    NoAnswer,
-}
-
-/// A broken rule, with the operations that show it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Breach {
-    /// The rule that was broken.
-    pub rule: Rule,
-    /// The operation whose answer is impossible.
-    pub answered: OperationId,
-    /// The operation that it contradicts, if there is one.
-    pub because: Option<OperationId>,
-}
 
 /// The earliest and latest instants at which writes with fences took effect, as far as locks reveal them.
 pub(crate) type Fenced = BTreeMap<OperationId, (u64, u64)>;

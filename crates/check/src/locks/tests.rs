@@ -6,7 +6,7 @@
 //! milliseconds.
 
 use crate::history::{Action, Answer, History, Outcome};
-use crate::locks::{Fence, Hold, LockAction};
+use crate::history::{Fence, Hold, LockAction};
 use crate::{Verdict, linearizable};
 
 const MS: u64 = 1_000_000;

@@ -22,7 +22,7 @@ const GROWS_BY: f64 = 1.05;
 const LAST_SLICES: usize = 3;
 
 /// Receives the progress of a load.
-pub(super) type Tell<'a> = &'a (dyn Fn(&load::Progress) + Sync);
+pub(crate) type Tell<'a> = &'a (dyn Fn(&load::Progress) + Sync);
 
 /// The environment in which a point is measured.
 pub struct Arena<'a> {
@@ -71,7 +71,7 @@ pub struct Driven {
 }
 
 impl<'a> Arena<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         running: Option<Running<'a>>,
         folder: &'a Path,
         repeat: u32,
@@ -283,7 +283,7 @@ impl<'a> Arena<'a> {
     }
 
     /// Checks that every node still runs, except those that the study has killed.
-    pub(super) fn check_alive(&mut self) -> Result<()> {
+    pub(crate) fn check_alive(&mut self) -> Result<()> {
         self.running.as_mut().map_or(Ok(()), Running::check_alive)
     }
 
@@ -291,17 +291,17 @@ impl<'a> Arena<'a> {
     ///
     /// # Errors
     /// A history could not be written.
-    pub(super) fn take_notes(&mut self) -> Result<(Vec<NodeUsage>, Option<Checked>)> {
+    pub(crate) fn take_notes(&mut self) -> Result<(Vec<NodeUsage>, Option<Checked>)> {
         self.unkept.take().map_or(Ok(()), Err)?;
         Ok((std::mem::take(&mut self.usage), self.checked.take()))
     }
 
     /// Returns why the last point was measured before its system was warm.
-    pub(super) fn take_cold(&mut self) -> Option<String> {
+    pub(crate) fn take_cold(&mut self) -> Option<String> {
         self.cold.take()
     }
 
-    pub(super) fn stop(self) {
+    pub(crate) fn stop(self) {
         if let Some(running) = self.running {
             running.stop();
         }

@@ -1,6 +1,6 @@
 //! Figures and tables that a study computes from all its measurements, rather than from single measures.
 
-use crate::report::Colour;
+use crate::colour::Colour;
 
 /// The computed figures and tables, shown beside the measured ones.
 #[derive(Clone, Debug, Default)]

@@ -13,7 +13,7 @@ use super::{Results, Scale};
 use crate::systems::NodeUsage;
 
 /// The subfolder of a sweep's folder that holds the histories of its points.
-pub(super) const HISTORIES: &str = "history";
+pub(crate) const HISTORIES: &str = "history";
 
 /// Sound histories are kept as long as their total size does not exceed this.
 const HISTORY_BYTES_MAX: u64 = 1 << 30;
@@ -250,7 +250,7 @@ impl Folder {
     ///
     /// # Errors
     /// The folder cannot be read or written.
-    pub(super) fn keep_history(&self, file: &Path, name: &str, is_wrong: bool) -> Result<bool> {
+    pub(crate) fn keep_history(&self, file: &Path, name: &str, is_wrong: bool) -> Result<bool> {
         self.keep_history_within(file, name, if is_wrong { u64::MAX } else { HISTORY_BYTES_MAX })
     }
 

@@ -20,15 +20,14 @@
 mod arena;
 mod claim;
 mod derived;
-mod folder;
+pub(crate) mod folder;
 mod machine;
-mod progress;
-mod results;
-mod steal;
+pub(crate) mod progress;
+pub(crate) mod results;
+pub(crate) mod steal;
 mod stop;
 mod study;
-mod sweep;
-mod verify;
+pub(crate) mod verify;
 
 pub use arena::{Arena, Driven, Fault};
 pub use claim::{Claim, Judged, Judgement, Verdict};
@@ -39,6 +38,5 @@ pub use results::{Checked, Results, Row, Selection, Spread};
 pub use steal::{STEAL_PERCENT, Steal};
 pub use stop::stop_on_signals;
 pub use study::{Arm, Figure, Figures, Measure, Paper, Parameter, Plan, Point, Scale, Shape, Study, Table};
-pub use sweep::{Outcome, Sweep};
 
 pub use study::load_measures;

@@ -9,14 +9,14 @@ use crate::load::{Progress, Stage};
 /// How often the line is redrawn without news, since the remaining time changes.
 const TICK: std::time::Duration = std::time::Duration::from_millis(500);
 
-pub(super) struct Line {
+pub(crate) struct Line {
     bar: ProgressBar,
     is_terminal: bool,
 }
 
 impl Line {
     /// Starts with `measurements` in total, of which an earlier run has done `done`.
-    pub(super) fn new(measurements: usize, done: usize) -> Line {
+    pub(crate) fn new(measurements: usize, done: usize) -> Line {
         let is_terminal = std::io::stderr().is_terminal();
         let target = if is_terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(measurements as u64), target);
@@ -35,7 +35,7 @@ impl Line {
     }
 
     /// Prints a line that stays.
-    pub(super) fn say(&self, text: &str) {
+    pub(crate) fn say(&self, text: &str) {
         if self.is_terminal {
             self.bar.println(text);
         } else {
@@ -43,13 +43,13 @@ impl Line {
         }
     }
 
-    pub(super) fn round(&self, repeat: u32, repeats: u32) {
+    pub(crate) fn round(&self, repeat: u32, repeats: u32) {
         if !self.is_terminal {
             eprintln!("round {repeat} of {repeats}");
         }
     }
 
-    pub(super) fn arm(&self, name: &str, points: usize) {
+    pub(crate) fn arm(&self, name: &str, points: usize) {
         self.bar.set_prefix(name.to_owned());
         self.bar.set_message(": starting");
         if !self.is_terminal {
@@ -57,12 +57,12 @@ impl Line {
         }
     }
 
-    pub(super) fn point(&self, arm: &str, point: &str) {
+    pub(crate) fn point(&self, arm: &str, point: &str) {
         self.bar.set_prefix(format!("{arm}, {point}"));
         self.bar.set_message("");
     }
 
-    pub(super) fn tell(&self, progress: &Progress) {
+    pub(crate) fn tell(&self, progress: &Progress) {
         let stage = match progress.stage {
             Stage::Load => "loading ",
             Stage::Measure => "",
@@ -71,17 +71,17 @@ impl Line {
         self.bar.set_message(format!("  {stage}{rate:.0} op/s, p99 {p99_ms:.2} ms"));
     }
 
-    pub(super) fn done(&self) {
+    pub(crate) fn done(&self) {
         self.bar.inc(1);
     }
 
     /// Notes that `measurements` will not be done.
-    pub(super) fn leave_out(&self, measurements: usize) {
+    pub(crate) fn leave_out(&self, measurements: usize) {
         let length = self.bar.length().unwrap_or(0).saturating_sub(measurements as u64);
         self.bar.set_length(length);
     }
 
-    pub(super) fn finish(&self) {
+    pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }
 }

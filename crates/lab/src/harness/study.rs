@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use super::{Arena, Claim, Derived, Results};
-use crate::report::Colour;
+use crate::colour::Colour;
 use crate::systems::System;
 
 /// A study: what is compared, at which points, and what is claimed about it.

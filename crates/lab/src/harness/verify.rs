@@ -12,19 +12,19 @@ const CHECK_WITHIN: Duration = Duration::from_secs(30);
 
 /// The result of checking a point's histories.
 #[derive(Debug)]
-pub(super) struct Checked {
+pub(crate) struct Checked {
     /// How many operations were checked.
-    pub(super) operations: u64,
+    pub(crate) operations: u64,
     /// The worst of the verdicts: `ok`, `unknown` or `violation`.
-    pub(super) verdict: &'static str,
+    pub(crate) verdict: &'static str,
     /// The compressed history files.
-    pub(super) files: Vec<PathBuf>,
+    pub(crate) files: Vec<PathBuf>,
     /// The first history that is not known to be linearizable: its file, and why.
-    pub(super) wrong: Option<(PathBuf, String)>,
+    pub(crate) wrong: Option<(PathBuf, String)>,
 }
 
 /// Checks a history, which is stored in this file, and adds the result to that of earlier ones.
-pub(super) fn check(history: &History, file: PathBuf, before: Option<Checked>) -> Checked {
+pub(crate) fn check(history: &History, file: PathBuf, before: Option<Checked>) -> Checked {
     let by = Instant::now() + CHECK_WITHIN;
     // Only the time limits the search.
     let verdict = linearizable_within(history, Limits { steps: u64::MAX }, |_| Instant::now() > by);
@@ -50,7 +50,7 @@ pub(super) fn check(history: &History, file: PathBuf, before: Option<Checked>) -
 }
 
 /// Writes a history, compressed.
-pub(super) fn keep(history: &History, file: &Path) -> Result<()> {
+pub(crate) fn keep(history: &History, file: &Path) -> Result<()> {
     let write = || -> std::io::Result<()> { history.write_compressed(File::create(file)?) };
     write().with_context(|| format!("cannot write {}", file.display()))
 }

@@ -1,6 +1,5 @@
 //! The output of a sweep: figures, tables and one page that holds all of it.
 
-mod colour;
 mod compare;
 mod heat;
 mod html;
@@ -11,7 +10,7 @@ use anyhow::Result;
 
 use crate::harness::{Arm, Drawing, Folder, Judged, Machine, Results, RunFile, Study};
 
-pub use colour::Colour;
+pub use crate::colour::Colour;
 pub use compare::{Comparison, compare};
 
 /// Writes `summary.csv`, every figure and `report.html`, and returns the judged claims.

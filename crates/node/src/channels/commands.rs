@@ -1,12 +1,11 @@
 //! The clients' commands `SUBSCRIBE`, `PUBLISH` and their kin.
 
 use super::{
-    Channels, Listening, PATTERN_BYTE_NS, PATTERNS_BYTES_MAX, PATTERNS_MAX, PATTERNS_PART_OF_MEMORY,
-    SUBSCRIPTIONS_MAX,
+    Channels, PATTERN_BYTE_NS, PATTERNS_BYTES_MAX, PATTERNS_MAX, PATTERNS_PART_OF_MEMORY, SUBSCRIPTIONS_MAX,
 };
 use crate::command::{ChannelCommand, CommandError, CommandSpec, Handler, NodeCommand};
 use crate::context::Context;
-use crate::session::{ClientId, Session};
+use crate::session::{ClientId, Listening, Session};
 use kv::glob::{PATTERN_BYTES_MAX, Pattern};
 use kv::limits::CHANNEL_BYTES_MAX;
 use kv::{Reply, ReplyBuffer};

@@ -17,9 +17,9 @@
 mod commands;
 
 use crate::context::Context;
+use crate::context::work::TURN_NS;
 use crate::envelope::Envelope;
-use crate::session::{ClientId, Session};
-use crate::work::TURN_NS;
+use crate::session::{ClientId, Listening, Subscriptions};
 use kv::glob::Pattern;
 use kv::{Reply, ReplyBuffer};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -48,38 +48,6 @@ const PEER_OUTPUT_BYTES_MAX: usize = 16 << 20;
 
 /// The most bytes of messages from peers that wait for a turn with time for them; others are dropped.
 const PUT_OFF_BYTES_MAX: usize = 16 << 20;
-
-/// The kind of a subscription.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Listening {
-    /// To a channel (`SUBSCRIBE`).
-    Channel,
-    /// To all channels whose names match (`PSUBSCRIBE`).
-    Pattern,
-    /// To a channel of those that have their own commands in a Redis Cluster (`SSUBSCRIBE`).
-    Shard,
-}
-
-impl Listening {
-    const COUNT: usize = 3;
-
-    fn message(self) -> &'static [u8] {
-        match self {
-            Listening::Channel => b"message",
-            Listening::Pattern => b"pmessage",
-            Listening::Shard => b"smessage",
-        }
-    }
-
-    /// The words in the messages that confirm its beginning and its end.
-    fn words(self) -> (&'static [u8], &'static [u8]) {
-        match self {
-            Listening::Channel => (b"subscribe", b"unsubscribe"),
-            Listening::Pattern => (b"psubscribe", b"punsubscribe"),
-            Listening::Shard => (b"ssubscribe", b"sunsubscribe"),
-        }
-    }
-}
 
 /// The subscriptions of this node's clients.
 #[derive(Debug, Default)]
@@ -184,48 +152,6 @@ impl Channels {
 impl Listeners {
     fn memory_bytes(&self) -> usize {
         self.pattern.as_ref().map_or(0, Pattern::memory_bytes)
-    }
-}
-
-/// The subscriptions of one client.
-#[derive(Debug, Default)]
-pub(crate) struct Subscriptions {
-    names: [BTreeSet<Vec<u8>>; Listening::COUNT],
-    /// The bytes of the names, and of parsed patterns.
-    bytes: usize,
-    patterns_bytes: usize,
-}
-
-impl Subscriptions {
-    pub(crate) fn of(&self, how: Listening) -> &BTreeSet<Vec<u8>> {
-        &self.names[how as usize]
-    }
-
-    /// Roughly how much memory they take, including the node's part.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        const EACH_BYTES: usize = 128;
-        2 * self.bytes + self.patterns_bytes + self.count() * EACH_BYTES
-    }
-
-    pub(crate) fn count(&self) -> usize {
-        self.names.iter().map(BTreeSet::len).sum()
-    }
-}
-
-impl Session {
-    /// How many subscriptions of this kind the client has.
-    pub(crate) fn subscribed(&self, how: Listening) -> usize {
-        self.subscriptions.as_ref().map_or(0, |subscriptions| subscriptions.of(how).len())
-    }
-
-    /// The same as confirmations count them: channels and patterns together.
-    fn subscribed_with(&self, how: Listening) -> usize {
-        match how {
-            Listening::Channel | Listening::Pattern => {
-                self.subscribed(Listening::Channel) + self.subscribed(Listening::Pattern)
-            }
-            Listening::Shard => self.subscribed(how),
-        }
     }
 }
 

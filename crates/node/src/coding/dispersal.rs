@@ -20,10 +20,11 @@
 
 use super::choice::Way;
 use super::traces::Trace;
-use super::{Coding, IN_TRANSIT_BYTES_MAX, Operation, PEER_OUTPUT_BYTES, Parts, UNDER_WAY_BYTES};
+use super::{Coding, IN_TRANSIT_BYTES_MAX, Operation, PEER_OUTPUT_BYTES, UNDER_WAY_BYTES};
 use crate::context::Context;
-use crate::forwarding::Asked;
+use crate::origin::Asked;
 use crate::origin::Origin;
+use crate::setting::Parts;
 use crate::slab::Handle;
 use coding::{Layout, data_fragments_max, failures_tolerated};
 use kv::SharedBytes;

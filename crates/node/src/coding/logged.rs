@@ -5,7 +5,7 @@
 
 use super::{Coding, Operation};
 use crate::context::Context;
-use crate::forwarding::Asked;
+use crate::origin::Asked;
 use crate::origin::Origin;
 use crate::session::ClientId;
 use crate::slab::Handle;

@@ -56,24 +56,6 @@ const UNDER_WAY_BYTES: usize = 256 << 10;
 /// For a distant link, as many bytes as the link holds are added, up to this: nothing waits behind those.
 const IN_TRANSIT_BYTES_MAX: usize = 4 << 20;
 
-/// A keyspace's settings for large values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CodingSettings {
-    /// Into how many parts a value is cut, if enough nodes answer.
-    pub(crate) parts: Parts,
-    /// The shortest value that is cut, in bytes.
-    pub(crate) threshold: usize,
-}
-
-/// Into how many parts a keyspace wants its large values cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Parts {
-    /// Always this many.
-    Fixed(u8),
-    /// As many as are predicted to be the fastest, for each value.
-    Adaptive,
-}
-
 /// Counters since the start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CodingCounters {

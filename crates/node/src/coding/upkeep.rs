@@ -6,7 +6,7 @@
 
 use super::Coding;
 use crate::context::Context;
-use crate::forwarding::Asked;
+use crate::origin::Asked;
 use crate::origin::Origin;
 use kv::{Command, ValueId};
 use protocol::{NodeId, Request};

@@ -6,7 +6,7 @@ use kv::Command;
 use wire::resp::Arguments;
 
 use super::CommandError;
-use crate::channels::Listening;
+use crate::session::Listening;
 
 /// The input of parse functions besides the command itself.
 #[derive(Clone, Copy, Debug)]

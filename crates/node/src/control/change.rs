@@ -3,24 +3,21 @@
 //! What the map alone cannot tell, above all which nodes are alive and whose lease is over, the control leader checks
 //! before it makes a change: see `leading`.
 
+use super::MAP_GROUP;
 use super::map::{
     CONTROL_GROUP, ClusterMap, Group, GroupId, KeyspaceEntry, Kind, Node, NodeState, Rejoin, Slots, Start,
     control_members, replicas,
 };
 use super::quarantine::Step as QuarantineStep;
-use crate::cluster::MAP_GROUP;
-use crate::coding::Parts;
 use crate::configuration::NodeAddress;
 use crate::keyspace::{KEYSPACES_MAX, Keyspace};
+use crate::setting::Parts;
 use crate::words::check_host;
 use coding::data_fragments_max;
 use protocol::NodeId;
 use protocol::leader_follower::Acks;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-
-/// The most shards of one keyspace.
-pub const SHARDS_MAX: u16 = 256;
 
 /// The most groups of a cluster, all shards of all keyspaces together. The map, which is kept and sent whole, has some
 /// 200 bytes for each.

@@ -18,6 +18,9 @@ pub type GroupId = u16;
 /// The group that holds the map itself.
 pub const CONTROL_GROUP: GroupId = 0;
 
+/// The group number of the map's own records in the node's log.
+pub(crate) const MAP_GROUP: u16 = u16::MAX;
+
 /// The most bytes of an encoded map.
 pub const MAP_BYTES_MAX: usize = 16 << 20;
 

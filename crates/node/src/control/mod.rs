@@ -101,14 +101,16 @@ mod positions;
 mod quarantine;
 mod record;
 
+pub use crate::slots::SHARDS_MAX;
 use asking::Asking;
 use beginning::Beginning;
-pub use change::{Change, GROUPS_MAX, NODES_MAX, SHARDS_MAX, Step};
+pub use change::{Change, GROUPS_MAX, NODES_MAX, Step};
 pub use effects::{Answer, ChangeError, Effects, Event};
 use keeper::Keeper;
 use kv::codec::Malformed;
 use leading::{Leading, Turn};
 use lease::NodeLease;
+pub(crate) use map::MAP_GROUP;
 pub use map::{
     CONTROL_GROUP, ClusterMap, Group, GroupId, KeyspaceEntry, Kind, MAP_BYTES_MAX, Node, NodeState, Rejoin,
     Slots, Start, control_members,

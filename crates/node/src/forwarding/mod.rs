@@ -3,6 +3,7 @@
 //! `answers` has their outcomes, `waiting` those that wait.
 
 mod answers;
+mod parts;
 pub(crate) mod waiting;
 
 use crate::context::Context;
@@ -17,27 +18,9 @@ use protocol::{NodeId, Request, Result as Outcome, Ticket};
 use std::ops::Range;
 use wire::frame;
 
+use crate::origin::{Asked, HOPS_MAX};
 pub(crate) use answers::note_refusal;
 use waiting::Waiting;
-
-/// A request on its way to a group.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
-    pub(crate) ticket: Ticket,
-    /// Whether earlier requests of the same client have no outcome yet.
-    pub(crate) follows: bool,
-    /// The client's newest acknowledged write in this group.
-    pub(crate) seen: Version,
-    pub(crate) deadline_us: u64,
-    /// How many nodes have forwarded it.
-    pub(crate) hops: u8,
-    /// The only leadership of this node that may order it; 0: any.
-    pub(crate) leadership: u64,
-}
-
-/// How often a request may be forwarded, so that it never goes round in circles: by the node that its client is
-/// connected to, by one that no longer leads, and by one that has not heard of that yet.
-pub(crate) const HOPS_MAX: u8 = 3;
 
 /// A client's request that was forwarded to another node.
 #[derive(Debug)]

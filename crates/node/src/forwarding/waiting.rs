@@ -5,12 +5,14 @@
 //! one node has not answered a client's request, the client's next ones go to no other node. A client with nothing
 //! under way waits behind no other.
 
-use super::{Asked, Forwarded, Forwarding};
+use super::{Forwarded, Forwarding};
 use crate::clock;
 use crate::context::Context;
+use crate::context::peers::Peer;
 use crate::envelope::put_request;
 use crate::groups::Group;
-use crate::peers::Peer;
+use crate::groups::Kept;
+use crate::origin::Asked;
 use crate::setting::Protocol;
 use protocol::{NodeId, Now, Request, Result as Outcome, Ticket};
 use std::collections::VecDeque;
@@ -29,19 +31,6 @@ const MUTE_MS: u64 = 300;
 /// After this long, a node without a replica of a group gives up a peer that stands still: it does not learn by itself
 /// which node leads the group.
 const FORSAKEN_MS: u64 = 1000;
-
-/// A request that waits.
-#[derive(Debug)]
-pub(crate) struct Kept {
-    pub(crate) asked: Asked,
-    pub(crate) request: Vec<u8>,
-    until_us: u64,
-    /// Its number among all forwarded requests, if it was forwarded: [`Forwarded::number`]. Otherwise it came later
-    /// than those.
-    number: u64,
-    /// The error for its client when its time is over.
-    why: String,
-}
 
 /// Totals of what a node keeps.
 #[derive(Debug, Default)]

@@ -3,9 +3,6 @@
 //! To answer `INFO`, fill in [`Facts`] and call [`render`]. The names of fields are Redis's where Redis
 //! has the field; the section `quorate` holds what only this server has.
 
-mod collect;
-
-pub(crate) use collect::{answer, value_facts};
 mod facts;
 #[cfg(test)]
 mod tests;

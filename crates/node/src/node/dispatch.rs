@@ -3,13 +3,13 @@
 use super::Node;
 use crate::coding;
 use crate::context::Call;
+use crate::context::long_replies::{reply_in_parts, takes_shared};
+use crate::context::memory::OUT_OF_MEMORY;
+use crate::context::room::Verdict;
 use crate::envelope::{ForwardedOutcome, ForwardedRequest, NO_DEADLINE_MS, take_request};
-use crate::forwarding::Asked;
 use crate::gather::{Combine, Gather};
-use crate::long_replies::{reply_in_parts, takes_shared};
-use crate::memory::OUT_OF_MEMORY;
+use crate::origin::Asked;
 use crate::origin::Origin;
-use crate::room::Verdict;
 use crate::session::{ClientId, Session, SessionReply};
 use kv::SharedBytes;
 use kv::codec::{Malformed, Reader};

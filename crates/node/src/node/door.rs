@@ -2,16 +2,16 @@
 //! too.
 
 use super::Node;
+use super::describe::{self, KeyspaceDescription};
+use super::report::{self, Health, KeyspaceHealth};
+use crate::context::work::TURN_NS;
 use crate::control::{ClusterMap, GroupId};
-use crate::describe::{self, KeyspaceDescription};
 use crate::log::Line;
 use crate::notes;
 use crate::output::Output;
 use crate::parameters::request_bytes_max;
-use crate::report::{self, Health, KeyspaceHealth};
 use crate::session::{ClientId, ClientKind, Session};
 use crate::usage::Usage;
-use crate::work::TURN_NS;
 use std::rc::Rc;
 use std::sync::Arc;
 use wire::resp::request::{Limits, ProtocolError};

@@ -2,9 +2,9 @@
 
 use super::Node;
 use crate::clock;
+use crate::context::peers::peer_payload_bytes_max;
 use crate::control::CONTROL_GROUP;
 use crate::envelope::{Envelope, ForwardedOutcome};
-use crate::peers::peer_payload_bytes_max;
 use crate::slab::Handle;
 use kv::codec::{Malformed, Reader};
 use protocol::{Input, NodeId};

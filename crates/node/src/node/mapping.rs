@@ -1,11 +1,11 @@
 //! How a node follows the cluster map: the groups that it takes part in, and its peers.
 
 use super::Node;
+use crate::context::peers::Peer;
 use crate::control::{self, CONTROL_GROUP, ClusterMap, Rejoin};
 use crate::groups::Group;
 use crate::journal::Tail;
 use crate::keyspace::Router;
-use crate::peers::Peer;
 use crate::replica::Replica;
 use crate::setting::Protocol;
 use protocol::{Input, NodeId, Wish};

@@ -4,23 +4,28 @@
 //! (`requests`, `transactions`), from other nodes (`frames`) and with the cluster's map (`mapping`). `dispatch` hands
 //! requests to groups, carries out the effects of replicas and the calls of components, and takes outcomes back.
 
+mod describe;
 mod dispatch;
 mod door;
+mod facts;
 mod frames;
 mod mapping;
 mod opening;
+mod report;
 mod requests;
 mod transactions;
 
-pub use opening::StartError;
+pub use describe::{GroupDescription, KeyspaceDescription};
+pub use report::{Health, KeyspaceHealth};
 
 use crate::channels::Channels;
 use crate::clock::Clock;
-use crate::cluster::{Cluster, MAP_GROUP};
+use crate::cluster::Cluster;
 use crate::coding::Coding;
 use crate::configuration::Configuration;
 use crate::context::Context;
-use crate::control::CONTROL_GROUP;
+use crate::context::peers::Peer;
+use crate::control::{CONTROL_GROUP, MAP_GROUP};
 use crate::forwarding::Forwarding;
 use crate::gather::Gather;
 use crate::groups::Group;
@@ -29,7 +34,6 @@ use crate::journal::Released;
 use crate::locks::Waits;
 use crate::long::LongCommands;
 use crate::parameters::Parameters;
-use crate::peers::Peer;
 use crate::quarantine::Quarantine;
 use crate::scripts;
 use crate::slab::Slab;

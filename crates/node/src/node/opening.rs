@@ -3,12 +3,15 @@
 
 use super::Node;
 use crate::channels::Channels;
-use crate::clients::Clients;
 use crate::clock::Clock;
-use crate::cluster::{Cluster, MAP_GROUP};
+use crate::cluster::Cluster;
 use crate::coding::Coding;
 use crate::configuration::Configuration;
+use crate::context::clients::Clients;
+use crate::context::memory::Memory;
+use crate::context::room::Room;
 use crate::context::{Context, Counters};
+use crate::control::MAP_GROUP;
 use crate::control::{self, CONTROL_GROUP, ClusterMap, Control, Start};
 use crate::forwarding::Forwarding;
 use crate::groups::{Group, Groups};
@@ -18,45 +21,19 @@ use crate::keyspace::{Keyspace, Router};
 use crate::locks::Waits;
 use crate::log::{Level, Line};
 use crate::long::LongCommands;
-use crate::memory::Memory;
 use crate::notes;
 use crate::parameters::Parameters;
 use crate::quarantine::{Past, Quarantine};
 use crate::replica::Replica;
-use crate::room::Room;
 use crate::slab::Slab;
+use crate::start_error::StartError;
 use crate::usage::{Rate, Usage};
 use crate::values::{Sweep, Values};
 use kv::Coordinator;
 use protocol::{Effects, Now, SpilledValues};
 use std::collections::VecDeque;
 use std::rc::Rc;
-use storage::{Disk, Identity, Options, StorageError, ValueStore};
-
-/// Why a node cannot start.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StartError {
-    /// A setting is refused, as the sentence says.
-    #[error("{0}")]
-    Configuration(String),
-    /// Its log cannot be read.
-    #[error("{0}")]
-    Storage(#[from] StorageError),
-    /// The values that it keeps outside its log cannot be read, or some are missing.
-    #[error("{0}")]
-    Values(String),
-    /// A record that it must execute has crashed it before.
-    #[error("{0}")]
-    Quarantine(String),
-    /// Its log holds a record that it does not understand.
-    #[error("the log holds a record of group {group} that cannot be taken: {why}")]
-    Record {
-        /// The group of the record.
-        group: u16,
-        /// What is wrong with it.
-        why: String,
-    },
-}
+use storage::{Disk, Identity, Options, ValueStore};
 
 /// What is read from the log, piece by piece.
 struct Reading<'a, 'v> {

@@ -1,12 +1,12 @@
 //! A client's request: which command it is, whether it may run, and which node runs it.
 
 use super::Node;
-use crate::clients::commands as connections;
+use super::facts;
 use crate::command::{
     self, ClientCommand, Context, Handler, NodeCommand, RunScript, ScriptCommand, TransactionCommand,
 };
+use crate::connections;
 use crate::gather::Combine;
-use crate::info;
 use crate::locks::{self, LockAsked};
 use crate::log::{Level, Line};
 use crate::operators;
@@ -293,7 +293,7 @@ impl Node {
             NodeCommand::Cluster(command) => {
                 operators::cluster_command(&mut self.cx, client, command, arguments)
             }
-            NodeCommand::Info => info::answer(self, client, arguments),
+            NodeCommand::Info => facts::answer(self, client, arguments),
             NodeCommand::Time => {
                 let unix_ms = self.cx.now.unix_ms;
                 self.cx.answer(client, |replies| {

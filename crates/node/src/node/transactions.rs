@@ -3,7 +3,8 @@
 use super::Node;
 use crate::command::{self, Found, Handler, TransactionCommand};
 use crate::session::ClientId;
-use crate::transactions::{CROSSSLOT, Gathered, Item, NOT_ALLOWED, Pending, gather, has_key, watch};
+use crate::session::{Gathered, Item, Pending};
+use crate::transactions::{CROSSSLOT, NOT_ALLOWED, gather, has_key, watch};
 use kv::codec::Reader;
 use kv::{Command, Reply, ReplyBuffer};
 use protocol::{Request, Result as Outcome, Ticket};

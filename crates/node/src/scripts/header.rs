@@ -5,9 +5,9 @@ const OTHER_FLAGS: [&str; 4] = ["allow-oom", "allow-stale", "no-cluster", "allow
 
 /// A script's text, taken apart.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Header<'a> {
+pub(crate) struct Header<'a> {
     /// Whether the script declares that it only reads.
-    pub(super) no_writes: bool,
+    pub(crate) no_writes: bool,
     /// The program. It begins with the end of the first line, so that lines keep their numbers.
     pub(super) body: &'a [u8],
 }
@@ -17,7 +17,7 @@ impl<'a> Header<'a> {
     ///
     /// # Errors
     /// The text of Redis's error.
-    pub(super) fn of(text: &'a [u8]) -> Result<Header<'a>, String> {
+    pub(crate) fn of(text: &'a [u8]) -> Result<Header<'a>, String> {
         if !text.starts_with(b"#!") {
             return Ok(Header { no_writes: false, body: text });
         }

@@ -19,7 +19,6 @@ mod attacks;
 mod bits;
 mod cache;
 mod calls;
-mod commands;
 mod failure;
 mod header;
 mod json;
@@ -33,7 +32,8 @@ mod tests;
 mod texts;
 mod values;
 
-pub(crate) use cache::{Cache, digest_of};
+pub(crate) use cache::{Cache, Digest, digest_of};
+pub(crate) use header::Header;
 
 use failure::Failure;
 use kv::limits::{SCRIPT_COST_DEFAULT, SCRIPT_MEMORY_BYTES_MAX};

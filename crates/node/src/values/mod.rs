@@ -56,8 +56,7 @@ const PENDING_BYTES_MAX: usize = 128 << 20;
 /// How often a full disk is tried again.
 const RETRY_MS: u64 = 100;
 
-/// A value in memory, shared with threads beside the loop.
-pub(crate) type Value = Arc<Vec<u8>>;
+use crate::cache::Value;
 
 /// Counters since the start.
 #[derive(Clone, Copy, Debug, Default)]

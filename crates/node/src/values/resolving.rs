@@ -6,7 +6,7 @@
 
 use super::{Value, Values, Waiter};
 use crate::context::Context;
-use crate::forwarding::{Asked, HOPS_MAX};
+use crate::origin::{Asked, HOPS_MAX};
 use crate::slab::Handle;
 use crate::unfinished::{put_in, take_apart};
 use kv::{Command, Reference, Supplied};

@@ -3,7 +3,7 @@
 
 use super::{name_of, reference_of};
 use crate::groups::Groups;
-use crate::node::StartError;
+use crate::start_error::StartError;
 use kv::Reference;
 use kv::table::Spilled;
 use std::collections::{BTreeMap, BTreeSet};

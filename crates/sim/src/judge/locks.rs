@@ -1,6 +1,6 @@
 //! Lock requests in the checker's form.
 
-use crate::locking::guarded;
+use crate::operation::guarded;
 use crate::operation::{Kind, Operation, Reply};
 use crate::promise::Space;
 use crate::record::Entry;

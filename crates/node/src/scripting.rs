@@ -3,11 +3,10 @@
 //! The node that a client is connected to looks up a script's text, so that a request to the group holds everything
 //! that a replica needs. The node also checks whether a text is a script at all: if not, it never gets into a log.
 
-use super::cache::{Cache, Digest, digest_of};
-use super::header::Header;
 use crate::command::{CommandError, RunScript, ScriptCommand};
 use crate::context::Context;
 use crate::envelope::Envelope;
+use crate::scripts::{Cache, Digest, Header, check, digest_of};
 use crate::session::ClientId;
 use kv::limits::{KEY_BYTES_MAX, SCRIPT_BYTES_MAX, SCRIPT_COST_DEFAULT};
 use kv::number::parse_integer;
@@ -115,7 +114,7 @@ impl Cache {
         }
         let digest = digest_of(text);
         if !self.has(digest) {
-            super::check(text)?;
+            check(text)?;
             self.remember(text);
         }
         Ok(digest)

@@ -1,9 +1,8 @@
 //! Describes what a lock or a session has broken.
 
-use super::{Breach, Hold, LockAction, Rule, Why};
-use crate::history::{Action, Answer, History, OperationId, Outcome};
-use crate::window::Window;
-use crate::words::{duration, first_start, interval, quoted, shown, told};
+use super::{duration, first_start, interval, quoted, shown, told};
+use crate::history::{Action, Answer, History, Hold, LockAction, OperationId, Outcome};
+use crate::window::{Breach, Rule, Why, Window};
 
 /// Describes an operation on a lock or a session.
 pub(crate) fn asked(history: &History, action: LockAction) -> String {

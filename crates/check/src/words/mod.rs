@@ -1,9 +1,10 @@
 //! Describes a window in words.
 
+mod locks;
+
 use std::fmt::Write as _;
 
 use crate::history::{Action, Answer, History, Operation, OperationId, Outcome, Value};
-use crate::locks;
 use crate::window::Window;
 
 /// Longer keys and values are cut off in texts.

@@ -1,10 +1,10 @@
 //! Who a client is: `AUTH` and `HELLO`.
 
-use super::commands::{CLIENT_NAME_BYTES_MAX, NAME_TOO_LONG};
+use super::{CLIENT_NAME_BYTES_MAX, NAME_TOO_LONG};
 use crate::context::Context;
+use crate::context::status;
 use crate::guard::AuthGuard;
 use crate::log::{Level, Line};
-use crate::report;
 use crate::session::{ClientId, Session};
 use crate::words::is_printable;
 use std::net::{IpAddr, Ipv4Addr};
@@ -131,7 +131,7 @@ impl AuthGuard {
         }
         let version = if session.protocol == Protocol::Resp3 { 3 } else { 2 };
         let number = session.number();
-        let role = if report::leads_default(cx) { "master" } else { "replica" };
+        let role = if status::leads_default(cx) { "master" } else { "replica" };
         cx.answer(client, |replies| {
             replies.map(7);
             let mut text = |field: &str, value: &str| {

@@ -1,8 +1,8 @@
 //! What a node reports about itself: health, metrics and `INFO`.
 
-use crate::context::Context;
+use super::facts;
+use crate::context::status::group_status;
 use crate::groups::Group;
-use crate::info;
 use crate::node::Node;
 use crate::setting::Setting;
 use crate::words::label as label_text;
@@ -136,16 +136,6 @@ pub(crate) fn keyspace_health(node: &Node, id: u16) -> KeyspaceHealth {
     }
 }
 
-/// Whether this node takes writes of the default keyspace itself: it leads, or the keyspace has no leader.
-pub(crate) fn leads_default(cx: &Context) -> bool {
-    let default = cx.groups.iter().map(|(_, group)| group).find(|group| group.keyspace.prefix.is_empty());
-    default.is_some_and(|group| match &group.replica {
-        _ if !group.keyspace.has_leader() => true,
-        Some(replica) => replica.is_leader(),
-        None => false,
-    })
-}
-
 /// Appends the node's counters in Prometheus's text format.
 pub(crate) fn metrics(node: &Node, out: &mut String) {
     let counters = &node.cx.counters;
@@ -257,7 +247,7 @@ pub(crate) fn metrics(node: &Node, out: &mut String) {
         node.cx.room.refused,
     );
     single("lock_waiting_clients", "gauge", "Clients that wait for a lock.", node.locks.waiting() as u64);
-    let values = info::value_facts(node);
+    let values = facts::value_facts(node);
     single("values_on_disk", "gauge", "Values that are on the disk.", values.on_disk);
     single("values_pending_bytes", "gauge", "Values that are not on the disk yet.", values.pending_bytes);
     single("values_cache_bytes", "gauge", "Values in memory for who asks next.", values.cached_bytes);
@@ -346,33 +336,4 @@ fn group_metrics(node: &Node, out: &mut String) {
             let _ = writeln!(out, "{name}_records{{{label},node=\"{id}\"}} {}", follower.lag);
         }
     }
-}
-
-/// The state of a group here; without a replica, whether its leader can be reached.
-pub(crate) fn group_status(cx: &Context, id: u16) -> Status {
-    let group = &cx.groups[id];
-    if let Some(explanation) = cx.quarantined(id) {
-        let status = group.replica.as_ref().map(|replica| replica.summary(cx.now)).unwrap_or_default();
-        return Status { role: "quarantined", ready: false, writable: false, explanation, ..status };
-    }
-    if let Some(replica) = &group.replica {
-        return replica.summary(cx.now);
-    }
-    if group.members.contains(&cx.configuration.node) {
-        let explanation = match &cx.refusal {
-            Some(why) => why.clone(),
-            None if cx.is_admitted => "its replica here is being replaced".into(),
-            None => "the control group has not let this node in yet".into(),
-        };
-        return Status { role: "none", explanation, ..Status::default() };
-    }
-    let coordinator = cx.coordinator_of(id);
-    let ready = cx.peer_is_up(coordinator);
-    let (leader, explanation) = match (group.keyspace.has_leader(), ready) {
-        (true, true) => (coordinator, String::new()),
-        (true, false) => (coordinator, format!("node {coordinator}, its leader, cannot be reached")),
-        (false, true) => (0, String::new()),
-        (false, false) => (0, "none of its replicas can be reached".into()),
-    };
-    Status { role: "none", leader, ready, explanation, ..Status::default() }
 }

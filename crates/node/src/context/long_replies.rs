@@ -23,21 +23,17 @@
 //!
 //! For clients that are connected to this node, large values in a long reply are written from where the reply was made.
 
-use crate::context::{Call, Context};
+use crate::configuration::{PARTS_UNDER_WAY, part_bytes};
+use crate::context::Context;
 use crate::envelope::{Envelope, OutcomePart};
-use crate::forwarding::{Forwarding, note_refusal};
-use crate::long::{PARTS_UNDER_WAY, part_bytes};
 use crate::origin::Origin;
-use crate::peers::peer_payload_bytes_max;
 use crate::session::ClientId;
-use crate::slab::Handle;
 use kv::SharedBytes;
 use kv::codec::Malformed;
 use protocol::{NodeId, Result as Outcome, Ticket};
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use wire::frame;
-use wire::resp::reply::element_end;
 
 /// When more parts than this are on their way to a peer, its next requests wait for some of them: 256 MiB.
 const PARTS_OWED_MAX: usize = 1024;
@@ -170,63 +166,6 @@ impl LongReplies {
     }
 }
 
-impl Forwarding {
-    // At the node that waits for it.
-
-    /// Takes a part of the outcome of a forwarded request.
-    ///
-    /// # Errors
-    /// [`Malformed`] when it is not the next part, or the whole is not a reply.
-    pub(crate) fn outcome_part(
-        &mut self,
-        cx: &mut Context,
-        from: NodeId,
-        part: &OutcomePart<'_>,
-    ) -> Result<(), Malformed> {
-        let (length, handle) = (part.length as usize, Handle::from_bits(part.id));
-        if length > peer_payload_bytes_max() {
-            return Err(Malformed("a reply that is longer than any"));
-        }
-        let awaited = self.entries.get(handle).filter(|entry| entry.to == from);
-        let Some(ticket) = awaited.map(|entry| entry.ticket) else {
-            answer_part(cx, from, part.id, None); // It has ended here already.
-            return Ok(());
-        };
-        if !is_wanted(cx, ticket) {
-            self.take_forward(cx, handle);
-            answer_part(cx, from, part.id, None);
-            return Ok(());
-        }
-        let until_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
-        let Some(entry) = self.entries.get_mut(handle) else { return Ok(()) };
-        if part.offset as usize != entry.arrived.len() {
-            return Err(Malformed("a part of a reply out of its order"));
-        }
-        if part.offset == 0 {
-            entry.arrived = Vec::with_capacity(length);
-        }
-        entry.arrived.extend_from_slice(part.bytes);
-        entry.deadline_us = entry.deadline_us.max(until_us);
-        let arrived = entry.arrived.len();
-        if arrived == length && element_end(&entry.arrived)? != length {
-            return Err(Malformed("bytes behind a reply"));
-        }
-        answer_part(cx, from, part.id, Some(arrived as u32));
-        if arrived == length
-            && let Some(entry) = self.take_forward(cx, handle)
-        {
-            note_refusal(cx, &entry, &entry.arrived);
-            cx.call(Call::CompleteLong {
-                ticket: entry.ticket,
-                group: entry.group,
-                result: part.result,
-                reply: SharedBytes::from(entry.arrived),
-            });
-        }
-        Ok(())
-    }
-}
-
 /// The client that sent a request, if its reply can be written from where it is.
 pub(crate) fn takes_shared(cx: &Context, ticket: Ticket) -> Option<ClientId> {
     let Origin::Session(client) = Origin::of(ticket) else { return None };
@@ -256,23 +195,6 @@ pub(crate) fn reply_in_parts(
     }
     cx.counters.long_replies += 1;
     peer.long_replies.push(id, result, reply, sizes);
-}
-
-/// Whether the sender of a request is still there.
-fn is_wanted(cx: &Context, ticket: Ticket) -> bool {
-    match Origin::of(ticket) {
-        Origin::Session(client) => cx.clients.sessions.get(client).is_some(),
-        Origin::Peer(id, link) => {
-            let peer = &cx.peers[usize::from(id) - 1];
-            peer.up && peer.link == link
-        }
-        Origin::Part(_) | Origin::LockWait | Origin::LongPart | Origin::Coding(_) | Origin::Nobody => true,
-    }
-}
-
-fn answer_part(cx: &mut Context, to: NodeId, id: u64, so_far: Option<u32>) {
-    let output = &mut cx.peers[usize::from(to) - 1].output;
-    frame::append(output, |out| Envelope::PartsArrived { id, so_far }.encode(out));
 }
 
 #[cfg(test)]

@@ -1,14 +1,8 @@
 //! The clients of this node: their sessions, what they are answered, and when they are closed.
-//!
-//! `authentication` finds out who they are (`AUTH`, `HELLO`), `commands` has the other commands about connections
-//! (`CLIENT`, `CONFIG`, `SELECT`).
-
-mod authentication;
-pub(crate) mod commands;
 
 use crate::command::statistics::CommandStatistics;
+use crate::context::delays::Delays;
 use crate::context::{Call, Context};
-use crate::delays::Delays;
 use crate::log::{Level, Line};
 use crate::session::{ClientId, ClientKind, Session, SessionReply};
 use crate::slab::Slab;

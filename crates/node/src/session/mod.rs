@@ -1,19 +1,20 @@
 //! A client's session: its name and settings, and its replies in the order of its requests.
 
-use crate::channels::Subscriptions;
+mod queued;
+mod subscriptions;
+
 use crate::output::{OUTPUT_CHUNK_BYTES, Output};
-use crate::slab::Handle;
-use crate::transactions::{Gathered, Pending};
+pub(crate) use crate::slab::ClientId;
 use kv::SharedBytes;
 use kv::codec::Reader;
 use kv::{Reply, Version};
 use protocol::Ticket;
+pub(crate) use queued::{Gathered, ITEM_BYTES, Item, Pending};
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
+pub(crate) use subscriptions::Listening;
+pub(crate) use subscriptions::Subscriptions;
 use wire::resp::reply::{Protocol, write_element, write_reply};
-
-/// A client, for as long as it is connected.
-pub type ClientId = Handle;
 
 /// The maximum number of requests of one client that may wait for their outcomes.
 const PENDING_MAX: usize = 10_000;

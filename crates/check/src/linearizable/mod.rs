@@ -5,13 +5,16 @@
 //! Kroening 2015): it is prepared (`prepare`), then searched (`search`). Locks come first (`locks`): what they say
 //! about writes with fences is used for the keys.
 
+mod narrow;
+
 use crate::history::{History, Key, Operation, OperationId};
 use crate::locks;
 use crate::model::ABSENT;
 use crate::prepare::{Initial, initial_states, prepare};
 use crate::search::{Budget, Found, search};
-use crate::window::{Window, narrow};
+use crate::window::Window;
 use crate::words::quoted;
+use narrow::narrow;
 
 /// The limits of a check. Running out of them gives [`Verdict::Unknown`], never an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,9 +19,9 @@
 //!
 //! It stands aside a moment after it has become short, so that what it had ordered by then can end.
 
-use crate::cluster::MAP_GROUP;
 use crate::context::Context;
 use crate::control::CONTROL_GROUP;
+use crate::control::MAP_GROUP;
 use crate::envelope::Envelope;
 use crate::groups::Group;
 use crate::log::{Level, Line};

@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::folder::{ArmNote, Folder, HISTORIES, NodeRow, Note, RunFile, Settings};
-use super::progress::Line;
-use super::results::Checked;
-use super::steal::STEAL_PERCENT;
-use super::{Arena, Arm, Judged, Machine, Plan, Point, Results, Row, Study, verify};
+use crate::harness::folder::{ArmNote, Folder, HISTORIES, NodeRow, Note, RunFile, Settings};
+use crate::harness::progress::Line;
+use crate::harness::results::Checked;
+use crate::harness::steal::STEAL_PERCENT;
+use crate::harness::{Arena, Arm, Judged, Machine, Plan, Point, Results, Row, Study, verify};
 use crate::load::Progress;
 use crate::load::steal::ProcessorTime;
 use crate::report;

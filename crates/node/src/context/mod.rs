@@ -1,22 +1,32 @@
 //! What the components of a node share: the turn's time, the configuration and map, the groups and links below them,
 //! the clients, and the calls that they leave for the node.
 
-use crate::channels::Subscriptions;
-use crate::clients::Clients;
+pub(crate) mod clients;
+pub(crate) mod delays;
+pub(crate) mod long_replies;
+pub(crate) mod memory;
+pub(crate) mod peers;
+pub(crate) mod room;
+pub(crate) mod routing;
+pub(crate) mod status;
+pub(crate) mod work;
+
+use crate::cache::Value;
 use crate::configuration::Configuration;
+use crate::context::clients::Clients;
+use crate::context::memory::Memory;
+use crate::context::peers::Peer;
+use crate::context::room::Room;
 use crate::control::{Change, ClusterMap};
 use crate::envelope::put_request;
-use crate::forwarding::Asked;
 use crate::groups::Groups;
 use crate::journal::Journal;
 use crate::keyspace::Router;
 use crate::log::Line;
-use crate::memory::Memory;
+use crate::origin::Asked;
 use crate::parameters::Parameters;
-use crate::peers::Peer;
-use crate::room::Room;
 use crate::session::ClientId;
-use crate::values::Value;
+use crate::session::Subscriptions;
 use kv::{Reference, ReplyBuffer, SharedBytes};
 use protocol::{Now, Request, Result as Outcome, Ticket};
 use std::collections::VecDeque;

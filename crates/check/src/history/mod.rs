@@ -14,11 +14,13 @@
 //! Keys that expire do not belong here: whether a read near a deadline is right depends on clocks, which this model
 //! does not know. Leave every operation on such a key out of the history.
 
+mod lock_action;
+
+pub use lock_action::{Fence, Hold, LockAction};
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use crate::interner::Interner;
-use crate::locks::{Fence, LockAction};
 
 /// A key of a history, from [`History::key`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,9 +1,11 @@
 //! `CLIENT`, `CONFIG`, `SELECT` and `DEBUG SLEEP`: what a client may ask and set about connections and the node.
 
-use crate::channels::Listening;
+mod authentication;
+
 use crate::command::{self, ConfigCommand};
 use crate::configuration::DebugCommand;
 use crate::context::Context;
+use crate::session::Listening;
 use crate::session::{ClientId, ClientKind, Session};
 use crate::slab::Handle;
 use crate::words::is_printable;

@@ -1,9 +1,9 @@
 //! The links to the other nodes: frames that arrive over them, and frames gathered for them.
 
 use crate::context::Context;
+use crate::context::long_replies::LongReplies;
 use crate::control::CONTROL_GROUP;
 use crate::envelope::Envelope;
-use crate::long_replies::LongReplies;
 use crate::parameters::request_bytes_max;
 use protocol::{NodeId, Now};
 use wire::frame;

@@ -1,12 +1,12 @@
 //! Collects the facts of `INFO`.
 
-use super::{
+use crate::context::status::group_status;
+use crate::groups::Group;
+use crate::info::{
     ClientFacts, CodingFacts, CpuFacts, Facts, KeyspaceFacts, LockFacts, MemoryFacts, ReplicaFacts,
     ReplicationFacts, ServerFacts, StatsFacts, ValueFacts, render,
 };
-use crate::groups::Group;
 use crate::node::Node;
-use crate::report::group_status;
 use crate::session::ClientId;
 use crate::setting::Setting;
 use crate::usage::Usage;

@@ -1,6 +1,6 @@
 //! Operations on locks and sessions, and fences of writes.
 
-use crate::history::{Key, Value};
+use super::{Key, Value};
 
 /// How long a lock is held if it is not released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

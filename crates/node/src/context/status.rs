@@ -1,0 +1,43 @@
+//! How groups stand, as far as this node knows.
+
+use super::Context;
+use protocol::status::Status;
+
+/// The state of a group here; without a replica, whether its leader can be reached.
+pub(crate) fn group_status(cx: &Context, id: u16) -> Status {
+    let group = &cx.groups[id];
+    if let Some(explanation) = cx.quarantined(id) {
+        let status = group.replica.as_ref().map(|replica| replica.summary(cx.now)).unwrap_or_default();
+        return Status { role: "quarantined", ready: false, writable: false, explanation, ..status };
+    }
+    if let Some(replica) = &group.replica {
+        return replica.summary(cx.now);
+    }
+    if group.members.contains(&cx.configuration.node) {
+        let explanation = match &cx.refusal {
+            Some(why) => why.clone(),
+            None if cx.is_admitted => "its replica here is being replaced".into(),
+            None => "the control group has not let this node in yet".into(),
+        };
+        return Status { role: "none", explanation, ..Status::default() };
+    }
+    let coordinator = cx.coordinator_of(id);
+    let ready = cx.peer_is_up(coordinator);
+    let (leader, explanation) = match (group.keyspace.has_leader(), ready) {
+        (true, true) => (coordinator, String::new()),
+        (true, false) => (coordinator, format!("node {coordinator}, its leader, cannot be reached")),
+        (false, true) => (0, String::new()),
+        (false, false) => (0, "none of its replicas can be reached".into()),
+    };
+    Status { role: "none", leader, ready, explanation, ..Status::default() }
+}
+
+/// Whether this node takes writes of the default keyspace itself: it leads, or the keyspace has no leader.
+pub(crate) fn leads_default(cx: &Context) -> bool {
+    let default = cx.groups.iter().map(|(_, group)| group).find(|group| group.keyspace.prefix.is_empty());
+    default.is_some_and(|group| match &group.replica {
+        _ if !group.keyspace.has_leader() => true,
+        Some(replica) => replica.is_leader(),
+        None => false,
+    })
+}

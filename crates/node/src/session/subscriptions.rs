@@ -1,0 +1,78 @@
+//! The channels that a client subscribes to.
+
+use super::Session;
+use std::collections::BTreeSet;
+
+/// The kind of a subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listening {
+    /// To a channel (`SUBSCRIBE`).
+    Channel,
+    /// To all channels whose names match (`PSUBSCRIBE`).
+    Pattern,
+    /// To a channel of those that have their own commands in a Redis Cluster (`SSUBSCRIBE`).
+    Shard,
+}
+
+impl Listening {
+    pub(crate) const COUNT: usize = 3;
+
+    pub(crate) fn message(self) -> &'static [u8] {
+        match self {
+            Listening::Channel => b"message",
+            Listening::Pattern => b"pmessage",
+            Listening::Shard => b"smessage",
+        }
+    }
+
+    /// The words in the messages that confirm its beginning and its end.
+    pub(crate) fn words(self) -> (&'static [u8], &'static [u8]) {
+        match self {
+            Listening::Channel => (b"subscribe", b"unsubscribe"),
+            Listening::Pattern => (b"psubscribe", b"punsubscribe"),
+            Listening::Shard => (b"ssubscribe", b"sunsubscribe"),
+        }
+    }
+}
+
+/// The subscriptions of one client.
+#[derive(Debug, Default)]
+pub(crate) struct Subscriptions {
+    pub(crate) names: [BTreeSet<Vec<u8>>; Listening::COUNT],
+    /// The bytes of the names, and of parsed patterns.
+    pub(crate) bytes: usize,
+    pub(crate) patterns_bytes: usize,
+}
+
+impl Subscriptions {
+    pub(crate) fn of(&self, how: Listening) -> &BTreeSet<Vec<u8>> {
+        &self.names[how as usize]
+    }
+
+    /// Roughly how much memory they take, including the node's part.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        const EACH_BYTES: usize = 128;
+        2 * self.bytes + self.patterns_bytes + self.count() * EACH_BYTES
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.names.iter().map(BTreeSet::len).sum()
+    }
+}
+
+impl Session {
+    /// How many subscriptions of this kind the client has.
+    pub(crate) fn subscribed(&self, how: Listening) -> usize {
+        self.subscriptions.as_ref().map_or(0, |subscriptions| subscriptions.of(how).len())
+    }
+
+    /// The same as confirmations count them: channels and patterns together.
+    pub(crate) fn subscribed_with(&self, how: Listening) -> usize {
+        match how {
+            Listening::Channel | Listening::Pattern => {
+                self.subscribed(Listening::Channel) + self.subscribed(Listening::Pattern)
+            }
+            Listening::Shard => self.subscribed(how),
+        }
+    }
+}
