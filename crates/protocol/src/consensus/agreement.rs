@@ -422,7 +422,7 @@ fn is_decide(message: &CrateMessage) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::kit::{Peers, at_ms, entry, identity, settings};
+    use super::super::kit::{at_ms, entry, identity, settings};
     use super::super::log::Log;
     use super::super::record::Moment;
     use super::*;
@@ -486,13 +486,5 @@ mod tests {
         log.borrow_mut().append(vec![entry(2, 3, &["c"])]);
         agreement.stand_outside();
         assert_eq!(lead(&mut agreement), 9_330_000, "somebody else may have led since");
-    }
-
-    #[test]
-    fn questions_are_asked_by_a_leader_only() {
-        let (mut agreement, mut peers) = (Agreement::new(), Peers::new());
-        let settings = peers.settings;
-        agreement.send_own_messages(true, &Proposals::default(), &settings, &mut peers.out());
-        assert!(peers.take_said().is_empty() && agreement.questions() == 0);
     }
 }

@@ -37,10 +37,10 @@
 //! | component | what it is |
 //! |---|---|
 //! | `log` | entries, promise and ballot, and the record of every change ([`Change`]): the crate's storage |
-//! | `links` | who this replica is to its peers, and what is known of each: which messages are taken, and when others leave (`outbox`) |
+//! | `links` | who this replica is, and what is known of each peer; `outbox`: when a message to it may leave |
 //! | `members` | configurations: the one that holds, the next one, who has a vote |
 //! | `agreement` | its part: without a vote, with one (`decider`), or leading (`leading`) |
-//! | `leading` | a leadership, and what ends with it: its lease, the batch that is gathered (`batch`), reads (`reads`), `WAIT` |
+//! | `leading` | a leadership and what ends with it: its lease, the gathered `batch`, `reads`, `WAIT` |
 //! | `proposals` | what was proposed here and has no end yet |
 //! | `held` | requests that nobody leads |
 //! | `applied` | the table, how many entries made it, and fragments |

@@ -125,3 +125,43 @@ pub(super) fn own_life(links: &Links) -> Change {
     let identity = links.identity();
     Change::Life { identity: identity.storage, life: identity.life }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::applied::Audience;
+    use super::super::group::{Group, Voter};
+    use super::super::kit::{Peers, entry, identity};
+    use super::*;
+    use crate::consensus::Member;
+    use crate::contract::Effects;
+
+    #[test]
+    fn it_says_who_the_replica_is_what_is_applied_and_what_stands_behind() {
+        let mut peers = Peers::new();
+        let (mut members, mut applied) = (Members::new(1), Applied::new(1, peers.settings.options));
+        members.enter(Group::first(1, &[1, 2, 3]));
+        let voter = Voter { member: Member { node: 2, since: 1 }, identity: identity(2, 1) };
+        members.hear(voter);
+        let entries = [entry(1, 1, &["a"]), entry(1, 2, &["b"])];
+        peers.log.borrow_mut().append(entries.to_vec());
+        applied.carry_out(&entries[0], Audience::none(&peers.settings), &mut Effects::default());
+        let (links, log) = (&mut peers.links, peers.log.borrow());
+        let mut checkpoint = Checkpoint::begin(&peers.settings, links, &members, &mut applied, &log);
+        // What comes later is in records of its own.
+        applied.carry_out(&entries[1], Audience::none(&peers.settings), &mut Effects::default());
+        let (mut records, mut is_more) = (Vec::new(), true);
+        while is_more {
+            let mut record = Vec::new();
+            is_more = checkpoint.next_record(&mut applied, 1000, &mut record);
+            records.push(Change::decode_all(&record).unwrap());
+        }
+        let [begin, table, end] = &records[..] else { panic!("{records:?}") };
+        let Change::CopyBegin(moment) = &begin[2] else { panic!("{begin:?}") };
+        assert_eq!(begin[..2], [Change::Life { identity: 1, life: 1 }, Change::Peer(voter)]);
+        assert_eq!((moment.index, moment.offset, &moment.group), (1, 1, members.group()));
+        assert!(matches!(table[..], [Change::CopyChunk(_)]));
+        assert_eq!(end[0], Change::CopyEnd);
+        assert_eq!(end[3..], [Change::Append(vec![entries[1].clone()]), Change::Decided(0)]);
+        checkpoint.end(applied.table_mut());
+    }
+}
