@@ -21,9 +21,9 @@ mod watch;
 
 pub use coded::{Coordinator, Reference, ValueId, ValueRef, View};
 pub use command::{
-    Command, Comparison, Condition, Deadline, Draft, Expiry, Fenced, HashCommand, HashPart, Hold, Known,
-    List, ListCommand, LockCommand, Script, ScriptLimits, SetAnswer, SetCommand, SetOperation, Supplied,
-    Transaction, WaiterId, Watched,
+    AddOptions, Aggregate, By, Command, Comparison, Condition, Deadline, Draft, Expiry, Fenced, HashCommand,
+    HashPart, Hold, Known, List, ListCommand, LockCommand, Script, ScriptLimits, SetAnswer, SetCommand,
+    SetOperation, SortedCommand, Supplied, Transaction, WaiterId, Watched,
 };
 pub use interpreter::{Interpreter, NoInterpreter};
 pub use reply::{Announcement, Reply, ReplyBuffer};

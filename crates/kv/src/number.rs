@@ -219,6 +219,49 @@ impl Decimal {
     }
 }
 
+/// Formats a number as Redis does: the fewest digits that parse to the same number, whole numbers without a point, and
+/// an exponent for those that would need many zeros.
+pub fn format_double(value: f64) -> String {
+    // Up to here every whole number is exactly representable, and Redis formats it as an integer.
+    const WHOLE_MAX: f64 = (1_i64 << 52) as f64;
+    if value.is_nan() {
+        return "nan".to_owned();
+    }
+    if value.is_infinite() || (value != 0.0 && value.abs() < WHOLE_MAX && value.trunc() == value) {
+        // Rust formats `inf`, `-inf` and whole numbers in the same way.
+        return value.to_string();
+    }
+    if value == 0.0 {
+        return if value.is_sign_negative() { "-0" } else { "0" }.to_owned();
+    }
+    let scientific = format!("{value:e}");
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let (sign, mantissa) = mantissa.strip_prefix('-').map_or(("", mantissa), |rest| ("-", rest));
+    let digits = mantissa.replace('.', "");
+    place_point(sign, &digits, exponent)
+}
+
+/// Formats `d.ddd * 10^exponent` by the rules of fpconv, the library that Redis formats numbers with.
+fn place_point(sign: &str, digits: &str, exponent: i32) -> String {
+    let count = digits.len() as i32;
+    // The number is `digits * 10^power`.
+    let power = exponent - (count - 1);
+    if power >= 0 && exponent < count + 7 {
+        return format!("{sign}{digits}{}", "0".repeat(power as usize));
+    }
+    if power < 0 && (power > -7 || exponent.abs() < 4) {
+        if exponent < 0 {
+            return format!("{sign}0.{}{digits}", "0".repeat((-exponent - 1) as usize));
+        }
+        let (whole, fraction) = digits.split_at(exponent as usize + 1);
+        return format!("{sign}{whole}.{fraction}");
+    }
+    let (first, rest) = digits.split_at(1);
+    let point = if rest.is_empty() { "" } else { "." };
+    format!("{sign}{first}{point}{rest}e{exponent:+}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

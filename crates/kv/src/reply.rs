@@ -38,6 +38,11 @@ pub enum Reply<'a> {
     Set(u32),
     /// A map: the next n pairs of elements.
     Map(u32),
+    /// Members with their scores: the next n times a [`Reply::Pair`] and two elements. Arrays in an array in RESP3, and one
+    /// flat array in RESP2.
+    Pairs(u32),
+    /// The next two elements are a pair of [`Reply::Pairs`].
+    Pair,
     /// A push: the next n elements, which do not answer a request but come from a subscription. An array in RESP2.
     Push(u32),
     /// The next element contains references instead of values. The caller of this command, which has changed nothing,
@@ -99,6 +104,8 @@ const ARRAY: u8 = 10;
 const SET: u8 = 11;
 const MAP: u8 = 12;
 const PUSH: u8 = 13;
+const PAIRS: u8 = 14;
+const PAIR: u8 = 15;
 const UNRESOLVED: u8 = 100;
 const NEEDS: u8 = 101;
 const REFERENCE: u8 = 102;
@@ -331,6 +338,11 @@ impl ReplyBuffer {
                 out.put_u8(PUSH);
                 out.put_u32(count);
             }
+            Reply::Pairs(count) => {
+                out.put_u8(PAIRS);
+                out.put_u32(count);
+            }
+            Reply::Pair => out.put_u8(PAIR),
             Reply::Unresolved(command) => {
                 out.put_u8(UNRESOLVED);
                 out.put_bytes(command);
@@ -425,6 +437,8 @@ impl<'a> Reply<'a> {
             SET => Reply::Set(reader.u32()?),
             MAP => Reply::Map(reader.u32()?),
             PUSH => Reply::Push(reader.u32()?),
+            PAIRS => Reply::Pairs(reader.u32()?),
+            PAIR => Reply::Pair,
             UNRESOLVED => Reply::Unresolved(reader.bytes()?),
             NEEDS => Reply::Needs(reader.bytes()?),
             REFERENCE => {
@@ -464,6 +478,8 @@ mod tests {
             Reply::Set(0),
             Reply::Map(7),
             Reply::Push(3),
+            Reply::Pairs(2),
+            Reply::Pair,
             Reply::Unresolved(b"command"),
             Reply::Needs(b""),
         ];

@@ -22,6 +22,7 @@ impl Command<'_> {
             Hash(command) => command.is_write() && !matches!(command, HashCommand::Delete { .. }),
             OnList(command) => command.may_grow(),
             OnSet(command) => command.may_grow(),
+            OnSorted(command) => command.may_grow(),
             Transaction(transaction) => transaction.commands().any(|command| command.may_grow()),
             // Its parts are here already.
             LongEnd { .. } => false,
@@ -41,6 +42,7 @@ impl Command<'_> {
             Hash(command) => matches!(command, HashCommand::Delete { .. }),
             OnList(command) => command.only_deletes(),
             OnSet(command) => command.only_deletes(),
+            OnSorted(command) => command.only_deletes(),
             Transaction(transaction) => {
                 transaction.commands().all(|command| !command.is_write() || command.only_deletes())
             }

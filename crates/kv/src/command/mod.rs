@@ -15,6 +15,7 @@ mod lists;
 mod lock;
 mod script;
 mod sets;
+mod sorted;
 mod supplied;
 mod transaction;
 mod work;
@@ -32,6 +33,9 @@ pub use lock::{Fenced, Hold, LockCommand, WaiterId};
 pub(crate) use script::UNIT_NS;
 pub use script::{Script, ScriptLimits};
 pub use sets::{SetCommand, SetOperation};
+pub use sorted::{
+    AddOptions, Aggregate, By, MemberBound, SortedCommand, parse_member_bound, parse_score, parse_score_bound,
+};
 pub use supplied::Supplied;
 pub use transaction::{Draft, Transaction, Watched};
 pub use work::Known;
@@ -241,6 +245,8 @@ pub enum Command<'a> {
     OnList(ListCommand<'a>),
     /// A command on sets (`SADD` and its kin).
     OnSet(SetCommand<'a>),
+    /// A command on sorted sets (`ZADD` and its kin).
+    OnSorted(SortedCommand<'a>),
 
     /// A command with the bytes it needs from values stored outside the table. Ordered as a write.
     Supplied(Supplied<'a>),
@@ -279,6 +285,7 @@ impl<'a> Command<'a> {
             Hash(command) => command.is_write(),
             OnList(command) => command.is_write(),
             OnSet(command) => command.is_write(),
+            OnSorted(command) => command.is_write(),
         }
     }
 
@@ -308,6 +315,7 @@ impl<'a> Command<'a> {
             Hash(HashCommand::Delete { fields, .. }) => fields.bytes(),
             OnList(command) if command.is_write() => command.bytes(),
             OnSet(command) if command.is_write() => command.bytes(),
+            OnSorted(command) if command.is_write() => command.bytes(),
             Supplied(supplied) => supplied.bytes(),
             _ => 0,
         }
@@ -341,6 +349,7 @@ impl<'a> Command<'a> {
             Hash(command) => visit(command.key()),
             OnList(command) => command.for_each_key(visit),
             OnSet(command) => command.for_each_key(visit),
+            OnSorted(command) => command.for_each_key(visit),
             Supplied(supplied) => supplied.for_each_key(&mut visit),
             Keys { .. } | Scan { .. } | RandomKey { .. } | Size | Clear | Purge { .. } | Abandon { .. } => {}
             LongPart { .. } | LongEnd { .. } => {}

@@ -1,6 +1,6 @@
 //! Commands that take longer than their size suggests.
 
-use super::{Command, HashCommand, Script};
+use super::{By, Command, HashCommand, List, Script};
 
 /// Approximate time to visit or to drop one key of a table.
 const KEY_NS: u64 = 50;
@@ -20,6 +20,7 @@ impl Command<'_> {
         match self {
             OnList(command) => return command.may_walk(),
             OnSet(command) => return command.may_walk(),
+            OnSorted(command) => return command.may_walk(),
             _ => {}
         }
         matches!(
@@ -35,11 +36,17 @@ impl Command<'_> {
         )
     }
 
-    /// The most bytes of collections that the command looks at or returns, if `bytes_of` tells how large a key is.
-    pub(crate) fn walked_bytes(&self, bytes_of: impl Fn(&[u8]) -> u64) -> u64 {
+    /// The most bytes of collections that the command looks at or returns, if `bytes_of` tells how large a key is, and
+    /// `bytes_in_range` how large a range of a sorted set.
+    pub(crate) fn walked_bytes(
+        &self,
+        bytes_of: impl Fn(&[u8]) -> u64,
+        bytes_in_range: impl Fn(&[u8], By, List<'_>) -> u64,
+    ) -> u64 {
         match self {
             Command::OnList(command) => command.walked_bytes(bytes_of),
             Command::OnSet(command) => command.walked_bytes(bytes_of),
+            Command::OnSorted(command) => command.walked_bytes(bytes_of, bytes_in_range),
             _ => 0,
         }
     }
@@ -60,7 +67,10 @@ impl Command<'_> {
                 let scanned = count.saturating_mul(SCANNED_FIELD_BYTES).min(known.bytes_of(key) as u64);
                 scanned / 2 * steps(*pattern)
             }
-            OnList(_) | OnSet(_) => self.walked_bytes(|key| known.bytes_of(key) as u64) / 2,
+            OnList(_) | OnSet(_) | OnSorted(_) => {
+                let bytes_of = |key: &[u8]| known.bytes_of(key) as u64;
+                self.walked_bytes(bytes_of, |key, by, ends| known.bytes_in_range(key, by, ends)) / 2
+            }
             Script(script) => known.script_ns(script),
             Transaction(transaction) => {
                 let (mut walks_ns, mut scripts_ns) = (0_u64, 0_u64);
@@ -89,6 +99,9 @@ pub trait Known {
     /// Bytes that a key and its value occupy.
     fn bytes_of(&self, key: &[u8]) -> usize;
 
+    /// Bytes that a range of the members of a sorted set occupies.
+    fn bytes_in_range(&self, key: &[u8], by: By, ends: List<'_>) -> u64;
+
     /// The time that a script will take, in nanoseconds, as far as known beforehand.
     fn script_ns(&self, script: &Script<'_>) -> u64;
 }
@@ -113,6 +126,10 @@ mod tests {
 
         fn bytes_of(&self, _: &[u8]) -> usize {
             1 << 20
+        }
+
+        fn bytes_in_range(&self, _: &[u8], _: By, _: List<'_>) -> u64 {
+            1 << 16
         }
 
         fn script_ns(&self, _: &Script<'_>) -> u64 {

@@ -20,31 +20,75 @@ use super::index::{KeyHash, Place};
 use super::strings::WrongKind;
 use super::tree::piece::{Piece, put_item, take_item};
 use super::tree::{Discarded, Items, LEAF_BYTES, LEAF_ITEMS, Tree};
-use super::{NO_DEADLINE, Record, Table};
+use super::{NO_DEADLINE, Record, Table, sorted};
 use crate::UnixMs;
 use crate::codec::{Malformed, Reader};
 use crate::limits::VALUE_BYTES_MAX_CEILING;
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
+use std::collections::BTreeSet;
 
 const COUNT_BYTES: usize = 2;
+
+const TWICE: Malformed = Malformed("a member of a sorted set that is there twice");
 
 /// The items of a collection.
 #[derive(Clone, Debug)]
 pub(super) struct Collection {
     kind: Kind,
     items: Tree,
+    /// In which the members of a sorted set that is large are found.
+    members: Option<Tree>,
     is_changed: bool,
 }
 
 impl Collection {
     pub(super) fn new(kind: Kind) -> Collection {
-        Collection { kind, items: Tree::new(is_ordered(kind)), is_changed: false }
+        Collection { kind, items: Tree::new(is_ordered(kind)), members: None, is_changed: false }
     }
 
     fn load(&mut self, kind: Kind, piece: Piece<'_>) {
         self.kind = kind;
         self.items.load(piece, is_ordered(kind));
+        self.members = None;
         self.is_changed = false;
+    }
+
+    /// A sorted set of these members, which are in order.
+    pub(super) fn of_sorted<'m>(members: impl Iterator<Item = ([u8; 8], &'m [u8])>) -> Collection {
+        let mut sorted = Collection::new(Kind::Sorted);
+        let mut item = Vec::new();
+        for (key, member) in members {
+            item.clear();
+            item.extend_from_slice(&key);
+            item.extend_from_slice(member);
+            sorted.insert(sorted.len(), &item);
+        }
+        sorted.index_if_large();
+        sorted
+    }
+
+    pub(super) fn members(&self) -> Option<&Tree> {
+        self.members.as_ref()
+    }
+
+    /// Changes the index of members, if there is one.
+    pub(super) fn change_index(&mut self, change: impl FnOnce(&mut Tree)) {
+        if let Some(index) = &mut self.members {
+            change(index);
+        }
+    }
+
+    /// Begins the index of members, if this is a sorted set that is too large to do without.
+    pub(super) fn index_if_large(&mut self) {
+        if self.kind != Kind::Sorted || self.members.is_some() || self.small(1).is_some() {
+            return;
+        }
+        let mut index = Tree::new(true);
+        for item in self.items.items().iter_from(0) {
+            let is_new = sorted::index_new(&mut index, item);
+            assert!(is_new, "a member is there once");
+        }
+        self.members = Some(index);
     }
 
     pub(super) fn kind(&self) -> Kind {
@@ -84,13 +128,18 @@ impl Collection {
         is_there
     }
 
+    /// Removes items by their ranks. Of a sorted set, their members must be removed from the index as well, unless
+    /// nothing is left.
     pub(super) fn remove(&mut self, from: usize, to: usize, discarded: &mut Discarded) {
         self.items.remove(from, to, discarded);
         self.is_changed |= from < to;
+        if self.items.len() == 0 {
+            self.members.take().into_iter().for_each(|index| discarded.take_tree(index));
+        }
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.items.memory_bytes()
+        self.items.memory_bytes() + self.members.as_ref().map_or(0, Tree::memory_bytes)
     }
 
     /// Bytes of the items, which do not depend on what the collection went through.
@@ -100,6 +149,7 @@ impl Collection {
 
     pub(super) fn discard(self, discarded: &mut Discarded) {
         discarded.take_tree(self.items);
+        self.members.into_iter().for_each(|index| discarded.take_tree(index));
     }
 
     /// The items, if they fit into a small collection, or fill at most a part of one.
@@ -112,6 +162,11 @@ impl Collection {
     #[cfg(test)]
     pub(super) fn check_invariants(&self) {
         self.items.check_invariants();
+        let Some(index) = &self.members else { return };
+        index.check_invariants();
+        let mut anew = Tree::new(true);
+        self.items().iter_from(0).for_each(|item| assert!(sorted::index_new(&mut anew, item)));
+        assert!(anew.items().iter_from(0).eq(index.items().iter_from(0)), "each member is in the index");
     }
 }
 
@@ -140,6 +195,7 @@ fn write_small(piece: Piece<'_>, out: &mut [u8]) {
 fn check_item(kind: Kind, before: Option<&[u8]>, item: &[u8]) -> Result<(), Malformed> {
     const NOT_AN_ITEM: Malformed = Malformed("an item of a collection is not what it says");
     let is_valid = match kind {
+        Kind::Sorted => sorted::is_item(item),
         Kind::Set => item.split_first_chunk::<4>().is_some_and(|(hash, member)| *hash == hash_of(member)),
         _ => true,
     };
@@ -154,10 +210,13 @@ fn check_item(kind: Kind, before: Option<&[u8]>, item: &[u8]) -> Result<(), Malf
 pub(super) fn check_small(kind: Kind, value: &[u8]) -> Result<(), Malformed> {
     let mut reader = Reader::new(value);
     let count = reader.u16()?;
-    let mut before = None;
+    let (mut before, mut members) = (None, BTreeSet::new());
     for _ in 0..count {
         let item = take_item(&mut reader)?;
         check_item(kind, before, item)?;
+        if kind == Kind::Sorted && !members.insert(sorted::parts(item).1) {
+            return Err(TWICE);
+        }
         before = Some(item);
     }
     if count > 0 && reader.is_empty() { Ok(()) } else { Err(Malformed("a collection that is none")) }
@@ -207,6 +266,12 @@ pub(super) fn take_items(collection: &mut Collection, reader: &mut Reader<'_>) -
             item,
         )?;
         collection.insert(count, item);
+        if collection.kind == Kind::Sorted {
+            let index = collection.members.get_or_insert_with(|| Tree::new(true));
+            if !sorted::index_new(index, item) {
+                return Err(TWICE);
+            }
+        }
     }
     Ok(())
 }
@@ -301,6 +366,7 @@ impl Table {
                 self.insert(found.hash, Entry::new(found.key, &value, stamp), record);
             }
             (true, None, place) => {
+                spare.index_if_large();
                 let entry = Entry::of_collection(found.key, spare, stamp);
                 match place {
                     Some(place) => {

@@ -6,7 +6,7 @@
 //!
 //! Reading order: `entry` (one key in memory), `partition` and `index` (where entries are stored and how a key is
 //! found), `store` (the few ways in which the table changes), then the commands: `reads`, `scan`, `strings`, `numbers`,
-//! `fields` and `hashes`, `tree`, `collections`, `lists` and `sets`, `expire`, `keys`, `transactions`, `locks`, `scripts`, `registers`; last `coded` and `spill`
+//! `fields` and `hashes`, `tree`, `collections`, `lists`, `sets` and `sorted`, `expire`, `keys`, `transactions`, `locks`, `scripts`, `registers`; last `coded` and `spill`
 //! (values that are not in the table), `long` (commands that arrive in parts), and `snapshot`.
 
 mod coded;
@@ -29,6 +29,7 @@ mod scan;
 mod scripts;
 mod sets;
 mod snapshot;
+mod sorted;
 mod spill;
 mod store;
 mod strings;
@@ -345,6 +346,7 @@ impl Table {
             Hash(command) if command.is_write() => self.change_hash(&command, record, out),
             OnList(command) if command.is_write() => self.change_list(&command, record, out),
             OnSet(command) if command.is_write() => self.change_set(&command, record, out),
+            OnSorted(command) if command.is_write() => self.change_sorted(&command, record, out),
             Supplied(supplied) => self.supply(&supplied, record, out),
             LongPart { id, offset, length, bytes } => self.gather(id, (offset, length), bytes, record, out),
             LongEnd { id, .. } => return self.carry_out_long(id, record, out),
@@ -408,6 +410,7 @@ impl Table {
             Hash(command) if !command.is_write() => return self.read_hash(&command, now, out),
             OnList(command) if !command.is_write() => return self.read_list(&command, now, out),
             OnSet(command) if !command.is_write() => return self.read_set(&command, now, out),
+            OnSorted(command) if !command.is_write() => return self.read_sorted(&command, now, out),
             _ => out.error("ERR a write has to be ordered before it is applied"),
         }
         0

@@ -6,7 +6,7 @@ use super::{NO_DEADLINE, Record, Table};
 use crate::number::{self, FloatError};
 use crate::reply::ReplyBuffer;
 
-const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
+pub(super) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 pub(super) const OVERFLOW: &str = "ERR increment or decrement would overflow";
 const NOT_A_FLOAT: &str = "ERR value is not a valid float";
 pub(super) const NOT_FINITE: &str = "ERR increment would produce NaN or Infinity";

@@ -3,7 +3,7 @@
 use super::entry::{Entry, Kind};
 use super::fields::Fields;
 use super::strings::WRONG_KIND;
-use super::{NO_DEADLINE, Table, sets};
+use super::{NO_DEADLINE, Table, sets, sorted};
 use crate::coded::View;
 use crate::command::{Command, ExpiryUnit, List, digest_of};
 use crate::number::parse_integer;
@@ -234,7 +234,7 @@ impl Table {
             Kind::Hash => Fields::of(entry.value()).encoding(),
             Kind::List => b"quicklist",
             Kind::Set => sets::encoding(entry),
-            Kind::Sorted => b"skiplist",
+            Kind::Sorted => sorted::encoding(entry),
             Kind::Raw | Kind::Coded => b"raw",
             Kind::Plain if parse_integer(entry.value()).is_some() => b"int",
             _ if entry.value().len() <= EMBEDDED_BYTES_MAX => b"embstr",

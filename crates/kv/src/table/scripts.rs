@@ -7,7 +7,7 @@ use super::entry::{Entry, Kind};
 use super::index::KeyHash;
 use super::{Record, Table, scan};
 use crate::UnixMs;
-use crate::command::{Command, Known, Script, UNIT_NS};
+use crate::command::{By, Command, Known, List, Script, UNIT_NS};
 use crate::limits::SCRIPT_PUBLISHED_BYTES_MAX;
 use crate::reply::{Announcement, ReplyBuffer};
 
@@ -134,7 +134,9 @@ impl Access<'_> {
     /// Bytes of collections that a command looks at or returns.
     pub fn walked_bytes(&self, command: &Command<'_>) -> usize {
         let bytes_of = |key: &[u8]| self.table.peek(key, self.now).map_or(0, Entry::content_bytes) as u64;
-        usize::try_from(command.walked_bytes(bytes_of)).unwrap_or(usize::MAX)
+        let in_range =
+            |key: &[u8], by: By, ends: List<'_>| self.table.bytes_in_range(key, by, ends, self.now);
+        usize::try_from(command.walked_bytes(bytes_of, in_range)).unwrap_or(usize::MAX)
     }
 
     /// Publishes a message once the run is over. Returns false, with nothing done, if the run would publish too much.
@@ -214,6 +216,10 @@ impl Known for Table {
 
     fn bytes_of(&self, key: &[u8]) -> usize {
         Table::bytes_of(self, key)
+    }
+
+    fn bytes_in_range(&self, key: &[u8], by: By, ends: List<'_>) -> u64 {
+        Table::bytes_in_range(self, key, by, ends, 0)
     }
 
     fn script_ns(&self, script: &Script<'_>) -> u64 {

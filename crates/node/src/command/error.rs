@@ -48,6 +48,36 @@ pub enum CommandError {
     /// A number of members whose negative does not exist.
     #[error("ERR value is out of range, value must between -{max} and {max}", max = i64::MAX)]
     CountOutOfRange,
+    /// `ZADD` with `NX` and `XX`.
+    #[error("ERR XX and NX options at the same time are not compatible")]
+    AddXxWithNx,
+    /// `ZADD` with more than one of `GT`, `LT` and `NX`.
+    #[error("ERR GT, LT, and/or NX options at the same time are not compatible")]
+    AddGtWithLtOrNx,
+    /// `ZADD … INCR` with several members.
+    #[error("ERR INCR option supports a single increment-element pair")]
+    SeveralIncrements,
+    /// An end of a range of scores that is none.
+    #[error("ERR min or max is not a float")]
+    NotAScoreRange,
+    /// An end of a range of members that is none.
+    #[error("ERR min or max not valid string range item")]
+    NotAMemberRange,
+    /// `ZRANGE` by ranks with `LIMIT`.
+    #[error("ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX")]
+    LimitByRank,
+    /// `ZRANGE … BYLEX WITHSCORES`.
+    #[error("ERR syntax error, WITHSCORES not supported in combination with BYLEX")]
+    ScoresByMember,
+    /// No keys for a command on several sorted sets.
+    #[error("ERR at least 1 input key is needed for '{0}' command")]
+    NoInputKey(&'static str),
+    /// A weight that is no number.
+    #[error("ERR weight value is not a float")]
+    NotAWeight,
+    /// Twice as many as can be counted.
+    #[error("ERR value is out of range")]
+    OutOfRange,
     /// An option whose argument must not be negative.
     #[error("ERR {0} can't be negative")]
     Negative(&'static str),

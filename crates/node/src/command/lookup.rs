@@ -1,13 +1,14 @@
 //! From a command's name, ignoring case, to its row of the table, in a few nanoseconds.
 //!
-//! A name of up to 15 bytes is one 128-bit number: its bytes, folded to lower case, and its length. The
-//! numbers of all commands sit in a small open-addressing table that is built when the program is compiled.
+//! A name of up to 16 bytes is one 128-bit number: its bytes, folded to lower case, and its length, for which the last
+//! byte of the longest names stands. The numbers of all commands sit in a small open-addressing table that is built when the program is compiled.
 
 use super::CommandSpec;
 use super::table::COMMANDS;
 
-/// The longest name that can be found. The highest of a folded name's 16 bytes holds the length.
-const NAME_BYTES_MAX: usize = 15;
+/// The longest name that can be found. The highest of a folded name's 16 bytes holds the length, or its last byte if it
+/// is that long.
+const NAME_BYTES_MAX: usize = 16;
 
 const EMPTY: u8 = u8::MAX;
 const SLOT_BITS: u32 = 9;
@@ -80,7 +81,14 @@ const fn fold(name: &[u8]) -> Option<u128> {
         (name[0] as u64 | (name[middle] as u64) << (8 * middle) | last, 0)
     };
     let high = if high == 0 { 0 } else { to_lower_case(high) };
-    Some(to_lower_case(low) as u128 | ((high | (length as u64) << 56) as u128) << 64)
+    let high = if length < NAME_BYTES_MAX {
+        high | (length as u64) << 56
+    } else if high >> 56 < NAME_BYTES_MAX as u64 {
+        return None; // Its last byte would be taken for a length.
+    } else {
+        high
+    };
+    Some(to_lower_case(low) as u128 | (high as u128) << 64)
 }
 
 /// Sets bit 0x20 of each byte that is `A` to `Z`, all bytes at once.
@@ -137,6 +145,17 @@ mod tests {
                 let same = name.eq_ignore_ascii_case(b"ABCDEFGHIJKLMNO");
                 assert_eq!(fold(&name) == fold(b"abcdefghijklmno"), same, "{}", name.escape_ascii());
             }
+            for position in 0..16 {
+                let mut name = *b"abcdefghijklmnop";
+                name[position] = byte;
+                let same = name.eq_ignore_ascii_case(b"ABCDEFGHIJKLMNOP");
+                assert_eq!(fold(&name) == fold(b"abcdefghijklmnop"), same, "{}", name.escape_ascii());
+                assert_ne!(fold(&name), fold(b"abcdefghijklmno"));
+            }
         }
+        let mut longest = [0; 16];
+        longest[..3].copy_from_slice(b"get");
+        longest[15] = 3;
+        assert_eq!(super::position(&longest), None, "its end looks like the length of another");
     }
 }

@@ -13,6 +13,7 @@ mod lists;
 pub(crate) mod locks;
 mod lookup;
 mod sets;
+mod sorted;
 pub mod spec;
 pub mod statistics;
 mod strings;

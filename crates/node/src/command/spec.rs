@@ -343,6 +343,8 @@ named_set! {
     String = "string",
     /// Handles sets.
     Set = "set",
+    /// Handles sorted sets.
+    SortedSet = "sortedset",
     /// Handles lists.
     List = "list",
     /// Handles hashes.
@@ -416,6 +418,7 @@ pub enum Group {
     Hash,
     List,
     Set,
+    SortedSet,
     PubSub,
 }
 
@@ -434,6 +437,7 @@ impl Group {
             Group::Hash => "hash",
             Group::List => "list",
             Group::Set => "set",
+            Group::SortedSet => "sorted-set",
             Group::PubSub => "pubsub",
         }
     }

@@ -49,6 +49,19 @@ pub(super) fn read(lua: &Lua, reader: &mut Reader<'_>, meter: &Meter) -> mlua::R
             array(lua, reader, count as usize, meter)
         }
         Reply::Map(count) => array(lua, reader, count as usize * 2, meter),
+        Reply::Pairs(count) => {
+            // As in RESP2: one flat array.
+            let table = lua.create_table()?;
+            for pair in 0..count as usize {
+                let Ok(Reply::Pair) = Reply::decode(reader) else {
+                    return Err(Raised::reply("ERR malformed reply"));
+                };
+                table.raw_set(2 * pair + 1, read(lua, reader, meter)?)?;
+                table.raw_set(2 * pair + 2, read(lua, reader, meter)?)?;
+            }
+            Ok(Value::Table(table))
+        }
+        Reply::Pair => Err(Raised::reply("ERR malformed reply")),
         // Before a script runs, the values of all its keys are put into the table.
         Reply::Unresolved(_) | Reply::Needs(_) | Reply::Reference(_) | Reply::Lent(_) => {
             Err(Raised::reply("ERR a value is kept as fragments"))

@@ -4,6 +4,7 @@
 //! elements, a set an array, a double and a text become strings, a boolean becomes 1 or 0.
 
 use kv::codec::{Malformed, Reader};
+use kv::number::format_double;
 use kv::{Reply, ReplyBuffer};
 
 /// The version of the protocol that a client speaks: 2 at first, 3 after a `HELLO` that asks for it.
@@ -64,6 +65,8 @@ fn elements_after(reply: &Reply<'_>) -> u64 {
         Reply::Array(count) | Reply::Set(count) | Reply::Push(count) => u64::from(count),
         Reply::Unresolved(_) | Reply::Needs(_) => 1,
         Reply::Map(pairs) => 2 * u64::from(pairs),
+        Reply::Pairs(count) => u64::from(count),
+        Reply::Pair => 2,
         _ => 0,
     }
 }
@@ -112,6 +115,10 @@ pub fn write_element(reply: Reply<'_>, protocol: Protocol, out: &mut Vec<u8>) {
         Reply::Push(count) => write_head(if is_resp3 { b'>' } else { b'*' }, i64::from(count), out),
         Reply::Map(pairs) if is_resp3 => write_head(b'%', i64::from(pairs), out),
         Reply::Map(pairs) => write_head(b'*', 2 * i64::from(pairs), out),
+        Reply::Pairs(count) if is_resp3 => write_head(b'*', i64::from(count), out),
+        Reply::Pairs(count) => write_head(b'*', 2 * i64::from(count), out),
+        Reply::Pair if is_resp3 => write_head(b'*', 2, out),
+        Reply::Pair => {} // In RESP2 its elements stand in the array itself.
         // The command's coordinator replaces references by values; a client never gets these.
         Reply::Unresolved(_) | Reply::Needs(_) => {}
         Reply::Reference(_) | Reply::Lent(_) => write_line(b'-', b"ERR a value is missing from a reply", out),
@@ -158,47 +165,4 @@ fn write_line(kind: u8, text: &[u8], out: &mut Vec<u8>) {
     out.push(kind);
     out.extend(text.iter().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }));
     out.extend_from_slice(b"\r\n");
-}
-
-/// Formats a number as Redis does: the fewest digits that parse to the same number, whole numbers without a point, and
-/// an exponent for those that would need many zeros.
-fn format_double(value: f64) -> String {
-    // Up to here every whole number is exactly representable, and Redis formats it as an integer.
-    const WHOLE_MAX: f64 = (1_i64 << 52) as f64;
-    if value.is_nan() {
-        return "nan".to_owned();
-    }
-    if value.is_infinite() || (value != 0.0 && value.abs() < WHOLE_MAX && value.trunc() == value) {
-        // Rust formats `inf`, `-inf` and whole numbers in the same way.
-        return value.to_string();
-    }
-    if value == 0.0 {
-        return if value.is_sign_negative() { "-0" } else { "0" }.to_owned();
-    }
-    let scientific = format!("{value:e}");
-    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    let (sign, mantissa) = mantissa.strip_prefix('-').map_or(("", mantissa), |rest| ("-", rest));
-    let digits = mantissa.replace('.', "");
-    place_point(sign, &digits, exponent)
-}
-
-/// Formats `d.ddd * 10^exponent` by the rules of fpconv, the library that Redis formats numbers with.
-fn place_point(sign: &str, digits: &str, exponent: i32) -> String {
-    let count = digits.len() as i32;
-    // The number is `digits * 10^power`.
-    let power = exponent - (count - 1);
-    if power >= 0 && exponent < count + 7 {
-        return format!("{sign}{digits}{}", "0".repeat(power as usize));
-    }
-    if power < 0 && (power > -7 || exponent.abs() < 4) {
-        if exponent < 0 {
-            return format!("{sign}0.{}{digits}", "0".repeat((-exponent - 1) as usize));
-        }
-        let (whole, fraction) = digits.split_at(exponent as usize + 1);
-        return format!("{sign}{whole}.{fraction}");
-    }
-    let (first, rest) = digits.split_at(1);
-    let point = if rest.is_empty() { "" } else { "." };
-    format!("{sign}{first}{point}{rest}e{exponent:+}")
 }

@@ -32,6 +32,7 @@ const HASH_READ: u8 = 20;
 const READING_SCRIPT: u8 = 21;
 const LIST_READ: u8 = 22;
 const SET_READ: u8 = 23;
+const SORTED_READ: u8 = 24;
 const SET: u8 = 64;
 const GET_DELETE: u8 = 65;
 const GET_EXPIRE: u8 = 66;
@@ -65,6 +66,7 @@ const LONG_END: u8 = 92;
 const SCRIPT: u8 = 93;
 const LIST: u8 = 94;
 const SET_WRITE: u8 = 95;
+const SORTED_WRITE: u8 = 96;
 /// The plain `SET key value`: by far the most frequent record, so it has a short form.
 const SET_PLAIN: u8 = 127;
 /// Bytes of its encoding beside key and value.
@@ -324,6 +326,10 @@ impl<'a> Command<'a> {
                 out.put_u8(if command.is_write() { SET_WRITE } else { SET_READ });
                 command.encode(out);
             }
+            OnSorted(command) => {
+                out.put_u8(if command.is_write() { SORTED_WRITE } else { SORTED_READ });
+                command.encode(out);
+            }
             Supplied(supplied) => {
                 out.put_u8(SUPPLIED);
                 supplied.encode(out);
@@ -390,6 +396,8 @@ impl<'a> Command<'a> {
             LIST => OnList(super::ListCommand::decode(reader, true)?),
             SET_READ => OnSet(super::SetCommand::decode(reader, false)?),
             SET_WRITE => OnSet(super::SetCommand::decode(reader, true)?),
+            SORTED_READ => OnSorted(super::SortedCommand::decode(reader, false)?),
+            SORTED_WRITE => OnSorted(super::SortedCommand::decode(reader, true)?),
             SET_IF => SetIf {
                 key: reader.bytes()?,
                 value: reader.bytes()?,

@@ -3,8 +3,8 @@
 use super::*;
 use crate::Coordinator;
 use crate::command::{
-    Draft, Fenced, HashCommand, HashPart, Hold, ListCommand, LockCommand, SetCommand, SetOperation, Supplied,
-    WaiterId, Watched, script,
+    AddOptions, Aggregate, By, Draft, Fenced, HashCommand, HashPart, Hold, ListCommand, LockCommand,
+    SetCommand, SetOperation, SortedCommand, Supplied, WaiterId, Watched, script,
 };
 use std::num::NonZeroU64;
 
@@ -143,6 +143,45 @@ fn every_command<'a>(
         SetCommand::Store { operation, to: key, keys: list },
     ];
     commands.extend(sets.map(OnSet));
+    let (by, aggregate, options) =
+        (By::Member, Aggregate::Least, AddOptions { only_old: true, ..Default::default() });
+    let sorted = [
+        SortedCommand::Length { key },
+        SortedCommand::Score { key, member: value },
+        SortedCommand::Scores { key, members: list },
+        SortedCommand::Rank { key, member: value, is_reverse: true },
+        SortedCommand::Count { key, by: By::Score, ends: pairs },
+        SortedCommand::Range {
+            key,
+            by,
+            ends: pairs,
+            is_reverse: true,
+            skip: 1,
+            count: u32::MAX,
+            with_scores: true,
+        },
+        SortedCommand::Random { key, count: Some(-3), with_scores: true },
+        SortedCommand::Scan { key, position: 7, count: 10, pattern: None },
+        SortedCommand::Combine { operation, inputs: list, is_weighted: false, aggregate, with_scores: true },
+        SortedCommand::CountCommon { keys: list, limit: 9 },
+        SortedCommand::Add { key, pairs, options, counts_changes: true },
+        SortedCommand::Increment { key, delta: b"1.5", member: value, options },
+        SortedCommand::Remove { key, members: list },
+        SortedCommand::RemoveRange { key, by: By::Rank, ends: pairs },
+        SortedCommand::Pop { key, is_highest: true, count: Some(4) },
+        SortedCommand::MultiPop { keys: list, is_highest: false, count: 4 },
+        SortedCommand::Store { to: key, operation, inputs: pairs, is_weighted: true, aggregate },
+        SortedCommand::StoreRange {
+            to: key,
+            from: value,
+            by,
+            ends: pairs,
+            is_reverse: false,
+            skip: 0,
+            count: 7,
+        },
+    ];
+    commands.extend(sorted.map(OnSorted));
     commands
 }
 

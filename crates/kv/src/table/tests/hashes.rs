@@ -4,6 +4,7 @@ use super::lists::list_record;
 use super::model::{record, replay};
 use super::script::play;
 use super::sets::set_record;
+use super::sorted::sorted_record;
 use super::*;
 use crate::command::{HashCommand, HashPart};
 use proptest::collection::vec;
@@ -284,8 +285,8 @@ proptest! {
     /// One replica replies, another sends no replies, a third joins midway by a snapshot.
     #[test]
     fn replicas_have_the_same_collections(
-        before in vec(prop_oneof![2 => hash_record(), 2 => list_record(), 2 => set_record(), 1 => record()], 0..80),
-        after in vec(prop_oneof![2 => hash_record(), 2 => list_record(), 2 => set_record(), 1 => record()], 0..80),
+        before in vec(prop_oneof![2 => hash_record(), 2 => list_record(), 2 => set_record(), 2 => sorted_record(), 1 => record()], 0..80),
+        after in vec(prop_oneof![2 => hash_record(), 2 => list_record(), 2 => set_record(), 2 => sorted_record(), 1 => record()], 0..80),
         bytes_max in 0..500usize,
     ) {
         let (mut first, mut second, mut third) = (Table::new(1), colliding(2), Table::new(3));

@@ -17,6 +17,7 @@ mod script;
 mod scripts;
 mod sets;
 mod snapshot;
+mod sorted;
 mod spill;
 mod strings;
 mod transactions;
@@ -85,7 +86,8 @@ fn plain_set<'a>(key: &'a [u8], value: &'a [u8]) -> Command<'a> {
     Command::Set { key, value, expiry, condition, answer }
 }
 
-/// One reply as text: `OK`, `nil`, `"bytes"`, `7`, `[a b]`, `status`, `!error`; a set as `(a b)`, sorted.
+/// One reply as text: `OK`, `nil`, `"bytes"`, `7`, `[a b]`, `status`, `!error`; a set as `(a b)`, sorted; pairs as
+/// `<a:1 b:2>`.
 fn text_of(out: &ReplyBuffer) -> String {
     let mut reader = Reader::new(out.as_bytes());
     let text = element(&mut reader);
@@ -105,6 +107,15 @@ fn element(reader: &mut Reader<'_>) -> String {
         Reply::Array(count) => {
             let elements: Vec<_> = (0..count).map(|_| element(reader)).collect();
             format!("[{}]", elements.join(" "))
+        }
+        Reply::Double(number) => number.to_string(),
+        Reply::Pairs(count) => {
+            let mut pair = || {
+                assert_eq!(Reply::decode(reader), Ok(Reply::Pair));
+                format!("{}:{}", element(reader), element(reader))
+            };
+            let pairs: Vec<_> = (0..count).map(|_| pair()).collect();
+            format!("<{}>", pairs.join(" "))
         }
         Reply::Set(count) => {
             let mut elements: Vec<_> = (0..count).map(|_| element(reader)).collect();

@@ -5,8 +5,8 @@
 
 use super::Store;
 use crate::command::{
-    Command, Comparison, Condition, Deadline, ExpireCondition, Expiry, ExpiryUnit, HashCommand, HashPart,
-    List, ListCommand, SetAnswer, SetCommand, SetOperation,
+    AddOptions, Aggregate, By, Command, Comparison, Condition, Deadline, ExpireCondition, Expiry, ExpiryUnit,
+    HashCommand, HashPart, List, ListCommand, SetAnswer, SetCommand, SetOperation, SortedCommand,
 };
 
 impl Store {
@@ -213,6 +213,100 @@ fn set_command<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> 
     })
 }
 
+fn sorted<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
+    let has = |option: &[u8]| words.contains(&option);
+    let list = |from: usize, scratch: &'a mut Vec<u8>| List::build(scratch, words[from..].iter().copied());
+    let with_scores = has(b"WITHSCORES");
+    let operation = match words[0].get(1) {
+        Some(b'I') => SetOperation::Intersection,
+        Some(b'U') => SetOperation::Union,
+        _ => SetOperation::Difference,
+    };
+    let options = AddOptions {
+        only_new: has(b"NX"),
+        only_old: has(b"XX"),
+        only_greater: has(b"GT"),
+        only_less: has(b"LT"),
+    };
+    let by = if has(b"BYSCORE") || words[0].ends_with(b"SCORE") || words[0] == b"ZCOUNT" {
+        By::Score
+    } else if has(b"BYLEX") || words[0].ends_with(b"LEX") || words[0] == b"ZLEXCOUNT" {
+        By::Member
+    } else {
+        By::Rank
+    };
+    Command::OnSorted(match *words {
+        [b"ZCARD", key] => SortedCommand::Length { key },
+        [b"ZSCORE", key, member] => SortedCommand::Score { key, member },
+        [b"ZMSCORE", key, ..] => SortedCommand::Scores { key, members: list(2, scratch) },
+        [b"ZRANK", key, member] => SortedCommand::Rank { key, member, is_reverse: false },
+        [b"ZREVRANK", key, member] => SortedCommand::Rank { key, member, is_reverse: true },
+        [b"ZCOUNT" | b"ZLEXCOUNT", key, ..] => SortedCommand::Count { key, by, ends: list(2, scratch) },
+        [b"ZRANGE", key, start, end, ..] => {
+            let limit = words.iter().position(|word| word == b"LIMIT");
+            let number_at = |at: usize| number(words[at]) as u32;
+            let (skip, count) = limit.map_or((0, u32::MAX), |at| (number_at(at + 1), number_at(at + 2)));
+            let ends = List::build(scratch, [start, end]);
+            SortedCommand::Range { key, by, ends, is_reverse: has(b"REV"), skip, count, with_scores }
+        }
+        [b"ZRANGESTORE", to, from, ..] => {
+            let (ends, is_reverse) = (list(3, scratch), false);
+            SortedCommand::StoreRange { to, from, by, ends, is_reverse, skip: 0, count: u32::MAX }
+        }
+        [b"ZREMRANGEBYRANK" | b"ZREMRANGEBYSCORE" | b"ZREMRANGEBYLEX", key, ..] => {
+            SortedCommand::RemoveRange { key, by, ends: list(2, scratch) }
+        }
+        [b"ZRANDMEMBER", key, ref count @ ..] => {
+            SortedCommand::Random { key, count: count.first().map(|count| number(count)), with_scores }
+        }
+        [b"ZSCAN", key, b"0", b"MATCH", pattern] => {
+            SortedCommand::Scan { key, position: 0, count: 100, pattern: Some(pattern) }
+        }
+        [b"ZSCAN", key, position, count] => {
+            let (position, count) = (number(position) as u64, number(count) as u64);
+            SortedCommand::Scan { key, position, count, pattern: None }
+        }
+        [b"ZADD", key, .., delta, member] if has(b"INCR") => {
+            SortedCommand::Increment { key, delta, member, options }
+        }
+        [b"ZINCRBY", key, delta, member] => SortedCommand::Increment { key, delta, member, options },
+        [b"ZADD", key, ref pairs @ ..] => {
+            let flags: [&[u8]; 5] = [b"NX", b"XX", b"GT", b"LT", b"CH"];
+            let pairs = List::build(scratch, pairs.iter().copied().filter(|word| !flags.contains(word)));
+            SortedCommand::Add { key, pairs, options, counts_changes: has(b"CH") }
+        }
+        [b"ZREM", key, ..] => SortedCommand::Remove { key, members: list(2, scratch) },
+        [name @ (b"ZPOPMIN" | b"ZPOPMAX"), key, ref count @ ..] => {
+            let count = count.first().map(|count| number(count) as u64);
+            SortedCommand::Pop { key, is_highest: name == b"ZPOPMAX", count }
+        }
+        [b"ZMPOP", ref keys @ .., end, count] => {
+            let keys = List::build(scratch, keys.iter().copied());
+            SortedCommand::MultiPop { keys, is_highest: end == b"MAX", count: number(count) as u64 }
+        }
+        [b"ZINTERCARD", limit, ..] => {
+            SortedCommand::CountCommon { keys: list(2, scratch), limit: number(limit) as u64 }
+        }
+        [name, ..] => {
+            let is_stored = name.ends_with(b"STORE");
+            let is_weighted = has(b"WEIGHTS");
+            let flags: [&[u8]; 4] = [b"WEIGHTS", b"WITHSCORES", b"MAX", b"MIN"];
+            let inputs = words.iter().copied().skip(if is_stored { 2 } else { 1 });
+            let inputs = List::build(scratch, inputs.filter(|word| !flags.contains(word)));
+            let aggregate = match (has(b"MAX"), has(b"MIN")) {
+                (true, _) => Aggregate::Greatest,
+                (_, true) => Aggregate::Least,
+                _ => Aggregate::Sum,
+            };
+            match is_stored {
+                true => SortedCommand::Store { to: words[1], operation, inputs, is_weighted, aggregate },
+                false => SortedCommand::Combine { operation, inputs, is_weighted, aggregate, with_scores },
+            }
+        }
+        [] => panic!("no words"),
+    })
+}
+
 pub(super) fn parse<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
     let (expiry_clear, always) = (Expiry::Clear, Condition::Always);
     match *words {
@@ -286,6 +380,13 @@ pub(super) fn parse<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command
             | b"SUNIONSTORE" | b"SDIFFSTORE",
             ..,
         ] => set_command(words, scratch),
+        [
+            b"ZCARD" | b"ZSCORE" | b"ZMSCORE" | b"ZRANK" | b"ZREVRANK" | b"ZCOUNT" | b"ZLEXCOUNT" | b"ZRANGE"
+            | b"ZRANGESTORE" | b"ZREMRANGEBYRANK" | b"ZREMRANGEBYSCORE" | b"ZREMRANGEBYLEX" | b"ZRANDMEMBER"
+            | b"ZSCAN" | b"ZADD" | b"ZINCRBY" | b"ZREM" | b"ZPOPMIN" | b"ZPOPMAX" | b"ZMPOP" | b"ZINTERCARD"
+            | b"ZUNION" | b"ZINTER" | b"ZDIFF" | b"ZUNIONSTORE" | b"ZINTERSTORE" | b"ZDIFFSTORE",
+            ..,
+        ] => sorted(words, scratch),
         [b"FLUSHALL"] => Command::Clear,
         [b"PURGE", until] => Command::Purge { until: number(until) as u64 },
         [b"REPLICATE", key, value, version] => {

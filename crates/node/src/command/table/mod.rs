@@ -9,6 +9,7 @@ mod hashes;
 mod lists;
 mod row;
 mod sets;
+mod sorted;
 mod subcommands;
 
 use super::spec::Category::{
@@ -31,15 +32,17 @@ use row::{
     REPLACES, STORE, TAKES, UPDATES, container, data, key, keys, keys_with_values, node, script, two_keys,
 };
 use sets::SETS;
+use sorted::SORTED;
 use subcommands::{
     CLIENT, CLUSTER, COMMAND, CONFIG, DEBUG, FUNCTION, KEYSPACE, LOCK_SESSION, MEMORY, OBJECT, SCRIPT,
 };
 
-const COMMAND_ROWS: usize = ROWS.len() + HASHES.len() + LISTS.len() + SETS.len() + CHANNELS.len();
+const COMMAND_ROWS: usize =
+    ROWS.len() + HASHES.len() + LISTS.len() + SETS.len() + SORTED.len() + CHANNELS.len();
 
 /// All commands, in the order of the listing. Subcommands are inside their containers.
 pub static COMMANDS: [CommandSpec; COMMAND_ROWS] = {
-    let families: [&[CommandSpec]; 5] = [&ROWS, &HASHES, &LISTS, &SETS, &CHANNELS];
+    let families: [&[CommandSpec]; 6] = [&ROWS, &HASHES, &LISTS, &SETS, &SORTED, &CHANNELS];
     let mut all = [ROWS[0]; COMMAND_ROWS];
     let (mut family, mut row, mut place) = (0, 0, 0);
     while place < COMMAND_ROWS {

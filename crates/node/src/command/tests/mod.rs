@@ -4,6 +4,7 @@ mod expiry;
 mod keyspace;
 mod lists;
 mod sets;
+mod sorted;
 mod strings;
 
 use kv::Command::{self, *};
@@ -153,6 +154,11 @@ fn key_positions_and_flags_agree_with_what_is_parsed() {
             "linsert" => words[2] = "before",
             "lmove" => (words[3], words[4]) = ("left", "right"),
             "lmpop" => words[3] = "left",
+            "zmpop" => words[3] = "min",
+            "zunionstore" | "zinterstore" | "zdiffstore" => words[2] = "1",
+            "zlexcount" | "zrangebylex" | "zrevrangebylex" | "zremrangebylex" => {
+                (words[2], words[3]) = ("-", "+")
+            }
             _ => {}
         }
         let request: ArgumentsBuffer = words.into_iter().map(str::as_bytes).collect();

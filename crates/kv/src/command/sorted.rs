@@ -1,0 +1,284 @@
+//! Commands on a key that holds a sorted set: members, each with a score.
+
+use super::family::{Part, family};
+use super::{List, SetOperation};
+use crate::codec::{Malformed, Reader, Writer};
+use crate::number::parse_float;
+
+/// What the ends of a range of members are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Ranks; negative ones count from the end.
+    Rank,
+    /// Scores; behind `(` a score that is not included.
+    Score,
+    /// Members behind `[`, or `(` for one that is not included; `-` and `+` are before and behind all.
+    Member,
+}
+
+/// How the scores of a member in several sets are made one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // The names say it.
+pub enum Aggregate {
+    Sum,
+    Least,
+    Greatest,
+}
+
+/// Which scores `ZADD` changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AddOptions {
+    /// Not those of members that are there (`NX`).
+    pub only_new: bool,
+    /// Not those of members that are not there (`XX`).
+    pub only_old: bool,
+    /// Of members that are there, only to a greater one (`GT`).
+    pub only_greater: bool,
+    /// Of members that are there, only to a smaller one (`LT`).
+    pub only_less: bool,
+}
+
+macro_rules! tagged {
+    ($name:ident, $($variant:ident),+) => {
+        impl<'a> Part<'a> for $name {
+            fn put(self, out: &mut Vec<u8>) {
+                out.put_u8(self as u8);
+            }
+
+            fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+                let tag = reader.u8()? as usize;
+                [$($name::$variant),+].get(tag).copied().ok_or(Malformed("unknown option of a sorted set"))
+            }
+        }
+    };
+}
+
+tagged!(By, Rank, Score, Member);
+tagged!(Aggregate, Sum, Least, Greatest);
+
+impl<'a> Part<'a> for AddOptions {
+    fn put(self, out: &mut Vec<u8>) {
+        let AddOptions { only_new, only_old, only_greater, only_less } = self;
+        [only_new, only_old, only_greater, only_less].into_iter().for_each(|flag| out.put_bool(flag));
+    }
+
+    fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let (only_new, only_old) = (reader.bool()?, reader.bool()?);
+        Ok(AddOptions { only_new, only_old, only_greater: reader.bool()?, only_less: reader.bool()? })
+    }
+}
+
+/// Parses a score; `None` for what is no number.
+pub fn parse_score(text: &[u8]) -> Option<f64> {
+    // There is one zero only.
+    parse_float(text).map(|score| score + 0.0)
+}
+
+/// An end of a range of scores: the score, and whether it is left out.
+pub fn parse_score_bound(text: &[u8]) -> Option<(f64, bool)> {
+    let (text, is_open) = text.strip_prefix(b"(").map_or((text, false), |rest| (rest, true));
+    // As in Redis, nothing is zero here.
+    if text.is_empty() { Some((0.0, is_open)) } else { Some((parse_score(text)?, is_open)) }
+}
+
+/// An end of a range of members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberBound<'a> {
+    /// Before all members.
+    Lowest,
+    /// Behind all members.
+    Highest,
+    /// A member, and whether it is left out.
+    At(&'a [u8], bool),
+}
+
+/// Parses an end of a range of members.
+pub fn parse_member_bound(text: &[u8]) -> Option<MemberBound<'_>> {
+    match text {
+        b"-" => Some(MemberBound::Lowest),
+        b"+" => Some(MemberBound::Highest),
+        [b'[', member @ ..] => Some(MemberBound::At(member, false)),
+        [b'(', member @ ..] => Some(MemberBound::At(member, true)),
+        _ => None,
+    }
+}
+
+family! {
+    /// A command on sorted sets. A key that does not exist is a sorted set without members, and the reverse. Members
+    /// are in the order of their scores, those of one score in the order of their bytes. `ends` are the two ends of a
+    /// range as texts, the lower one first; scores and weights are validated texts, too.
+    SortedCommand {
+        // Reads.
+        /// The number of members (`ZCARD`).
+        Length = 1 { key: &'a [u8] }
+        /// The score of a member, or null (`ZSCORE`).
+        Score = 2 { key: &'a [u8], member: &'a [u8] }
+        /// The scores of several, as an array (`ZMSCORE`).
+        Scores = 3 { key: &'a [u8], members: List<'a> }
+        /// The rank of a member, from 0, or null (`ZRANK`, `ZREVRANK`).
+        Rank = 4 { key: &'a [u8], member: &'a [u8], is_reverse: bool }
+        /// How many members are in a range (`ZCOUNT`, `ZLEXCOUNT`).
+        Count = 5 { key: &'a [u8], by: By, ends: List<'a> }
+        /// The members of a range, without the first `skip` and not more than `count` (`ZRANGE` and its kin).
+        Range = 6 { key: &'a [u8], by: By, ends: List<'a>, is_reverse: bool, skip: u32, count: u32, with_scores: bool }
+        /// A member drawn at random, or null; with `count` so many different ones as an array, or for a negative one so
+        /// many draws (`ZRANDMEMBER`).
+        Random = 7 { key: &'a [u8], count: Option<i64>, with_scores: bool }
+        /// Some members with their scores from a cursor on, and the next cursor (`ZSCAN`).
+        Scan = 8 { key: &'a [u8], position: u64, count: u64, pattern: Option<&'a [u8]> }
+        /// The members of several sets made one (`ZINTER`, `ZUNION`, `ZDIFF`). `inputs` are keys, each followed by its
+        /// weight if `is_weighted`.
+        Combine = 9 { operation: SetOperation, inputs: List<'a>, is_weighted: bool, aggregate: Aggregate, with_scores: bool }
+        /// How many members all sets have in common, counted up to a limit unless that is 0 (`ZINTERCARD`).
+        CountCommon = 10 { keys: List<'a>, limit: u64 }
+
+        // Writes.
+        /// Sets the scores of members, which follow them in `pairs`; returns how many are new, or have a new score if
+        /// `counts_changes` (`ZADD`).
+        Add = 64 { key: &'a [u8], pairs: List<'a>, options: AddOptions, counts_changes: bool }
+        /// Adds to a score and returns the sum, or null if the options forbid it (`ZINCRBY`, `ZADD … INCR`).
+        Increment = 65 { key: &'a [u8], delta: &'a [u8], member: &'a [u8], options: AddOptions }
+        /// Removes members; returns how many there were (`ZREM`).
+        Remove = 66 { key: &'a [u8], members: List<'a> }
+        /// Removes the members of a range; returns how many (`ZREMRANGEBYRANK` and its kin).
+        RemoveRange = 67 { key: &'a [u8], by: By, ends: List<'a> }
+        /// Removes the members with the lowest or highest scores and returns them with these (`ZPOPMIN`, `ZPOPMAX`).
+        Pop = 68 { key: &'a [u8], is_highest: bool, count: Option<u64> }
+        /// The same of the first sorted set that has any, whose key is returned too (`ZMPOP`).
+        MultiPop = 69 { keys: List<'a>, is_highest: bool, count: u64 }
+        /// Stores the members of several sets made one, and returns how many there are (`ZUNIONSTORE` and its kin).
+        Store = 70 { to: &'a [u8], operation: SetOperation, inputs: List<'a>, is_weighted: bool, aggregate: Aggregate }
+        /// Stores the members of a range, and returns how many there are (`ZRANGESTORE`).
+        StoreRange = 71 { to: &'a [u8], from: &'a [u8], by: By, ends: List<'a>, is_reverse: bool, skip: u32, count: u32 }
+    }
+}
+
+/// The keys among keys that may be followed by their weights.
+fn keys_of<'a>(inputs: List<'a>, is_weighted: bool) -> impl Iterator<Item = &'a [u8]> {
+    inputs.iter().step_by(if is_weighted { 2 } else { 1 })
+}
+
+impl<'a> SortedCommand<'a> {
+    /// Calls `visit` with each key, in order.
+    pub fn for_each_key(&self, mut visit: impl FnMut(&'a [u8])) {
+        use SortedCommand::*;
+        match *self {
+            Length { key } | Score { key, .. } | Scores { key, .. } | Rank { key, .. } => visit(key),
+            Count { key, .. } | Range { key, .. } | Random { key, .. } | Scan { key, .. } => visit(key),
+            Add { key, .. } | Increment { key, .. } | Remove { key, .. } | RemoveRange { key, .. } => {
+                visit(key)
+            }
+            Pop { key, .. } => visit(key),
+            Combine { inputs, is_weighted, .. } => keys_of(inputs, is_weighted).for_each(visit),
+            CountCommon { keys, .. } | MultiPop { keys, .. } => keys.iter().for_each(visit),
+            Store { to, inputs, is_weighted, .. } => {
+                visit(to);
+                keys_of(inputs, is_weighted).for_each(visit);
+            }
+            StoreRange { to, from, .. } => {
+                visit(to);
+                visit(from);
+            }
+        }
+    }
+
+    /// Its name as clients know it.
+    pub fn name(&self) -> &'static str {
+        use SetOperation::*;
+        use SortedCommand::*;
+        match self {
+            Length { .. } => "ZCARD",
+            Score { .. } => "ZSCORE",
+            Scores { .. } => "ZMSCORE",
+            Rank { .. } => "ZRANK",
+            Count { by: By::Member, .. } => "ZLEXCOUNT",
+            Count { .. } => "ZCOUNT",
+            Range { .. } => "ZRANGE",
+            Random { .. } => "ZRANDMEMBER",
+            Scan { .. } => "ZSCAN",
+            Combine { operation: Intersection, .. } => "ZINTER",
+            Combine { operation: Union, .. } => "ZUNION",
+            Combine { operation: Difference, .. } => "ZDIFF",
+            CountCommon { .. } => "ZINTERCARD",
+            Add { .. } => "ZADD",
+            Increment { .. } => "ZINCRBY",
+            Remove { .. } => "ZREM",
+            RemoveRange { .. } => "ZREMRANGEBYRANK",
+            Pop { .. } => "ZPOPMIN",
+            MultiPop { .. } => "ZMPOP",
+            Store { operation: Intersection, .. } => "ZINTERSTORE",
+            Store { operation: Union, .. } => "ZUNIONSTORE",
+            Store { operation: Difference, .. } => "ZDIFFSTORE",
+            StoreRange { .. } => "ZRANGESTORE",
+        }
+    }
+
+    /// Whether it may enlarge the data.
+    pub(super) fn may_grow(&self) -> bool {
+        use SortedCommand::*;
+        matches!(self, Add { .. } | Increment { .. } | Store { .. } | StoreRange { .. })
+    }
+
+    /// Whether it only removes members.
+    pub(super) fn only_deletes(&self) -> bool {
+        use SortedCommand::*;
+        matches!(self, Remove { .. } | RemoveRange { .. } | Pop { .. } | MultiPop { .. })
+    }
+
+    /// Whether it may look at many members, or return them.
+    pub(super) fn may_walk(&self) -> bool {
+        use SortedCommand::*;
+        match self {
+            Range { .. } | Random { count: Some(_), .. } | Scan { .. } | Combine { .. } => true,
+            CountCommon { .. } | Store { .. } | StoreRange { .. } | RemoveRange { .. } => true,
+            Pop { count: Some(_), .. } | MultiPop { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// The most bytes of its sets that it looks at or returns, if `bytes_of` tells how large a key is, and
+    /// `bytes_in_range` how large a range of its members.
+    pub(super) fn walked_bytes(
+        &self,
+        bytes_of: impl Fn(&[u8]) -> u64,
+        bytes_in_range: impl Fn(&[u8], By, List<'_>) -> u64,
+    ) -> u64 {
+        use SortedCommand::*;
+        /// What finding one member costs.
+        const MEMBER_BYTES: u64 = 512;
+        let part =
+            |bytes: u64, members: u64| bytes.saturating_mul(8).min(members.saturating_mul(MEMBER_BYTES));
+        let limited =
+            |bytes: u64, skip: u32, count: u32| part(bytes, u64::from(skip) + u64::from(count)).min(bytes);
+        let combined = |operation: SetOperation, keys: &mut dyn Iterator<Item = &'a [u8]>| {
+            let sizes: Vec<u64> = keys.map(&bytes_of).collect();
+            let looked_up = match operation {
+                SetOperation::Union => sizes.iter().copied().fold(0, u64::saturating_add),
+                SetOperation::Intersection => sizes.iter().copied().min().unwrap_or(0),
+                SetOperation::Difference => sizes.first().copied().unwrap_or(0),
+            };
+            looked_up.saturating_mul(4 * sizes.len() as u64)
+        };
+        match *self {
+            Range { key, by, ends, skip, count, .. } => limited(bytes_in_range(key, by, ends), skip, count),
+            StoreRange { from, by, ends, skip, count, .. } => {
+                limited(bytes_in_range(from, by, ends), skip, count).saturating_mul(4)
+            }
+            Random { key, count: Some(count), .. } if count >= 0 => part(bytes_of(key), count.unsigned_abs()),
+            Random { count: Some(count), .. } => count.unsigned_abs().saturating_mul(MEMBER_BYTES),
+            Scan { key, count, pattern, .. } => {
+                part(bytes_of(key), count).saturating_mul(1 + pattern.map_or(0, <[u8]>::len) as u64 / 8)
+            }
+            RemoveRange { key, by, ends } => bytes_in_range(key, by, ends).saturating_mul(8),
+            Pop { key, count: Some(count), .. } => part(bytes_of(key), count),
+            MultiPop { keys, count, .. } => {
+                keys.iter().map(|key| part(bytes_of(key), count)).max().unwrap_or(0)
+            }
+            Combine { operation, inputs, is_weighted, .. } | Store { operation, inputs, is_weighted, .. } => {
+                combined(operation, &mut keys_of(inputs, is_weighted))
+            }
+            CountCommon { keys, .. } => combined(SetOperation::Intersection, &mut keys.iter()),
+            _ => 0,
+        }
+    }
+}

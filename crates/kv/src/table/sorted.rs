@@ -1,0 +1,773 @@
+//! Commands on sorted sets: `ZADD`, `ZRANGE` and their kin. For the representation see [`super::collections`].
+
+use super::collections::{Collection, Found, hash_of};
+use super::entry::{Entry, Kind};
+use super::lists::{TOO_MANY_POPPED, ranks};
+use super::reads::refuse_large_reply;
+use super::sets::Draws;
+use super::strings::WRONG_KIND;
+use super::transactions::CUT_WRITE;
+use super::tree::{Items, Tree};
+use super::{Record, Table};
+use crate::command::{
+    AddOptions, Aggregate, By, List, MemberBound, SetOperation, SortedCommand, parse_member_bound,
+    parse_score, parse_score_bound,
+};
+use crate::glob::Pattern;
+use crate::number::format_double;
+use crate::reply::{Reply, ReplyBuffer};
+use crate::{UnixMs, Version};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+const SCORE_BYTES: usize = 8;
+const HASH_BYTES: usize = 4;
+
+const NOT_A_SCORE_RANGE: &str = "ERR min or max is not a float";
+const NOT_A_MEMBER_RANGE: &str = "ERR min or max not valid string range item";
+const NOT_A_NUMBER: &str = "ERR resulting score is not a number (NaN)";
+
+/// Redis calls a sorted set of up to so many short members a listpack.
+const LISTPACK_MEMBERS: usize = 128;
+const LISTPACK_MEMBER_BYTES: usize = 64;
+
+/// A score as bytes whose order is that of scores. Scores are not NaN, and there is one zero.
+type Key = [u8; SCORE_BYTES];
+
+fn key_of(score: f64) -> Key {
+    debug_assert!(!score.is_nan());
+    let bits = (score + 0.0).to_bits();
+    let ordered = if bits >> 63 == 1 { !bits } else { bits | 1 << 63 };
+    ordered.to_be_bytes()
+}
+
+fn score_of(key: Key) -> f64 {
+    let ordered = u64::from_be_bytes(key);
+    f64::from_bits(if ordered >> 63 == 1 { ordered & !(1 << 63) } else { !ordered })
+}
+
+/// Divides an item into score and member. Items are trusted: written here, or checked.
+pub(super) fn parts(item: &[u8]) -> (Key, &[u8]) {
+    match item.split_first_chunk::<SCORE_BYTES>() {
+        Some((key, member)) => (*key, member),
+        None => unreachable!("an item of a sorted set begins with a score"),
+    }
+}
+
+/// Whether bytes from elsewhere are an item of a sorted set.
+pub(super) fn is_item(item: &[u8]) -> bool {
+    item.split_first_chunk::<SCORE_BYTES>().is_some_and(|(key, _)| {
+        let score = score_of(*key);
+        !score.is_nan() && key_of(score) == *key
+    })
+}
+
+fn item_of<'i>(key: Key, member: &[u8], item: &'i mut Vec<u8>) -> &'i [u8] {
+    item.clear();
+    item.extend_from_slice(&key);
+    item.extend_from_slice(member);
+    item
+}
+
+/// What a member is found by: its hash and its bytes; its score follows.
+fn index_item(member: &[u8], key: Option<Key>) -> Vec<u8> {
+    let mut item = Vec::with_capacity(HASH_BYTES + member.len() + SCORE_BYTES);
+    item.extend_from_slice(&hash_of(member));
+    item.extend_from_slice(member);
+    item.extend_from_slice(key.as_ref().map_or(&[], |key| &key[..]));
+    item
+}
+
+/// How Redis would store a sorted set, as `OBJECT ENCODING` reports it.
+pub(super) fn encoding(entry: &Entry) -> &'static [u8] {
+    let items = entry.items();
+    let is_short = |item: &[u8]| parts(item).1.len() <= LISTPACK_MEMBER_BYTES;
+    let is_listpack = items.len() <= LISTPACK_MEMBERS && items.iter_from(0).all(is_short);
+    if is_listpack { b"listpack" } else { b"skiplist" }
+}
+
+/// A read-only view of a sorted set, or of a set as one in which all scores are 1.
+#[derive(Clone, Copy)]
+struct Sorted<'a> {
+    items: Items<'a>,
+    /// Hash, member and score of each, if the sorted set is a large one.
+    members: Option<&'a Tree>,
+    is_set: bool,
+}
+
+impl<'a> Sorted<'a> {
+    const EMPTY: Sorted<'static> = Sorted { items: Items::EMPTY, members: None, is_set: false };
+
+    fn of(entry: &'a Entry) -> Sorted<'a> {
+        let members = entry.collection().and_then(Collection::members);
+        Sorted { items: entry.items(), members, is_set: entry.kind() == Kind::Set }
+    }
+
+    fn len(self) -> usize {
+        self.items.len()
+    }
+
+    fn key(self, member: &[u8]) -> Option<Key> {
+        if self.is_set {
+            return self.items.contains(&index_item(member, None)).then(|| key_of(1.0));
+        }
+        find_key(self.items, self.members, member)
+    }
+
+    /// All members with their scores, in order; those of a set in the order of their hashes.
+    fn iter(self) -> impl Iterator<Item = (Key, &'a [u8])> {
+        let is_set = self.is_set;
+        self.items
+            .iter_from(0)
+            .map(move |item| if is_set { (key_of(1.0), &item[HASH_BYTES..]) } else { parts(item) })
+    }
+}
+
+/// The score of a member. Without an index the items are few, and are looked through.
+fn find_key(items: Items<'_>, members: Option<&Tree>, member: &[u8]) -> Option<Key> {
+    let Some(index) = members else {
+        return items.iter_from(0).map(parts).find(|(_, held)| *held == member).map(|(key, _)| key);
+    };
+    let wanted = index_item(member, None);
+    let from = index.items().seek(&wanted);
+    // Another member can come in between only if it has the same hash and begins with this one.
+    let candidates = index.items().iter_from(from).take_while(|item| item.starts_with(&wanted));
+    let found = candidates.into_iter().find(|item| item.len() == wanted.len() + SCORE_BYTES)?;
+    found.last_chunk().copied()
+}
+
+impl Collection {
+    /// The index of members, if this is a sorted set that has one.
+    fn key_of_member(&self, member: &[u8]) -> Option<Key> {
+        find_key(self.items(), self.members(), member)
+    }
+
+    /// Sets the score of a member, which has the score `before`.
+    fn set_score(
+        &mut self,
+        member: &[u8],
+        before: Option<Key>,
+        key: Key,
+        discarded: &mut super::tree::Discarded,
+    ) {
+        let mut item = Vec::new();
+        if let Some(before) = before {
+            let removed = self.remove_in_order(item_of(before, member, &mut item), discarded);
+            assert!(removed, "a member is where its score says");
+            self.change_index(|index| {
+                let held = index_item(member, Some(before));
+                let rank = index.items().seek(&held);
+                index.remove(rank, rank + 1, discarded);
+            });
+        }
+        let added = self.insert_in_order(item_of(key, member, &mut item));
+        assert!(added, "a member is there once");
+        self.change_index(|index| {
+            let held = index_item(member, Some(key));
+            index.insert(index.items().seek(&held), &held);
+        });
+        self.index_if_large();
+    }
+
+    /// Removes the members of these ranks.
+    fn remove_ranks(&mut self, ranks: Range<usize>, discarded: &mut super::tree::Discarded) {
+        if ranks.len() < self.len() && self.members().is_some() {
+            let items = self.items().iter_from(ranks.start).take(ranks.len());
+            let gone: Vec<Vec<u8>> =
+                items.map(parts).map(|(key, member)| index_item(member, Some(key))).collect();
+            self.change_index(|index| {
+                for item in &gone {
+                    let rank = index.items().seek(item);
+                    index.remove(rank, rank + 1, discarded);
+                }
+            });
+        }
+        self.remove(ranks.start, ranks.end, discarded);
+    }
+
+    fn remove_member(&mut self, member: &[u8], discarded: &mut super::tree::Discarded) -> bool {
+        let Some(key) = self.key_of_member(member) else { return false };
+        let rank = self.items().seek(item_of(key, member, &mut Vec::new()));
+        self.remove_ranks(rank..rank + 1, discarded);
+        true
+    }
+}
+
+/// Adds an item to the index of a sorted set; returns false if the member is there.
+pub(super) fn index_new(index: &mut Tree, item: &[u8]) -> bool {
+    let (key, member) = parts(item);
+    if find_key(Items::EMPTY, Some(index), member).is_some() {
+        return false;
+    }
+    let held = index_item(member, Some(key));
+    index.insert(index.items().seek(&held), &held);
+    true
+}
+
+/// The ranks of a range, or why it is none.
+fn ranks_of(items: Items<'_>, by: By, ends: List<'_>) -> Result<Range<usize>, &'static str> {
+    let mut ends = ends.iter();
+    let (start, end) = (ends.next().unwrap_or_default(), ends.next().unwrap_or_default());
+    let range = match by {
+        By::Rank => {
+            let integer = |text| crate::number::parse_integer(text).ok_or(super::numbers::NOT_AN_INTEGER);
+            return Ok(ranks(items.len(), integer(start)?, integer(end)?));
+        }
+        By::Score => {
+            let (least, above_least) = parse_score_bound(start).ok_or(NOT_A_SCORE_RANGE)?;
+            let (most, below_most) = parse_score_bound(end).ok_or(NOT_A_SCORE_RANGE)?;
+            // The rank of the first item with at least this score, or with a greater one.
+            let rank = |score: f64, is_behind: bool| {
+                let key = u64::from_be_bytes(key_of(score)) + u64::from(is_behind);
+                items.seek(&key.to_be_bytes())
+            };
+            rank(least, above_least)..rank(most, !below_most)
+        }
+        By::Member => {
+            let start = parse_member_bound(start).ok_or(NOT_A_MEMBER_RANGE)?;
+            let end = parse_member_bound(end).ok_or(NOT_A_MEMBER_RANGE)?;
+            // Such a range makes sense only if all scores are the same.
+            let key = items.get(0).map(|item| parts(item).0).unwrap_or_default();
+            let rank = |bound: MemberBound<'_>, is_end: bool| match bound {
+                MemberBound::Lowest => 0,
+                MemberBound::Highest => items.len(),
+                MemberBound::At(member, is_open) => {
+                    let mut item = Vec::new();
+                    item_of(key, member, &mut item);
+                    if is_open != is_end {
+                        item.push(0); // The next member that can be.
+                    }
+                    items.seek(&item)
+                }
+            };
+            rank(start, false)..rank(end, true)
+        }
+    };
+    Ok(if range.start < range.end { range } else { 0..0 })
+}
+
+/// The ranks of the members that a range returns, without the first `skip` and at most `count`. In reverse they are to
+/// be returned from the end.
+fn selected(
+    items: Items<'_>,
+    (by, ends): (By, List<'_>),
+    is_reverse: bool,
+    (skip, count): (u32, u32),
+) -> Result<Range<usize>, &'static str> {
+    let mut range = ranks_of(items, by, ends)?;
+    if by == By::Rank && is_reverse {
+        range = items.len() - range.end..items.len() - range.start;
+    }
+    let skip = (skip as usize).min(range.len());
+    let count = (count as usize).min(range.len() - skip);
+    Ok(match is_reverse {
+        false => range.start + skip..range.start + skip + count,
+        true => range.end - skip - count..range.end - skip,
+    })
+}
+
+/// Appends members, with their scores if asked for, unless they are too large for a reply.
+fn tell_members<'i>(
+    count: usize,
+    members: impl Iterator<Item = (Key, &'i [u8])>,
+    with_scores: bool,
+    out: &mut ReplyBuffer,
+) {
+    let start = out.len();
+    if with_scores {
+        out.push(Reply::Pairs(count as u32));
+    } else {
+        out.array(count);
+    }
+    for (key, member) in members.take(count) {
+        if with_scores {
+            out.push(Reply::Pair);
+        }
+        out.bulk(member);
+        if with_scores {
+            out.push(Reply::Double(score_of(key)));
+        }
+        if out.len() - start > out.reply_bytes_max() {
+            return refuse_large_reply(start, out);
+        }
+    }
+}
+
+impl Table {
+    /// The sorted set or, if `takes_sets`, set of a key; an empty one if the key does not exist, `None` if it holds
+    /// something else.
+    fn sorted(&self, key: &[u8], takes_sets: bool, now: UnixMs) -> Option<Sorted<'_>> {
+        match self.peek(key, now) {
+            None => Some(Sorted::EMPTY),
+            Some(entry) if entry.kind() == Kind::Sorted || takes_sets && entry.kind() == Kind::Set => {
+                Some(Sorted::of(entry))
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// Bytes of the members of a range; 0 if it is none.
+    pub(super) fn bytes_in_range(&self, key: &[u8], by: By, ends: List<'_>, now: UnixMs) -> u64 {
+        let Some(entry) = self.peek(key, now).filter(|entry| entry.kind() == Kind::Sorted) else { return 0 };
+        let items = entry.items();
+        let members = ranks_of(items, by, ends).map_or(0, |range| range.len());
+        (entry.content_bytes() as u64).saturating_mul(members as u64) / items.len().max(1) as u64
+    }
+
+    pub(super) fn read_sorted(
+        &mut self,
+        command: &SortedCommand<'_>,
+        now: UnixMs,
+        out: &mut ReplyBuffer,
+    ) -> Version {
+        use SortedCommand::*;
+        let key = match *command {
+            Combine { operation, inputs, is_weighted, aggregate, with_scores } => {
+                match self.combine_sorted(operation, inputs, is_weighted, aggregate, now) {
+                    Some(all) => tell_members(all.len(), all.into_iter(), with_scores, out),
+                    None => out.error(WRONG_KIND),
+                }
+                return 0;
+            }
+            CountCommon { keys, limit } => {
+                self.count_common_sorted(keys, limit, now, out);
+                return 0;
+            }
+            Length { key } | Score { key, .. } | Scores { key, .. } | Rank { key, .. } => key,
+            Count { key, .. } | Range { key, .. } | Random { key, .. } | Scan { key, .. } => key,
+            _ => return 0, // A write: see `change_sorted`.
+        };
+        let mut draws = self.draws_to_read();
+        let entry = self.peek(key, now);
+        let (is_hit, version) = (entry.is_some(), entry.map_or(0, Entry::version));
+        match self.sorted(key, false, now) {
+            Some(sorted) => tell(command, sorted, &mut draws, out),
+            None => out.error(WRONG_KIND),
+        }
+        self.count_lookup(is_hit);
+        version
+    }
+
+    fn count_common_sorted(&mut self, keys: List<'_>, limit: u64, now: UnixMs, out: &mut ReplyBuffer) {
+        let sets: Option<Vec<_>> = keys.iter().map(|key| self.sorted(key, true, now)).collect();
+        let Some(mut sets) = sets else { return out.error(WRONG_KIND) };
+        sets.sort_by_key(|sorted| sorted.len());
+        let most = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };
+        let is_in_all = |member: &[u8]| sets[1..].iter().all(|sorted| sorted.key(member).is_some());
+        let common = sets.first().copied().unwrap_or(Sorted::EMPTY).iter().filter(|(_, it)| is_in_all(it));
+        out.integer(common.take(most).count() as i64);
+    }
+
+    /// The members of several sets made one, in order. `None` if one is of another kind.
+    fn combine_sorted(
+        &self,
+        operation: SetOperation,
+        inputs: List<'_>,
+        is_weighted: bool,
+        aggregate: Aggregate,
+        now: UnixMs,
+    ) -> Option<Vec<(Key, &[u8])>> {
+        let mut sets = Vec::new();
+        let mut inputs = inputs.iter();
+        while let Some(key) = inputs.next() {
+            let weight = if is_weighted { parse_score(inputs.next()?)? } else { 1.0 };
+            sets.push((self.sorted(key, true, now)?, weight));
+        }
+        let weighted = |key: Key, weight: f64| {
+            let product = score_of(key) * weight;
+            if product.is_nan() { 0.0 } else { product }
+        };
+        let add = |one: f64, other: f64| match aggregate {
+            Aggregate::Sum if (one + other).is_nan() => 0.0,
+            Aggregate::Sum => one + other,
+            Aggregate::Least => one.min(other),
+            Aggregate::Greatest => one.max(other),
+        };
+        let first = sets.first().copied();
+        if operation != SetOperation::Difference {
+            // In this order sums are the same as Redis's, to the last digit.
+            sets.sort_by_key(|(sorted, _)| sorted.len());
+        }
+        let mut all: Vec<(Key, &[u8])> = match operation {
+            SetOperation::Union => {
+                let mut scores: BTreeMap<&[u8], f64> = BTreeMap::new();
+                for (sorted, weight) in &sets {
+                    for (key, member) in sorted.iter() {
+                        let score = weighted(key, *weight);
+                        scores.entry(member).and_modify(|sum| *sum = add(*sum, score)).or_insert(score);
+                    }
+                }
+                scores.into_iter().map(|(member, score)| (key_of(score), member)).collect()
+            }
+            SetOperation::Intersection => {
+                let (least, weight) = *sets.first()?;
+                let score = |key: Key, member: &[u8]| {
+                    sets[1..].iter().try_fold(weighted(key, weight), |sum, (sorted, weight)| {
+                        Some(add(sum, weighted(sorted.key(member)?, *weight)))
+                    })
+                };
+                least.iter().filter_map(|(key, it)| Some((key_of(score(key, it)?), it))).collect()
+            }
+            SetOperation::Difference => {
+                let is_in_others =
+                    |member: &[u8]| sets[1..].iter().any(|(other, _)| other.key(member).is_some());
+                first?.0.iter().filter(|(_, member)| !is_in_others(member)).collect()
+            }
+        };
+        all.sort_unstable();
+        Some(all)
+    }
+
+    pub(super) fn change_sorted(
+        &mut self,
+        command: &SortedCommand<'_>,
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) {
+        use SortedCommand::*;
+        let key = match *command {
+            MultiPop { keys, is_highest, count } => {
+                for key in keys.iter() {
+                    let Ok(found) = self.find_kind(key, Kind::Sorted, record) else {
+                        return out.error(WRONG_KIND);
+                    };
+                    if found.place.is_some() {
+                        return self.pop_nested(found, is_highest, count, record, out);
+                    }
+                }
+                return out.push(Reply::NullArray);
+            }
+            Store { to, operation, inputs, is_weighted, aggregate } => {
+                let all = self.combine_sorted(operation, inputs, is_weighted, aggregate, record.time);
+                let Some(all) = all else { return out.error(WRONG_KIND) };
+                let collection = Collection::of_sorted(all.into_iter());
+                out.integer(collection.len() as i64);
+                return self.put_collection(to, collection, record);
+            }
+            StoreRange { to, from, by, ends, is_reverse, skip, count } => {
+                let Some(Sorted { items, .. }) = self.sorted(from, false, record.time) else {
+                    return out.error(WRONG_KIND);
+                };
+                let range = match selected(items, (by, ends), is_reverse, (skip, count)) {
+                    Ok(range) => range,
+                    Err(error) => return out.error(error),
+                };
+                let members = items.iter_from(range.start).take(range.len()).map(parts);
+                let collection = Collection::of_sorted(members);
+                out.integer(collection.len() as i64);
+                return self.put_collection(to, collection, record);
+            }
+            Add { key, .. } | Increment { key, .. } | Remove { key, .. } => key,
+            RemoveRange { key, .. } | Pop { key, .. } => key,
+            // Answered by `read_sorted`.
+            _ => return,
+        };
+        let Ok(found) = self.find_kind(key, Kind::Sorted, record) else { return out.error(WRONG_KIND) };
+        match *command {
+            Add { pairs, options, counts_changes, .. } => {
+                let (added, changed) = self.add_scores(found, pairs, options, record);
+                out.integer((added + if counts_changes { changed } else { 0 }) as i64);
+            }
+            Increment { delta, member, options, .. } => {
+                self.increment_score(found, delta, member, options, record, out);
+            }
+            Remove { members, .. } => {
+                let removed = self.edit_collection(found, Kind::Sorted, record, |sorted, discarded| {
+                    members.iter().filter(|member| sorted.remove_member(member, discarded)).count()
+                });
+                out.integer(removed as i64);
+            }
+            RemoveRange { by, ends, .. } => match ranks_of(self.items_at(found), by, ends) {
+                Ok(range) => {
+                    out.integer(range.len() as i64);
+                    self.edit_collection(found, Kind::Sorted, record, |sorted, discarded| {
+                        sorted.remove_ranks(range, discarded);
+                    });
+                }
+                Err(error) => out.error(error),
+            },
+            Pop { is_highest, count, .. } => self.pop_scores(found, is_highest, count, record, out),
+            _ => {}
+        }
+    }
+
+    /// Sets scores, and returns how many members are new, and how many have a new score.
+    fn add_scores(
+        &mut self,
+        found: Found<'_>,
+        pairs: List<'_>,
+        options: AddOptions,
+        record: Record,
+    ) -> (usize, usize) {
+        let (mut added, mut changed) = (0, 0);
+        self.edit_collection(found, Kind::Sorted, record, |sorted, discarded| {
+            for (score, member) in pairs.pairs() {
+                let Some(key) = parse_score(score).map(key_of) else { continue };
+                let before = sorted.key_of_member(member);
+                if options.allow(before, key) && before != Some(key) {
+                    sorted.set_score(member, before, key, discarded);
+                    added += usize::from(before.is_none());
+                    changed += usize::from(before.is_some());
+                }
+            }
+        });
+        (added, changed)
+    }
+
+    fn increment_score(
+        &mut self,
+        found: Found<'_>,
+        delta: &[u8],
+        member: &[u8],
+        options: AddOptions,
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) {
+        let Some(delta) = parse_score(delta) else { return out.error("ERR value is not a valid float") };
+        let view = found.place.map_or(Sorted::EMPTY, |place| Sorted::of(self.index.entry(place)));
+        let before = view.key(member);
+        let sum = before.map_or(0.0, score_of) + delta;
+        if before.is_some() && options.only_new || before.is_none() && options.only_old {
+            return out.null();
+        }
+        if sum.is_nan() {
+            return out.error(NOT_A_NUMBER);
+        }
+        if !options.allow(before, key_of(sum)) {
+            return out.null();
+        }
+        if before != Some(key_of(sum)) {
+            self.edit_collection(found, Kind::Sorted, record, |sorted, discarded| {
+                sorted.set_score(member, before, key_of(sum), discarded);
+            });
+        }
+        out.push(Reply::Double(score_of(key_of(sum))));
+    }
+
+    /// Removes members at an end. Returns their ranks.
+    fn popped(&self, found: Found<'_>, is_highest: bool, count: u64) -> Range<usize> {
+        let length = self.items_at(found).len();
+        let count = usize::try_from(count).map_or(length, |count| count.min(length));
+        if is_highest { length - count..length } else { 0..count }
+    }
+
+    fn pop_scores(
+        &mut self,
+        found: Found<'_>,
+        is_highest: bool,
+        count: Option<u64>,
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) {
+        let range = self.popped(found, is_highest, count.unwrap_or(1));
+        let items = self.items_at(found);
+        let start = out.len();
+        match (count, range.len()) {
+            _ if self.is_quiet => out.error(CUT_WRITE),
+            (_, 0) => out.array(0),
+            (None, _) => {
+                let (key, member) = items.get(range.start).map(parts).unwrap_or_default();
+                out.array(2);
+                out.bulk(member);
+                out.push(Reply::Double(score_of(key)));
+            }
+            (Some(_), count) => tell_members(count, at_ranks(items, &range, is_highest), true, out),
+        }
+        self.finish_pop(found, range, start, record, out);
+    }
+
+    fn pop_nested(
+        &mut self,
+        found: Found<'_>,
+        is_highest: bool,
+        count: u64,
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) {
+        let range = self.popped(found, is_highest, count);
+        let start = out.len();
+        if self.is_quiet {
+            out.error(CUT_WRITE);
+        } else {
+            out.array(2);
+            out.bulk(found.key);
+            out.array(range.len());
+            for (key, member) in at_ranks(self.items_at(found), &range, is_highest) {
+                out.array(2);
+                out.bulk(member);
+                out.push(Reply::Double(score_of(key)));
+                if out.len() - start > out.reply_bytes_max() {
+                    refuse_large_reply(start, out);
+                    break;
+                }
+            }
+        }
+        self.finish_pop(found, range, start, record, out);
+    }
+
+    fn finish_pop(
+        &mut self,
+        found: Found<'_>,
+        range: Range<usize>,
+        start: usize,
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) {
+        if !self.is_quiet && ReplyBuffer::is_error(&out.as_bytes()[start..]) {
+            out.truncate(start);
+            out.error(TOO_MANY_POPPED);
+        }
+        self.edit_collection(found, Kind::Sorted, record, |sorted, discarded| {
+            sorted.remove_ranks(range, discarded);
+        });
+    }
+}
+
+/// The members of a range, from its end if `is_reverse`.
+fn at_ranks<'i>(
+    items: Items<'i>,
+    range: &Range<usize>,
+    is_reverse: bool,
+) -> Box<dyn Iterator<Item = (Key, &'i [u8])> + 'i> {
+    match is_reverse {
+        true => Box::new(items.iter_back(range.end).take(range.len()).map(parts)),
+        false => Box::new(items.iter_from(range.start).take(range.len()).map(parts)),
+    }
+}
+
+impl AddOptions {
+    /// Whether a member with the score `before` may get this one.
+    fn allow(self, before: Option<Key>, key: Key) -> bool {
+        match before {
+            None => !self.only_old,
+            Some(before) => {
+                !self.only_new && (!self.only_greater || key > before) && (!self.only_less || key < before)
+            }
+        }
+    }
+}
+
+fn tell(command: &SortedCommand<'_>, sorted: Sorted<'_>, draws: &mut Draws, out: &mut ReplyBuffer) {
+    use SortedCommand::*;
+    let items = sorted.items;
+    let tell_score = |key: Option<Key>, out: &mut ReplyBuffer| match key {
+        Some(key) => out.push(Reply::Double(score_of(key))),
+        None => out.null(),
+    };
+    match *command {
+        Score { member, .. } => tell_score(sorted.key(member), out),
+        Scores { members, .. } => {
+            out.array(members.len());
+            members.iter().for_each(|member| tell_score(sorted.key(member), out));
+        }
+        Rank { member, is_reverse, .. } => match sorted.key(member) {
+            Some(key) => {
+                let rank = items.seek(item_of(key, member, &mut Vec::new()));
+                out.integer(if is_reverse { items.len() - 1 - rank } else { rank } as i64);
+            }
+            None => out.null(),
+        },
+        Count { by, ends, .. } => match ranks_of(items, by, ends) {
+            Ok(range) => out.integer(range.len() as i64),
+            Err(error) => out.error(error),
+        },
+        Range { by, ends, is_reverse, skip, count, with_scores, .. } => {
+            match selected(items, (by, ends), is_reverse, (skip, count)) {
+                Ok(range) => {
+                    tell_members(range.len(), at_ranks(items, &range, is_reverse), with_scores, out);
+                }
+                Err(error) => out.error(error),
+            }
+        }
+        Random { count, with_scores, .. } => tell_random(items, count, with_scores, draws, out),
+        Scan { position, count, pattern, .. } => scan(sorted, position, count, pattern, out),
+        _ => out.integer(sorted.len() as i64),
+    }
+}
+
+fn tell_random(
+    items: Items<'_>,
+    count: Option<i64>,
+    with_scores: bool,
+    draws: &mut Draws,
+    out: &mut ReplyBuffer,
+) {
+    let length = items.len();
+    let get = |rank: usize| items.get(rank).map(parts).unwrap_or_default();
+    match count {
+        None if length == 0 => out.null(),
+        None => out.bulk(get(draws.below(length)).1),
+        Some(_) if length == 0 => out.array(0),
+        Some(count @ 0..) => {
+            let wanted = usize::try_from(count).map_or(length, |count| count.min(length));
+            let ranks = draws.distinct(wanted, length);
+            tell_members(ranks.len(), ranks.into_iter().map(get), with_scores, out);
+        }
+        Some(count) => {
+            let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
+            // Each takes at least five bytes of the reply.
+            if wanted > out.reply_bytes_max() / 5 {
+                return refuse_large_reply(out.len(), out);
+            }
+            let drawn = std::iter::repeat_with(|| get(draws.below(length)));
+            tell_members(wanted, drawn, with_scores, out);
+        }
+    }
+}
+
+/// Returns about `count` members with their scores from a cursor on, in the order of their hashes: see
+/// [`super::sets::scan`].
+fn scan(sorted: Sorted<'_>, position: u64, count: u64, pattern: Option<&[u8]>, out: &mut ReplyBuffer) {
+    let pattern = pattern.map(Pattern::new);
+    let (mut told, mut bytes, mut next, mut before) = (Vec::new(), 0, 0, None);
+    let from = u32::try_from(position).ok();
+    // A small sorted set has no index: make one.
+    let mut index = Tree::new(true);
+    if sorted.members.is_none() {
+        for (key, member) in sorted.iter() {
+            let held = index_item(member, Some(key));
+            index.insert(index.items().seek(&held), &held);
+        }
+    }
+    let index = sorted.members.unwrap_or(&index).items();
+    let from = from.map_or(index.len(), |from| index.seek(&from.to_be_bytes()));
+    for (seen, item) in (0..).zip(index.iter_from(from)) {
+        let (hash, behind) = item.split_at(HASH_BYTES);
+        let (member, key) = behind.split_at(behind.len() - SCORE_BYTES);
+        let is_enough = seen >= count.max(1) || bytes > out.reply_bytes_max() / 2;
+        if is_enough && before != Some(hash) {
+            next = u32::from_be_bytes(hash.try_into().unwrap_or_default());
+            break;
+        }
+        before = Some(hash);
+        if pattern.as_ref().is_none_or(|pattern| pattern.matches(member)) {
+            bytes += item.len() + SCORE_BYTES;
+            let key: Key = key.try_into().unwrap_or_default();
+            told.push((key, member));
+        }
+    }
+    out.array(2);
+    out.bulk(next.to_string().as_bytes());
+    out.array(2 * told.len());
+    for (key, member) in told {
+        out.bulk(member);
+        out.bulk(format_double(score_of(key)).as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_of_scores_are_in_the_order_of_scores() {
+        let scores =
+            [f64::NEG_INFINITY, -1e300, -1.5, -1.0, -5e-324, 0.0, 5e-324, 1.0, 1.5, 1e300, f64::INFINITY];
+        assert!(scores.map(key_of).is_sorted_by(|one, other| one < other));
+        assert_eq!(scores.map(|score| score_of(key_of(score))), scores);
+        assert_eq!(key_of(-0.0), key_of(0.0));
+        assert!(is_item(&key_of(-1.5)) && !is_item(&[0; 7]));
+        assert!(!is_item(&[0xff; 8]) && !is_item(&[0; 8]), "these are no numbers");
+        assert!(!is_item(&(!(-0.0_f64).to_bits()).to_be_bytes()), "a second zero");
+    }
+}

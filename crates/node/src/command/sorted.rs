@@ -1,0 +1,436 @@
+//! Parsing of the commands on sorted sets.
+
+use kv::command::{parse_member_bound, parse_score, parse_score_bound};
+use kv::number::parse_integer;
+use kv::{AddOptions, Aggregate, By, Command, List, SetOperation, SortedCommand};
+use wire::resp::Arguments;
+
+use super::arguments::{at, counted, counted_keys, integer, is, key, not_negative, positive, value};
+use super::keyspace::scan_options;
+use super::{CommandError, Context};
+
+type Parsed<'a> = Result<Command<'a>, CommandError>;
+
+fn sorted(command: SortedCommand<'_>) -> Parsed<'_> {
+    Ok(Command::OnSorted(command))
+}
+
+pub(super) fn zadd<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
+    let (mut options, mut counts_changes, mut increments) = (AddOptions::default(), false, false);
+    let mut next = 2;
+    while let Some(option) = arguments.get(next) {
+        match option {
+            nx if is(nx, "NX") => options.only_new = true,
+            xx if is(xx, "XX") => options.only_old = true,
+            gt if is(gt, "GT") => options.only_greater = true,
+            lt if is(lt, "LT") => options.only_less = true,
+            ch if is(ch, "CH") => counts_changes = true,
+            incr if is(incr, "INCR") => increments = true,
+            _ => break,
+        }
+        next += 1;
+    }
+    let count = arguments.len() - next;
+    if count == 0 || !count.is_multiple_of(2) {
+        return Err(CommandError::Syntax);
+    }
+    if options.only_new && options.only_old {
+        return Err(CommandError::AddXxWithNx);
+    }
+    let exclusive = [options.only_new, options.only_greater, options.only_less];
+    if exclusive.into_iter().filter(|is_set| *is_set).count() > 1 {
+        return Err(CommandError::AddGtWithLtOrNx);
+    }
+    if increments && count > 2 {
+        return Err(CommandError::SeveralIncrements);
+    }
+    for index in (next..arguments.len()).step_by(2) {
+        parse_score(at(arguments, index)).ok_or(CommandError::NotAFloat)?;
+        value(arguments, index + 1, context)?;
+    }
+    let key = key(arguments, 1)?;
+    if increments {
+        let (delta, member) = (at(arguments, next), at(arguments, next + 1));
+        return sorted(SortedCommand::Increment { key, delta, member, options });
+    }
+    let pairs = List::build(scratch, arguments.iter().skip(next));
+    sorted(SortedCommand::Add { key, pairs, options, counts_changes })
+}
+
+pub(super) fn zincrby<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
+    let delta = at(arguments, 2);
+    parse_score(delta).ok_or(CommandError::NotAFloat)?;
+    let (key, member, options) = (key(arguments, 1)?, value(arguments, 3, context)?, AddOptions::default());
+    sorted(SortedCommand::Increment { key, delta, member, options })
+}
+
+pub(super) fn zrem<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    let key = key(arguments, 1)?;
+    sorted(SortedCommand::Remove { key, members: List::build(scratch, arguments.iter().skip(2)) })
+}
+
+pub(super) fn zcard<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    sorted(SortedCommand::Length { key: key(arguments, 1)? })
+}
+
+pub(super) fn zscore<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    sorted(SortedCommand::Score { key: key(arguments, 1)?, member: at(arguments, 2) })
+}
+
+pub(super) fn zmscore<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    let key = key(arguments, 1)?;
+    sorted(SortedCommand::Scores { key, members: List::build(scratch, arguments.iter().skip(2)) })
+}
+
+pub(super) fn zrank<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    sorted(SortedCommand::Rank { key: key(arguments, 1)?, member: at(arguments, 2), is_reverse: false })
+}
+
+pub(super) fn zrevrank<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    sorted(SortedCommand::Rank { key: key(arguments, 1)?, member: at(arguments, 2), is_reverse: true })
+}
+
+/// The two ends of a range, the lower one first, from two arguments that follow each other.
+fn ends<'a>(
+    by: By,
+    arguments: Arguments<'a>,
+    index: usize,
+    is_reverse: bool,
+    scratch: &'a mut Vec<u8>,
+) -> Result<List<'a>, CommandError> {
+    let (start, end) = (at(arguments, index), at(arguments, index + 1));
+    for text in [start, end] {
+        match by {
+            By::Rank => parse_integer(text).map(drop).ok_or(CommandError::NotAnInteger)?,
+            By::Score => parse_score_bound(text).map(drop).ok_or(CommandError::NotAScoreRange)?,
+            By::Member => parse_member_bound(text).map(drop).ok_or(CommandError::NotAMemberRange)?,
+        }
+    }
+    let is_swapped = is_reverse && by != By::Rank;
+    Ok(List::build(scratch, if is_swapped { [end, start] } else { [start, end] }))
+}
+
+pub(super) fn zcount<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    let (key, by) = (key(arguments, 1)?, By::Score);
+    sorted(SortedCommand::Count { key, by, ends: ends(by, arguments, 2, false, scratch)? })
+}
+
+pub(super) fn zlexcount<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    let (key, by) = (key(arguments, 1)?, By::Member);
+    sorted(SortedCommand::Count { key, by, ends: ends(by, arguments, 2, false, scratch)? })
+}
+
+fn remove_range<'a>(by: By, arguments: Arguments<'a>, scratch: &'a mut Vec<u8>) -> Parsed<'a> {
+    let key = key(arguments, 1)?;
+    sorted(SortedCommand::RemoveRange { key, by, ends: ends(by, arguments, 2, false, scratch)? })
+}
+
+pub(super) fn zremrangebyrank<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    _: &Context,
+) -> Parsed<'a> {
+    remove_range(By::Rank, arguments, scratch)
+}
+
+pub(super) fn zremrangebyscore<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    _: &Context,
+) -> Parsed<'a> {
+    remove_range(By::Score, arguments, scratch)
+}
+
+pub(super) fn zremrangebylex<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    _: &Context,
+) -> Parsed<'a> {
+    remove_range(By::Member, arguments, scratch)
+}
+
+/// What the options of a command on ranges say. Those that its name says are given.
+struct RangeOptions {
+    by: Option<By>,
+    is_reverse: Option<bool>,
+    /// How many to leave out, and how many to return at most.
+    limit: Option<(u32, u32)>,
+    with_scores: bool,
+}
+
+impl RangeOptions {
+    /// Reads the options from `index` on. `takes_scores`: whether `WITHSCORES` is one of them.
+    fn read(
+        mut self,
+        arguments: Arguments<'_>,
+        mut index: usize,
+        takes_scores: bool,
+    ) -> Result<RangeOptions, CommandError> {
+        while let Some(option) = arguments.get(index) {
+            if takes_scores && is(option, "WITHSCORES") {
+                self.with_scores = true;
+            } else if is(option, "LIMIT") && index + 2 < arguments.len() {
+                // Nothing is left of what begins at a negative offset, and all of what has a negative length.
+                let most = |index| integer(arguments, index).map(|it| u32::try_from(it).unwrap_or(u32::MAX));
+                self.limit = Some((most(index + 1)?, most(index + 2)?));
+                index += 2;
+            } else if self.is_reverse.is_none() && is(option, "REV") {
+                self.is_reverse = Some(true);
+            } else if self.by.is_none() && is(option, "BYLEX") {
+                self.by = Some(By::Member);
+            } else if self.by.is_none() && is(option, "BYSCORE") {
+                self.by = Some(By::Score);
+            } else {
+                return Err(CommandError::Syntax);
+            }
+            index += 1;
+        }
+        let by = self.by.unwrap_or(By::Rank);
+        if self.limit.is_some() && by == By::Rank {
+            return Err(CommandError::LimitByRank);
+        }
+        if self.with_scores && by == By::Member {
+            return Err(CommandError::ScoresByMember);
+        }
+        Ok(self)
+    }
+}
+
+fn range<'a>(
+    by: Option<By>,
+    is_reverse: Option<bool>,
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+) -> Parsed<'a> {
+    let given = RangeOptions { by, is_reverse, limit: None, with_scores: false };
+    let RangeOptions { by, is_reverse, limit, with_scores } = given.read(arguments, 4, true)?;
+    let (by, is_reverse) = (by.unwrap_or(By::Rank), is_reverse.unwrap_or(false));
+    let (skip, count) = limit.unwrap_or((0, u32::MAX));
+    let (key, ends) = (key(arguments, 1)?, ends(by, arguments, 2, is_reverse, scratch)?);
+    sorted(SortedCommand::Range { key, by, ends, is_reverse, skip, count, with_scores })
+}
+
+pub(super) fn zrange<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    range(None, None, arguments, scratch)
+}
+
+pub(super) fn zrevrange<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    range(Some(By::Rank), Some(true), arguments, scratch)
+}
+
+pub(super) fn zrangebyscore<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    _: &Context,
+) -> Parsed<'a> {
+    range(Some(By::Score), Some(false), arguments, scratch)
+}
+
+pub(super) fn zrevrangebyscore<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    _: &Context,
+) -> Parsed<'a> {
+    range(Some(By::Score), Some(true), arguments, scratch)
+}
+
+pub(super) fn zrangebylex<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    range(Some(By::Member), Some(false), arguments, scratch)
+}
+
+pub(super) fn zrevrangebylex<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    _: &Context,
+) -> Parsed<'a> {
+    range(Some(By::Member), Some(true), arguments, scratch)
+}
+
+pub(super) fn zrangestore<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    let given = RangeOptions { by: None, is_reverse: None, limit: None, with_scores: false };
+    let RangeOptions { by, is_reverse, limit, .. } = given.read(arguments, 5, false)?;
+    let (by, is_reverse) = (by.unwrap_or(By::Rank), is_reverse.unwrap_or(false));
+    let (skip, count) = limit.unwrap_or((0, u32::MAX));
+    let (to, from) = (key(arguments, 1)?, key(arguments, 2)?);
+    let ends = ends(by, arguments, 3, is_reverse, scratch)?;
+    sorted(SortedCommand::StoreRange { to, from, by, ends, is_reverse, skip, count })
+}
+
+pub(super) fn zpopmin<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    pop(false, arguments)
+}
+
+pub(super) fn zpopmax<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    pop(true, arguments)
+}
+
+fn pop(is_highest: bool, arguments: Arguments<'_>) -> Parsed<'_> {
+    let count = match arguments.len() {
+        2 => None,
+        3 => Some(not_negative(arguments, 2, CommandError::NotPositive)?),
+        _ => return Err(CommandError::Syntax),
+    };
+    sorted(SortedCommand::Pop { key: key(arguments, 1)?, is_highest, count })
+}
+
+pub(super) fn zmpop<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    let (keys, next) = counted_keys(arguments, 1, scratch)?;
+    let is_highest = match at(arguments, next) {
+        min if is(min, "MIN") => false,
+        max if is(max, "MAX") => true,
+        _ => return Err(CommandError::Syntax),
+    };
+    let count = match arguments.len() - next {
+        1 => 1,
+        3 if is(at(arguments, next + 1), "COUNT") => positive(arguments, next + 2, "count")?,
+        _ => return Err(CommandError::Syntax),
+    };
+    sorted(SortedCommand::MultiPop { keys, is_highest, count })
+}
+
+pub(super) fn zrandmember<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    let count = if arguments.len() > 2 { Some(integer(arguments, 2)?) } else { None };
+    if count == Some(i64::MIN) {
+        return Err(CommandError::CountOutOfRange);
+    }
+    let with_scores = match arguments.len() {
+        2 | 3 => false,
+        4 if is(at(arguments, 3), "WITHSCORES") => true,
+        _ => return Err(CommandError::Syntax),
+    };
+    // Redis counts the scores, too.
+    if with_scores && count.is_some_and(|count| !(-i64::MAX / 2..=i64::MAX / 2).contains(&count)) {
+        return Err(CommandError::OutOfRange);
+    }
+    sorted(SortedCommand::Random { key: key(arguments, 1)?, count, with_scores })
+}
+
+pub(super) fn zscan<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    let (position, count, pattern) = scan_options(arguments)?;
+    sorted(SortedCommand::Scan { key: key(arguments, 1)?, position, count, pattern })
+}
+
+/// Where the keys of a command on several sorted sets are, whose number is at `index`.
+fn inputs(
+    name: &'static str,
+    arguments: Arguments<'_>,
+    index: usize,
+) -> Result<std::ops::Range<usize>, CommandError> {
+    if integer(arguments, index)? < 1 {
+        return Err(CommandError::NoInputKey(name));
+    }
+    let keys = counted(arguments, index)?;
+    for index in keys.clone() {
+        key(arguments, index)?;
+    }
+    Ok(keys)
+}
+
+/// What is to be made of several sorted sets.
+struct Combined<'a> {
+    inputs: List<'a>,
+    is_weighted: bool,
+    aggregate: Aggregate,
+    with_scores: bool,
+}
+
+fn combined<'a>(
+    name: &'static str,
+    operation: SetOperation,
+    is_stored: bool,
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+) -> Result<Combined<'a>, CommandError> {
+    let keys = inputs(name, arguments, if is_stored { 2 } else { 1 })?;
+    let (mut weights, mut aggregate, mut with_scores) = (None, Aggregate::Sum, false);
+    let (takes_weights, mut index) = (operation != SetOperation::Difference, keys.end);
+    while let Some(option) = arguments.get(index) {
+        let left = arguments.len() - index - 1;
+        if takes_weights && is(option, "WEIGHTS") && left >= keys.len() {
+            for weight in index + 1..=index + keys.len() {
+                parse_score(at(arguments, weight)).ok_or(CommandError::NotAWeight)?;
+            }
+            weights = Some(index + 1);
+            index += keys.len();
+        } else if takes_weights && is(option, "AGGREGATE") && left >= 1 {
+            index += 1;
+            aggregate = match at(arguments, index) {
+                sum if is(sum, "SUM") => Aggregate::Sum,
+                min if is(min, "MIN") => Aggregate::Least,
+                max if is(max, "MAX") => Aggregate::Greatest,
+                _ => return Err(CommandError::Syntax),
+            };
+        } else if !is_stored && is(option, "WITHSCORES") {
+            with_scores = true;
+        } else {
+            return Err(CommandError::Syntax);
+        }
+        index += 1;
+    }
+    let inputs = keys.clone().flat_map(|index| {
+        let weight = weights.map(|first| at(arguments, first + index - keys.start));
+        std::iter::once(at(arguments, index)).chain(weight)
+    });
+    let inputs = List::build(scratch, inputs);
+    Ok(Combined { inputs, is_weighted: weights.is_some(), aggregate, with_scores })
+}
+
+fn combine<'a>(
+    name: &'static str,
+    operation: SetOperation,
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+) -> Parsed<'a> {
+    let Combined { inputs, is_weighted, aggregate, with_scores } =
+        combined(name, operation, false, arguments, scratch)?;
+    sorted(SortedCommand::Combine { operation, inputs, is_weighted, aggregate, with_scores })
+}
+
+fn store<'a>(
+    name: &'static str,
+    operation: SetOperation,
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+) -> Parsed<'a> {
+    let to = key(arguments, 1)?;
+    let Combined { inputs, is_weighted, aggregate, .. } =
+        combined(name, operation, true, arguments, scratch)?;
+    sorted(SortedCommand::Store { to, operation, inputs, is_weighted, aggregate })
+}
+
+pub(super) fn zunion<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    combine("zunion", SetOperation::Union, arguments, scratch)
+}
+
+pub(super) fn zinter<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    combine("zinter", SetOperation::Intersection, arguments, scratch)
+}
+
+pub(super) fn zdiff<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    combine("zdiff", SetOperation::Difference, arguments, scratch)
+}
+
+pub(super) fn zunionstore<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    store("zunionstore", SetOperation::Union, arguments, scratch)
+}
+
+pub(super) fn zinterstore<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    store("zinterstore", SetOperation::Intersection, arguments, scratch)
+}
+
+pub(super) fn zdiffstore<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    store("zdiffstore", SetOperation::Difference, arguments, scratch)
+}
+
+pub(super) fn zintercard<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    let keys = inputs("zintercard", arguments, 1)?;
+    let mut limit = 0;
+    for index in (keys.end..arguments.len()).step_by(2) {
+        if !is(at(arguments, index), "LIMIT") || index + 1 == arguments.len() {
+            return Err(CommandError::Syntax);
+        }
+        limit = not_negative(arguments, index + 1, CommandError::Negative("LIMIT"))?;
+    }
+    let keys = List::build(scratch, arguments.iter().skip(keys.start).take(keys.len()));
+    sorted(SortedCommand::CountCommon { keys, limit })
+}
