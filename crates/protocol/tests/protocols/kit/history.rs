@@ -1,110 +1,184 @@
 //! What clients asked and what they were told. A single copy has to be able to explain it: it must be linearizable.
 
-use check::{Action, Answer, History, OperationId, Outcome as End, Verdict};
-use kv::{Command, Condition, Expiry, List, Reply, SetAnswer};
-use protocol::Ticket;
+use super::{script, show};
+use check::{Action, Answer, History, Key, Operation, Outcome as End, Verdict};
+use kv::{Command, List, Reply};
 use protocol::contract::Result as Outcome;
+use protocol::{Request, Ticket};
 use std::collections::BTreeMap;
 
 /// What a client asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Question {
     Get {
-        key: String,
+        keys: Vec<String>,
     },
     Set {
         key: String,
         value: String,
     },
     Delete {
-        key: String,
+        keys: Vec<String>,
     },
     /// Adds 1.
     Add {
         key: String,
     },
+    /// Sets a key that expires after so many milliseconds. Its value is not checked.
+    Expiring {
+        key: String,
+        ms: i64,
+    },
+    /// Waits until so many other replicas hold everything written until now.
+    Wait {
+        count: u32,
+    },
 }
 
 impl Question {
-    pub(crate) fn key(&self) -> &str {
+    /// The keys whose history it belongs to.
+    pub(crate) fn keys(&self) -> &[String] {
         match self {
-            Question::Get { key }
-            | Question::Set { key, .. }
-            | Question::Delete { key }
-            | Question::Add { key } => key,
+            Question::Get { keys } | Question::Delete { keys } => keys,
+            Question::Set { key, .. } | Question::Add { key } => std::slice::from_ref(key),
+            Question::Expiring { .. } | Question::Wait { .. } => &[],
         }
     }
 
-    /// Calls `ask` with the command that asks this.
-    pub(crate) fn with_command<T>(&self, ask: impl FnOnce(Command<'_>) -> T) -> T {
-        let key = self.key().as_bytes();
+    /// Calls `ask` with the request that asks this.
+    pub(crate) fn with_request<T>(&self, ask: impl FnOnce(Request<'_>) -> T) -> T {
         let mut scratch = Vec::new();
-        ask(match self {
-            Question::Get { .. } => Command::Get { key },
-            Question::Delete { .. } => Command::Delete { keys: List::build(&mut scratch, [key]) },
-            Question::Add { .. } => Command::IncrementBy { key, delta: 1 },
-            Question::Set { value, .. } => Command::Set {
-                key,
-                value: value.as_bytes(),
-                expiry: Expiry::Clear,
-                condition: Condition::Always,
-                answer: SetAnswer::Status,
-            },
-        })
+        let keys = self.keys().iter().map(String::as_bytes);
+        let command = match self {
+            Question::Get { keys } if keys.len() == 1 => Command::Get { key: keys[0].as_bytes() },
+            Question::Get { .. } => Command::MultiGet { keys: List::build(&mut scratch, keys) },
+            Question::Delete { .. } => Command::Delete { keys: List::build(&mut scratch, keys) },
+            Question::Add { key } => Command::IncrementBy { key: key.as_bytes(), delta: 1 },
+            Question::Set { key, value } => script::set(key, value, None),
+            Question::Expiring { key, ms } => script::set(key, "expires", Some(*ms)),
+            Question::Wait { count } => return ask(Request::Wait { offset: u64::MAX, count: *count }),
+        };
+        ask(Request::Command(command))
     }
 }
 
 /// A history of all that clients asked in a schedule.
+#[derive(Default)]
 pub(crate) struct Told {
     history: History,
-    operations: BTreeMap<Ticket, OperationId>,
+    asked_at: BTreeMap<Ticket, u64>,
+    /// When a node got the request of a client about a key that was answered last, and when that was.
+    answered_at: BTreeMap<(u64, Key), (u64, u64)>,
+    /// Each event has a time of its own.
+    now: u64,
 }
 
 impl Told {
-    pub(crate) fn new() -> Told {
-        Told { history: History::new(), operations: BTreeMap::new() }
+    fn pass(&mut self, time_us: u64) -> u64 {
+        self.now = (self.now + 1).max(time_us * 1000);
+        self.now
     }
 
-    pub(crate) fn ask(&mut self, time_us: u64, ticket: Ticket, question: &Question) {
-        let key = self.history.key(question.key().as_bytes());
-        let action = match question {
-            Question::Get { .. } => Action::Get,
-            Question::Set { value, .. } => Action::Set(self.history.value(value.as_bytes())),
-            Question::Delete { .. } => Action::Delete,
-            Question::Add { .. } => Action::Increment(1),
-        };
-        let operation = self.history.begin(ticket.client, key, action, time_us * 1000);
-        self.operations.insert(ticket, operation);
+    pub(crate) fn ask(&mut self, time_us: u64, ticket: Ticket) {
+        let now = self.pass(time_us);
+        self.asked_at.insert(ticket, now);
     }
 
+    /// Requests that a node got `in_order` take effect so, if they are a client's and about one key: one that was answered
+    /// later came after. With it stands when it got this one.
     pub(crate) fn answer(
         &mut self,
         time_us: u64,
-        ticket: Ticket,
-        question: &Question,
-        result: &Outcome,
-        reply: &[u8],
+        (ticket, question): (Ticket, &Question),
+        (result, reply): (&Outcome, &[u8]),
+        in_order: Option<u64>,
     ) -> Result<(), String> {
-        let Some(operation) = self.operations.remove(&ticket) else {
+        let Some(asked_at) = self.asked_at.remove(&ticket) else {
             return Err(format!("{ticket:?} was never asked"));
         };
-        let end = match result {
-            Outcome::Done { .. } => End::Ok(match (question, Reply::first(reply)) {
-                (Question::Set { .. }, Reply::Ok) | (Question::Delete { .. }, Reply::Integer(_)) => {
-                    Answer::Done
-                }
-                (Question::Add { .. }, Reply::Integer(sum)) => Answer::Sum(sum),
-                (Question::Get { .. }, Reply::Null) => Answer::Value(None),
-                (Question::Get { .. }, Reply::Bulk(value)) => Answer::Value(Some(self.history.value(value))),
-                (_, other) => return Err(format!("{ticket:?}: {question:?} is answered {other:?}")),
-            }),
-            Outcome::Refused | Outcome::Redirect { .. } => End::Failed,
-            Outcome::Unknown => End::Unknown,
-        };
-        if end != End::Unknown {
-            self.history.end(operation, time_us * 1000, end);
+        let (now, client) = (self.pass(time_us), ticket.client);
+        let replies = show::elements(reply);
+        let mut values = replies.iter().filter(|reply| !matches!(reply, Reply::Array(_)));
+        // A deletion of several keys has one answer.
+        let mut next =
+            || if let Question::Delete { .. } = question { replies.first() } else { values.next() };
+        for key in question.keys() {
+            let outcome = match result {
+                Outcome::Done { .. } => match self.answer_of(question, next()) {
+                    Some(answer) => End::Ok(answer),
+                    None => return Err(format!("{ticket:?}: {question:?} is answered {replies:?}")),
+                },
+                Outcome::Refused | Outcome::Redirect { .. } => End::Failed,
+                Outcome::Unknown => End::Unknown,
+            };
+            let key = self.history.key(key.as_bytes());
+            let action = match question {
+                Question::Set { value, .. } => Action::Set(self.history.value(value.as_bytes())),
+                Question::Delete { .. } => Action::Delete,
+                Question::Add { .. } => Action::Increment(1),
+                _ => Action::Get,
+            };
+            let end = (outcome != End::Unknown).then_some(now);
+            let earlier = self.answered_at.get(&(client, key)).filter(|(got, _)| Some(*got) < in_order);
+            let start = asked_at.max(earlier.map_or(0, |(_, answered)| *answered));
+            if let (Some(got), End::Ok(_)) = (in_order, outcome) {
+                self.answered_at.insert((client, key), (got, now));
+            }
+            self.history.push(Operation {
+                client,
+                node: None,
+                key,
+                action,
+                start,
+                end,
+                outcome,
+                version: None,
+            });
         }
         Ok(())
+    }
+
+    fn answer_of(&mut self, question: &Question, reply: Option<&Reply<'_>>) -> Option<Answer> {
+        Some(match (question, reply) {
+            (Question::Set { .. }, Some(Reply::Ok)) | (Question::Delete { .. }, Some(Reply::Integer(_))) => {
+                Answer::Done
+            }
+            (Question::Add { .. }, Some(Reply::Integer(sum))) => Answer::Sum(*sum),
+            (Question::Get { .. }, Some(Reply::Null)) => Answer::Value(None),
+            (Question::Get { .. }, Some(Reply::Bulk(value))) => {
+                Answer::Value(Some(self.history.value(value)))
+            }
+            _ => return None,
+        })
+    }
+
+    /// What was told does not count any more: each key holds what is said here.
+    pub(crate) fn begin_anew(&mut self, time_us: u64, held: &[(&str, Option<Vec<u8>>)]) {
+        self.history = History::new();
+        self.answered_at.clear();
+        let (start, end) = (self.pass(time_us), Some(self.pass(time_us)));
+        for (key, value) in held {
+            let key = self.history.key(key.as_bytes());
+            let action =
+                value.as_ref().map_or(Action::Delete, |value| Action::Set(self.history.value(value)));
+            let outcome = End::Ok(Answer::Done);
+            let client = u64::MAX;
+            self.history.push(Operation {
+                client,
+                node: None,
+                key,
+                action,
+                start,
+                end,
+                outcome,
+                version: None,
+            });
+        }
+    }
+
+    /// How many operations it holds.
+    pub(crate) fn count(&self) -> u64 {
+        self.history.operations().len() as u64
     }
 
     /// Whether it is linearizable. Returns how many operations it holds.

@@ -41,6 +41,10 @@ impl Values {
         std::mem::take(&mut self.wanted).into_iter().map(|wanted| (wanted, value_of(&wanted))).collect()
     }
 
+    pub(crate) fn is_wanted(&self) -> bool {
+        !self.wanted.is_empty()
+    }
+
     /// What it holds, as text: version and number of each value.
     pub(crate) fn shown(&self) -> String {
         let name = |reference: &Reference| {

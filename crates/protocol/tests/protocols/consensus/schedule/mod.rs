@@ -110,16 +110,18 @@ impl Scheduled for Consensus {
     type Event = Configure;
     type Own = Own;
 
-    fn question(schedule: &mut Schedule<Consensus>) -> Question {
+    const HEARS_OF_LINKS: bool = false;
+
+    fn question(schedule: &mut Schedule<Consensus>, _client: u64) -> Option<Question> {
         let (key, roll) = (format!("key{}", schedule.random.below(2)), schedule.random.below(10));
-        match roll {
+        Some(match roll {
             0..=3 => {
                 schedule.own.values += 1;
                 Question::Set { key, value: format!("value{}", schedule.own.values) }
             }
             4 => Question::Add { key: "counter".into() },
-            _ => Question::Get { key },
-        }
+            _ => Question::Get { keys: vec![key] },
+        })
     }
 
     /// All replicas go through the same states.
@@ -127,7 +129,7 @@ impl Scheduled for Consensus {
         schedule: &mut Schedule<Consensus>,
         id: NodeId,
         _letter: Option<&Letter>,
-        consequences: &Consequences,
+        consequences: &mut Consequences,
     ) -> Check {
         let tells = |trace: &Trace| matches!(trace, Trace::Committed { .. } | Trace::Installed { .. });
         let (Some(replica), Some(status)) = (schedule.world.replica(id), schedule.world.status(id)) else {

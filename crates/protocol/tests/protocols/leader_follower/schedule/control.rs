@@ -1,7 +1,10 @@
 //! The control group of a schedule: it keeps the map, promises leases, appoints leaders and grants wishes. What it says
 //! comes late, out of order or never.
 
-use super::{Check, Schedule};
+use super::Event;
+use crate::kit::Consequences;
+use crate::kit::schedule::{Check, Schedule};
+use crate::leader_follower::LeaderFollower;
 use protocol::Wish;
 use protocol::contract::NodeId;
 use protocol::leader_follower::Acks;
@@ -64,19 +67,22 @@ impl Control {
     }
 }
 
-impl Schedule {
-    /// The control group does what is due, mostly. When it is `prompt`, all of it.
-    pub(super) fn control(&mut self, prompt: bool) -> Check {
+impl Schedule<LeaderFollower> {
+    /// The control group does what is due, mostly; in peace all of it.
+    pub(super) fn control(&mut self) -> Check {
+        let prompt = self.is_calm;
+        let pause_us = if prompt { 50_000 } else { self.random.below(60_000) };
+        self.own_later(pause_us, Event::Control);
         for id in self.world.alive() {
-            let is_deposed = self.control.deposing && id == self.world.configuration.leader;
+            let is_deposed = self.own.control.deposing && id == self.world.configuration.leader;
             if !is_deposed && (prompt || self.random.percent(70)) {
                 self.promise(id);
             }
         }
-        while !self.control.leases.is_empty() && (prompt || self.random.percent(70)) {
+        while !self.own.control.leases.is_empty() && (prompt || self.random.percent(70)) {
             self.deliver_lease()?;
         }
-        while !self.control.wishes.is_empty() && (prompt || self.random.percent(30)) {
+        while !self.own.control.wishes.is_empty() && (prompt || self.random.percent(30)) {
             self.hear_wish();
         }
         if !prompt && self.random.percent(20) {
@@ -92,47 +98,47 @@ impl Schedule {
     }
 
     /// The map has changed.
-    pub(super) fn change_map(&mut self, appoints: bool) {
+    fn change_map(&mut self, appoints: bool) {
         self.world.version += 1;
-        self.control.changed = self.world.version;
+        self.own.control.changed = self.world.version;
         if appoints {
-            self.control.appointed = self.world.version;
+            self.own.control.appointed = self.world.version;
         }
     }
 
     fn promise(&mut self, id: NodeId) {
         let until_us = self.world.now(id).monotonic_us + LEASE_US - self.random.below(50_000);
         let kept_us = self.world.time_us + PROMISE_US;
-        let promised_us = self.control.promised_us.entry(id).or_default();
+        let promised_us = self.own.control.promised_us.entry(id).or_default();
         *promised_us = kept_us.max(*promised_us);
-        self.control.leases.push(Lease { to: id, until_us, version: self.control.appointed });
+        self.own.control.leases.push(Lease { to: id, until_us, version: self.own.control.appointed });
     }
 
     fn deliver_lease(&mut self) -> Check {
-        let index = self.random.below(self.control.leases.len() as u64) as usize;
-        let Lease { to, until_us, version } = self.control.leases.swap_remove(index);
+        let index = self.random.below(self.own.control.leases.len() as u64) as usize;
+        let Lease { to, until_us, version } = self.own.control.leases.swap_remove(index);
         // Who has an older map may think that it leads what it leads no more.
         let is_current = self.world.version_told(to) >= version;
-        if is_current || self.control.breach == Some(Breach::LeasesOnAnOldMap) {
-            self.tell(&format!("{to} gets a lease until {until_us}"));
+        if is_current || self.own.control.breach == Some(Breach::LeasesOnAnOldMap) {
+            self.tell(|| format!("{to} gets a lease until {until_us}"));
             let consequences = self.world.lease(to, until_us);
-            return self.note(to, consequences);
+            return self.note(to, None, consequences);
         }
         Ok(())
     }
 
     fn hear_wish(&mut self) {
-        let index = self.random.below(self.control.wishes.len() as u64) as usize;
-        let wish = self.control.wishes.swap_remove(index);
-        self.control.repeated.push(wish.clone());
+        let index = self.random.below(self.own.control.wishes.len() as u64) as usize;
+        let wish = self.own.control.wishes.swap_remove(index);
+        self.own.control.repeated.push(wish.clone());
         self.grant(wish);
     }
 
     /// A wish that was heard before comes once more.
     fn hear_repeated_wish(&mut self) {
-        let count = self.control.repeated.len() as u64;
+        let count = self.own.control.repeated.len() as u64;
         if count > 0 {
-            let wish = self.control.repeated.swap_remove(self.random.below(count) as usize);
+            let wish = self.own.control.repeated.swap_remove(self.random.below(count) as usize);
             self.grant(wish);
         }
     }
@@ -140,31 +146,32 @@ impl Schedule {
     fn grant(&mut self, (version, wish): (u64, Wish)) {
         let Wish::InSync { epoch, in_sync } = wish;
         let is_stale =
-            version < self.control.changed && self.control.breach != Some(Breach::GrantsStaleWishes);
+            version < self.own.control.changed && self.own.control.breach != Some(Breach::GrantsStaleWishes);
         let configuration = &mut self.world.configuration;
         if epoch != configuration.epoch || is_stale || in_sync == configuration.in_sync {
             return;
         }
         configuration.in_sync = in_sync;
         self.change_map(false);
-        self.tell(&format!("the map says {:?}", self.world.configuration));
-        self.oracle.needed = self.oracle.needed.min(self.acks.needed(&self.world.configuration));
+        self.tell(|| format!("the map says {:?}", self.world.configuration));
+        self.own.oracle.needed = self.own.oracle.needed.min(self.own.acks.needed(&self.world.configuration));
     }
 
     /// Another leader is appointed when the one before is not to lead, or is gone, and its lease has run out.
     fn appoint_if_due(&mut self, prompt: bool) -> Check {
         let leader = self.world.configuration.leader;
         let is_gone = !self.world.is_alive(leader);
-        if !(self.control.deposing || is_gone && (prompt || self.random.percent(20))) {
+        if !(self.own.control.deposing || is_gone && (prompt || self.random.percent(20))) {
             return Ok(());
         }
-        let promised_us = self.control.promised_us.get(&leader).copied().unwrap_or(0);
+        let promised_us = self.own.control.promised_us.get(&leader).copied().unwrap_or(0);
         let is_early = self.world.time_us < promised_us;
-        let is_hasty = self.control.breach == Some(Breach::AppointsTooEarly) && !is_gone;
+        let is_hasty = self.own.control.breach == Some(Breach::AppointsTooEarly) && !is_gone;
         if is_early && !is_hasty {
             return Ok(());
         }
-        let is_bound = self.acks == Acks::All && self.control.breach != Some(Breach::AppointsOutsideInSync);
+        let is_bound =
+            self.own.acks == Acks::All && self.own.control.breach != Some(Breach::AppointsOutsideInSync);
         let candidates: Vec<NodeId> = match is_bound {
             true => self.world.configuration.in_sync.clone(),
             false => self.world.members().collect(),
@@ -174,7 +181,7 @@ impl Schedule {
             alive.retain(|id| self.is_connected(*id));
         }
         let Some(next) = self.random.pick(&alive) else { return Ok(()) };
-        self.control.deposing = false;
+        self.own.control.deposing = false;
         self.appoint(next);
         match self.random.percent(80) {
             true => self.configure(next),
@@ -182,8 +189,43 @@ impl Schedule {
         }
     }
 
+    /// Whether a node can talk to enough others to get anything done.
+    fn is_connected(&self, id: NodeId) -> bool {
+        let is_cut = |peer: NodeId| self.cut.contains(&(id, peer)) || self.cut.contains(&(peer, id));
+        let reached = self.world.alive().into_iter().filter(|peer| !is_cut(*peer)).count();
+        reached > self.world.members().count() / 2
+    }
+
+    fn configure(&mut self, id: NodeId) -> Check {
+        self.tell(|| format!("{id} is told {:?}", self.world.configuration));
+        let consequences = self.world.configure(id);
+        self.note(id, None, consequences)
+    }
+
+    /// A node has started, and is told what the control group says.
+    pub(super) fn admit(&mut self, id: NodeId) -> Consequences {
+        let mut consequences = Consequences::default();
+        let is_damaged = self.own.damaged.contains(&id);
+        let configuration = &self.world.configuration;
+        if self.world.version_told(id) == 0 {
+            // The group begins.
+        } else if id == configuration.leader {
+            // It may hear late that its new life needs a new epoch, if its records tell it of the old one.
+            if self.own.keeps_records && !is_damaged && self.random.percent(30) {
+                consequences = self.world.configure(id);
+            }
+            self.appoint(id);
+        } else if is_damaged && configuration.in_sync.contains(&id) && self.random.percent(50) {
+            self.world.configuration.in_sync.retain(|member| *member != id);
+            self.own.oracle.needed =
+                self.own.oracle.needed.min(self.own.acks.needed(&self.world.configuration));
+            self.change_map(false);
+        }
+        consequences.and(self.world.configure(id))
+    }
+
     /// A node leads from now on, in an epoch of its own.
-    pub(super) fn appoint(&mut self, leader: NodeId) {
+    fn appoint(&mut self, leader: NodeId) {
         let configuration = &mut self.world.configuration;
         configuration.epoch += 1;
         configuration.leader = leader;
@@ -193,8 +235,7 @@ impl Schedule {
             configuration.in_sync.sort_unstable();
         }
         self.change_map(true);
-        self.tell(&format!("the map says {:?}", self.world.configuration));
-        self.oracle.forget_promises();
-        self.clients.iter_mut().filter(|_| self.acks == Acks::None).for_each(|client| client.seen = 0);
+        self.tell(|| format!("the map says {:?}", self.world.configuration));
+        self.own.forget_promises();
     }
 }

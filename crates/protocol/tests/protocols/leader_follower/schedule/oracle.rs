@@ -1,5 +1,7 @@
 //! What must hold after every step, and what clients may be told.
 
+use crate::kit::history::Question;
+use crate::kit::schedule::{Check, Ending};
 use crate::leader_follower::{World, peek};
 use kv::{Command, Reply};
 use protocol::Replica as _;
@@ -12,23 +14,6 @@ use std::collections::BTreeMap;
 pub(crate) const KEYS: [&str; 2] = ["x", "y"];
 pub(crate) const COUNTER: &str = "counter";
 pub(crate) const FLEETING: &str = "fleeting";
-
-pub(crate) type Check = Result<(), String>;
-
-/// What a request was about.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Question {
-    Set { key: &'static str, value: String },
-    Add,
-    Get { key: &'static str },
-    Other,
-}
-
-struct Open {
-    question: Question,
-    /// For a read at the leader: it must see at least this version.
-    least_version: u64,
-}
 
 /// How a value came into being.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,20 +28,19 @@ pub(crate) struct Oracle {
     acks: Acks,
     /// Several histories exist: followers may still show one that was given up (`acks = none`).
     forked: bool,
-    open: BTreeMap<Ticket, Open>,
+    /// The least version of its key that each open read must see at the leader.
+    least: BTreeMap<Ticket, u64>,
     fates: BTreeMap<String, Fate>,
     /// The newest version of each key that somebody was told of, by a write's or a read's outcome.
-    told: BTreeMap<&'static str, u64>,
+    told: BTreeMap<String, u64>,
     /// Which value each version is. A version is an offset: one history has one value for it.
-    values: BTreeMap<(&'static str, u64), String>,
+    values: BTreeMap<(String, u64), String>,
     /// The digest of the table after each applied offset.
     digests: BTreeMap<u64, u64>,
     /// The last offset that each node ever held.
     held: BTreeMap<NodeId, u64>,
     added_surely: i64,
     added_perhaps: i64,
-    /// How many requests had their outcomes.
-    answered: u64,
     /// The newest write that a client was told of.
     acknowledged: u64,
     /// The fewest followers that `acks` has asked for so far.
@@ -68,7 +52,7 @@ impl Oracle {
         Oracle {
             acks,
             forked: false,
-            open: BTreeMap::new(),
+            least: BTreeMap::new(),
             fates: BTreeMap::new(),
             told: BTreeMap::new(),
             values: BTreeMap::new(),
@@ -76,7 +60,6 @@ impl Oracle {
             held: BTreeMap::new(),
             added_surely: 0,
             added_perhaps: 0,
-            answered: 0,
             acknowledged: 0,
             needed,
         }
@@ -86,6 +69,7 @@ impl Oracle {
     pub(crate) fn forget_promises(&mut self) {
         if self.acks == Acks::None {
             self.forked = true;
+            self.least.clear();
             self.told.clear();
             self.values.clear();
             self.digests.clear();
@@ -93,94 +77,72 @@ impl Oracle {
         }
     }
 
-    pub(crate) fn ask(&mut self, ticket: Ticket, question: Question) {
-        let least_version = match &question {
-            Question::Get { key } => self.told.get(key).copied().unwrap_or(0),
-            _ => 0,
-        };
-        if let Question::Set { value, .. } = &question {
-            self.fates.insert(value.clone(), Fate::Pending);
+    pub(crate) fn ask(&mut self, ticket: Ticket, question: &Question) {
+        match question {
+            Question::Get { keys } => {
+                self.least.insert(ticket, self.told.get(&keys[0]).copied().unwrap_or(0));
+            }
+            Question::Set { value, .. } => {
+                self.fates.insert(value.clone(), Fate::Pending);
+            }
+            _ => {}
         }
-        self.open.insert(ticket, Open { question, least_version });
-    }
-
-    /// A client loses its connection: it will never know.
-    pub(crate) fn lose(&mut self, ticket: Ticket) {
-        if let Some(Open { question: Question::Add, .. }) = self.open.remove(&ticket) {
-            self.added_perhaps += 1;
-        }
-    }
-
-    pub(crate) fn answered(&self) -> u64 {
-        self.answered
     }
 
     pub(crate) fn acknowledged(&self) -> u64 {
         self.acknowledged
     }
 
-    pub(crate) fn unanswered(&self) -> usize {
-        self.open.len()
-    }
-
     /// A client is told how its request ended. `linearizable` is false for a read at a follower.
-    pub(crate) fn answer(
-        &mut self,
-        ticket: Ticket,
-        outcome: &Outcome,
-        reply: &[u8],
-        linearizable: bool,
-    ) -> Check {
-        let Some(open) = self.open.remove(&ticket) else {
-            return Err(format!("{ticket:?} is answered twice"));
-        };
-        self.answered += 1;
-        if let Outcome::Done { offset, .. } = outcome {
+    pub(crate) fn answer(&mut self, ending: &Ending<'_>, linearizable: bool) -> Check {
+        if let Outcome::Done { offset, .. } = ending.result {
             self.acknowledged = self.acknowledged.max(*offset);
         }
-        match (open.question, outcome) {
+        let least = self.least.remove(&ending.ticket).unwrap_or(0);
+        match (ending.question, ending.result) {
             (Question::Set { key, value }, Outcome::Done { version, .. }) => {
                 self.fates.insert(value.clone(), Fate::Happened);
                 self.tell(key, *version);
-                self.is_value(key, *version, &value)
+                self.is_value(key, *version, value)
             }
-            (Question::Set { .. }, Outcome::Unknown) => Ok(()),
             (Question::Set { value, .. }, Outcome::Refused | Outcome::Redirect { .. }) => {
                 match self.fates.insert(value.clone(), Fate::NeverHappened) {
                     Some(Fate::Happened) => Err(format!("{value} was refused after it was seen")),
                     _ => Ok(()),
                 }
             }
-            (Question::Add, Outcome::Done { .. }) => {
+            (Question::Add { .. }, Outcome::Done { .. }) => {
                 self.added_surely += 1;
                 Ok(())
             }
-            (Question::Add, Outcome::Unknown) => {
+            (Question::Add { .. }, Outcome::Unknown) => {
                 self.added_perhaps += 1;
                 Ok(())
             }
-            (Question::Get { key }, Outcome::Done { version, .. }) => {
-                if linearizable && *version < open.least_version {
-                    let least = open.least_version;
+            (Question::Get { keys }, Outcome::Done { version, .. }) => {
+                let key = &keys[0];
+                if linearizable && *version < least {
                     return Err(format!("a read of {key} saw version {version} after {least} was told"));
                 }
                 if self.forked && !linearizable {
                     return Ok(());
                 }
                 self.tell(key, *version);
-                self.see(key, *version, reply)
+                self.see(key, *version, ending.reply)
             }
-            (Question::Get { .. }, Outcome::Unknown) => Err("a read's outcome is unknown".into()),
+            (Question::Get { .. }, Outcome::Unknown) if ending.by.is_some() => {
+                Err("a read's outcome is unknown".into())
+            }
             _ => Ok(()),
         }
     }
 
-    fn tell(&mut self, key: &'static str, version: u64) {
-        let told = self.told.entry(key).or_default();
+    fn tell(&mut self, key: &str, version: u64) {
+        let told = self.told.entry(key.into()).or_default();
         *told = version.max(*told);
     }
 
-    fn see(&mut self, key: &'static str, version: u64, reply: &[u8]) -> Check {
+    fn see(&mut self, key: &str, version: u64, reply: &[u8]) -> Check {
         let value = match Reply::first(reply) {
             Reply::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
             Reply::Null => return Ok(()),
@@ -194,8 +156,8 @@ impl Oracle {
         self.is_value(key, version, &value)
     }
 
-    fn is_value(&mut self, key: &'static str, version: u64, value: &str) -> Check {
-        let known = self.values.entry((key, version)).or_insert_with(|| value.to_string());
+    fn is_value(&mut self, key: &str, version: u64, value: &str) -> Check {
+        let known = self.values.entry((key.into(), version)).or_insert_with(|| value.to_string());
         match known == value {
             true => Ok(()),
             false => Err(format!("version {version} of {key} is {value} and was {known}")),
