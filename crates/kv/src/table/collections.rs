@@ -110,18 +110,16 @@ impl Collection {
 
     /// Adds an item where the order demands; returns false, with nothing done, if it is there.
     pub(super) fn insert_in_order(&mut self, item: &[u8]) -> bool {
-        let rank = self.items().seek(item);
-        let is_new = self.items().get(rank) != Some(item);
-        if is_new {
+        let (rank, is_there) = self.items().find(item);
+        if !is_there {
             self.insert(rank, item);
         }
-        is_new
+        !is_there
     }
 
     /// Removes an item; returns false if it is not there.
     pub(super) fn remove_in_order(&mut self, item: &[u8], discarded: &mut Discarded) -> bool {
-        let rank = self.items().seek(item);
-        let is_there = self.items().get(rank) == Some(item);
+        let (rank, is_there) = self.items().find(item);
         if is_there {
             self.remove(rank, rank + 1, discarded);
         }

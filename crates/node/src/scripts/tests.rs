@@ -99,6 +99,51 @@ fn replies_of_commands_become_what_lua_scripts_expect() {
 }
 
 #[test]
+fn scripts_use_lists_sets_and_sorted_sets_as_queues_do() {
+    let mut store = Store::new();
+    let mut eval = |text| store.eval(text, &["l", "z", "s"], &[]);
+    assert_eq!(
+        eval("redis.call('rpush', KEYS[1], 'a', 'b') return redis.call('lrange', KEYS[1], 0, -1)"),
+        "['a' 'b']"
+    );
+    assert_eq!(eval("return redis.call('lmove', KEYS[1], KEYS[1], 'left', 'right')"), "'a'");
+    assert_eq!(eval("return redis.call('lpop', KEYS[1], 5)"), "['b' 'a']");
+    assert_eq!(eval("return redis.call('lpop', KEYS[1])"), "nil");
+    assert_eq!(
+        eval("redis.call('zadd', KEYS[2], 2.5, 'a', 1, 'b') return redis.call('zscore', KEYS[2], 'a')"),
+        "'2.5'"
+    );
+    let text = "return redis.call('zrange', KEYS[2], 0, -1, 'withscores')";
+    assert_eq!(eval(text), "['b' '1' 'a' '2.5']", "one flat array, as in RESP2");
+    assert_eq!(eval("return redis.call('zpopmin', KEYS[2], 9)"), "['b' '1' 'a' '2.5']");
+    assert_eq!(eval("redis.call('sadd', KEYS[3], 'a') return redis.call('smembers', KEYS[3])"), "['a']");
+    let draw = "for i = 1, 500 do redis.call('sadd', KEYS[1], i) end
+        return {redis.call('srandmember', KEYS[1]), redis.call('spop', KEYS[1])}";
+    let [mut first, mut second] = [Store::new(), Store::new()];
+    // What one replica is asked in between does not matter to what the script draws.
+    second.table.read(
+        &Command::OnSet(kv::SetCommand::Random { key: b"other", count: None }),
+        1,
+        &mut ReplyBuffer::new(),
+    );
+    assert_eq!(first.eval(draw, &["s"], &[]), second.eval(draw, &["s"], &[]));
+}
+
+#[test]
+fn a_script_on_a_large_list_costs_what_it_looks_at() {
+    let mut store = Store::new();
+    let fill = "for i = 1, 4000 do redis.call('rpush', KEYS[1], string.rep('x', 100)) end";
+    for _ in 0..5 {
+        assert_eq!(store.eval(fill, &["l"], &[]), "nil");
+    }
+    let many = "for i = 1, 4000 do redis.call('lpush', KEYS[1], redis.call('rpop', KEYS[1])) end return redis.call('llen', KEYS[1])";
+    assert_eq!(store.eval(many, &["l"], &[]), "20000");
+    let walk = "for i = 1, 4000 do redis.call('lrem', KEYS[1], 0, 'none') end";
+    assert!(store.eval(walk, &["l"], &[]).starts_with("-ERR"), "each looks at two megabytes");
+    assert_eq!(store.eval("return redis.call('llen', KEYS[1])", &["l"], &[]), "20000");
+}
+
+#[test]
 fn the_error_of_a_command_is_raised_or_returned() {
     let mut store = Store::new();
     store.eval("redis.call('set', KEYS[1], 'word')", &["k"], &[]);

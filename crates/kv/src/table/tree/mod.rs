@@ -124,14 +124,20 @@ fn bound_between<'r>(left: &[u8], right: &'r [u8]) -> &'r [u8] {
 }
 
 impl Node {
-    fn size(&self) -> Size {
-        match self {
-            Node::Leaf(leaf) => {
-                let (items, content) = (leaf.count(), leaf.byte_count());
-                Size { items, content, bytes: NODE_BYTES + leaf.capacity() }
+    /// Memory of the node itself.
+    fn own_bytes(&self) -> usize {
+        NODE_BYTES
+            + match self {
+                Node::Leaf(leaf) => leaf.capacity(),
+                Node::Inner(children) => children.capacity() * size_of::<Child>(),
             }
+    }
+
+    fn size(&self) -> Size {
+        let bytes = self.own_bytes();
+        match self {
+            Node::Leaf(leaf) => Size { items: leaf.count(), content: leaf.byte_count(), bytes },
             Node::Inner(children) => {
-                let bytes = NODE_BYTES + children.capacity() * size_of::<Child>();
                 let mut size = Size { bytes, ..Size::default() };
                 for child in children {
                     size += child.size;
@@ -185,11 +191,35 @@ fn child_for(children: &[Child], rank: usize, new: Option<&[u8]>) -> (usize, usi
     unreachable!("an inner node has children, and the last one takes what is left")
 }
 
-/// Adds an item below a node, and returns the nodes to be added behind it.
-fn insert(node: &mut Arc<Node>, rank: usize, item: &[u8], is_ordered: bool) -> Vec<Child> {
+/// What an item that was added has changed.
+enum Added {
+    /// Only nodes on its path, each of which now has so many more bytes of memory.
+    InPlace { bytes: isize },
+    /// Nodes were divided: these are to be added behind the node, and its size is another.
+    Divided(Vec<Child>),
+}
+
+impl Size {
+    /// The size with one more item.
+    fn with(self, item: &[u8], bytes: isize) -> Size {
+        Size {
+            items: self.items + 1,
+            content: self.content + item_bytes(item.len()),
+            bytes: self.bytes.saturating_add_signed(bytes),
+        }
+    }
+}
+
+/// Adds an item below a node.
+fn insert(node: &mut Arc<Node>, rank: usize, item: &[u8], is_ordered: bool) -> Added {
+    // A node that was shared is copied here, which may change what it takes.
+    let bytes_before = node.own_bytes() as isize;
     match Arc::make_mut(node) {
         Node::Leaf(leaf) => {
             let more = insert_into_leaf(leaf, rank, item);
+            if more.is_empty() {
+                return Added::InPlace { bytes: node.own_bytes() as isize - bytes_before };
+            }
             let mut left = leaf.view();
             let bounds = more.iter().map(|next| {
                 let (last, first) = (left.iter().last(), next.view().iter().next());
@@ -201,16 +231,23 @@ fn insert(node: &mut Arc<Node>, rank: usize, item: &[u8], is_ordered: bool) -> V
                 }
             });
             let bounds: Vec<Box<[u8]>> = bounds.map(Into::into).collect();
-            more.into_iter().zip(bounds).map(|(leaf, bound)| Child::of(Node::Leaf(leaf), bound)).collect()
+            let more = more.into_iter().zip(bounds);
+            Added::Divided(more.map(|(leaf, bound)| Child::of(Node::Leaf(leaf), bound)).collect())
         }
         Node::Inner(children) => {
             let (at, before) = child_for(children, rank, Some(item));
             let child = &mut children[at];
-            let more = insert(&mut child.node, rank - before, item, is_ordered);
+            let more = match insert(&mut child.node, rank - before, item, is_ordered) {
+                Added::InPlace { bytes } => {
+                    child.size = child.size.with(item, bytes);
+                    return Added::InPlace { bytes: bytes + node.own_bytes() as isize - bytes_before };
+                }
+                Added::Divided(more) => more,
+            };
             child.size = child.node.size();
             children.splice(at + 1..at + 1, more);
             if children.len() <= FANOUT {
-                return Vec::new();
+                return Added::Divided(Vec::new());
             }
             // A tree that grows at an end has full nodes.
             let cut = match at {
@@ -221,7 +258,7 @@ fn insert(node: &mut Arc<Node>, rank: usize, item: &[u8], is_ordered: bool) -> V
             let right = children.split_off(cut);
             children.shrink_to_fit();
             let bound = right[0].bound.clone();
-            vec![Child::of(Node::Inner(right), bound)]
+            Added::Divided(vec![Child::of(Node::Inner(right), bound)])
         }
     }
 }
@@ -376,7 +413,10 @@ impl Tree {
         match &mut self.root {
             None => self.root = Some(Arc::new(Node::Leaf(Leaf::of(item)))),
             Some(root) => {
-                let more = insert(root, rank, item, self.is_ordered);
+                let more = match insert(root, rank, item, self.is_ordered) {
+                    Added::InPlace { bytes } => return self.size = self.size.with(item, bytes),
+                    Added::Divided(more) => more,
+                };
                 if !more.is_empty() {
                     let size = root.size();
                     let left = Child { bound: Box::default(), lead: 0, size, node: Arc::clone(root) };
@@ -526,22 +566,32 @@ impl<'a> Items<'a> {
 
     /// Whether an item is there: the items must be in order.
     pub(super) fn contains(self, item: &[u8]) -> bool {
-        self.get(self.seek(item)) == Some(item)
+        self.find(item).1
     }
 
     /// The number of items that are less than `key`: the items must be in order.
     pub(super) fn seek(self, key: &[u8]) -> usize {
+        self.find(key).0
+    }
+
+    /// The number of items that are less than `key`, and whether the next one is equal to it: the items must be in
+    /// order.
+    pub(super) fn find(self, key: &[u8]) -> (usize, bool) {
         let mut node = match self {
-            Items::Piece(piece) => return piece.seek(key),
+            Items::Piece(piece) => return piece.find(key),
             Items::Tree(tree) => match &tree.root {
                 Some(root) => root,
-                None => return 0,
+                None => return (0, false),
             },
         };
         let (mut before, lead) = (0, lead_of(key));
         loop {
             match &**node {
-                Node::Leaf(leaf) => return before + leaf.view().seek(key),
+                Node::Leaf(leaf) => {
+                    // All items of the next leaf are greater than its bound, and so than `key`.
+                    let (rank, is_there) = leaf.view().find(key);
+                    return (before + rank, is_there);
+                }
                 Node::Inner(children) => {
                     let at = children[1..].partition_point(|child| !child.is_above(lead, key));
                     before += children[..at].iter().map(|child| child.size.items).sum::<usize>();

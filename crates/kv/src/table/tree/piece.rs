@@ -104,9 +104,15 @@ impl<'a> Piece<'a> {
         PieceIter { bytes: self.bytes, at: self.offset(rank) }
     }
 
-    /// The number of items that are less than `key`, if the items are in order.
-    pub(super) fn seek(self, key: &[u8]) -> usize {
-        self.iter().take_while(|item| *item < key).count()
+    /// The number of items that are less than `key`, and whether the next one is equal to it, if the items are in order.
+    pub(super) fn find(self, key: &[u8]) -> (usize, bool) {
+        for (rank, item) in self.iter().enumerate() {
+            match item.cmp(key) {
+                std::cmp::Ordering::Less => {}
+                order => return (rank, order.is_eq()),
+            }
+        }
+        (self.count, false)
     }
 }
 
