@@ -228,12 +228,19 @@ impl<'a> SortedCommand<'a> {
     /// Whether it may look at many members, or return them.
     pub(super) fn may_walk(&self) -> bool {
         use SortedCommand::*;
-        match self {
-            Range { .. } | Random { count: Some(_), .. } | Scan { .. } | Combine { .. } => true,
-            CountCommon { .. } | Store { .. } | StoreRange { .. } | RemoveRange { .. } => true,
-            Pop { count: Some(_), .. } | MultiPop { .. } => true,
-            _ => false,
-        }
+        matches!(
+            self,
+            Range { .. }
+                | Random { count: Some(_), .. }
+                | Scan { .. }
+                | Combine { .. }
+                | CountCommon { .. }
+                | Store { .. }
+                | StoreRange { .. }
+                | RemoveRange { .. }
+                | Pop { count: Some(_), .. }
+                | MultiPop { .. }
+        )
     }
 
     /// The most bytes of its sets that it looks at or returns, if `bytes_of` tells how large a key is, and

@@ -137,7 +137,7 @@ fn find_key(items: Items<'_>, members: Option<&Tree>, member: &[u8]) -> Option<K
 }
 
 impl Collection {
-    /// The index of members, if this is a sorted set that has one.
+    /// The score of a member.
     fn key_of_member(&self, member: &[u8]) -> Option<Key> {
         find_key(self.items(), self.members(), member)
     }
@@ -544,7 +544,7 @@ impl Table {
         out.push(Reply::Double(score_of(key_of(sum))));
     }
 
-    /// Removes members at an end. Returns their ranks.
+    /// The ranks of the members that are to be removed at an end.
     fn popped(&self, found: Found<'_>, is_highest: bool, count: u64) -> Range<usize> {
         let length = self.items_at(found).len();
         let count = usize::try_from(count).map_or(length, |count| count.min(length));

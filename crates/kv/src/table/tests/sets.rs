@@ -285,10 +285,8 @@ fn carry_out(sets: &mut BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>, command: &SetComma
             let set = sets.entry(key.to_vec()).or_default();
             members.iter().for_each(|member| _ = set.remove(member));
         }
-        SetCommand::Move { from, to, member } => {
-            if sets.get_mut(from).is_some_and(|set| set.remove(member)) {
-                sets.entry(to.to_vec()).or_default().insert(member.to_vec());
-            }
+        SetCommand::Move { from, to, member } if sets.get_mut(from).is_some_and(|set| set.remove(member)) => {
+            sets.entry(to.to_vec()).or_default().insert(member.to_vec());
         }
         SetCommand::Store { operation, to, keys } => {
             let mut all = keys.iter().map(|key| of(sets, key));

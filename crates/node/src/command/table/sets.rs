@@ -7,7 +7,7 @@ use crate::command::sets;
 use crate::command::spec::Category::Set;
 use crate::command::spec::Flag::{Fast, MovableKeys, Write};
 use crate::command::spec::KeyFlag::{Delete, Insert, ReadWrite};
-use crate::command::spec::{CommandSpec, Flags, Group, KeyFlags, KeyPositions, ParseFn};
+use crate::command::spec::{CommandSpec, Flags, Group, KeyFlags, ParseFn};
 
 const ADDS: KeyFlags = KeyFlags::of(&[ReadWrite, Insert]);
 const TAKE: Flags = Flags::of(&[Write, Fast]);
@@ -29,12 +29,8 @@ const fn combines(name: &'static str, parse: ParseFn) -> CommandSpec {
 }
 
 /// The first key is written, and the others are read.
-const fn into_first(access: &'static [KeyFlags]) -> KeyPositions {
-    keys(access)
-}
-
 const fn stores(name: &'static str, access: &'static [KeyFlags], parse: ParseFn) -> CommandSpec {
-    data(name, -3, parse).flags(STORE).keys(into_first(access)).in_categories(&[Set])
+    data(name, -3, parse).flags(STORE).keys(keys(access)).in_categories(&[Set])
 }
 
 /// In the order of the listing.
