@@ -8,6 +8,7 @@ pub mod blocking;
 pub mod coded;
 pub mod consensus;
 pub mod contract;
+mod effects;
 pub mod leader_follower;
 mod loading;
 pub mod planted;

@@ -8,7 +8,7 @@
 //! No protocol's safety depends on this: a replica that stays quiescent too long costs time, like one whose heartbeats are
 //! late.
 
-use crate::contract::NodeId;
+use crate::effects::NodeId;
 use kv::{Table, UnixMs};
 use std::collections::BTreeSet;
 

@@ -222,7 +222,11 @@ fn every_metric_is_on_the_page() {
     let (mut count, mut missing) = (0, Vec::new());
     for name in [
         "node/src/node/report.rs",
-        "protocol/src/status.rs",
+        "protocol/src/leader_follower/summary.rs",
+        "protocol/src/abd/summary.rs",
+        "protocol/src/blocking/summary.rs",
+        "protocol/src/consensus/status.rs",
+        "protocol/src/registers/counters.rs",
         "node/src/coding/metrics.rs",
         "server/src/metrics.rs",
     ] {

@@ -64,6 +64,7 @@ pub mod message;
 mod operation;
 mod options;
 mod outbox;
+mod summary;
 
 use crate::contract::{Configuration, Effects, Input, NodeId, Now, Progress, Request, Ticket, Trace};
 use crate::planted::Fault;

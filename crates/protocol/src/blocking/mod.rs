@@ -97,6 +97,7 @@ pub mod locks;
 pub mod message;
 mod options;
 mod state;
+mod summary;
 
 use crate::contract::{Configuration, Effects, Input, NodeId, Now, Progress, Request, Ticket, Trace};
 use crate::registers::{self, Incarnation, LivesView, Loss, Replacement, Sender, Upkeep};

@@ -15,7 +15,7 @@ mod store;
 pub use message::{Message, Piece, Refusal};
 pub use store::{Fragment, FragmentStore, Kept, KeptPiece};
 
-use crate::contract::{Effects, NodeId, Now};
+use crate::effects::{Effects, NodeId, Now};
 use kv::{Reference, ValueId};
 
 /// Returns the number of a node's fragments: it has the fragment with this number of every value, whatever other nodes are

@@ -3,6 +3,7 @@
 use super::Replica;
 use super::requests::Standing;
 use crate::contract::{NodeId, Now};
+use crate::status::{self, counter};
 use kv::Version;
 use omnipaxos::ballot_leader_election::Ballot;
 
@@ -149,5 +150,47 @@ impl Replica {
             accepted: if accepted.0 == ballot { accepted.1 as u64 } else { 0 },
         };
         self.links.accepted().map(follower).collect()
+    }
+}
+
+impl From<Status> for status::Status {
+    fn from(status: Status) -> status::Status {
+        let counted = status.counters;
+        let follower = |follower: FollowerStatus| status::FollowerStatus {
+            id: follower.id,
+            state: if follower.live { "streaming" } else { "silent" },
+            acked: follower.accepted,
+            lag: status.end_entries.saturating_sub(follower.accepted),
+            lag_ms: 0,
+        };
+        status::Status {
+            role: status.role,
+            epoch: status.epoch,
+            leader: status.leader,
+            offset: status.offset,
+            applied: status.applied,
+            ready: status.ready,
+            writable: status.writable,
+            lag: status.offset.saturating_sub(status.applied),
+            backlog_start: status.log_start,
+            backlog_bytes: status.log_bytes,
+            resyncing: status.resyncing,
+            followers: status.followers.iter().copied().map(follower).collect(),
+            counters: vec![
+                counter(
+                    "partial_resyncs",
+                    "Times that it had lost a message and started over.",
+                    counted.resyncs,
+                ),
+                counter("full_resyncs", "Copies of its state sent to others.", counted.copies_sent),
+                counter("copies_installed", "Copies of another's state installed.", counted.copies_installed),
+                counter("log_cuts", "Times that the log in memory was cut.", counted.log_cuts),
+                counter("dropped_messages", "Messages that came late or twice.", counted.dropped_messages),
+                counter("refused_writes", "Writes refused.", counted.refused_writes),
+                counter("unknown_writes", "Writes with unknown outcome.", counted.unknown_writes),
+            ],
+            explanation: status.explanation,
+            ..status::Status::default()
+        }
     }
 }

@@ -94,12 +94,14 @@ mod resync;
 mod serving;
 mod spilled;
 mod state;
+mod summary;
 mod waits;
 
 use crate::contract::{
     Configuration, Effects, Input, NOBODY, NodeId, Now, Progress, Request, SpilledValues, Ticket, Trace,
 };
 use crate::planted::Fault;
+pub use crate::status::FollowerStatus;
 use follower::Follower;
 use kv::codec::Malformed;
 use kv::{Command, Interpreter, RecordName, ReplyBuffer, Table, UnixMs, Version, Watch};
@@ -107,7 +109,6 @@ use leader::Leader;
 pub use message::{Message, Position};
 pub use options::{Acks, Durability, Options, Timing};
 use recovery::Recovery;
-pub use serving::FollowerStatus;
 pub use state::Counters;
 use state::State;
 

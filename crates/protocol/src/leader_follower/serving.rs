@@ -5,6 +5,7 @@ use super::message::{Message, Position};
 use super::resync::Sender;
 use super::state::State;
 use crate::contract::{Effects, NodeId, Now, Outgoing, Recipient, Trace};
+use crate::status::FollowerStatus;
 use kv::Version;
 use std::ops::Range;
 
@@ -168,21 +169,6 @@ impl Follower {
         let is_heard = self.is_at_rest || now.ms_since(self.heard_us) <= silence_ms;
         self.link_up && self.is_streaming() && is_heard
     }
-}
-
-/// The status of one follower, for `INFO`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FollowerStatus {
-    /// Its node.
-    pub id: NodeId,
-    /// `streaming`, `snapshot`, `silent` or `absent`.
-    pub state: &'static str,
-    /// The last offset that it acknowledged.
-    pub acked: Version,
-    /// The number of records that it has not acknowledged.
-    pub lag: u64,
-    /// The milliseconds for which the oldest of them has been waiting.
-    pub lag_ms: u64,
 }
 
 impl Leader {

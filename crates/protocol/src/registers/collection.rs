@@ -30,7 +30,7 @@ use super::members::MemberSet;
 use super::message::{Body, Step, Tags};
 use super::tag::{Incarnation, Tag};
 use super::{Registers, Timing};
-use crate::contract::{Effects, Now, Trace};
+use crate::effects::{Effects, Now, Trace};
 use crate::planted::Fault;
 use std::collections::BTreeMap;
 

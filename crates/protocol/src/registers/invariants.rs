@@ -16,7 +16,7 @@ use super::repair::Sweep;
 use super::requests::{RequestId, Requests, Slot};
 use super::tag::Tag;
 use super::{Registers, Timing, Upkeep};
-use crate::contract::Now;
+use crate::effects::Now;
 use std::collections::BTreeMap;
 
 /// Checks that take as long as many steps are made only periodically.

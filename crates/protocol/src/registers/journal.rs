@@ -8,7 +8,7 @@
 use super::lives::{KnownLives, Lives};
 use super::message::Bounds;
 use super::record::Change;
-use crate::contract::Effects;
+use crate::effects::Effects;
 use kv::Register;
 use std::collections::{BTreeMap, VecDeque};
 

@@ -244,7 +244,7 @@ impl<'a> KnownLives<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::Configuration;
+    use crate::effects::Configuration;
 
     fn lives_of(id: u16, incarnation: Incarnation) -> Lives {
         let configuration = Configuration { members: vec![1, 2, 3], ..Configuration::default() };

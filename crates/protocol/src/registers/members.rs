@@ -1,6 +1,6 @@
 //! The members of the group, and sets of them.
 
-use crate::contract::{Configuration, NodeId};
+use crate::effects::{Configuration, NodeId};
 
 /// Most members of a group: a tag has no room for more.
 pub const MEMBERS_MAX: usize = 15;

@@ -50,6 +50,7 @@
 
 pub mod collection;
 pub mod commands;
+pub(crate) mod counters;
 pub mod generations;
 mod invariants;
 pub mod journal;
@@ -65,7 +66,7 @@ pub mod restoring;
 pub mod tag;
 pub mod upkeep;
 
-use crate::contract::{Configuration, Effects, NodeId, Now, Trace};
+use crate::effects::{Configuration, Effects, NodeId, Now, Trace};
 use crate::planted::{Fault, Planted};
 use crate::rest::Rest;
 use generations::Generations;

@@ -6,7 +6,7 @@
 use super::members::MemberSet;
 use super::message::{Body, Bounds};
 use super::{Registers, Timing};
-use crate::contract::{Effects, Now, Trace};
+use crate::effects::{Effects, Now, Trace};
 use kv::table::SnapshotId;
 use std::collections::VecDeque;
 

@@ -15,7 +15,7 @@ use super::message::{Body, Message, Past};
 use super::record::Change;
 use super::tag::{Incarnation, Tag};
 use super::{Registers, Timing};
-use crate::contract::{Effects, Now, Trace};
+use crate::effects::{Effects, Now, Trace};
 use kv::codec::Writer;
 
 /// What was heard of another member.

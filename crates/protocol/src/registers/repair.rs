@@ -12,7 +12,7 @@ use super::members::MemberSet;
 use super::message::{Body, Entries, Tags};
 use super::tag::Tag;
 use super::{Registers, Timing};
-use crate::contract::Effects;
+use crate::effects::Effects;
 use kv::{Register, UnixMs};
 
 /// Bytes of values in one message of repair: the rest waits for the next sweep.
@@ -185,7 +185,7 @@ mod tests {
         let mut registers = Registers::new(1, 2, false, crate::planted::Planted::default());
         let members = vec![1, 2, 3];
         let (leader, in_sync) = (0, Vec::new());
-        let told = crate::contract::Configuration { epoch: 1, leader, members, in_sync, is_given_up: false };
+        let told = crate::effects::Configuration { epoch: 1, leader, members, in_sync, is_given_up: false };
         registers.join(1, &told).expect("a group");
         let (mut sweep, mut effects) = (Sweep::new(8), Effects::default());
         let mut walk = |sweep: &mut Sweep, registers: &mut Registers| {

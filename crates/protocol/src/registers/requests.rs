@@ -6,7 +6,7 @@
 //! the same key waits until that one has ended ([`Requests::must_wait`]).
 
 use super::commands::Question;
-use crate::contract::{Effects, NodeId, Request, Ticket};
+use crate::effects::{Effects, NodeId, Request, Ticket};
 use crate::planted::{Fault, Planted};
 use kv::codec::Reader;
 use kv::{Command, Register, Table, UnixMs, Version};

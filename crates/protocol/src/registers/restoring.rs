@@ -9,7 +9,7 @@ use super::Registers;
 use super::lives::{KnownLives, Life, Lives};
 use super::record::Change;
 use super::tag::Incarnation;
-use crate::contract::Progress;
+use crate::effects::Progress;
 use crate::planted::Fault;
 use kv::Table;
 use kv::codec::{Malformed, Reader};

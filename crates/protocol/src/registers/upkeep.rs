@@ -8,7 +8,7 @@ use super::refill::Transfers;
 use super::rejoin::{Progress, Rejoin, may_be_lost};
 use super::repair::{self, Sweep};
 use super::{Registers, Timing};
-use crate::contract::{Effects, NodeId, Now, Trace};
+use crate::effects::{Effects, NodeId, Now, Trace};
 use crate::planted::Fault;
 
 /// What a stopped group has lost: see [`Registers::standstill`].

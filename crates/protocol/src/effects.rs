@@ -1,0 +1,575 @@
+//! What goes into a replica and what comes out of it, in the same form for all protocols: inputs, outcomes, effects.
+
+use kv::locks::Word;
+use kv::{Command, Reply, ReplyBuffer, UnixMs, Version, WaiterId};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A node's number, from 1.
+pub type NodeId = u16;
+
+/// Used in place of a leader while none is known.
+pub const NOBODY: NodeId = 0;
+
+/// The time, read once per turn by the replica's driver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// Microseconds on a monotonic clock, by which timeouts and leases are measured.
+    pub monotonic_us: u64,
+    /// Milliseconds since the Unix epoch, by which expiry is measured. May be set backward or forward.
+    pub unix_ms: UnixMs,
+}
+
+/// Timestamps of records run at most this far ahead of the wall clocks of a majority of the cluster. Half of it allows for
+/// round trips of up to a second between nodes, which must stay usable. It is far more than clocks under NTP differ, and too
+/// short for a user to notice in the lifetime of a key.
+pub const CLOCK_BOUND_MS: u64 = 1000;
+
+/// A step back of at most this much makes time stand still instead of going back.
+const STEP_BACK_MS: u64 = CLOCK_BOUND_MS / 4;
+
+/// The time to use after `last`. If clocks differ a little, time stands still rather than going back. Nothing relies on time
+/// never going back, and `last` may come from a wrong clock, so a `last` that is far ahead is ignored.
+#[inline]
+pub fn not_before(time: UnixMs, last: UnixMs) -> UnixMs {
+    if last.saturating_sub(time) <= STEP_BACK_MS { time.max(last) } else { time }
+}
+
+impl Now {
+    /// The wall clock's time, adjusted to follow a record of time `last`: see [`not_before`].
+    #[inline]
+    pub fn unix_ms_behind(&self, last: UnixMs) -> UnixMs {
+        not_before(self.unix_ms, last)
+    }
+
+    /// Returns the whole milliseconds since an earlier moment of the monotonic clock.
+    pub fn ms_since(&self, earlier_us: u64) -> u64 {
+        self.monotonic_us.saturating_sub(earlier_us) / 1000
+    }
+}
+
+/// Identifies a request. The replica's driver chooses both numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket {
+    /// The client that sent it.
+    pub client: u64,
+    /// The request's number among this client's, in the order they were sent.
+    pub sequence: u64,
+}
+
+/// A client's request to a group.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Request<'a> {
+    /// Execute a command on the group's table.
+    Command(Command<'a>),
+    /// Reply, as an integer, how many replicas besides the leader hold everything up to `offset`, once there are at least
+    /// `count` or the request's deadline has passed (`WAIT`).
+    Wait {
+        /// The write to wait for. [`Version::MAX`] means the newest one when the request arrives.
+        offset: Version,
+        /// How many replicas to wait for.
+        count: u32,
+    },
+}
+
+/// What goes into a replica.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a, Message> {
+    /// A client's request.
+    Request {
+        /// Identifies the request's outcome.
+        ticket: Ticket,
+        /// The request.
+        request: Request<'a>,
+        /// True when earlier requests of the same client have no outcome yet: this one takes effect after them.
+        follows: bool,
+        /// The newest write that this client has seen acknowledged here: a stale read must not be older.
+        seen: Version,
+        /// The moment on the monotonic clock by which the client must have its outcome.
+        deadline_us: u64,
+        /// Only this replica's current leadership may order it. If that ends first, the sender must send it again.
+        fenced: bool,
+    },
+    /// A message from a peer, parsed and checked.
+    Message {
+        /// The sender.
+        from: NodeId,
+        /// The message.
+        message: Message,
+    },
+    /// Time has passed.
+    Tick,
+    /// The link to a peer came up or went down. Only a hint, which may be wrong.
+    Link {
+        /// The peer.
+        peer: NodeId,
+        /// Whether the link is up.
+        up: bool,
+    },
+    /// The replica's records up to this number are as durable as the keyspace promises. Records are numbered from 1 in each
+    /// incarnation.
+    Durable {
+        /// The last durable record.
+        record: u64,
+    },
+    /// The group has a new epoch, leader or membership.
+    Configure(&'a Configuration),
+    /// The control group will appoint no other leader of any group that this node leads before this moment of the
+    /// monotonic clock. Only grows.
+    Lease {
+        /// The moment from which a leader must no longer serve.
+        until_us: u64,
+    },
+    /// The turn ends: everything gathered leaves as one batch.
+    Flush,
+    /// This replica is being removed, and this is its last input. Every request ends now: as unknown if it may have taken
+    /// effect or still may, else refused or handed on. Of the effects, only outcomes and handed-on commands count.
+    Retire,
+}
+
+impl<'a, M> Input<'a, M> {
+    /// Returns the same input with its message, if any, converted by `make`.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    #[inline]
+    pub fn with_message<N, E>(
+        self,
+        make: impl FnOnce(M) -> std::result::Result<N, E>,
+    ) -> std::result::Result<Input<'a, N>, E> {
+        Ok(match self {
+            Input::Request { ticket, request, follows, seen, deadline_us, fenced } => {
+                Input::Request { ticket, request, follows, seen, deadline_us, fenced }
+            }
+            Input::Message { from, message } => Input::Message { from, message: make(message)? },
+            Input::Tick => Input::Tick,
+            Input::Link { peer, up } => Input::Link { peer, up },
+            Input::Durable { record } => Input::Durable { record },
+            Input::Configure(configuration) => Input::Configure(configuration),
+            Input::Lease { until_us } => Input::Lease { until_us },
+            Input::Flush => Input::Flush,
+            Input::Retire => Input::Retire,
+        })
+    }
+}
+
+/// The members of a group, as the cluster map has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Configuration {
+    /// The number of the leadership. Never reused for another leadership, and only grows.
+    pub epoch: u64,
+    /// The leader in this epoch.
+    pub leader: NodeId,
+    /// All replicas of the group, including the leader, in ascending order.
+    pub members: Vec<NodeId>,
+    /// The replicas that hold every acknowledged write (`acks = all` waits for these), including the leader.
+    pub in_sync: Vec<NodeId>,
+    /// Registers: an operator has given up what this replica has forgotten from its earlier incarnations, if it has not
+    /// recovered it.
+    pub is_given_up: bool,
+}
+
+/// The outcome of a request, without its reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Result {
+    /// It took effect and has a reply.
+    Done {
+        /// The version of the key that was read or written, 0 where there is none.
+        version: Version,
+        /// For a write, its place in the group's history; 0 for a read.
+        offset: Version,
+    },
+    /// Nothing happened; the reply is an error that says why.
+    Refused,
+    /// Nothing happened here; the client is to ask node `to`.
+    Redirect {
+        /// The leader as far as this replica knows, else [`NOBODY`].
+        to: NodeId,
+    },
+    /// It may have taken effect or may still do so; the reply is an error that says so.
+    Unknown,
+}
+
+/// The end of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The request.
+    pub ticket: Ticket,
+    /// What became of it.
+    pub result: Result,
+    /// The range of its reply in [`Effects::replies`]; empty for a redirect.
+    pub reply: Range<usize>,
+}
+
+/// A command that a replica has kept for a while and now hands on: nothing happened, and another node must be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HandedOn {
+    /// The request, which has no outcome yet.
+    pub ticket: Ticket,
+    /// The leader as far as this replica knows, else [`NOBODY`].
+    pub to: NodeId,
+    /// The moment by which the client must have its outcome.
+    pub deadline_us: u64,
+    /// The range of the encoded command in [`Effects::bytes`].
+    pub command: Range<usize>,
+}
+
+/// A message or a record: a range of [`Effects::bytes`], followed by bytes that the replica keeps anyway. So long bytes are
+/// not copied for each receiver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Encoded {
+    /// The range in [`Effects::bytes`].
+    pub bytes: Range<usize>,
+    /// The bytes that follow, if any.
+    pub behind: Option<Arc<Vec<u8>>>,
+}
+
+impl Encoded {
+    /// Returns its two parts in order, given [`Effects::bytes`].
+    pub fn parts<'a>(&'a self, bytes: &'a [u8]) -> [&'a [u8]; 2] {
+        [&bytes[self.bytes.clone()], self.behind.as_ref().map_or(&[], |behind| behind.as_slice())]
+    }
+}
+
+impl From<Range<usize>> for Encoded {
+    fn from(bytes: Range<usize>) -> Encoded {
+        Encoded { bytes, behind: None }
+    }
+}
+
+/// A message to a peer. Several may share the same bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outgoing {
+    /// The receiver.
+    pub to: NodeId,
+    /// The encoded message.
+    pub bytes: Encoded,
+    /// The record that must be durable before the message leaves. 0: it leaves at once.
+    pub after_record: u64,
+    /// Who gets it on that node.
+    pub recipient: Recipient,
+}
+
+/// Who gets a message on the receiving node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Recipient {
+    /// The group's replica.
+    #[default]
+    Replica,
+    /// The coordinator of an erasure-coded value: see [`crate::coded`]. It may be this node.
+    Coordinator,
+}
+
+/// A change worth reporting. Golden scripts, the log and the simulator share these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trace {
+    /// The replica took a role in an epoch.
+    Role {
+        /// `leader`, `follower` or `recovering`.
+        role: &'static str,
+        /// The epoch.
+        epoch: u64,
+        /// The last position it holds.
+        offset: Version,
+    },
+    /// Everything up to this offset is committed and applied.
+    Committed {
+        /// The offset.
+        offset: Version,
+    },
+    /// A follower is brought up to date from the backlog.
+    PartialResync {
+        /// The follower.
+        follower: NodeId,
+        /// The last offset that it had.
+        after: Version,
+    },
+    /// A follower gets a whole snapshot.
+    FullResync {
+        /// The follower.
+        follower: NodeId,
+        /// The snapshot's offset.
+        offset: Version,
+        /// Why a partial resync was not possible.
+        why: &'static str,
+    },
+    /// A complete snapshot was installed.
+    Installed {
+        /// Its offset.
+        offset: Version,
+        /// How many keys it held.
+        keys: u64,
+    },
+    /// Records that a deposed leader had sent, and that were never acknowledged to a client, were cut off.
+    Truncated {
+        /// The last offset kept.
+        after: Version,
+        /// How many were cut.
+        records: u64,
+    },
+    /// Writes that this replica acknowledged as leader were given up by a later leader (`acks = none`).
+    LostWrites {
+        /// The epoch in which it led.
+        epoch: u64,
+        /// How many.
+        records: u64,
+    },
+    /// The leader gained or lost its lease from the control group.
+    Leased {
+        /// Whether it has one now.
+        leased: bool,
+    },
+    /// A follower is streaming, or fell silent.
+    Follower {
+        /// The follower.
+        follower: NodeId,
+        /// Whether it is streaming.
+        live: bool,
+    },
+    /// A peer knows a higher epoch than this replica's, so it needs a new one before it may lead.
+    EpochPassed {
+        /// The higher epoch.
+        epoch: u64,
+    },
+    /// A peer sent something that contradicts its own state, or a snapshot that cannot be read.
+    Rejected {
+        /// The peer.
+        peer: NodeId,
+        /// What was wrong.
+        why: &'static str,
+    },
+    /// A snapshot transfer was abandoned.
+    ResyncAbandoned {
+        /// The follower.
+        follower: NodeId,
+        /// Why.
+        why: &'static str,
+    },
+    /// Registers: the replica has started without its memory, and answers no one until it has copied it.
+    Refilling {
+        /// Its new incarnation.
+        incarnation: u16,
+    },
+    /// Registers: the replica holds everything that it ever acknowledged again.
+    Refilled {
+        /// Its incarnation.
+        incarnation: u16,
+        /// How many keys it holds.
+        keys: u64,
+    },
+    /// Registers: the replica found everything that it ever acknowledged in its records, and continues from there.
+    Resumed {
+        /// Its new incarnation.
+        incarnation: u16,
+        /// How many keys it holds.
+        keys: u64,
+    },
+    /// Registers: no member held anything, so the group begins.
+    Begun {
+        /// The replica's incarnation.
+        incarnation: u16,
+    },
+    /// Registers: a majority has lost its memory. What it acknowledged cannot be known, so the group stops serving.
+    MemoryLost {
+        /// The members that lost their memory.
+        members: Vec<NodeId>,
+    },
+    /// Registers: an operator has given up what this replica has forgotten.
+    GivenUp {
+        /// Its incarnation.
+        incarnation: u16,
+    },
+    /// Registers: a member without its memory gets a copy.
+    RefillServed {
+        /// The member.
+        to: NodeId,
+    },
+    /// Registers: all members forgot tombstones that are no longer needed.
+    TombstonesCollected {
+        /// How many.
+        tombstones: u64,
+    },
+}
+
+/// A leader's request to the control group. The leader repeats it periodically until its configuration grants it, or has
+/// another epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Make these replicas, including the leader, the in-sync set of its epoch.
+    InSync {
+        /// The epoch.
+        epoch: u64,
+        /// The replicas, in ascending order.
+        in_sync: Vec<NodeId>,
+    },
+}
+
+/// A notice to coordinators of requests that wait for locks. A lost notice does no lasting harm: the coordinator asks again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// An applied record concerns a waiting request.
+    Told {
+        /// The request; its node coordinates it.
+        waiter: WaiterId,
+        /// The lock.
+        name: Box<[u8]>,
+        /// What the record says to it.
+        word: Word,
+        /// The record's place in the group's history: the lock's new holder must not read anything older.
+        offset: Version,
+    },
+    /// A snapshot of the table was installed. What the records that it replaces said to requests of this node was never
+    /// reported.
+    Skipped,
+}
+
+/// Many waiting reads may become answerable at once, and a request of a few bytes may ask for megabytes. When a step's
+/// replies grow too large ([`ReplyBuffer::is_over_full`]), the remaining reads wait for the next step, or are refused if
+/// their place in the order is in this one.
+pub(crate) const TOO_MUCH_AT_ONCE: &str =
+    "TRYAGAIN OVERLOADED too many bytes are to be read behind one write; nothing was done, ask again";
+
+/// Why a removed replica refuses what it had not done.
+pub(crate) const RETIRED: &str = "TRYAGAIN this node's replica was taken away; nothing was done, ask again";
+
+/// The output of a replica, in order, in buffers that are reused.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// Ends of requests.
+    pub outcomes: Vec<Outcome>,
+    /// The replies of the outcomes.
+    pub replies: ReplyBuffer,
+    /// Messages to peers.
+    pub messages: Vec<Outgoing>,
+    /// Records for the node's log, numbered in order through the incarnation. After a restart the replica is first given all
+    /// of them.
+    pub records: Vec<Encoded>,
+    /// Commands that other nodes are to be asked.
+    pub handed_on: Vec<HandedOn>,
+    /// The bytes of messages, records and commands.
+    pub bytes: Vec<u8>,
+    /// Requests to the control group.
+    pub wishes: Vec<Wish>,
+    /// Notices to coordinators of waiting requests.
+    pub notices: Vec<Notice>,
+    /// Changes worth reporting.
+    pub trace: Vec<Trace>,
+}
+
+impl Effects {
+    /// Clears everything but keeps the buffers' capacity.
+    pub fn clear(&mut self) {
+        self.outcomes.clear();
+        self.replies.clear();
+        self.messages.clear();
+        self.records.clear();
+        self.bytes.clear();
+        const RETAINED_BYTES_MAX: usize = 4 << 20;
+        if self.bytes.capacity() > RETAINED_BYTES_MAX {
+            self.bytes.shrink_to(RETAINED_BYTES_MAX);
+        }
+        self.handed_on.clear();
+        self.wishes.clear();
+        self.notices.clear();
+        self.trace.clear();
+    }
+
+    /// Clears everything except outcomes and handed-on commands.
+    pub fn keep_ends(&mut self) {
+        self.messages.clear();
+        self.records.clear();
+        self.wishes.clear();
+        self.notices.clear();
+    }
+
+    /// Ends a request whose reply was just written at `start` of the replies.
+    #[inline]
+    pub fn done(&mut self, ticket: Ticket, start: usize, version: Version, offset: Version) {
+        let reply = start..self.replies.len();
+        self.outcomes.push(Outcome { ticket, result: Result::Done { version, offset }, reply });
+    }
+
+    /// Ends a request with an error: nothing happened.
+    pub fn refuse(&mut self, ticket: Ticket, error: &str) {
+        self.end_with_error(ticket, Result::Refused, error);
+    }
+
+    /// Ends a request with an error: it may have taken effect.
+    pub fn unknown(&mut self, ticket: Ticket, error: &str) {
+        self.end_with_error(ticket, Result::Unknown, error);
+    }
+
+    fn end_with_error(&mut self, ticket: Ticket, result: Result, error: &str) {
+        let start = self.replies.len();
+        self.replies.push(Reply::Error(error.as_bytes()));
+        self.outcomes.push(Outcome { ticket, result, reply: start..self.replies.len() });
+    }
+
+    /// Ends a transaction whose watched keys have changed, or may have: nothing happened.
+    pub fn abort(&mut self, ticket: Ticket) {
+        let start = self.replies.len();
+        self.replies.push(Reply::NullArray);
+        self.done(ticket, start, 0, 0);
+    }
+
+    /// Ends a request here: the client is to ask another node.
+    pub fn redirect(&mut self, ticket: Ticket, to: NodeId) {
+        let end = self.replies.len();
+        self.outcomes.push(Outcome { ticket, result: Result::Redirect { to }, reply: end..end });
+    }
+
+    /// Hands an encoded command on to another node.
+    pub fn hand_on(&mut self, ticket: Ticket, to: NodeId, deadline_us: u64, command: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(command);
+        self.handed_on.push(HandedOn { ticket, to, deadline_us, command: start..self.bytes.len() });
+    }
+
+    /// Encodes a message once and sends it to every receiver.
+    pub fn send(&mut self, to: impl IntoIterator<Item = NodeId>, encode: impl FnOnce(&mut Vec<u8>)) {
+        self.send_after(0, to, encode);
+    }
+
+    /// Encodes a message once and sends it to every receiver, but not before a record is durable.
+    pub fn send_after(
+        &mut self,
+        after_record: u64,
+        to: impl IntoIterator<Item = NodeId>,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let bytes = self.encode(|out| {
+            encode(out);
+            None
+        });
+        let recipient = Recipient::Replica;
+        let message = |to| Outgoing { to, bytes: bytes.clone(), after_record, recipient };
+        self.messages.extend(to.into_iter().map(message));
+    }
+
+    /// Encodes a record for the node's log.
+    pub fn record(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
+        let record = self.encode(|out| {
+            encode(out);
+            None
+        });
+        self.records.push(record);
+    }
+
+    /// Takes the bytes that `encode` appends, and those that it returns to follow them.
+    pub fn encode(&mut self, encode: impl FnOnce(&mut Vec<u8>) -> Option<Arc<Vec<u8>>>) -> Encoded {
+        let start = self.bytes.len();
+        let behind = encode(&mut self.bytes);
+        Encoded { bytes: start..self.bytes.len(), behind }
+    }
+}
+
+/// The progress of a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// One more record was written, and there are more.
+    More,
+    /// That was the last record.
+    Whole,
+    /// The state was replaced by another replica's, so the records written of this checkpoint are useless.
+    Abandoned,
+}
