@@ -2,7 +2,7 @@
 
 use crate::Position;
 use crate::disk::DiskError;
-use crate::format::Identity;
+use crate::identity::Identity;
 
 /// Why the log, or a snapshot, cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

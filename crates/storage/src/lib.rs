@@ -29,15 +29,14 @@
 pub mod disk;
 pub mod error;
 pub mod format;
+pub mod identity;
 pub mod log;
 pub mod memory;
 pub mod opening;
 pub mod planted;
 pub mod simulated;
 pub mod simulated_values;
-pub mod snapshot;
 pub mod tail;
-pub mod upkeep;
 pub mod values;
 pub mod work;
 
@@ -48,12 +47,12 @@ mod reserve;
 pub use disk::{Cause, Disk, DiskError, Verb};
 pub use error::{Damage, StorageError};
 pub use format::{Entry, Identity};
+pub use log::snapshot::{SnapshotReader, SnapshotWriter};
+pub use log::upkeep::Outcome;
 pub use log::{Log, Options};
 pub use memory::MemoryDisk;
 pub use opening::{Opening, Replayed, open};
-pub use snapshot::{SnapshotReader, SnapshotWriter};
 pub use tail::Torn;
-pub use upkeep::Outcome;
 pub use values::{ValueName, ValueStore, ValueWork};
 pub use work::{Step, Work};
 

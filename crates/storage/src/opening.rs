@@ -11,13 +11,13 @@ use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::format::{
     Entry, Identity, MANIFEST_FILE, MANIFEST_NEW_FILE, is_ours, is_zero, segment_file, snapshot_file,
 };
+use crate::log::snapshot::SnapshotReader;
+use crate::log::upkeep::{replace_manifest, run, write_manifest};
 use crate::log::{Log, Options};
 use crate::planted::Fault;
 use crate::replay::{READ_BYTES, Window, scan};
 use crate::reserve::{Kept, Reserve};
-use crate::snapshot::SnapshotReader;
 use crate::tail::{Torn, settle};
-use crate::upkeep::{replace_manifest, run, write_manifest};
 use crate::work::Step;
 use crate::{Group, Position};
 

@@ -26,6 +26,7 @@
 //! that is read prove that a tail was cleared: the manifest records that a tail is being cleared before clearing begins,
 //! and a start that finds this record clears all unused space, whatever it reads there.
 
+use crate::Position;
 use crate::disk::Disk;
 use crate::error::{Damage, StorageError};
 use crate::format::batch::{BATCH_HEADER_BYTES, BatchHeader};
@@ -33,10 +34,10 @@ use crate::format::manifest::Manifest;
 use crate::format::sector::{PAYLOAD_BYTES, place};
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::format::{MANIFEST_FILE, SECTOR_BYTES, is_zero, segment_file};
+use crate::log::upkeep;
 use crate::planted::{Fault, Planted};
 use crate::replay::{READ_BYTES, Scan, Window};
 use crate::work::Step;
-use crate::{Position, upkeep};
 
 /// The number of bytes cleared or written again at once: whole sectors of a file.
 const WRITE_BYTES: usize = 2048 * SECTOR_BYTES;

@@ -15,7 +15,7 @@ use crate::format::manifest::{Floor, SnapshotPlace};
 use crate::format::snapshot::{CHUNK_HEADER_BYTES, ChunkHeader, SNAPSHOT_HEADER_BYTES, SnapshotHeader};
 use crate::format::{Identity, SECTOR_BYTES, checksum, snapshot_file};
 use crate::log::Log;
-use crate::upkeep::NewFloor;
+use crate::log::upkeep::NewFloor;
 use crate::{Group, Position};
 
 /// A snapshot is written in pieces of this many bytes, or a small multiple. The disk works in order: if a snapshot were

@@ -13,10 +13,10 @@ use crate::disk::{Disk, DiskError, Verb};
 use crate::error::StorageError;
 use crate::format::manifest::{Floor, Manifest, SnapshotPlace};
 use crate::format::{MANIFEST_FILE, MANIFEST_NEW_FILE, segment_file, snapshot_file};
+use crate::log::snapshot::Piece;
 use crate::log::{Log, Segment};
 use crate::planted::{Fault, Planted};
 use crate::reserve::Kept;
-use crate::snapshot::Piece;
 use crate::work::{Lane, Step, Work};
 use crate::{Group, Position};
 

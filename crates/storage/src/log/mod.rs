@@ -8,6 +8,9 @@
 //! Every write covers whole blocks: it begins with what its first block already holds and ends with zeros, which is what
 //! follows the log's end anyway.
 
+pub mod snapshot;
+pub mod upkeep;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::disk::{Disk, DiskError};
@@ -18,9 +21,9 @@ use crate::format::manifest::Manifest;
 use crate::format::sector::{BLOCK_PAYLOAD_BYTES, Sectors, payload_of, place};
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::format::{Identity, segment_file};
+use crate::log::upkeep::{Outcome, Upkeep};
 use crate::planted::{Fault, Planted};
 use crate::reserve::{Kept, Reserve};
-use crate::upkeep::{Outcome, Upkeep};
 use crate::work::{Lane, Step, Work};
 use crate::{Group, Position};
 
