@@ -59,6 +59,11 @@ impl Node {
     fn carry_out_each_call(&mut self) {
         while let Some(call) = self.cx.next_call() {
             match call {
+                // The keyspace may have been dropped since.
+                Call::Submit { group, asked, .. } if self.cx.groups.get(group).is_none() => {
+                    let error = "CLUSTERDOWN NOLEADER the keyspace was dropped; nothing was done";
+                    self.complete_with_error(asked.ticket, group, Outcome::Refused, error);
+                }
                 Call::Submit { group, asked, request } => {
                     self.submit(group, asked, decoded(&request));
                 }

@@ -105,11 +105,12 @@ fn protocols_keep_their_promises_side_by_side() {
 }
 
 /// Runs that have shown faults of the nodes, each of which has its own test by now: how groups go on when members of
-/// theirs are lost for the second time, or leave while they lead, or hear of the group last; or take a dead node in.
+/// theirs are lost for the second time, or leave while they lead, or hear of the group last; or take a dead node in; or want
+/// something of a keyspace that was dropped in the same turn.
 #[test]
 fn failures_that_were_found_do_not_return() {
     let found = [
-        (Some(Protocol::Consensus), &[6, 8, 40, 57, 100, 161, 669][..]),
+        (Some(Protocol::Consensus), &[6, 8, 40, 57, 89, 100, 161, 669][..]),
         (Some(Protocol::LeaderFollower), &[46, 129]),
         (None, &[8, 106]),
     ];
