@@ -1,6 +1,6 @@
 //! `MULTI`, `EXEC`, `WATCH` and their kin: what a client queues becomes one command for one group.
 //!
-//! A request after `MULTI` is parsed at once, and a command on data becomes part of a [`Draft`]. `EXEC` sends all of it
+//! A request after `MULTI` is parsed at once, and a command on data becomes part of a [`kv::Draft`]. `EXEC` sends all of it
 //! to the group as one [`kv::Transaction`]: one record, one reply, forwarded like any other command, and if its outcome
 //! is unknown, the client gets `UNKNOWN`. A command that the node answers itself, such as `PING`, is carried out once
 //! the group has answered, and its reply takes its place among the others.

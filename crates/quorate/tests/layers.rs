@@ -207,11 +207,11 @@ const MODULES: [(&str, &[&[&str]]); 10] = [
 /// The Rust sources of a module, without its tests.
 fn sources(path: &Path, found: &mut Vec<std::path::PathBuf>) {
     if path.is_dir() {
-        for entry in fs::read_dir(path).unwrap() {
-            sources(&entry.unwrap().path(), found);
+        for entry in fs::read_dir(path).expect("a folder") {
+            sources(&entry.expect("an entry").path(), found);
         }
     } else if path.extension().is_some_and(|extension| extension == "rs") {
-        let name = path.file_stem().unwrap();
+        let name = path.file_stem().expect("a name");
         if name != "tests" && path.parent().is_none_or(|parent| !parent.ends_with("tests")) {
             found.push(path.to_path_buf());
         }
@@ -221,8 +221,11 @@ fn sources(path: &Path, found: &mut Vec<std::path::PathBuf>) {
 /// The modules of its crate that a source names, as `crate::module` or in `use crate::{…}`; not in comments, nor in its
 /// unit tests.
 fn named(text: &str) -> Vec<String> {
-    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
-    let code: String = text.lines().map(|line| line.split("//").next().unwrap().to_owned() + "\n").collect();
+    let text = text.split("#[cfg(test)]\nmod tests {").next().expect("at least one part");
+    let code: String = text
+        .lines()
+        .map(|line| line.split("//").next().expect("at least one part").to_owned() + "\n")
+        .collect();
     let word = |text: &str| -> String {
         text.chars().take_while(|character| character.is_alphanumeric() || *character == '_').collect()
     };

@@ -22,8 +22,8 @@
 //! Positions only grow, across restarts too.
 //!
 //! Reading order: [`disk`] (what a disk does), [`work`] (what runs beside the loop), [`format`](mod@format) (the layout of
-//! the files), [`log`] (append, write, sync), [`upkeep`](mod@crate::upkeep) (new segments, committing snapshots, removing
-//! old segments), [`snapshot`], [`opening`] and `replay` (startup), `tail` (what a crash left). Disks for tests and
+//! the files), [`log`] (append, write, sync), [`upkeep`](mod@crate::log::upkeep) (new segments, committing snapshots, removing
+//! old segments), [`snapshot`](mod@crate::log::snapshot), [`opening`] and `replay` (startup), `tail` (what a crash left). Disks for tests and
 //! simulations are [`memory`] and [`simulated`]. Large values are not in the log's files: [`values`](mod@values).
 
 pub mod disk;

@@ -716,7 +716,7 @@ fn tell_random(
 }
 
 /// Returns about `count` members with their scores from a cursor on, in the order of their hashes: see
-/// [`super::sets::scan`].
+/// that of sets.
 fn scan(sorted: Sorted<'_>, position: u64, count: u64, pattern: Option<&[u8]>, out: &mut ReplyBuffer) {
     let pattern = pattern.map(Pattern::new);
     let (mut told, mut bytes, mut next, mut before) = (Vec::new(), 0, 0, None);

@@ -203,19 +203,19 @@ impl Coding {
     }
 
     /// Whether there are values to cut in this turn, so that it is worth while to measure how long
-    /// [`Node::code_values`] takes.
+    /// [`crate::Node::code_values`] takes.
     pub(crate) fn has_values_to_code(&self) -> bool {
         !self.dispersals.is_empty()
     }
 
     /// Cuts values and sends their fragments, as far as there is room; the end of the turn would do the same. A caller
-    /// with a clock reports how long it took ([`Node::coding_took`]).
+    /// with a clock reports how long it took ([`crate::Node::coding_took`]).
     pub(crate) fn code_values(&mut self, cx: &mut Context) {
         self.coding_pump(cx);
         self.is_pumped = true;
     }
 
-    /// Reports how long [`Node::code_values`] took, in microseconds.
+    /// Reports how long [`crate::Node::code_values`] took, in microseconds.
     pub(crate) fn coding_took(&mut self, cx: &Context, took_us: u64) {
         let bytes = std::mem::take(&mut self.choice.encoding_bytes);
         self.choice.estimates.encoded(bytes, took_us, cx.now.monotonic_us);

@@ -109,7 +109,7 @@ impl Forwarding {
         self.keep_in_order(cx, group, asked, request, why, number);
     }
 
-    /// Like [`Node::keep`], for a request that was forwarded with this number: it goes before all that came later.
+    /// Like [`Forwarding::keep`], for a request that was forwarded with this number: it goes before all that came later.
     pub(crate) fn keep_in_order(
         &mut self,
         cx: &mut Context,

@@ -17,7 +17,7 @@
 //! start can restore.
 //!
 //! Reads and writes of the store run beside the loop ([`storage::ValueWork`]). Whatever needs a value that is not in
-//! memory waits for it: `resolving` completes replies, and [`Node::look_up_for_copies`] supplies snapshot transfers to
+//! memory waits for it: `resolving` completes replies, and [`Values::look_up_for_copies`] supplies snapshot transfers to
 //! other replicas. The work at a start is in `sweep`.
 
 mod resolving;
