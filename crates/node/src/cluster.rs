@@ -284,13 +284,13 @@ fn describe(event: &Event) -> Line {
         Event::Appointed { group, leader, instead_of } => {
             (Level::Warning, format!("group {group} is led by node {leader} instead of node {instead_of}"))
         }
-        Event::Admitted => (Level::Info, "the control group has let this node in".to_string()),
+        Event::Admitted => (Level::Info, "the control group has admitted this node".to_string()),
         Event::Refused { why } => (Level::Error, format!("this node may not take part: {why}")),
         Event::Removed { map_version } => (
             Level::Warning,
             format!(
                 "this node was removed from the cluster: the cluster has no node of this number in its map {map_version}. \
-                 The process ends; CLUSTER ADD lets a node of this number in again"
+                 The process ends; CLUSTER ADD admits a node of this number again"
             ),
         ),
         Event::WaitsFor { nodes } => {

@@ -64,6 +64,6 @@ impl Context {
 
     pub(crate) fn nobody_leads(&self, group: u16) -> String {
         let name = self.groups[group].keyspace.name();
-        format!("CLUSTERDOWN NOLEADER nobody is known to lead keyspace '{name}'; nothing was done, try again")
+        format!("CLUSTERDOWN NOLEADER no leader of keyspace '{name}' is known; nothing was done, try again")
     }
 }

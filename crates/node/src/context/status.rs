@@ -17,7 +17,7 @@ pub(crate) fn group_status(cx: &Context, id: u16) -> Status {
         let explanation = match &cx.refusal {
             Some(why) => why.clone(),
             None if cx.is_admitted => "its replica here is being replaced".into(),
-            None => "the control group has not let this node in yet".into(),
+            None => "the control group has not admitted this node yet".into(),
         };
         return Status { role: "none", explanation, ..Status::default() };
     }

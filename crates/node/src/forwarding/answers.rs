@@ -8,31 +8,28 @@ use protocol::Result as Outcome;
 use protocol::planted::Fault;
 
 impl Forwarding {
-    /// Handles the outcome of a forwarded request.
+    /// Takes the outcome of a forwarded request. Returns true if it is the client's: the caller ends the request with it.
+    /// Otherwise the request is sent again, or has another outcome.
     #[inline]
-    pub(crate) fn forward_answered(
+    pub(crate) fn answered(
         &mut self,
         cx: &mut Context,
         entry: &Forwarded,
         result: Outcome,
         reply: &[u8],
-    ) {
+    ) -> bool {
         if let Outcome::Redirect { .. } = result {
             // The leadership that it was meant for is over: it never happens there.
             let error = "CLUSTERDOWN NOLEADER the leader has changed; nothing was done, try again";
             if !self.ask_again(cx, entry, error.into()) {
                 cx.complete_with_error(entry.ticket, entry.group, Outcome::Refused, error);
             }
-            return;
+            return false;
         }
-        if result == Outcome::Refused
-            && let Some(why) = note_refusal(cx, entry, reply)
-            && self.is_newest(entry)
-            && self.ask_again(cx, entry, why)
-        {
-            return;
-        }
-        cx.complete(entry.ticket, entry.group, result, reply);
+        let is_sent_again = result == Outcome::Refused
+            && note_refusal(cx, entry, reply)
+                .is_some_and(|why| self.is_newest(entry) && self.ask_again(cx, entry, why));
+        !is_sent_again
     }
 
     /// Whether a refused request may be sent again: no later one of its client is under way, which may have been

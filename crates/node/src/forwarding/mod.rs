@@ -210,7 +210,7 @@ impl Forwarding {
         let (name, has_leader) = (keyspace.name(), keyspace.has_leader());
         if !cx.is_admitted && members.contains(&own) {
             return Some(format!(
-                "LOADING node {own} has not been let in by the control group yet; nothing was done"
+                "LOADING the control group has not admitted node {own} yet; nothing was done"
             ));
         }
         let is_mute = reaches && cx.peers[usize::from(to) - 1].is_mute(cx.now, cx.configuration.patience);

@@ -186,6 +186,7 @@ impl Node {
         let Some((oldest, _)) = strangers.min_by_key(|(_, session)| session.arrival) else { return false };
         self.cx.counters.unauthenticated_closed += 1;
         self.cx.kill(oldest);
+        self.carry_out_calls();
         true
     }
 

@@ -60,6 +60,7 @@ impl Node {
             self.cx.set_reached(group, id);
         }
         self.cluster.link(&mut self.cx, id, up);
+        self.carry_out_calls();
     }
 
     /// Sends the other nodes a sign of life, and checks which of them are alive: once for all groups.
@@ -103,6 +104,12 @@ impl Node {
     /// [`Malformed`] when the peer does not speak this node's language: close the link. What came before the malformed
     /// part has taken effect.
     pub fn peer_frame(&mut self, from: NodeId, payload: &[u8]) -> Result<(), Malformed> {
+        let taken = self.take_frame(from, payload);
+        self.carry_out_calls();
+        taken
+    }
+
+    fn take_frame(&mut self, from: NodeId, payload: &[u8]) -> Result<(), Malformed> {
         let Some(peer) = self.cx.peers.get_mut(usize::from(from).wrapping_sub(1)) else {
             return Ok(()); // A node that the map does not know cannot be answered.
         };
@@ -164,7 +171,10 @@ impl Node {
                         continue; // It has ended here already.
                     }
                     let Some(entry) = self.forwarding.take_forward(&mut self.cx, handle) else { continue };
-                    self.forwarding.forward_answered(&mut self.cx, &entry, outcome.result, outcome.reply);
+                    let ForwardedOutcome { result, reply, .. } = outcome;
+                    if self.forwarding.answered(&mut self.cx, &entry, result, reply) {
+                        self.complete(entry.ticket, entry.group, result, reply);
+                    }
                 }
             }
             Envelope::OutcomePart(part) => self.forwarding.outcome_part(&mut self.cx, from, &part)?,

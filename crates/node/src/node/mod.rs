@@ -137,6 +137,7 @@ impl Node {
 
     /// Begins a turn: everything until [`Node::end_turn`] happens at `now`, read from the machine's clocks.
     pub fn begin_turn(&mut self, now: Now) {
+        assert!(self.cx.has_no_calls(), "a turn ends with nothing left to carry out");
         let now = self.clock.read(now);
         self.locks.note_pause(now.monotonic_us, self.cx.now.monotonic_us);
         self.cx.now = now;
@@ -197,6 +198,7 @@ impl Node {
     /// buffers for peers after this call depends on nothing that is still to be written, so it may leave before
     /// [`Node::end_turn`] writes: the peers work on it during that write.
     pub fn flush(&mut self) {
+        assert!(self.cx.has_no_calls(), "every input has carried out the calls that came of it");
         self.coding.coding_pump(&mut self.cx);
         self.long.pump(&mut self.cx);
         self.carry_out_calls();
@@ -225,7 +227,6 @@ impl Node {
                 break;
             }
         }
-        assert!(self.cx.has_no_calls(), "a turn ends with nothing left to carry out");
         self.cx.groups.end_turn(self.cx.now);
         if self.cx.room.is_short() != (self.cx.journal.is_short() || self.values.is_full()) {
             self.cx.tend_room(self.values.is_full());

@@ -7,8 +7,7 @@ use crate::contract::{Effects, NOBODY, Request, Ticket};
 use kv::Version;
 use std::collections::VecDeque;
 
-const NO_LEADER: &str =
-    "CLUSTERDOWN NOLEADER nobody is known to lead this group; nothing was done, try again";
+const NO_LEADER: &str = "CLUSTERDOWN NOLEADER no leader of this group is known; nothing was done, try again";
 
 /// A request that waits until somebody leads.
 #[derive(Debug)]

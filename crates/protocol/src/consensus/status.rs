@@ -108,7 +108,7 @@ impl Replica {
             }
             Standing::MayNotAppend if leads => "an older leader's lease may last, or too few nodes are heard",
             Standing::MayNotAppend => "it is about to lead",
-            Standing::Nobody => "nobody is known to lead",
+            Standing::Nobody => "no leader is known",
             Standing::Leads | Standing::Follows(_) => "",
         };
         let leader = self.agreement.leader();
