@@ -7,8 +7,8 @@
 //! * A read replies with references instead of values ([`crate::Reply::Unresolved`]); the caller fetches the fragments
 //!   and inserts the values.
 //! * A write that needs bytes (`APPEND`, `GETDEL`, ...) does nothing and names the values that it needs
-//!   ([`crate::Reply::Needs`]); the caller fetches them, puts them into the table ([`crate::Command::Inline`]), and
-//!   repeats the write. All replicas do the same, whichever fragments they hold.
+//!   ([`crate::Reply::Needs`]); the caller fetches them and has the write ordered again together with them
+//!   ([`crate::Command::Supplied`]). All replicas do the same, whichever fragments they hold.
 
 use crate::Version;
 use crate::codec::{Malformed, Reader, Writer};
@@ -59,7 +59,7 @@ impl ValueId {
 pub const REFERENCE_BYTES: usize = 31;
 
 /// Length of an encoded [`ValueRef`], in bytes.
-pub(crate) const VALUE_REF_BYTES: usize = REFERENCE_BYTES + 17;
+pub const VALUE_REF_BYTES: usize = REFERENCE_BYTES + 17;
 
 /// The content of an entry whose value is stored outside the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -155,7 +155,7 @@ pub struct ValueRef {
 
 impl ValueRef {
     /// The encoding used in a reply.
-    pub(crate) fn encoded(&self) -> [u8; VALUE_REF_BYTES] {
+    pub fn encoded(&self) -> [u8; VALUE_REF_BYTES] {
         let mut out = Vec::with_capacity(VALUE_REF_BYTES);
         out.extend_from_slice(&self.reference.encoded());
         let (is_range, start, end) = match self.view {

@@ -157,7 +157,7 @@ impl ReplyBuffer {
     }
 
     /// Marks the element that begins at `start` as one with references, and adds the command that it answers.
-    pub(crate) fn mark_unresolved(&mut self, start: usize, command: &[u8]) {
+    pub fn mark_unresolved(&mut self, start: usize, command: &[u8]) {
         let element = self.bytes.split_off(start);
         self.push(Reply::Unresolved(command));
         self.bytes.extend_from_slice(&element);

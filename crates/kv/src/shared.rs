@@ -42,8 +42,14 @@ impl SharedBytes {
 
 impl From<Vec<u8>> for SharedBytes {
     fn from(bytes: Vec<u8>) -> SharedBytes {
-        let range = 0..bytes.len();
-        SharedBytes { buffer: Arc::new(bytes), range }
+        SharedBytes::from(Arc::new(bytes))
+    }
+}
+
+impl From<Arc<Vec<u8>>> for SharedBytes {
+    fn from(buffer: Arc<Vec<u8>>) -> SharedBytes {
+        let range = 0..buffer.len();
+        SharedBytes { buffer, range }
     }
 }
 

@@ -3,9 +3,6 @@
 use std::collections::BTreeMap;
 use std::ops::Deref;
 
-/// A value of a keyspace whose values are on the disk.
-pub(crate) type Value = std::sync::Arc<Vec<u8>>;
-
 /// Values of at most `bytes_max` bytes in all; the least recently used one goes first.
 #[derive(Debug)]
 pub(crate) struct Cache<Name, Value> {

@@ -2,7 +2,7 @@
 //! needs. See [`kv::coded`].
 
 use kv::codec::Reader;
-use kv::{Reference, Reply, ReplyBuffer, ValueRef};
+use kv::{Reference, Reply, ReplyBuffer, ValueRef, View};
 
 /// The parts of such a reply.
 pub(crate) struct Parts<'a> {
@@ -37,24 +37,72 @@ pub(crate) fn take_apart(reply: &[u8], bytes_max: usize) -> Option<Parts<'_>> {
     (bytes <= bytes_max).then_some(Parts { command, element, is_read, references, keys })
 }
 
-/// A read's reply with values in place of references, and an error in place of each missing value.
+/// The value that is all of a read's reply, if that is so.
+pub(crate) fn only_value(element: &[u8]) -> Option<Reference> {
+    let mut reader = Reader::new(element);
+    let Ok(Reply::Reference(told)) = Reply::decode(&mut reader) else { return None };
+    let told = ValueRef::decode(told).ok()?;
+    (reader.is_empty() && told.view == View::Whole).then_some(told.reference)
+}
+
+/// A read's reply with values in place of references, as far as they are here. If some are not, it can be taken apart
+/// again.
 pub(crate) fn put_in<'v>(
+    command: &[u8],
     element: &[u8],
     value_of: impl Fn(&Reference) -> Option<&'v [u8]>,
-    missing: &str,
 ) -> ReplyBuffer {
-    let mut out = ReplyBuffer::new();
+    let (mut out, mut is_whole) = (ReplyBuffer::new(), true);
     let mut reader = Reader::new(element);
     while let Ok(reply) = Reply::decode(&mut reader) {
-        let Reply::Reference(told) = reply else {
-            out.push(reply);
-            continue;
+        let told = match reply {
+            Reply::Reference(told) => ValueRef::decode(told).ok(),
+            _ => None,
         };
-        let told = ValueRef::decode(told).ok();
-        match told.and_then(|told| Some((told.view, value_of(&told.reference)?))) {
-            Some((view, value)) => out.bulk(view.of(value)),
-            None => out.error(missing),
+        match told.map(|told| (told.view, value_of(&told.reference))) {
+            Some((view, Some(value))) => out.bulk(view.of(value)),
+            Some((_, None)) => {
+                is_whole = false;
+                out.push(reply);
+            }
+            None => out.push(reply),
         }
     }
+    if !is_whole {
+        out.mark_unresolved(0, command);
+    }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kv::Command;
+
+    #[test]
+    fn what_is_here_is_put_in_and_the_rest_is_still_lacking() {
+        let references = [1, 2].map(|version| Reference::spilled(version, 1, 5, 0));
+        let mut command = Vec::new();
+        Command::Get { key: b"k" }.encode(&mut command);
+        let mut reply = ReplyBuffer::new();
+        reply.array(2);
+        for reference in references {
+            let told = ValueRef { reference, view: View::Range { start: 0, end: 1 } };
+            reply.push(Reply::Reference(&told.encoded()));
+        }
+        assert_eq!(only_value(reply.as_bytes()), None);
+        let first = put_in(&command, reply.as_bytes(), |it| (*it == references[0]).then_some(b"first"));
+        let parts = take_apart(first.as_bytes(), 5).expect("it can be taken apart again");
+        assert_eq!(
+            (parts.command, parts.is_read, parts.references),
+            (&command[..], true, vec![references[1]])
+        );
+        let whole = put_in(&command, parts.element, |_| Some(b"other"));
+        let mut expected = ReplyBuffer::new();
+        expected.array(2);
+        expected.bulk(b"fi");
+        expected.bulk(b"ot");
+        assert_eq!(whole.as_bytes(), expected.as_bytes());
+        assert!(take_apart(first.as_bytes(), 4).is_none(), "it would be longer than a reply may be");
+    }
 }

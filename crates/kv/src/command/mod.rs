@@ -215,7 +215,7 @@ pub enum Command<'a> {
         answer: SetAnswer,
     },
     /// Replaces the reference to a value by its bytes, if the key still holds that reference; version and deadline
-    /// stay. Returns 1 or 0.
+    /// stay. Returns 1 or 0. In records from before [`Command::Supplied`] only.
     Inline { key: &'a [u8], reference: &'a [u8; REFERENCE_BYTES], value: &'a [u8] },
     /// Gives up all values of this coordinator up to this counter that are not stored yet: none of them will ever be
     /// stored, so their fragments are useless.

@@ -14,11 +14,10 @@
 //! The digest of the whole shows whether all of it is right, so the pieces' own checksums are only compared if it
 //! differs. Then all is fetched once more, and the checksums show whose piece is damaged.
 
+use super::Coding;
 use super::dispersal::PATIENCE_US_PER_BYTE;
-use super::{Coding, Operation};
-use crate::context::Context;
+use crate::context::{Call, Context};
 use crate::log::{Level, Line};
-use crate::slab::Handle;
 use coding::Layout;
 use kv::SharedBytes;
 use kv::command::Digest;
@@ -65,15 +64,14 @@ pub(super) struct Fetch {
     missing: BTreeSet<NodeId>,
     hedge_us: u64,
     until_us: u64,
-    waiting: Vec<Handle>,
-    /// Whether readers wait for it, too, so that it is cached.
-    is_cached: bool,
+    /// Whether a reply or a write waits for it, so that it is cached, and not only a fragment that is rebuilt.
+    has_readers: bool,
 }
 
 impl Fetch {
     /// Whether no reader waits for it: it only serves to rebuild a fragment.
     pub(super) fn is_background(&self) -> bool {
-        !self.is_cached
+        !self.has_readers
     }
 
     /// The bytes that were requested from a node and have not arrived.
@@ -118,31 +116,22 @@ impl Fetch {
 }
 
 impl Coding {
-    /// Fetches a value for an operation, or adds the operation to a fetch under way. The operation gets the result when
-    /// it is known, which may be at once.
-    pub(super) fn fetch(
-        &mut self,
-        cx: &mut Context,
-        group: u16,
-        reference: Reference,
-        operation: Handle,
-        is_cached: bool,
-    ) {
+    /// Fetches a value, for readers or to rebuild a fragment, unless that is under way. Both get the result when it is
+    /// known, which may be at once.
+    pub(super) fn fetch(&mut self, cx: &mut Context, group: u16, reference: Reference, has_readers: bool) {
+        let now_us = cx.now.monotonic_us;
+        if has_readers {
+            self.window.others_wait(now_us);
+        }
         if let Some(fetch) = self.fetches.get_mut(&reference.id) {
-            fetch.waiting.push(operation);
-            fetch.is_cached |= is_cached;
-            if is_cached {
-                self.window.others_wait(cx.now.monotonic_us);
+            fetch.has_readers |= has_readers;
+            if has_readers {
                 self.ask_enough(cx, reference.id);
             }
             return;
         }
-        let now_us = cx.now.monotonic_us;
-        if is_cached {
-            self.window.others_wait(now_us);
-        }
         let Some(layout) = Layout::new(reference.length as usize, reference.parts) else {
-            return self.value_fetched(cx, operation, reference.id, None);
+            return self.value_fetched(cx, (group, reference), has_readers, None);
         };
         let fetch = Fetch {
             group,
@@ -159,8 +148,7 @@ impl Coding {
             missing: BTreeSet::new(),
             hedge_us: u64::MAX,
             until_us: now_us + cx.configuration.patience * PATIENCE_US,
-            waiting: vec![operation],
-            is_cached,
+            has_readers,
         };
         self.fetches.insert(reference.id, fetch);
         self.ask_for_window(cx, reference.id);
@@ -385,25 +373,22 @@ impl Coding {
 
     fn end_fetch(&mut self, cx: &mut Context, id: ValueId, value: Option<SharedBytes>) {
         let Some(fetch) = self.fetches.remove(&id) else { return };
-        if let Some(value) = value.as_ref().filter(|_| fetch.is_cached) {
+        if let Some(value) = value.as_ref().filter(|_| fetch.has_readers) {
             self.cache.insert(id, value);
         }
-        for operation in fetch.waiting {
-            self.value_fetched(cx, operation, id, value.clone());
-        }
+        self.value_fetched(cx, (fetch.group, fetch.reference), fetch.has_readers, value);
     }
 
     fn value_fetched(
         &mut self,
         cx: &mut Context,
-        operation: Handle,
-        id: ValueId,
+        (group, reference): (u16, Reference),
+        has_readers: bool,
         value: Option<SharedBytes>,
     ) {
-        match self.operations.get(operation) {
-            Some(Operation::Finish(_)) => self.finishing_has(cx, operation, id, value),
-            Some(Operation::Rebuild(_)) => self.rebuilding_has(cx, operation, value),
-            Some(Operation::Disperse(_) | Operation::Log(_)) | None => {}
+        self.rebuilding_has(cx, group, reference.id, value.clone());
+        if has_readers {
+            cx.call(Call::TakeValue { group, reference, value });
         }
     }
 

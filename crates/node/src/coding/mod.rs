@@ -1,17 +1,16 @@
 //! Large values as fragments: what a node does as the coordinator of its clients' commands.
 //!
 //! The node that a client is connected to cuts its large values, sends the fragments to the members, and has a small
-//! command ordered when enough of them are durable (`dispersal`). In a group's answers it replaces references by values
-//! (`finishing`), which it fetches as fragments (`fetching`) or finds in `cache`. The keyspace fixes into how many
-//! parts a value is cut, or the number is predicted (`choice`, `logged`) from measurements (`estimates`). The node also
-//! maintains its own replicas: it rebuilds fragments that they lack (`rebuilding`) and gives up values that will never
-//! be stored (`upkeep`). What the replicas keep, and their messages about it, is in [`protocol::coded`].
+//! command ordered when enough of them are durable (`dispersal`). What lacks a value asks [`Coding::look_up`], which
+//! finds it in `cache` or fetches its fragments (`fetching`). The keyspace fixes into how many parts a value is cut, or
+//! the number is predicted (`choice`, `logged`) from measurements (`estimates`). The node also maintains its own
+//! replicas: it rebuilds fragments that they lack (`rebuilding`) and gives up values that will never be stored
+//! (`upkeep`). What the replicas keep, and their messages about it, is in [`protocol::coded`].
 
 mod choice;
 mod dispersal;
 mod estimates;
 mod fetching;
-mod finishing;
 mod logged;
 mod metrics;
 mod rebuilding;
@@ -27,9 +26,7 @@ pub(crate) use choice::ChoiceTold;
 use dispersal::Dispersal;
 pub(crate) use estimates::PeerTold;
 use fetching::Fetch;
-use finishing::Finishing;
-use kv::SharedBytes;
-use kv::ValueId;
+use kv::{Reference, SharedBytes, ValueId};
 use logged::Logged;
 use protocol::coded::{Message, Refusal};
 use protocol::{NodeId, Result as Outcome};
@@ -80,8 +77,6 @@ enum Operation {
     Disperse(Dispersal),
     /// A value goes through the log, and is timed.
     Log(Logged),
-    /// A reply lacks values, or a write needs them.
-    Finish(Finishing),
     /// A replica here lacks its fragment.
     Rebuild(Rebuilding),
 }
@@ -182,6 +177,25 @@ impl Coding {
 }
 
 impl Coding {
+    /// Returns a value that is in memory. Otherwise fetches it, and has the node take the result
+    /// ([`Call::TakeValue`]).
+    pub(crate) fn look_up(
+        &mut self,
+        cx: &mut Context,
+        group: u16,
+        reference: Reference,
+    ) -> Option<SharedBytes> {
+        let value = self.cache.get(reference.id);
+        match value {
+            Some(_) => self.counters.cache_hits += 1,
+            None => {
+                self.counters.cache_misses += 1;
+                self.fetch(cx, group, reference, true);
+            }
+        }
+        value
+    }
+
     // Messages.
 
     /// Why this node does not keep a piece that it was sent: what cannot be written would wait in memory. Otherwise notes
@@ -250,14 +264,12 @@ impl Coding {
         &mut self,
         cx: &mut Context,
         handle: Handle,
-        step: u64,
         result: Outcome,
         reply: &[u8],
     ) {
         match self.operations.get(handle) {
             Some(Operation::Disperse(_)) => self.dispersal_answered(cx, handle, result, reply),
             Some(Operation::Log(_)) => self.logged_answered(cx, handle, result, reply),
-            Some(Operation::Finish(_)) => self.finishing_answered(cx, handle, step, result, reply),
             // The outcome of upkeep does not matter.
             Some(Operation::Rebuild(_)) | None => {}
         }
@@ -273,7 +285,6 @@ impl Coding {
         self.wakeup_us = u64::MAX;
         self.dispersals_due(cx);
         self.fetches_due(cx);
-        self.finishings_due(cx);
         self.coding_upkeep(cx);
     }
 

@@ -210,17 +210,23 @@ impl Coding {
         let handle = self.operations.insert(|_| Operation::Rebuild(rebuilding));
         self.window.under_way.insert((group, reference.id), handle);
         match self.cache.get(reference.id) {
-            Some(value) => self.rebuilding_has(cx, handle, Some(value)),
-            None => self.fetch(cx, group, reference, handle, false),
+            Some(value) => self.rebuilding_has(cx, group, reference.id, Some(value)),
+            None => self.fetch(cx, group, reference, false),
         }
     }
 
     /// The value is here, or (None) cannot be had now: then it is tried again later.
-    pub(super) fn rebuilding_has(&mut self, cx: &mut Context, handle: Handle, value: Option<SharedBytes>) {
+    pub(super) fn rebuilding_has(
+        &mut self,
+        cx: &mut Context,
+        group: u16,
+        id: ValueId,
+        value: Option<SharedBytes>,
+    ) {
         let now_us = cx.now.monotonic_us;
+        let Some(handle) = self.window.under_way.get(&(group, id)).copied() else { return };
         let Some(Operation::Rebuild(rebuilding)) = self.operations.get_mut(handle) else { return };
         if value.is_none() {
-            let id = rebuilding.reference.id;
             self.window.failed.insert(id, now_us + TRY_AGAIN_US);
             self.rebuilding_ends(handle);
         } else {

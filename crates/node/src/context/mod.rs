@@ -11,7 +11,6 @@ pub(crate) mod routing;
 pub(crate) mod status;
 pub(crate) mod work;
 
-use crate::cache::Value;
 use crate::configuration::Configuration;
 use crate::context::clients::Clients;
 use crate::context::memory::Memory;
@@ -27,6 +26,7 @@ use crate::origin::Asked;
 use crate::parameters::Parameters;
 use crate::session::ClientId;
 use crate::session::Subscriptions;
+use crate::slab::Handle;
 use kv::{Reference, ReplyBuffer, SharedBytes};
 use protocol::{Now, Request, Result as Outcome, Ticket};
 use std::collections::VecDeque;
@@ -97,8 +97,6 @@ pub(crate) enum Call {
     Complete { ticket: Ticket, group: u16, result: Outcome, reply: ReplyBuffer },
     /// Ends a request with a long reply.
     CompleteLong { ticket: Ticket, group: u16, result: Outcome, reply: SharedBytes },
-    /// Ends a request whose reply is a large value.
-    CompleteWithValue { ticket: Ticket, group: u16, result: Outcome, value: SharedBytes },
     /// Asks the control group for a change, which a client wants or this node.
     Change { client: Option<ClientId>, change: Box<Change> },
     /// Makes this node follow a new map of the cluster.
@@ -108,7 +106,11 @@ pub(crate) enum Call {
     /// Extends the lease of all replicas.
     ExtendLease { until_us: u64 },
     /// Gives a value to the snapshot transfers of a replica that wait for it; `None`: it cannot be read.
-    GiveValue { group: u16, reference: Reference, value: Option<Value> },
+    GiveValue { group: u16, reference: Reference, value: Option<SharedBytes> },
+    /// Gives a value to the replies and writes that wait for it; `None`: it cannot be had.
+    TakeValue { group: u16, reference: Reference, value: Option<SharedBytes> },
+    /// Submits a write again whose values are here.
+    Supply(Handle),
     /// Handles a message about fragments that this node has sent to itself.
     Fragments { group: u16, message: Vec<u8> },
     /// Tidies up after a session that has ended.
@@ -138,17 +140,6 @@ impl Context {
         let mut reply = ReplyBuffer::new();
         reply.error(error);
         self.complete_with(ticket, group, result, reply);
-    }
-
-    /// Has the node end a request with a large value, which is not copied if it can be written from where it is.
-    pub(crate) fn complete_with_value(
-        &mut self,
-        ticket: Ticket,
-        group: u16,
-        result: Outcome,
-        value: SharedBytes,
-    ) {
-        self.calls.push_back(Call::CompleteWithValue { ticket, group, result, value });
     }
 
     /// Has the node carry out a call.

@@ -73,9 +73,6 @@ impl Node {
                 Call::CompleteLong { ticket, group, result, reply } => {
                     self.complete_long(ticket, group, result, reply);
                 }
-                Call::CompleteWithValue { ticket, group, result, value } => {
-                    self.complete_with_value(ticket, group, result, value);
-                }
                 Call::Change { client: Some(client), change } => {
                     self.cluster.change_for(&mut self.cx, client, &change);
                 }
@@ -89,11 +86,14 @@ impl Node {
                 Call::GiveValue { group, reference, value } => {
                     let replica = self.cx.groups.get_mut(group).and_then(|group| group.replica.as_mut());
                     if let Some(values) = replica.and_then(|replica| replica.spilled_values_mut()) {
-                        let value = value.as_deref().map(Vec::as_slice);
-                        values.take_value(self.cx.now, reference, value, &mut self.effects);
+                        values.take_value(self.cx.now, reference, value.as_deref(), &mut self.effects);
                         self.settle(group);
                     }
                 }
+                Call::TakeValue { group, reference, value } => {
+                    self.value_is(group, reference, value.as_ref());
+                }
+                Call::Supply(handle) => self.supply(handle),
                 Call::Fragments { group, message } => {
                     let own = self.cx.configuration.node;
                     let read = self.fragment_message(group, own, &message);
@@ -196,7 +196,7 @@ impl Node {
                 return;
             }
             if self.coding.is_on || self.values.is_on {
-                self.coding.hold_back_behind(&mut self.cx, client, group, command);
+                self.hold_back_behind(client, group, command);
             }
         }
         let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
@@ -420,7 +420,7 @@ impl Node {
             return self.complete_with_error(outcome.ticket, group, Outcome::Refused, &error);
         }
         if spills && ReplyBuffer::is_unfinished(reply) {
-            return self.values.resolve(&mut self.cx, outcome.ticket, group, outcome.result, reply);
+            return self.complete_lacking(outcome.ticket, group, outcome.result, reply);
         }
         self.complete(outcome.ticket, group, outcome.result, reply);
     }
@@ -479,7 +479,7 @@ impl Node {
         match Origin::of(ticket) {
             Origin::Session(client) => {
                 if ReplyBuffer::is_unfinished(reply) {
-                    return self.coding.finish(&mut self.cx, ticket, group, result, reply);
+                    return self.complete_lacking(ticket, group, result, reply);
                 }
                 let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
                 if let Some(pending) = session.take_pending(ticket.sequence) {
@@ -495,7 +495,7 @@ impl Node {
                 );
             }
             Origin::Coding(operation) => {
-                self.coding.operation_answered(&mut self.cx, operation, ticket.sequence, result, reply)
+                self.coding.operation_answered(&mut self.cx, operation, result, reply)
             }
             Origin::Peer(from, link) => {
                 if reply.len() > self.cx.configuration.long_command_bytes {

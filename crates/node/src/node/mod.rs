@@ -4,6 +4,7 @@
 //! (`requests`, `transactions`), from other nodes (`frames`) and with the cluster's map (`mapping`). `dispatch` hands
 //! requests to groups, carries out the effects of replicas and the calls of components, and takes outcomes back.
 
+mod completing;
 mod describe;
 mod dispatch;
 mod door;
@@ -18,6 +19,7 @@ mod transactions;
 pub use describe::{GroupDescription, KeyspaceDescription};
 pub use report::{Health, KeyspaceHealth};
 
+use self::completing::Completing;
 use crate::channels::Channels;
 use crate::clock::Clock;
 use crate::cluster::Cluster;
@@ -68,6 +70,7 @@ pub struct Node {
     pub(crate) coding: Coding,
     pub(crate) long: LongCommands,
     pub(crate) values: Values,
+    pub(crate) completing: Completing,
     /// The effects of replicas' steps that are not settled yet.
     pub(crate) effects: Box<Effects>,
     /// Takes the place of `effects` while they are settled; see [`Node::settle`].
@@ -151,6 +154,7 @@ impl Node {
             }
         });
         self.coding.coding_tick(&mut self.cx);
+        self.tend_lacking();
         self.cluster.tick(&mut self.cx);
         for index in 0..self.cx.peers.len() {
             if self.cx.peers[index].has_due_requests() {
@@ -176,7 +180,6 @@ impl Node {
             self.rate.update(now, self.cx.counters.commands);
             self.forwarding.end_overdue_forwards(&mut self.cx);
             self.forwarding.watch_silent_peers(&mut self.cx);
-            self.values.end_overdue_lookups(&mut self.cx);
             self.forget_dismissed();
             self.locks.drop_waiters_of_old_incarnations(&mut self.cx);
             self.coding.look_for_fragments(&mut self.cx);
@@ -389,6 +392,7 @@ impl Node {
             .min(self.forwarding.waiting.next_due_us());
         let own = own.min(self.alive_due_us);
         let own = own.min(self.coding.wakeup_us()).min(self.values.wakeup_us()).min(self.long.wakeup_us());
+        let own = own.min(self.completing.wakeup_us());
         self.cx.groups.awake().map(|group| group.next_tick_us).fold(own, u64::min)
     }
 }

@@ -2,6 +2,7 @@
 //! group has admitted the node.
 
 use super::Node;
+use super::completing::Completing;
 use crate::channels::Channels;
 use crate::clock::Clock;
 use crate::cluster::Cluster;
@@ -212,6 +213,7 @@ impl Node {
             coding: Coding::new(life),
             long: LongCommands::new(Coordinator { node: own, life }),
             values: Values::new(configuration.storage, configuration.planted, sweep),
+            completing: Completing::default(),
             effects,
             spare_effects,
             scratch: Vec::new(),

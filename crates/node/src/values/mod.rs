@@ -16,11 +16,10 @@
 //! may restore a table that refers to it. So the store has, at any time, every value to which any table refers that a
 //! start can restore.
 //!
-//! Reads and writes of the store run beside the loop ([`storage::ValueWork`]). Whatever needs a value that is not in
-//! memory waits for it: `resolving` completes replies, and [`Values::look_up_for_copies`] supplies snapshot transfers to
-//! other replicas. The work at a start is in `sweep`.
+//! Reads and writes of the store run beside the loop ([`storage::ValueWork`]). What needs a value asks
+//! [`Values::look_up`], and snapshot transfers to other replicas are supplied by [`Values::look_up_for_copies`]. The
+//! work at a start is in `sweep`.
 
-mod resolving;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -31,12 +30,10 @@ use crate::context::{Call, Context};
 use crate::groups::Group;
 use crate::journal::News;
 use crate::log::{Level, Line};
-use crate::slab::{Handle, Slab};
-use kv::Reference;
 use kv::table::Spilled;
+use kv::{Reference, SharedBytes};
 use protocol::SpilledValues;
 use protocol::planted::{Fault, Planted};
-use resolving::Resolving;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use storage::values::NAME_BYTES;
@@ -56,7 +53,8 @@ const PENDING_BYTES_MAX: usize = 128 << 20;
 /// How often a full disk is tried again.
 const RETRY_MS: u64 = 100;
 
-use crate::cache::Value;
+/// A value as the store takes it.
+type Value = Arc<Vec<u8>>;
 
 /// Counters since the start.
 #[derive(Clone, Copy, Debug, Default)]
@@ -68,14 +66,6 @@ pub(crate) struct ValueCounters {
     pub(crate) removed: u64,
     /// Values that differed from what had been stored, or were gone.
     pub(crate) damaged: u64,
-}
-
-/// What waits for a value.
-#[derive(Debug)]
-enum Waiter {
-    Resolving(Handle),
-    /// A snapshot transfer that this node's replica of the group sends.
-    Copy(u16),
 }
 
 /// What a checkpoint waits for, and what is removed when it counts.
@@ -120,8 +110,9 @@ pub(crate) struct Values {
     /// Values to remove, unless something refers to them again.
     removals: VecDeque<(u16, Reference)>,
     cache: Cache<ValueName, Value>,
-    lookups: BTreeMap<ValueName, Vec<Waiter>>,
-    resolving: Slab<Resolving>,
+    /// Values that are being read, and those of them for which snapshot transfers wait.
+    lookups: BTreeSet<ValueName>,
+    for_copies: BTreeSet<ValueName>,
     stopped: Option<String>,
     planted: Planted,
     pub(crate) counters: ValueCounters,
@@ -173,8 +164,8 @@ impl Values {
             doomed: BTreeMap::new(),
             removals: leftovers.into(),
             cache: Cache::new(settings.cache_bytes),
-            lookups: BTreeMap::new(),
-            resolving: Slab::default(),
+            lookups: BTreeSet::new(),
+            for_copies: BTreeSet::new(),
             stopped: None,
             planted,
             counters: ValueCounters::default(),
@@ -364,7 +355,7 @@ impl Values {
                 continue; // It was spilled again, for example after a snapshot transfer.
             }
             let name = name_of(group, &reference);
-            if self.lookups.contains_key(&name) || self.pending.contains_key(&name) {
+            if self.lookups.contains(&name) || self.pending.contains_key(&name) {
                 self.removals.push_back((group, reference));
                 continue;
             }
@@ -464,20 +455,17 @@ impl Values {
 
     // Lookups.
 
-    /// Returns a value that is in memory. Otherwise reads it, and gives it to `waiter` when it is here.
-    fn look_up(&mut self, group: u16, reference: &Reference, waiter: Waiter) -> Option<Value> {
+    /// Returns a value that is in memory. Otherwise reads it, and has the node take the result ([`Call::TakeValue`]).
+    pub(crate) fn look_up(&mut self, group: u16, reference: &Reference) -> Option<SharedBytes> {
         let name = name_of(group, reference);
-        let values = self;
-        if let Some(value) = values.pending.get(&name).cloned().or_else(|| values.cache.get(name)) {
-            values.counters.hits += 1;
-            return Some(value);
+        if let Some(value) = self.pending.get(&name).cloned().or_else(|| self.cache.get(name)) {
+            self.counters.hits += 1;
+            return Some(value.into());
         }
-        values.counters.misses += 1;
-        let waiting = values.lookups.entry(name).or_default();
-        if waiting.is_empty() {
-            values.work.push(ValueWork::Get(name));
+        self.counters.misses += 1;
+        if self.lookups.insert(name) {
+            self.work.push(ValueWork::Get(name));
         }
-        waiting.push(waiter);
         None
     }
 
@@ -503,19 +491,12 @@ impl Values {
         if let Some(value) = &value {
             self.cache.insert(name, value);
         }
-        let waiting = self.lookups.remove(&name).unwrap_or_default();
-        let mut copies = BTreeSet::new();
-        for waiter in waiting {
-            match waiter {
-                Waiter::Resolving(handle) => self.resolving_has(cx, handle, reference, value.clone()),
-                Waiter::Copy(group) => {
-                    copies.insert(group);
-                }
-            }
-        }
-        for group in copies {
+        self.lookups.remove(&name);
+        let value = value.map(SharedBytes::from);
+        if self.for_copies.remove(&name) {
             cx.call(Call::GiveValue { group, reference, value: value.clone() });
         }
+        cx.call(Call::TakeValue { group, reference, value });
     }
 
     /// Looks up the values that snapshot transfers to other replicas wait for.
@@ -523,8 +504,11 @@ impl Values {
         let replica = cx.groups.get_mut(group).and_then(|group| group.replica.as_mut());
         let values = replica.and_then(|replica| replica.spilled_values_mut());
         for reference in values.map(SpilledValues::wanted_values).unwrap_or_default() {
-            if let Some(value) = self.look_up(group, &reference, Waiter::Copy(group)) {
-                cx.call(Call::GiveValue { group, reference, value: Some(value) });
+            match self.look_up(group, &reference) {
+                Some(value) => cx.call(Call::GiveValue { group, reference, value: Some(value) }),
+                None => {
+                    self.for_copies.insert(name_of(group, &reference));
+                }
             }
         }
     }

@@ -5,7 +5,7 @@ use crate::codec::Reader;
 use crate::coded::{Coordinator, REFERENCE_BYTES, Reference, ValueId, ValueRef, View};
 use crate::command::{
     Command, Comparison, Condition, Deadline, Draft, ExpireCondition, Expiry, Fenced, Hold, List,
-    LockCommand, Script, ScriptLimits, SetAnswer, Watched, digest_of,
+    LockCommand, Script, ScriptLimits, SetAnswer, Supplied, Watched, digest_of,
 };
 use crate::reply::{Reply, ReplyBuffer};
 use crate::table::{CodedChanges, Table};
@@ -134,12 +134,26 @@ fn a_write_that_needs_bytes_does_nothing_until_they_are_there() {
     ] {
         assert_eq!(needed(&mut store, &command), [1], "{command:?}");
     }
-    let encoded = reference(1).encoded();
-    let inline = Command::Inline { key: b"k", reference: &encoded, value: VALUE };
-    assert_eq!(store.apply(&inline), "1");
+    assert_eq!(
+        supplied(&mut store, 1, &Command::GetExpire { key: b"k", expiry: Expiry::Keep }).len(),
+        10_002
+    );
     assert_eq!(store.version("k"), version, "whoever watches the key sees no change");
-    assert_eq!(store.apply(&inline), "0", "it is there already");
+    assert_eq!(changes(&mut store.table), [(1, false)], "the value is an ordinary one");
     assert_eq!(store.apply(&append), "10001");
+}
+
+/// The reply to a write that is supplied with the value of "k".
+fn supplied(store: &mut Store, counter: u64, command: &Command<'_>) -> String {
+    with_value(counter, command, |supplied| store.apply(supplied))
+}
+
+/// Calls `use_it` with a write that is supplied with the value of "k".
+fn with_value<R>(counter: u64, command: &Command<'_>, use_it: impl FnOnce(&Command<'_>) -> R) -> R {
+    let (mut encoded, mut scratch) = (Vec::new(), Vec::new());
+    command.encode(&mut encoded);
+    let values = [(&b"k"[..], reference(counter), VALUE)];
+    use_it(&Command::Supplied(Supplied::build(values, &encoded, &mut scratch).unwrap()))
 }
 
 #[test]
@@ -147,9 +161,19 @@ fn what_was_overwritten_meanwhile_is_not_put_back() {
     let mut store = store();
     put(&mut store, "k", 1);
     put(&mut store, "k", 2);
-    let encoded = reference(1).encoded();
-    assert_eq!(store.apply(&Command::Inline { key: b"k", reference: &encoded, value: VALUE }), "0");
+    let append = Command::Append { key: b"k", value: b"y", bytes_max: 1 << 20 };
+    assert_eq!(with_value(1, &append, |supplied| needed(&mut store, supplied)), [2]);
     assert_eq!(told(&mut store, &Command::Get { key: b"k" })[0].reference.id, id(2));
+    assert_eq!(supplied(&mut store, 2, &append), "10001");
+}
+
+#[test]
+fn a_record_of_an_earlier_version_puts_bytes_in_place() {
+    let mut store = store();
+    put(&mut store, "k", 1);
+    let encoded = reference(1).encoded();
+    let inline = Command::Inline { key: b"k", reference: &encoded, value: VALUE };
+    assert_eq!([store.apply(&inline), store.apply(&inline)], ["1", "0"]);
 }
 
 #[test]
@@ -214,13 +238,11 @@ fn a_watched_key_is_as_it_was_when_its_bytes_are_put_in() {
     let mut store = store();
     put(&mut store, "k", 1);
     let (version, floor) = (store.version("k"), store.table.version_floor());
-    let encoded = reference(1).encoded();
-    store.apply(&Command::Inline { key: b"k", reference: &encoded, value: VALUE });
     let mut draft = Draft::default();
     draft.watch(0, Watched { key: b"k", version, floor });
     draft.push(&Command::Length { key: b"k" });
     draft.push(&Command::Append { key: b"k", value: b"y", bytes_max: 1 << 20 });
-    assert_eq!(store.apply(&Command::Transaction(draft.transaction())), "[10000 10001]");
+    assert_eq!(supplied(&mut store, 1, &Command::Transaction(draft.transaction())), "[10000 10001]");
 }
 
 #[test]

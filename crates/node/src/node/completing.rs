@@ -1,0 +1,327 @@
+//! Completing: what lacks the bytes of values gets them. This is the only place that waits for values.
+//!
+//! ```text
+//!  client      its node                  leader's node         disk      members
+//!    | GET k      |                          |                  |           |
+//!    |----------->|------------------------->| a reference      |           |
+//!    |            |                          |-- Get ---------->|           |  a value on the disk
+//!    |            |<------- the value -------|<-----------------|           |
+//!    |            |                          |                              |
+//!    |            |<------ a reference ------|                              |  a value that is kept as fragments
+//!    |            |-- Fetch ---------------------------------------------->|
+//!    |<-- value --|<--------------------------------------------- pieces --|
+//! ```
+//!
+//! A read is answered with references, and the values are put in. A write that needs values has done nothing; it is
+//! submitted again, supplied with them ([`kv::Command::Supplied`]), under the same ticket. If a value was overwritten
+//! meanwhile, the write reports again what it needs.
+//!
+//! Where the bytes are decides who completes. Only the node of the replica that answers has that replica's disk, so it
+//! puts in what is there, and supplies a write whose values are there, in part or all. References to fragments go on to
+//! the node that the client is connected to, which fetches them: the leader's link is not for that.
+//!
+//! A value on the disk that cannot be read is damaged. Fragments may be gone because the value was overwritten long ago,
+//! or because its replicas have restarted since: then the group is asked again, a later read within the same command.
+
+use super::Node;
+use crate::context::Call;
+use crate::origin::{Asked, HOPS_MAX, Origin};
+use crate::session::ClientId;
+use crate::slab::{Handle, Slab};
+use crate::unfinished::{only_value, put_in, take_apart};
+use kv::codec::Reader;
+use kv::{Command, Reference, SharedBytes, Supplied};
+use protocol::{Request, Result as Outcome, Ticket};
+use std::collections::BTreeMap;
+
+/// A value of at least this length is not copied to the client that asked for it, but written from where it is.
+const SHARED_BYTES_MIN: usize = 256 << 10;
+
+/// How long to wait before the group is asked again.
+const PAUSE_US: u64 = 10_000;
+
+const GONE: &str =
+    "CLUSTERDOWN NOQUORUM too few fragments of a value can be reached; nothing was done, try again";
+const UNFIT: &str = "ERR the values would take more than a reply may hold; nothing was done";
+const OVERTAKEN: &str = "TRYAGAIN NOQUORUM a value was overwritten while it was read, by a later command of this client perhaps; try again";
+const NOT_SERVED: &str =
+    "CLUSTERDOWN NOLEADER the keyspace is not served by this node any more; nothing was done, try again";
+
+/// A reply that lacks values, or a write that needs them.
+#[derive(Debug)]
+struct Lacking {
+    ticket: Ticket,
+    group: u16,
+    result: Outcome,
+    /// The command, encoded.
+    command: Vec<u8>,
+    what: What,
+    /// The values that it waits for; None until a value is here.
+    values: BTreeMap<Reference, Option<SharedBytes>>,
+    begun_us: u64,
+    deadline_us: u64,
+    /// When the group is asked again; None while values are awaited.
+    asks_at_us: Option<u64>,
+}
+
+#[derive(Debug)]
+enum What {
+    /// The reply of a read, with references in the place of values.
+    Read(Vec<u8>),
+    /// The keys whose values a write needs.
+    Write(Vec<(Vec<u8>, Reference)>),
+}
+
+impl Lacking {
+    fn value(&self, reference: &Reference) -> Option<&SharedBytes> {
+        self.values.get(reference)?.as_ref()
+    }
+
+    fn is_whole(&self) -> bool {
+        self.values.values().all(Option::is_some)
+    }
+
+    fn awaits_disk(&self) -> bool {
+        self.values.iter().any(|(reference, value)| reference.is_spilled() && value.is_none())
+    }
+}
+
+/// Everything that waits for values.
+#[derive(Debug)]
+pub(crate) struct Completing {
+    lacking: Slab<Lacking>,
+    /// For each value of a group, what waits for it.
+    waiting: BTreeMap<(u16, Reference), Vec<Handle>>,
+    wakeup_us: u64,
+}
+
+impl Default for Completing {
+    fn default() -> Completing {
+        Completing { lacking: Slab::default(), waiting: BTreeMap::new(), wakeup_us: u64::MAX }
+    }
+}
+
+impl Completing {
+    /// When, on the monotonic clock, something is due.
+    pub(crate) fn wakeup_us(&self) -> u64 {
+        self.wakeup_us
+    }
+
+    fn wake_at(&mut self, at_us: u64) {
+        self.wakeup_us = self.wakeup_us.min(at_us);
+    }
+}
+
+impl Node {
+    /// Holds back a client's later commands behind one that may need bytes of large values: it may be submitted twice,
+    /// and they must not overtake it.
+    pub(crate) fn hold_back_behind(&mut self, client: ClientId, group: u16, command: &Command<'_>) {
+        let target = &self.cx.groups[group];
+        if (target.coding.is_some() || target.keyspace.spills())
+            && command.may_need_bytes()
+            && let Some(session) = self.cx.clients.sessions.get_mut(client)
+        {
+            session.close_gate();
+        }
+    }
+
+    /// Completes a reply that lacks values, at the node of the replica that has answered, or of the client.
+    #[cold]
+    pub(crate) fn complete_lacking(&mut self, ticket: Ticket, group: u16, result: Outcome, reply: &[u8]) {
+        let now_us = self.cx.now.monotonic_us;
+        let (is_for_client, begun_us) = match Origin::of(ticket) {
+            Origin::Session(client) => {
+                let Some(session) = self.cx.clients.sessions.get(client) else { return };
+                (true, session.begun_us(ticket.sequence).unwrap_or(now_us))
+            }
+            _ => (false, now_us),
+        };
+        let Some(parts) = take_apart(reply, self.cx.memory.reply_max()) else {
+            return self.complete_with_error(ticket, group, Outcome::Refused, UNFIT);
+        };
+        let needs_disk = parts.references.iter().any(Reference::is_spilled);
+        if !is_for_client && !needs_disk {
+            return self.complete(ticket, group, result, reply); // Its own node fetches what it lacks.
+        }
+        let mut values = BTreeMap::new();
+        for reference in parts.references.iter().copied() {
+            let is_taken = is_for_client || !parts.is_read || reference.is_spilled();
+            if is_taken && !values.contains_key(&reference) {
+                values.insert(reference, self.look_up(group, reference));
+            }
+        }
+        let what = match parts.is_read {
+            true => What::Read(parts.element.to_vec()),
+            false => {
+                let keys = parts.keys.iter().map(|key| key.to_vec());
+                What::Write(keys.zip(parts.references).collect())
+            }
+        };
+        let deadline_us = now_us + self.cx.configuration.command_timeout_ms * 1000;
+        let command = parts.command.to_vec();
+        let asks_at_us = None;
+        let lacking =
+            Lacking { ticket, group, result, command, what, values, begun_us, deadline_us, asks_at_us };
+        if lacking.is_whole() && parts.is_read {
+            return self.complete_whole(lacking);
+        }
+        let awaited = lacking.values.iter().filter(|(_, value)| value.is_none());
+        let awaited: Vec<Reference> = awaited.map(|(reference, _)| *reference).collect();
+        let (is_whole, awaits_disk) = (lacking.is_whole(), lacking.awaits_disk());
+        let handle = self.completing.lacking.insert(|_| lacking);
+        if is_whole {
+            // Not at once: the effects of a replica's step are being carried out, and this would be another step of it.
+            return self.cx.call(Call::Supply(handle));
+        }
+        for reference in awaited {
+            self.completing.waiting.entry((group, reference)).or_default().push(handle);
+        }
+        if awaits_disk {
+            self.completing.wake_at(deadline_us);
+        }
+    }
+
+    /// Returns a value that is in memory. Otherwise has it read or fetched; [`Node::value_is`] takes the result.
+    fn look_up(&mut self, group: u16, reference: Reference) -> Option<SharedBytes> {
+        match reference.is_spilled() {
+            true => self.values.look_up(group, &reference),
+            false => self.coding.look_up(&mut self.cx, group, reference),
+        }
+    }
+
+    /// A value is here, or (None) cannot be had.
+    pub(crate) fn value_is(&mut self, group: u16, reference: Reference, value: Option<&SharedBytes>) {
+        for handle in self.completing.waiting.remove(&(group, reference)).unwrap_or_default() {
+            let Some(lacking) = self.completing.lacking.get_mut(handle) else { continue };
+            let Some(place @ None) = lacking.values.get_mut(&reference) else { continue };
+            match value {
+                None => self.value_is_gone(handle, reference),
+                Some(value) => {
+                    *place = Some(value.clone());
+                    if lacking.is_whole() {
+                        self.supply(handle);
+                    }
+                }
+            }
+        }
+    }
+
+    fn value_is_gone(&mut self, handle: Handle, reference: Reference) {
+        let Some(lacking) = self.completing.lacking.get_mut(handle) else { return };
+        if reference.is_spilled() {
+            let own = self.cx.configuration.node;
+            let (version, folder) = (reference.id.coordinator.life, "values");
+            let error = format!(
+                "DAMAGED a value of version {version} cannot be read from the folder '{folder}' of node {own}; nothing was \
+                 done, and other replicas may have it"
+            );
+            return self.end_lacking(handle, &error);
+        }
+        // Another node's client may have later commands under way, which only its node knows of.
+        if !matches!(Origin::of(lacking.ticket), Origin::Session(_)) {
+            return self.end_lacking(handle, GONE);
+        }
+        // Others of its values may still arrive; they are no longer needed.
+        lacking.values.clear();
+        let at_us = self.cx.now.monotonic_us + PAUSE_US;
+        lacking.asks_at_us = Some(at_us);
+        self.completing.wake_at(at_us);
+    }
+
+    /// All values that something waits for are here.
+    pub(crate) fn supply(&mut self, handle: Handle) {
+        if let Some(lacking) = self.completing.lacking.remove(handle) {
+            self.complete_whole(lacking);
+        }
+    }
+
+    fn complete_whole(&mut self, lacking: Lacking) {
+        let Lacking { ticket, group, result, deadline_us, .. } = lacking;
+        let needs = match &lacking.what {
+            What::Read(element) => {
+                let only = only_value(element).and_then(|reference| lacking.value(&reference));
+                if let Some(value) = only.filter(|value| value.len() >= SHARED_BYTES_MIN) {
+                    return self.complete_with_value(ticket, group, result, value.clone());
+                }
+                let replies =
+                    put_in(&lacking.command, element, |reference| lacking.value(reference).map(|it| &**it));
+                return self.complete_with(ticket, group, result, replies);
+            }
+            What::Write(needs) => needs,
+        };
+        if self.cx.groups.get(group).is_none() {
+            return self.complete_with_error(ticket, group, Outcome::Refused, NOT_SERVED);
+        }
+        let items = needs
+            .iter()
+            .filter_map(|(key, reference)| Some((key.as_slice(), *reference, &**lacking.value(reference)?)));
+        let mut scratch = Vec::new();
+        let Some(supplied) = Supplied::build(items, &lacking.command, &mut scratch) else {
+            return self.complete_with_error(ticket, group, Outcome::Refused, UNFIT);
+        };
+        self.ask_again(ticket, group, deadline_us, Command::Supplied(supplied));
+    }
+
+    /// Submits a command again, under its ticket.
+    fn ask_again(&mut self, ticket: Ticket, group: u16, deadline_us: u64, command: Command<'_>) {
+        // Another node's command was forwarded to this one because it leads.
+        let hops = if matches!(Origin::of(ticket), Origin::Session(_)) { 0 } else { HOPS_MAX };
+        let asked = Asked { ticket, follows: true, seen: u64::MAX, deadline_us, hops, leadership: 0 };
+        self.submit(group, asked, Request::Command(command));
+    }
+
+    fn end_lacking(&mut self, handle: Handle, error: &str) {
+        if let Some(lacking) = self.completing.lacking.remove(handle) {
+            self.complete_with_error(lacking.ticket, lacking.group, Outcome::Refused, error);
+        }
+    }
+
+    /// Asks groups again where that is due, and ends what has waited for the disk for too long: it may hang.
+    pub(crate) fn tend_lacking(&mut self) {
+        let now_us = self.cx.now.monotonic_us;
+        if self.completing.wakeup_us > now_us {
+            return;
+        }
+        self.completing.wakeup_us = u64::MAX;
+        let handles: Vec<Handle> = self.completing.lacking.iter().map(|(handle, _)| handle).collect();
+        for handle in handles {
+            let Some(lacking) = self.completing.lacking.get(handle) else { continue };
+            match lacking.asks_at_us {
+                Some(at_us) if at_us <= now_us => self.ask_for_values_again(handle),
+                Some(at_us) => self.completing.wake_at(at_us),
+                None if !lacking.awaits_disk() => {}
+                None if lacking.deadline_us > now_us => self.completing.wake_at(lacking.deadline_us),
+                None => {
+                    let own = self.cx.configuration.node;
+                    let error = format!(
+                        "TRYAGAIN OVERLOADED the disk of node {own} has not given a value in time; nothing was done"
+                    );
+                    self.end_lacking(handle, &error);
+                }
+            }
+        }
+    }
+
+    /// Fragments of a value are gone: the group is asked again, by the command's deadline.
+    fn ask_for_values_again(&mut self, handle: Handle) {
+        let now_us = self.cx.now.monotonic_us;
+        let Some(lacking) = self.completing.lacking.get(handle) else { return };
+        let Lacking { ticket, group, begun_us, .. } = *lacking;
+        let deadline_us = begun_us + self.cx.configuration.command_timeout_ms * 1000;
+        if deadline_us <= now_us || self.cx.groups.get(group).is_none() {
+            return self.end_lacking(handle, GONE);
+        }
+        // A later read would show this client the effects of commands that it sent after this one.
+        if matches!(lacking.what, What::Read(_))
+            && let Origin::Session(client) = Origin::of(ticket)
+            && self.cx.clients.sessions.get(client).is_some_and(|session| session.has_later(ticket.sequence))
+        {
+            return self.end_lacking(handle, OVERTAKEN);
+        }
+        let Some(lacking) = self.completing.lacking.remove(handle) else { return };
+        match Command::decode(&mut Reader::new(&lacking.command)) {
+            Ok(command) => self.ask_again(ticket, group, deadline_us, command),
+            Err(_) => self.complete_with_error(ticket, group, Outcome::Refused, UNFIT),
+        }
+    }
+}
