@@ -201,13 +201,6 @@ impl Keyspace {
                     "storage = \"disk\" is for consensus and leader-follower; {name} keeps its values in memory"
                 ));
             }
-            if self.coding.is_some() {
-                return refuse(
-                    "storage = \"disk\" and coding do not go together yet: fragments are kept in memory; use one of \
-                     them"
-                        .into(),
-                );
-            }
             if threshold < STORAGE_THRESHOLD_MIN {
                 return refuse(format!(
                     "storage_threshold = {threshold} is less than {STORAGE_THRESHOLD_MIN} bytes"
@@ -517,11 +510,6 @@ mod tests {
                 "prefix=s: replication=blocking storage=disk",
                 "leader-follower; blocking keeps its values in memory",
             ),
-            (
-                "prefix=s: replication=leader-follower storage=disk coding=2",
-                "and coding do not go together yet",
-            ),
-            ("prefix=s: storage=disk coding=2", "storage = \"disk\" and coding do not go together yet"),
             ("prefix=s: storage=disk storage_threshold=1", "storage_threshold = 1 is less than 64 bytes"),
             (
                 "prefix=s: script_cost_max=49999",

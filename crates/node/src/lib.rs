@@ -46,6 +46,7 @@ mod slab;
 pub mod slots;
 mod start_error;
 mod transactions;
+mod transfer;
 mod unfinished;
 mod usage;
 mod values;

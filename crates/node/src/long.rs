@@ -21,14 +21,14 @@
 //! its end is the command's answer; whatever fails before that has done nothing.
 
 use crate::configuration::{PARTS_UNDER_WAY, part_bytes};
-use crate::context::Context;
+use crate::context::{CommandPart, Context};
 use crate::origin::Asked;
 use crate::origin::Origin;
 use crate::slab::{Handle, Slab};
+use crate::transfer::{Transfer, Window};
 use kv::SharedBytes;
 use kv::{Command, Coordinator, Reply, ValueId};
 use protocol::{Request, Result as Outcome};
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -50,11 +50,9 @@ struct Long {
     id: ValueId,
     /// See [`Command::LongEnd`].
     watched_in: Option<u64>,
-    command: Encoded,
-    /// Where the next part begins.
-    next: usize,
-    /// How far the parts are gathered, as the group last reported, and the farthest that it ever reported.
-    gathered: usize,
+    /// The command; what has arrived of it is gathered, as the group last reported.
+    command: Transfer,
+    /// The most that it ever reported.
     farthest: usize,
     /// Parts that have no outcome yet.
     awaited: usize,
@@ -66,40 +64,16 @@ struct Long {
     deadline_us: u64,
 }
 
-/// An encoded command. A value at its end stays where it arrived: copying it would take longer than a turn may.
-#[derive(Clone, Debug)]
-struct Encoded {
-    head: Arc<Vec<u8>>,
-    value: Option<SharedBytes>,
-}
-
-impl Encoded {
-    /// `lent` is the buffer that holds the command, if it may be kept.
-    fn new(command: &Command<'_>, lent: Option<&Arc<Vec<u8>>>) -> Encoded {
-        let mut head = Vec::new();
-        let value =
-            lent.and_then(|buffer| SharedBytes::within(buffer, command.encode_before_value(&mut head)?));
-        if value.is_none() {
-            head = Vec::with_capacity(command.payload_bytes() + (1 << 10));
-            command.encode(&mut head);
-        }
-        Encoded { head: Arc::new(head), value }
+/// Encodes a command. A value at its end stays where it arrived; `lent` is the buffer that holds the command, if it may
+/// be kept.
+fn encoded(command: &Command<'_>, lent: Option<&Arc<Vec<u8>>>) -> Transfer {
+    let mut head = Vec::new();
+    let value = lent.and_then(|buffer| SharedBytes::within(buffer, command.encode_before_value(&mut head)?));
+    if value.is_none() {
+        head = Vec::with_capacity(command.payload_bytes() + (1 << 10));
+        command.encode(&mut head);
     }
-
-    fn len(&self) -> usize {
-        self.head.len() + self.value.as_ref().map_or(0, |value| value.len())
-    }
-
-    fn part(&self, begin: usize, end: usize) -> Cow<'_, [u8]> {
-        let value = self.value.as_deref().unwrap_or_default();
-        match begin.checked_sub(self.head.len()) {
-            Some(begin) => Cow::Borrowed(&value[begin..end - self.head.len()]),
-            None => match end.checked_sub(self.head.len()) {
-                Some(end) => Cow::Owned([&self.head[begin..], &value[..end]].concat()),
-                None => Cow::Borrowed(&self.head[begin..end]),
-            },
-        }
-    }
+    Transfer::new(head, value.unwrap_or_default())
 }
 
 /// A part on its way: its command, and where it begins and ends.
@@ -122,8 +96,7 @@ pub(crate) struct LongCommands {
     /// The parts on their way, by their numbers.
     parts: BTreeMap<u64, Part>,
     parts_sent: u64,
-    /// The total length of `parts`.
-    bytes_under_way: usize,
+    window: Window,
     /// When there is something to do, on the monotonic clock.
     wakeup_us: u64,
 }
@@ -138,7 +111,7 @@ impl LongCommands {
             bytes: 0,
             parts: BTreeMap::new(),
             parts_sent: 0,
-            bytes_under_way: 0,
+            window: Window::default(),
             wakeup_us: u64::MAX,
         }
     }
@@ -157,7 +130,7 @@ impl LongCommands {
     /// Sends a write to its group in parts.
     #[cold]
     pub(crate) fn begin(&mut self, cx: &mut Context, group: u16, asked: Asked, command: &Command<'_>) {
-        let encoded = Encoded::new(command, cx.lent.as_ref());
+        let encoded = encoded(command, cx.lent.as_ref());
         let refusal = match u32::try_from(encoded.len()) {
             Err(_) => Some("ERR the command is too long; nothing was done"),
             Ok(_) if self.bytes + encoded.len() > BYTES_MAX => Some(
@@ -187,8 +160,6 @@ impl LongCommands {
             id: ValueId { coordinator: self.coordinator, counter: self.counter },
             watched_in,
             command: encoded,
-            next: 0,
-            gathered: 0,
             farthest: 0,
             awaited: 0,
             goes_back_us: None,
@@ -238,35 +209,33 @@ impl LongCommands {
                 return false;
             }
             long.goes_back_us = None;
-            long.next = long.gathered;
+            long.command.go_back();
         }
-        if long.next >= length {
+        if long.command.is_sent() {
             match long.awaited {
                 0 => self.order(cx, handle),
                 _ => self.wake_at(deadline_us),
             }
             return false;
         }
-        let (begin, end) = (long.next, length.min(long.next + part_bytes));
-        if *budget == 0 || self.bytes_under_way >= part_bytes * PARTS_UNDER_WAY {
+        if *budget == 0 || self.window.under_way() >= part_bytes * PARTS_UNDER_WAY {
             // The outcome of a part ends the wait as well.
             self.wake_at(if *budget == 0 { now_us } else { deadline_us });
             return false;
         }
-        *budget = budget.saturating_sub(end - begin);
-        long.next = end;
+        let (begin, bytes) = long.command.next_part(part_bytes);
+        let end = long.command.sent();
+        *budget = budget.saturating_sub(bytes.len());
         long.awaited += 1;
-        let (id, command) = (long.id, long.command.clone());
-        self.bytes_under_way += end - begin;
+        let part = CommandPart { id: long.id, offset: begin as u32, length: length as u32, bytes };
+        self.window.sent(end - begin);
         self.parts_sent += 1;
         self.parts.insert(self.parts_sent, Part { of: handle, begin, end });
         self.wake_at(deadline_us);
-        let bytes = command.part(begin, end);
-        let part = Command::LongPart { id, offset: begin as u32, length: length as u32, bytes: &bytes };
         let ticket = Origin::LongPart.ticket(self.parts_sent);
         let deadline_us = deadline_us.min(now_us + PART_TIMEOUT_US * cx.configuration.patience);
         let asked = Asked { ticket, follows: true, seen: u64::MAX, deadline_us, hops: 0, leadership: 0 };
-        cx.submit(group, asked, &Request::Command(part));
+        cx.submit_part(group, asked, part);
         true
     }
 
@@ -275,17 +244,18 @@ impl LongCommands {
         let now_us = cx.now.monotonic_us;
         let timeout_us = cx.configuration.command_timeout_ms * 1000;
         let Some(Part { of, begin, end }) = self.parts.remove(&number) else { return };
-        self.bytes_under_way -= end - begin;
+        self.window.arrived(end - begin);
         self.wake_at(now_us);
         let Some(long) = self.commands.get_mut(of) else { return };
         long.awaited -= 1;
         if let (Outcome::Done { .. }, Reply::Integer(gathered)) = (result, Reply::first(reply)) {
-            long.gathered = (gathered.max(0) as usize).min(long.command.len());
-            if long.gathered > long.farthest {
-                long.farthest = long.gathered;
+            long.command.has(gathered.max(0) as usize);
+            let gathered = long.command.arrived();
+            if gathered > long.farthest {
+                long.farthest = gathered;
                 long.deadline_us = long.deadline_us.max(now_us + timeout_us);
             }
-            if long.gathered < end {
+            if gathered < end {
                 long.goes_back_us.get_or_insert(now_us);
             }
             return;
@@ -341,13 +311,13 @@ mod tests {
         for (command, is_shared) in [(set(answer), true), (set(SetAnswer::Before), false)] {
             let mut whole = Vec::new();
             command.encode(&mut whole);
-            let encoded = Encoded::new(&command, Some(&buffer));
-            assert_eq!((encoded.len(), encoded.value.is_some()), (whole.len(), is_shared));
-            assert!(Encoded::new(&command, None).value.is_none());
-            for begin in 0..whole.len() {
-                for end in begin..=whole.len() {
-                    assert_eq!(encoded.part(begin, end), &whole[begin..end], "{begin}..{end}");
-                }
+            for lent in [Some(&buffer), None] {
+                let mut transfer = encoded(&command, lent);
+                let (_, head) = transfer.next_part(whole.len() - 10);
+                let (_, value) = transfer.next_part(10);
+                assert_eq!([&*head, &*value].concat(), whole);
+                assert!(transfer.is_sent());
+                assert_eq!(value.as_ptr() == buffer[8..].as_ptr(), is_shared && lent.is_some());
             }
         }
     }

@@ -111,6 +111,7 @@ const MODULES: [(&str, &[&[&str]]); 10] = [
                 "slab",
                 "slots",
                 "start_error",
+                "transfer",
                 "unfinished",
                 "usage",
                 "words",

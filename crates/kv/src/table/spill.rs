@@ -17,6 +17,7 @@ use crate::coded::Reference;
 use crate::command::{Supplied, digest_of};
 use crate::reply::ReplyBuffer;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Estimated memory of a reference beside its entry.
 const REFERENCE_MEMORY_BYTES: usize = 96;
@@ -39,7 +40,7 @@ pub(super) struct SpilledValues {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spilled {
     /// Values to store, in the order in which they were spilled.
-    pub kept: Vec<(Reference, Vec<u8>)>,
+    pub kept: Vec<(Reference, Arc<Vec<u8>>)>,
     /// Values that no key refers to any more.
     pub released: BTreeSet<Reference>,
 }
@@ -100,7 +101,7 @@ impl SpilledValues {
 
     /// Notes a value that arrived with a snapshot transfer.
     pub(super) fn came(&mut self, reference: Reference, value: &[u8]) {
-        self.news.kept.push((reference, value.to_vec()));
+        self.news.kept.push((reference, Arc::new(value.to_vec())));
     }
 }
 
@@ -178,7 +179,7 @@ impl Table {
                     let value = entry.value().to_vec();
                     let (length, digest) = (value.len() as u32, digest_of(&value));
                     let reference = Reference::spilled(record.version, index, length, digest);
-                    self.spilled.news.kept.push((reference, value));
+                    self.spilled.news.kept.push((reference, Arc::new(value)));
                     reference
                 }
             };

@@ -23,7 +23,7 @@ use kv::SharedBytes;
 use kv::command::Digest;
 use kv::{Reference, ValueId};
 use protocol::NodeId;
-use protocol::coded::{KeptPiece, Message, Piece, number_of};
+use protocol::coded::{HeldPiece, KeptPiece, Message, Piece, StoredPiece, number_of};
 use protocol::planted::Fault;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -169,25 +169,55 @@ impl Coding {
         self.wake_at(hedge_us);
         self.take_own_pieces(cx, id);
         let Some(fetch) = self.fetches.get(&id) else { return };
-        let again: Vec<NodeId> = fetch.asked.iter().copied().collect();
+        let own = cx.configuration.node;
+        let again: Vec<NodeId> = fetch.asked.iter().copied().filter(|node| *node != own).collect();
         again.into_iter().for_each(|node| self.ask_for_pieces(cx, id, node));
         self.ask_enough(cx, id);
         self.join_fetched(cx, id, None);
     }
 
-    /// Takes the pieces that a replica of this node has.
-    fn take_own_pieces(&mut self, cx: &Context, id: ValueId) {
+    /// Takes the pieces that a replica of this node has in memory, and has those read that it has on the disk.
+    fn take_own_pieces(&mut self, cx: &mut Context, id: ValueId) {
+        let own = cx.configuration.node;
         let Some(fetch) = self.fetches.get_mut(&id) else { return };
         let replica = cx.groups.get(fetch.group).and_then(|group| group.replica.as_ref());
         let fragment =
             replica.and_then(|replica| replica.fragments()).and_then(|fragments| fragments.fragment(id));
-        let Some(fragment) = fragment else { return };
+        let Some(fragment) = fragment.filter(|_| !fetch.missing.contains(&own)) else { return };
+        let mut stored = Vec::new();
         for stripe in fetch.stripe..fetch.asked_until.min(fetch.layout.stripes()) {
-            if let Some(kept) = fragment.kept_piece(stripe as u32).filter(|kept| fetch.admits(&kept.piece()))
-            {
-                fetch.pieces.insert((stripe, kept.piece().number), kept);
+            match fragment.piece(stripe as u32) {
+                Some(HeldPiece::Kept(kept)) if fetch.admits(&kept.piece()) => {
+                    fetch.pieces.insert((stripe, kept.piece().number), kept);
+                }
+                Some(HeldPiece::Stored(piece)) => stored.push(piece),
+                _ => {}
             }
         }
+        if !stored.is_empty() {
+            fetch.asked.insert(own);
+        }
+        let group = fetch.group;
+        stored.into_iter().for_each(|piece| cx.call(Call::ReadPiece { group, to: own, piece }));
+    }
+
+    /// A piece that was read for a node, which may be this one, is here, or (None) cannot be read.
+    pub(crate) fn piece_read(
+        &mut self,
+        cx: &mut Context,
+        group: u16,
+        to: NodeId,
+        piece: &StoredPiece,
+        bytes: Option<&[u8]>,
+    ) {
+        let message = match bytes {
+            Some(bytes) => Message::Fetched(piece.piece(bytes)),
+            None => Message::Missing { id: piece.id() },
+        };
+        if to == cx.configuration.node {
+            return self.take(cx, group, to, message);
+        }
+        self.send(cx, group, to, &message);
     }
 
     /// The members that can be asked and were not, first those that have a part of the value itself.
@@ -271,8 +301,13 @@ impl Coding {
         if pieces.is_empty() {
             self.send(cx, group, to, &Message::Missing { id });
         }
-        for kept in pieces {
-            self.send(cx, group, to, &Message::Fetched(kept.piece()));
+        for held in pieces {
+            match held {
+                HeldPiece::Kept(kept) => {
+                    self.send(cx, group, to, &Message::Fetched(kept.piece()));
+                }
+                HeldPiece::Stored(piece) => cx.call(Call::ReadPiece { group, to, piece }),
+            }
         }
     }
 

@@ -28,7 +28,7 @@ pub(crate) use estimates::PeerTold;
 use fetching::Fetch;
 use kv::{Reference, SharedBytes, ValueId};
 use logged::Logged;
-use protocol::coded::{Message, Refusal};
+use protocol::coded::Message;
 use protocol::{NodeId, Result as Outcome};
 use rebuilding::{Rebuilding, Window};
 use std::collections::BTreeMap;
@@ -198,22 +198,11 @@ impl Coding {
 
     // Messages.
 
-    /// Why this node does not keep a piece that it was sent: what cannot be written would wait in memory. Otherwise notes
-    /// that it was sent.
-    pub(crate) fn refuses(
-        &mut self,
-        cx: &Context,
-        from: NodeId,
-        message: &Message<'_>,
-    ) -> Option<Message<'static>> {
-        let Message::Keep(piece) = message else { return None };
-        if cx.room.is_short() {
-            return Some(Message::Refused { id: piece.reference.id, why: Refusal::NoRoom });
-        }
+    /// A node has sent this one a piece of a new value.
+    pub(crate) fn note_sent(&mut self, cx: &Context, from: NodeId) {
         if from != cx.configuration.node {
             self.window.others_sent(from, cx.now.monotonic_us);
         }
-        None
     }
 
     /// Takes a message for the coordinator of a value, from a node, which may be this one.
@@ -245,10 +234,15 @@ impl Coding {
 
     /// Sends a message about fragments to a node, which may be this one. Returns false if the node cannot be reached.
     pub(crate) fn send(&mut self, cx: &mut Context, group: u16, to: NodeId, message: &Message<'_>) -> bool {
-        let mut encoded = Vec::new();
         if to == cx.configuration.node {
-            message.encode(&mut encoded);
-            cx.call(Call::Fragments { group, message: encoded });
+            cx.call(match message {
+                Message::Keep(piece) => Call::KeepPiece { group, piece: (*piece).into() },
+                message => {
+                    let mut encoded = Vec::new();
+                    message.encode(&mut encoded);
+                    Call::Fragments { group, message: encoded }
+                }
+            });
             return true;
         }
         append_to_peer(cx, to, |out| {

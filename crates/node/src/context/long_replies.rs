@@ -28,10 +28,10 @@ use crate::context::Context;
 use crate::envelope::{Envelope, OutcomePart};
 use crate::origin::Origin;
 use crate::session::ClientId;
+use crate::transfer::{Transfer, Window};
 use kv::SharedBytes;
 use kv::codec::Malformed;
 use protocol::{NodeId, Result as Outcome, Ticket};
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use wire::frame;
 
@@ -47,29 +47,7 @@ struct LongReply {
     /// The receiver's name for its request.
     id: u64,
     result: Outcome,
-    /// What comes before `bytes`.
-    head: Vec<u8>,
-    bytes: SharedBytes,
-    /// How much of it was sent, and has arrived.
-    sent: usize,
-    arrived: usize,
-}
-
-impl LongReply {
-    fn len(&self) -> usize {
-        self.head.len() + self.bytes.len()
-    }
-
-    fn part(&self, start: usize, end: usize) -> Cow<'_, [u8]> {
-        let head_bytes = self.head.len();
-        match start.checked_sub(head_bytes) {
-            Some(start) => Cow::Borrowed(&self.bytes[start..end - head_bytes]),
-            None => {
-                let behind = &self.bytes[..end.saturating_sub(head_bytes)];
-                Cow::Owned([&self.head[start..end.min(head_bytes)], behind].concat())
-            }
-        }
-    }
+    reply: Transfer,
 }
 
 /// The long replies that are on their way to a peer.
@@ -79,8 +57,7 @@ pub(crate) struct LongReplies {
     replies: VecDeque<LongReply>,
     /// The total length of `replies`.
     bytes: usize,
-    /// Bytes that were sent and are not known to have arrived.
-    under_way: usize,
+    window: Window,
     part_bytes: usize,
     /// See [`PARTS_OWED_MAX`]; less where there is less memory.
     bytes_max: usize,
@@ -115,32 +92,31 @@ impl LongReplies {
         (head, bytes): (Vec<u8>, SharedBytes),
         (part_bytes, bytes_max): (usize, usize),
     ) {
-        let reply = LongReply { id, result, head, bytes, sent: 0, arrived: 0 };
+        let reply = Transfer::new(head, bytes);
         self.bytes += reply.len();
         self.part_bytes = part_bytes;
         self.bytes_max = bytes_max.min(PARTS_OWED_MAX * part_bytes);
-        self.replies.push_back(reply);
+        self.replies.push_back(LongReply { id, result, reply });
     }
 
     /// Writes parts as far as there is room, one of each reply in turn, so that a short one does not wait for a long one.
     pub(crate) fn pump(&mut self, output: &mut Vec<u8>) {
-        while self.under_way < self.part_bytes * PARTS_UNDER_WAY
-            && let Some(place) = self.replies.iter().position(|reply| reply.sent < reply.len())
-            && let Some(mut reply) = self.replies.remove(place)
+        while self.window.under_way() < self.part_bytes * PARTS_UNDER_WAY
+            && let Some(place) = self.replies.iter().position(|reply| !reply.reply.is_sent())
+            && let Some(mut long) = self.replies.remove(place)
         {
-            let end = reply.len().min(reply.sent + self.part_bytes);
+            let (begin, bytes) = long.reply.next_part(self.part_bytes);
             // A reply is shorter than 4 GiB, like any frame.
             let part = OutcomePart {
-                id: reply.id,
-                result: reply.result,
-                length: reply.len() as u32,
-                offset: reply.sent as u32,
-                bytes: &reply.part(reply.sent, end),
+                id: long.id,
+                result: long.result,
+                length: long.reply.len() as u32,
+                offset: begin as u32,
+                bytes: &bytes,
             };
             frame::append(output, |out| Envelope::OutcomePart(part).encode(out));
-            self.under_way += end - reply.sent;
-            reply.sent = end;
-            self.replies.push_back(reply);
+            self.window.sent(bytes.len());
+            self.replies.push_back(long);
         }
     }
 
@@ -151,14 +127,14 @@ impl LongReplies {
     pub(crate) fn arrived(&mut self, id: u64, so_far: Option<u32>) -> Result<(), Malformed> {
         // Each part of an unwanted reply is answered in this way: the first answer has ended the reply.
         let Some(place) = self.replies.iter().position(|reply| reply.id == id) else { return Ok(()) };
-        let reply = &mut self.replies[place];
-        let arrived = so_far.map_or(reply.sent, |so_far| so_far as usize);
-        if arrived < reply.arrived || arrived > reply.sent {
+        let reply = &mut self.replies[place].reply;
+        let arrived = so_far.map_or(reply.sent(), |so_far| so_far as usize);
+        if arrived < reply.arrived() || arrived > reply.sent() {
             return Err(Malformed("of a long reply that has arrived which was not sent"));
         }
-        self.under_way -= arrived - reply.arrived;
-        reply.arrived = arrived;
-        if so_far.is_none() || arrived == reply.len() {
+        self.window.arrived(arrived - reply.arrived());
+        reply.has(arrived);
+        if so_far.is_none() || reply.has_arrived() {
             self.bytes -= reply.len();
             self.replies.remove(place);
         }
@@ -240,7 +216,7 @@ mod tests {
         assert_eq!(pumped(&mut replies), [(1, 50, 55)]);
         assert_eq!(replies.bytes(), 55, "it is held until it has arrived");
         assert_eq!(replies.arrived(1, Some(55)), Ok(()));
-        assert_eq!((replies.bytes(), replies.under_way, replies.replies.len()), (0, 0, 0));
+        assert_eq!((replies.bytes(), replies.window.under_way(), replies.replies.len()), (0, 0, 0));
     }
 
     #[test]
@@ -251,7 +227,7 @@ mod tests {
         assert_eq!(replies.arrived(1, None), Ok(()), "the other part is answered so, too");
         assert_eq!(pumped(&mut replies), [(2, 10, 15), (3, 10, 20), (3, 20, 30)]);
         assert_eq!(replies.arrived(2, Some(15)), Ok(()));
-        assert_eq!((replies.bytes(), replies.under_way), (100, 30));
+        assert_eq!((replies.bytes(), replies.window.under_way()), (100, 30));
     }
 
     #[test]

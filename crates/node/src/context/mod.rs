@@ -27,8 +27,9 @@ use crate::parameters::Parameters;
 use crate::session::ClientId;
 use crate::session::Subscriptions;
 use crate::slab::Handle;
-use kv::{Reference, ReplyBuffer, SharedBytes};
-use protocol::{Now, Request, Result as Outcome, Ticket};
+use kv::{Reference, ReplyBuffer, SharedBytes, ValueId};
+use protocol::coded::{KeptPiece, StoredPiece};
+use protocol::{NodeId, Now, Request, Result as Outcome, Ticket};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -91,8 +92,8 @@ pub(crate) struct Context {
 /// method of it, or of another one, is under way.
 #[derive(Debug)]
 pub(crate) enum Call {
-    /// Hands a request to a group; the request is encoded.
-    Submit { group: u16, asked: Asked, request: Vec<u8> },
+    /// Hands a request to a group.
+    Submit { group: u16, asked: Asked, request: Submitted },
     /// Ends a request.
     Complete { ticket: Ticket, group: u16, result: Outcome, reply: ReplyBuffer },
     /// Ends a request with a long reply.
@@ -113,14 +114,44 @@ pub(crate) enum Call {
     Supply(Handle),
     /// Handles a message about fragments that this node has sent to itself.
     Fragments { group: u16, message: Vec<u8> },
+    /// Keeps a piece of this node's own fragment of a value that it coordinates.
+    KeepPiece { group: u16, piece: KeptPiece },
+    /// Keeps a piece of this node's own fragment that was rebuilt from others.
+    TakeRebuilt { group: u16, piece: KeptPiece },
+    /// Reads a piece that a node has asked for, which may be this one.
+    ReadPiece { group: u16, to: NodeId, piece: StoredPiece },
     /// Tidies up after a session that has ended.
     EndSession { client: ClientId, lock_wait: Option<u64>, subscriptions: Option<Box<Subscriptions>> },
+}
+
+/// A request of a call.
+#[derive(Debug)]
+pub(crate) enum Submitted {
+    /// Any request, encoded.
+    Encoded(Vec<u8>),
+    /// A part of a long command, whose bytes are not copied.
+    Part(CommandPart),
+}
+
+/// See [`Command::LongPart`].
+#[derive(Debug)]
+pub(crate) struct CommandPart {
+    pub(crate) id: ValueId,
+    pub(crate) offset: u32,
+    pub(crate) length: u32,
+    pub(crate) bytes: SharedBytes,
 }
 
 impl Context {
     /// Has the node hand a request to a group.
     pub(crate) fn submit(&mut self, group: u16, asked: Asked, request: &Request<'_>) {
-        self.calls.push_back(Call::Submit { group, asked, request: encoded(request) });
+        let request = Submitted::Encoded(encoded(request));
+        self.calls.push_back(Call::Submit { group, asked, request });
+    }
+
+    /// Has the node hand a part of a long command to a group.
+    pub(crate) fn submit_part(&mut self, group: u16, asked: Asked, part: CommandPart) {
+        self.calls.push_back(Call::Submit { group, asked, request: Submitted::Part(part) });
     }
 
     /// Has the node end a request.

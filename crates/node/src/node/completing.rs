@@ -31,7 +31,8 @@ use crate::slab::{Handle, Slab};
 use crate::unfinished::{only_value, put_in, take_apart};
 use kv::codec::Reader;
 use kv::{Command, Reference, SharedBytes, Supplied};
-use protocol::{Request, Result as Outcome, Ticket};
+use protocol::coded::StoredPiece;
+use protocol::{NodeId, Request, Result as Outcome, Ticket};
 use std::collections::BTreeMap;
 
 /// A value of at least this length is not copied to the client that asked for it, but written from where it is.
@@ -86,12 +87,21 @@ impl Lacking {
     }
 }
 
+/// What waits for a value.
+#[derive(Debug)]
+enum Waiter {
+    /// A reply or a write.
+    Lacking(Handle),
+    /// A node that asked for this piece of a fragment, which is on the disk here. It may be this node.
+    Piece(NodeId, StoredPiece),
+}
+
 /// Everything that waits for values.
 #[derive(Debug)]
 pub(crate) struct Completing {
     lacking: Slab<Lacking>,
     /// For each value of a group, what waits for it.
-    waiting: BTreeMap<(u16, Reference), Vec<Handle>>,
+    waiting: BTreeMap<(u16, Reference), Vec<Waiter>>,
     wakeup_us: u64,
 }
 
@@ -174,7 +184,7 @@ impl Node {
             return self.cx.call(Call::Supply(handle));
         }
         for reference in awaited {
-            self.completing.waiting.entry((group, reference)).or_default().push(handle);
+            self.completing.waiting.entry((group, reference)).or_default().push(Waiter::Lacking(handle));
         }
         if awaits_disk {
             self.completing.wake_at(deadline_us);
@@ -191,7 +201,14 @@ impl Node {
 
     /// A value is here, or (None) cannot be had.
     pub(crate) fn value_is(&mut self, group: u16, reference: Reference, value: Option<&SharedBytes>) {
-        for handle in self.completing.waiting.remove(&(group, reference)).unwrap_or_default() {
+        for waiter in self.completing.waiting.remove(&(group, reference)).unwrap_or_default() {
+            let handle = match waiter {
+                Waiter::Lacking(handle) => handle,
+                Waiter::Piece(to, piece) => {
+                    self.piece_read(group, to, &piece, value);
+                    continue;
+                }
+            };
             let Some(lacking) = self.completing.lacking.get_mut(handle) else { continue };
             let Some(place @ None) = lacking.values.get_mut(&reference) else { continue };
             match value {
@@ -204,6 +221,27 @@ impl Node {
                 }
             }
         }
+    }
+
+    /// Reads a piece of this node's fragment for a node that has asked for it.
+    pub(crate) fn read_piece(&mut self, group: u16, to: NodeId, piece: StoredPiece) {
+        let name = piece.name();
+        match self.look_up(group, name) {
+            Some(bytes) => self.piece_read(group, to, &piece, Some(&bytes)),
+            None => {
+                self.completing.waiting.entry((group, name)).or_default().push(Waiter::Piece(to, piece));
+            }
+        }
+    }
+
+    fn piece_read(&mut self, group: u16, to: NodeId, piece: &StoredPiece, bytes: Option<&SharedBytes>) {
+        let replica = self.cx.groups.get_mut(group).and_then(|group| group.replica.as_mut());
+        if let Some(fragments) = replica.and_then(|replica| replica.fragments_mut())
+            && bytes.is_none()
+        {
+            fragments.lose_piece(self.cx.now, piece);
+        }
+        self.coding.piece_read(&mut self.cx, group, to, piece, bytes.map(|bytes| &**bytes));
     }
 
     fn value_is_gone(&mut self, handle: Handle, reference: Reference) {

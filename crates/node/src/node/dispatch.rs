@@ -2,10 +2,10 @@
 
 use super::Node;
 use crate::coding;
-use crate::context::Call;
 use crate::context::long_replies::{reply_in_parts, takes_shared};
 use crate::context::memory::OUT_OF_MEMORY;
 use crate::context::room::Verdict;
+use crate::context::{Call, CommandPart, Submitted};
 use crate::envelope::{ForwardedOutcome, ForwardedRequest, NO_DEADLINE_MS, take_request};
 use crate::gather::{Combine, Gather};
 use crate::origin::Asked;
@@ -15,7 +15,7 @@ use kv::SharedBytes;
 use kv::codec::{Malformed, Reader};
 use kv::table::WARMED_KEYS_MAX;
 use kv::{Command, ReplyBuffer, Version};
-use protocol::coded::{Message, Refusal};
+use protocol::coded::{KeptPiece, Message, Refusal};
 use protocol::contract::Outgoing;
 use protocol::planted::Fault;
 use protocol::{Effects, HandedOn, Input, NOBODY, NodeId, Recipient, Request, Result as Outcome, Ticket};
@@ -65,7 +65,14 @@ impl Node {
                     self.complete_with_error(asked.ticket, group, Outcome::Refused, error);
                 }
                 Call::Submit { group, asked, request } => {
-                    self.submit(group, asked, decoded(&request));
+                    let request = match &request {
+                        Submitted::Encoded(request) => decoded(request),
+                        Submitted::Part(CommandPart { id, offset, length, bytes }) => {
+                            let (id, offset, length) = (*id, *offset, *length);
+                            Request::Command(Command::LongPart { id, offset, length, bytes })
+                        }
+                    };
+                    self.submit(group, asked, request);
                 }
                 Call::Complete { ticket, group, result, reply } => {
                     self.complete_with(ticket, group, result, reply);
@@ -94,6 +101,17 @@ impl Node {
                     self.value_is(group, reference, value.as_ref());
                 }
                 Call::Supply(handle) => self.supply(handle),
+                Call::KeepPiece { group, piece } => {
+                    self.keep_piece(group, self.cx.configuration.node, piece);
+                }
+                Call::TakeRebuilt { group, piece } => {
+                    let replica = self.cx.groups.get_mut(group).and_then(|group| group.replica.as_mut());
+                    if let Some(fragments) = replica.and_then(|replica| replica.fragments_mut()) {
+                        fragments.take_rebuilt(self.cx.now, piece);
+                        self.settle(group);
+                    }
+                }
+                Call::ReadPiece { group, to, piece } => self.read_piece(group, to, piece),
                 Call::Fragments { group, message } => {
                     let own = self.cx.configuration.node;
                     let read = self.fragment_message(group, own, &message);
@@ -122,25 +140,36 @@ impl Node {
         from: NodeId,
         bytes: &[u8],
     ) -> Result<(), Malformed> {
-        let message = Message::decode(bytes)?;
-        if !matches!(message, Message::Keep(_) | Message::Forget { .. }) {
-            self.coding.take(&mut self.cx, group, from, message);
-            return Ok(());
-        }
-        if let Some(refused) = self.coding.refuses(&self.cx, from, &message) {
-            self.coding.send(&mut self.cx, group, from, &refused);
-            return Ok(());
-        }
-        let replica = self.cx.groups.get_mut(group).and_then(|group| group.replica.as_mut());
-        if let Some(fragments) = replica.and_then(|replica| replica.fragments_mut()) {
-            fragments.about_fragments(self.cx.now, from, message, &mut self.effects);
-            self.settle(group);
-        } else if let Message::Keep(piece) = message {
-            // The coordinator need not wait for it.
-            let refused = Message::Refused { id: piece.reference.id, why: Refusal::NoMember };
-            self.coding.send(&mut self.cx, group, from, &refused);
+        match Message::decode(bytes)? {
+            Message::Keep(piece) => self.keep_piece(group, from, piece.into()),
+            Message::Forget { id } => {
+                let replica = self.cx.groups.get_mut(group).and_then(|group| group.replica.as_mut());
+                if let Some(fragments) = replica.and_then(|replica| replica.fragments_mut()) {
+                    fragments.forget_value(from, id);
+                    self.settle(group);
+                }
+            }
+            message => self.coding.take(&mut self.cx, group, from, message),
         }
         Ok(())
+    }
+
+    /// Gives this node's replica a piece of its fragment, or tells the coordinator why it does not keep it.
+    fn keep_piece(&mut self, group: u16, from: NodeId, piece: KeptPiece) {
+        let id = piece.piece().reference.id;
+        let replica = self.cx.groups.get_mut(group).and_then(|group| group.replica.as_mut());
+        let why = match replica.and_then(|replica| replica.fragments_mut()) {
+            // What cannot be written would wait in memory.
+            _ if self.cx.room.is_short() => Refusal::NoRoom,
+            // The coordinator need not wait for it.
+            None => Refusal::NoMember,
+            Some(fragments) => {
+                fragments.keep_piece(self.cx.now, from, piece, &mut self.effects);
+                self.coding.note_sent(&self.cx, from);
+                return self.settle(group);
+            }
+        };
+        self.coding.send(&mut self.cx, group, from, &Message::Refused { id, why });
     }
 
     /// Sends a client's request to one group, with the usual deadline.

@@ -202,10 +202,10 @@ impl Values {
         if self.is_full() { self.retry_at_us } else { u64::MAX }
     }
 
-    fn keep(&mut self, group: u16, reference: &Reference, value: Vec<u8>) {
+    fn keep(&mut self, group: u16, reference: &Reference, value: Value) {
         let name = name_of(group, reference);
         let bytes = value.len();
-        if self.pending.insert(name, Arc::new(value)).is_none() {
+        if self.pending.insert(name, value).is_none() {
             self.pending_bytes += bytes;
             self.queue.push_back(name);
             self.queued += 1;
@@ -482,8 +482,12 @@ impl Values {
                 self.counters.damaged += 1;
                 let keyspace = cx.groups.get(group).map_or_else(String::new, |group| group.name());
                 let (version, number) = (reference.id.coordinator.life, reference.id.counter);
-                let text =
-                    format!("value {number} of version {version} of keyspace '{keyspace}' is damaged: {why}");
+                let replica = cx.groups.get(group).and_then(|group| group.replica.as_ref());
+                let what = match replica.and_then(|replica| replica.fragments()) {
+                    Some(fragments) if fragments.stores(&reference) => "a piece of a fragment".to_owned(),
+                    _ => format!("value {number} of version {version}"),
+                };
+                let text = format!("{what} of keyspace '{keyspace}' is damaged: {why}");
                 cx.log.push(Line { level: Level::Error, text });
                 None
             }

@@ -3,6 +3,7 @@
 
 use super::{name_of, reference_of};
 use crate::groups::Groups;
+use crate::replica::Replica;
 use crate::start_error::StartError;
 use kv::Reference;
 use kv::table::Spilled;
@@ -39,7 +40,7 @@ impl Sweep {
         let Spilled { kept, released } = spilled;
         for (reference, value) in kept {
             self.bytes += value.len();
-            self.values.push((name_of(group, &reference), Arc::new(value)));
+            self.values.push((name_of(group, &reference), value));
         }
         if !released.is_empty() {
             self.released.entry(group).or_default().extend(released);
@@ -66,7 +67,7 @@ impl Sweep {
         let told = store.names(&mut |name| {
             let (group, reference) = (name.group(), reference_of(&name));
             let replica = groups.get(group).and_then(|group| group.replica.as_ref());
-            if replica.is_some_and(|replica| replica.table().refers_to(&reference)) {
+            if replica.is_some_and(|replica| refers_to(replica, &reference)) {
                 *found.entry(group).or_default() += 1;
             } else if !released.get(&group).is_some_and(|released| released.contains(&reference)) {
                 leftovers.push((group, reference));
@@ -75,7 +76,9 @@ impl Sweep {
         told.map_err(|error| StartError::Values(error.to_string()))?;
         self.is_on |= !found.is_empty() || !self.leftovers.is_empty();
         for (id, group) in groups.iter() {
-            let referred = group.replica.as_ref().map_or(0, |replica| replica.table().spilled_len());
+            let referred = group.replica.as_ref().map_or(0, |replica| {
+                replica.table().spilled_len() + replica.fragments().map_or(0, |it| it.stored_len())
+            });
             let lacking = referred - found.get(&id).copied().unwrap_or(0).min(referred);
             self.is_on |= group.keyspace.spills();
             if lacking > 0 {
@@ -87,4 +90,9 @@ impl Sweep {
         }
         Ok(())
     }
+}
+
+/// Whether the table, or a fragment, is to find this in the store.
+fn refers_to(replica: &Replica, reference: &Reference) -> bool {
+    replica.table().refers_to(reference) || replica.fragments().is_some_and(|it| it.stores(reference))
 }

@@ -50,9 +50,9 @@ fn what_is_released_goes_when_a_checkpoint_counts_that_began_later() {
 #[test]
 fn a_checkpoint_waits_until_what_it_refers_to_is_safe() {
     let mut values = values();
-    values.keep(1, &Reference::spilled(1, 1, 1, 0), vec![1]);
+    values.keep(1, &Reference::spilled(1, 1, 1, 0), Arc::new(vec![1]));
     values.begin_checkpoint(1);
-    values.keep(1, &Reference::spilled(2, 1, 1, 0), vec![2]);
+    values.keep(1, &Reference::spilled(2, 1, 1, 0), Arc::new(vec![2]));
     assert!(values.holds_checkpoint(1) && !values.is_to_be_safe());
     values.put = 1;
     assert!(values.holds_checkpoint(1) && values.is_to_be_safe());

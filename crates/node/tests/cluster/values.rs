@@ -2,10 +2,13 @@
 
 use crate::support::{Client, Cluster, Setup, assert_error, setup};
 use node::StartError;
+use protocol::planted::{Fault, Planted};
 use storage::simulated::Random;
 
 const CONSENSUS: &str = "replication=consensus";
 const LEADER_FOLLOWER: &str = "replication=leader-follower durability=fsync";
+/// Longer values are fragments, and these are on the disk.
+const CODED: &str = "replication=consensus coding=2 coding_threshold=500";
 /// A keyspace of which nothing is in the log.
 const WITHOUT_RECORDS: &str = "replication=leader-follower durability=none";
 
@@ -30,7 +33,7 @@ fn value(number: usize, length: usize) -> String {
 
 fn info(cluster: &mut Cluster, node: u16, field: &str) -> u64 {
     let client = cluster.client(node);
-    let info = cluster.ask(client, "INFO values");
+    let info = cluster.ask(client, "INFO everything");
     cluster.node(node).disconnect(client.id);
     let start = info.find(&format!("{field}:")).unwrap_or_else(|| panic!("{field} is missing in {info}"));
     let rest = &info[start + field.len() + 1..];
@@ -236,7 +239,7 @@ fn a_node_without_its_values_does_not_start(replication: &str) {
     let mut cluster = with_checkpoints(replication).start();
     let client = cluster.client(1);
     for number in 0..100 {
-        insist(&mut cluster, client, &format!("SET k{number} {}", value(number, 1000)));
+        insist(&mut cluster, client, &format!("SET k{number} {}", value(number, 2000)));
     }
     cluster.kill(2);
     *cluster.values(2) = Default::default();
@@ -303,6 +306,16 @@ with_each!(
 );
 
 with_each!(
+    coded,
+    super::CODED,
+    every_node_takes_every_command_on_a_large_value,
+    a_write_that_needs_the_bytes_gets_them,
+    pipelined_commands_of_one_client_take_effect_in_order,
+    a_node_without_its_values_does_not_start,
+    a_keyspace_that_is_dropped_leaves_nothing_on_the_disk,
+);
+
+with_each!(
     without_records,
     super::WITHOUT_RECORDS,
     a_write_that_needs_the_bytes_gets_them,
@@ -358,4 +371,136 @@ fn a_follower_reads_from_its_own_store() {
     }
     assert!(info(&mut cluster, 3, "values_cache_misses") > 0);
     assert_eq!(info(&mut cluster, 1, "values_cache_misses"), before, "the leader was not asked");
+}
+
+/// Stores values as fragments, which are in a checkpoint, and then overwrites a few. All processes die when what was
+/// overwritten has been kept for readers for long enough, and before the next checkpoint.
+fn fragments_before_a_crash(fault: Option<Fault>) -> Cluster {
+    let planted = fault.map(Planted::one).unwrap_or_default();
+    let mut cluster = with_checkpoints(CODED)
+        .with(|configuration| {
+            configuration.storage.checkpoint_bytes = 100 << 10;
+            configuration.planted = planted;
+        })
+        .start();
+    let client = cluster.client(1);
+    for number in 0..100 {
+        insist(&mut cluster, client, &format!("SET k{number} {}", value(number + 1, 2000)));
+    }
+    cluster.turns(100);
+    for number in 0..5 {
+        insist(&mut cluster, client, &format!("SET k{number} {}", value(number, 2000)));
+    }
+    cluster.turns(6000);
+    insist(&mut cluster, client, "SET small v");
+    cluster.turns(100);
+    (1..=3).for_each(|node| cluster.kill(node));
+    cluster
+}
+
+#[test]
+fn fragments_on_the_disk_outlive_the_death_of_all_and_go_when_nothing_refers_to_them() {
+    let mut cluster = fragments_before_a_crash(None);
+    assert_eq!(cluster.values(1).len(), 105, "a start may come back to what was overwritten");
+    (1..=3).for_each(|node| cluster.values(node).lose_power(&mut Random::new(node.into())));
+    (1..=3).for_each(|node| cluster.restart(node));
+    cluster.settle();
+    for reader in 1..=3 {
+        let client = cluster.client(reader);
+        for number in 0..100 {
+            let expected = format!("\"{}\"", value(number + usize::from(number >= 5), 2000));
+            assert_eq!(cluster.ask(client, &format!("GET k{number}")), expected, "k{number} at {reader}");
+        }
+        assert!(info(&mut cluster, reader, "values_cache_misses") > 0, "fragments are read from the disk");
+        assert!(info(&mut cluster, reader, "values_cache_memory") <= 10_000);
+    }
+    let client = cluster.client(1);
+    for number in 0..100 {
+        assert_eq!(cluster.ask(client, &format!("DEL k{number}")), "1");
+    }
+    let mut round = 0;
+    cluster.until("nothing is left on the disk", |cluster| {
+        round += 1;
+        insist(cluster, client, &format!("SET small {round}-{}", "v".repeat(90)));
+        (1..=3).all(|node| cluster.values(node).is_empty())
+    });
+}
+
+#[test]
+fn a_fragment_that_is_removed_too_early_is_missed_at_the_next_start() {
+    let mut cluster = fragments_before_a_crash(Some(Fault::ValueRemovedEarly));
+    let why = cluster.try_restart(1);
+    assert!(matches!(why, Err(StartError::Values(_))), "{why:?}");
+}
+
+#[test]
+fn a_replica_that_was_away_rebuilds_its_fragments_on_the_disk() {
+    let mut cluster = with_checkpoints(CODED).start();
+    let client = cluster.client(1);
+    insist(&mut cluster, client, "SET small v");
+    cluster.kill(3);
+    for number in 0..50 {
+        insist(&mut cluster, client, &format!("SET k{number} {}", value(number, 1000)));
+    }
+    cluster.restart(3);
+    cluster.until("all fragments are there", |cluster| {
+        info(cluster, 3, "coded_fragments") == 50
+            && info(cluster, 3, "coded_fragments_lacking") == 0
+            && info(cluster, 3, "values_pending_memory") == 0
+    });
+    assert!(cluster.values(3).len() >= 50);
+    cluster.kill(1);
+    let client = cluster.client(3);
+    for number in 0..50 {
+        let expected = format!("\"{}\"", value(number, 1000));
+        cluster.until("it is read", |cluster| cluster.ask(client, &format!("GET k{number}")) == expected);
+    }
+}
+
+#[test]
+fn a_damaged_fragment_on_the_disk_is_not_used_and_is_rebuilt() {
+    let mut cluster = with_checkpoints(CODED).start();
+    let client = cluster.client(2);
+    for number in 0..50 {
+        insist(&mut cluster, client, &format!("SET k{number} {}", value(number, 1000)));
+    }
+    cluster.until("all are on the disk", |cluster| {
+        (1..=3).all(|node| info(cluster, node, "values_pending_memory") == 0)
+    });
+    // Nothing is in memory any more.
+    (1..=3).for_each(|node| cluster.kill(node));
+    (1..=3).for_each(|node| cluster.restart(node));
+    cluster.settle();
+    (0..200).for_each(|place| assert!(cluster.values(3).rot(place | place << 20)));
+    let reader = cluster.client(3);
+    for number in 0..50 {
+        let expected = format!("\"{}\"", value(number, 1000));
+        assert_eq!(cluster.ask(reader, &format!("GET k{number}")), expected, "k{number}");
+    }
+    cluster.until("what was damaged is rebuilt", |cluster| {
+        info(cluster, 3, "coded_fragments_rebuilt") > 0 && info(cluster, 3, "coded_fragments_lacking") == 0
+    });
+}
+
+#[test]
+fn a_command_may_need_a_value_on_the_disk_and_one_in_fragments() {
+    let mut cluster = three(CODED).start();
+    let (leader, other) = (cluster.client(1), cluster.client(3));
+    let (short, long) = (value(1, 200), value(2, 2000));
+    let store = |cluster: &mut Cluster| {
+        assert_eq!(cluster.ask(other, &format!("MSET s {short}")), "OK");
+        assert_eq!(cluster.ask(leader, &format!("SET l {long}")), "OK");
+        cluster.until("neither is in memory", |cluster| info(cluster, 1, "values_pending_memory") == 0);
+    };
+    for client in [leader, other] {
+        store(&mut cluster);
+        let both = format!("[\"{short}\", \"{long}\", nil]");
+        assert_eq!(cluster.ask(client, "MGET s l none"), both);
+        for request in ["MULTI", "GET s", "APPEND l !", "GET l"] {
+            cluster.ask(client, request);
+        }
+        let expected = format!("[\"{short}\", {}, \"{long}!\"]", long.len() + 1);
+        assert_eq!(cluster.ask(client, "EXEC"), expected);
+    }
+    assert_eq!(info(&mut cluster, 2, "values_on_disk"), 2, "what was appended to is on the disk as a whole");
 }

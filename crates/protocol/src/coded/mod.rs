@@ -13,7 +13,7 @@ mod message;
 mod store;
 
 pub use message::{Message, Piece, Refusal};
-pub use store::{Fragment, FragmentStore, Kept, KeptPiece};
+pub use store::{Fragment, FragmentStore, HeldPiece, Kept, KeptPiece, StoredPiece};
 
 use crate::effects::{Effects, NodeId, Now};
 use kv::{Reference, ValueId};
@@ -26,19 +26,31 @@ pub fn number_of(node: NodeId) -> Option<u8> {
 
 /// The fragments that a replica keeps.
 pub trait Fragments {
-    /// Takes a coordinator's message about fragments.
-    fn about_fragments(&mut self, now: Now, from: NodeId, message: Message<'_>, effects: &mut Effects);
+    /// Takes a piece of this replica's fragment from the value's coordinator, to be kept.
+    fn keep_piece(&mut self, now: Now, from: NodeId, piece: KeptPiece, effects: &mut Effects);
+
+    /// The value's coordinator reports that it will never be stored.
+    fn forget_value(&mut self, from: NodeId, id: ValueId);
 
     /// Takes a piece of this replica's own fragment that was rebuilt from others.
-    fn take_rebuilt(&mut self, now: Now, reference: Reference, stripe: u32, bytes: &[u8]);
+    fn take_rebuilt(&mut self, now: Now, piece: KeptPiece);
 
     /// Returns `count` pieces of a value's fragment, as far as one answer may hold them; none if the fragment is not whole.
-    fn pieces(&self, id: ValueId, stripe: u32, count: u32) -> Vec<KeptPiece>;
+    fn pieces(&self, id: ValueId, stripe: u32, count: u32) -> Vec<HeldPiece>;
+
+    /// The bytes of this piece cannot be read.
+    fn lose_piece(&mut self, now: Now, piece: &StoredPiece);
+
+    /// The number of pieces whose bytes are in the node's store (`storage = "disk"`).
+    fn stored_len(&self) -> usize;
+
+    /// Whether it has a piece whose bytes have this name in the node's store.
+    fn stores(&self, name: &Reference) -> bool;
 
     /// Returns the fragment of a value, or what has become of it here.
     fn fragment(&self, id: ValueId) -> Option<&Fragment>;
 
-    /// Returns the number of fragments kept here, and their bytes.
+    /// Returns the number of fragments kept here, and the memory that they take, in bytes.
     fn fragments_kept(&self) -> (usize, usize);
 
     /// Returns the number of values of which this replica has no fragment: for each of them it counts as a failed member.

@@ -12,13 +12,24 @@
 //! Only the last step of a value's life is certain from the table: a value that keys no longer refer to is never
 //! referred to again, because each name is ordered once. A record on its way may still refer to a loose fragment. It
 //! goes when a record has abandoned it.
+//!
+//! Where values are on the disk (`storage = "disk"`), so are fragments: each piece is handed to the code that stores
+//! values for this replica as soon as it has been recorded here, under a name made of the value's name, the stripe, and
+//! the piece's length and digest ([`kv::table::Spilled`]). What stays in memory is where it belongs, and its checksum.
 
 use super::message::Piece;
 use coding::Layout;
-use kv::table::CodedChanges;
+use kv::command::digest_of;
+use kv::table::{CodedChanges, Spilled};
 use kv::{Coordinator, Reference, Table, ValueId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::rc::Rc;
+use std::sync::Arc;
+
+/// The number of bits of a stripe's number in the name of a stored piece.
+const STRIPE_BITS: u32 = 16;
+
+/// Memory that a piece takes beside its bytes, about.
+const PIECE_MEMORY_BYTES: usize = 96;
 
 /// The result of keeping a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +49,7 @@ pub struct KeptPiece {
     number: u8,
     stripe: u32,
     checksum: u64,
-    bytes: Rc<Vec<u8>>,
+    bytes: Arc<Vec<u8>>,
 }
 
 impl KeptPiece {
@@ -47,19 +58,72 @@ impl KeptPiece {
         let KeptPiece { reference, number, stripe, checksum, .. } = *self;
         Piece { reference, number, stripe, checksum, bytes: &self.bytes }
     }
-
-    /// For a planted fault: returns the same piece under another value's name.
-    pub(crate) fn of_another(mut self, id: ValueId) -> KeptPiece {
-        self.reference.id = id;
-        self
-    }
 }
 
 impl From<Piece<'_>> for KeptPiece {
     fn from(piece: Piece<'_>) -> KeptPiece {
         let Piece { reference, number, stripe, checksum, bytes } = piece;
-        KeptPiece { reference, number, stripe, checksum, bytes: Rc::new(bytes.to_vec()) }
+        KeptPiece { reference, number, stripe, checksum, bytes: Arc::new(bytes.to_vec()) }
     }
+}
+
+/// A piece whose bytes are in the store of this replica's node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoredPiece {
+    pub(crate) reference: Reference,
+    pub(crate) number: u8,
+    pub(crate) stripe: u32,
+    pub(crate) checksum: u64,
+    pub(crate) digest: u64,
+}
+
+impl StoredPiece {
+    /// The value to which it belongs.
+    pub fn id(&self) -> ValueId {
+        self.reference.id
+    }
+
+    /// The name of its bytes in the store.
+    pub fn name(&self) -> Reference {
+        let ValueId { coordinator, counter } = self.reference.id;
+        let layout = Layout::new(self.reference.length as usize, self.reference.parts);
+        let length = layout.map_or(0, |layout| layout.piece_bytes(self.stripe as usize));
+        let index = counter << STRIPE_BITS | u64::from(self.stripe);
+        Reference::spilled(coordinator.life, index, length as u32, self.digest)
+    }
+
+    /// The piece, with its bytes.
+    pub fn piece<'a>(&self, bytes: &'a [u8]) -> Piece<'a> {
+        let StoredPiece { reference, number, stripe, checksum, .. } = *self;
+        Piece { reference, number, stripe, checksum, bytes }
+    }
+}
+
+/// A piece of a fragment, wherever its bytes are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeldPiece {
+    /// They are in memory.
+    Kept(KeptPiece),
+    /// They are in the node's store.
+    Stored(StoredPiece),
+}
+
+impl HeldPiece {
+    /// For a planted fault: returns the same piece under another value's name.
+    pub(crate) fn of_another(mut self, id: ValueId) -> HeldPiece {
+        match &mut self {
+            HeldPiece::Kept(kept) => kept.reference.id = id,
+            HeldPiece::Stored(_) => {} // Its name in the store follows from the value's.
+        }
+        self
+    }
+}
+
+/// A place of a fragment, with the piece's checksum and its bytes, or their digest where they are in the store.
+#[derive(Debug)]
+enum Place {
+    Kept(u64, Arc<Vec<u8>>),
+    Stored(u64, u64),
 }
 
 /// One fragment, or what has become of it.
@@ -68,7 +132,7 @@ pub struct Fragment {
     reference: Reference,
     number: u8,
     layout: Layout,
-    pieces: Vec<Option<(u64, Rc<Vec<u8>>)>>,
+    pieces: Vec<Option<Place>>,
     absent: usize,
     /// The record of its last piece in this incarnation of the replica; 0: it is older.
     record: u64,
@@ -85,27 +149,36 @@ impl Fragment {
         self.reference
     }
 
-    /// Returns its piece of a stripe.
-    pub fn piece(&self, stripe: u32) -> Option<Piece<'_>> {
-        let (checksum, bytes) = self.pieces.get(stripe as usize)?.as_ref()?;
+    /// Returns its piece of a stripe, sharing the fragment, which may go in the meantime.
+    pub fn piece(&self, stripe: u32) -> Option<HeldPiece> {
         let Fragment { reference, number, .. } = *self;
-        Some(Piece { reference, number, stripe, checksum: *checksum, bytes })
+        Some(match *self.pieces.get(stripe as usize)?.as_ref()? {
+            Place::Kept(checksum, ref bytes) => {
+                let bytes = Arc::clone(bytes);
+                HeldPiece::Kept(KeptPiece { reference, number, stripe, checksum, bytes })
+            }
+            Place::Stored(checksum, digest) => {
+                HeldPiece::Stored(StoredPiece { reference, number, stripe, checksum, digest })
+            }
+        })
     }
 
-    /// Returns the same, sharing the fragment, which may go in the meantime.
-    pub fn kept_piece(&self, stripe: u32) -> Option<KeptPiece> {
-        let (checksum, bytes) = self.pieces.get(stripe as usize)?.as_ref()?;
-        let Fragment { reference, number, .. } = *self;
-        Some(KeptPiece { reference, number, stripe, checksum: *checksum, bytes: Rc::clone(bytes) })
+    /// Returns its pieces that are here, from this stripe on, with their stripes.
+    pub(crate) fn pieces_from(&self, stripe: u32) -> impl Iterator<Item = (u32, HeldPiece)> {
+        (stripe..self.pieces.len() as u32).filter_map(|stripe| Some((stripe, self.piece(stripe)?)))
     }
 
-    /// Returns its pieces that are here, from this stripe on.
-    pub(crate) fn pieces_from(&self, stripe: u32) -> impl Iterator<Item = Piece<'_>> {
-        (stripe..self.pieces.len() as u32).filter_map(|stripe| self.piece(stripe))
+    /// The names in the store of its pieces there.
+    fn stored(&self) -> impl Iterator<Item = Reference> {
+        self.pieces_from(0).filter_map(|(_, piece)| match piece {
+            HeldPiece::Kept(_) => None,
+            HeldPiece::Stored(stored) => Some(stored.name()),
+        })
     }
 
     fn bytes(&self) -> usize {
-        self.pieces.iter().flatten().map(|(_, bytes)| bytes.len()).sum()
+        let here = self.pieces.iter().enumerate().filter(|(_, place)| place.is_some());
+        here.map(|(stripe, _)| self.layout.piece_bytes(stripe)).sum()
     }
 }
 
@@ -130,9 +203,55 @@ pub struct FragmentStore {
     /// Fragments to which the table no longer refers, in the order in which they are dropped.
     leaving: VecDeque<Leaving>,
     leaving_bytes: usize,
+    /// Whether the bytes of pieces are in the node's store, and the names of those that are.
+    spills: bool,
+    stored: BTreeSet<Reference>,
+    news: Spilled,
 }
 
 impl FragmentStore {
+    /// No fragments. With `spills` their bytes are in the node's store.
+    pub fn new(spills: bool) -> FragmentStore {
+        FragmentStore { spills, ..FragmentStore::default() }
+    }
+
+    // For the code that stores values.
+
+    /// Returns the pieces that are to be stored, and those that are not needed any more, since the last call.
+    #[inline]
+    pub fn take_spilled(&mut self) -> Option<Spilled> {
+        let is_empty = self.news.kept.is_empty() && self.news.released.is_empty();
+        (!is_empty).then(|| std::mem::take(&mut self.news))
+    }
+
+    /// The names of all pieces in the node's store.
+    pub fn stored(&self) -> &BTreeSet<Reference> {
+        &self.stored
+    }
+
+    /// The bytes of this piece cannot be read: its value has no whole fragment here until it is rebuilt.
+    pub fn lose(&mut self, piece: &StoredPiece, table: &Table, now_us: u64) {
+        let id = piece.id();
+        let Some(fragment) = self.fragments.get_mut(&id) else { return };
+        let place = fragment.pieces.get_mut(piece.stripe as usize);
+        if place.is_some_and(|place| place.take().is_some()) {
+            fragment.absent += 1;
+            self.bytes -= fragment.layout.piece_bytes(piece.stripe as usize);
+            self.stored.remove(&piece.name());
+            if table.reference(id).is_some() {
+                self.lacking.entry(id).or_insert(now_us);
+            }
+        }
+    }
+
+    /// Takes a piece that a checkpoint says is in the node's store.
+    pub(crate) fn restore(&mut self, piece: &StoredPiece, table: &Table, now_us: u64) -> Kept {
+        let place = Place::Stored(piece.checksum, piece.digest);
+        self.put(piece.reference, piece.number, piece.stripe, place, table, now_us)
+    }
+
+    // Fragments.
+
     /// Returns the fragment of a value, or what has become of it.
     pub fn get(&self, id: ValueId) -> Option<&Fragment> {
         self.fragments.get(&id)
@@ -156,6 +275,11 @@ impl FragmentStore {
     /// The bytes of all fragments.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// The memory that they take, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        if self.spills { self.stored.len() * PIECE_MEMORY_BYTES } else { self.bytes }
     }
 
     /// The number of values that the table refers to and whose fragment is not here.
@@ -188,16 +312,45 @@ impl FragmentStore {
     }
 
     /// Takes a piece. Never replaces what is there.
-    pub fn keep(&mut self, piece: &Piece<'_>, table: &Table, now_us: u64) -> Kept {
-        let Piece { reference, number, stripe, checksum, bytes } = *piece;
-        let Some(layout) = Layout::new(reference.length as usize, reference.parts) else {
-            return Kept::Unfit;
+    pub fn keep(&mut self, piece: &KeptPiece, table: &Table, now_us: u64) -> Kept {
+        let KeptPiece { reference, number, stripe, checksum, ref bytes } = *piece;
+        let place = match self.spills {
+            true => Place::Stored(checksum, digest_of(bytes)),
+            false => Place::Kept(checksum, Arc::clone(bytes)),
         };
-        let at = stripe as usize;
-        if at >= layout.stripes() || bytes.len() != layout.piece_bytes(at) {
+        let layout = Layout::new(reference.length as usize, reference.parts);
+        let fits = |layout: Layout| {
+            (stripe as usize) < layout.stripes() && bytes.len() == layout.piece_bytes(stripe as usize)
+        };
+        if !layout.is_some_and(fits) {
             return Kept::Unfit;
         }
-        let id = reference.id;
+        let kept = self.put(reference, number, stripe, place, table, now_us);
+        // Also a piece that is known: a checkpoint may name what only the log behind it holds safely.
+        if kept != Kept::Unfit
+            && let Some(HeldPiece::Stored(stored)) = self.get(reference.id).and_then(|it| it.piece(stripe))
+            && stored.checksum == checksum
+        {
+            self.news.released.remove(&stored.name());
+            self.news.kept.push((stored.name(), Arc::clone(bytes)));
+        }
+        kept
+    }
+
+    fn put(
+        &mut self,
+        reference: Reference,
+        number: u8,
+        stripe: u32,
+        place: Place,
+        table: &Table,
+        now_us: u64,
+    ) -> Kept {
+        let (id, at) = (reference.id, stripe as usize);
+        let layout = Layout::new(reference.length as usize, reference.parts);
+        let Some(layout) = layout.filter(|layout| at < layout.stripes() && at >> STRIPE_BITS == 0) else {
+            return Kept::Unfit;
+        };
         let is_new = !self.fragments.contains_key(&id);
         let fragment = self.fragments.entry(id).or_insert_with(|| Fragment {
             reference,
@@ -217,23 +370,20 @@ impl FragmentStore {
         if fragment.pieces.len() <= at {
             fragment.pieces.resize_with(at + 1, || None);
         }
-        let place = &mut fragment.pieces[at];
-        if place.is_some() {
+        if fragment.pieces[at].is_some() {
             return Kept::Known;
         }
-        *place = Some((checksum, Rc::new(bytes.to_vec())));
+        fragment.pieces[at] = Some(place);
+        if let Some(HeldPiece::Stored(stored)) = fragment.piece(stripe) {
+            self.stored.insert(stored.name());
+        }
         fragment.absent -= 1;
-        self.bytes += bytes.len();
+        self.bytes += layout.piece_bytes(at);
         if fragment.is_whole() {
             self.lacking.remove(&id);
         }
         debug_assert_eq!(fragment.layout, layout);
         Kept::New
-    }
-
-    /// Returns a piece of a fragment, to be recorded.
-    pub fn kept_piece(&self, id: ValueId, stripe: u32) -> Option<KeptPiece> {
-        self.get(id)?.kept_piece(stripe)
     }
 
     /// Notes that a piece of this fragment was recorded.
@@ -252,6 +402,10 @@ impl FragmentStore {
         self.loose.remove(&id);
         if let Some(fragment) = self.fragments.remove(&id) {
             self.bytes -= fragment.bytes();
+            for name in fragment.stored() {
+                self.stored.remove(&name);
+                self.news.released.insert(name);
+            }
         }
     }
 
@@ -349,9 +503,13 @@ mod tests {
             Replica { table: Table::new(1), store: FragmentStore::default(), offset: 0 }
         }
 
+        fn spilling() -> Replica {
+            Replica { store: FragmentStore::new(true), ..Replica::new() }
+        }
+
         fn keep(&mut self, counter: u64, now_us: u64) -> Kept {
             let piece = Piece::new(reference(counter), 4, 0, b"bytes");
-            self.store.keep(&piece, &self.table, now_us)
+            self.store.keep(&piece.into(), &self.table, now_us)
         }
 
         fn apply(&mut self, command: &Command<'_>, now_us: u64) {
@@ -455,13 +613,69 @@ mod tests {
         let mut replica = Replica::new();
         replica.keep(1, 0);
         let unfit = |piece: Piece<'_>, replica: &mut Replica| {
-            assert_eq!(replica.store.keep(&piece, &replica.table, 0), Kept::Unfit, "{piece:?}");
+            assert_eq!(replica.store.keep(&piece.into(), &replica.table, 0), Kept::Unfit, "{piece:?}");
         };
         let own = Piece::new(reference(1), 4, 0, b"bytes");
         unfit(Piece { number: 3, ..own }, &mut replica);
         unfit(Piece { reference: Reference { digest: 9, ..reference(1) }, ..own }, &mut replica);
         unfit(Piece { stripe: 1, ..own }, &mut replica);
         unfit(Piece { bytes: b"byte", ..own }, &mut replica);
-        assert_eq!(replica.store.get(id(1)).and_then(|fragment| fragment.piece(0)), Some(own));
+        let kept = replica.store.get(id(1)).and_then(|fragment| fragment.piece(0));
+        assert_eq!(kept, Some(HeldPiece::Kept(own.into())));
+    }
+
+    fn stored(replica: &Replica, counter: u64) -> StoredPiece {
+        match replica.store.get(id(counter)).and_then(|fragment| fragment.piece(0)) {
+            Some(HeldPiece::Stored(stored)) => stored,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_piece_on_the_disk_is_named_when_it_comes_and_when_it_goes() {
+        let mut replica = Replica::spilling();
+        assert_eq!(replica.keep(1, 0), Kept::New);
+        let piece = stored(&replica, 1);
+        assert!(piece.name().is_of(b"bytes") && piece.piece(b"bytes").is_intact());
+        let kept = vec![(piece.name(), Arc::new(b"bytes".to_vec()))];
+        assert_eq!(replica.store.take_spilled(), Some(Spilled { kept, released: BTreeSet::new() }));
+        assert_eq!((replica.store.take_spilled(), replica.store.bytes()), (None, 5));
+        replica.set(1, 0);
+        replica.keep(2, 0);
+        replica.set(2, 0);
+        replica.store.take_spilled();
+        assert!(replica.store.stored().contains(&piece.name()), "readers may be after it");
+        replica.store.let_go(0, usize::MAX);
+        let released = [piece.name()].into();
+        assert_eq!(replica.store.take_spilled(), Some(Spilled { kept: Vec::new(), released }));
+        assert_eq!(replica.store.stored().len(), 1, "the one in use");
+    }
+
+    #[test]
+    fn what_the_log_has_behind_a_checkpoint_is_put_again() {
+        let mut replica = Replica::spilling();
+        replica.keep(1, 0);
+        let piece = stored(&replica, 1);
+        let mut later = Replica::spilling();
+        assert_eq!(later.store.restore(&piece, &later.table, 0), Kept::New);
+        assert_eq!((later.store.take_spilled(), stored(&later, 1)), (None, piece));
+        assert_eq!(later.keep(1, 0), Kept::Known);
+        assert_eq!(later.store.take_spilled(), replica.store.take_spilled());
+    }
+
+    #[test]
+    fn a_piece_that_cannot_be_read_is_lacking_until_it_is_rebuilt() {
+        let mut replica = Replica::spilling();
+        replica.keep(1, 0);
+        replica.set(1, 0);
+        let piece = stored(&replica, 1);
+        replica.store.take_spilled();
+        replica.store.lose(&piece, &replica.table, 7);
+        replica.store.lose(&piece, &replica.table, 8);
+        assert_eq!(replica.store.lacking_since(7).collect::<Vec<_>>(), [id(1)]);
+        assert_eq!((replica.store.bytes(), replica.store.stored().len()), (0, 0));
+        assert_eq!(replica.keep(1, 9), Kept::New);
+        assert_eq!((replica.store.lacking_len(), stored(&replica, 1)), (0, piece));
+        assert_eq!(replica.store.take_spilled().map(|news| news.kept.len()), Some(1));
     }
 }

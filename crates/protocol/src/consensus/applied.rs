@@ -8,13 +8,13 @@ use super::options::{Options, Settings};
 use super::proposals::Proposal;
 use super::reads::Reads;
 use super::record::Moment;
-use crate::coded::{FragmentStore, Kept, Piece};
+use crate::coded::{FragmentStore, Kept, KeptPiece, StoredPiece};
 use crate::contract::{Effects, Now, TOO_MUCH_AT_ONCE, not_before};
 use crate::planted::{Fault, Planted};
 use crate::watching;
 use kv::codec::Reader;
 use kv::locks::{LockEvent, Word};
-use kv::table::{CodedChanges, SnapshotId, WARMED_KEYS_MAX};
+use kv::table::{CodedChanges, SnapshotId, Spilled, WARMED_KEYS_MAX};
 use kv::{
     Command, Interpreter, LockCommand, NoInterpreter, Reply, ReplyBuffer, Table, UnixMs, ValueId, Version,
 };
@@ -69,7 +69,7 @@ impl Applied {
             interpreter: &NoInterpreter,
             stands_before: None,
             owes: false,
-            fragments: FragmentStore::default(),
+            fragments: FragmentStore::new(options.spill_bytes_min < usize::MAX),
         }
     }
 
@@ -278,8 +278,27 @@ impl Applied {
     }
 
     /// Keeps a piece of a fragment, as far as the table knows its value.
-    pub(super) fn keep(&mut self, piece: &Piece<'_>, now_us: u64) -> Kept {
+    pub(super) fn keep(&mut self, piece: &KeptPiece, now_us: u64) -> Kept {
         self.fragments.keep(piece, &self.table, now_us)
+    }
+
+    /// Takes a piece that a checkpoint says is in the node's store.
+    pub(super) fn restore_piece(&mut self, piece: &StoredPiece, now_us: u64) {
+        self.fragments.restore(piece, &self.table, now_us);
+    }
+
+    pub(super) fn lose_piece(&mut self, piece: &StoredPiece, now_us: u64) {
+        self.fragments.lose(piece, &self.table, now_us);
+    }
+
+    /// What has happened to values on the disk, and to pieces of fragments there.
+    #[inline]
+    pub(super) fn take_spilled(&mut self) -> Option<Spilled> {
+        let mut news = self.table.take_spilled();
+        if let Some(more) = self.fragments.take_spilled() {
+            news.get_or_insert_default().append(more);
+        }
+        news
     }
 
     /// A piece of a fragment is in that record.

@@ -9,7 +9,9 @@ use super::group::Group;
 use super::log::SharedLog;
 use super::options::Settings;
 use super::record::Change;
-use crate::coded::{Fragment, Fragments, Kept, KeptPiece, Message, Piece, Refusal, number_of};
+use crate::coded::{
+    Fragment, Fragments, HeldPiece, Kept, KeptPiece, Message, Piece, Refusal, StoredPiece, number_of,
+};
 use crate::contract::{Effects, NodeId, Now, Outgoing, Recipient};
 use crate::planted::Fault;
 use kv::{Reference, ValueId};
@@ -18,38 +20,34 @@ use kv::{Reference, ValueId};
 const FETCHED_MAX: u32 = 16;
 
 impl Fragments for Replica {
-    fn about_fragments(&mut self, now: Now, from: NodeId, message: Message<'_>, effects: &mut Effects) {
+    fn keep_piece(&mut self, now: Now, from: NodeId, piece: KeptPiece, effects: &mut Effects) {
         if !self.links.is_started() {
-            if let Message::Keep(piece) = message {
-                // It is to be a member, and does not know yet of what group.
-                let refused = Message::Refused { id: piece.reference.id, why: Refusal::NoMember };
-                tell(from, 0, refused, effects);
-            }
-            return;
+            // It is to be a member, and does not know yet of what group.
+            let refused = Message::Refused { id: piece.piece().reference.id, why: Refusal::NoMember };
+            return tell(from, 0, refused, effects);
         }
-        match message {
-            Message::Keep(piece) => {
-                let state = (&self.settings, self.members.group(), &self.log);
-                self.applied.take_piece(now, from, &piece, state, effects);
-            }
-            Message::Forget { id } if from == id.coordinator.node => self.applied.forget_fragment(id),
-            // Meant for its node.
-            _ => {}
+        let state = (&self.settings, self.members.group(), &self.log);
+        self.applied.take_piece(now, from, piece, state, effects);
+    }
+
+    fn forget_value(&mut self, from: NodeId, id: ValueId) {
+        if self.links.is_started() && from == id.coordinator.node {
+            self.applied.forget_fragment(id);
         }
     }
 
-    fn take_rebuilt(&mut self, now: Now, reference: Reference, stripe: u32, bytes: &[u8]) {
-        let Some(number) = number_of(self.settings.id) else { return };
+    fn take_rebuilt(&mut self, now: Now, piece: KeptPiece) {
+        let Piece { reference, number, .. } = piece.piece();
         if self.applied.table().reference(reference.id) != Some(reference) {
             return; // It was overwritten meanwhile.
         }
-        let piece = Piece::new(reference, number, stripe, bytes);
+        assert_eq!(number_of(self.settings.id), Some(number), "it was made for this replica");
         if self.applied.keep(&piece, now.monotonic_us) == Kept::New {
-            self.applied.record_piece(&piece, &self.log);
+            self.applied.record_piece(piece, &self.log);
         }
     }
 
-    fn pieces(&self, id: ValueId, stripe: u32, count: u32) -> Vec<KeptPiece> {
+    fn pieces(&self, id: ValueId, stripe: u32, count: u32) -> Vec<HeldPiece> {
         let mixed = self.settings.options.planted.has(Fault::FragmentsMixed);
         let held = match self.applied.fragments().get(id).filter(|fragment| fragment.is_whole()) {
             None if mixed => self.applied.fragments().any_whole(),
@@ -57,8 +55,20 @@ impl Fragments for Replica {
         };
         let Some(fragment) = held else { return Vec::new() };
         let stripes = stripe..stripe.saturating_add(count.min(FETCHED_MAX));
-        let kept = stripes.map_while(|stripe| fragment.kept_piece(stripe));
-        kept.map(|kept| if mixed { kept.of_another(id) } else { kept }).collect()
+        let held = stripes.map_while(|stripe| fragment.piece(stripe));
+        held.map(|held| if mixed { held.of_another(id) } else { held }).collect()
+    }
+
+    fn lose_piece(&mut self, now: Now, piece: &StoredPiece) {
+        self.applied.lose_piece(piece, now.monotonic_us);
+    }
+
+    fn stored_len(&self) -> usize {
+        self.applied.fragments().stored().len()
+    }
+
+    fn stores(&self, name: &Reference) -> bool {
+        self.applied.fragments().stored().contains(name)
     }
 
     fn fragment(&self, id: ValueId) -> Option<&Fragment> {
@@ -66,7 +76,7 @@ impl Fragments for Replica {
     }
 
     fn fragments_kept(&self) -> (usize, usize) {
-        (self.applied.fragments().len(), self.applied.fragments().bytes())
+        (self.applied.fragments().len(), self.applied.fragments().memory_bytes())
     }
 
     fn fragments_lacking(&self) -> usize {
@@ -108,11 +118,12 @@ impl Applied {
         &mut self,
         now: Now,
         from: NodeId,
-        piece: &Piece<'_>,
+        kept: KeptPiece,
         (settings, group, log): (&Settings, &Group, &SharedLog),
         effects: &mut Effects,
     ) {
-        let id = piece.reference.id;
+        let piece = kept.piece();
+        let (id, stripe) = (piece.reference.id, piece.stripe);
         let refuse = |why: Refusal, effects: &mut Effects| {
             tell(from, 0, Message::Refused { id, why }, effects);
         };
@@ -127,13 +138,13 @@ impl Applied {
         if self.table().is_abandoned(id) && self.table().reference(id).is_none() {
             return refuse(Refusal::Abandoned, effects);
         }
-        let piece_record = match self.keep(piece, now.monotonic_us) {
-            Kept::New => self.record_piece(piece, log),
+        let piece_record = match self.keep(&kept, now.monotonic_us) {
+            Kept::New => self.record_piece(kept, log),
             Kept::Known => 0,
             Kept::Unfit => return refuse(Refusal::Unfit, effects),
         };
         if !self.fragments().get(id).is_some_and(Fragment::is_whole) {
-            tell(from, piece_record, Message::Taken { id, stripe: piece.stripe }, effects);
+            tell(from, piece_record, Message::Taken { id, stripe }, effects);
         }
         if let Some(record) = self.fragments().safe_behind(id) {
             let told_early = settings.options.planted.has(Fault::FragmentToldBeforeDurable);
@@ -144,9 +155,8 @@ impl Applied {
     }
 
     /// Records a piece that is kept. Returns the record.
-    fn record_piece(&mut self, piece: &Piece<'_>, log: &SharedLog) -> u64 {
-        let id = piece.reference.id;
-        let kept = self.fragments().kept_piece(id, piece.stripe).unwrap_or_else(|| (*piece).into());
+    fn record_piece(&mut self, kept: KeptPiece, log: &SharedLog) -> u64 {
+        let id = kept.piece().reference.id;
         let record = log.borrow_mut().record(vec![Change::Fragment(kept)]);
         self.piece_is_recorded(id, record);
         record

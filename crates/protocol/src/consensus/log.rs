@@ -254,7 +254,8 @@ impl Log {
             | Change::CopyBegin(_)
             | Change::CopyChunk(_)
             | Change::CopyEnd
-            | Change::Fragment(_) => {}
+            | Change::Fragment(_)
+            | Change::StoredFragment(_) => {}
         }
     }
 

@@ -460,7 +460,7 @@ impl crate::contract::Replica for Replica {
     }
 
     fn memory_bytes(&self) -> usize {
-        self.applied.table().memory_bytes() + self.applied.fragments().bytes()
+        self.applied.table().memory_bytes() + self.applied.fragments().memory_bytes()
     }
 
     fn summary(&self, now: Now) -> crate::status::Status {

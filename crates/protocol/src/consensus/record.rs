@@ -5,10 +5,11 @@
 
 use super::entry::Entry;
 use super::group::{Group, Voter};
-use crate::coded::{KeptPiece, Piece};
+use crate::coded::{HeldPiece, KeptPiece, Piece, StoredPiece};
 use crate::contract::NodeId;
 use kv::codec::{Malformed, Reader, Writer};
-use kv::{UnixMs, Version};
+use kv::coded::REFERENCE_BYTES;
+use kv::{Reference, UnixMs, Version};
 use omnipaxos::ballot_leader_election::Ballot;
 use std::sync::Arc;
 
@@ -66,6 +67,8 @@ pub enum Change {
     CopyEnd,
     /// A piece of a fragment is kept here.
     Fragment(KeptPiece),
+    /// A piece of a fragment is in the node's store. In checkpoints only.
+    StoredFragment(StoredPiece),
 }
 
 const LIFE: u8 = 1;
@@ -81,6 +84,7 @@ const COPY_END: u8 = 10;
 const GROUP: u8 = 11;
 const EXCLUDED: u8 = 12;
 const FRAGMENT: u8 = 20;
+const STORED_FRAGMENT: u8 = 21;
 
 impl Change {
     /// Appends the change's encoding.
@@ -134,6 +138,7 @@ impl Change {
             }
             Change::CopyEnd => out.put_u8(COPY_END),
             Change::Fragment(piece) => put_fragment(out, &piece.piece()),
+            Change::StoredFragment(piece) => put_stored_fragment(out, piece),
         }
     }
 
@@ -159,6 +164,7 @@ impl Change {
                 COPY_CHUNK => Change::CopyChunk(reader.bytes()?.to_vec()),
                 COPY_END => Change::CopyEnd,
                 FRAGMENT => Change::Fragment(take_fragment(reader.bytes()?)?.into()),
+                STORED_FRAGMENT => Change::StoredFragment(take_stored_fragment(&mut reader)?),
                 _ => return Err(Malformed("unknown kind of record")),
             });
         }
@@ -178,8 +184,35 @@ pub(super) fn put_changes(out: &mut Vec<u8>, changes: &[Change]) -> Option<Arc<V
     None
 }
 
+/// Appends a piece of a fragment, as a checkpoint holds it.
+pub(super) fn put_held(out: &mut Vec<u8>, piece: &HeldPiece) {
+    match piece {
+        HeldPiece::Kept(kept) => put_fragment(out, &kept.piece()),
+        HeldPiece::Stored(stored) => put_stored_fragment(out, stored),
+    }
+}
+
+fn put_stored_fragment(out: &mut Vec<u8>, piece: &StoredPiece) {
+    out.put_u8(STORED_FRAGMENT);
+    out.extend_from_slice(&piece.reference.encoded());
+    out.put_u8(piece.number);
+    out.put_u32(piece.stripe);
+    out.put_u64(piece.checksum);
+    out.put_u64(piece.digest);
+}
+
+fn take_stored_fragment(reader: &mut Reader<'_>) -> Result<StoredPiece, Malformed> {
+    Ok(StoredPiece {
+        reference: Reference::decode(reader.take(REFERENCE_BYTES)?)?,
+        number: reader.u8()?,
+        stripe: reader.u32()?,
+        checksum: reader.u64()?,
+        digest: reader.u64()?,
+    })
+}
+
 /// Appends the encoding of [`Change::Fragment`]. The bytes go to their place at once: there are many of them.
-pub(super) fn put_fragment(out: &mut Vec<u8>, piece: &Piece<'_>) {
+fn put_fragment(out: &mut Vec<u8>, piece: &Piece<'_>) {
     out.put_u8(FRAGMENT);
     let start = out.len();
     out.put_u32(0);

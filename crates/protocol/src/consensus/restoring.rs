@@ -7,7 +7,7 @@ use super::links::Links;
 use super::log::Log;
 use super::members::Members;
 use super::options::Settings;
-use super::record::{Change, put_fragment};
+use super::record::{Change, put_held};
 use crate::planted::Fault;
 use kv::table::SnapshotId;
 use kv::{Table, ValueId};
@@ -106,12 +106,12 @@ impl FragmentsLeft {
         while let Some(id) = self.ids.last() {
             let from = self.stripe;
             let fragment = applied.fragments().get(*id);
-            for piece in fragment.into_iter().flat_map(|fragment| fragment.pieces_from(from)) {
+            for (stripe, piece) in fragment.into_iter().flat_map(|fragment| fragment.pieces_from(from)) {
                 if out.len() >= enough {
                     return true;
                 }
-                put_fragment(out, &piece);
-                self.stripe = piece.stripe + 1;
+                put_held(out, &piece);
+                self.stripe = stripe + 1;
             }
             self.ids.pop();
             self.stripe = 0;

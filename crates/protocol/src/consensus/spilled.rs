@@ -1,7 +1,8 @@
-//! Spilled values: what a replica has whoever keeps them for it do.
+//! Spilled values: what a replica asks of the store that keeps them.
 //!
-//! Each replica spills for itself what it applies ([`kv::table::Spilled`]), and its checkpoints hold references. A copy for
-//! another replica holds the values themselves, behind the entries that refer to them: a chunk waits until they are there.
+//! Each replica spills for itself what it applies ([`kv::table::Spilled`]), and the pieces of its fragments; its
+//! checkpoints hold references. A copy for another replica holds the values themselves, behind the entries that refer to
+//! them: a chunk waits until they are there. It holds no fragments.
 
 use super::Replica;
 use super::outbox::{Outbox, outbox};
@@ -12,7 +13,7 @@ use kv::{Reference, Table};
 impl SpilledValues for Replica {
     #[inline]
     fn take_spilled(&mut self) -> Option<Spilled> {
-        let mut news = self.applied.table_mut().take_spilled();
+        let mut news = self.applied.take_spilled();
         if let Some(more) = self.incoming.table_mut().and_then(Table::take_spilled) {
             news.get_or_insert_default().append(more);
         }
@@ -22,11 +23,13 @@ impl SpilledValues for Replica {
     fn refers_to(&self, reference: &Reference) -> bool {
         self.applied.table().refers_to(reference)
             || self.incoming.table().is_some_and(|table| table.refers_to(reference))
+            || self.applied.fragments().stored().contains(reference)
     }
 
     fn spilled(&self) -> Vec<Reference> {
         let tables = [Some(self.applied.table()), self.incoming.table()];
-        tables.into_iter().flatten().flat_map(Table::spilled).collect()
+        let fragments = self.applied.fragments().stored().iter().copied();
+        tables.into_iter().flatten().flat_map(Table::spilled).chain(fragments).collect()
     }
 
     fn sends_copies(&self) -> bool {

@@ -465,7 +465,10 @@ impl Replica {
                     self.put_in_place(table, &moment);
                 }
                 Change::Fragment(piece) => {
-                    self.applied.keep(&piece.piece(), self.log.borrow().now_us());
+                    self.applied.keep(&piece, self.log.borrow().now_us());
+                }
+                Change::StoredFragment(piece) => {
+                    self.applied.restore_piece(&piece, self.log.borrow().now_us());
                 }
                 change => self.log.borrow_mut().replay(change),
             }

@@ -10,6 +10,7 @@ use crate::table::{Spilled, Table, encode_value};
 use crate::{Condition, Expiry};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// A table that spills values of at least `BYTES_MIN` bytes, and the store that keeps them.
 struct Replica {
@@ -29,7 +30,7 @@ impl Replica {
     /// Stores the values that must be stored, and drops the others.
     fn follow(&mut self) {
         if let Some(Spilled { kept, released }) = self.table.take_spilled() {
-            self.kept.extend(kept);
+            self.kept.extend(kept.into_iter().map(|(name, value)| (name, Arc::unwrap_or_clone(value))));
             released.iter().for_each(|reference| drop(self.kept.remove(reference)));
         }
         let referred: BTreeSet<Reference> = self.table.spilled().collect();

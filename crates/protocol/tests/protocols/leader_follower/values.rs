@@ -12,6 +12,7 @@ use protocol::leader_follower::{Durability, Options, Replica};
 use protocol::planted::{Fault, Planted};
 use protocol::{Replica as _, SpilledValues as _};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 #[derive(Default)]
 pub(crate) struct Values {
@@ -65,7 +66,8 @@ impl Beside<LeaderFollower> for Values {
     /// Takes over what a replica has spilled.
     fn follow(&mut self, replica: &mut Replica) {
         if let Some(Spilled { kept, released }) = replica.take_spilled() {
-            self.held.extend(kept);
+            let bytes = |value: Arc<Vec<u8>>| Arc::unwrap_or_clone(value);
+            self.held.extend(kept.into_iter().map(|(name, value)| (name, bytes(value))));
             match self.keeps_records && !self.planted.has(Fault::ValueRemovedEarly) {
                 true => self.released.extend(released),
                 false => self.removals.extend(released),
