@@ -66,6 +66,9 @@ impl KeyHash {
 pub(super) struct Place {
     pub(super) hash: KeyHash,
     at: usize,
+    /// How often entries had been added or removed when it was found.
+    #[cfg(debug_assertions)]
+    moves: u64,
 }
 
 /// The entries of all keys.
@@ -79,6 +82,10 @@ pub(super) struct Index {
     count: usize,
     /// Bytes allocated by all partitions.
     bytes: usize,
+    /// How often an entry was added or removed, which ends the validity of all places. A place that is used later holds
+    /// another entry, or none, only when both are in one partition: in tests with a handful of keys, hardly ever.
+    #[cfg(debug_assertions)]
+    moves: u64,
 }
 
 fn empty_partitions() -> Box<[Partition; PARTITIONS]> {
@@ -94,6 +101,8 @@ impl Index {
             partitions: empty_partitions(),
             count: 0,
             bytes: 0,
+            #[cfg(debug_assertions)]
+            moves: 0,
         }
     }
 
@@ -132,7 +141,28 @@ impl Index {
     pub(super) fn find(&self, hash: KeyHash, check: impl Fn(&Entry) -> bool) -> Option<(Place, &Entry)> {
         let partition = &self.partitions[hash.partition()];
         let at = partition.find(hash.item(), check)?;
-        Some((Place { hash, at }, partition.get(at)?))
+        let place = Place {
+            hash,
+            at,
+            #[cfg(debug_assertions)]
+            moves: self.moves,
+        };
+        Some((place, partition.get(at)?))
+    }
+
+    #[inline]
+    fn check_place(&self, _place: Place) {
+        #[cfg(debug_assertions)]
+        assert_eq!(_place.moves, self.moves, "a place is used after an entry was added or removed");
+    }
+
+    /// Ends the validity of all places.
+    #[inline]
+    fn entries_move(&mut self) {
+        #[cfg(debug_assertions)]
+        {
+            self.moves += 1;
+        }
     }
 
     /// Returns the entry that most likely has the key with this hash. The caller compares keys, and falls back to
@@ -151,6 +181,7 @@ impl Index {
     /// Returns the entry at a place that was found.
     #[inline]
     pub(super) fn entry(&self, place: Place) -> &Entry {
+        self.check_place(place);
         match self.partitions[place.hash.partition()].get(place.at) {
             Some(entry) => entry,
             None => unreachable!("a place that was found holds an entry"),
@@ -160,6 +191,7 @@ impl Index {
     /// Like [`Index::entry`], but mutable.
     #[inline]
     pub(super) fn entry_mut(&mut self, place: Place) -> &mut Entry {
+        self.check_place(place);
         match self.partitions[place.hash.partition()].get_mut(place.at) {
             Some(entry) => entry,
             None => unreachable!("a place that was found holds an entry"),
@@ -168,6 +200,7 @@ impl Index {
 
     /// Adds the entry of a key that does not exist yet.
     pub(super) fn insert(&mut self, hash: KeyHash, entry: Entry) {
+        self.entries_move();
         let partition = &mut self.partitions[hash.partition()];
         let before = partition.bytes();
         partition.insert(hash.item(), entry);
@@ -177,6 +210,8 @@ impl Index {
 
     /// Removes the entry at a place that was found.
     pub(super) fn remove(&mut self, place: Place) -> Entry {
+        self.check_place(place);
+        self.entries_move();
         let partition = &mut self.partitions[place.hash.partition()];
         let before = partition.bytes();
         let Some(entry) = partition.remove(place.at) else {
@@ -189,6 +224,7 @@ impl Index {
 
     /// Moves all entries into an index of their own.
     pub(super) fn take(&mut self) -> Index {
+        self.entries_move();
         let empty = Index {
             secrets: self.secrets,
             #[cfg(test)]
@@ -196,12 +232,15 @@ impl Index {
             partitions: empty_partitions(),
             count: 0,
             bytes: 0,
+            #[cfg(debug_assertions)]
+            moves: self.moves,
         };
         std::mem::replace(self, empty)
     }
 
     /// Takes all entries out.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Entry> {
+        self.entries_move();
         self.count = 0;
         self.bytes = 0;
         self.partitions.iter_mut().flat_map(|partition| std::mem::take(partition).into_entries())

@@ -209,6 +209,8 @@ impl Table {
             return out.null();
         }
         let Ok(target) = self.find_kind(to, Kind::List, record) else { return out.error(WRONG_KIND) };
+        // Once more: the target may have expired and been removed, which ends the validity of the source's place.
+        let Ok(source) = self.find_kind(from, Kind::List, record) else { return out.error(WRONG_KIND) };
         let items = self.items_at(source);
         let rank = if from_front { 0 } else { items.len() - 1 };
         let Some(element) = items.get(rank) else {

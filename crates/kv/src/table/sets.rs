@@ -210,6 +210,8 @@ impl Table {
             return out.integer(0);
         }
         let Ok(target) = self.find_kind(to, Kind::Set, record) else { return out.error(WRONG_KIND) };
+        // Once more: the target may have expired and been removed, which ends the validity of the source's place.
+        let Ok(source) = self.find_kind(from, Kind::Set, record) else { return out.error(WRONG_KIND) };
         let is_there = self.items_at(source).contains(item_of(member, &mut Vec::new()));
         out.integer(is_there.into());
         if !is_there || from == to {

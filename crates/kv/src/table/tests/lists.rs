@@ -39,6 +39,22 @@ fn elements_come_and_go_at_both_ends() {
 }
 
 #[test]
+fn an_expired_target_is_another_list() {
+    play(
+        r#"
+        RPUSH from a b          -> 2
+        RPUSH to x              -> 1
+        EXPIRE to PX 100        -> 1
+        wait 100
+        LMOVE from to LEFT RIGHT -> "a"
+        LRANGE from 0 -1        -> ["b"]
+        LRANGE to 0 -1          -> ["a"]
+        PTTL to                 -> -1
+    "#,
+    );
+}
+
+#[test]
 fn ranks_count_from_both_ends() {
     play(
         r#"

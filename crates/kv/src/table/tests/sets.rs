@@ -11,6 +11,22 @@ use std::collections::{BTreeMap, BTreeSet};
 const WRONGTYPE: &str = "!WRONGTYPE Operation against a key holding the wrong kind of value";
 
 #[test]
+fn an_expired_target_is_another_set() {
+    play(
+        r#"
+        SADD from a b           -> 2
+        SADD to x               -> 1
+        EXPIRE to PX 100        -> 1
+        wait 100
+        SMOVE from to a         -> 1
+        SMEMBERS from           -> ("b")
+        SMEMBERS to             -> ("a")
+        PTTL to                 -> -1
+    "#,
+    );
+}
+
+#[test]
 fn members_come_and_go() {
     play(
         r#"
