@@ -12,9 +12,9 @@
 
 use crate::Version;
 use crate::codec::{Malformed, Reader, Writer};
-use crate::command::digest_of;
+use crate::digest::digest_of;
 use crate::limits::VALUE_BYTES_MAX_CEILING;
-use crate::table::part_of;
+use crate::range::part_of;
 
 /// The coordinator's node of a value on the disk, which each replica stores for itself. See [`crate::table::Spilled`].
 const SPILLED: u16 = 0;
@@ -70,7 +70,7 @@ pub struct Reference {
     pub parts: u8,
     /// The value's length in bytes.
     pub length: u32,
-    /// The value's digest: see [`crate::command::digest_of`].
+    /// The value's digest: see [`crate::digest::digest_of`].
     pub digest: u64,
 }
 

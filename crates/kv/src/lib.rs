@@ -9,11 +9,12 @@
 pub mod codec;
 pub mod coded;
 pub mod command;
+pub mod digest;
 pub mod glob;
-mod interpreter;
 pub mod limits;
 pub mod locks;
 pub mod number;
+mod range;
 pub mod reply;
 mod shared;
 pub mod table;
@@ -25,10 +26,9 @@ pub use command::{
     HashPart, Hold, Known, List, ListCommand, LockCommand, Script, ScriptLimits, SetAnswer, SetCommand,
     SetOperation, SortedCommand, Supplied, Transaction, WaiterId, Watched,
 };
-pub use interpreter::{Interpreter, NoInterpreter};
 pub use reply::{Announcement, Reply, ReplyBuffer};
 pub use shared::SharedBytes;
-pub use table::{Register, SnapshotId, Statistics, Table};
+pub use table::{Interpreter, NoInterpreter, Register, SnapshotId, Statistics, Table};
 pub use watch::{RecordName, Watch};
 
 /// Orders the writes of a key: a replication offset, a log index, or the counter of an ABD tag.

@@ -56,3 +56,6 @@ pub const SCRIPT_REPLY_BYTES_MAX: usize = 16 << 20;
 
 /// Deepest nesting of arrays in a script's reply.
 pub const SCRIPT_REPLY_DEPTH_MAX: usize = 64;
+
+/// If a command changes at least this many fields of a large hash, the hash is rebuilt.
+pub(crate) const BUILT_ANEW_MIN_LARGE: usize = 24;

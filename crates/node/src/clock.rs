@@ -58,7 +58,7 @@ pub(crate) struct Clock {
     /// The same for the agreed time. `None`: there is none yet.
     agreed_us: Option<i64>,
     /// The same for what another node had agreed on, as it last reported.
-    told_us: Option<i64>,
+    answered_us: Option<i64>,
     readings: BTreeMap<NodeId, Reading>,
     /// The number of nodes.
     nodes: usize,
@@ -89,7 +89,7 @@ impl Clock {
             planted,
             own_us: ahead_us(now),
             agreed_us: None,
-            told_us: None,
+            answered_us: None,
             readings: BTreeMap::new(),
             nodes,
             answers: 0,
@@ -126,7 +126,7 @@ impl Clock {
     }
 
     /// What this node's wall clock shows, and the agreed time, or 0. In milliseconds.
-    fn tell(&self, now_us: u64) -> (u64, u64) {
+    fn readings(&self, now_us: u64) -> (u64, u64) {
         let show = |ahead_us: i64| now_us.saturating_add_signed(ahead_us) / 1000;
         (show(self.own_us), self.agreed_us.map_or(0, show))
     }
@@ -148,7 +148,7 @@ impl Clock {
         };
         self.readings.insert(from, Reading { ahead_us, at_us: now_us });
         if agreed_ms > 0 {
-            self.told_us = Some(middle(agreed_ms));
+            self.answered_us = Some(middle(agreed_ms));
         }
         self.agree(now_us);
     }
@@ -166,7 +166,7 @@ impl Clock {
         }
         let not_behind = ahead_us[majority - 1];
         let not_ahead = ahead_us[ahead_us.len() - majority];
-        let goes_on = self.agreed_us.or(self.told_us).unwrap_or(self.own_us);
+        let goes_on = self.agreed_us.or(self.answered_us).unwrap_or(self.own_us);
         self.agreed_us = Some(goes_on.clamp(not_behind.min(not_ahead), not_behind.max(not_ahead)));
     }
 
@@ -235,13 +235,13 @@ impl Clock {
 
     /// Answers another node's question for this node's wall clock.
     pub(crate) fn asked(&mut self, cx: &mut Context, from: NodeId, asked_us: u64) {
-        let (own_ms, agreed_ms) = self.tell(cx.now.monotonic_us);
-        send(cx, from, &Envelope::ClockTold { asked_us, own_ms, agreed_ms });
+        let (own_ms, agreed_ms) = self.readings(cx.now.monotonic_us);
+        send(cx, from, &Envelope::ClockAnswer { asked_us, own_ms, agreed_ms });
     }
 
-    pub(crate) fn told(&mut self, cx: &mut Context, from: NodeId, asked_us: u64, told: (u64, u64)) {
+    pub(crate) fn take_answer(&mut self, cx: &mut Context, from: NodeId, asked_us: u64, answer: (u64, u64)) {
         if cx.map.nodes.contains_key(&from) {
-            self.answered(from, asked_us, told, cx.now.monotonic_us);
+            self.answered(from, asked_us, answer, cx.now.monotonic_us);
         }
     }
 }
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn one_clock_of_three_that_jumps_is_not_followed_and_is_told() {
+    fn one_clock_of_three_that_jumps_is_not_followed_and_is_reported() {
         let mut clock = of_three(0);
         assert!(shows(&mut clock, 1_001_000, START_MS + 1000).abs_diff(START_MS + 1000) < 5);
         assert_eq!(clock.look(), None);

@@ -9,7 +9,7 @@ use crate::log::{Level, Line};
 use crate::session::ClientId;
 use kv::codec::Malformed;
 use protocol::leader_follower::Durability;
-use protocol::{NodeId, Now, Recipient, Result as Outcome, Ticket, Wish};
+use protocol::{ControlRequest, NodeId, Now, Recipient, Result as Outcome, Ticket};
 use std::rc::Rc;
 
 /// A client that waits for a change of the map.
@@ -220,8 +220,8 @@ impl Cluster {
     }
 
     /// Asks the control group for a change that a leader's replica needs.
-    pub(crate) fn wish(&mut self, cx: &mut Context, group: u16, wish: Wish) {
-        let Wish::InSync { epoch, in_sync } = wish;
+    pub(crate) fn request(&mut self, cx: &mut Context, group: u16, request: ControlRequest) {
+        let ControlRequest::InSync { epoch, in_sync } = request;
         let revision = cx.map.groups.get(&group).map_or(0, |entry| entry.revision);
         self.change(cx, &Change::InSync { group, epoch, revision, in_sync });
     }

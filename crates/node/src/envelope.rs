@@ -5,7 +5,7 @@
 
 use crate::control::GroupId;
 use kv::codec::{Malformed, Reader, Writer};
-use kv::locks::Word;
+use kv::locks::LockNotification;
 use kv::{Command, Version};
 use protocol::{NodeId, Request, Result as Outcome};
 use wire::resp::reply::element_end;
@@ -14,7 +14,7 @@ const GROUP: u8 = 1;
 const REQUESTS: u8 = 2;
 const OUTCOMES: u8 = 3;
 const LEADER: u8 = 4;
-const TOLD: u8 = 5;
+const LOCK_NOTIFIED: u8 = 5;
 const LIFE: u8 = 6;
 const SCRIPT: u8 = 7;
 const FORGET_SCRIPTS: u8 = 8;
@@ -24,7 +24,7 @@ const OUTCOME_PART: u8 = 11;
 const PARTS_ARRIVED: u8 = 12;
 const MEMORY: u8 = 13;
 const CLOCK_ASKED: u8 = 14;
-const CLOCK_TOLD: u8 = 15;
+const CLOCK_ANSWER: u8 = 15;
 const ALIVE: u8 = 16;
 const ROOM: u8 = 17;
 
@@ -44,8 +44,8 @@ pub(crate) enum Envelope<'a> {
     Fragments { group: u16, message: &'a [u8] },
     /// The receiver sent a request for a group to the wrong node: `leader` leads it, as far as the sender knows.
     Leader { group: u16, leader: NodeId },
-    /// A record's word to a request that waits for a lock on behalf of the receiver's client.
-    Told { group: u16, told: Told<'a> },
+    /// A record's notification to a request that waits for a lock on behalf of the receiver's client.
+    LockNotified { group: u16, notified: LockNotified<'a> },
     /// The sender's incarnation: no client waits any more for what its clients wanted in another one.
     Life(u64),
     /// The sender is alive, and takes part in its groups: what a heartbeat of each quiescent group would say.
@@ -67,16 +67,16 @@ pub(crate) enum Envelope<'a> {
     /// Asks what the receiver's wall clock shows. Has the time of asking on the sender's monotonic clock.
     ClockAsked { asked_us: u64 },
     /// What the sender's wall clock shows, and the time that it has agreed on with others (0: none), in milliseconds.
-    ClockTold { asked_us: u64, own_ms: u64, agreed_ms: u64 },
+    ClockAnswer { asked_us: u64, own_ms: u64, agreed_ms: u64 },
 }
 
-/// See [`protocol::Notice::Told`]. The receiver is the waiter's node.
+/// See [`protocol::Notice::LockNotified`]. The receiver is the waiter's node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Told<'a> {
+pub(crate) struct LockNotified<'a> {
     pub(crate) life: u64,
     pub(crate) number: u64,
     pub(crate) name: &'a [u8],
-    pub(crate) word: Word,
+    pub(crate) notification: LockNotification,
     pub(crate) offset: Version,
 }
 
@@ -91,7 +91,9 @@ impl<'a> Envelope<'a> {
             LEADER => Envelope::Leader { group: reader.u16()?, leader: reader.u16()? },
             LIFE => Envelope::Life(reader.u64()?),
             ALIVE => Envelope::Alive,
-            TOLD => Envelope::Told { group: reader.u16()?, told: Told::decode(&mut reader)? },
+            LOCK_NOTIFIED => {
+                Envelope::LockNotified { group: reader.u16()?, notified: LockNotified::decode(&mut reader)? }
+            }
             SCRIPT => Envelope::Script(reader.rest()),
             FORGET_SCRIPTS => Envelope::ForgetScripts,
             MEMORY => Envelope::Memory { is_full: reader.bool()? },
@@ -106,7 +108,7 @@ impl<'a> Envelope<'a> {
                 Envelope::PartsArrived { id, so_far: is_wanted.then_some(so_far) }
             }
             CLOCK_ASKED => Envelope::ClockAsked { asked_us: reader.u64()? },
-            CLOCK_TOLD => Envelope::ClockTold {
+            CLOCK_ANSWER => Envelope::ClockAnswer {
                 asked_us: reader.u64()?,
                 own_ms: reader.u64()?,
                 agreed_ms: reader.u64()?,
@@ -146,10 +148,10 @@ impl<'a> Envelope<'a> {
                 out.put_u64(*life);
             }
             Envelope::Alive => out.put_u8(ALIVE),
-            Envelope::Told { group, told } => {
-                out.put_u8(TOLD);
+            Envelope::LockNotified { group, notified } => {
+                out.put_u8(LOCK_NOTIFIED);
                 out.put_u16(*group);
-                told.encode(out);
+                notified.encode(out);
             }
             Envelope::Script(text) => {
                 out.put_u8(SCRIPT);
@@ -186,8 +188,8 @@ impl<'a> Envelope<'a> {
                 out.put_u8(CLOCK_ASKED);
                 out.put_u64(*asked_us);
             }
-            Envelope::ClockTold { asked_us, own_ms, agreed_ms } => {
-                out.put_u8(CLOCK_TOLD);
+            Envelope::ClockAnswer { asked_us, own_ms, agreed_ms } => {
+                out.put_u8(CLOCK_ANSWER);
                 out.put_u64(*asked_us);
                 out.put_u64(*own_ms);
                 out.put_u64(*agreed_ms);
@@ -196,34 +198,34 @@ impl<'a> Envelope<'a> {
     }
 }
 
-impl<'a> Told<'a> {
+impl<'a> LockNotified<'a> {
     fn encode(&self, out: &mut Vec<u8>) {
         out.put_u64(self.life);
         out.put_u64(self.number);
         out.put_bytes(self.name);
         out.put_u64(self.offset);
-        match self.word {
-            Word::Granted(token) => {
+        match self.notification {
+            LockNotification::Granted(token) => {
                 out.put_u8(1);
                 out.put_u64(token);
             }
-            Word::SessionOver => out.put_u8(2),
-            Word::Superseded => out.put_u8(3),
-            Word::Forsaken => out.put_u8(4),
+            LockNotification::SessionOver => out.put_u8(2),
+            LockNotification::Superseded => out.put_u8(3),
+            LockNotification::Dropped => out.put_u8(4),
         }
     }
 
-    fn decode(reader: &mut Reader<'a>) -> Result<Told<'a>, Malformed> {
+    fn decode(reader: &mut Reader<'a>) -> Result<LockNotified<'a>, Malformed> {
         let (life, number) = (reader.u64()?, reader.u64()?);
         let (name, offset) = (reader.bytes()?, reader.u64()?);
-        let word = match reader.u8()? {
-            1 => Word::Granted(reader.u64()?),
-            2 => Word::SessionOver,
-            3 => Word::Superseded,
-            4 => Word::Forsaken,
-            _ => return Err(Malformed("an unknown word to a request that waits")),
+        let notification = match reader.u8()? {
+            1 => LockNotification::Granted(reader.u64()?),
+            2 => LockNotification::SessionOver,
+            3 => LockNotification::Superseded,
+            4 => LockNotification::Dropped,
+            _ => return Err(Malformed("an unknown notification to a request that waits")),
         };
-        Ok(Told { life, number, name, word, offset })
+        Ok(LockNotified { life, number, name, notification, offset })
     }
 }
 
@@ -464,13 +466,18 @@ mod tests {
 
     #[test]
     fn words_to_those_who_wait_read_back_as_they_were_written() {
-        for word in [Word::Granted(7), Word::SessionOver, Word::Superseded, Word::Forsaken] {
-            let told = Told { life: 1, number: 2, name: b"l", word, offset: 3 };
+        for notification in [
+            LockNotification::Granted(7),
+            LockNotification::SessionOver,
+            LockNotification::Superseded,
+            LockNotification::Dropped,
+        ] {
+            let notified = LockNotified { life: 1, number: 2, name: b"l", notification, offset: 3 };
             let mut bytes = Vec::new();
-            Envelope::Told { group: 4, told }.encode(&mut bytes);
+            Envelope::LockNotified { group: 4, notified }.encode(&mut bytes);
             assert!(matches!(
                 Envelope::decode(&bytes),
-                Ok(Envelope::Told { group: 4, told: read }) if read == told
+                Ok(Envelope::LockNotified { group: 4, notified: read }) if read == notified
             ));
             assert!(Envelope::decode(&bytes[..bytes.len() - 1]).is_err());
         }

@@ -12,8 +12,8 @@ use kv::table::Spilled;
 use kv::{RecordName, Reference, Table, Version, Watch};
 
 pub use crate::effects::{
-    CLOCK_BOUND_MS, Configuration, Effects, Encoded, HandedOn, Input, NOBODY, NodeId, Notice, Now, Outcome,
-    Outgoing, Progress, Recipient, Request, Result, Ticket, Trace, Wish, not_before,
+    CLOCK_BOUND_MS, Configuration, ControlRequest, Effects, Encoded, HandedOn, Input, NOBODY, NodeId, Notice,
+    Now, Outcome, Outgoing, Progress, Recipient, Request, Result, Ticket, Trace, not_before,
 };
 pub(crate) use crate::effects::{RETIRED, TOO_MUCH_AT_ONCE};
 

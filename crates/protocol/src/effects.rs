@@ -1,6 +1,6 @@
 //! What goes into a replica and what comes out of it, in the same form for all protocols: inputs, outcomes, effects.
 
-use kv::locks::Word;
+use kv::locks::LockNotification;
 use kv::{Command, Reply, ReplyBuffer, UnixMs, Version, WaiterId};
 use std::ops::Range;
 use std::sync::Arc;
@@ -394,7 +394,7 @@ pub enum Trace {
 /// A leader's request to the control group. The leader repeats it periodically until its configuration grants it, or has
 /// another epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum ControlRequest {
     /// Make these replicas, including the leader, the in-sync set of its epoch.
     InSync {
         /// The epoch.
@@ -408,13 +408,13 @@ pub enum Wish {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// An applied record concerns a waiting request.
-    Told {
+    LockNotified {
         /// The request; its node coordinates it.
         waiter: WaiterId,
         /// The lock.
         name: Box<[u8]>,
         /// What the record says to it.
-        word: Word,
+        notification: LockNotification,
         /// The record's place in the group's history: the lock's new holder must not read anything older.
         offset: Version,
     },
@@ -449,7 +449,7 @@ pub struct Effects {
     /// The bytes of messages, records and commands.
     pub bytes: Vec<u8>,
     /// Requests to the control group.
-    pub wishes: Vec<Wish>,
+    pub control_requests: Vec<ControlRequest>,
     /// Notices to coordinators of waiting requests.
     pub notices: Vec<Notice>,
     /// Changes worth reporting.
@@ -469,7 +469,7 @@ impl Effects {
             self.bytes.shrink_to(RETAINED_BYTES_MAX);
         }
         self.handed_on.clear();
-        self.wishes.clear();
+        self.control_requests.clear();
         self.notices.clear();
         self.trace.clear();
     }
@@ -478,7 +478,7 @@ impl Effects {
     pub fn keep_ends(&mut self) {
         self.messages.clear();
         self.records.clear();
-        self.wishes.clear();
+        self.control_requests.clear();
         self.notices.clear();
     }
 

@@ -18,6 +18,6 @@ pub mod status;
 mod watching;
 
 pub use contract::{
-    CLOCK_BOUND_MS, Configuration, Effects, Encoded, HandedOn, Input, NOBODY, NodeId, Notice, Now, Outcome,
-    Progress, Recipient, Replica, Request, Result, SpilledValues, Ticket, Trace, Wish, not_before,
+    CLOCK_BOUND_MS, Configuration, ControlRequest, Effects, Encoded, HandedOn, Input, NOBODY, NodeId, Notice,
+    Now, Outcome, Progress, Recipient, Replica, Request, Result, SpilledValues, Ticket, Trace, not_before,
 };

@@ -1,7 +1,7 @@
 //! Commands that may enlarge the data, and by how much more than their own size.
 
 use super::{Command, HashCommand, LockCommand};
-use crate::table::BUILT_ANEW_MIN_LARGE;
+use crate::limits::BUILT_ANEW_MIN_LARGE;
 
 /// A change of a hash below this size takes negligible time.
 const MOVED_BYTES_MIN: usize = 128 << 10;

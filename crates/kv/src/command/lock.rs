@@ -52,7 +52,7 @@ pub enum LockCommand<'a> {
     Withdraw { name: &'a [u8], waiter: WaiterId },
     /// Gives up all waiting requests of a node, except those of the `spared` incarnation, if any. Locks already granted
     /// are kept. Sent by that node in a new incarnation, or by the leader when the node is gone.
-    Forsake { node: u16, spared: Option<u64> },
+    DropWaiters { node: u16, spared: Option<u64> },
     /// Ends a lease that has run out. Proposed by the leader.
     Expire { name: &'a [u8], token: Version, number: u64 },
     /// Opens a session, which can hold locks; returns its id: the group's number and the record's version
@@ -74,7 +74,7 @@ const ACQUIRE: u8 = 64;
 const RENEW: u8 = 65;
 const RELEASE: u8 = 66;
 const WITHDRAW: u8 = 67;
-const FORSAKE: u8 = 68;
+const DROP_WAITERS: u8 = 68;
 const EXPIRE: u8 = 69;
 const OPEN_SESSION: u8 = 70;
 const RENEW_SESSION: u8 = 71;
@@ -136,7 +136,7 @@ impl<'a> LockCommand<'a> {
             Describe { name } | Check { name, .. } | Acquire { name, .. } | Renew { name, .. } => Some(name),
             Release { name, .. } | Withdraw { name, .. } | Expire { name, .. } => Some(name),
             OpenSession { key, .. } | RenewSession { key, .. } | CloseSession { key, .. } => Some(key),
-            Forsake { .. } | ExpireSession { .. } => None,
+            DropWaiters { .. } | ExpireSession { .. } => None,
         }
     }
 
@@ -171,8 +171,8 @@ impl<'a> LockCommand<'a> {
                 named(out, WITHDRAW, name);
                 waiter.put(out);
             }
-            Forsake { node, spared } => {
-                out.put_u8(FORSAKE);
+            DropWaiters { node, spared } => {
+                out.put_u8(DROP_WAITERS);
                 out.put_u16(node);
                 out.put_bool(spared.is_some());
                 out.put_u64(spared.unwrap_or_default());
@@ -218,9 +218,9 @@ impl<'a> LockCommand<'a> {
             RENEW => Renew { name: reader.bytes()?, token: reader.u64()?, lease_ms: reader.u64()? },
             RELEASE => Release { name: reader.bytes()?, token: reader.u64()? },
             WITHDRAW => Withdraw { name: reader.bytes()?, waiter: WaiterId::take(reader)? },
-            FORSAKE => {
+            DROP_WAITERS => {
                 let (node, is_spared, life) = (reader.u16()?, reader.bool()?, reader.u64()?);
-                Forsake { node, spared: is_spared.then_some(life) }
+                DropWaiters { node, spared: is_spared.then_some(life) }
             }
             EXPIRE => Expire { name: reader.bytes()?, token: reader.u64()?, number: reader.u64()? },
             OPEN_SESSION => {

@@ -25,7 +25,7 @@ use crate::{UnixMs, Version};
 
 pub(crate) use encoding::{PLAIN_SET_BYTES, may_come_in_parts};
 
-pub use comparison::{Comparison, DIGEST_HEX_BYTES, Digest, digest_of};
+pub use comparison::{Comparison, DIGEST_HEX_BYTES};
 pub use hash::{HashCommand, HashPart};
 pub use list::List;
 pub use lists::ListCommand;

@@ -104,7 +104,7 @@ pub struct Lease {
 
 /// The news for a request that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Word {
+pub enum LockNotification {
     /// It holds the lock now, with this token.
     Granted(Version),
     /// The session under which it waited has ended.
@@ -112,7 +112,7 @@ pub enum Word {
     /// Its owner has repeated the request elsewhere, and waits there now.
     Superseded,
     /// It was given up, as its coordinator seemed to be gone.
-    Forsaken,
+    Dropped,
 }
 
 /// What follows from a record beside its reply.
@@ -123,13 +123,13 @@ pub enum LockEvent {
     /// The subject no longer has a lease.
     Ended(Subject),
     /// There is news for a request that waits for the lock of this name.
-    Told {
+    Notified {
         /// The request.
         waiter: WaiterId,
         /// The lock's name.
         name: Box<[u8]>,
         /// The news.
-        word: Word,
+        notification: LockNotification,
     },
 }
 
@@ -235,7 +235,7 @@ impl Locks {
                 false => flag(false),
             },
             Withdraw { name, waiter } => self.withdraw(name, waiter, version, events),
-            Forsake { node, spared } => self.forsake(node, spared, events),
+            DropWaiters { node, spared } => self.drop_waiters(node, spared, events),
             Expire { name, token, number } => {
                 let is_this = |lock: &&Lock| {
                     (lock.token, lock.number) == (token, number) && matches!(lock.hold, Hold::Lease(_))
@@ -273,7 +273,7 @@ impl Locks {
         }
         if let Some(id) = waiter {
             // A node that asks in a new incarnation has forgotten its earlier requests.
-            self.forsake(id.node, Some(id.life), events);
+            self.drop_waiters(id.node, Some(id.life), events);
             if self.waiting.get(&id).is_some_and(|other| **other != *name) {
                 self.leave_queue(id);
             }
@@ -310,8 +310,8 @@ impl Locks {
         if let Some(before) = lock.queue.push(Waiter { id, owner: owner.into(), hold }) {
             self.leave_indexes(name, &before);
             if before.id != id {
-                let word = Word::Superseded;
-                events.push(LockEvent::Told { waiter: before.id, name: name.into(), word });
+                let notification = LockNotification::Superseded;
+                events.push(LockEvent::Notified { waiter: before.id, name: name.into(), notification });
             }
         }
         self.waiting.insert(id, name.into());
@@ -370,14 +370,18 @@ impl Locks {
     }
 
     /// Gives up all requests of a node that wait, except those of the `spared` incarnation.
-    fn forsake(&mut self, node: u16, spared: Option<u64>, events: &mut Vec<LockEvent>) -> Answer {
-        let forsaken: Vec<WaiterId> = self.waiters_of(node, spared).collect();
-        for waiter in &forsaken {
+    fn drop_waiters(&mut self, node: u16, spared: Option<u64>, events: &mut Vec<LockEvent>) -> Answer {
+        let dropped: Vec<WaiterId> = self.waiters_of(node, spared).collect();
+        for waiter in &dropped {
             if let Some(name) = self.leave_queue(*waiter) {
-                events.push(LockEvent::Told { waiter: *waiter, name, word: Word::Forsaken });
+                events.push(LockEvent::Notified {
+                    waiter: *waiter,
+                    name,
+                    notification: LockNotification::Dropped,
+                });
             }
         }
-        Answer::Integer(forsaken.len() as u64)
+        Answer::Integer(dropped.len() as u64)
     }
 
     /// The waiting requests of a node's clients, except those of the `spared` incarnation.
@@ -424,8 +428,8 @@ impl Locks {
                 self.leave_indexes(name, &waiter);
                 self.statistics.grants += 1;
                 self.begin_hold(name, waiter.hold, events);
-                let word = Word::Granted(token);
-                events.push(LockEvent::Told { waiter: waiter.id, name: name.into(), word });
+                let notification = LockNotification::Granted(token);
+                events.push(LockEvent::Notified { waiter: waiter.id, name: name.into(), notification });
             }
             None => {
                 if let Some(lock) = self.held.remove(name) {

@@ -5,7 +5,7 @@
 //! waiter.
 
 use super::planted::Fault;
-use super::{Answer, Lease, LockEvent, Locks, SESSIONS_MAX, Subject, TOO_MANY_HELD, Word};
+use super::{Answer, Lease, LockEvent, LockNotification, Locks, SESSIONS_MAX, Subject, TOO_MANY_HELD};
 use crate::Version;
 use crate::command::WaiterId;
 use std::fmt;
@@ -102,7 +102,11 @@ impl Locks {
                 && !self.planted.has(Fault::SessionNotRechecked)
             {
                 self.leave_queue(waiter);
-                events.push(LockEvent::Told { waiter, name: name.clone(), word: Word::SessionOver });
+                events.push(LockEvent::Notified {
+                    waiter,
+                    name: name.clone(),
+                    notification: LockNotification::SessionOver,
+                });
             }
         }
         for (name, _) in under.iter().filter(|(_, waiter)| waiter.is_none()) {

@@ -71,7 +71,7 @@ enum Verb {
         wait: u64,
     },
     /// A node is gone, or has started a new incarnation.
-    Forsake {
+    DropWaiters {
         #[arg(key)]
         node: u16,
         #[arg(key)]
@@ -164,14 +164,16 @@ fn write_event(event: &LockEvent, out: &mut String) -> std::fmt::Result {
             writeln!(out, "   {}: lease {number} of token {token} for {ms} ms", subject(of))
         }
         LockEvent::Ended(of) => writeln!(out, "   {}: no lease", subject(of)),
-        LockEvent::Told { waiter, name, word } => {
-            let word = match word {
-                Word::Granted(token) => format!("granted {} with token {token}", name.escape_ascii()),
-                Word::SessionOver => "its session is over".into(),
-                Word::Superseded => "its owner asked again".into(),
-                Word::Forsaken => "forsaken".into(),
+        LockEvent::Notified { waiter, name, notification } => {
+            let notification = match notification {
+                LockNotification::Granted(token) => {
+                    format!("granted {} with token {token}", name.escape_ascii())
+                }
+                LockNotification::SessionOver => "its session is over".into(),
+                LockNotification::Superseded => "its owner asked again".into(),
+                LockNotification::Dropped => "dropped".into(),
             };
-            writeln!(out, "   to {}: {word}", told(*waiter))
+            writeln!(out, "   to {}: {notification}", told(*waiter))
         }
     }
 }
@@ -245,7 +247,7 @@ impl goldenscript::Runner for Script {
                 Expire { name: name.as_bytes(), token, number }
             }
             Verb::Withdraw { name, wait } => Withdraw { name: name.as_bytes(), waiter: id(1, 1, *wait) },
-            Verb::Forsake { node, spared } => Forsake { node: *node, spared: *spared },
+            Verb::DropWaiters { node, spared } => DropWaiters { node: *node, spared: *spared },
             Verb::Open { ms } => OpenSession { key: b"k", group: 7, lease_ms: *ms },
             Verb::Keep { session } => RenewSession { key: b"k", session: *session },
             Verb::Close { session } => CloseSession { key: b"k", session: *session },
@@ -353,7 +355,7 @@ fn the_nodes_whose_clients_wait_are_known() {
         apply(&mut locks, command, version);
     }
     assert_eq!(locks.coordinators(), [3, 9, u16::MAX]);
-    apply(&mut locks, LockCommand::Forsake { node: 9, spared: None }, 6);
+    apply(&mut locks, LockCommand::DropWaiters { node: 9, spared: None }, 6);
     assert_eq!(locks.coordinators(), [3, u16::MAX]);
 }
 
@@ -497,7 +499,7 @@ proptest! {
                 }
                 (Record::Acquire { .. }, Answer::Queued) => {
                     let superseded = events.iter().find_map(|event| match event {
-                        LockEvent::Told { waiter, word: Word::Superseded, .. } => Some(*waiter),
+                        LockEvent::Notified { waiter, notification: LockNotification::Superseded, .. } => Some(*waiter),
                         _ => None,
                     });
                     match superseded.and_then(|old| queues[at].iter().position(|other| *other == old)) {
@@ -522,13 +524,13 @@ proptest! {
             }
             for event in &events {
                 match event {
-                    LockEvent::Told { waiter, name, word: Word::Granted(token) } => {
+                    LockEvent::Notified { waiter, name, notification: LockNotification::Granted(token) } => {
                         let at = usize::from(name[0]);
                         prop_assert_eq!(queues[at].remove(0), *waiter, "the first to come");
                         prop_assert!(*token > newest[at]);
                         newest[at] = *token;
                     }
-                    LockEvent::Told { waiter, name, word: Word::SessionOver } => {
+                    LockEvent::Notified { waiter, name, notification: LockNotification::SessionOver } => {
                         queues[usize::from(name[0])].retain(|other| other != waiter);
                     }
                     _ => {}

@@ -9,7 +9,7 @@ use super::strings::WRONG_KIND;
 use super::{NO_DEADLINE, Record, Table};
 use crate::command::{HashCommand, HashPart, List};
 use crate::glob::Pattern;
-use crate::limits::HASH_BYTES_MAX;
+use crate::limits::{BUILT_ANEW_MIN_LARGE, HASH_BYTES_MAX};
 use crate::number::{self, FloatError};
 use crate::reply::ReplyBuffer;
 use crate::{UnixMs, Version};
@@ -18,11 +18,9 @@ use std::collections::{BTreeMap, BTreeSet};
 const NOT_AN_INTEGER: &str = "ERR hash value is not an integer";
 const NOT_A_FLOAT: &str = "ERR hash value is not a float";
 
-/// If a command changes at least this many fields, the hash is rebuilt.
+/// If a command changes at least this many fields, the hash is rebuilt. Where each change takes long, fewer are enough.
 const BUILT_ANEW_MIN: usize = 64;
-/// The same for a large hash, where each single change takes long.
-pub(crate) const BUILT_ANEW_MIN_LARGE: usize = 24;
-/// Size in bytes from which a hash is large in this respect.
+/// Size in bytes from which each change of a hash takes long.
 const LARGE_HASH_BYTES: usize = 1 << 20;
 
 fn built_anew_min(bytes: usize) -> usize {

@@ -1,8 +1,8 @@
 //! The script interpreter. The table's creator supplies it, so nothing below knows the language.
 
+use super::Access;
 use crate::command::Script;
 use crate::reply::ReplyBuffer;
-use crate::table::Access;
 
 /// Runs scripts on a table.
 ///

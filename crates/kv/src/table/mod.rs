@@ -6,8 +6,9 @@
 //!
 //! Reading order: `entry` (one key in memory), `partition` and `index` (where entries are stored and how a key is
 //! found), `store` (the few ways in which the table changes), then the commands: `reads`, `scan`, `strings`, `numbers`,
-//! `fields` and `hashes`, `tree`, `collections`, `lists`, `sets` and `sorted`, `expire`, `keys`, `transactions`, `locks`, `scripts`, `registers`; last `coded` and `spill`
-//! (values that are not in the table), `long` (commands that arrive in parts), and `snapshot`.
+//! `fields` and `hashes`, `tree`, `collections`, `lists`, `sets` and `sorted`, `expire`, `keys`, `transactions`, `locks`,
+//! `scripts` and `interpreter`, `registers`; last `coded` and `spill` (values that are not in the table), `long` (commands
+//! that arrive in parts), and `snapshot`.
 
 mod coded;
 mod collections;
@@ -15,8 +16,8 @@ mod entry;
 mod expire;
 mod fields;
 mod hashes;
-pub(crate) use hashes::BUILT_ANEW_MIN_LARGE;
 mod index;
+mod interpreter;
 mod keys;
 mod lists;
 mod locks;
@@ -40,7 +41,6 @@ mod tree;
 
 use crate::command::{Command, Condition, Expiry, SetAnswer};
 use crate::glob::Pattern;
-use crate::interpreter::{Interpreter, NoInterpreter};
 use crate::locks::{LockEvent, Locks};
 use crate::reply::ReplyBuffer;
 use crate::watch::{RecordName, Watch, Watching};
@@ -57,7 +57,7 @@ use transactions::RemovedVersions;
 use tree::Discarded;
 
 pub use coded::CodedChanges;
-pub(crate) use reads::part_of;
+pub use interpreter::{Interpreter, NoInterpreter};
 pub use registers::Register;
 pub use scan::scan_group;
 use scripts::ScriptCosts;

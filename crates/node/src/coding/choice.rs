@@ -13,7 +13,7 @@
 //! tried out: fragments go to all members whatever their number, so each choice but the log shows what all links carry.
 
 use super::Coding;
-use super::estimates::{Estimates, PeerTold};
+use super::estimates::{Estimates, PeerSummary};
 use crate::context::Context;
 use coding::cost::{At, Links, Work, disperse_seconds, write_seconds};
 use coding::{Layout, data_fragments_max};
@@ -73,9 +73,9 @@ pub(super) struct Choice {
 
 /// The choices and estimates, to be reported.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ChoiceTold {
+pub(crate) struct ChoiceSummary {
     pub(crate) chosen: Vec<(Way, u64)>,
-    pub(crate) peers: Vec<PeerTold>,
+    pub(crate) peers: Vec<PeerSummary>,
     /// Bytes per second. `None`: not measured.
     pub(crate) uplink: Option<f64>,
     /// Bytes of values per second. `None`: not measured.
@@ -139,10 +139,10 @@ impl Choice {
         self.encoding_bytes = 0;
     }
 
-    pub(super) fn tell(&self) -> ChoiceTold {
-        ChoiceTold {
+    pub(super) fn summary(&self) -> ChoiceSummary {
+        ChoiceSummary {
             chosen: self.chosen.iter().map(|(way, count)| (*way, *count)).collect(),
-            peers: self.estimates.tell(),
+            peers: self.estimates.summary(),
             uplink: self.estimates.uplink_summary(),
             encoding: self.estimates.encode().map(|seconds| 1.0 / seconds.max(1e-12)),
             keep_us: self.estimates.keep() * 1e6,

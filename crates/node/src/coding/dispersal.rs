@@ -28,7 +28,7 @@ use crate::setting::Parts;
 use crate::slab::Handle;
 use coding::{Layout, data_fragments_max, failures_tolerated};
 use kv::SharedBytes;
-use kv::command::Digest;
+use kv::digest::Digest;
 use kv::{Command, Condition, Coordinator, Expiry, Reference, Reply, SetAnswer, ValueId};
 use protocol::coded::{Message, Piece, Refusal, number_of};
 use protocol::planted::Fault;

@@ -144,12 +144,12 @@ struct UnderWay {
     /// The highest rate so far of all nodes together: bytes, their time, and the fixed part of it.
     fastest: Option<(usize, f64, f64)>,
     /// Whether the uplink's rate was already noted from this value.
-    is_told: bool,
+    is_measured: bool,
 }
 
 /// The estimates of another node, to be reported.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct PeerTold {
+pub(crate) struct PeerSummary {
     pub(crate) node: NodeId,
     /// Bytes per second. `None`: nothing was sent to it yet.
     pub(crate) bandwidth: Option<f64>,
@@ -191,7 +191,7 @@ impl Estimates {
             awaited: to.into_iter().map(|node| Awaited { node, since_us: None }).collect(),
             kept_bytes: 0,
             fastest: None,
-            is_told: false,
+            is_measured: false,
         };
         self.under_way.insert(id, under_way);
     }
@@ -248,8 +248,8 @@ impl Estimates {
     /// nothing about that.
     pub(super) fn ordered(&mut self, id: ValueId, now_us: u64) {
         let Some(value) = self.under_way.get_mut(&id) else { return };
-        if let Some((bytes, took_us, fixed_us)) = value.fastest.filter(|_| !value.is_told) {
-            value.is_told = true;
+        if let Some((bytes, took_us, fixed_us)) = value.fastest.filter(|_| !value.is_measured) {
+            value.is_measured = true;
             self.uplink.note(bytes, took_us, fixed_us, now_us);
         }
     }
@@ -385,13 +385,13 @@ impl Estimates {
     }
 
     /// The measurements of each other node, in the order of their numbers.
-    pub(super) fn tell(&self) -> Vec<PeerTold> {
-        let told = |(node, peer): (&NodeId, &PeerEstimates)| PeerTold {
+    pub(super) fn summary(&self) -> Vec<PeerSummary> {
+        let summary = |(node, peer): (&NodeId, &PeerEstimates)| PeerSummary {
             node: *node,
             bandwidth: peer.rate.bytes_per_second(),
             round_trip_us: peer.round_trips_us.least(),
         };
-        self.peers.iter().map(told).collect()
+        self.peers.iter().map(summary).collect()
     }
 
     /// This node's uplink, in bytes per second, if it was measured.

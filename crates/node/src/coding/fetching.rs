@@ -20,7 +20,7 @@ use crate::context::{Call, Context};
 use crate::log::{Level, Line};
 use coding::Layout;
 use kv::SharedBytes;
-use kv::command::Digest;
+use kv::digest::Digest;
 use kv::{Reference, ValueId};
 use protocol::NodeId;
 use protocol::coded::{HeldPiece, KeptPiece, Message, Piece, StoredPiece, number_of};

@@ -22,9 +22,9 @@ use crate::context::{Call, Context};
 use crate::envelope::Envelope;
 use crate::slab::{Handle, Slab};
 use choice::Choice;
-pub(crate) use choice::ChoiceTold;
+pub(crate) use choice::ChoiceSummary;
 use dispersal::Dispersal;
-pub(crate) use estimates::PeerTold;
+pub(crate) use estimates::PeerSummary;
 use fetching::Fetch;
 use kv::{Reference, SharedBytes, ValueId};
 use logged::Logged;
@@ -157,8 +157,8 @@ impl Coding {
     }
 
     /// Returns the measurements, and how many values were stored in which way.
-    pub(crate) fn choice_summary(&self) -> ChoiceTold {
-        self.choice.tell()
+    pub(crate) fn choice_summary(&self) -> ChoiceSummary {
+        self.choice.summary()
     }
 
     /// The steps of the values stored last, with their times, the oldest first.

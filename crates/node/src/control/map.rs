@@ -164,8 +164,8 @@ pub struct Group {
     /// leader-follower: see [`protocol::Configuration`]. Else the members that are known to take part in this epoch
     /// with all that they need.
     pub in_sync: Vec<NodeId>,
-    /// How often anything of this group has changed. A leader's wish counts only if nothing has changed since the
-    /// leader learned the revision: wishes are repeated and may come late, and a set that the leader has left behind
+    /// How often anything of this group has changed. A leader's request counts only if nothing has changed since the
+    /// leader learned the revision: requests are repeated and may come late, and a set that the leader has left behind
     /// must not come back.
     pub revision: u64,
     /// Registers: members whose memory an operator gave up, with the incarnation for which that holds.

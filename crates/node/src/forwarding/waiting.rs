@@ -30,7 +30,7 @@ const MUTE_MS: u64 = 300;
 
 /// After this long, a node without a replica of a group gives up a peer that stands still: it does not learn by itself
 /// which node leads the group.
-const FORSAKEN_MS: u64 = 1000;
+const ABANDONED_MS: u64 = 1000;
 
 /// Totals of what a node keeps.
 #[derive(Debug, Default)]
@@ -237,7 +237,7 @@ impl Forwarding {
             }
             let passed_over = |group: u16| match settled_leader(cx, group) {
                 Some(leader) => leader != id,
-                None => has_no_part(cx, group) && silent_ms >= FORSAKEN_MS * patience,
+                None => has_no_part(cx, group) && silent_ms >= ABANDONED_MS * patience,
             };
             let groups =
                 cx.groups.iter().filter(|(_, group)| group.has_under_way(id)).map(|(group, _)| group);

@@ -1,7 +1,7 @@
 //! The data that `INFO` is written from.
 
 use crate::clock::ClockFacts;
-use crate::coding::{ChoiceTold, CodingCounters, Trace};
+use crate::coding::{ChoiceSummary, CodingCounters, Trace};
 use crate::command::statistics::CommandStatistics;
 use crate::values::ValueCounters;
 
@@ -269,7 +269,7 @@ pub(crate) struct CodingFacts {
     /// Since the start.
     pub(crate) counters: CodingCounters,
     /// How the values were stored for which the node chose the way, and the measurements behind the choices.
-    pub(crate) choice: ChoiceTold,
+    pub(crate) choice: ChoiceSummary,
     /// How long the steps of the last writes took.
     pub(crate) traces: Vec<Trace>,
 }

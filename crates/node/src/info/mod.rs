@@ -14,7 +14,7 @@ pub(crate) use facts::{
 
 use std::fmt::{Display, Write};
 
-use crate::coding::{PeerTold, Trace};
+use crate::coding::{PeerSummary, Trace};
 use crate::command::by_number;
 use crate::words::field;
 use crate::{REDIS_VERSION, VERSION};
@@ -123,7 +123,7 @@ fn coding(facts: &Facts, fields: &mut Fields<'_>) {
     let figure = |figure: Option<f64>| figure.map_or("unknown".to_owned(), |figure| format!("{figure:.0}"));
     fields.put("coded_encoding_bytes_per_second", figure(choice.encoding));
     fields.put("coded_uplink_bytes_per_second", figure(choice.uplink));
-    for PeerTold { node, bandwidth, round_trip_us } in &choice.peers {
+    for PeerSummary { node, bandwidth, round_trip_us } in &choice.peers {
         let (bandwidth, round_trip) = (figure(*bandwidth), figure(*round_trip_us));
         let value = format_args!("bytes_per_second={bandwidth},round_trip_usec={round_trip}");
         fields.put(&format!("coded_peer{node}"), value);

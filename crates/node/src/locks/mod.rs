@@ -14,7 +14,7 @@
 //!    |             |<---- QUEUED -----|                 |
 //!    |             |                  |<-- UNLOCK l ----|
 //!    |             |                  | record: A's is released, 2/7 holds it
-//!    |             |<- Told: granted -|----- 1 -------->|
+//!    |             |<- LockNotified: granted -|----- 1 -------->|
 //!    |<-- token ---|                  |                 |
 //! ```
 //!
@@ -44,13 +44,13 @@ mod waits;
 use crate::command::locks::{LockRequest, parse};
 use crate::command::{LockVerb, named};
 use crate::context::Context;
-use crate::envelope::{Envelope, Told};
+use crate::envelope::{Envelope, LockNotified};
 use crate::groups::Groups;
 use crate::origin::Asked;
 use crate::origin::Origin;
 use crate::session::ClientId;
 use crate::setting::{Protocol, Setting};
-use kv::locks::{QUEUED, Word};
+use kv::locks::{LockNotification, QUEUED};
 use kv::{Command, Hold, LockCommand, Reply, ReplyBuffer, Version};
 use protocol::{NodeId, Notice, Request, Result as Outcome, Ticket};
 pub(crate) use waits::Waits;
@@ -65,7 +65,7 @@ const CHECK_US: u64 = 5_000_000;
 const RETRY_US: u64 = 50_000;
 
 /// The same when the leader seems not to reach this node.
-const FORSAKEN_RETRY_US: u64 = 500_000;
+const DROPPED_RETRY_US: u64 = 500_000;
 
 /// How often a withdrawal is tried.
 const WITHDRAWALS_MAX: u32 = 100;
@@ -158,7 +158,7 @@ impl Waits {
             }
             (Outcome::Done { .. }, Reply::Status(QUEUED)) if wait.stage != Stage::Leaving => {
                 wait.stage = Stage::Queued;
-                let is_granted = std::mem::take(&mut wait.was_told);
+                let is_granted = std::mem::take(&mut wait.was_notified);
                 let due_us = wait.ends_us.min(now_us + CHECK_US);
                 self.look_at(number, due_us);
                 if is_granted {
@@ -308,23 +308,25 @@ impl Waits {
     pub(crate) fn notice(&mut self, cx: &mut Context, group: u16, notice: Notice) {
         match notice {
             Notice::Skipped => self.check(cx, |other| other == group),
-            Notice::Told { waiter, name, word, offset } => {
+            Notice::LockNotified { waiter, name, notification, offset } => {
                 let (life, number) = (waiter.life, waiter.number.get());
-                let told = Told { life, number, name: &name, word, offset };
+                let notified = LockNotified { life, number, name: &name, notification, offset };
                 if waiter.node == cx.configuration.node {
-                    return self.notified(cx, group, told);
+                    return self.notified(cx, group, notified);
                 }
                 let peer = cx.peers.get_mut(usize::from(waiter.node).wrapping_sub(1));
                 if let Some(peer) = peer.filter(|peer| peer.up) {
-                    frame::append(&mut peer.output, |out| Envelope::Told { group, told }.encode(out));
+                    frame::append(&mut peer.output, |out| {
+                        Envelope::LockNotified { group, notified }.encode(out)
+                    });
                 }
             }
         }
     }
 
     /// Takes a notification from a record about a request that waits here, or did.
-    pub(crate) fn notified(&mut self, cx: &mut Context, group: u16, told: Told<'_>) {
-        let Told { life, number, name, word, offset } = told;
+    pub(crate) fn notified(&mut self, cx: &mut Context, group: u16, notified: LockNotified<'_>) {
+        let LockNotified { life, number, name, notification, offset } = notified;
         if life != self.life() {
             return; // It may have been sent before that incarnation was over.
         }
@@ -332,7 +334,7 @@ impl Waits {
         let hold = self.get_mut(number).map(|wait| wait.hold);
         let is_doubtful = hold.is_some_and(|hold| self.is_doubtful(hold, now_us));
         let Some(wait) = self.get_mut(number) else {
-            if let Word::Granted(token) = word
+            if let LockNotification::Granted(token) = notification
                 && self.is_for_nobody(number, token)
             {
                 let wait = Wait::new(None, group, (name, b""), Hold::Lease(0), 0);
@@ -341,28 +343,30 @@ impl Waits {
             }
             return;
         };
-        match (word, wait.stage) {
-            (Word::Granted(_), Stage::Leaving) => {
+        match (notification, wait.stage) {
+            (LockNotification::Granted(_), Stage::Leaving) => {
                 wait.leaves_again |= wait.question == Some(Question::Withdraw)
             }
             // The outcome will also say that it is granted, or that it is over. If the client were answered now, it
             // could release the lock before the record is applied that asks for it once more.
-            (Word::Granted(_), _) if wait.question == Some(Question::Acquire) => wait.was_told = true,
-            (Word::Granted(_), _) if is_doubtful => {
+            (LockNotification::Granted(_), _) if wait.question == Some(Question::Acquire) => {
+                wait.was_notified = true
+            }
+            (LockNotification::Granted(_), _) if is_doubtful => {
                 wait.stage = Stage::Queued;
                 if wait.question.is_none() {
                     self.ask(cx, number, Question::Check, false);
                 }
             }
-            (Word::Granted(token), _) => self.grant(cx, number, token, offset),
+            (LockNotification::Granted(token), _) => self.grant(cx, number, token, offset),
             (_, Stage::Leaving) => {}
-            (Word::SessionOver, _) => self.end(cx, number, |replies| {
+            (LockNotification::SessionOver, _) => self.end(cx, number, |replies| {
                 replies.error("NOSESSION the session is over; the request waits no longer");
             }),
-            (Word::Superseded, _) => self.end(cx, number, ReplyBuffer::null),
-            (Word::Forsaken, _) => {
+            (LockNotification::Superseded, _) => self.end(cx, number, ReplyBuffer::null),
+            (LockNotification::Dropped, _) => {
                 wait.stage = Stage::Asking;
-                let due_us = wait.ends_us.min(now_us + FORSAKEN_RETRY_US);
+                let due_us = wait.ends_us.min(now_us + DROPPED_RETRY_US);
                 self.look_at(number, due_us);
             }
         }
@@ -385,7 +389,7 @@ impl Waits {
             }
             let is_over = |(id, life): &&(NodeId, u64)| locks.has_waiters_of_other_lives(*id, *life);
             for (id, life) in lives.iter().filter(is_over).copied().collect::<Vec<_>>() {
-                let command = Command::Lock(LockCommand::Forsake { node: id, spared: Some(life) });
+                let command = Command::Lock(LockCommand::DropWaiters { node: id, spared: Some(life) });
                 // The outcome is ignored: what is not done is tried again.
                 let ticket = Origin::Nobody.ticket(0);
                 let deadline_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;

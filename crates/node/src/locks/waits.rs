@@ -51,7 +51,7 @@ pub(super) struct Wait {
     /// It was queued when its client left.
     pub(super) was_queued: bool,
     /// A grant was notified while its outcome was awaited: if the outcome is that it waits, the grant came after that.
-    pub(super) was_told: bool,
+    pub(super) was_notified: bool,
     /// It was granted the lock, or may have been, since its withdrawal was submitted.
     pub(super) leaves_again: bool,
     /// How often its withdrawal had no outcome.
@@ -81,7 +81,7 @@ impl Wait {
             question: None,
             is_uncertain: false,
             was_queued: false,
-            was_told: false,
+            was_notified: false,
             leaves_again: false,
             failures: 0,
             error: Vec::new(),

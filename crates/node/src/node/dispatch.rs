@@ -397,15 +397,15 @@ impl Node {
         for event in effects.trace.drain(..) {
             self.cx.log_trace(group, event);
         }
-        if effects.handed_on.is_empty() && effects.wishes.is_empty() && effects.notices.is_empty() {
+        if effects.handed_on.is_empty() && effects.control_requests.is_empty() && effects.notices.is_empty() {
             return self.reuse_effects(effects);
         }
-        let wishes = std::mem::take(&mut effects.wishes);
+        let requests = std::mem::take(&mut effects.control_requests);
         let handed_on = std::mem::take(&mut effects.handed_on);
         let notices = std::mem::take(&mut effects.notices);
         let bytes = std::mem::take(&mut effects.bytes);
         self.reuse_effects(effects);
-        wishes.into_iter().for_each(|wish| self.cluster.wish(&mut self.cx, group, wish));
+        requests.into_iter().for_each(|request| self.cluster.request(&mut self.cx, group, request));
         notices.into_iter().for_each(|notice| self.locks.notice(&mut self.cx, group, notice));
         for HandedOn { ticket, to, deadline_us, command } in handed_on {
             match Command::decode(&mut Reader::new(&bytes[command])) {

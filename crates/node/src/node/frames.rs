@@ -142,7 +142,7 @@ impl Node {
                 self.cx.peers[usize::from(from) - 1].heard_us = self.cx.now.monotonic_us;
                 self.cx.reaches(from, true);
             }
-            Envelope::Told { group, told } => self.locks.notified(&mut self.cx, group, told),
+            Envelope::LockNotified { group, notified } => self.locks.notified(&mut self.cx, group, notified),
             Envelope::Script(text) => self.scripts.learn_script(text),
             Envelope::ForgetScripts => self.scripts.clear(),
             Envelope::Memory { is_full } => {
@@ -182,8 +182,8 @@ impl Node {
                 self.cx.peers[usize::from(from) - 1].long_replies.arrived(id, so_far)?;
             }
             Envelope::ClockAsked { asked_us } => self.clock.asked(&mut self.cx, from, asked_us),
-            Envelope::ClockTold { asked_us, own_ms, agreed_ms } => {
-                self.clock.told(&mut self.cx, from, asked_us, (own_ms, agreed_ms));
+            Envelope::ClockAnswer { asked_us, own_ms, agreed_ms } => {
+                self.clock.take_answer(&mut self.cx, from, asked_us, (own_ms, agreed_ms));
             }
         }
         Ok(())

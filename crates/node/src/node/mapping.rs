@@ -8,7 +8,7 @@ use crate::journal::Tail;
 use crate::keyspace::Router;
 use crate::replica::Replica;
 use crate::setting::Protocol;
-use protocol::{Input, NodeId, Wish};
+use protocol::{ControlRequest, Input, NodeId};
 use std::rc::Rc;
 
 /// How much longer than the command timeout a group of a dropped keyspace is kept, so that waiting clients get an
@@ -180,7 +180,11 @@ impl Node {
                     && self.coding.has_its_fragments(&self.cx, *id, *node, entry.epoch)
             });
             if entry.in_sync != in_sync && (!entry.settled || in_sync.len() > entry.in_sync.len()) {
-                self.cluster.wish(&mut self.cx, *id, Wish::InSync { epoch: entry.epoch, in_sync });
+                self.cluster.request(
+                    &mut self.cx,
+                    *id,
+                    ControlRequest::InSync { epoch: entry.epoch, in_sync },
+                );
             }
         }
     }

@@ -164,7 +164,7 @@ impl Node {
         }
         // Different at each start, whatever the log says of earlier ones, and the seed cannot be derived from it.
         let drawn = [configuration.seed, configuration.identity, configuration.life];
-        let life = kv::command::digest_of(&drawn.map(u64::to_le_bytes).concat());
+        let life = kv::digest::digest_of(&drawn.map(u64::to_le_bytes).concat());
         let memory = Memory::new(configuration.memory_max);
         let make_effects = || {
             let mut effects = Box::<Effects>::default();

@@ -167,7 +167,7 @@ fn the_only_one_in_sync_stays_leader_in_a_new_epoch() {
     let (id, _) = group(&map, "");
     let map = map
         .apply(&Change::InSync { group: id, epoch: 1, revision: map.groups[&id].revision, in_sync: vec![1] })
-        .expect("a wish");
+        .expect("a request");
     let after = map.apply(&start(1, 2)).expect("a later start");
     let (_, group) = group(&after, "");
     assert_eq!((group.leader, group.epoch, group.in_sync.as_slice()), (1, 2, &[1][..]));
@@ -185,25 +185,25 @@ fn a_durable_leader_that_starts_again_stays_but_never_in_the_same_epoch() {
 // Leaders and in-sync sets.
 
 #[test]
-fn what_an_older_leader_wishes_does_not_count() {
+fn what_an_older_leader_asks_for_does_not_count() {
     let map = started(cluster(3, &[keyspace("", |it| (it.leader, it.acks) = (1, Acks::All))]));
     let (id, _) = group(&map, "");
-    let wish =
+    let request =
         Change::InSync { group: id, epoch: 1, revision: map.groups[&id].revision, in_sync: vec![1, 2] };
-    let map = map.apply(&wish).expect("a wish");
-    assert_eq!(map.apply(&wish), Ok(map.clone()), "asked twice");
-    let wish_of = |map: &ClusterMap, in_sync: &[NodeId]| {
+    let map = map.apply(&request).expect("a request");
+    assert_eq!(map.apply(&request), Ok(map.clone()), "asked twice");
+    let request_of = |map: &ClusterMap, in_sync: &[NodeId]| {
         let (_, group) = group(map, "");
         Change::InSync { group: id, epoch: 1, revision: group.revision, in_sync: in_sync.to_vec() }
     };
-    let all_again = wish_of(&map, &[1, 2, 3]);
-    let later = map.apply(&all_again).expect("a wish");
-    let later = later.apply(&wish_of(&later, &[1, 2])).expect("a wish");
+    let all_again = request_of(&map, &[1, 2, 3]);
+    let later = map.apply(&all_again).expect("a request");
+    let later = later.apply(&request_of(&later, &[1, 2])).expect("a request");
     assert!(later.apply(&all_again).is_err(), "repeated, and late: the leader does not wait for 3 any more");
     assert!(map.apply(&Change::AppointLeaders(vec![(id, 3)])).is_err(), "3 is not in sync");
     let map = map.apply(&Change::AppointLeaders(vec![(id, 2)])).expect("2 is");
     assert_eq!(group(&map, "").1.in_sync, [2], "nobody waits for the one that was deposed");
-    let refused = map.apply(&wish).expect_err("an old epoch");
+    let refused = map.apply(&request).expect_err("an old epoch");
     assert!(refused.contains("is in epoch 2"), "{refused}");
 }
 
@@ -320,8 +320,8 @@ fn settle(mut map: ClusterMap, moves_control_group: bool) -> ClusterMap {
         for (id, group) in before.groups.clone() {
             let holds = |node: &NodeId| before.nodes[node].start.identity != 0;
             let in_sync: Vec<NodeId> = group.members.iter().copied().filter(holds).collect();
-            let wish = Change::InSync { group: id, epoch: group.epoch, revision: group.revision, in_sync };
-            map = map.apply(&wish).unwrap_or(map);
+            let request = Change::InSync { group: id, epoch: group.epoch, revision: group.revision, in_sync };
+            map = map.apply(&request).unwrap_or(map);
         }
         // A leaving node stops leading once its lease is over.
         for (id, group) in before.groups.clone() {
@@ -474,7 +474,7 @@ fn the_only_one_that_holds_everything_is_not_replaced_by_accident() {
     let (id, _) = group(&map, "");
     let map = map
         .apply(&Change::InSync { group: id, epoch: 1, revision: map.groups[&id].revision, in_sync: vec![1] })
-        .expect("a wish");
+        .expect("a request");
     let refused = map.apply(&Change::ReplaceNode { id: 1, accept_loss: false }).expect_err("a loss");
     assert!(refused.contains("alone held everything"), "{refused}");
     let map = map.apply(&Change::ReplaceNode { id: 1, accept_loss: true }).expect("accepted");
@@ -548,7 +548,7 @@ proptest! {
         let mut map = cluster(nodes, &[keyspace("", |it| it.shards = 3)]);
         let mut given: BTreeSet<u16> = map.groups.keys().copied().collect();
         for (mut change, settles) in changes {
-            // Wishes with the current epoch test more than those with a random one.
+            // Requests with the current epoch test more than those with a random one.
             if let Change::InSync { group, epoch, revision, .. } = &mut change
                 && let Some(group) = map.groups.get(group)
             {

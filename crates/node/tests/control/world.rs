@@ -510,7 +510,7 @@ impl World {
                 self.sync(node);
             }
             Event::Replicas { node, start } => {
-                self.wish(node);
+                self.request(node);
                 let at_us = self.now_us + 150_000;
                 self.at(at_us, Event::Replicas { node, start });
             }
@@ -540,9 +540,9 @@ impl World {
         appointed && control.is_admitted() && self.now(id).monotonic_us < control.lease_until_us()
     }
 
-    /// Reports the wishes of a node's replicas: that live nodes be in sync, or that a membership is known to be in
+    /// Reports the requests of a node's replicas: that live nodes be in sync, or that a membership is known to be in
     /// effect.
-    fn wish(&mut self, id: NodeId) {
+    fn request(&mut self, id: NodeId) {
         let alive: BTreeSet<NodeId> = self
             .alive()
             .into_iter()

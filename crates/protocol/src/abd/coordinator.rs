@@ -65,7 +65,7 @@ pub(super) struct Coordinator {
 }
 
 /// The context of every step of a coordinator.
-pub(super) struct Surroundings<'a> {
+pub(super) struct Context<'a> {
     pub(super) registers: &'a mut Registers,
     pub(super) timing: &'a Timing,
     pub(super) now: Now,
@@ -103,96 +103,96 @@ impl Coordinator {
     #[inline]
     pub(super) fn request(
         &mut self,
-        around: &mut Surroundings<'_>,
+        cx: &mut Context<'_>,
         (ticket, follows, deadline_us): (Ticket, bool, u64),
         request: Request<'_>,
     ) {
         if self.requests.must_wait(ticket, follows, &request) {
             return self.requests.defer(ticket, deadline_us, &request);
         }
-        let effects = &mut *around.effects;
+        let effects = &mut *cx.effects;
         let command = match request {
             Request::Command(command) => command,
             Request::Wait { .. } => {
                 // Everything acknowledged is held by a majority, which may include this replica.
                 let start = effects.replies.len();
-                effects.replies.integer(around.registers.group.majority() as i64 - 1);
+                effects.replies.integer(cx.registers.group.majority() as i64 - 1);
                 return effects.done(ticket, start, 0, 0);
             }
         };
-        if self.is_cut_off(around.timing, around.now) {
+        if self.is_cut_off(cx.timing, cx.now) {
             self.counters.refused += 1;
             return effects.refuse(ticket, NO_MAJORITY);
         }
-        if let Some(refusal) = around.registers.refusal() {
+        if let Some(refusal) = cx.registers.refusal() {
             self.counters.refused += 1;
             return effects.refuse(ticket, &refusal);
         }
-        if self.operations.bytes > around.timing.open_bytes_max {
+        if self.operations.bytes > cx.timing.open_bytes_max {
             self.counters.refused += 1;
             return effects.refuse(ticket, OVERLOAD);
         }
-        match Plan::of(&command, around.now.unix_ms, "abd") {
+        match Plan::of(&command, cx.now.unix_ms, "abd") {
             Plan::Read(question, keys) => {
                 let id = self.requests.begin(ticket, deadline_us, question);
-                self.read(around, id, keys);
+                self.read(cx, id, keys);
             }
             Plan::Set { key, deadline, value } => {
                 let id = self.requests.begin(ticket, deadline_us, Question::Written);
                 let place = self.requests.add_key(id, key);
                 let value = if deadline == Register::UNWRITTEN.deadline { b"" } else { value };
-                self.begin(around, Kind::Set, (id, place), key, (deadline, value));
+                self.begin(cx, Kind::Set, (id, place), key, (deadline, value));
             }
             Plan::Delete(keys) => {
                 let id = self.requests.begin(ticket, deadline_us, Question::Deleted);
-                self.delete(around, id, keys);
+                self.delete(cx, id, keys);
             }
-            Plan::Local => self.local(around, ticket, &command),
+            Plan::Local => self.local(cx, ticket, &command),
             Plan::Refused(why) => effects.refuse(ticket, &why),
         }
     }
 
     /// Answers a command about the table as a whole by what this replica holds.
-    fn local(&mut self, around: &mut Surroundings<'_>, ticket: Ticket, command: &Command<'_>) {
-        let start = around.effects.replies.len();
-        around.registers.table.read(command, around.now.unix_ms, &mut around.effects.replies);
-        around.effects.done(ticket, start, 0, 0);
+    fn local(&mut self, cx: &mut Context<'_>, ticket: Ticket, command: &Command<'_>) {
+        let start = cx.effects.replies.len();
+        cx.registers.table.read(command, cx.now.unix_ms, &mut cx.effects.replies);
+        cx.effects.done(ticket, start, 0, 0);
     }
 
     #[inline]
-    fn read(&mut self, around: &mut Surroundings<'_>, id: RequestId, keys: Keys<'_>) {
+    fn read(&mut self, cx: &mut Context<'_>, id: RequestId, keys: Keys<'_>) {
         let nothing = (0, &b""[..]);
         match keys {
             Keys::One(key) => {
                 let place = self.requests.add_key(id, key);
-                self.begin(around, Kind::Read, (id, place), key, nothing);
+                self.begin(cx, Kind::Read, (id, place), key, nothing);
             }
             Keys::Many(keys) => {
                 // All are added before the first can end, which happens at once in a group of one.
                 for key in keys.iter() {
                     self.requests.add_key(id, key);
                 }
-                self.requests.end_if_empty(id, around.effects);
+                self.requests.end_if_empty(id, cx.effects);
                 for (key, place) in keys.iter().zip(0..) {
-                    self.begin(around, Kind::Read, (id, place), key, nothing);
+                    self.begin(cx, Kind::Read, (id, place), key, nothing);
                 }
             }
         }
     }
 
-    fn delete(&mut self, around: &mut Surroundings<'_>, id: RequestId, keys: List<'_>) {
+    fn delete(&mut self, cx: &mut Context<'_>, id: RequestId, keys: List<'_>) {
         // A key that is named twice is deleted, and counted, once.
         let mut seen = BTreeSet::new();
         let keys: Vec<&[u8]> = keys.iter().filter(|key| seen.insert(*key)).collect();
         for key in keys.iter() {
             self.requests.add_key(id, key);
         }
-        self.requests.end_if_empty(id, around.effects);
+        self.requests.end_if_empty(id, cx.effects);
         for (key, place) in keys.iter().zip(0..) {
             if self.requests.is_dropped(id) {
                 break;
             }
-            self.begin(around, Kind::Delete, (id, place), key, (Register::UNWRITTEN.deadline, b""));
+            self.begin(cx, Kind::Delete, (id, place), key, (Register::UNWRITTEN.deadline, b""));
         }
     }
 
@@ -200,13 +200,13 @@ impl Coordinator {
     #[inline]
     fn begin(
         &mut self,
-        around: &mut Surroundings<'_>,
+        cx: &mut Context<'_>,
         kind: Kind,
         of: (RequestId, u32),
         key: &[u8],
         (deadline, value): (UnixMs, &[u8]),
     ) {
-        let registers = &mut *around.registers;
+        let registers = &mut *cx.registers;
         let held = registers.table.register(key);
         let (deadline, value) = match kind {
             Kind::Read => (held.deadline, held.value),
@@ -220,7 +220,7 @@ impl Coordinator {
         (operation.asked, operation.tag, operation.deadline) = (tag, tag, deadline);
         (operation.answered, operation.holders) = (own, MemberSet::EMPTY);
         operation.generation = registers.generations.operation_begins();
-        operation.sent_us = around.now.monotonic_us;
+        operation.sent_us = cx.now.monotonic_us;
         if registers.group.majority() > 1 {
             let query = Item::Query {
                 operation: self.operations.id(place),
@@ -228,16 +228,16 @@ impl Coordinator {
                 tag,
                 key,
             };
-            self.outbox.tell_all(query, registers, around.timing, around.effects);
+            self.outbox.tell_all(query, registers, cx.timing, cx.effects);
         }
-        self.own_holds(around, place);
-        self.look_at_answers(around, place);
+        self.own_holds(cx, place);
+        self.look_at_answers(cx, place);
     }
 
     /// Notes that this replica holds an operation's tag, or something newer. It counts once that outlives a crash.
     #[inline]
-    fn own_holds(&mut self, around: &Surroundings<'_>, place: Place) {
-        let registers = &*around.registers;
+    fn own_holds(&mut self, cx: &Context<'_>, place: Place) {
+        let registers = &*cx.registers;
         let operation = self.operations.get_mut(place);
         match registers.held_after(operation.key()) {
             0 => operation.holders.insert(registers.group.own()),
@@ -249,8 +249,8 @@ impl Coordinator {
     }
 
     /// Takes note that records have become durable.
-    pub(super) fn durable(&mut self, around: &mut Surroundings<'_>) {
-        let durable = around.registers.journal.durable_to();
+    pub(super) fn durable(&mut self, cx: &mut Context<'_>) {
+        let durable = cx.registers.journal.durable_to();
         while self.undurable.first().is_some_and(|(record, ..)| *record <= durable)
             && let Some((_, id, tag)) = self.undurable.pop_first()
         {
@@ -259,10 +259,10 @@ impl Coordinator {
             if operation.tag > tag {
                 continue; // The operation has found something newer since, which is held too, and has a later record.
             }
-            operation.holders.insert(around.registers.group.own());
+            operation.holders.insert(cx.registers.group.own());
             match operation.phase {
-                Phase::Query => self.look_at_answers(around, place),
-                Phase::Update => self.look_at_holders(around, place),
+                Phase::Query => self.look_at_answers(cx, place),
+                Phase::Update => self.look_at_holders(cx, place),
                 Phase::Free => {}
             }
         }
@@ -270,25 +270,25 @@ impl Coordinator {
 
     /// Takes a member's answer to one of our operations, unless that is over.
     #[inline]
-    pub(super) fn item(&mut self, around: &mut Surroundings<'_>, from: usize, item: Item<'_>) {
+    pub(super) fn item(&mut self, cx: &mut Context<'_>, from: usize, item: Item<'_>) {
         match item {
-            Item::Same { operation } => self.answer(around, from, operation, Answer::Same),
-            Item::Older { operation, tag } => self.answer(around, from, operation, Answer::Tag(tag, 0)),
+            Item::Same { operation } => self.answer(cx, from, operation, Answer::Same),
+            Item::Older { operation, tag } => self.answer(cx, from, operation, Answer::Tag(tag, 0)),
             Item::Newer { operation, tag, deadline } => {
-                self.answer(around, from, operation, Answer::Tag(tag, deadline));
+                self.answer(cx, from, operation, Answer::Tag(tag, deadline));
             }
             Item::Seen { operation, tag, deadline } => {
-                self.answer(around, from, operation, Answer::Seen(tag, deadline));
+                self.answer(cx, from, operation, Answer::Seen(tag, deadline));
             }
             Item::Value { operation, register } => {
-                self.answer(around, from, operation, Answer::Value(register));
+                self.answer(cx, from, operation, Answer::Value(register));
             }
             Item::Held { operation } => {
                 let Some(place) = self.operations.find(operation) else { return };
                 let operation = self.operations.get_mut(place);
                 if operation.phase == Phase::Update {
                     operation.holders.insert(from);
-                    self.look_at_holders(around, place);
+                    self.look_at_holders(cx, place);
                 }
             }
             Item::Query { .. } | Item::Update { .. } => {}
@@ -296,7 +296,7 @@ impl Coordinator {
     }
 
     #[inline]
-    fn answer(&mut self, around: &mut Surroundings<'_>, from: usize, id: u64, answer: Answer<'_>) {
+    fn answer(&mut self, cx: &mut Context<'_>, from: usize, id: u64, answer: Answer<'_>) {
         let Some(place) = self.operations.find(id) else { return };
         let operation = self.operations.get_mut(place);
         let held = match answer {
@@ -318,10 +318,10 @@ impl Coordinator {
             if held >= operation.tag {
                 if holds {
                     operation.holders.insert(from);
-                    self.look_at_holders(around, place);
+                    self.look_at_holders(cx, place);
                 }
             } else {
-                self.update(around, place, MemberSet::only(from));
+                self.update(cx, place, MemberSet::only(from));
             }
             return;
         }
@@ -335,13 +335,13 @@ impl Coordinator {
             match answer {
                 Answer::Value(register) => {
                     // Stored here, it has one more holder.
-                    let is_taken = around.registers.may_take(operation.key(), register);
+                    let is_taken = cx.registers.may_take(operation.key(), register);
                     if is_taken {
-                        around.registers.put(operation.key(), register);
+                        cx.registers.put(operation.key(), register);
                     }
                     self.operations.adopt(place, register);
                     if is_taken {
-                        self.own_holds(around, place);
+                        self.own_holds(cx, place);
                     }
                 }
                 Answer::Tag(_, deadline) | Answer::Seen(_, deadline) if operation.kind == Kind::Delete => {
@@ -350,45 +350,45 @@ impl Coordinator {
                 _ => {}
             }
         }
-        self.look_at_answers(around, place);
+        self.look_at_answers(cx, place);
     }
 
     /// Ends the first round when a majority has answered.
     #[inline]
-    fn look_at_answers(&mut self, around: &mut Surroundings<'_>, place: Place) {
-        let majority = around.registers.group.majority();
+    fn look_at_answers(&mut self, cx: &mut Context<'_>, place: Place) {
+        let majority = cx.registers.group.majority();
         let operation = self.operations.get_mut(place);
         if operation.answered.len() < majority {
             return;
         }
         let is_held = operation.holders.len() >= majority;
         match operation.kind {
-            Kind::Read if is_held || around.registers.planted.has(Fault::ReadWithoutWriteBack) => {
+            Kind::Read if is_held || cx.registers.planted.has(Fault::ReadWithoutWriteBack) => {
                 self.counters.one_round_reads += 1;
-                self.end(around, place);
+                self.end(cx, place);
             }
             Kind::Read => {
                 self.counters.two_round_reads += 1;
                 operation.phase = Phase::Update;
                 operation.tries = 0;
                 // This replica holds it, though perhaps not durably yet.
-                let own = MemberSet::only(around.registers.group.own());
+                let own = MemberSet::only(cx.registers.group.own());
                 let behind = operation.answered.without(operation.holders).without(own);
                 self.counters.write_backs += behind.len() as u64;
-                self.update(around, place, behind);
+                self.update(cx, place, behind);
             }
             // A majority holds that the key does not exist: there is nothing to delete.
             Kind::Delete if is_held && operation.deadline == Register::UNWRITTEN.deadline => {
-                self.end(around, place);
+                self.end(cx, place);
             }
-            Kind::Set | Kind::Delete => self.write(around, place),
+            Kind::Set | Kind::Delete => self.write(cx, place),
         }
     }
 
     /// The second round of a write: it gets a tag greater than all that a majority has reported, is stored here, and
     /// sent to all others.
-    fn write(&mut self, around: &mut Surroundings<'_>, place: Place) {
-        let registers = &mut *around.registers;
+    fn write(&mut self, cx: &mut Context<'_>, place: Place) {
+        let registers = &mut *cx.registers;
         let operation = self.operations.get_mut(place);
         assert_eq!(operation.phase, Phase::Query, "a write takes its tag once");
         // Our own writes of the key since the question count too: they are stored, so no two get the same tag.
@@ -402,10 +402,10 @@ impl Coordinator {
         let request = operation.request;
         let Some(tag) = tag else {
             self.has_failed = true;
-            return self.requests.fail(request, OUT_OF_TAGS, around.effects);
+            return self.requests.fail(request, OUT_OF_TAGS, cx.effects);
         };
         if operation.kind == Kind::Delete {
-            operation.was_live = operation.deadline > around.now.unix_ms;
+            operation.was_live = operation.deadline > cx.now.unix_ms;
             operation.deadline = Register::UNWRITTEN.deadline;
         }
         (operation.tag, operation.phase, operation.tries) = (tag, Phase::Update, 0);
@@ -416,7 +416,7 @@ impl Coordinator {
         if registers.group.majority() > 1 {
             let operation = self.operations.get_mut(place);
             operation.sent = self.outbox.peers;
-            operation.sent_us = around.now.monotonic_us;
+            operation.sent_us = cx.now.monotonic_us;
             let operation = self.operations.get(place);
             let update = Item::Update {
                 operation: self.operations.id(place),
@@ -424,19 +424,19 @@ impl Coordinator {
                 key: operation.key(),
                 register: operation.register(),
             };
-            self.outbox.tell_all(update, registers, around.timing, around.effects);
+            self.outbox.tell_all(update, registers, cx.timing, cx.effects);
         }
-        self.own_holds(around, place);
-        self.look_at_holders(around, place);
+        self.own_holds(cx, place);
+        self.look_at_holders(cx, place);
     }
 
     /// Sends members what they should hold, to each only once until it is asked again.
-    fn update(&mut self, around: &mut Surroundings<'_>, place: Place, to: MemberSet) {
+    fn update(&mut self, cx: &mut Context<'_>, place: Place, to: MemberSet) {
         let id = self.operations.id(place);
         let operation = self.operations.get_mut(place);
         let to = to.without(operation.sent);
         operation.sent = MemberSet::union(operation.sent, to);
-        operation.sent_us = around.now.monotonic_us;
+        operation.sent_us = cx.now.monotonic_us;
         let operation = self.operations.get(place);
         let update = Item::Update {
             operation: id,
@@ -445,26 +445,26 @@ impl Coordinator {
             register: operation.register(),
         };
         for member in to.iter() {
-            self.outbox.tell(member, update, around.registers, around.timing, around.effects);
+            self.outbox.tell(member, update, cx.registers, cx.timing, cx.effects);
         }
     }
 
     /// Ends the second round when a majority holds the value.
     #[inline]
-    fn look_at_holders(&mut self, around: &mut Surroundings<'_>, place: Place) {
-        if self.operations.get(place).holders.len() >= around.registers.group.majority() {
-            self.end(around, place);
+    fn look_at_holders(&mut self, cx: &mut Context<'_>, place: Place) {
+        if self.operations.get(place).holders.len() >= cx.registers.group.majority() {
+            self.end(cx, place);
         }
     }
 
     #[inline]
-    fn end(&mut self, around: &mut Surroundings<'_>, place: Place) {
+    fn end(&mut self, cx: &mut Context<'_>, place: Place) {
         let operation = self.operations.get(place);
-        invariants::a_majority_holds_it(operation, around.registers);
-        around.registers.generations.operation_ends(operation.generation);
+        invariants::a_majority_holds_it(operation, cx.registers);
+        cx.registers.generations.operation_ends(operation.generation);
         let (request, key_place, was_live) = (operation.request, operation.place, operation.was_live);
-        let (key, register, now) = (operation.key(), operation.register(), around.now.unix_ms);
-        self.requests.key_done(request, key_place, key, register, was_live, now, around.effects);
+        let (key, register, now) = (operation.key(), operation.register(), cx.now.unix_ms);
+        self.requests.key_done(request, key_place, key, register, was_live, now, cx.effects);
         self.operations.end(place);
     }
 
@@ -481,44 +481,44 @@ impl Coordinator {
 
     /// Cleans up after an input: drops what has failed, and continues requests that waited for others.
     #[inline]
-    pub(super) fn resume(&mut self, around: &mut Surroundings<'_>) {
+    pub(super) fn resume(&mut self, cx: &mut Context<'_>) {
         if std::mem::take(&mut self.has_failed) {
-            self.drop_operations(around);
+            self.drop_operations(cx);
         }
         while let Some(deferred) = self.requests.take_due() {
             if let Some(request) = deferred.request() {
-                self.request(around, (deferred.ticket, false, deferred.deadline_us), request);
+                self.request(cx, (deferred.ticket, false, deferred.deadline_us), request);
             }
         }
     }
 
     /// Ends what is overdue and repeats unanswered questions.
-    pub(super) fn tick(&mut self, around: &mut Surroundings<'_>) {
-        let now_us = around.now.monotonic_us;
-        let refusal = around.registers.refusal();
-        let is_hopeless = self.is_cut_off(around.timing, around.now) || refusal.is_some();
+    pub(super) fn tick(&mut self, cx: &mut Context<'_>) {
+        let now_us = cx.now.monotonic_us;
+        let refusal = cx.registers.refusal();
+        let is_hopeless = self.is_cut_off(cx.timing, cx.now) || refusal.is_some();
         if now_us >= self.requests.earliest_us() || is_hopeless {
             // Without a majority in reach, requests that have changed nothing are refused at once.
             let refused = refusal.as_deref().unwrap_or(NO_MAJORITY);
-            let errors = Errors { refused, unknown: UNKNOWN, planted: around.registers.planted };
+            let errors = Errors { refused, unknown: UNKNOWN, planted: cx.registers.planted };
             let (refused, unknown) =
-                self.requests.end_overdue(now_us, |changed| is_hopeless && !changed, errors, around.effects);
+                self.requests.end_overdue(now_us, |changed| is_hopeless && !changed, errors, cx.effects);
             self.counters.refused += refused;
             self.counters.unknown += unknown;
             if refused + unknown > 0 {
-                self.drop_operations(around);
+                self.drop_operations(cx);
             }
         }
         if now_us >= self.retry_us {
-            self.retry_us = now_us + around.timing.retry_ms * 500;
-            self.outbox.probe(around.timing);
+            self.retry_us = now_us + cx.timing.retry_ms * 500;
+            self.outbox.probe(cx.timing);
             for place in self.operations.open() {
                 let operation = self.operations.get(place);
-                let patience_ms = around.timing.retry_ms << operation.tries.min(DOUBLINGS_MAX);
-                if around.now.ms_since(operation.sent_us) >= patience_ms {
+                let patience_ms = cx.timing.retry_ms << operation.tries.min(DOUBLINGS_MAX);
+                if cx.now.ms_since(operation.sent_us) >= patience_ms {
                     self.counters.retries += 1;
                     self.operations.get_mut(place).tries += 1;
-                    self.ask_again(around, place, self.outbox.peers);
+                    self.ask_again(cx, place, self.outbox.peers);
                 }
             }
         }
@@ -533,11 +533,11 @@ impl Coordinator {
     }
 
     /// Drops the operations of requests that have already ended.
-    fn drop_operations(&mut self, around: &mut Surroundings<'_>) {
+    fn drop_operations(&mut self, cx: &mut Context<'_>) {
         for place in self.operations.open() {
             let operation = self.operations.get(place);
             if self.requests.is_dropped(operation.request) {
-                around.registers.generations.operation_ends(operation.generation);
+                cx.registers.generations.operation_ends(operation.generation);
                 self.operations.end(place);
             }
         }
@@ -545,10 +545,10 @@ impl Coordinator {
     }
 
     /// Repeats open questions to those of the members that have not answered.
-    fn ask_again(&mut self, around: &mut Surroundings<'_>, place: Place, members: MemberSet) {
+    fn ask_again(&mut self, cx: &mut Context<'_>, place: Place, members: MemberSet) {
         let id = self.operations.id(place);
         let operation = self.operations.get_mut(place);
-        operation.sent_us = around.now.monotonic_us;
+        operation.sent_us = cx.now.monotonic_us;
         match operation.phase {
             Phase::Query => {
                 let silent = members.without(operation.answered);
@@ -557,24 +557,24 @@ impl Coordinator {
                 let query =
                     Item::Query { operation: id, wants_value: operation.kind == Kind::Read, tag, key };
                 for member in silent.iter() {
-                    self.outbox.tell(member, query, around.registers, around.timing, around.effects);
+                    self.outbox.tell(member, query, cx.registers, cx.timing, cx.effects);
                 }
             }
             Phase::Update => {
                 let silent = members.without(operation.holders);
                 operation.sent.remove(silent);
-                self.update(around, place, silent);
+                self.update(cx, place, silent);
             }
             Phase::Free => {}
         }
     }
 
     /// The link to a member came up: what was on its way to it is lost.
-    pub(super) fn link_up(&mut self, around: &mut Surroundings<'_>, member: usize) {
+    pub(super) fn link_up(&mut self, cx: &mut Context<'_>, member: usize) {
         self.outbox.heard(member);
         if self.outbox.peers.contains(member) {
             for place in self.operations.open() {
-                self.ask_again(around, place, MemberSet::only(member));
+                self.ask_again(cx, place, MemberSet::only(member));
             }
         }
     }

@@ -70,7 +70,7 @@ use crate::contract::{Configuration, Effects, Input, NodeId, Now, Progress, Requ
 use crate::planted::Fault;
 use crate::registers::{self, Incarnation, LivesView, Loss, Registers, Replacement, Sender, Tag, Upkeep};
 pub use coordinator::Counters;
-use coordinator::{Coordinator, Surroundings, answer_to_query};
+use coordinator::{Context, Coordinator, answer_to_query};
 use kv::Table;
 use kv::codec::Malformed;
 pub use message::{Item, Message};
@@ -208,9 +208,9 @@ impl Replica {
                 (None, None) => effects.refuse(ticket, coordinator::OVERLOAD),
             };
         }
-        let mut around = Surroundings { registers, timing, now, effects };
-        coordinator.request(&mut around, (ticket, follows, deadline_us), request);
-        coordinator.resume(&mut around);
+        let mut cx = Context { registers, timing, now, effects };
+        coordinator.request(&mut cx, (ticket, follows, deadline_us), request);
+        coordinator.resume(&mut cx);
     }
 
     fn message(&mut self, now: Now, from: NodeId, message: Message<'_>, effects: &mut Effects) {
@@ -231,7 +231,7 @@ impl Replica {
             }
         }
         let Replica { timing, registers, coordinator, .. } = self;
-        coordinator.resume(&mut Surroundings { registers, timing, now, effects });
+        coordinator.resume(&mut Context { registers, timing, now, effects });
     }
 
     /// Processes one turn of another member: answers its questions, and takes its answers.
@@ -291,8 +291,8 @@ impl Replica {
                 }
                 Item::Update { .. } => {} // Its operation ended long ago, or there is no room for it.
                 answer if answers_us => {
-                    let mut around = Surroundings { registers, timing, now, effects };
-                    coordinator.item(&mut around, from, answer);
+                    let mut cx = Context { registers, timing, now, effects };
+                    coordinator.item(&mut cx, from, answer);
                 }
                 _ => {}
             }
@@ -328,7 +328,7 @@ impl Replica {
         if up {
             upkeep.link_up(&self.registers, member, effects);
             let Replica { timing, registers, coordinator, .. } = self;
-            coordinator.link_up(&mut Surroundings { registers, timing, now, effects }, member);
+            coordinator.link_up(&mut Context { registers, timing, now, effects }, member);
         }
     }
 
@@ -365,9 +365,9 @@ impl Replica {
     fn durable(&mut self, now: Now, record: u64, effects: &mut Effects) {
         let Replica { timing, registers, coordinator, .. } = self;
         registers.durable(record);
-        let mut around = Surroundings { registers, timing, now, effects };
-        coordinator.durable(&mut around);
-        coordinator.resume(&mut around);
+        let mut cx = Context { registers, timing, now, effects };
+        coordinator.durable(&mut cx);
+        coordinator.resume(&mut cx);
     }
 
     fn tick(&mut self, now: Now, effects: &mut Effects) {
@@ -376,9 +376,9 @@ impl Replica {
         self.notice_new_lives();
         self.go_on_with_held(effects);
         let Replica { timing, registers, coordinator, .. } = self;
-        let mut around = Surroundings { registers, timing, now, effects };
-        coordinator.tick(&mut around);
-        coordinator.resume(&mut around);
+        let mut cx = Context { registers, timing, now, effects };
+        coordinator.tick(&mut cx);
+        coordinator.resume(&mut cx);
     }
 }
 

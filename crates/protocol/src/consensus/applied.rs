@@ -2,7 +2,7 @@
 
 use super::entry::Entry;
 use super::group::Group;
-use super::lock_leases::Teller;
+use super::lock_leases::Notifier;
 use super::log::Log;
 use super::options::{Options, Settings};
 use super::proposals::Proposal;
@@ -13,7 +13,7 @@ use crate::contract::{Effects, Now, TOO_MUCH_AT_ONCE, not_before};
 use crate::planted::{Fault, Planted};
 use crate::watching;
 use kv::codec::Reader;
-use kv::locks::{LockEvent, Word};
+use kv::locks::{LockEvent, LockNotification};
 use kv::table::{CodedChanges, SnapshotId, Spilled, WARMED_KEYS_MAX};
 use kv::{
     Command, Interpreter, LockCommand, NoInterpreter, Reply, ReplyBuffer, Table, UnixMs, ValueId, Version,
@@ -47,14 +47,14 @@ pub(super) struct Audience<'a> {
     pub(super) within: Option<&'a mut Reads>,
     /// The epoch that those are answered in.
     pub(super) epoch: u64,
-    pub(super) teller: Teller,
+    pub(super) notifier: Notifier,
 }
 
 impl Audience<'_> {
     /// Nobody: the entry was ordered in an earlier life.
     pub(super) fn none(settings: &Settings) -> Audience<'static> {
-        let teller = Teller { node: settings.id, is_leader: false };
-        Audience { planted: settings.options.planted, proposal: None, within: None, epoch: 0, teller }
+        let notifier = Notifier { node: settings.id, is_leader: false };
+        Audience { planted: settings.options.planted, proposal: None, within: None, epoch: 0, notifier }
     }
 }
 
@@ -167,7 +167,7 @@ impl Applied {
             // Whichever configuration this replica is in by now: what stands behind it is of that one.
             self.table.set_membership(stop_sign.id);
         }
-        let Audience { planted, proposal, within, epoch, teller } = audience;
+        let Audience { planted, proposal, within, epoch, notifier } = audience;
         let mut within =
             within.filter(|reads| !reads.is_empty()).zip(proposal.map(|proposal| proposal.batch));
         let mut carried_out = 0;
@@ -185,7 +185,7 @@ impl Applied {
                     let version = self.table.apply(command, self.offset, self.time, &mut effects.replies);
                     effects.done(*ticket, start, version, self.offset);
                 } else {
-                    self.apply_unasked(command, teller, effects);
+                    self.apply_unasked(command, notifier, effects);
                 }
                 if let Some((reads, batch)) = &mut within {
                     self.answer_within(reads, (*batch, carried_out), epoch, effects);
@@ -198,14 +198,20 @@ impl Applied {
 
     /// Applies a command that nobody here waits for: its asker was told that the outcome is not known, or asked another
     /// replica. A lock that was asked for and granted at once is told its coordinator all the same.
-    fn apply_unasked(&mut self, command: &Command<'_>, teller: Teller, effects: &mut Effects) {
+    fn apply_unasked(&mut self, command: &Command<'_>, notifier: Notifier, effects: &mut Effects) {
         let &Command::Lock(LockCommand::Acquire { name, waiter: Some(waiter), .. }) = command else {
             return self.table.apply_unasked(command, self.offset, self.time);
         };
         let mut reply = ReplyBuffer::new();
         self.table.apply(command, self.offset, self.time, &mut reply);
         if let Reply::Integer(token) = Reply::first(reply.as_bytes()) {
-            teller.tell(waiter, name.into(), Word::Granted(token as u64), self.offset, effects);
+            notifier.notify(
+                waiter,
+                name.into(),
+                LockNotification::Granted(token as u64),
+                self.offset,
+                effects,
+            );
         }
     }
 

@@ -12,7 +12,7 @@
 use super::options::{Settings, Timing};
 use super::proposals::Proposals;
 use crate::contract::{Effects, NodeId, Notice, Now};
-use kv::locks::{Lease, LockEvent, Locks, Subject, Word};
+use kv::locks::{Lease, LockEvent, LockNotification, Locks, Subject};
 use kv::{Command, LockCommand, ReplyBuffer, Version, WaiterId};
 use omnipaxos::ballot_leader_election::Ballot;
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,7 +44,7 @@ pub(super) struct LockLeases {
     linked: BTreeSet<NodeId>,
     unlinked: BTreeMap<NodeId, u64>,
     /// The last batch that says that a node is gone: no other before it has an end.
-    forsake_batch: u64,
+    drop_batch: u64,
 }
 
 impl LockLeases {
@@ -134,13 +134,13 @@ impl LockLeases {
             };
             order(Command::Lock(command));
         }
-        if locks.waiters() == 0 || self.forsake_batch > proposals.settled() {
+        if locks.waiters() == 0 || self.drop_batch > proposals.settled() {
             return;
         }
         for node in locks.coordinators() {
             if node != settings.id && self.is_gone(now, node) {
-                order(Command::Lock(LockCommand::Forsake { node, spared: None }));
-                self.forsake_batch = proposals.last() + 1;
+                order(Command::Lock(LockCommand::DropWaiters { node, spared: None }));
+                self.drop_batch = proposals.last() + 1;
             }
         }
     }
@@ -151,7 +151,7 @@ impl LockLeases {
         now_us: u64,
         (leads_in, timing): (Option<Ballot>, &Timing),
         events: Vec<LockEvent>,
-        (teller, offset): (Teller, Version),
+        (notifier, offset): (Notifier, Version),
         effects: &mut Effects,
     ) {
         let measures = leads_in.is_some() && leads_in == self.ballot;
@@ -160,7 +160,9 @@ impl LockLeases {
                 LockEvent::Leased(subject, lease) if measures => self.begin(now_us, timing, subject, lease),
                 LockEvent::Ended(subject) if measures => self.end(&subject),
                 LockEvent::Leased(..) | LockEvent::Ended(_) => {}
-                LockEvent::Told { waiter, name, word } => teller.tell(waiter, name, word, offset, effects),
+                LockEvent::Notified { waiter, name, notification } => {
+                    notifier.notify(waiter, name, notification, offset, effects)
+                }
             }
         }
     }
@@ -190,22 +192,22 @@ impl LockLeases {
 /// Tells coordinators what becomes of locks: the leader every one, others that of their own node, which learns it in this
 /// way though the leader's message be lost.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Teller {
+pub(super) struct Notifier {
     pub(super) node: NodeId,
     pub(super) is_leader: bool,
 }
 
-impl Teller {
-    pub(super) fn tell(
+impl Notifier {
+    pub(super) fn notify(
         self,
         waiter: WaiterId,
         name: Box<[u8]>,
-        word: Word,
+        notification: LockNotification,
         offset: Version,
         effects: &mut Effects,
     ) {
         if waiter.node == self.node || self.is_leader {
-            effects.notices.push(Notice::Told { waiter, name, word, offset });
+            effects.notices.push(Notice::LockNotified { waiter, name, notification, offset });
         }
     }
 }
@@ -224,9 +226,9 @@ mod tests {
     }
 
     fn follow(leases: &mut LockLeases, ms: u64, event: LockEvent) {
-        let (settings, teller) = (settings(1), Teller { node: 1, is_leader: true });
+        let (settings, notifier) = (settings(1), Notifier { node: 1, is_leader: true });
         let measured = (leases.ballot, &settings.timing);
-        leases.follow(ms * 1000, measured, vec![event], (teller, 1), &mut Effects::default());
+        leases.follow(ms * 1000, measured, vec![event], (notifier, 1), &mut Effects::default());
     }
 
     /// What is ordered.

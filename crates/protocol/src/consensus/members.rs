@@ -290,7 +290,7 @@ impl Members {
 
     /// Tells somebody what the configuration is that holds, once a round at most.
     pub(super) fn tell_who_they_are(&self, now: Now, to: NodeId, out: &mut Outbox<'_>) {
-        out.tell_now_and_then(now, to, Body::Newer { members: self.group.nodes() });
+        out.send_rate_limited(now, to, Body::Newer { members: self.group.nodes() });
     }
 
     /// A peer is in a configuration of these members. Without a list this replica is one of them: the message was one that is
@@ -311,7 +311,7 @@ impl Members {
             self.newer = Newer { id, is_member };
         }
         if self.lacks() && !is_helped {
-            out.tell_now_and_then(now, from, Body::Behind { index: applied as u64, asks: true });
+            out.send_rate_limited(now, from, Body::Behind { index: applied as u64, asks: true });
         }
     }
 

@@ -42,7 +42,7 @@ impl Outbox<'_> {
     }
 
     /// Sends what is of use once a round, at most.
-    pub(super) fn tell_now_and_then(&mut self, now: Now, to: NodeId, body: Body<'_>) {
+    pub(super) fn send_rate_limited(&mut self, now: Now, to: NodeId, body: Body<'_>) {
         if self.links.may_tell(now, to, self.settings.timing.heartbeat_ms) {
             self.send(to, body);
         }
@@ -120,7 +120,7 @@ mod tests {
     fn what_is_told_unasked_is_told_once_a_round() {
         let mut peers = Peers::new();
         for ms in [100, 179, 180] {
-            peers.out().tell_now_and_then(at_ms(ms), 2, accepted());
+            peers.out().send_rate_limited(at_ms(ms), 2, accepted());
         }
         assert_eq!(peers.effects.messages.len(), 2);
     }

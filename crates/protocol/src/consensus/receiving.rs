@@ -116,7 +116,7 @@ impl Replica {
                 }
                 if let Some(member) = member {
                     let voter = Voter { member, identity };
-                    outbox!(self, effects).tell_now_and_then(now, from, Body::Outlived { voter });
+                    outbox!(self, effects).send_rate_limited(now, from, Body::Outlived { voter });
                 }
             }
             Arrival::Reject(why) => {
@@ -202,7 +202,7 @@ impl Replica {
                 });
                 if had_another_life {
                     let body = Body::LedBefore { ballot: prepare.n };
-                    return outbox!(self, effects).tell_now_and_then(now, from, body);
+                    return outbox!(self, effects).send_rate_limited(now, from, body);
                 }
                 if lacks_for(prepare, &log).is_some_and(must_copy) {
                     drop(log);

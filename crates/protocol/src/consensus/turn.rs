@@ -8,7 +8,7 @@ use super::entry::Entry;
 use super::group::{Group, StopSign, Voter, are_members};
 use super::incoming::Received;
 use super::leading::Leadership;
-use super::lock_leases::Teller;
+use super::lock_leases::Notifier;
 use super::log::{Handle, Log};
 use super::members::Help;
 use super::message::Body;
@@ -120,8 +120,8 @@ impl Replica {
 
     // Entries.
 
-    fn teller(&self) -> Teller {
-        Teller { node: self.settings.id, is_leader: self.agreement.leads() }
+    fn notifier(&self) -> Notifier {
+        Notifier { node: self.settings.id, is_leader: self.agreement.leads() }
     }
 
     /// Applies the decided entries that are not applied yet, and answers whoever waits for them. Those of many scripts may take
@@ -136,19 +136,19 @@ impl Replica {
             let next = self.applied.next(&self.log.borrow(), decided, enough_ns);
             let Some(entry) = next else { break };
             let proposal = self.proposals.take(own, self.applied.index(), entry.head(), effects);
-            let teller = self.teller();
+            let notifier = self.notifier();
             let audience = Audience {
                 planted: self.settings.options.planted,
                 proposal: proposal.as_ref(),
                 within: self.agreement.leadership_mut().map(Leadership::reads_within),
                 epoch: self.members.epoch(),
-                teller,
+                notifier,
             };
             if let Some(events) = self.applied.carry_out(&entry, audience, effects) {
                 let now_us = self.log.borrow().now_us();
                 let measured = (self.agreement.leads_in(), &self.settings.timing);
                 let offset = self.applied.offset();
-                self.lock_leases.follow(now_us, measured, events, (teller, offset), effects);
+                self.lock_leases.follow(now_us, measured, events, (notifier, offset), effects);
             }
             let offset = self.log.borrow().offset_at(self.applied.index());
             assert_eq!(

@@ -1,21 +1,21 @@
 //! The in-sync set: the followers that hold every acknowledged write, so that any of them may lead next.
 //!
-//! The control group keeps the set; the leader asks for changes to it by wishes. Two rules keep the set true, whatever
-//! the order of wishes, configurations and failures (`acks = all`):
+//! The control group keeps the set; the leader asks for changes to it by requests. Two rules keep the set true, whatever
+//! the order of requests, configurations and failures (`acks = all`):
 //!
-//! * The leader wishes a follower into the set only after it has begun to wait for it, and once the follower holds
-//!   everything committed. From the wish on the leader waits for it whatever happens: the control group may grant the
-//!   wish at any moment, and the leader may die before it learns of that. If a follower in a wish loses its link, the
+//! * The leader asks for a follower to be in the set only after it has begun to wait for it, and once the follower holds
+//!   everything committed. From that request on the leader waits for it whatever happens: the control group may grant the
+//!   request at any moment, and the leader may die before it learns of that. If a follower in a request loses its link, the
 //!   leader waits for it until a configuration has arrived that includes it, and then another one that does not.
-//! * The leader waits for a follower that it wishes out of the set until a configuration without it has arrived.
+//! * The leader waits for a follower that it asks to have removed from the set until a configuration without it has arrived.
 //!
 //! So the leader always waits for every member of the set in the map, which may be smaller than the set that the leader
 //! knows.
 //!
-//! Only one wish is pending at a time. The leader repeats it, unchanged, until a configuration shows another set (or
-//! another epoch): then the wish is granted, or moot. For this to work the control group must refuse a wish made before
+//! Only one request is pending at a time. The leader repeats it, unchanged, until a configuration shows another set (or
+//! another epoch): then the request is granted, or moot. For this to work the control group must refuse a request made before
 //! the newest change of the group: a late repetition must not bring back a set that the leader has left behind. With
-//! each wish the node sends which configuration the replica had when it made the wish (Kafka's `AlterPartition` is
+//! each request the node sends which configuration the replica had when it made the request (Kafka's `AlterPartition` is
 //! fenced in the same way).
 //!
 //! Under the other `acks` the leader does not wait for the set; it only says which replicas failover prefers.
@@ -23,10 +23,10 @@
 use super::leader::Leader;
 use super::options::Acks;
 use super::state::State;
-use crate::contract::{Effects, NodeId, Now, Wish};
+use crate::contract::{ControlRequest, Effects, NodeId, Now};
 use crate::planted::Fault;
 
-/// A wish that is neither granted nor moot.
+/// A request that is neither granted nor moot.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) in_sync: Vec<NodeId>,
@@ -34,9 +34,9 @@ pub(super) struct Pending {
 }
 
 impl Leader {
-    /// A configuration has arrived. A wish is granted or moot if the configuration changes the set.
+    /// A configuration has arrived. A request is granted or moot if the configuration changes the set.
     pub(super) fn in_sync_changed(&mut self, state: &State) {
-        self.wish = None;
+        self.in_sync_request = None;
         self.followers.iter_mut().for_each(|follower| follower.is_joining_set = false);
         self.count_needed(state);
     }
@@ -46,7 +46,7 @@ impl Leader {
         let in_sync = &state.configuration.in_sync;
         let gone_early = |id| {
             state.options.planted.has(Fault::InSyncShrunkEarly)
-                && self.wish.as_ref().is_some_and(|wish| !wish.in_sync.contains(&id))
+                && self.in_sync_request.as_ref().is_some_and(|request| !request.in_sync.contains(&id))
         };
         for follower in &mut self.followers {
             let id = follower.id;
@@ -58,7 +58,7 @@ impl Leader {
         };
     }
 
-    /// Checks which followers hold what the leader holds, and which are silent, and wishes for the set that follows.
+    /// Checks which followers hold what the leader holds, and which are silent, and asks for the set that follows.
     pub(super) fn watch_in_sync(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         let silence_ms = state.timing.in_sync_silence_ms;
         let serves = self.serves(state);
@@ -79,11 +79,11 @@ impl Leader {
         if !is_leased {
             return;
         }
-        if let Some(wish) = &mut self.wish {
-            if now.ms_since(wish.asked_us) >= state.timing.wish_ms {
-                wish.asked_us = now.monotonic_us;
-                let in_sync = wish.in_sync.clone();
-                effects.wishes.push(Wish::InSync { epoch: state.epoch, in_sync });
+        if let Some(request) = &mut self.in_sync_request {
+            if now.ms_since(request.asked_us) >= state.timing.in_sync_request_ms {
+                request.asked_us = now.monotonic_us;
+                let in_sync = request.in_sync.clone();
+                effects.control_requests.push(ControlRequest::InSync { epoch: state.epoch, in_sync });
             }
             return;
         }
@@ -100,7 +100,7 @@ impl Leader {
                 continue;
             }
             let is_in_step = serves && follower.is_in_step(now, silence_ms);
-            // No wish names it, so it may still be left out.
+            // No request names it, so it may still be left out.
             is_waited_for_less |= follower.is_joining_set && !is_in_step;
             follower.is_joining_set = is_in_step;
             let is_early = state.options.planted.has(Fault::InSyncGrownEarly);
@@ -112,8 +112,10 @@ impl Leader {
         }
         if changes {
             in_sync.sort_unstable();
-            effects.wishes.push(Wish::InSync { epoch: state.epoch, in_sync: in_sync.clone() });
-            self.wish = Some(Pending { in_sync, asked_us: now.monotonic_us });
+            effects
+                .control_requests
+                .push(ControlRequest::InSync { epoch: state.epoch, in_sync: in_sync.clone() });
+            self.in_sync_request = Some(Pending { in_sync, asked_us: now.monotonic_us });
         }
         let needed = self.needed;
         self.count_needed(state);

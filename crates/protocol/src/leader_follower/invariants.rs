@@ -222,13 +222,14 @@ pub(super) fn may_lead(state: &State) {
 fn the_set_is_waited_for(leader: &Leader, state: &State) {
     for follower in &leader.followers {
         let is_in_set = state.configuration.in_sync.contains(&follower.id);
-        let is_wished = leader.wish.as_ref().is_some_and(|wish| wish.in_sync.contains(&follower.id));
-        let is_awaited = follower.is_awaited || !(is_in_set || is_wished);
+        let is_requested =
+            leader.in_sync_request.as_ref().is_some_and(|request| request.in_sync.contains(&follower.id));
+        let is_awaited = follower.is_awaited || !(is_in_set || is_requested);
         assert!(is_awaited, "follower {} may be in the in-sync set and is not waited for", follower.id);
     }
-    if let Some(wish) = &leader.wish {
-        assert!(wish.in_sync.contains(&state.id), "a leader wishes itself out of the in-sync set");
-        assert!(wish.in_sync.is_sorted_by(|one, other| one < other), "a wish names a replica twice");
+    if let Some(request) = &leader.in_sync_request {
+        assert!(request.in_sync.contains(&state.id), "a leader asks for itself to be out of the in-sync set");
+        assert!(request.in_sync.is_sorted_by(|one, other| one < other), "a request names a replica twice");
     }
     if state.options.acks != Acks::All {
         assert_eq!(leader.needed, state.acks_needed(), "it waits for another number of followers");

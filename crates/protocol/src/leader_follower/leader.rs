@@ -52,8 +52,8 @@ pub(super) struct Leader {
     pub(super) waits: Vec<Wait>,
     /// How many followers must hold a write before it is committed.
     pub(super) needed: usize,
-    /// The wish that is pending with the control group.
-    pub(super) wish: Option<Pending>,
+    /// The request that is pending with the control group.
+    pub(super) in_sync_request: Option<Pending>,
     /// When it last checked which followers are in step.
     pub(super) watched_us: u64,
     /// Whether it had a lease at the last check, to report changes.
@@ -84,7 +84,7 @@ impl Leader {
             held: Held::default(),
             waits: Vec::new(),
             needed: 0,
-            wish: None,
+            in_sync_request: None,
             watched_us: now.monotonic_us,
             was_leased: state.is_leased(now),
             followers: state.peers().map(|id| Follower::new(id, now)).collect(),

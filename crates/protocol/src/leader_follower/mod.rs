@@ -62,9 +62,9 @@
 //! * A lease counts from the moment the node asked for it, and belongs to a map: the node passes it to its replicas only
 //!   after it has given them a map at least as new as the one in force when the lease was granted. Otherwise a leader that
 //!   was deposed while it was paused would believe that it still leads.
-//! * A wish for an in-sync set is granted only if the group's part of the map has not changed since the map that the replica
-//!   had when it made the wish. Wishes are repeated and may arrive late: a set that the leader has left behind must not come
-//!   back. Without a wish the control group may take members out of the set, but never put them in.
+//! * A request for an in-sync set is granted only if the group's part of the map has not changed since the map that the replica
+//!   had when it made the request. Requests are repeated and may arrive late: a set that the leader has left behind must not come
+//!   back. Without a request the control group may take members out of the set, but never put them in.
 //! * With `acks = none` a write that the leader had not sent when it crashed is lost.
 //! * A new leader answers reads only when enough followers hold what it took over.
 //!

@@ -81,8 +81,8 @@ pub struct Timing {
     pub recovery_grace_ms: u64,
     /// A follower that has not acknowledged anything, not even a heartbeat, for this long leaves the in-sync set.
     pub in_sync_silence_ms: u64,
-    /// A wish that the control group has not granted is repeated after this time.
-    pub wish_ms: u64,
+    /// A request that the control group has not granted is repeated after this time.
+    pub in_sync_request_ms: u64,
     /// The size at which a batch is closed, even within a turn.
     pub batch_bytes: usize,
     /// Bytes sent to one follower and not acknowledged: beyond that the leader waits for the follower.
@@ -109,7 +109,7 @@ impl Default for Timing {
             retry_ms: 200,
             recovery_grace_ms: 80,
             in_sync_silence_ms: 300,
-            wish_ms: 100,
+            in_sync_request_ms: 100,
             batch_bytes: 1 << 20,
             window_bytes: 64 << 20,
             uncommitted_bytes_max: 256 << 20,

@@ -60,7 +60,7 @@ impl Leader {
                 }
         };
         self.has_nothing_under_way(state)
-            && self.wish.is_none()
+            && self.in_sync_request.is_none()
             && (state.rest.is_told() || self.followers.is_empty())
             && self.followers.iter().all(is_settled)
             && state.last().offset == self.head

@@ -57,7 +57,7 @@ pub(super) struct Follower {
     /// During a snapshot transfer, the offset at which the copy is complete. It acknowledges nothing before.
     pub(super) fills_until: Version,
     pub(super) link_up: bool,
-    /// It is not in the in-sync set that the map shows, and will be wished into it.
+    /// It is not in the in-sync set that the map shows, and its leader will ask for it to be there.
     pub(super) is_joining_set: bool,
     /// With `acks = all`: nothing is committed without it.
     pub(super) is_awaited: bool,

@@ -209,10 +209,10 @@ impl World {
         }
         let map = Rc::clone(&self.map);
         for place in self.places().filter(|_| map.version > 0) {
-            let was_told =
+            let was_notified =
                 self.given.iter().any(|given| matches!(given.order, Order::Remove { node } if node == place));
             let is_out = !map.nodes.contains_key(&id(place));
-            if was_told && is_out && !self.hosts[usize::from(place)].is_absent {
+            if was_notified && is_out && !self.hosts[usize::from(place)].is_absent {
                 self.host(place).is_absent = true;
                 if self.hosts[usize::from(place)].is_alive() {
                     self.crash(place, 0, true);

@@ -301,7 +301,7 @@ impl World {
             self.queue.push(self.now, Event::Progress);
         }
         self.trace.note(leaves_at << 8 | u64::from(from) << 4 | u64::from(to));
-        self.trace.note(kv::command::digest_of(payload));
+        self.trace.note(kv::digest::digest_of(payload));
         let keeps_order = !message::stands_for_itself(payload);
         let buffer = self.buffers.put(payload);
         let frame = Outgoing { from, to, generation, buffer, keeps_order, is_urgent };

@@ -32,8 +32,8 @@ fn every_command<'a>(
         LockCommand::Renew { name: key, token: 1, lease_ms: 2 },
         LockCommand::Release { name: key, token: u64::MAX },
         LockCommand::Withdraw { name: key, waiter },
-        LockCommand::Forsake { node: 1, spared: Some(4) },
-        LockCommand::Forsake { node: 1, spared: None },
+        LockCommand::DropWaiters { node: 1, spared: Some(4) },
+        LockCommand::DropWaiters { node: 1, spared: None },
         LockCommand::Expire { name: key, token: 1, number: 2 },
         LockCommand::OpenSession { key, group: 5, lease_ms: 6 },
         LockCommand::RenewSession { key, session: 7 },
@@ -215,7 +215,7 @@ fn every_command_reads_back_as_it_was_written_and_no_shorter() {
         script::Script::build(&mut fifth, b"", [], 0, LIMITS, false).unwrap(),
     ];
     let (mut sixth, mut seventh) = (Vec::new(), Vec::new());
-    let reference = Reference::spilled(7, 1, 1, crate::command::digest_of(b"v"));
+    let reference = Reference::spilled(7, 1, 1, crate::digest::digest_of(b"v"));
     Command::GetDelete { key: b"k" }.encode(&mut sixth);
     let supplied = Supplied::build([(&b"k"[..], reference, &b"v"[..])], &sixth, &mut seventh);
     let supplied = supplied.expect("a GETDEL can be supplied");

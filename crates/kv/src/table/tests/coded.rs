@@ -5,8 +5,9 @@ use crate::codec::Reader;
 use crate::coded::{Coordinator, REFERENCE_BYTES, Reference, ValueId, ValueRef, View};
 use crate::command::{
     Command, Comparison, Condition, Deadline, Draft, ExpireCondition, Expiry, Fenced, Hold, List,
-    LockCommand, Script, ScriptLimits, SetAnswer, Supplied, Watched, digest_of,
+    LockCommand, Script, ScriptLimits, SetAnswer, Supplied, Watched,
 };
+use crate::digest::digest_of;
 use crate::reply::{Reply, ReplyBuffer};
 use crate::table::{CodedChanges, Table};
 

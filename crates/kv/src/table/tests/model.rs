@@ -1,7 +1,8 @@
 //! Random records against a model: a sorted map and the simplest code that defines what each command does.
 
 use super::*;
-use crate::command::{Comparison, Deadline, Draft, ExpireCondition, digest_of};
+use crate::command::{Comparison, Deadline, Draft, ExpireCondition};
+use crate::digest::digest_of;
 use proptest::collection::{SizeRange, vec};
 use proptest::prelude::*;
 use std::collections::BTreeMap;

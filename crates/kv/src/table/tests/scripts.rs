@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::command::{Deadline, Script, ScriptLimits};
-use crate::interpreter::Interpreter;
 use crate::limits::SCRIPT_PUBLISHED_BYTES_MAX;
+use crate::table::Interpreter;
 use crate::table::{Access, ScriptRefusal};
 
 const SCRIPT_LIMITS: ScriptLimits = ScriptLimits { value_bytes_max: 100, cost_max: 1000 };

@@ -293,12 +293,12 @@ impl<P: Scripted> Script<P> {
         for line in P::show_records(&consequences.records) {
             writeln!(self.transcript, "{id} {line}")?;
         }
-        for (_, wish) in &consequences.wishes {
-            writeln!(self.transcript, "{id} {}", show::wish(wish))?;
+        for (_, request) in &consequences.control_requests {
+            writeln!(self.transcript, "{id} {}", show::request(request))?;
         }
         for notice in &consequences.notices {
             // Behind a copy nothing is told: that is told already.
-            if let Notice::Told { .. } = notice {
+            if let Notice::LockNotified { .. } = notice {
                 writeln!(self.transcript, "{id} ! {}", show::notice(notice))?;
             }
         }

@@ -2,10 +2,10 @@
 
 use super::{Letter, Protocol};
 use kv::codec::Reader;
-use kv::locks::Word;
+use kv::locks::LockNotification;
 use kv::{Command, Deadline, Expiry, Hold, List, LockCommand, Reply};
 use protocol::Request;
-use protocol::contract::{NodeId, Notice, Result, Trace, Wish};
+use protocol::contract::{ControlRequest, NodeId, Notice, Result, Trace};
 
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -72,7 +72,7 @@ fn lock(command: &LockCommand<'_>) -> String {
         LockCommand::Expire { name, token, number } => {
             format!("lease {number} of {} of {token} is over", text(name))
         }
-        LockCommand::Forsake { node, .. } => format!("nobody waits at node {node}"),
+        LockCommand::DropWaiters { node, .. } => format!("nobody waits at node {node}"),
         _ => format!("{command:?}"),
     }
 }
@@ -174,20 +174,24 @@ pub(crate) fn trace(trace: &Trace) -> String {
     }
 }
 
-pub(crate) fn wish(wish: &Wish) -> String {
-    match wish {
-        Wish::InSync { epoch, in_sync } => format!("wishes in epoch {epoch} in sync {}", nodes(in_sync)),
+pub(crate) fn request(request: &ControlRequest) -> String {
+    match request {
+        ControlRequest::InSync { epoch, in_sync } => {
+            format!("asks in epoch {epoch} for in sync {}", nodes(in_sync))
+        }
     }
 }
 
 /// What a request that waits is told.
 pub(crate) fn notice(notice: &Notice) -> String {
-    let Notice::Told { waiter, name, word, offset } = notice else { return format!("{notice:?}") };
-    let word = match word {
-        Word::Granted(token) => format!("granted {} with token {token}", text(name)),
-        Word::SessionOver => "its session is over".into(),
-        Word::Superseded => "its owner asked again".into(),
-        Word::Forsaken => "given up".into(),
+    let Notice::LockNotified { waiter, name, notification, offset } = notice else {
+        return format!("{notice:?}");
     };
-    format!("tells {} of node {}: {word} [offset {offset}]", waiter.number, waiter.node)
+    let notification = match notification {
+        LockNotification::Granted(token) => format!("granted {} with token {token}", text(name)),
+        LockNotification::SessionOver => "its session is over".into(),
+        LockNotification::Superseded => "its owner asked again".into(),
+        LockNotification::Dropped => "given up".into(),
+    };
+    format!("tells {} of node {}: {notification} [offset {offset}]", waiter.number, waiter.node)
 }

@@ -5,7 +5,7 @@ use super::disk::Disk;
 use super::{Beside, Letter, Message, Protocol, Start};
 use kv::Table;
 use protocol::contract::{
-    Configuration, Effects, Input, NodeId, Notice, Now, Outcome, Replica as _, Trace, Wish,
+    Configuration, ControlRequest, Effects, Input, NodeId, Notice, Now, Outcome, Replica as _, Trace,
 };
 use protocol::{Progress, Request, Ticket};
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ pub(crate) struct Consequences {
     /// What the replica records from now on, in order.
     pub(crate) records: Vec<Vec<u8>>,
     /// What it asks of the control group, each with the version of the map that it knew.
-    pub(crate) wishes: Vec<(u64, Wish)>,
+    pub(crate) control_requests: Vec<(u64, ControlRequest)>,
     pub(crate) notices: Vec<Notice>,
 }
 
@@ -30,7 +30,7 @@ impl Consequences {
         self.outcomes.append(&mut later.outcomes);
         self.letters.append(&mut later.letters);
         self.records.append(&mut later.records);
-        self.wishes.append(&mut later.wishes);
+        self.control_requests.append(&mut later.control_requests);
         self.notices.append(&mut later.notices);
         self
     }
@@ -67,7 +67,7 @@ struct Node<P: Protocol> {
     backup: Option<(Disk, u64)>,
     /// The newest configuration that it was told, and the version of the map that had it.
     told: Option<Configuration>,
-    version_told: u64,
+    version_sent: u64,
 }
 
 pub(crate) struct World<P: Protocol> {
@@ -140,7 +140,7 @@ impl<P: Protocol> World<P> {
             waiting: Vec::new(),
             backup: None,
             told,
-            version_told: 0,
+            version_sent: 0,
         });
     }
 
@@ -197,8 +197,8 @@ impl<P: Protocol> World<P> {
     }
 
     /// The version of the map that a node was last told.
-    pub(crate) fn version_told(&self, id: NodeId) -> u64 {
-        self.node(id).version_told
+    pub(crate) fn version_sent(&self, id: NodeId) -> u64 {
+        self.node(id).version_sent
     }
 
     // Time.
@@ -280,7 +280,12 @@ impl<P: Protocol> World<P> {
             outcomes,
             letters,
             records,
-            wishes: effects.wishes.iter().cloned().map(|wish| (node.version_told, wish)).collect(),
+            control_requests: effects
+                .control_requests
+                .iter()
+                .cloned()
+                .map(|request| (node.version_sent, request))
+                .collect(),
             notices: effects.notices.clone(),
         }
     }
@@ -322,7 +327,7 @@ impl<P: Protocol> World<P> {
     pub(crate) fn configure_as(&mut self, id: NodeId, configuration: &Configuration) -> Consequences {
         let version = self.version;
         let node = self.node_mut(id);
-        node.version_told = version;
+        node.version_sent = version;
         if node.told.as_ref().is_none_or(|told| told.epoch < configuration.epoch) {
             node.told = Some(configuration.clone());
         }

@@ -1,6 +1,6 @@
 //! A seeded search over random schedules: clients, loss, duplication, reordering, delay, broken links,
 //! crashes that lose memory, disks or what was not synced, clocks that jump and drift, and a control group that
-//! promises leases, appoints leaders and grants wishes late or never; first safety under trouble, then everything
+//! promises leases, appoints leaders and grants requests late or never; first safety under trouble, then everything
 //! heals and the group must become whole: all replicas equal, every request answered.
 //!
 //! ```text
@@ -24,7 +24,10 @@ const TELLING: [(u64, &str); 10] = [
     (25, "a follower that has applied what is not in this history gets everything anew"),
     (40, "a new leader answers reads only when its own first record is committed"),
     (4038, "what took effect at once, and what has to wait, are not of one batch"),
-    (0, "whoever was wished into the in-sync set is waited for until the map says so, heard or not"),
+    (
+        0,
+        "a follower whose place in the in-sync set was asked for is waited for until the map says otherwise, heard or not",
+    ),
     (4329, "an answer to an earlier question is ignored"),
     (297, "what a leader wrote before it was told of a higher epoch is of its own epoch"),
 ];

@@ -1,11 +1,11 @@
-//! The control group of a schedule: it keeps the map, promises leases, appoints leaders and grants wishes. What it says
+//! The control group of a schedule: it keeps the map, promises leases, appoints leaders and grants requests. What it says
 //! comes late, out of order or never.
 
 use super::Event;
 use crate::kit::Consequences;
 use crate::kit::schedule::{Check, Schedule};
 use crate::leader_follower::LeaderFollower;
-use protocol::Wish;
+use protocol::ControlRequest;
 use protocol::contract::NodeId;
 use protocol::leader_follower::Acks;
 use std::collections::BTreeMap;
@@ -24,8 +24,8 @@ pub(crate) enum Breach {
     LeasesOnAnOldMap,
     /// With `acks = all`, a leader is appointed from outside the in-sync set.
     AppointsOutsideInSync,
-    /// A wish is granted though the group has changed since it was made.
-    GrantsStaleWishes,
+    /// A request is granted though the group has changed since it was made.
+    GrantsStaleRequests,
 }
 
 /// A lease on its way to a node.
@@ -41,10 +41,10 @@ pub(super) struct Control {
     /// No other leader takes the place of a node before.
     promised_us: BTreeMap<NodeId, u64>,
     leases: Vec<Lease>,
-    /// Wishes on their way, each with the version of the map that its leader knew.
-    wishes: Vec<(u64, Wish)>,
-    /// Repetitions of wishes that were heard.
-    repeated: Vec<(u64, Wish)>,
+    /// Requests on their way, each with the version of the map that its leader knew.
+    requests: Vec<(u64, ControlRequest)>,
+    /// Repetitions of requests that were heard.
+    repeated: Vec<(u64, ControlRequest)>,
     /// The version in which the group changed last, and the one in which its leadership did.
     changed: u64,
     appointed: u64,
@@ -58,8 +58,8 @@ impl Control {
         Control { breach, ..Control::default() }
     }
 
-    pub(super) fn hear(&mut self, wishes: Vec<(u64, Wish)>) {
-        self.wishes.extend(wishes);
+    pub(super) fn hear(&mut self, requests: Vec<(u64, ControlRequest)>) {
+        self.requests.extend(requests);
     }
 
     pub(super) fn depose(&mut self) {
@@ -82,15 +82,15 @@ impl Schedule<LeaderFollower> {
         while !self.own.control.leases.is_empty() && (prompt || self.random.percent(70)) {
             self.deliver_lease()?;
         }
-        while !self.own.control.wishes.is_empty() && (prompt || self.random.percent(30)) {
-            self.hear_wish();
+        while !self.own.control.requests.is_empty() && (prompt || self.random.percent(30)) {
+            self.hear_request();
         }
         if !prompt && self.random.percent(20) {
-            self.hear_repeated_wish();
+            self.hear_repeated_request();
         }
         self.appoint_if_due(prompt)?;
         for id in self.world.alive() {
-            if self.world.version_told(id) < self.world.version && (prompt || self.random.percent(40)) {
+            if self.world.version_sent(id) < self.world.version && (prompt || self.random.percent(40)) {
                 self.configure(id)?;
             }
         }
@@ -118,7 +118,7 @@ impl Schedule<LeaderFollower> {
         let index = self.random.below(self.own.control.leases.len() as u64) as usize;
         let Lease { to, until_us, version } = self.own.control.leases.swap_remove(index);
         // Who has an older map may think that it leads what it leads no more.
-        let is_current = self.world.version_told(to) >= version;
+        let is_current = self.world.version_sent(to) >= version;
         if is_current || self.own.control.breach == Some(Breach::LeasesOnAnOldMap) {
             self.tell(|| format!("{to} gets a lease until {until_us}"));
             let consequences = self.world.lease(to, until_us);
@@ -127,26 +127,26 @@ impl Schedule<LeaderFollower> {
         Ok(())
     }
 
-    fn hear_wish(&mut self) {
-        let index = self.random.below(self.own.control.wishes.len() as u64) as usize;
-        let wish = self.own.control.wishes.swap_remove(index);
-        self.own.control.repeated.push(wish.clone());
-        self.grant(wish);
+    fn hear_request(&mut self) {
+        let index = self.random.below(self.own.control.requests.len() as u64) as usize;
+        let request = self.own.control.requests.swap_remove(index);
+        self.own.control.repeated.push(request.clone());
+        self.grant(request);
     }
 
-    /// A wish that was heard before comes once more.
-    fn hear_repeated_wish(&mut self) {
+    /// A request that was heard before comes once more.
+    fn hear_repeated_request(&mut self) {
         let count = self.own.control.repeated.len() as u64;
         if count > 0 {
-            let wish = self.own.control.repeated.swap_remove(self.random.below(count) as usize);
-            self.grant(wish);
+            let request = self.own.control.repeated.swap_remove(self.random.below(count) as usize);
+            self.grant(request);
         }
     }
 
-    fn grant(&mut self, (version, wish): (u64, Wish)) {
-        let Wish::InSync { epoch, in_sync } = wish;
-        let is_stale =
-            version < self.own.control.changed && self.own.control.breach != Some(Breach::GrantsStaleWishes);
+    fn grant(&mut self, (version, request): (u64, ControlRequest)) {
+        let ControlRequest::InSync { epoch, in_sync } = request;
+        let is_stale = version < self.own.control.changed
+            && self.own.control.breach != Some(Breach::GrantsStaleRequests);
         let configuration = &mut self.world.configuration;
         if epoch != configuration.epoch || is_stale || in_sync == configuration.in_sync {
             return;
@@ -207,7 +207,7 @@ impl Schedule<LeaderFollower> {
         let mut consequences = Consequences::default();
         let is_damaged = self.own.damaged.contains(&id);
         let configuration = &self.world.configuration;
-        if self.world.version_told(id) == 0 {
+        if self.world.version_sent(id) == 0 {
             // The group begins.
         } else if id == configuration.leader {
             // It may hear late that its new life needs a new epoch, if its records tell it of the old one.

@@ -95,7 +95,7 @@ pub(crate) fn schedule(
         // Followers leave the in-sync set and come back in a short time.
         heartbeat_ms: [20, 100][random.below(2) as usize],
         in_sync_silence_ms: [40, 150, 300][random.below(3) as usize],
-        wish_ms: [20, 100][random.below(2) as usize],
+        in_sync_request_ms: [20, 100][random.below(2) as usize],
         ..Timing::default()
     };
     let troubles = Troubles {
@@ -204,7 +204,7 @@ impl Scheduled for LeaderFollower {
             let head = leaders.map(|status| status.offset).max().unwrap_or(0);
             consequences.letters.iter_mut().for_each(|letter| plant.spoil(letter, head));
         }
-        schedule.own.control.hear(std::mem::take(&mut consequences.wishes));
+        schedule.own.control.hear(std::mem::take(&mut consequences.control_requests));
         // The tables first: an outcome may not tell what no replica may show yet.
         schedule.own.oracle.look(&schedule.world, id, &consequences.traces)?;
         if schedule.world.beside(id).is_wanted() {

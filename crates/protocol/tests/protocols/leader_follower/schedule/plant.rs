@@ -43,7 +43,7 @@ impl Plant {
         Plant::InControl(Breach::AppointsTooEarly),
         Plant::InControl(Breach::LeasesOnAnOldMap),
         Plant::InControl(Breach::AppointsOutsideInSync),
-        Plant::InControl(Breach::GrantsStaleWishes),
+        Plant::InControl(Breach::GrantsStaleRequests),
     ];
 
     /// Those that are found where values are spilled.
