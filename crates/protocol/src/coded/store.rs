@@ -19,7 +19,7 @@
 
 use super::message::Piece;
 use coding::Layout;
-use kv::command::digest_of;
+use kv::digest::digest_of;
 use kv::table::{CodedChanges, Spilled};
 use kv::{Coordinator, Reference, Table, ValueId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
