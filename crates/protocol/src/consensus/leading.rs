@@ -34,6 +34,8 @@ pub(super) struct Leadership {
     /// When the newest entry was proposed that was proposed in this ballot and is committed.
     leased_from_us: Option<u64>,
     newest: Newest,
+    /// A read came since an entry was last proposed.
+    is_read: bool,
     /// How many commands were under way at once: the most when an entry was proposed, soon forgotten when they are fewer.
     load: usize,
     /// For a planted fault: whether there was a lease at the last tick.
@@ -96,6 +98,7 @@ impl Leadership {
             appends_from_us,
             leased_from_us: None,
             newest: Newest::None,
+            is_read: false,
             load: 0,
             leased_at_tick: false,
             batch: Batch::new(),
@@ -163,6 +166,17 @@ impl Leadership {
     #[inline]
     pub(super) fn has_gathered_nothing(&self) -> bool {
         self.batch.is_empty()
+    }
+
+    /// A read came, or waits.
+    #[inline]
+    pub(super) fn note_read(&mut self) {
+        self.is_read = true;
+    }
+
+    /// Whether an entry will be proposed for no other reason than that keys are read: the log is the lease.
+    pub(super) fn renews_lease(&self, is_alone: bool, settings: &Settings) -> bool {
+        self.is_read && !is_alone && settings.options.lease == Lease::Log
     }
 
     /// True when nobody waits for it, but for what is proposed.
@@ -408,13 +422,12 @@ impl Leadership {
 
     /// Whether an entry is to be appended: what was gathered, or an empty one. The first of a ballot, so that it can be
     /// read; later ones while there are readers, in time for them not to notice.
-    pub(super) fn must_append(&self, now: Now, is_alone: bool, is_read: bool, settings: &Settings) -> bool {
+    pub(super) fn must_append(&self, now: Now, is_alone: bool, settings: &Settings) -> bool {
         if !self.batch.is_empty() || is_alone {
             return !self.batch.is_empty();
         }
         self.newest.proposed_us().is_none_or(|proposed_us| {
-            settings.options.lease == Lease::Log
-                && is_read
+            self.renews_lease(is_alone, settings)
                 && settings.lease_clock_us(now) >= proposed_us + settings.timing.lease_ms * 500
         })
     }
@@ -446,6 +459,7 @@ impl Leadership {
         let (ballot, bytes) = (self.ballot, entry.bytes().len());
         proposals.push(Proposal { batch, index, ballot, proposed_us, bytes, work_ns, askers });
         self.newest = Newest::Proposed { at_us: proposed_us };
+        self.is_read = false;
         self.load = proposals.commands().max(self.load - self.load.div_ceil(8));
         decider.append(log, entry);
         assert_eq!(log.borrow().end(), index + 1, "an entry is not where its proposal says");
@@ -563,15 +577,16 @@ mod tests {
     #[test]
     fn an_empty_entry_begins_a_leadership_and_renews_its_lease_for_readers() {
         let (mut leadership, settings) = (leadership(), settings(1));
-        let must = |leadership: &Leadership, ms, is_alone, is_read| {
-            leadership.must_append(at_ms(ms), is_alone, is_read, &settings)
-        };
-        assert!(must(&leadership, 60, false, false) && !must(&leadership, 60, true, true));
+        let must =
+            |leadership: &Leadership, ms, is_alone| leadership.must_append(at_ms(ms), is_alone, &settings);
+        assert!(must(&leadership, 60, false) && !must(&leadership, 60, true));
         leadership.newest = Newest::Proposed { at_us: 60_000 };
-        assert!(!must(&leadership, 209, false, true) && must(&leadership, 210, false, true));
-        assert!(!must(&leadership, 999, false, false), "nobody reads");
+        assert!(!must(&leadership, 999, false), "nobody reads");
+        leadership.note_read();
+        assert!(!must(&leadership, 209, false) && must(&leadership, 210, false));
+        assert!(!must(&leadership, 999, true), "nobody else can lead");
         leadership.batch.push(&write("a"), (ticket(1), 0), false, 0);
-        assert!(must(&leadership, 61, true, false));
+        assert!(must(&leadership, 61, true));
     }
 
     #[test]

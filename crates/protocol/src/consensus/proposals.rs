@@ -39,8 +39,6 @@ pub(super) struct Proposals {
     last: u64,
     /// The last batch that holds a purge.
     purge: u64,
-    /// A read came since the last batch was proposed.
-    is_read: bool,
     /// No asker has an earlier deadline.
     earliest_us: u64,
 }
@@ -53,7 +51,6 @@ impl Proposals {
         self.bytes += proposal.bytes;
         self.work_ns += proposal.work_ns;
         self.last = proposal.batch;
-        self.is_read = false;
         self.batches.push_back(proposal);
     }
 
@@ -100,16 +97,6 @@ impl Proposals {
     /// The next batch will hold a purge.
     pub(super) fn purges(&mut self) {
         self.purge = self.last + 1;
-    }
-
-    /// A read came, or waits.
-    pub(super) fn note_read(&mut self, is_read: bool) {
-        self.is_read |= is_read;
-    }
-
-    /// Whether a read came since the last batch was proposed.
-    pub(super) fn is_read(&self) -> bool {
-        self.is_read
     }
 
     // Ends.

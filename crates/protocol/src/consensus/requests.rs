@@ -100,7 +100,9 @@ impl Replica {
                 && self.applied.is_filled();
             let settled = !asked.follows || self.everything_is_settled();
             let alone = !stale && settled && self.may_answer(now);
-            self.proposals.note_read(alone);
+            if alone && let Some(leadership) = self.agreement.leadership_mut() {
+                leadership.note_read();
+            }
             if stale || alone {
                 let mut answers = Answers {
                     now,
@@ -184,8 +186,9 @@ impl Replica {
         let applying_ns = self.settings.timing.applying_ns;
         let certainty = (is_leased, confirmed);
         leadership.answer_reads(certainty, &self.proposals, applying_ns, &mut answers, effects);
-        let has_readers = leadership.has_readers(&self.proposals);
-        self.proposals.note_read(has_readers);
+        if leadership.has_readers(&self.proposals) {
+            leadership.note_read();
+        }
     }
 
     // Requests that wait for a leader.
@@ -265,8 +268,7 @@ impl Replica {
         }
         let (applied, lock_leases) = (&self.applied, &mut self.lock_leases);
         leadership.order(now, applied, &mut self.proposals, lock_leases, &self.settings);
-        let is_read = self.proposals.is_read();
-        if leadership.must_append(now, self.links.is_alone(), is_read, &self.settings) {
+        if leadership.must_append(now, self.links.is_alone(), &self.settings) {
             self.append(now, None);
         }
         let log = self.log.borrow();

@@ -12,7 +12,6 @@ use super::lock_leases::Notifier;
 use super::log::{Handle, Log};
 use super::members::Help;
 use super::message::Body;
-use super::options::Lease;
 use super::outbox::{Outbox, outbox};
 use super::record::{Change, Moment, put_changes};
 use super::restoring::{Checkpoint, own_life};
@@ -84,7 +83,7 @@ impl Replica {
             return;
         };
         self.held.keep(change.ended.as_deref_mut(), &self.proposals, effects);
-        if change.has_begun && self.settings.options.lease == Lease::Log {
+        if change.has_begun {
             self.links.forget_refusals();
         }
     }
@@ -107,10 +106,12 @@ impl Replica {
 
     /// Whether nothing waits, and nothing ends by itself. What ends at some time the leader has to end.
     pub(super) fn has_nothing_under_way(&self) -> bool {
+        let has_nothing = |leadership: &Leadership| {
+            leadership.has_no_requests() && !leadership.renews_lease(self.links.is_alone(), &self.settings)
+        };
         let nobody_waits = self.held.is_empty()
             && self.proposals.is_empty()
-            && !self.proposals.is_read()
-            && self.agreement.leadership().is_none_or(Leadership::has_no_requests);
+            && self.agreement.leadership().is_none_or(has_nothing);
         let nothing_is_copied = self.senders.is_empty() && self.incoming.is_empty();
         self.members.is_of_one_mind()
             && nobody_waits

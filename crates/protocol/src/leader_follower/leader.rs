@@ -403,8 +403,12 @@ impl Leader {
                 }
                 let follower = &mut self.followers[index];
                 if join != follower.join {
-                    // One of the two questions is old and late. If left alone, the follower asks again.
-                    return follower.leave("it acknowledges by another question", state, effects);
+                    // One of the two questions is old and late: this one, if the follower goes by the other one. Else, if
+                    // left alone, it asks again; but a quiescent follower would not.
+                    if !follower.is_at_rest && !follower.confirmed_within(now, state.timing.silence_ms) {
+                        follower.leave("it acknowledges by another question", state, effects);
+                    }
+                    return;
                 }
                 if follower.is_streaming() {
                     follower.confirm(now);

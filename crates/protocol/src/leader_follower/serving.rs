@@ -109,6 +109,11 @@ impl Follower {
         self.in_step_us = now.monotonic_us;
     }
 
+    /// Whether it has lately reported holding something, naming the question that serves it.
+    pub(super) fn confirmed_within(&self, now: Now, silence_ms: u64) -> bool {
+        self.is_confirmed && now.ms_since(self.in_step_us) <= silence_ms
+    }
+
     /// Checks whether it has come as far as its leader was some time ago. Under load it never holds everything at any
     /// moment.
     pub(super) fn watch_mark(&mut self, now: Now, head: Version) {

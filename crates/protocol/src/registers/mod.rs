@@ -138,6 +138,17 @@ pub struct Counters {
     pub collected_tombstones: u64,
 }
 
+/// The number of a report that a member has its memory: no question of the same incarnation has a greater one.
+const HAS_MEMORY: u32 = u32::MAX;
+
+/// The state of a group in which a majority has lost its memory.
+#[derive(Debug)]
+struct Standstill {
+    lost: MemberSet,
+    holding: MemberSet,
+    why: String,
+}
+
 /// One replica's registers, and what it knows of its group.
 #[derive(Debug)]
 pub struct Registers {
@@ -163,8 +174,11 @@ pub struct Registers {
     without_memory: MemberSet,
     /// Those of them that may have acknowledged what no other member holds.
     lost: MemberSet,
+    /// For each member its newest incarnation that reported on its memory, and the number of its newest question then:
+    /// [`HAS_MEMORY`] from its recovery on. An older report comes late.
+    reports: Vec<(Incarnation, u32)>,
     /// Why the group is stopped until an operator acts, if it is: a majority has lost its memory.
-    standstill: Option<String>,
+    standstill: Option<Standstill>,
     /// The counters.
     pub counters: Counters,
     /// The records of this incarnation.
@@ -195,6 +209,7 @@ impl Registers {
             changes: 0,
             without_memory: MemberSet::EMPTY,
             lost: MemberSet::EMPTY,
+            reports: Vec::new(),
             standstill: None,
             counters: Counters::default(),
             journal: Journal::new(keeps_records),
@@ -219,6 +234,7 @@ impl Registers {
         self.group = group;
         self.links = self.group.all();
         self.heard_us = vec![0; self.group.len()];
+        self.reports = vec![(0, 0); self.group.len()];
         Ok(())
     }
 
@@ -355,18 +371,26 @@ impl Registers {
     /// Notes that a member sent what requires its memory.
     #[inline]
     pub fn has_memory(&mut self, member: usize) {
+        self.reports[member] = (self.lives.of(member), HAS_MEMORY);
         if self.without_memory.contains(member) {
             self.changes += 1;
             self.without_memory.remove(MemberSet::only(member));
             self.lost.remove(MemberSet::only(member));
-            if self.lost.len() < self.group.majority() {
+            // A refilling replica goes by the answers to its own questions ([`Upkeep`]).
+            if self.memory.vouches && self.lost.len() < self.group.majority() {
                 self.standstill = None;
             }
         }
     }
 
-    /// Notes that a member reported to be without its memory, and whether that may be a loss.
-    fn has_no_memory(&mut self, member: usize, may_be_lost: bool) {
+    /// Notes that a member's present incarnation reported to be without its memory when it asked the question of this
+    /// number, and whether that may be a loss. Ignores reports that come late: an incarnation that has its memory keeps it.
+    fn has_no_memory(&mut self, member: usize, round: u32, may_be_lost: bool) {
+        let report = (self.lives.of(member), round);
+        if report < self.reports[member] {
+            return;
+        }
+        self.reports[member] = report;
         self.without_memory.insert(member);
         match may_be_lost {
             true => self.lost.insert(member),
@@ -382,7 +406,7 @@ impl Registers {
     /// Returns why no majority will ever answer before an operator acts, for people; `None` if one may.
     #[inline]
     pub fn standstill(&self) -> Option<&str> {
-        self.standstill.as_deref()
+        self.standstill.as_ref().map(|standstill| standstill.why.as_str())
     }
 
     /// Returns the error for a request that will never have a majority: it changed nothing.
@@ -393,8 +417,8 @@ impl Registers {
     /// Returns why a replica that has its memory cannot serve requests, for people; empty when it can: a majority that has
     /// its memory was heard recently.
     pub fn lacks(&self, timing: &Timing, now: Now) -> String {
-        if let Some(why) = &self.standstill {
-            return why.clone();
+        if let Some(why) = self.standstill() {
+            return why.into();
         }
         let silent = self.silent(timing, now);
         let answering = self.group.all().without(silent).without(self.without_memory);

@@ -173,7 +173,7 @@ impl Rejoin {
     }
 
     fn ask_again(&mut self, registers: &Registers, now: Now, effects: &mut Effects) {
-        self.round = self.round.wrapping_add(1).max(1);
+        self.round += 1;
         self.asked_us = now.monotonic_us;
         self.ask(registers, registers.group.others(), effects);
     }
@@ -225,6 +225,11 @@ impl Rejoin {
                     registers.has_memory(from);
                 }
                 let heard = &mut self.heard[from];
+                // An incarnation that has its memory keeps it, and what was given up stays so.
+                let is_late = heard.nonce == own_nonce && (heard.ready || round < heard.last_round);
+                if !ready && is_late {
+                    return Progress::Waiting;
+                }
                 if (heard.nonce, heard.ready) != (own_nonce, ready) {
                     heard.since_round = self.round;
                     heard.last_round = 0;

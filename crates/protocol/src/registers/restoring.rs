@@ -23,7 +23,7 @@ pub(super) struct Memory {
     /// No earlier memory of this member has ever vouched for anything.
     first: bool,
     /// Whether it vouches for everything that it ever acknowledged.
-    vouches: bool,
+    pub(super) vouches: bool,
     /// Whether it did so when this incarnation began.
     is_resumed: bool,
     /// Records were lost, or do not count: a member that begins anew does not do so for the first time.

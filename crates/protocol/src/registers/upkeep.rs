@@ -7,7 +7,7 @@ use super::message::{Body, Message, Past};
 use super::refill::Transfers;
 use super::rejoin::{Progress, Rejoin, may_be_lost};
 use super::repair::{self, Sweep};
-use super::{Registers, Timing};
+use super::{Registers, Standstill, Timing};
 use crate::effects::{Effects, NodeId, Now, Trace};
 use crate::planted::Fault;
 
@@ -34,8 +34,6 @@ pub struct Upkeep {
     pub(super) sweep: Sweep,
     pub(super) collector: Collector,
     swept_us: u64,
-    /// The members that have lost their memory, as last reported.
-    lost: MemberSet,
 }
 
 impl Upkeep {
@@ -57,7 +55,6 @@ impl Upkeep {
             sweep: Sweep::new(nonce),
             collector: Collector::new(nonce),
             swept_us: now.monotonic_us,
-            lost: MemberSet::EMPTY,
         };
         let incarnation = registers.lives.own();
         if registers.has_resumed() && has_number {
@@ -185,7 +182,7 @@ impl Upkeep {
                 _ => {
                     let begins_with_us = self.anew.get(8 * from..8 * from + 8) == Some(&nonce.to_le_bytes());
                     let may_be_lost = may_be_lost(registers, past) && !begins_with_us;
-                    registers.has_no_memory(from, may_be_lost);
+                    registers.has_no_memory(from, round, may_be_lost);
                 }
             }
         }
@@ -285,21 +282,23 @@ impl Upkeep {
             Some(rejoin) => (rejoin.lost(registers), rejoin.ready()),
         };
         let group = &registers.group;
+        let before = registers.standstill.as_ref().map(|it| (it.lost, it.holding));
         if lost.len() < group.majority() {
             registers.standstill = None;
-            self.lost = MemberSet::EMPTY;
-        } else if lost != self.lost {
-            registers.standstill = Some(format!(
+        } else if before != Some((lost, holding)) {
+            let why = format!(
                 "nodes {}, a majority of its {} replicas, have started without their memory: nobody can know what they \
                  alone had acknowledged, and this does not end by itself. Nodes that have theirs: {}. KEYSPACE RECOVER \
                  prefix says what is lost, and goes on with what these hold",
                 group.list(lost),
                 group.len(),
                 group.list(holding)
-            ));
-            self.lost = lost;
-            let members = lost.iter().map(|member| group.node(member)).collect();
-            effects.trace.push(Trace::MemoryLost { members });
+            );
+            if before.is_none_or(|(before, _)| before != lost) {
+                let members = lost.iter().map(|member| group.node(member)).collect();
+                effects.trace.push(Trace::MemoryLost { members });
+            }
+            registers.standstill = Some(Standstill { lost, holding, why });
         }
     }
 

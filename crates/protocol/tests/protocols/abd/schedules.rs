@@ -64,11 +64,11 @@ const TELLING: [(Fault, bool, u64); 10] = [
     (Fault::ReadWithoutWriteBack, false, 0),
     (Fault::FixedQuorum, false, 0),
     (Fault::AnswerWithoutRefill, false, 0),
-    (Fault::StaleAcknowledgement, false, 159),
+    (Fault::StaleAcknowledgement, false, 4223),
     (Fault::TombstoneForgottenEarly, false, 184),
     (Fault::UnknownToldAsRefused, false, 0),
     (Fault::RegisterToldBeforeDurable, true, 5),
-    (Fault::TagReusedAfterRestart, true, 52),
+    (Fault::TagReusedAfterRestart, true, 239),
     (Fault::RolledBackRegistersAnswer, true, 715),
 ];
 

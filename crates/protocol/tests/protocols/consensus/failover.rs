@@ -19,9 +19,31 @@ struct Group {
     redirected: Vec<NodeId>,
     /// How often somebody began to lead.
     elections: u64,
+    /// A node that takes no steps.
+    asleep: Option<NodeId>,
+}
+
+fn options() -> Options {
+    Options {
+        lease: Lease::Log,
+        reads_any: false,
+        log_bytes: 1 << 20,
+        spill_bytes_min: usize::MAX,
+        planted: Default::default(),
+    }
 }
 
 impl Group {
+    fn new(world: World) -> Group {
+        let (letters, redirected) = (Vec::new(), Vec::new());
+        Group { world, letters, asked: 0, done_us: 0, redirected, elections: 0, asleep: None }
+    }
+
+    fn leader(&self) -> NodeId {
+        let leads = |id: &NodeId| self.world.replica(*id).is_some_and(|it| it.is_leader());
+        self.world.alive().into_iter().find(leads).expect("somebody leads")
+    }
+
     fn note(&mut self, consequences: Consequences) {
         let leads = |trace: &&Trace| matches!(trace, Trace::Role { role: "leader", .. });
         self.elections += consequences.traces.iter().filter(leads).count() as u64;
@@ -54,14 +76,18 @@ impl Group {
     /// One millisecond.
     fn pass(&mut self) {
         self.world.time_us += 1000;
-        for letter in std::mem::take(&mut self.letters) {
+        let asleep = self.asleep;
+        let letters = std::mem::take(&mut self.letters).into_iter();
+        let (later, letters): (Vec<_>, Vec<_>) = letters.partition(|letter| asleep == Some(letter.to));
+        self.letters = later;
+        for letter in letters {
             let consequences = self.world.deliver(&letter);
             self.note(consequences);
         }
         for node in std::mem::take(&mut self.redirected) {
             self.ask(node);
         }
-        for id in self.world.alive() {
+        for id in self.world.alive().into_iter().filter(|id| asleep != Some(*id)) {
             let consequences = self.world.sync_all(id);
             self.note(consequences);
             if self.world.wakeup_us(id).is_some_and(|wakeup_us| wakeup_us <= self.world.time_us) {
@@ -77,16 +103,7 @@ impl Group {
 /// From the kill to the first write that is acknowledged after it, in milliseconds; and how many elections it took.
 fn failover(seed: u64) -> (u64, u64) {
     let mut random = Random::new(seed);
-    let options = Options {
-        lease: Lease::Log,
-        reads_any: false,
-        log_bytes: 1 << 20,
-        spill_bytes_min: usize::MAX,
-        planted: Default::default(),
-    };
-    let world = World::new(3, options, Timing::default());
-    let mut group =
-        Group { world, letters: Vec::new(), asked: 0, done_us: 0, redirected: Vec::new(), elections: 0 };
+    let mut group = Group::new(World::new(3, options(), Timing::default()));
     for id in 1..=3 {
         (0..random.below(80)).for_each(|_| group.pass());
         let consequences = group.world.start(id);
@@ -100,10 +117,7 @@ fn failover(seed: u64) -> (u64, u64) {
         }
         group.pass();
     }
-    let leader = |group: &Group| {
-        group.world.alive().into_iter().find(|id| group.world.replica(*id).is_some_and(|it| it.is_leader()))
-    };
-    let killed = leader(&group).expect("somebody leads");
+    let killed = group.leader();
     group.world.crash(killed, 0);
     // What is under way still arrives.
     group.letters.retain(|letter| letter.to != killed);
@@ -142,4 +156,36 @@ fn who_has_promised_another_candidate_does_not_bid_against_it() {
     let elections: u64 = (0..300).map(|seed| failover(seed).1).sum();
     println!("{elections} elections in 300 failovers");
     assert!(elections <= 310);
+}
+
+/// A leader stands still right after a read, and is deposed meanwhile. What was read under it keeps nobody awake.
+#[test]
+fn a_deposed_leader_comes_to_rest() {
+    let mut group = Group::new(World::new(3, options(), Timing::default()));
+    for id in 1..=3 {
+        let consequences = group.world.start(id);
+        group.note(consequences);
+        for peer in (1..=3).filter(|peer| *peer != id) {
+            let consequences = group.world.reach(id, peer, true);
+            group.note(consequences);
+        }
+    }
+    (0..2000).for_each(|_| group.pass());
+    let deposed = group.leader();
+    group.ask(deposed);
+    (0..10).for_each(|_| group.pass());
+    assert!(group.done_us > 0, "a write renews the lease");
+    let ticket = Ticket { client: 2, sequence: 1 };
+    let asked = Asked { ticket, follows: false, seen: 0, deadline_us: u64::MAX };
+    let get = Request::Command(Command::Get { key: b"k" });
+    let consequences = group.world.request(deposed, asked, get);
+    assert_eq!(consequences.outcomes.len(), 1, "it is answered at once");
+    group.asleep = Some(deposed);
+    (0..3000).for_each(|_| group.pass());
+    group.asleep = None;
+    (0..20_000).for_each(|_| group.pass());
+    assert_ne!(group.leader(), deposed);
+    for id in group.world.alive() {
+        assert!(group.world.replica(id).is_some_and(|it| it.is_resting()), "node {id} is not quiescent");
+    }
 }

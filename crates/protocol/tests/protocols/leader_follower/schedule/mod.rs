@@ -279,9 +279,6 @@ impl Scheduled for LeaderFollower {
     }
 
     fn heal(schedule: &mut Schedule<LeaderFollower>) -> Check {
-        // Not after the group has come to rest: a late acknowledgement of an earlier question makes the leader leave a
-        // follower, and one that rests does not ask again.
-        schedule.arrive_in(0, |_| true);
         for id in schedule.world.members() {
             for peer in schedule.world.members() {
                 schedule.reach(id, peer, true);
