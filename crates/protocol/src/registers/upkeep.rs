@@ -120,7 +120,7 @@ impl Upkeep {
                 return registers.reject(from, "it names lives that cannot be", effects);
             }
         }
-        if !matches!(message.body, Body::Fetch { .. } | Body::Standing { .. }) {
+        if !matches!(message.body, Body::Fetch { .. } | Body::Standing { ready: false, .. }) {
             registers.has_memory(from);
         }
         match message.body {
