@@ -32,8 +32,8 @@ pub(crate) fn describe(keyspace: &str, event: &Trace) -> Option<Line> {
         Trace::PartialResync { follower, after } => {
             (Level::Info, format!("node {follower} goes on behind offset {after} out of the backlog"))
         }
-        Trace::FullResync { follower, offset, why } => {
-            (Level::Info, format!("node {follower} gets a snapshot at offset {offset}: {why}"))
+        Trace::TransferBegun { to, offset, why } => {
+            (Level::Info, format!("node {to} gets a snapshot at offset {offset}: {why}"))
         }
         Trace::Installed { offset, keys } => {
             (Level::Info, format!("a snapshot of {keys} keys at offset {offset} is installed"))
@@ -57,13 +57,13 @@ pub(crate) fn describe(keyspace: &str, event: &Trace) -> Option<Line> {
         Trace::Rejected { peer, why } => {
             (Level::Warning, format!("a message of node {peer} is refused: {why}"))
         }
-        Trace::ResyncAbandoned { follower, why } => {
-            (Level::Warning, format!("the resync of node {follower} is given up: {why}"))
+        Trace::TransferAbandoned { to, why } => {
+            (Level::Warning, format!("the snapshot transfer to node {to} is given up: {why}"))
         }
         Trace::Refilling { incarnation } => (
             Level::Info,
             format!(
-                "started without its memory, in life {incarnation}; copies it from others before it answers"
+                "started without its memory, in life {incarnation}; gets it from others before it answers"
             ),
         ),
         Trace::Refilled { incarnation, keys } => {
@@ -89,7 +89,6 @@ pub(crate) fn describe(keyspace: &str, event: &Trace) -> Option<Line> {
                  what the others hold"
             ),
         ),
-        Trace::RefillServed { to } => (Level::Info, format!("node {to} lost its memory and gets a copy")),
         Trace::TombstonesCollected { .. } => return None,
     };
     Some(Line { level, text: format!("keyspace '{keyspace}': {text}") })

@@ -46,7 +46,7 @@ impl Replica {
                 let mut timing = leader_follower::Timing::default();
                 if configuration.memory_max > 0 {
                     let most = (configuration.memory_max / 8) as usize;
-                    timing.resync_backlog_bytes_max = timing.resync_backlog_bytes_max.min(most);
+                    timing.transfer_backlog_bytes_max = timing.transfer_backlog_bytes_max.min(most);
                 }
                 let mut replica = leader_follower::Replica::new(node, options, timing, table_seed);
                 replica.set_interpreter(&LUA);

@@ -216,7 +216,7 @@ pub trait SpilledValues {
     fn spilled(&self) -> Vec<Reference>;
 
     /// Whether it sends snapshots: they may refer to values that the table has released.
-    fn sends_copies(&self) -> bool;
+    fn sends_snapshots(&self) -> bool;
 
     /// Returns the values that snapshots wait for and that were not returned before. Pass what becomes of each to
     /// [`SpilledValues::take_value`].

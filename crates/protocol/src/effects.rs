@@ -284,13 +284,13 @@ pub enum Trace {
         /// The last offset that it had.
         after: Version,
     },
-    /// A follower gets a whole snapshot.
-    FullResync {
-        /// The follower.
-        follower: NodeId,
-        /// The snapshot's offset.
+    /// A snapshot transfer begins.
+    TransferBegun {
+        /// The receiver.
+        to: NodeId,
+        /// The snapshot's offset; 0 among registers.
         offset: Version,
-        /// Why a partial resync was not possible.
+        /// Why nothing less is enough.
         why: &'static str,
     },
     /// A complete snapshot was installed.
@@ -339,9 +339,9 @@ pub enum Trace {
         why: &'static str,
     },
     /// A snapshot transfer was abandoned.
-    ResyncAbandoned {
-        /// The follower.
-        follower: NodeId,
+    TransferAbandoned {
+        /// The receiver.
+        to: NodeId,
         /// Why.
         why: &'static str,
     },
@@ -378,11 +378,6 @@ pub enum Trace {
     GivenUp {
         /// Its incarnation.
         incarnation: u16,
-    },
-    /// Registers: a member without its memory gets a copy.
-    RefillServed {
-        /// The member.
-        to: NodeId,
     },
     /// Registers: all members forgot tombstones that are no longer needed.
     TombstonesCollected {

@@ -10,11 +10,11 @@ pub mod consensus;
 pub mod contract;
 mod effects;
 pub mod leader_follower;
-mod loading;
 pub mod planted;
 pub mod registers;
 mod rest;
 pub mod status;
+mod transfer;
 mod watching;
 
 pub use contract::{

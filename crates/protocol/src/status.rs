@@ -55,7 +55,7 @@ pub struct Status {
     /// The bytes of that history.
     pub backlog_bytes: usize,
     /// Whether it is receiving a snapshot.
-    pub resyncing: bool,
+    pub receives_snapshot: bool,
     /// How long a follower has not heard from its leader.
     pub leader_silent_ms: u64,
     /// At a leader, the status of each follower.

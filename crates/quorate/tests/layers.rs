@@ -134,8 +134,8 @@ const MODULES: [(&str, &[&[&str]]); 11] = [
             &["abd", "blocking", "consensus", "leader_follower"],
             &["contract"],
             &["registers"],
-            &["coded", "rest", "status", "watching"],
-            &["effects", "loading", "planted"],
+            &["coded", "rest", "status", "transfer", "watching"],
+            &["effects", "planted"],
         ],
     ),
     (

@@ -208,7 +208,7 @@ fn replication_facts(node: &Node, group: &Group, status: &Status) -> Replication
         leader_host,
         leader_port,
         leader_is_up: status.ready,
-        is_resyncing: status.resyncing,
+        is_resyncing: status.receives_snapshot,
         leader_silent_ms: status.leader_silent_ms,
     }
 }

@@ -339,11 +339,11 @@ impl Values {
 
     fn next_removal(&mut self, cx: &mut Context) -> Option<ValueWork> {
         // A snapshot transfer shows the table as it was: it may refer to values that the table has released since.
-        let sends_copies = |group: &Group| {
+        let sends_snapshots = |group: &Group| {
             let replica = group.replica.as_ref();
-            replica.and_then(|it| it.spilled_values()).is_some_and(SpilledValues::sends_copies)
+            replica.and_then(|it| it.spilled_values()).is_some_and(SpilledValues::sends_snapshots)
         };
-        if self.removals.is_empty() || cx.groups.iter().any(|(_, group)| sends_copies(group)) {
+        if self.removals.is_empty() || cx.groups.iter().any(|(_, group)| sends_snapshots(group)) {
             return None;
         }
         let mut names = Vec::new();

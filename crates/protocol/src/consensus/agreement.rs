@@ -101,7 +101,7 @@ impl Agreement {
         }
     }
 
-    /// Another configuration is in force, or the same one from a copy.
+    /// Another configuration is in force, or the same one from a snapshot.
     pub(super) fn forget_told_promise(&mut self) {
         self.told_promise = Ballot::default();
     }

@@ -247,7 +247,7 @@ impl Applied {
         watching::read(&mut self.table, epoch, command, time, replies)
     }
 
-    // Copies.
+    // Snapshots.
 
     /// The moment that the table shows now, where this configuration holds.
     pub(super) fn moment(&self, group: &Group) -> Moment {
@@ -265,7 +265,7 @@ impl Applied {
         snapshot
     }
 
-    /// The table is that of a copy from now on.
+    /// The table is that of a snapshot from now on.
     pub(super) fn put_in_place(&mut self, mut table: Table, moment: &Moment) {
         table.set_version_floor(moment.floor);
         table.set_interpreter(self.interpreter);

@@ -33,7 +33,7 @@ impl std::fmt::Debug for Decider {
 }
 
 impl Decider {
-    /// Takes up what the log holds. Not for the first time when a copy has changed it: what the crate was about to say is
+    /// Takes up what the log holds. Not for the first time when a snapshot has changed it: what the crate was about to say is
     /// forgotten, as if the replica had been started again.
     ///
     /// # Panics

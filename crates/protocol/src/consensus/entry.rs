@@ -200,7 +200,7 @@ impl storage::Entry for Entry {
     type Snapshot = Nothing;
 }
 
-/// The crate's own snapshots hold nothing and are never sent: state moves by messages of ours (see `copying`). What
+/// The crate's own snapshots hold nothing and are never sent: state moves by messages of ours (see `transfers`). What
 /// the crate offers for them, cutting off the beginning of one replica's log alone, is what is used.
 #[derive(Clone, Copy, Debug)]
 pub struct Nothing;

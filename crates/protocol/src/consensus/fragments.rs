@@ -1,7 +1,7 @@
 //! Fragments: what a replica keeps of values that are too large for the log. See [`crate::coded`].
 //!
 //! They are records of this replica as all else is, so they become durable with the rest, and a checkpoint holds them; but
-//! they are its own, and a copy for another replica does not: that one rebuilds what it lacks.
+//! they are its own, and a snapshot for another replica does not: that one rebuilds what it lacks.
 
 use super::Replica;
 use super::applied::Applied;

@@ -1,26 +1,27 @@
-//! Copies of the table that come here: from another replica, or, while records are replayed, from those.
+//! Snapshots of the table that come here: from another replica, or, while records are replayed, from those.
 
 use super::applied::new_table;
-use super::copying::WHOLE;
 use super::message::Body;
 use super::options::Settings;
 use super::outbox::Outbox;
 use super::record::{Change, Moment};
+use super::transfers::WHOLE;
 use crate::contract::{NodeId, Now};
+use crate::transfer::{self, Arrival};
 use kv::Table;
 use kv::codec::Malformed;
 
-/// The copy that comes in, and the last one that did.
+/// The snapshot that comes in, and the last one that did.
 #[derive(Debug)]
 pub(super) struct Incoming {
-    copy: Copy,
+    snapshot: Snapshot,
     /// From whom the last one came, and which of its transfers that was.
     installed: (NodeId, u64),
 }
 
-/// A copy that is not in place: a table of its own, filled beside the one in use.
+/// A snapshot that is not in place: a table of its own, filled beside the one in use.
 #[derive(Debug)]
-enum Copy {
+enum Snapshot {
     None,
     /// It is in records.
     Replayed {
@@ -31,42 +32,40 @@ enum Copy {
     Received(Received),
 }
 
-/// A copy that another replica sends.
+/// A snapshot that another replica sends.
 #[derive(Debug)]
 pub(super) struct Received {
     pub(super) from: NodeId,
     transfer: u64,
     pub(super) moment: Moment,
-    next: u32,
     pub(super) table: Table,
-    /// When it last got on.
-    progress_us: u64,
+    chunks: transfer::Incoming,
 }
 
 impl Incoming {
     pub(super) fn new() -> Incoming {
-        Incoming { copy: Copy::None, installed: (0, 0) }
+        Incoming { snapshot: Snapshot::None, installed: (0, 0) }
     }
 
     /// True when none comes.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        matches!(self.copy, Copy::None)
+        matches!(self.snapshot, Snapshot::None)
     }
 
     /// The table that is being filled.
     pub(super) fn table(&self) -> Option<&Table> {
-        match &self.copy {
-            Copy::None => None,
-            Copy::Replayed { table, .. } | Copy::Received(Received { table, .. }) => Some(table),
+        match &self.snapshot {
+            Snapshot::None => None,
+            Snapshot::Replayed { table, .. } | Snapshot::Received(Received { table, .. }) => Some(table),
         }
     }
 
     /// The same, to ask what has happened to values on the disk.
     pub(super) fn table_mut(&mut self) -> Option<&mut Table> {
-        match &mut self.copy {
-            Copy::None => None,
-            Copy::Replayed { table, .. } | Copy::Received(Received { table, .. }) => Some(table),
+        match &mut self.snapshot {
+            Snapshot::None => None,
+            Snapshot::Replayed { table, .. } | Snapshot::Received(Received { table, .. }) => Some(table),
         }
     }
 
@@ -74,7 +73,7 @@ impl Incoming {
     pub(super) fn give_up(&mut self, table: &mut Table) {
         if let Some(given_up) = self.table_mut() {
             table.take_spilled_of(given_up);
-            self.copy = Copy::None;
+            self.snapshot = Snapshot::None;
         }
     }
 
@@ -82,29 +81,29 @@ impl Incoming {
 
     pub(super) fn replay_begin(&mut self, moment: Moment, settings: &Settings) {
         let table = new_table(settings.seed, settings.options);
-        self.copy = Copy::Replayed { moment, table };
+        self.snapshot = Snapshot::Replayed { moment, table };
     }
 
     pub(super) fn replay_chunk(&mut self, chunk: &[u8]) -> Result<(), Malformed> {
-        match &mut self.copy {
-            Copy::Replayed { table, .. } => table.install(chunk).map(drop),
-            Copy::None | Copy::Received(_) => Ok(()),
+        match &mut self.snapshot {
+            Snapshot::Replayed { table, .. } => table.install(chunk).map(drop),
+            Snapshot::None | Snapshot::Received(_) => Ok(()),
         }
     }
 
     pub(super) fn replay_end(&mut self) -> Result<(Moment, Table), Malformed> {
-        match std::mem::replace(&mut self.copy, Copy::None) {
-            Copy::Replayed { moment, table } => Ok((moment, table)),
-            Copy::None | Copy::Received(_) => Err(Malformed("a copy ends that never began")),
+        match std::mem::replace(&mut self.snapshot, Snapshot::None) {
+            Snapshot::Replayed { moment, table } => Ok((moment, table)),
+            Snapshot::None | Snapshot::Received(_) => Err(Malformed("a snapshot ends that never began")),
         }
     }
 
     // Of another replica.
 
     fn received(&self) -> Option<&Received> {
-        match &self.copy {
-            Copy::Received(received) => Some(received),
-            Copy::None | Copy::Replayed { .. } => None,
+        match &self.snapshot {
+            Snapshot::Received(received) => Some(received),
+            Snapshot::None | Snapshot::Replayed { .. } => None,
         }
     }
 
@@ -116,7 +115,7 @@ impl Incoming {
     /// Whether its sender has not got on for long.
     pub(super) fn is_stuck(&self, now: Now, settings: &Settings) -> bool {
         let patience_ms = settings.timing.patience_ms();
-        self.received().is_some_and(|received| now.ms_since(received.progress_us) > patience_ms)
+        self.received().is_some_and(|received| received.chunks.stuck_ms(now) > patience_ms)
     }
 
     /// One begins, unless it has begun, or another one comes that is as good.
@@ -138,10 +137,10 @@ impl Incoming {
         if is_busy {
             return;
         }
-        out.record(vec![Change::CopyBegin(moment.clone())]);
+        out.record(vec![Change::SnapshotBegin(moment.clone())]);
         self.give_up(table);
-        let (table, progress_us) = (new_table(settings.seed, settings.options), now.monotonic_us);
-        self.copy = Copy::Received(Received { from, transfer, moment, next: 0, table, progress_us });
+        let (table, chunks) = (new_table(settings.seed, settings.options), transfer::Incoming::new(now));
+        self.snapshot = Snapshot::Received(Received { from, transfer, moment, table, chunks });
     }
 
     /// A part of it comes.
@@ -153,36 +152,37 @@ impl Incoming {
         table: &mut Table,
         out: &mut Outbox<'_>,
     ) {
-        let received = match &mut self.copy {
-            Copy::Received(received) if (received.from, received.transfer) == (from, transfer) => received,
+        let received = match &mut self.snapshot {
+            Snapshot::Received(received) if (received.from, received.transfer) == (from, transfer) => {
+                received
+            }
             _ => {
                 let next = if self.installed == (from, transfer) { WHOLE } else { 0 };
-                return out.send(from, Body::CopyProgress { transfer, next });
+                return out.send(from, Body::SnapshotProgress { transfer, next });
             }
         };
-        if index == received.next {
-            if received.table.install(chunk).is_err() {
+        match received.chunks.take(now, (index, chunk), &mut received.table) {
+            Arrival::Next => out.record(vec![Change::SnapshotChunk(chunk.to_vec())]),
+            Arrival::Again | Arrival::Early => {}
+            Arrival::Unreadable => {
                 self.give_up(table);
-                return out.reject(from, "a copy that cannot be read");
+                return out.reject(from, "a snapshot that cannot be read");
             }
-            received.next += 1;
-            received.progress_us = now.monotonic_us;
-            out.record(vec![Change::CopyChunk(chunk.to_vec())]);
         }
-        out.send(from, Body::CopyProgress { transfer, next: received.next });
+        out.send(from, Body::SnapshotProgress { transfer, next: received.chunks.next() });
     }
 
     /// It ends with so many parts. Taken out if all of them are here.
     pub(super) fn take_whole(&mut self, from: NodeId, transfer: u64, chunks: u32) -> Option<Received> {
-        match std::mem::replace(&mut self.copy, Copy::None) {
-            Copy::Received(received)
-                if (received.from, received.transfer, received.next) == (from, transfer, chunks) =>
+        match std::mem::replace(&mut self.snapshot, Snapshot::None) {
+            Snapshot::Received(received)
+                if (received.from, received.transfer, received.chunks.next()) == (from, transfer, chunks) =>
             {
                 self.installed = (from, transfer);
                 Some(received)
             }
-            copy => {
-                self.copy = copy;
+            snapshot => {
+                self.snapshot = snapshot;
                 None
             }
         }
@@ -192,10 +192,12 @@ impl Incoming {
     pub(super) fn answer(&self, from: NodeId, transfer: u64, out: &mut Outbox<'_>) {
         let next = match self.received() {
             _ if self.installed == (from, transfer) => WHOLE,
-            Some(received) if (received.from, received.transfer) == (from, transfer) => received.next,
+            Some(received) if (received.from, received.transfer) == (from, transfer) => {
+                received.chunks.next()
+            }
             _ => 0,
         };
-        out.send(from, Body::CopyProgress { transfer, next });
+        out.send(from, Body::SnapshotProgress { transfer, next });
     }
 }
 
@@ -235,7 +237,7 @@ mod tests {
         }
 
         fn progress(next: u32) -> String {
-            format!("{:?}", Body::CopyProgress { transfer: 7, next })
+            format!("{:?}", Body::SnapshotProgress { transfer: 7, next })
         }
     }
 
@@ -262,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_gives_way_to_a_newer_one_or_when_its_sender_is_gone() {
+    fn a_snapshot_gives_way_to_a_newer_one_or_when_its_sender_is_gone() {
         let mut world = World::new();
         assert_eq!(world.begin(1, FIRST, 5), FIRST);
         assert_eq!(world.begin(2, OTHER, 5), FIRST);

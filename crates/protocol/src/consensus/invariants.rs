@@ -40,7 +40,7 @@ impl Replica {
         log.commands_are_counted();
         log.records_are_waited_for_in_order();
         self.applied.versions_are_offsets_of_what_is_applied(&log);
-        self.senders.check(self.applied.index(), &log, &self.settings);
+        self.transfers.check(self.applied.index(), &log, &self.settings);
         if !self.links.is_started() {
             return;
         }

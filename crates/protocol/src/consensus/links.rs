@@ -410,7 +410,7 @@ mod tests {
     /// What node 1, in its first life, does with a message of node 2.
     fn arrive(links: &mut Links, sender: Identity, number: u64, standing: Standing) -> Arrival {
         let envelope = Envelope { configuration: 1, sender, to_storage: 1, to_life: 1, number };
-        let message = Message { envelope, body: Body::CopyProgress { transfer: 1, next: 0 } };
+        let message = Message { envelope, body: Body::SnapshotProgress { transfer: 1, next: 0 } };
         links.arrive(at_ms(5), 2, standing, &settings(1), &message)
     }
 

@@ -251,9 +251,9 @@ impl Log {
             | Change::Peer(_)
             | Change::Group(_)
             | Change::Excluded { .. }
-            | Change::CopyBegin(_)
-            | Change::CopyChunk(_)
-            | Change::CopyEnd
+            | Change::SnapshotBegin(_)
+            | Change::SnapshotChunk(_)
+            | Change::SnapshotEnd
             | Change::Fragment(_)
             | Change::StoredFragment(_) => {}
         }
@@ -300,8 +300,8 @@ impl Log {
         }
     }
 
-    /// A copy of the table has replaced what the log's beginning would have made of it. What is held behind the
-    /// copy's moment stays, as it may be needed to decide it;
+    /// A snapshot of the table has replaced what the log's beginning would have made of it. What is held behind the
+    /// snapshot's moment stays, as it may be needed to decide it;
     /// what was accepted in an older configuration, though, is void in a newer one.
     pub(super) fn installed(&mut self, moment: &Moment, is_newer: bool) {
         let index = moment.index as usize;
@@ -323,15 +323,15 @@ impl Log {
         }
     }
 
-    /// A copy is in place. Records that, what the sender had accepted behind it if that is taken over, and what else came
+    /// A snapshot is in place. Records that, what the sender had accepted behind it if that is taken over, and what else came
     /// with it.
-    pub(super) fn record_copy(
+    pub(super) fn record_snapshot(
         &mut self,
         index: u64,
         behind: Option<(Ballot, Vec<Entry>)>,
         learned: Vec<Change>,
     ) {
-        let mut changes = vec![Change::CopyEnd];
+        let mut changes = vec![Change::SnapshotEnd];
         if let Some((round, entries)) = behind {
             let promise = self.promise.max(round);
             changes.extend([
@@ -549,7 +549,7 @@ impl Storage<Entry> for Handle {
     fn get_suffix(&self, from: usize) -> StorageResult<Vec<Entry>> {
         let log = self.0.borrow();
         // The crate would take an empty answer for an empty log and go on wrongly: whoever needs what is cut off
-        // gets a copy of the table instead, and the crate is never asked.
+        // gets a snapshot of the table instead, and the crate is never asked.
         assert!(from >= log.base, "entries from {from} are asked for, which are cut off before {}", log.base);
         Ok(log.entries_from(from))
     }

@@ -8,7 +8,7 @@
 //!  leader 1              follower 2            follower 3 (away)       new 4
 //!    |                      |                      |                     |
 //!    |<----------------------------------------------------- Behind 0 ---|  told by the control group
-//!    |-- Copy ---------------------------------------------------------->|  (of the old configuration: no vote)
+//!    |-- Snapshot ------------------------------------------------------>|  (of the old configuration: no vote)
 //!    |<----------------------------------------------------- Behind 9 ---|  it has come far enough
 //!    |-- AcceptDecide [stop-sign: {1,2,3,4}] --->| ...                   |
 //!    |<- Accepted ----------|                      |                     |
@@ -56,10 +56,10 @@ struct Learner {
 pub(super) enum Help {
     /// It asks for nothing, or others bring what it lacks.
     None,
-    /// What is decided up to this index, or a copy if that is cut off or too much.
+    /// What is decided up to this index, or a snapshot if that is cut off or too much.
     UpTo(usize),
-    /// A copy: nothing of its configuration is known to be decided.
-    Copy,
+    /// A snapshot: nothing of its configuration is known to be decided.
+    Snapshot,
 }
 
 /// The configurations that a replica knows of, and who their members are.
@@ -139,18 +139,18 @@ impl Members {
     // The end of a configuration.
 
     /// The stop-sign that the leader is to propose now, if it is. It waits until those who are new have come nearly
-    /// as far as itself: so their votes are not missed for as long as a copy takes.
+    /// as far as itself: so their votes are not missed for as long as a snapshot transfer takes.
     pub(super) fn due_stop_sign(
         &self,
         now: Now,
         silence_ms: u64,
         log: &Log,
-        must_copy: impl Fn(NodeId, usize) -> bool,
+        must_transfer: impl Fn(NodeId, usize) -> bool,
     ) -> Option<StopSign> {
         let is_ready = |node: &NodeId| {
             self.learners.get(node).is_some_and(|learner| {
                 let is_heard = now.ms_since(learner.heard_us) < 2 * silence_ms;
-                is_heard && !must_copy(*node, learner.index)
+                is_heard && !must_transfer(*node, learner.index)
             })
         };
         let mut newcomers = self.wanted.members.iter().filter(|node| !self.group.contains(**node));
@@ -225,8 +225,8 @@ impl Members {
         changes
     }
 
-    /// This replica had nothing, and gets a copy of a configuration in which it is a member already. Nobody becomes a
-    /// member before a copy of an earlier configuration is durable there, but for those who began the first one, with
+    /// This replica had nothing, and gets a snapshot of a configuration in which it is a member already. Nobody becomes a
+    /// member before a snapshot of an earlier configuration is durable there, but for those who began the first one, with
     /// nothing, themselves. So its storage was lost: there is no telling what it promised.
     pub(super) fn exclude_newcomer(&mut self, out: &mut Outbox<'_>) -> Option<Change> {
         let change = self.exclude()?;
@@ -340,7 +340,7 @@ impl Members {
             true => applied,
             false => log.stop_sign_from(index).map_or(0, |stop_sign| stop_sign + 1),
         };
-        if configuration > 0 && end > 0 { Help::UpTo(end) } else { Help::Copy }
+        if configuration > 0 && end > 0 { Help::UpTo(end) } else { Help::Snapshot }
     }
 
     /// Whether somebody is or is to be a member.
@@ -480,9 +480,9 @@ mod tests {
             members.hears_of_behind(at_ms(1), from, configuration, (index, asks), (3, &log))
         };
         assert!(matches!(help(4, 2, 0, true), Help::UpTo(2)), "the stop-sign of its configuration");
-        assert!(matches!(help(4, 2, 2, true), Help::Copy), "that is cut off");
+        assert!(matches!(help(4, 2, 2, true), Help::Snapshot), "that is cut off");
         assert!(matches!(help(4, 3, 0, true), Help::UpTo(3)));
-        assert!(matches!(help(4, 0, 0, true), Help::Copy));
+        assert!(matches!(help(4, 0, 0, true), Help::Snapshot));
         assert!(matches!(help(2, 3, 0, true), Help::None), "the crate brings it to members");
         assert!(matches!(help(4, 5, 0, true), Help::None), "it is further");
     }

@@ -65,15 +65,15 @@ pub enum Body<'a> {
         /// Its number.
         number: u64,
     },
-    /// You lack what I have cut off: a copy of my table follows (anybody who has more).
-    CopyBegin {
+    /// You lack what I have cut off: a snapshot of my table follows (anybody who has more).
+    SnapshotBegin {
         /// Names this transfer among all of the sender's life.
         transfer: u64,
         /// The moment that it shows.
         moment: Moment,
     },
     /// A part of it.
-    CopyChunk {
+    SnapshotChunk {
         /// The transfer.
         transfer: u64,
         /// The part's number, from 0.
@@ -82,20 +82,20 @@ pub enum Body<'a> {
         chunk: &'a [u8],
     },
     /// That was all of it; and this is what I had accepted behind it.
-    CopyEnd {
+    SnapshotEnd {
         /// The transfer.
         transfer: u64,
         /// How many parts.
         chunks: u32,
         /// The ballot in which the sender had accepted its log.
         round: Ballot,
-        /// The log behind the moment of the copy.
+        /// The log behind the moment of the snapshot.
         rest: Vec<Entry>,
         /// Who the voters are, as far as the sender knows, itself among them.
         voters: Vec<Voter>,
     },
-    /// I have all parts before this one (receiver). `u32::MAX`: the copy is installed, or not needed.
-    CopyProgress {
+    /// I have all parts before this one (receiver). `u32::MAX`: the snapshot is installed, or not needed.
+    SnapshotProgress {
         /// The transfer.
         transfer: u64,
         /// The first part that is missing.
@@ -167,10 +167,10 @@ const DECIDE: u8 = 10;
 const POSITION: u8 = 11;
 const CONFIRM: u8 = 12;
 const CONFIRMED: u8 = 13;
-const COPY_BEGIN: u8 = 14;
-const COPY_CHUNK: u8 = 15;
-const COPY_END: u8 = 16;
-const COPY_PROGRESS: u8 = 17;
+const SNAPSHOT_BEGIN: u8 = 14;
+const SNAPSHOT_CHUNK: u8 = 15;
+const SNAPSHOT_END: u8 = 16;
+const SNAPSHOT_PROGRESS: u8 = 17;
 const BEHIND: u8 = 18;
 const DECIDED: u8 = 19;
 const NEWER: u8 = 20;
@@ -194,10 +194,10 @@ impl<'a> Body<'a> {
     /// Whether it means the same in every configuration: it tells what is decided, or asks for it.
     pub(super) fn is_of_any_configuration(&self) -> bool {
         match self {
-            Body::CopyBegin { .. }
-            | Body::CopyChunk { .. }
-            | Body::CopyEnd { .. }
-            | Body::CopyProgress { .. }
+            Body::SnapshotBegin { .. }
+            | Body::SnapshotChunk { .. }
+            | Body::SnapshotEnd { .. }
+            | Body::SnapshotProgress { .. }
             | Body::Behind { .. }
             | Body::Decided { .. }
             | Body::Newer { .. }
@@ -228,10 +228,10 @@ impl<'a> Body<'a> {
             Body::Position { .. } => "Position",
             Body::Confirm { .. } => "Confirm",
             Body::Confirmed { .. } => "Confirmed",
-            Body::CopyBegin { .. } => "CopyBegin",
-            Body::CopyChunk { .. } => "CopyChunk",
-            Body::CopyEnd { .. } => "CopyEnd",
-            Body::CopyProgress { .. } => "CopyProgress",
+            Body::SnapshotBegin { .. } => "SnapshotBegin",
+            Body::SnapshotChunk { .. } => "SnapshotChunk",
+            Body::SnapshotEnd { .. } => "SnapshotEnd",
+            Body::SnapshotProgress { .. } => "SnapshotProgress",
             Body::Behind { .. } => "Behind",
             Body::Decided { .. } => "Decided",
             Body::Newer { .. } => "Newer",
@@ -267,27 +267,27 @@ impl<'a> Body<'a> {
                 put_head(out, CONFIRMED, *ballot);
                 out.put_u64(*number);
             }
-            Body::CopyBegin { transfer, moment } => {
-                out.put_u8(COPY_BEGIN);
+            Body::SnapshotBegin { transfer, moment } => {
+                out.put_u8(SNAPSHOT_BEGIN);
                 out.put_u64(*transfer);
                 put_moment(out, moment);
             }
-            Body::CopyChunk { transfer, index, chunk } => {
-                out.put_u8(COPY_CHUNK);
+            Body::SnapshotChunk { transfer, index, chunk } => {
+                out.put_u8(SNAPSHOT_CHUNK);
                 out.put_u64(*transfer);
                 out.put_u32(*index);
                 out.put_bytes(chunk);
             }
-            Body::CopyEnd { transfer, chunks, round, rest, voters } => {
-                out.put_u8(COPY_END);
+            Body::SnapshotEnd { transfer, chunks, round, rest, voters } => {
+                out.put_u8(SNAPSHOT_END);
                 out.put_u64(*transfer);
                 out.put_u32(*chunks);
                 put_ballot(out, *round);
                 put_entries(out, rest);
                 put_voters(out, voters);
             }
-            Body::CopyProgress { transfer, next } => {
-                out.put_u8(COPY_PROGRESS);
+            Body::SnapshotProgress { transfer, next } => {
+                out.put_u8(SNAPSHOT_PROGRESS);
                 out.put_u64(*transfer);
                 out.put_u32(*next);
             }
@@ -335,18 +335,18 @@ impl<'a> Body<'a> {
             }
             CONFIRM => Body::Confirm { ballot: take_ballot(reader)?, number: reader.u64()? },
             CONFIRMED => Body::Confirmed { ballot: take_ballot(reader)?, number: reader.u64()? },
-            COPY_BEGIN => Body::CopyBegin { transfer: reader.u64()?, moment: take_moment(reader)? },
-            COPY_CHUNK => {
-                Body::CopyChunk { transfer: reader.u64()?, index: reader.u32()?, chunk: reader.bytes()? }
+            SNAPSHOT_BEGIN => Body::SnapshotBegin { transfer: reader.u64()?, moment: take_moment(reader)? },
+            SNAPSHOT_CHUNK => {
+                Body::SnapshotChunk { transfer: reader.u64()?, index: reader.u32()?, chunk: reader.bytes()? }
             }
-            COPY_END => Body::CopyEnd {
+            SNAPSHOT_END => Body::SnapshotEnd {
                 transfer: reader.u64()?,
                 chunks: reader.u32()?,
                 round: take_ballot(reader)?,
                 rest: take_entries(reader)?,
                 voters: take_voters(reader)?,
             },
-            COPY_PROGRESS => Body::CopyProgress { transfer: reader.u64()?, next: reader.u32()? },
+            SNAPSHOT_PROGRESS => Body::SnapshotProgress { transfer: reader.u64()?, next: reader.u32()? },
             BEHIND => Body::Behind { index: take_index(reader)? as u64, asks: reader.bool()? },
             DECIDED => Body::Decided {
                 configuration: reader.u32()?,
@@ -556,8 +556,8 @@ mod tests {
             Body::Decided { configuration: 1, from: 0, entries: Vec::new() },
             Body::Newer { members: vec![1] },
             Body::Position { ballot, end: 2, decided: 1 },
-            Body::CopyChunk { transfer: 1, index: 0, chunk: b"chunk" },
-            Body::CopyProgress { transfer: 1, next: 1 },
+            Body::SnapshotChunk { transfer: 1, index: 0, chunk: b"chunk" },
+            Body::SnapshotProgress { transfer: 1, next: 1 },
         ];
         for body in bodies {
             let is_loose = body.stream() == Stream::Loose;

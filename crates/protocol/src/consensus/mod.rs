@@ -45,12 +45,12 @@
 //! | `held` | requests that nobody leads |
 //! | `applied` | the table, how many entries made it, and fragments |
 //! | `lock_leases` | leases of locks, as a leader measures them |
-//! | `copying`, `incoming` | copies of the table, to others and from them |
+//! | `transfers`, `incoming` | snapshot transfers to others, and from them |
 //! | `restoring` | the checkpoint that is written |
 //! | `rounds` | rounds of heartbeats, and rest |
 //!
 //! What takes several of them is done by the replica itself: `requests` (what clients ask), `receiving` (what may reach the
-//! crate) and `turn` (all else: a turn, a round, a decided entry, another configuration, a copy that is installed).
+//! crate) and `turn` (all else: a turn, a round, a decided entry, another configuration, a snapshot that is installed).
 //!
 //! # Why it holds
 //!
@@ -67,14 +67,14 @@
 //! something follows, so the leader tells each round how far it is (`Position`): whoever has less begins anew with it,
 //! whoever has all says so again.
 //!
-//! **Copies.** A replica whose log ends before another one's begins gets a copy of the table at a decided index S, and
+//! **Snapshots.** A replica whose log ends before another one's begins gets a snapshot of the table at a decided index S, and
 //! with it the sender's log behind S and the ballot q in which that was accepted. It takes these over if (q, length) is
 //! more than its own (m, length). Let C be chosen in ballot c, and let a later candidate find this replica's new log to be
 //! the greatest of a majority. If q > c the sender's log extends C, by the invariant of Paxos. If q < c, some member of
 //! the majority accepted C in c and would have been greater; if that is this replica itself, m >= c > q and nothing was
 //! taken over. If q = c, either another member holds C in c and the greatest is no shorter; or only this one did, so that
 //! m = q and the sender's log, which is longer than its own, is no shorter than C. S was decided in a ballot of at most q,
-//! so the log never ends before what is decided. A copy leaves nothing half done: it is recorded as it comes, and what
+//! so the log never ends before what is decided. A snapshot leaves nothing half done: it is recorded as it comes, and what
 //! rests on it is said when all of it is durable.
 //!
 //! **The log is the lease** (LeaseGuard, SIGMOD 2026). A leader answers reads alone until a lease after it *proposed*
@@ -104,13 +104,13 @@
 //! configuration's number; those of different ones are never compared (the crate would).
 //!
 //! Nobody votes in a configuration before it holds that log, nor becomes a member before an earlier state is durable there
-//! (but for the first configuration's, which begin with nothing). So a replica that has nothing, and gets a copy in which
-//! it is a member, has lost what it had. A replica without a vote has what is decided by a copy, or
+//! (but for the first configuration's, which begin with nothing). So a replica that has nothing, and gets a snapshot in which
+//! it is a member, has lost what it had. A replica without a vote has what is decided by a snapshot, or
 //! by being told the entries (`Decided`), which end at a stop-sign: what the new configuration decides behind S comes by
-//! the crate, or by a copy that brings the sender's accepted ballot with it. A voter that knew entries to be decided
+//! the crate, or by a snapshot that brings the sender's accepted ballot with it. A voter that knew entries to be decided
 //! without a ballot for them would answer a candidate that it has less than it has, and the candidate would order
 //! something else there. So a voter takes `Decided` only if it ends its configuration, and only who has a vote, or is at S
-//! exactly, sends copies. Laggards of the old configuration can still decide the stop-sign among themselves; if they are
+//! exactly, sends snapshots. Laggards of the old configuration can still decide the stop-sign among themselves; if they are
 //! too few because the others have moved on, these know that it is decided, and tell.
 //!
 //! What a replica had proposed at S or behind it in the old configuration never happens: nothing is decided there in it,
@@ -119,7 +119,7 @@
 //! **Leases across configurations.** The argument above names no configuration. An old leader's lease begins with the
 //! proposal of an entry that was decided in its own ballot. That entry stands before S, or is the stop-sign; so whoever
 //! leads the new configuration has it, and it came there after it was proposed. The moment when the newest entry came (R)
-//! goes over into the new configuration with the log, and the wait from R covers every lease of the old one. With a copy
+//! goes over into the new configuration with the log, and the wait from R covers every lease of the old one. With a snapshot
 //! or a restart R is later than it need be. It holds for a group of one, too, unless nobody else was ever in it: such a
 //! leader waits, and reads wait with it, as what it inherits may be newer than what the old leader answers. One wait is
 //! spared. Who led the old configuration to its end, by counting votes itself, had waited for all older leases of it, has
@@ -130,7 +130,7 @@
 //!
 //! Its own stop-signs, for two reasons. They cannot name a group of one. And they are no entries: a follower that has
 //! accepted one in this ballot and starts over with its leader counts it twice, says that it holds an entry too many, and
-//! never sees it decided (`tests/consensus_stop_sign.rs`). As entries they need nothing of their own in records, copies and
+//! never sees it decided (`tests/consensus_stop_sign.rs`). As entries they need nothing of their own in records, snapshots and
 //! `AcceptSync`.
 //!
 //!
@@ -149,11 +149,11 @@
 //! * `durability` must be at least `os`: a replica that forgets a promise is not a voter. With `os` the node says at once
 //!   that records are durable, and an operating system that crashes with a majority loses what was acknowledged.
 //! * A node that lost its storage, or has an older state of it, is not listened to by whoever has heard it since. That
-//!   cannot be complete, as somebody may never have heard it, or not lately; copies tell newcomers who the voters are.
+//!   cannot be complete, as somebody may never have heard it, or not lately; snapshots tell newcomers who the voters are.
 //!   Whoever starts replicas must know, from the cluster's map, that a node had storage before, and not start it as the
 //!   voter that it was. Removed and added again it is a new voter.
 //! * The first configuration has the number 1, and only its members begin with nothing. All of them must be told it, and
-//!   have begun it durably, before the control group names another: whoever is told a later one first waits for a copy,
+//!   have begun it durably, before the control group names another: whoever is told a later one first waits for a snapshot,
 //!   and if that shows it as a member already, takes itself for one that has lost its storage.
 //! * A rolled-back replica that believes to be a group of one asks nobody, and finds out nothing.
 //!
@@ -165,7 +165,6 @@
 mod agreement;
 mod applied;
 mod batch;
-mod copying;
 mod decider;
 mod entry;
 mod fragments;
@@ -192,13 +191,13 @@ mod restoring;
 mod rounds;
 mod spilled;
 mod status;
+mod transfers;
 mod turn;
 
 use crate::coded::Fragments;
 use crate::contract::{Effects, Input, NodeId, Now, Progress, SpilledValues};
 use agreement::Agreement;
 use applied::Applied;
-use copying::Senders;
 pub use entry::{Entry, Head, Proposer};
 pub use group::{Group, Identity, Member, StopSign, Voter};
 use held::HeldRequests;
@@ -221,6 +220,7 @@ use rounds::Rounds;
 pub use status::{Counters, FollowerStatus, Status};
 use std::cell::RefCell;
 use std::rc::Rc;
+use transfers::Transfers;
 
 /// One group's consensus state machine on one node. See the module for what each component is.
 #[derive(Debug)]
@@ -234,7 +234,7 @@ pub struct Replica {
     held: HeldRequests,
     applied: Applied,
     lock_leases: LockLeases,
-    senders: Senders,
+    transfers: Transfers,
     incoming: Incoming,
     checkpoint: Option<Checkpoint>,
     rounds: Rounds,
@@ -255,7 +255,7 @@ impl Replica {
             held: HeldRequests::default(),
             applied: Applied::new(seed, options),
             lock_leases: LockLeases::default(),
-            senders: Senders::default(),
+            transfers: Transfers::default(),
             incoming: Incoming::new(),
             checkpoint: None,
             rounds: Rounds::default(),
@@ -435,7 +435,7 @@ impl crate::contract::Replica for Replica {
         let log = self.log.borrow();
         let index = index as usize;
         if index < log.base() {
-            return Some(false); // A copy stands for it.
+            return Some(false); // A snapshot stands for it.
         }
         for index in index..self.applied.index() {
             let Head { proposer, count, .. } = log.entry(index)?.head();

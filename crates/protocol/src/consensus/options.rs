@@ -2,6 +2,7 @@
 
 use crate::contract::{NodeId, Now};
 use crate::planted::{Fault, Planted};
+use crate::transfer::Window;
 
 /// How a leader makes sure, before it answers a read alone, that nobody else leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +62,7 @@ pub struct Timing {
     /// One chunk of a transfer.
     pub chunk_bytes: usize,
     /// Chunks sent and not acknowledged.
-    pub chunk_window: u32,
+    pub chunk_window: usize,
     /// A fragment of a value that was overwritten is kept so long, for reads that began before.
     pub fragment_grace_ms: u64,
     /// Bytes of such fragments, at most.
@@ -90,9 +91,14 @@ impl Settings {
 }
 
 impl Timing {
-    /// How long the other side of a copy may not get on before it is given up.
+    /// How long the other side of a transfer may not get on before it is given up.
     pub(super) fn patience_ms(&self) -> u64 {
         10 * self.silence_ms
+    }
+
+    /// How much of a snapshot is under way.
+    pub(super) fn window(&self) -> Window {
+        Window { chunk_bytes: self.chunk_bytes, chunks: self.chunk_window }
     }
 
     /// The same with all that is waited for `times` as long. Sizes stay.

@@ -132,7 +132,7 @@ impl Proposals {
         }
     }
 
-    /// A copy of the table has skipped what stands before an index: nobody here will ever know.
+    /// A snapshot of the table has skipped what stands before an index: nobody here will ever know.
     pub(super) fn skip_before(
         &mut self,
         index: usize,

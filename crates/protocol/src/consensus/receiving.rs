@@ -52,17 +52,19 @@ impl Replica {
                 }
             }
             Body::Confirmed { ballot, number } => self.links.confirms(from, (ballot, number)),
-            Body::CopyBegin { transfer, moment } => self.copy_begins(now, from, transfer, moment, effects),
-            Body::CopyChunk { transfer, index, chunk } => {
+            Body::SnapshotBegin { transfer, moment } => {
+                self.transfer_begins(now, from, transfer, moment, effects)
+            }
+            Body::SnapshotChunk { transfer, index, chunk } => {
                 let (table, mut out) = (self.applied.table_mut(), outbox!(self, effects));
                 self.incoming.chunk(now, (from, transfer), (index, chunk), table, &mut out);
             }
-            Body::CopyEnd { transfer, chunks, round, rest, voters } => {
-                self.copy_ends(now, (from, transfer, chunks), (round, rest), &voters, effects);
+            Body::SnapshotEnd { transfer, chunks, round, rest, voters } => {
+                self.transfer_ends(now, (from, transfer, chunks), (round, rest), &voters, effects);
             }
-            Body::CopyProgress { transfer, next } => {
+            Body::SnapshotProgress { transfer, next } => {
                 let table = self.applied.table_mut();
-                self.senders.progress(now, from, (transfer, next), table, effects);
+                self.transfers.progress(now, from, (transfer, next), table, effects);
             }
             Body::Behind { index, asks } => {
                 self.help(now, from, configuration, (index as usize, asks), effects);
@@ -193,7 +195,7 @@ impl Replica {
         }
         let log = self.log.borrow();
         let (promise, end, decided) = (log.promise(), log.end(), log.said_decided());
-        let must_copy = |index| self.senders.must_copy(from, index, decided, &log, &self.settings);
+        let must_transfer = |index| self.transfers.must_transfer(from, index, decided, &log, &self.settings);
         match &message {
             PaxosMsg::Prepare(prepare) if prepare.n >= promise => {
                 let asker = self.links.get(from).and_then(|link| link.known());
@@ -204,11 +206,11 @@ impl Replica {
                     let body = Body::LedBefore { ballot: prepare.n };
                     return outbox!(self, effects).send_rate_limited(now, from, body);
                 }
-                if lacks_for(prepare, &log).is_some_and(must_copy) {
+                if lacks_for(prepare, &log).is_some_and(must_transfer) {
                     drop(log);
                     // The answer would have to hold what is cut off here.
                     let why = "it is about to lead and lacks what is cut off here";
-                    return self.begin_copy(now, from, why, effects);
+                    return self.begin_transfer(now, from, why, effects);
                 }
             }
             PaxosMsg::Promise(answer) => {
@@ -220,11 +222,11 @@ impl Replica {
                 if let Err(why) = check_promise(answer, is_counted, (decided, end)) {
                     return reject(why, effects);
                 }
-                if must_copy(continues_from(answer, &log)) {
+                if must_transfer(continues_from(answer, &log)) {
                     drop(log);
-                    return self.begin_copy(now, from, "it lacks what is cut off here", effects);
+                    return self.begin_transfer(now, from, "it lacks what is cut off here", effects);
                 }
-                self.senders.was_of_use(from);
+                self.transfers.was_of_use(from);
             }
             PaxosMsg::AcceptSync(accept) if accept.n == promise => {
                 let sync = &accept.log_sync;

@@ -13,7 +13,7 @@ use kv::{Reference, UnixMs, Version};
 use omnipaxos::ballot_leader_election::Ballot;
 use std::sync::Arc;
 
-/// The moment in the group's history that a copy of the table shows.
+/// The moment in the group's history that a snapshot of the table shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
     /// How many entries are applied in it.
@@ -59,12 +59,12 @@ pub enum Change {
     Append(Vec<Entry>),
     /// Entries in the place of all from this index on.
     Replace(u64, Vec<Entry>),
-    /// A copy of the table, of another replica or in a checkpoint, begins.
-    CopyBegin(Moment),
+    /// A snapshot of the table, of another replica or in a checkpoint, begins.
+    SnapshotBegin(Moment),
     /// A part of it.
-    CopyChunk(Vec<u8>),
+    SnapshotChunk(Vec<u8>),
     /// It is complete, and replaces the table and the beginning of the log.
-    CopyEnd,
+    SnapshotEnd,
     /// A piece of a fragment is kept here.
     Fragment(KeptPiece),
     /// A piece of a fragment is in the node's store. In checkpoints only.
@@ -78,9 +78,9 @@ const ACCEPTED: u8 = 4;
 const DECIDED: u8 = 5;
 const APPEND: u8 = 6;
 const REPLACE: u8 = 7;
-const COPY_BEGIN: u8 = 8;
-const COPY_CHUNK: u8 = 9;
-const COPY_END: u8 = 10;
+const SNAPSHOT_BEGIN: u8 = 8;
+const SNAPSHOT_CHUNK: u8 = 9;
+const SNAPSHOT_END: u8 = 10;
 const GROUP: u8 = 11;
 const EXCLUDED: u8 = 12;
 const FRAGMENT: u8 = 20;
@@ -128,15 +128,15 @@ impl Change {
                 out.put_u64(*from);
                 put_entries(out, entries);
             }
-            Change::CopyBegin(moment) => {
-                out.put_u8(COPY_BEGIN);
+            Change::SnapshotBegin(moment) => {
+                out.put_u8(SNAPSHOT_BEGIN);
                 put_moment(out, moment);
             }
-            Change::CopyChunk(chunk) => {
-                out.put_u8(COPY_CHUNK);
+            Change::SnapshotChunk(chunk) => {
+                out.put_u8(SNAPSHOT_CHUNK);
                 out.put_bytes(chunk);
             }
-            Change::CopyEnd => out.put_u8(COPY_END),
+            Change::SnapshotEnd => out.put_u8(SNAPSHOT_END),
             Change::Fragment(piece) => put_fragment(out, &piece.piece()),
             Change::StoredFragment(piece) => put_stored_fragment(out, piece),
         }
@@ -160,9 +160,9 @@ impl Change {
                 DECIDED => Change::Decided(reader.u64()?),
                 APPEND => Change::Append(take_entries(&mut reader)?),
                 REPLACE => Change::Replace(reader.u64()?, take_entries(&mut reader)?),
-                COPY_BEGIN => Change::CopyBegin(take_moment(&mut reader)?),
-                COPY_CHUNK => Change::CopyChunk(reader.bytes()?.to_vec()),
-                COPY_END => Change::CopyEnd,
+                SNAPSHOT_BEGIN => Change::SnapshotBegin(take_moment(&mut reader)?),
+                SNAPSHOT_CHUNK => Change::SnapshotChunk(reader.bytes()?.to_vec()),
+                SNAPSHOT_END => Change::SnapshotEnd,
                 FRAGMENT => Change::Fragment(take_fragment(reader.bytes()?)?.into()),
                 STORED_FRAGMENT => Change::StoredFragment(take_stored_fragment(&mut reader)?),
                 _ => return Err(Malformed("unknown kind of record")),

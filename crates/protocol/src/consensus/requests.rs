@@ -272,10 +272,10 @@ impl Replica {
             self.append(now, None);
         }
         let log = self.log.borrow();
-        let must_copy =
-            |node, index| self.senders.must_copy(node, index, log.decided(), &log, &self.settings);
+        let must_transfer =
+            |node, index| self.transfers.must_transfer(node, index, log.decided(), &log, &self.settings);
         let silence_ms = self.settings.timing.silence_ms;
-        let stop_sign = self.members.due_stop_sign(now, silence_ms, &log, must_copy);
+        let stop_sign = self.members.due_stop_sign(now, silence_ms, &log, must_transfer);
         drop(log);
         if stop_sign.is_some() {
             self.append(now, stop_sign.as_ref());

@@ -9,23 +9,16 @@ use super::members::Members;
 use super::options::Settings;
 use super::record::{Change, put_held};
 use crate::planted::Fault;
-use kv::table::SnapshotId;
+use crate::transfer;
 use kv::{Table, ValueId};
 
 /// A checkpoint that is being written.
 #[derive(Debug)]
 pub(super) struct Checkpoint {
-    snapshot: SnapshotId,
-    stage: Stage,
+    table: transfer::Checkpoint,
+    /// What is written behind the table.
+    fragments: Option<FragmentsLeft>,
     end: Vec<Change>,
-}
-
-/// What is written next.
-#[derive(Debug)]
-enum Stage {
-    Begin(Vec<Change>),
-    Table,
-    Fragments(FragmentsLeft),
 }
 
 /// The fragments that a checkpoint has not recorded yet.
@@ -45,22 +38,23 @@ impl Checkpoint {
         applied: &mut Applied,
         log: &Log,
     ) -> Checkpoint {
-        let mut begin = vec![own_life(links)];
-        begin.extend(members.changes());
-        begin.push(Change::CopyBegin(applied.moment(members.group())));
+        let mut begin = Vec::new();
+        own_life(links).encode(&mut begin);
+        members.changes().for_each(|change| change.encode(&mut begin));
+        Change::SnapshotBegin(applied.moment(members.group())).encode(&mut begin);
         let kept = match settings.options.planted.has(Fault::LogCutPastApplied) {
             true => Vec::new(),
             false => log.entries_from(applied.index()),
         };
         let end = vec![
-            Change::CopyEnd,
+            Change::SnapshotEnd,
             Change::Promise(log.promise()),
             Change::Accepted(log.accepted_round()),
             Change::Append(kept),
             Change::Decided(log.decided() as u64),
         ];
         let snapshot = applied.begin_snapshot(settings.options.planted);
-        Checkpoint { snapshot, stage: Stage::Begin(begin), end }
+        Checkpoint { table: transfer::Checkpoint::new(snapshot, begin), fragments: None, end }
     }
 
     /// Writes the next record, of about so many bytes. False when it was the last one.
@@ -70,32 +64,24 @@ impl Checkpoint {
         bytes_max: usize,
         record: &mut Vec<u8>,
     ) -> bool {
-        match &mut self.stage {
-            Stage::Begin(begin) => {
-                begin.iter().for_each(|change| change.encode(record));
-                self.stage = Stage::Table;
+        if let Some(left) = &mut self.fragments {
+            let more = left.record(applied, bytes_max, record);
+            if !more {
+                self.end.iter().for_each(|change| change.encode(record));
             }
-            Stage::Table => {
-                let mut chunk = Vec::new();
-                if !applied.table_mut().snapshot_chunk(self.snapshot, bytes_max, &mut chunk) {
-                    let ids = applied.fragments().worth_recording();
-                    self.stage = Stage::Fragments(FragmentsLeft { ids, stripe: 0 });
-                }
-                Change::CopyChunk(chunk).encode(record);
-            }
-            Stage::Fragments(left) => {
-                if !left.record(applied, bytes_max, record) {
-                    self.end.iter().for_each(|change| change.encode(record));
-                    return false;
-                }
-            }
+            return more;
+        }
+        let encode = |chunk: &[u8], out: &mut Vec<u8>| Change::SnapshotChunk(chunk.to_vec()).encode(out);
+        if !self.table.next(applied.table_mut(), bytes_max, record, encode) {
+            let ids = applied.fragments().worth_recording();
+            self.fragments = Some(FragmentsLeft { ids, stripe: 0 });
         }
         true
     }
 
     /// It is written, or given up.
     pub(super) fn end(self, table: &mut Table) {
-        table.end_snapshot(self.snapshot);
+        self.table.end(table);
     }
 }
 
@@ -156,11 +142,11 @@ mod tests {
             records.push(Change::decode_all(&record).unwrap());
         }
         let [begin, table, end] = &records[..] else { panic!("{records:?}") };
-        let Change::CopyBegin(moment) = &begin[2] else { panic!("{begin:?}") };
+        let Change::SnapshotBegin(moment) = &begin[2] else { panic!("{begin:?}") };
         assert_eq!(begin[..2], [Change::Life { identity: 1, life: 1 }, Change::Peer(voter)]);
         assert_eq!((moment.index, moment.offset, &moment.group), (1, 1, members.group()));
-        assert!(matches!(table[..], [Change::CopyChunk(_)]));
-        assert_eq!(end[0], Change::CopyEnd);
+        assert!(matches!(table[..], [Change::SnapshotChunk(_)]));
+        assert_eq!(end[0], Change::SnapshotEnd);
         assert_eq!(end[3..], [Change::Append(vec![entries[1].clone()]), Change::Decided(0)]);
         checkpoint.end(applied.table_mut());
     }

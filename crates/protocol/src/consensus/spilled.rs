@@ -1,8 +1,8 @@
 //! Spilled values: what a replica asks of the store that keeps them.
 //!
 //! Each replica spills for itself what it applies ([`kv::table::Spilled`]), and the pieces of its fragments; its
-//! checkpoints hold references. A copy for another replica holds the values themselves, behind the entries that refer to
-//! them: a chunk waits until they are there. It holds no fragments.
+//! checkpoints hold references. A snapshot for another replica holds the values themselves, behind the entries that refer
+//! to them: a chunk waits until they are there. It holds no fragments.
 
 use super::Replica;
 use super::outbox::{Outbox, outbox};
@@ -32,17 +32,17 @@ impl SpilledValues for Replica {
         tables.into_iter().flatten().flat_map(Table::spilled).chain(fragments).collect()
     }
 
-    fn sends_copies(&self) -> bool {
-        self.senders.are_sending()
+    fn sends_snapshots(&self) -> bool {
+        self.transfers.are_sending()
     }
 
     fn wanted_values(&mut self) -> Vec<Reference> {
-        self.senders.wanted_values()
+        self.transfers.wanted_values()
     }
 
     fn take_value(&mut self, now: Now, reference: Reference, value: Option<&[u8]>, effects: &mut Effects) {
-        self.senders.take_value(now, reference, value, self.applied.table_mut(), effects);
+        self.transfers.take_value(now, reference, value, self.applied.table_mut(), effects);
         let (members, applied) = (&self.members, &mut self.applied);
-        self.senders.advance(now, members, applied, &mut outbox!(self, effects));
+        self.transfers.advance(now, members, applied, &mut outbox!(self, effects));
     }
 }

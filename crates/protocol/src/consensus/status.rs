@@ -14,10 +14,10 @@ pub struct Counters {
     pub dropped_messages: u64,
     /// Times that this follower had lost a message and started over with its leader.
     pub resyncs: u64,
-    /// Copies of the table sent to others.
-    pub copies_sent: u64,
-    /// Copies installed here.
-    pub copies_installed: u64,
+    /// Snapshot transfers to others.
+    pub transfers_sent: u64,
+    /// Snapshots of others installed here.
+    pub transfers_installed: u64,
     /// Times that the log in memory was cut.
     pub log_cuts: u64,
     /// Writes refused because too much was not committed yet.
@@ -79,8 +79,8 @@ pub struct Status {
     pub writable: bool,
     /// It leads and may answer reads at this moment without asking.
     pub leased: bool,
-    /// A copy of another replica's table is on its way to it.
-    pub resyncing: bool,
+    /// A snapshot of another replica's table is on its way to it.
+    pub receives_snapshot: bool,
     /// How each follower stands, at the leader.
     pub followers: Vec<FollowerStatus>,
     /// What has happened.
@@ -132,7 +132,7 @@ impl Replica {
             ready: explanation.is_empty(),
             writable: standing == Standing::Leads,
             leased: self.may_answer(now),
-            resyncing: self.incoming.is_received(),
+            receives_snapshot: self.incoming.is_received(),
             followers: self.followers(now),
             counters: self.counters,
             explanation: explanation.to_string(),
@@ -174,7 +174,7 @@ impl From<Status> for status::Status {
             lag: status.offset.saturating_sub(status.applied),
             backlog_start: status.log_start,
             backlog_bytes: status.log_bytes,
-            resyncing: status.resyncing,
+            receives_snapshot: status.receives_snapshot,
             followers: status.followers.iter().copied().map(follower).collect(),
             counters: vec![
                 counter(
@@ -182,8 +182,8 @@ impl From<Status> for status::Status {
                     "Times that it had lost a message and started over.",
                     counted.resyncs,
                 ),
-                counter("full_resyncs", "Copies of its state sent to others.", counted.copies_sent),
-                counter("copies_installed", "Copies of another's state installed.", counted.copies_installed),
+                counter("full_resyncs", "Snapshot transfers to others.", counted.transfers_sent),
+                counter("copies_installed", "Snapshots of others installed.", counted.transfers_installed),
                 counter("log_cuts", "Times that the log in memory was cut.", counted.log_cuts),
                 counter("dropped_messages", "Messages that came late or twice.", counted.dropped_messages),
                 counter("refused_writes", "Writes refused.", counted.refused_writes),

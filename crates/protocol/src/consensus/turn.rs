@@ -1,9 +1,8 @@
-//! What happens to a replica as a whole: a turn, a round, a decided entry, another configuration, a copy that is installed,
+//! What happens to a replica as a whole: a turn, a round, a decided entry, another configuration, a snapshot that is installed,
 //! a restart. Each component does its part.
 
 use super::Replica;
 use super::applied::Audience;
-use super::copying::WHOLE;
 use super::entry::Entry;
 use super::group::{Group, StopSign, Voter, are_members};
 use super::incoming::Received;
@@ -15,6 +14,7 @@ use super::message::Body;
 use super::outbox::{Outbox, outbox};
 use super::record::{Change, Moment, put_changes};
 use super::restoring::{Checkpoint, own_life};
+use super::transfers::WHOLE;
 use crate::contract::{Configuration, Effects, NodeId, Notice, Now, Progress, Trace};
 use crate::planted::Fault;
 use crate::rest;
@@ -44,7 +44,7 @@ impl Replica {
         }
         self.look_at_leadership(effects);
         self.log.borrow_mut().record_decided();
-        self.senders.abandon_stuck(now, &self.settings, self.applied.table_mut(), effects);
+        self.transfers.abandon_stuck(now, &self.settings, self.applied.table_mut(), effects);
         self.applied.let_fragments_go(now, &self.settings);
         if let Some(leadership) = self.agreement.leadership_mut() {
             leadership.tick(now, &self.settings);
@@ -69,7 +69,7 @@ impl Replica {
         self.agreement.send_messages(is_position_due, &mut out);
         self.agreement.send_own_messages(is_position_due, &self.proposals, &self.settings, &mut out);
         self.rounds.positions_are_told();
-        self.senders.advance(now, &self.members, &mut self.applied, &mut out);
+        self.transfers.advance(now, &self.members, &mut self.applied, &mut out);
         for changes in self.log.borrow_mut().take_records() {
             let record = effects.encode(|out| put_changes(out, &changes));
             effects.records.push(record);
@@ -112,10 +112,10 @@ impl Replica {
         let nobody_waits = self.held.is_empty()
             && self.proposals.is_empty()
             && self.agreement.leadership().is_none_or(has_nothing);
-        let nothing_is_copied = self.senders.is_empty() && self.incoming.is_empty();
+        let nothing_is_transferred = self.transfers.is_empty() && self.incoming.is_empty();
         self.members.is_of_one_mind()
             && nobody_waits
-            && nothing_is_copied
+            && nothing_is_transferred
             && rest::is_still(self.applied.table())
     }
 
@@ -181,7 +181,7 @@ impl Replica {
             return;
         }
         let left = bytes_max - bytes_max / 8;
-        let index = self.log.borrow().cut_for(left).min(self.applied.index()).min(self.senders.kept_from());
+        let index = self.log.borrow().cut_for(left).min(self.applied.index()).min(self.transfers.kept_from());
         if self.agreement.cut_before(index, self.settings.id, &self.log) {
             self.counters.log_cuts += 1;
         }
@@ -297,7 +297,7 @@ impl Replica {
         let mut out = outbox!(self, effects);
         match help {
             Help::None => {}
-            Help::UpTo(end) if !self.senders.must_copy(from, index, end, &log, &self.settings) => {
+            Help::UpTo(end) if !self.transfers.must_transfer(from, index, end, &log, &self.settings) => {
                 let entries = log.entries_between(index, end);
                 if !entries.is_empty() {
                     out.send(from, Body::Decided { configuration, from: index as u64, entries });
@@ -305,16 +305,16 @@ impl Replica {
             }
             _ if self.members.expects(from) && self.members.has_a_log(applied) => {
                 drop(log);
-                self.begin_copy(now, from, "it lacks what is cut off here", effects);
+                self.begin_transfer(now, from, "it lacks what is cut off here", effects);
             }
             _ => self.members.tell_who_they_are(now, from, &mut out),
         }
     }
 
-    /// Begins to send a copy, unless one is under way.
-    pub(super) fn begin_copy(&mut self, now: Now, to: NodeId, why: &'static str, effects: &mut Effects) {
+    /// Begins a snapshot transfer, unless one is under way.
+    pub(super) fn begin_transfer(&mut self, now: Now, to: NodeId, why: &'static str, effects: &mut Effects) {
         let (state, counters) = ((&self.members, &mut self.applied), &mut self.counters);
-        self.senders.begin(now, (to, why), state, counters, &mut outbox!(self, effects));
+        self.transfers.begin(now, (to, why), state, counters, &mut outbox!(self, effects));
     }
 
     /// A peer tells what is decided behind what is applied here.
@@ -336,10 +336,10 @@ impl Replica {
         self.apply(effects);
     }
 
-    // Copies.
+    // Snapshot transfers.
 
-    /// A copy begins to come.
-    pub(super) fn copy_begins(
+    /// A snapshot begins to come.
+    pub(super) fn transfer_begins(
         &mut self,
         now: Now,
         from: NodeId,
@@ -350,7 +350,7 @@ impl Replica {
         let is_of_use = self.is_of_use(&moment);
         let mut out = outbox!(self, effects);
         if !is_of_use {
-            return out.send(from, Body::CopyProgress { transfer, next: WHOLE });
+            return out.send(from, Body::SnapshotProgress { transfer, next: WHOLE });
         }
         self.incoming.begin(now, (from, transfer), moment, self.applied.table_mut(), &mut out);
     }
@@ -359,8 +359,8 @@ impl Replica {
         moment.index as usize > self.applied.index() || moment.group.id > self.members.group().id
     }
 
-    /// A copy ends: it is installed if all of it is here, and of use.
-    pub(super) fn copy_ends(
+    /// A snapshot ends: it is installed if all of it is here, and of use.
+    pub(super) fn transfer_ends(
         &mut self,
         now: Now,
         (from, transfer, chunks): (NodeId, u64, u32),
@@ -379,14 +379,14 @@ impl Replica {
         self.incoming.answer(from, transfer, &mut outbox!(self, effects));
     }
 
-    /// Swaps the copy in whole, and lets the crate begin anew with the log that is left behind it.
+    /// Swaps the snapshot in whole, and lets the crate begin anew with the log that is left behind it.
     ///
-    /// The log behind the copy is the longer one, by ballot and then by length: the sender's, or what was here. So this
+    /// The log behind the snapshot is the longer one, by ballot and then by length: the sender's, or what was here. So this
     /// replica never looks as if it had accepted less than it is known to have decided, nor loses what it has accepted;
     /// and it may look as if it had accepted what the sender has, for whatever was chosen is in either or in the one
     /// that is longer. See the proof in the parent module.
     ///
-    /// A copy of a newer configuration replaces all that was accepted in an older one, which has ended. Whoever gets
+    /// A snapshot of a newer configuration replaces all that was accepted in an older one, which has ended. Whoever gets
     /// one without a vote in its configuration keeps what is decided, and nothing behind it.
     fn install(
         &mut self,
@@ -400,14 +400,14 @@ impl Replica {
         let is_of_one = round == Ballot::default() || round.config_id == moment.group.id;
         if !is_of_one || moment.group.id < configuration {
             self.applied.table_mut().take_spilled_of(&mut table);
-            let why = "a copy with a log of another configuration";
+            let why = "a snapshot with a log of another configuration";
             return effects.trace.push(Trace::Rejected { peer: from, why });
         }
         let had_nothing = configuration == 0;
         let is_newer = moment.group.id > configuration;
         let gave_void = is_newer && self.agreement.takes_part();
         // They show the table that is thrown away, as does a checkpoint.
-        self.senders.abandon_all(self.applied.table_mut(), effects);
+        self.transfers.abandon_all(self.applied.table_mut(), effects);
         self.checkpoint = None;
         let before = self.log.borrow().accepted();
         let has_more = is_newer || before < (round, moment.index as usize + rest.len());
@@ -418,7 +418,7 @@ impl Replica {
             learned.extend(self.members.exclude_newcomer(&mut out));
         }
         let behind = (has_more && self.members.has_vote()).then_some((round, rest));
-        self.log.borrow_mut().record_copy(moment.index, behind, learned);
+        self.log.borrow_mut().record_snapshot(moment.index, behind, learned);
         let after = self.log.borrow().accepted();
         assert!(
             is_newer || after >= before,
@@ -429,7 +429,7 @@ impl Replica {
         if gave_void {
             self.proposals.refuse_all(effects);
         }
-        self.counters.copies_installed += 1;
+        self.counters.transfers_installed += 1;
         let keys = self.applied.table().len() as u64;
         effects.trace.push(Trace::Installed { offset: moment.offset, keys });
         effects.notices.push(Notice::Skipped);
@@ -437,7 +437,7 @@ impl Replica {
         self.begin_voting();
     }
 
-    /// The table and the log's beginning are those of a copy from now on.
+    /// The table and the log's beginning are those of a snapshot from now on.
     fn put_in_place(&mut self, table: Table, moment: &Moment) {
         self.applied.put_in_place(table, moment);
         let is_newer = moment.group.id > self.members.group().id;
@@ -459,9 +459,9 @@ impl Replica {
                 Change::Peer(voter) => self.members.hear(voter),
                 Change::Group(group) => self.enter(group),
                 Change::Excluded { since } => self.members.was_excluded(since),
-                Change::CopyBegin(moment) => self.incoming.replay_begin(moment, &self.settings),
-                Change::CopyChunk(chunk) => self.incoming.replay_chunk(&chunk)?,
-                Change::CopyEnd => {
+                Change::SnapshotBegin(moment) => self.incoming.replay_begin(moment, &self.settings),
+                Change::SnapshotChunk(chunk) => self.incoming.replay_chunk(&chunk)?,
+                Change::SnapshotEnd => {
                     let (moment, table) = self.incoming.replay_end()?;
                     self.put_in_place(table, &moment);
                 }
@@ -501,7 +501,7 @@ impl Replica {
     fn begin_life(&mut self) {
         self.incoming.give_up(self.applied.table_mut()); // The rest of it was lost.
         let life = self.links.begin_life();
-        self.senders.begin_life(life);
+        self.transfers.begin_life(life);
         self.log.borrow_mut().replayed();
         let record = self.log.borrow_mut().record(vec![own_life(&self.links)]);
         // Nobody waits for what earlier lives proposed.

@@ -2,8 +2,8 @@
 
 use super::backlog::Batch;
 use super::message::{Message, Position};
-use super::resync::{Received, Receiver, Sender};
 use super::state::State;
+use super::transfer::{Received, Receiver, Sender};
 use crate::contract::{Effects, NodeId, Now, Request, Ticket, Trace};
 use crate::planted::Fault;
 use kv::Version;
@@ -251,8 +251,7 @@ impl Follower {
             }
             None => {
                 let why = "it is to lead and holds less";
-                effects.trace.push(Trace::FullResync { follower: to, offset: state.applied, why });
-                self.sender = Some(Sender::begin(state, now, to, (join, join), last, effects));
+                self.sender = Some(Sender::begin(state, now, (to, why), (join, join), last, effects));
             }
         }
     }

@@ -12,9 +12,9 @@ use super::leader::Leader;
 use super::options::Acks;
 use super::queue::Waiting;
 use super::recovery::Recovery;
-use super::resync::{Receiver, Sender};
 use super::serving::{self, Service};
 use super::state::State;
+use super::transfer::{Receiver, Sender};
 use super::{Replica, Role};
 use kv::Version;
 
@@ -75,13 +75,13 @@ pub(super) fn check_all(replica: &Replica) {
             assert_ne!(state.configuration.leader, state.id, "a replica follows itself");
             assert!(!state.rest.is_resting(), "a follower rests by its leader's word only");
             who_has_caught_up_vouches_again(follower, state);
-            follower.sender().into_iter().for_each(|sender| a_copy_is_sent_in_order(sender, state));
-            follower.receiver().into_iter().for_each(a_copy_comes_in_order);
+            follower.sender().into_iter().for_each(|sender| a_snapshot_is_of_one_moment(sender, state));
+            follower.receiver().into_iter().for_each(a_transfer_comes_in_order);
         }
         Role::Recovery(recovery) => {
             assert!(!state.rest.is_resting(), "a replica rests that recovers");
             a_copy_is_of_more_than_is_held(recovery, state);
-            recovery.receiver().into_iter().for_each(a_copy_comes_in_order);
+            recovery.receiver().into_iter().for_each(a_transfer_comes_in_order);
         }
     }
     if !matches!(role, Role::Leader(_)) {
@@ -189,11 +189,11 @@ fn who_has_caught_up_vouches_again(follower: &Follower, state: &State) {
     assert!(state.intact || !has_caught_up, "it has caught up and does not vouch for what it holds");
 }
 
-/// A new epoch begins with the longest history: the coming leader copies only a history that is longer than its own.
+/// A new epoch begins with the longest history: the coming leader fetches only a history that is longer than its own.
 fn a_copy_is_of_more_than_is_held(recovery: &Recovery, state: &State) {
-    let Some(copying) = &recovery.copying else { return };
-    assert!(!recovery.passed, "a history is copied for an epoch that has passed");
-    assert!(copying.until > state.last(), "{} is copied, and {} is held", copying.until, state.last());
+    let Some(fetching) = &recovery.fetching else { return };
+    assert!(!recovery.passed, "a history is fetched for an epoch that has passed");
+    assert!(fetching.until > state.last(), "{} is fetched, and {} is held", fetching.until, state.last());
 }
 
 /// Only a replica that holds everything acknowledged leads, and only in the epoch assigned to it.
@@ -309,32 +309,30 @@ fn is_served_from_this_history(follower: &serving::Follower, leader: &Leader, st
     match &follower.service {
         Service::Absent => {}
         Service::Snapshot(sender) => {
-            assert_eq!(sender.to, id, "a copy goes to another follower");
-            a_copy_is_sent_in_order(sender, state);
+            assert_eq!(sender.to, id, "a snapshot goes to another follower");
+            a_snapshot_is_of_one_moment(sender, state);
         }
         Service::Streaming { sent, .. } => assert!(sent.offset <= head, "follower {id} was sent too much"),
     }
 }
 
 /// A snapshot shows what was applied at one moment.
-fn a_copy_is_sent_in_order(sender: &Sender, state: &State) {
-    assert!(sender.position.offset <= state.applied, "a copy shows what is not committed");
-    assert!(sender.received <= sender.next_index, "a chunk is received that was not sent");
-    let under_way = sender.next_index - sender.received;
-    assert!(under_way <= state.timing.chunk_window, "{under_way} chunks are under way");
+fn a_snapshot_is_of_one_moment(sender: &Sender, state: &State) {
+    assert!(sender.position.offset <= state.applied, "a snapshot shows what is not committed");
+    sender.chunks.check(state.timing.window());
 }
 
 /// The records that follow a snapshot continue it without a gap, and the old state stays until they have come as far as they
 /// must.
-fn a_copy_comes_in_order(receiver: &Receiver) {
+fn a_transfer_comes_in_order(receiver: &Receiver) {
     assert!(receiver.has_snapshot || receiver.rest.is_empty(), "a record comes before the snapshot is whole");
     let mut end = receiver.position;
     for batch in &receiver.rest {
-        assert_eq!(batch.first, end.offset + 1, "a hole in the copy behind {end}");
+        assert_eq!(batch.first, end.offset + 1, "a hole in the transfer behind {end}");
         end = Batch::end(batch);
     }
     let is_whole = receiver.has_snapshot && end.offset >= receiver.until;
-    assert!(!is_whole, "a copy is whole and not in place");
+    assert!(!is_whole, "a transfer is complete and not in place");
 }
 
 // Quiescence.

@@ -105,7 +105,7 @@ impl Journal {
         if !self.is_kept {
             return;
         }
-        self.tell(&Change::CopyEnd, effects);
+        self.tell(&Change::SnapshotEnd, effects);
         self.held = 0;
         self.marks.clear();
         self.marks.push_back((self.told, offset));

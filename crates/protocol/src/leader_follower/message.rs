@@ -1,5 +1,6 @@
 //! The messages between leader and followers.
 
+use super::record::Moment;
 use kv::codec::{Malformed, Reader, Writer};
 use kv::{Command, UnixMs, Version};
 
@@ -90,14 +91,10 @@ pub enum Message<'a> {
         join: u64,
         /// Identifies this transfer; a later answer to the same question has a higher number.
         transfer: u64,
-        /// The position that it shows.
-        position: Position,
-        /// The sender's last offset, as in [`Message::Resume`]; batches lead from the position up to it.
+        /// The moment that it shows.
+        moment: Moment,
+        /// The sender's last offset, as in [`Message::Resume`]; batches lead from the moment's position up to it.
         head: Version,
-        /// The highest version ever assigned in the table.
-        floor: Version,
-        /// The time of the newest record in it.
-        time: UnixMs,
         /// How much of what the receiver holds is in the sender's history, if that is known.
         kept: Option<Version>,
     },
@@ -223,14 +220,14 @@ impl<'a> Message<'a> {
                 put_position(out, after);
                 out.put_u64(head);
             }
-            Message::SnapshotBegin { epoch, join, transfer, position, head, floor, time, kept } => {
+            Message::SnapshotBegin { epoch, join, transfer, moment, head, kept } => {
                 put_head(out, SNAPSHOT_BEGIN, epoch);
                 out.put_u64(join);
                 out.put_u64(transfer);
-                put_position(out, position);
+                put_position(out, moment.position);
                 out.put_u64(head);
-                out.put_u64(floor);
-                out.put_u64(time);
+                out.put_u64(moment.floor);
+                out.put_u64(moment.time);
                 out.put_bool(kept.is_some());
                 out.put_u64(kept.unwrap_or_default());
             }
@@ -350,19 +347,14 @@ impl<'a> Message<'a> {
                 after: take_position(reader)?,
                 head: reader.u64()?,
             },
-            SNAPSHOT_BEGIN => Message::SnapshotBegin {
-                epoch,
-                join: reader.u64()?,
-                transfer: reader.u64()?,
-                position: take_position(reader)?,
-                head: reader.u64()?,
-                floor: reader.u64()?,
-                time: reader.u64()?,
-                kept: {
-                    let (is_known, kept) = (reader.bool()?, reader.u64()?);
-                    is_known.then_some(kept)
-                },
-            },
+            SNAPSHOT_BEGIN => {
+                let (join, transfer) = (reader.u64()?, reader.u64()?);
+                let (position, head) = (take_position(reader)?, reader.u64()?);
+                let moment = Moment { position, floor: reader.u64()?, time: reader.u64()? };
+                let (is_known, kept) = (reader.bool()?, reader.u64()?);
+                let kept = is_known.then_some(kept);
+                Message::SnapshotBegin { epoch, join, transfer, moment, head, kept }
+            }
             SNAPSHOT_CHUNK => Message::SnapshotChunk {
                 epoch,
                 transfer: reader.u64()?,

@@ -90,11 +90,11 @@ pub mod record;
 pub mod recovery;
 mod rest;
 mod restoring;
-mod resync;
 mod serving;
 mod spilled;
 mod state;
 mod summary;
+mod transfer;
 mod waits;
 
 use crate::contract::{
@@ -150,7 +150,7 @@ pub struct Status {
     /// Follower: the milliseconds for which that has been so.
     pub lag_ms: u64,
     /// Follower: it is receiving a snapshot.
-    pub resyncing: bool,
+    pub receives_snapshot: bool,
     /// Follower: the milliseconds since it last heard from its leader.
     pub leader_silent_ms: u64,
     /// The in-sync set, as far as this replica knows.
@@ -239,7 +239,7 @@ impl Replica {
             writable: matches!(&self.role, Role::Leader(leader) if leader.is_writable(state, now)),
             lag,
             lag_ms,
-            resyncing: matches!(&self.role, Role::Follower(follower) if follower.is_filling()),
+            receives_snapshot: matches!(&self.role, Role::Follower(follower) if follower.is_filling()),
             leader_silent_ms: match &self.role {
                 Role::Follower(follower) => follower.silent_ms(state, now),
                 _ => 0,
@@ -334,7 +334,7 @@ impl Replica {
                 follower.stop_sending(&mut self.state, "it follows no more", effects);
                 follower.stop_filling(&mut self.state);
             }
-            Role::Recovery(mut recovery) => recovery.stop_copying(&mut self.state),
+            Role::Recovery(mut recovery) => recovery.stop_fetching(&mut self.state),
             Role::Idle => {}
         }
     }
@@ -521,13 +521,13 @@ impl crate::contract::Replica for Replica {
 
     fn begin_checkpoint(&mut self) -> bool {
         // Records of a snapshot transfer under way would be torn apart.
-        let is_copying = match &self.role {
+        let is_fetching = match &self.role {
             Role::Follower(follower) => follower.is_filling(),
-            Role::Recovery(recovery) => recovery.is_copying(),
+            Role::Recovery(recovery) => recovery.is_fetching(),
             Role::Leader(_) => false,
             Role::Idle => true,
         };
-        !is_copying && self.state.begin_checkpoint()
+        !is_fetching && self.state.begin_checkpoint()
     }
 
     fn checkpoint_record(&mut self, bytes_max: usize, record: &mut Vec<u8>) -> Progress {

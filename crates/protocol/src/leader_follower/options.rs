@@ -2,6 +2,7 @@
 
 use crate::contract::Configuration;
 use crate::planted::Planted;
+use crate::transfer::Window;
 
 /// How many followers must hold a write before it is acknowledged, and so before it becomes visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,9 +93,16 @@ pub struct Timing {
     /// The size of one chunk of a snapshot.
     pub chunk_bytes: usize,
     /// Chunks sent and not acknowledged.
-    pub chunk_window: u32,
+    pub chunk_window: usize,
     /// The bytes of history kept beyond `backlog_bytes` so that a snapshot under way can be continued from it.
-    pub resync_backlog_bytes_max: usize,
+    pub transfer_backlog_bytes_max: usize,
+}
+
+impl Timing {
+    /// How much of a snapshot is under way.
+    pub(super) fn window(&self) -> Window {
+        Window { chunk_bytes: self.chunk_bytes, chunks: self.chunk_window }
+    }
 }
 
 impl Default for Timing {
@@ -115,7 +123,7 @@ impl Default for Timing {
             uncommitted_bytes_max: 256 << 20,
             chunk_bytes: 256 << 10,
             chunk_window: 8,
-            resync_backlog_bytes_max: 1 << 30,
+            transfer_backlog_bytes_max: 1 << 30,
         }
     }
 }

@@ -39,21 +39,25 @@ pub enum Change<'a> {
         offset: Version,
     },
     /// A snapshot of the table, another replica's or a checkpoint's, begins.
-    CopyBegin {
-        /// The position that it shows.
-        position: Position,
-        /// The highest version ever assigned in the table.
-        floor: Version,
-        /// The time of the newest record in it.
-        time: UnixMs,
-    },
+    SnapshotBegin(Moment),
     /// A chunk of the snapshot.
-    CopyChunk(&'a [u8]),
+    SnapshotChunk(&'a [u8]),
     /// A batch that follows the snapshot and belongs to it: without it the snapshot may be older than what it
     /// replaces.
-    CopyBatch(RecordedBatch<'a>),
+    SnapshotBatch(RecordedBatch<'a>),
     /// The snapshot is complete, and replaces the table and the history.
-    CopyEnd,
+    SnapshotEnd,
+}
+
+/// The moment in the group's history that a snapshot shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moment {
+    /// The position.
+    pub position: Position,
+    /// The highest version ever assigned in the table.
+    pub floor: Version,
+    /// The time of the newest record in it.
+    pub time: UnixMs,
 }
 
 /// One batch of a leader's history.
@@ -109,10 +113,10 @@ const INTACT: u8 = 2;
 const BATCH: u8 = 3;
 const TRUNCATE: u8 = 4;
 const COMMIT: u8 = 5;
-const COPY_BEGIN: u8 = 6;
-const COPY_CHUNK: u8 = 7;
-const COPY_BATCH: u8 = 8;
-const COPY_END: u8 = 9;
+const SNAPSHOT_BEGIN: u8 = 6;
+const SNAPSHOT_CHUNK: u8 = 7;
+const SNAPSHOT_BATCH: u8 = 8;
+const SNAPSHOT_END: u8 = 9;
 
 impl<'a> Change<'a> {
     /// Appends the change's encoding.
@@ -140,21 +144,21 @@ impl<'a> Change<'a> {
                 out.put_u8(COMMIT);
                 out.put_u64(offset);
             }
-            Change::CopyBegin { position, floor, time } => {
-                out.put_u8(COPY_BEGIN);
+            Change::SnapshotBegin(Moment { position, floor, time }) => {
+                out.put_u8(SNAPSHOT_BEGIN);
                 put_position(out, position);
                 out.put_u64(floor);
                 out.put_u64(time);
             }
-            Change::CopyChunk(chunk) => {
-                out.put_u8(COPY_CHUNK);
+            Change::SnapshotChunk(chunk) => {
+                out.put_u8(SNAPSHOT_CHUNK);
                 out.put_bytes(chunk);
             }
-            Change::CopyBatch(batch) => {
-                out.put_u8(COPY_BATCH);
+            Change::SnapshotBatch(batch) => {
+                out.put_u8(SNAPSHOT_BATCH);
                 batch.put(out);
             }
-            Change::CopyEnd => out.put_u8(COPY_END),
+            Change::SnapshotEnd => out.put_u8(SNAPSHOT_END),
         }
     }
 
@@ -169,13 +173,13 @@ impl<'a> Change<'a> {
             BATCH => Change::Batch { commit: reader.u64()?, batch: RecordedBatch::take(reader)? },
             TRUNCATE => Change::Truncate { after: reader.u64()? },
             COMMIT => Change::Commit { offset: reader.u64()? },
-            COPY_BEGIN => {
+            SNAPSHOT_BEGIN => {
                 let position = take_position(reader)?;
-                Change::CopyBegin { position, floor: reader.u64()?, time: reader.u64()? }
+                Change::SnapshotBegin(Moment { position, floor: reader.u64()?, time: reader.u64()? })
             }
-            COPY_CHUNK => Change::CopyChunk(reader.bytes()?),
-            COPY_BATCH => Change::CopyBatch(RecordedBatch::take(reader)?),
-            COPY_END => Change::CopyEnd,
+            SNAPSHOT_CHUNK => Change::SnapshotChunk(reader.bytes()?),
+            SNAPSHOT_BATCH => Change::SnapshotBatch(RecordedBatch::take(reader)?),
+            SNAPSHOT_END => Change::SnapshotEnd,
             _ => return Err(Malformed("unknown kind of record")),
         })
     }

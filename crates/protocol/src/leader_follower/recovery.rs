@@ -2,14 +2,14 @@
 //!
 //! An acknowledged write is held by its leader and by as many followers as `acks` says. The next leader may hold less, or,
 //! after a restart, nothing: it must not continue from there, or the others would discard theirs. So it asks them, waits for
-//! a set of answers that must contain every acknowledged write, and copies the most advanced history: a snapshot of what is
+//! a set of answers that must contain every acknowledged write, and fetches the most advanced history: a snapshot of what is
 //! applied there, followed by the batches that may or may not be committed. The leader commits those as its own (`leader.rs`
 //! says how).
 
 use super::message::{Message, Position};
 use super::options::Acks;
-use super::resync::{Received, Receiver};
 use super::state::State;
+use super::transfer::{Received, Receiver};
 use crate::contract::{Effects, NodeId, Now, Trace};
 use std::collections::BTreeMap;
 
@@ -20,9 +20,9 @@ struct Answer {
     intact: bool,
 }
 
-/// A copy under way. What this replica itself holds stays as it is until the copy is complete.
+/// What comes from the most advanced replica. What this one itself holds stays as it is until that is complete.
 #[derive(Debug)]
-pub(super) struct Copying {
+pub(super) struct Fetching {
     from: NodeId,
     join: u64,
     /// What the source promised: a source that has lost its memory since does not come this far.
@@ -31,7 +31,7 @@ pub(super) struct Copying {
     receiver: Option<Box<Receiver>>,
 }
 
-impl Copying {
+impl Fetching {
     fn message(
         &mut self,
         state: &mut State,
@@ -78,7 +78,7 @@ pub(super) struct Recovery {
     answers: BTreeMap<NodeId, Answer>,
     started_us: u64,
     asked_us: u64,
-    pub(super) copying: Option<Copying>,
+    pub(super) fetching: Option<Fetching>,
     /// Followers that asked to be served in the meantime, and their questions, to be answered when this replica leads.
     pub(super) joins: BTreeMap<NodeId, Message<'static>>,
     /// A peer knows a higher epoch: nothing can be done before this node gets a new one.
@@ -94,7 +94,7 @@ impl Recovery {
             answers: BTreeMap::new(),
             started_us: now.monotonic_us,
             asked_us: 0,
-            copying: None,
+            fetching: None,
             joins: BTreeMap::new(),
             passed,
         };
@@ -137,9 +137,9 @@ impl Recovery {
                 self.joins.insert(from, Message::Join { epoch, last, applied, join });
                 false
             }
-            message => match self.copying.as_mut().filter(|copying| copying.from == from) {
-                Some(copying) => {
-                    let received = copying.message(state, now, message, effects);
+            message => match self.fetching.as_mut().filter(|fetching| fetching.from == from) {
+                Some(fetching) => {
+                    let received = fetching.message(state, now, message, effects);
                     self.received(state, now, received, effects)
                 }
                 None => false,
@@ -148,10 +148,10 @@ impl Recovery {
     }
 
     fn received(&mut self, state: &mut State, now: Now, received: Received, effects: &mut Effects) -> bool {
-        let Some(copying) = &self.copying else { return false };
+        let Some(fetching) = &self.fetching else { return false };
         match received {
             Received::Broken(why) => {
-                effects.trace.push(Trace::Rejected { peer: copying.from, why });
+                effects.trace.push(Trace::Rejected { peer: fetching.from, why });
                 self.start_over(state, now, effects);
                 false
             }
@@ -164,23 +164,23 @@ impl Recovery {
     }
 
     fn install(&mut self, state: &mut State, effects: &mut Effects) {
-        let Some(Copying { receiver: Some(receiver), until, .. }) = self.copying.take() else { return };
+        let Some(Fetching { receiver: Some(receiver), until, .. }) = self.fetching.take() else { return };
         let known_committed = state.applied.max(receiver.commit());
         receiver.install(state, effects);
-        assert_eq!(state.last(), until, "it holds another history than it was to copy");
+        assert_eq!(state.last(), until, "it holds another history than it was to fetch");
         state.apply_until(known_committed, effects);
     }
 
     fn start_over(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
-        self.stop_copying(state);
+        self.stop_fetching(state);
         self.answers.clear();
         self.started_us = now.monotonic_us;
         self.ask(state, now, effects);
     }
 
-    /// Drops what has arrived of a copy so far.
-    pub(super) fn stop_copying(&mut self, state: &mut State) {
-        if let Some(Copying { receiver: Some(receiver), .. }) = self.copying.take() {
+    /// Drops what has arrived so far.
+    pub(super) fn stop_fetching(&mut self, state: &mut State) {
+        if let Some(Fetching { receiver: Some(receiver), .. }) = self.fetching.take() {
             receiver.give_up(state);
         }
     }
@@ -223,7 +223,7 @@ impl Recovery {
     /// this epoch as unwritten.
     pub(super) fn choose(&mut self, state: &mut State, now: Now, effects: &mut Effects) -> bool {
         let may_begin = state.journal.is_epoch_durable() && self.is_enough(state, now);
-        if self.copying.is_some() || self.passed || !may_begin {
+        if self.fetching.is_some() || self.passed || !may_begin {
             return false;
         }
         let most_advanced = self.answers.iter().map(|(id, answer)| (answer.last, *id)).max();
@@ -232,8 +232,13 @@ impl Recovery {
                 let (join, epoch) = (state.next_question(now), state.configuration.epoch);
                 let fetch = Message::Fetch { epoch, last: state.last(), applied: state.applied, join };
                 effects.send([id], |out| fetch.encode(out));
-                self.copying =
-                    Some(Copying { from: id, join, until: last, asked_us: now.monotonic_us, receiver: None });
+                self.fetching = Some(Fetching {
+                    from: id,
+                    join,
+                    until: last,
+                    asked_us: now.monotonic_us,
+                    receiver: None,
+                });
                 false
             }
             _ => true,
@@ -246,7 +251,7 @@ impl Recovery {
         if self.passed {
             return false;
         }
-        if self.copying.as_ref().is_some_and(|copying| copying.is_stuck(state, now)) {
+        if self.fetching.as_ref().is_some_and(|fetching| fetching.is_stuck(state, now)) {
             self.start_over(state, now, effects);
         } else if now.ms_since(self.asked_us) >= state.timing.retry_ms {
             self.ask(state, now, effects);
@@ -261,18 +266,18 @@ impl Recovery {
         next_us.clamp(now.monotonic_us, now.monotonic_us + state.timing.heartbeat_ms * 1000)
     }
 
-    pub(super) fn is_copying(&self) -> bool {
+    pub(super) fn is_fetching(&self) -> bool {
         self.receiver().is_some()
     }
 
-    /// The copy that it receives.
+    /// The transfer that it receives.
     pub(super) fn receiver(&self) -> Option<&Receiver> {
-        self.copying.as_ref()?.receiver.as_deref()
+        self.fetching.as_ref()?.receiver.as_deref()
     }
 
     /// As [`Recovery::receiver`], to change it.
     pub(super) fn receiver_mut(&mut self) -> Option<&mut Receiver> {
-        self.copying.as_mut()?.receiver.as_deref_mut()
+        self.fetching.as_mut()?.receiver.as_deref_mut()
     }
 
     /// Describes what is missing, for people.
@@ -280,8 +285,8 @@ impl Recovery {
         if self.passed {
             return "it waits for a new epoch".into();
         }
-        if let Some(copying) = &self.copying {
-            return format!("it copies what node {} holds", copying.from);
+        if let Some(fetching) = &self.fetching {
+            return format!("it fetches what node {} holds", fetching.from);
         }
         let silent: Vec<String> = state
             .peers()

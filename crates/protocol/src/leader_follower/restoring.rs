@@ -3,32 +3,27 @@
 //! See [`crate::Replica`] for what a node does with them.
 
 use super::backlog::Batch;
-use super::message::Position;
-use super::record::{Change, RecordedBatch};
+use super::record::{Change, Moment, RecordedBatch};
 use super::state::State;
+use super::transfer::Snapshot;
 use crate::contract::{Effects, Now, Progress};
+use crate::transfer;
+use kv::Version;
 use kv::codec::{Malformed, Reader};
-use kv::table::SnapshotId;
-use kv::{Table, UnixMs, Version};
 
 /// A checkpoint being written: the replica's state when it began.
 #[derive(Debug)]
 pub(super) struct Checkpoint {
-    snapshot: SnapshotId,
-    /// The record before the table's chunks, until it is written.
-    begin: Option<Vec<u8>>,
+    table: transfer::Checkpoint,
     /// The batches that were not applied: shared, not copied.
     rest: Vec<Batch>,
     applied: Version,
 }
 
-/// A snapshot being replayed.
+/// A snapshot being replayed, and the batches that belong to it.
 #[derive(Debug)]
-pub(super) struct Copy {
-    position: Position,
-    floor: Version,
-    time: UnixMs,
-    pub(super) table: Table,
+pub(super) struct Replayed {
+    pub(super) snapshot: Snapshot,
     rest: Vec<Batch>,
 }
 
@@ -62,27 +57,26 @@ impl State {
                 self.backlog.truncate_after(after);
             }
             Change::Commit { offset } => self.replay_commit(offset),
-            Change::CopyBegin { position, floor, time } => {
-                let table = self.new_table();
-                self.give_up_replayed_copy();
-                self.replayed_copy = Some(Copy { position, floor, time, table, rest: Vec::new() });
+            Change::SnapshotBegin(moment) => {
+                self.give_up_replayed();
+                self.replayed = Some(Replayed { snapshot: Snapshot::new(moment, self), rest: Vec::new() });
             }
-            Change::CopyChunk(chunk) => {
-                if let Some(copy) = &mut self.replayed_copy {
-                    copy.table.install(chunk)?;
+            Change::SnapshotChunk(chunk) => {
+                if let Some(replayed) = &mut self.replayed {
+                    replayed.snapshot.table.install(chunk)?;
                 }
             }
-            Change::CopyBatch(batch) => {
-                if let Some(copy) = &mut self.replayed_copy {
-                    copy.rest.push(batch.to_batch(now));
+            Change::SnapshotBatch(batch) => {
+                if let Some(replayed) = &mut self.replayed {
+                    replayed.rest.push(batch.to_batch(now));
                 }
             }
-            Change::CopyEnd => {
-                let copy = self.replayed_copy.take().ok_or(Malformed("a copy ends that never began"))?;
-                let mut table = copy.table;
-                table.set_version_floor(copy.floor);
-                self.install(table, copy.position, copy.time);
-                copy.rest.into_iter().try_for_each(|batch| self.replay_batch(batch))?;
+            Change::SnapshotEnd => {
+                let replayed = self.replayed.take();
+                let Replayed { snapshot, rest } =
+                    replayed.ok_or(Malformed("a snapshot ends that never began"))?;
+                snapshot.install(self);
+                rest.into_iter().try_for_each(|batch| self.replay_batch(batch))?;
             }
         }
         Ok(())
@@ -102,15 +96,15 @@ impl State {
         self.backlog.trim(self.options.backlog_bytes, self.applied);
     }
 
-    fn give_up_replayed_copy(&mut self) {
-        if let Some(mut copy) = self.replayed_copy.take() {
-            self.table.take_spilled_of(&mut copy.table);
+    fn give_up_replayed(&mut self) {
+        if let Some(mut replayed) = self.replayed.take() {
+            self.table.take_spilled_of(&mut replayed.snapshot.table);
         }
     }
 
     /// All records are taken: a new incarnation begins with what they say.
     pub(super) fn begin_life(&mut self, effects: &mut Effects) {
-        self.give_up_replayed_copy(); // The rest of it was lost.
+        self.give_up_replayed(); // The rest of it was lost.
         self.journal.begin_life(self.last().offset, self.epoch);
         if std::mem::take(&mut self.is_new) {
             self.set_intact(effects);
@@ -135,7 +129,7 @@ impl State {
             Change::Intact(true).encode(&mut begin);
         }
         let (floor, time) = (self.table.version_floor(), self.time);
-        Change::CopyBegin { position, floor, time }.encode(&mut begin);
+        Change::SnapshotBegin(Moment { position, floor, time }).encode(&mut begin);
         let mut rest = Vec::new();
         let mut end = position.offset;
         while let Some(batch) = self.backlog.following(end) {
@@ -143,24 +137,18 @@ impl State {
             rest.push(batch.clone());
         }
         assert_eq!(end, self.last().offset, "a checkpoint stands for all that is held");
-        let snapshot = self.table.begin_snapshot();
-        self.checkpoint = Some(Checkpoint { snapshot, begin: Some(begin), rest, applied: self.applied });
+        let table = transfer::Checkpoint::new(self.table.begin_snapshot(), begin);
+        self.checkpoint = Some(Checkpoint { table, rest, applied: self.applied });
         true
     }
 
     pub(super) fn checkpoint_record(&mut self, bytes_max: usize, record: &mut Vec<u8>) -> Progress {
         let Some(checkpoint) = &mut self.checkpoint else { return Progress::Abandoned };
-        if let Some(begin) = checkpoint.begin.take() {
-            record.extend_from_slice(&begin);
+        let encode = |chunk: &[u8], out: &mut Vec<u8>| Change::SnapshotChunk(chunk).encode(out);
+        if checkpoint.table.next(&mut self.table, bytes_max, record, encode) {
             return Progress::More;
         }
-        let mut chunk = Vec::new();
-        let more = self.table.snapshot_chunk(checkpoint.snapshot, bytes_max, &mut chunk);
-        Change::CopyChunk(&chunk).encode(record);
-        if more {
-            return Progress::More;
-        }
-        Change::CopyEnd.encode(record);
+        Change::SnapshotEnd.encode(record);
         for batch in &checkpoint.rest {
             Change::Batch { batch: RecordedBatch::of(batch), commit: checkpoint.applied }.encode(record);
         }
@@ -170,7 +158,7 @@ impl State {
 
     pub(super) fn abandon_checkpoint(&mut self) {
         if let Some(checkpoint) = self.checkpoint.take() {
-            self.table.end_snapshot(checkpoint.snapshot);
+            checkpoint.table.end(&mut self.table);
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::leader::Leader;
 use super::message::{Message, Position};
-use super::resync::Sender;
 use super::state::State;
+use super::transfer::Sender;
 use crate::contract::{Effects, NodeId, Now, Outgoing, Recipient, Trace};
 use crate::status::FollowerStatus;
 use kv::Version;
@@ -54,7 +54,7 @@ pub(super) struct Follower {
     pub(super) sent_us: u64,
     /// The commit offset that it was last sent.
     pub(super) sent_commit: Version,
-    /// During a snapshot transfer, the offset at which the copy is complete. It acknowledges nothing before.
+    /// During a snapshot transfer, the offset at which it is complete. The follower acknowledges nothing before.
     pub(super) fills_until: Version,
     pub(super) link_up: bool,
     /// It is not in the in-sync set that the map shows, and its leader will ask for it to be there.
@@ -208,9 +208,9 @@ impl Leader {
                     None => "its history is another one",
                     Some(_) => "it has applied what is not in this history",
                 };
-                effects.trace.push(Trace::FullResync { follower: id, offset: state.applied, why });
                 self.transfers += 1;
-                Service::Snapshot(Sender::begin(state, now, id, (join, self.transfers), last, effects))
+                let transfer = (join, self.transfers);
+                Service::Snapshot(Sender::begin(state, now, (id, why), transfer, last, effects))
             }
         };
         let head = self.head;
@@ -251,7 +251,7 @@ impl Leader {
         }
         let mut sent_any = false;
         while let Some(batch) = state.backlog.following(sent.offset) {
-            // A copy that is not acknowledged before it is complete must not close the window.
+            // A transfer that is not acknowledged before it is complete must not close the window.
             let may_acknowledge = sent.offset >= follower.fills_until;
             if may_acknowledge && sent_bytes.saturating_sub(*acked_bytes) >= state.timing.window_bytes as u64
             {
@@ -278,7 +278,7 @@ impl Leader {
         if sent.offset < self.head && state.backlog.following(sent.offset).is_none() {
             // It fell out of the backlog: it will find the gap at the next heartbeat and join again.
             let why = "it fell behind the backlog";
-            effects.trace.push(Trace::ResyncAbandoned { follower: follower.id, why });
+            effects.trace.push(Trace::TransferAbandoned { to: follower.id, why });
             sent.offset = self.head;
         }
         let quiet_ms = now.ms_since(follower.sent_us);
@@ -304,7 +304,7 @@ impl Leader {
     /// Drops history beyond the backlog's size, except what a snapshot under way needs to be continued, unless that
     /// grows out of bounds.
     pub(super) fn trim(&mut self, state: &mut State, effects: &mut Effects) {
-        let limit = (state.options.backlog_bytes + state.timing.resync_backlog_bytes_max) as u64;
+        let limit = (state.options.backlog_bytes + state.timing.transfer_backlog_bytes_max) as u64;
         let applied_bytes = state.backlog.bytes_between(state.backlog.base().offset, state.applied);
         for follower in &mut self.followers {
             if applied_bytes > limit && follower.needs_after().is_some_and(|after| after < state.applied) {

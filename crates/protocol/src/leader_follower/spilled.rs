@@ -1,7 +1,7 @@
 //! Values on the disk: what a replica asks of the store that keeps them.
 //!
 //! Each replica moves the values that it applies to the disk by itself ([`kv::table::Spilled`]), and its checkpoints hold
-//! references. A full resync carries the values themselves, after the entries that refer to them: a chunk waits until
+//! references. A snapshot transfer carries the values themselves, after the entries that refer to them: a chunk waits until
 //! they are loaded.
 //!
 //! Only committed records are applied, so a history that is cut off never put a value on the disk. If a replica has
@@ -10,9 +10,9 @@
 
 use super::follower::Follower;
 use super::leader::Leader;
-use super::resync::{Receiver, Sender};
 use super::serving::Service;
 use super::state::State;
+use super::transfer::{Receiver, Sender};
 use super::{Replica, Role};
 use crate::contract::{Effects, Now, SpilledValues};
 use kv::table::Spilled;
@@ -25,7 +25,7 @@ impl SpilledValues for Replica {
     #[inline]
     fn take_spilled(&mut self) -> Option<Spilled> {
         let mut news = self.state.table.take_spilled();
-        let replayed = self.state.replayed_copy.as_mut().map(|copy| &mut copy.table);
+        let replayed = self.state.replayed.as_mut().map(|replayed| &mut replayed.snapshot.table);
         let received = match &mut self.role {
             Role::Follower(follower) => follower.receiver_mut().and_then(Receiver::table_mut),
             Role::Recovery(recovery) => recovery.receiver_mut().and_then(Receiver::table_mut),
@@ -47,7 +47,7 @@ impl SpilledValues for Replica {
         self.tables().flat_map(Table::spilled).collect()
     }
 
-    fn sends_copies(&self) -> bool {
+    fn sends_snapshots(&self) -> bool {
         match &self.role {
             Role::Leader(leader) => leader.senders().next().is_some(),
             Role::Follower(follower) => follower.sender().is_some(),
@@ -59,10 +59,10 @@ impl SpilledValues for Replica {
         let mut wanted = Vec::new();
         match &mut self.role {
             Role::Leader(leader) => {
-                leader.senders_mut().for_each(|sender| sender.take_wanted(&mut wanted));
+                leader.senders_mut().for_each(|sender| sender.chunks.take_wanted(&mut wanted));
             }
             Role::Follower(follower) => {
-                follower.sender_mut().into_iter().for_each(|sender| sender.take_wanted(&mut wanted));
+                follower.sender_mut().into_iter().for_each(|sender| sender.chunks.take_wanted(&mut wanted));
             }
             Role::Recovery(_) | Role::Idle => {}
         }
@@ -81,7 +81,7 @@ impl SpilledValues for Replica {
 
 impl Replica {
     fn tables(&self) -> impl Iterator<Item = &Table> {
-        let replayed = self.state.replayed_copy.as_ref().map(|copy| &copy.table);
+        let replayed = self.state.replayed.as_ref().map(|replayed| &replayed.snapshot.table);
         let received = match &self.role {
             Role::Follower(follower) => follower.receiver().and_then(Receiver::table),
             Role::Recovery(recovery) => recovery.receiver().and_then(Receiver::table),
@@ -116,14 +116,14 @@ impl Leader {
     ) {
         let Some(value) = value else {
             for follower in &mut self.followers {
-                if matches!(&follower.service, Service::Snapshot(sender) if sender.lacks(&reference)) {
+                if matches!(&follower.service, Service::Snapshot(sender) if sender.chunks.lacks(&reference)) {
                     follower.leave(LOST, state, effects); // It will ask again.
                 }
             }
             return;
         };
         let mut goes_on = false;
-        self.senders_mut().for_each(|sender| goes_on |= sender.take_value(now, reference, value));
+        self.senders_mut().for_each(|sender| goes_on |= sender.chunks.take_value(now, reference, value));
         if goes_on {
             self.flush(state, now, effects);
         }
@@ -139,11 +139,11 @@ impl Follower {
         value: Option<&[u8]>,
         effects: &mut Effects,
     ) {
-        let Some(sender) = self.sender_mut().filter(|sender| sender.lacks(&reference)) else { return };
+        let Some(sender) = self.sender_mut().filter(|sender| sender.chunks.lacks(&reference)) else { return };
         match value {
             None => self.stop_sending(state, LOST, effects),
             Some(value) => {
-                if sender.take_value(now, reference, value) {
+                if sender.chunks.take_value(now, reference, value) {
                     self.flush(state, now, effects);
                 }
             }

@@ -5,7 +5,7 @@ use super::journal::Journal;
 use super::message::{Message, Position};
 use super::options::{Acks, Durability, Options, Timing};
 use super::record::Change;
-use super::restoring::{Checkpoint, Copy};
+use super::restoring::{Checkpoint, Replayed};
 use crate::contract::{Configuration, Effects, NodeId, Now, Trace, not_before};
 use crate::planted::Fault;
 use crate::rest::Rest;
@@ -16,8 +16,8 @@ use kv::{Table, UnixMs, Version};
 pub struct Counters {
     /// Partial resyncs: followers that it served from its backlog, or times that it was served so itself.
     pub partial_resyncs: u64,
-    /// Full resyncs: followers that it served a snapshot, or times that it was served one itself.
-    pub full_resyncs: u64,
+    /// Snapshot transfers: followers that it served one, or times that it was served one itself.
+    pub transfers: u64,
     /// Writes that this replica acknowledged as leader, and that a later leader has given up (`acks = none`). They become
     /// known when the deposed leader comes back with its memory.
     pub lost_writes: u64,
@@ -67,8 +67,8 @@ pub(super) struct State {
     pub(super) rest: Rest,
     /// The checkpoint being written.
     pub(super) checkpoint: Option<Checkpoint>,
-    /// The snapshot being replayed.
-    pub(super) replayed_copy: Option<Copy>,
+    /// The snapshot transfer being replayed.
+    pub(super) replayed: Option<Replayed>,
     /// The last question asked: see [`State::next_question`].
     question: u64,
     pub(super) counters: Counters,
@@ -95,7 +95,7 @@ impl State {
             journal: Journal::new(options.durability != Durability::None),
             rest: Rest::default(),
             checkpoint: None,
-            replayed_copy: None,
+            replayed: None,
             question: 0,
             counters: Counters::default(),
         }
@@ -258,16 +258,6 @@ impl State {
         assert_eq!(batch.first, self.applied + 1, "records take effect in order, each of them once");
         self.applied = batch.end().offset;
         self.time = not_before(batch.time, self.time);
-    }
-
-    /// Replaces everything by an installed snapshot.
-    pub(super) fn install(&mut self, mut table: Table, position: Position, time: UnixMs) {
-        self.checkpoint = None; // It shows the table that is being replaced.
-        table.take_spilled_of(&mut self.table);
-        self.table.replace(table);
-        self.backlog.reset(position);
-        self.applied = position.offset;
-        self.time = time;
     }
 }
 

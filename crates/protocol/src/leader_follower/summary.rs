@@ -18,12 +18,12 @@ impl From<Status> for status::Status {
             lag_ms: status.lag_ms,
             backlog_start: status.backlog_start,
             backlog_bytes: status.backlog_bytes,
-            resyncing: status.resyncing,
+            receives_snapshot: status.receives_snapshot,
             leader_silent_ms: status.leader_silent_ms,
             followers: status.followers,
             counters: vec![
                 counter("partial_resyncs", "Partial resyncs.", counted.partial_resyncs),
-                counter("full_resyncs", "Full resyncs.", counted.full_resyncs),
+                counter("full_resyncs", "Snapshot transfers.", counted.transfers),
                 counter("truncated_records", "Uncommitted records cut off.", counted.truncated_records),
                 counter(
                     "lost_writes",

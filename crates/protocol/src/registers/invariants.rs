@@ -10,11 +10,11 @@ use super::generations::Generations;
 use super::journal::Journal;
 use super::members::MemberSet;
 use super::message::Step;
-use super::refill::Transfers;
 use super::rejoin::Rejoin;
 use super::repair::Sweep;
 use super::requests::{RequestId, Requests, Slot};
 use super::tag::Tag;
+use super::transfers::Transfers;
 use super::{Registers, Timing, Upkeep};
 use crate::effects::Now;
 use std::collections::BTreeMap;
@@ -123,7 +123,7 @@ impl Upkeep {
     /// # Panics
     /// When an invariant is broken.
     pub(crate) fn check_invariants(&self, registers: &Registers, timing: &Timing) {
-        copies_are_of_one_moment(&self.transfers, registers, timing);
+        snapshots_are_of_one_moment(&self.transfers, registers, timing);
         collections_are_led_by_the_first(&self.collector, registers);
         walks_are_counted(&self.sweep, registers);
         match &self.rejoin {
@@ -136,9 +136,9 @@ impl Upkeep {
         }
     }
 
-    /// A refilling replica gives no copies, and takes copies only from others.
+    /// A refilling replica gives no snapshots, and takes them only from others.
     fn a_refilling_replica_serves_nobody(&self, rejoin: &Rejoin, registers: &Registers) {
-        assert!(self.transfers.is_empty(), "a copy is given by a replica that is without its memory");
+        assert!(self.transfers.is_empty(), "a snapshot is given by a replica that is without its memory");
         assert!(
             self.collector.is_empty(),
             "tombstones are collected by a replica that is without its memory"
@@ -147,15 +147,15 @@ impl Upkeep {
     }
 }
 
-/// Each newcomer gets one copy, and no more of it is under way than allowed.
-fn copies_are_of_one_moment(transfers: &Transfers, registers: &Registers, timing: &Timing) {
+/// Each newcomer gets one snapshot, and no more of it is under way than allowed.
+fn snapshots_are_of_one_moment(transfers: &Transfers, registers: &Registers, timing: &Timing) {
     let mut served = MemberSet::EMPTY;
     for transfer in &transfers.open {
-        assert!(!served.contains(transfer.to), "two copies for one member");
-        assert_ne!(transfer.to, registers.group.own(), "a copy for itself");
+        assert!(!served.contains(transfer.to), "two snapshots for one member");
+        assert_ne!(transfer.to, registers.group.own(), "a snapshot for itself");
         served.insert(transfer.to);
-        assert!(transfer.chunks.len() <= timing.chunk_window, "too many chunks are under way");
-        assert!(!(transfer.ended && transfer.chunks.is_empty()), "a copy that has arrived is under way");
+        transfer.chunks.check(timing.window());
+        assert!(!transfer.chunks.is_received(), "a snapshot that has arrived is under way");
     }
 }
 

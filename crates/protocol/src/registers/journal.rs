@@ -26,7 +26,7 @@ pub struct Journal {
     pub(super) told: u64,
     /// The last durable record.
     durable: u64,
-    /// The record that makes all registers held when it was made durable: a copy's end.
+    /// The record that makes all registers held when it was made durable: a snapshot's end.
     pub(super) all: u64,
     /// The last record of each register that may not be durable yet, by the digest of its key. Two keys with the same
     /// digest wait for each other, which does no harm.

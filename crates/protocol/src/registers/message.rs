@@ -88,26 +88,26 @@ pub enum Body<'a> {
         /// of eight bytes each.
         anew: &'a [u8],
     },
-    /// Newcomer to a source: send me a copy of all that you hold, from chunk `next` on. I have all before it.
+    /// Newcomer to a source: send me a snapshot of all that you hold, from chunk `next` on. I have all before it.
     Fetch {
         /// The newcomer's incarnation.
         nonce: u64,
-        /// Identifies the copy; a later one has a higher number.
+        /// Identifies the transfer; a later one has a higher number.
         transfer: u64,
         /// The first chunk that is missing.
         next: u32,
     },
-    /// A part of a copy.
-    Chunk {
+    /// A part of a snapshot.
+    SnapshotChunk {
         /// The newcomer's incarnation.
         nonce: u64,
-        /// The copy.
+        /// The transfer.
         transfer: u64,
         /// The chunk's number, from 0.
         index: u32,
         /// Whether it is the last chunk.
         last: bool,
-        /// The source's bounds when it began the copy.
+        /// The source's bounds at the moment of the snapshot.
         bounds: Bounds,
         /// Entries of the table.
         entries: &'a [u8],
@@ -171,7 +171,7 @@ pub enum Body<'a> {
 const HELLO: u8 = FIRST_KIND;
 const STANDING: u8 = FIRST_KIND + 1;
 const FETCH: u8 = FIRST_KIND + 2;
-const CHUNK: u8 = FIRST_KIND + 3;
+const SNAPSHOT_CHUNK: u8 = FIRST_KIND + 3;
 const COMPARE: u8 = FIRST_KIND + 4;
 const DIFFER: u8 = FIRST_KIND + 5;
 const REPAIR: u8 = FIRST_KIND + 6;
@@ -254,8 +254,8 @@ impl<'a> Body<'a> {
                 out.put_u64(transfer);
                 out.put_u32(next);
             }
-            Body::Chunk { nonce, transfer, index, last, bounds, entries } => {
-                head(out, CHUNK);
+            Body::SnapshotChunk { nonce, transfer, index, last, bounds, entries } => {
+                head(out, SNAPSHOT_CHUNK);
                 out.put_u64(nonce);
                 out.put_u64(transfer);
                 out.put_u32(index);
@@ -315,7 +315,7 @@ impl<'a> Body<'a> {
                 anew: reader.bytes()?,
             },
             FETCH => Body::Fetch { nonce: reader.u64()?, transfer: reader.u64()?, next: reader.u32()? },
-            CHUNK => Body::Chunk {
+            SNAPSHOT_CHUNK => Body::SnapshotChunk {
                 nonce: reader.u64()?,
                 transfer: reader.u64()?,
                 index: reader.u32()?,

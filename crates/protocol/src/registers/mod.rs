@@ -2,30 +2,30 @@
 //! majorities without a leader.
 //!
 //! Reading order: [`tag`] (what orders writes), [`members`] and [`lives`] (the members and their incarnations), [`commands`]
-//! and [`requests`] (what clients can ask, and their requests under way), then the upkeep: [`rejoin`] and [`refill`] (how a
+//! and [`requests`] (what clients can ask, and their requests under way), then the upkeep: [`rejoin`] and [`transfers`] (how a
 //! replica that lost its memory comes back), [`repair`], [`generations`] and [`collection`] (how replicas become equal, and
 //! how tombstones are removed), and last [`journal`], [`record`] and [`restoring`] (what outlives a crash).
 //!
 //! # Why acknowledgements survive restarts
 //!
 //! A replica that keeps no records, or whose records do not count, has forgotten after a restart what it acknowledged. With
-//! majority m of N, a newcomer copies the tables of R = N - m + 1 others before it answers anything. Call a write *decided*
+//! majority m of N, a newcomer gets the tables of R = N - m + 1 others before it answers anything. Call a write *decided*
 //! when a coordinator has counted acknowledgements of a majority Q, none from an incarnation that it knew to be over.
 //!
 //! **Every member of Q, in each of its later incarnations that is refilled, holds the write or a newer one.** Let Y be such
 //! a member, counted in incarnation y and refilled in incarnation y' > y. Of the other N - 1 members, m - 1 are in Q and R
 //! are Y's sources: the two sets share one, P, counted in some incarnation p.
 //!
-//! * *P served Y in incarnation p, and had stored the write before it began the copy.* Then the copy holds it.
+//! * *P served Y in incarnation p, and had stored the write before its snapshot.* Then the snapshot holds it.
 //! * *P served Y in incarnation p, and stored the write afterwards.* Then it knew of y', because a source notes an
-//!   incarnation before it begins a copy for it. So its acknowledgement said y', and the coordinator did not count Y's
+//!   incarnation before it takes a snapshot for it. So its acknowledgement said y', and the coordinator did not count Y's
 //!   incarnation y. A contradiction.
 //! * *P served Y in a later incarnation than p.* It was refilled before that, so it held the write, by induction over the
 //!   times at which refills end.
 //! * *P served Y in an earlier incarnation than p.* Then P lost its memory, and y' with it. But a source of Y that is
 //!   refilled later learns of y' again: its own R sources and the R members other than it that know y' (Y's sources, and Y)
 //!   share one. Either that one reports y' to it, or that one had served it before serving Y; in this case it reported to Y
-//!   that the source's incarnation was over, and Y did not count that copy ([`rejoin`] drops it). So P knew of y' when it
+//!   that the source's incarnation was over, and Y did not count that snapshot ([`rejoin`] drops it). So P knew of y' when it
 //!   acknowledged, as in the second case.
 //!
 //! The same holds for whatever else a coordinator counts: that a replica *holds* a value, as in a read, is an
@@ -35,11 +35,11 @@
 //! **With records** a replica has forgotten nothing that any coordinator counts on, since that was durable before it was
 //! sent ([`journal`]). For the argument its incarnations are one: P's *earlier incarnation* in the last case is one in which
 //! it lost its records. That P knows of y' is recorded before P serves Y, so a restart does not undo it. Also, Y may accept
-//! in place of a copy that a member has never vouched for anything: then the member has not been counted for any write yet,
+//! in place of a snapshot that a member has never vouched for anything: then the member has not been counted for any write yet,
 //! and if it is later, its acknowledgement says y', as in the second case.
 //!
 //! **With members that were given up** (`Past::GivenUp`): an operator has declared that what they acknowledged in earlier
-//! incarnations need not be found again. A newcomer that counts one of them in place of a copy has copies of all others that
+//! incarnations need not be found again. A newcomer that counts one of them in place of a snapshot has those of all others that
 //! have their memory, so members refilled in this way hold everything that is left, and every majority has one of them. The
 //! newcomer has reported its incarnation to that member, as it does to its sources, so later acknowledgements are covered as
 //! in the second case.
@@ -58,22 +58,23 @@ pub mod lives;
 pub mod members;
 pub mod message;
 pub mod record;
-pub mod refill;
 pub mod rejoin;
 pub mod repair;
 pub mod requests;
 pub mod restoring;
 pub mod tag;
+pub mod transfers;
 pub mod upkeep;
 
 use crate::effects::{Configuration, Effects, NodeId, Now, Trace};
 use crate::planted::{Fault, Planted};
 use crate::rest::Rest;
+use crate::transfer::{Checkpoint, Window};
 use generations::Generations;
 use journal::Journal;
 use kv::{Register, Table};
+use restoring::Memory;
 pub use restoring::Replacement;
-use restoring::{Checkpoint, Memory};
 
 pub use commands::{Detail, Keys, Plan, Question};
 pub use lives::{Lives, LivesView, Sender};
@@ -102,12 +103,19 @@ pub struct Timing {
     pub clock_error_ms: u64,
     /// A collection of tombstones that is not confirmed for this long is abandoned.
     pub collection_ms: u64,
-    /// The size of one chunk of a copy.
+    /// The size of one chunk of a snapshot.
     pub chunk_bytes: usize,
     /// Chunks sent and not acknowledged.
     pub chunk_window: usize,
     /// A member that was not heard for this long is silent.
     pub silence_ms: u64,
+}
+
+impl Timing {
+    /// How much of a snapshot is under way.
+    fn window(&self) -> Window {
+        Window { chunk_bytes: self.chunk_bytes, chunks: self.chunk_window }
+    }
 }
 
 impl Default for Timing {

@@ -34,9 +34,9 @@ pub enum Change<'a> {
         /// What it holds.
         register: Register<'a>,
     },
-    /// A part of a copy of another replica's table.
-    Copied(&'a [u8]),
-    /// All registers are dropped: what was copied does not count.
+    /// A part of a snapshot, of another replica or of a checkpoint.
+    SnapshotChunk(&'a [u8]),
+    /// All registers are dropped: what snapshots brought does not count.
     Cleared,
     /// How far the group has come in the collection of tombstones.
     Bounds(Bounds),
@@ -47,7 +47,7 @@ pub enum Change<'a> {
 const BORN: u8 = 1;
 const LIVES: u8 = 2;
 const REGISTER: u8 = 3;
-const COPIED: u8 = 4;
+const SNAPSHOT_CHUNK: u8 = 4;
 const CLEARED: u8 = 5;
 const BOUNDS: u8 = 6;
 const VOUCHES: u8 = 7;
@@ -74,8 +74,8 @@ impl<'a> Change<'a> {
                 out.put_u64(register.deadline);
                 out.put_bytes(register.value);
             }
-            Change::Copied(entries) => {
-                out.put_u8(COPIED);
+            Change::SnapshotChunk(entries) => {
+                out.put_u8(SNAPSHOT_CHUNK);
                 out.put_bytes(entries);
             }
             Change::Cleared => out.put_u8(CLEARED),
@@ -100,7 +100,7 @@ impl<'a> Change<'a> {
                 let key = take_key(reader)?;
                 Change::Register { key, register: take_register(tag.version(), reader)? }
             }
-            COPIED => Change::Copied(reader.bytes()?),
+            SNAPSHOT_CHUNK => Change::SnapshotChunk(reader.bytes()?),
             CLEARED => Change::Cleared,
             BOUNDS => Change::Bounds(Bounds::decode(reader)?),
             VOUCHES => Change::Vouches,
@@ -120,7 +120,7 @@ mod tests {
             Change::Born { starts: 4, first: true },
             Change::Lives { starts: 5, lives: KnownLives::decode(&mut Reader::new(lives)).unwrap() },
             Change::Register { key: b"k", register },
-            Change::Copied(b"entries"),
+            Change::SnapshotChunk(b"entries"),
             Change::Cleared,
             Change::Bounds(bounds),
             Change::Vouches,

@@ -1,10 +1,10 @@
-//! A replica that has started: it has forgotten what it acknowledged, and first copies it from the others.
+//! A replica that has started: it has forgotten what it acknowledged, and first gets it from the others.
 //!
 //! It says hello with the number of its new incarnation. A member that admits it knows from then on that answers of its
-//! earlier incarnations no longer count, and says so with every message. Then it copies the tables of enough others to
+//! earlier incarnations no longer count, and says so with every message. Then it gets the tables of enough others to
 //! share a member with the rest of any majority that had counted it. [`registers`](super) explains why that is enough.
 //!
-//! If no member holds anything, there is nothing to copy and the group begins. That is so when all members were empty at
+//! If no member holds anything, there is nothing to get and the group begins. That is so when all members were empty at
 //! one moment, or when a majority was at one moment and none of these was ever started before: then no majority can ever
 //! have acknowledged anything. "At one moment" means: all had said it before a question was sent, and all said it again in
 //! answer to that question.
@@ -16,6 +16,7 @@ use super::record::Change;
 use super::tag::{Incarnation, Tag};
 use super::{Registers, Timing};
 use crate::effects::{Effects, Now, Trace};
+use crate::transfer::{Arrival, Incoming};
 use kv::codec::Writer;
 
 /// What was heard of another member.
@@ -32,14 +33,14 @@ struct Heard {
     last_round: u32,
 }
 
-/// A copy of another member's table.
+/// What another member has sent of its table.
 #[derive(Clone, Copy, Debug, Default)]
-enum Copy {
+enum Source {
     #[default]
     None,
-    /// It is arriving.
-    Coming { transfer: u64, next: u32, progress_us: u64 },
-    /// It is complete, taken in this incarnation of the member.
+    /// A snapshot is arriving.
+    Coming { transfer: u64, chunks: Incoming },
+    /// All of it is here, taken in this incarnation of the member.
     Whole(Incarnation),
 }
 
@@ -63,7 +64,7 @@ pub(super) struct Rejoin {
     began_us: u64,
     asked_us: u64,
     heard: Vec<Heard>,
-    copies: Vec<Copy>,
+    sources: Vec<Source>,
     transfers: u64,
     /// Its incarnation numbers have run out.
     exhausted: bool,
@@ -81,7 +82,7 @@ impl Rejoin {
             began_us: now.monotonic_us,
             asked_us: now.monotonic_us,
             heard: vec![Heard::default(); members],
-            copies: vec![Copy::None; members],
+            sources: vec![Source::None; members],
             transfers: 0,
             exhausted: false,
             began: Vec::new(),
@@ -159,14 +160,14 @@ impl Rejoin {
             self.ask_again(registers, now, effects);
         }
         for member in registers.group.others().iter() {
-            let Copy::Coming { transfer, next, progress_us } = self.copies[member] else { continue };
-            let quiet_ms = now.ms_since(progress_us);
+            let Source::Coming { transfer, chunks } = self.sources[member] else { continue };
+            let quiet_ms = chunks.stuck_ms(now);
             if quiet_ms >= timing.stall_ms || !registers.links.contains(member) {
                 // Another source is asked. This one may be asked again once it reports that it is there.
-                self.copies[member] = Copy::None;
+                self.sources[member] = Source::None;
                 self.heard[member].ready = false;
             } else if quiet_ms >= timing.retry_ms {
-                self.fetch(registers, member, transfer, next, effects);
+                self.fetch(registers, member, transfer, chunks.next(), effects);
             }
         }
         self.go_on(registers, timing, now, effects)
@@ -194,7 +195,7 @@ impl Rejoin {
         effects: &mut Effects,
     ) -> Progress {
         match message.body {
-            Body::Standing { nonce, .. } | Body::Chunk { nonce, .. } if nonce != self.nonce => {
+            Body::Standing { nonce, .. } | Body::SnapshotChunk { nonce, .. } if nonce != self.nonce => {
                 return Progress::Waiting; // An answer to an earlier incarnation.
             }
             Body::Standing { admitted, .. } => {
@@ -207,7 +208,7 @@ impl Rejoin {
                     self.begin_later_life(registers, newest, now, effects);
                 }
             }
-            Body::Chunk { .. } if registers.journal.has_room() => {}
+            Body::SnapshotChunk { .. } if registers.journal.has_room() => {}
             _ => return Progress::Waiting,
         }
         match registers.hear(from, message.lives) {
@@ -236,8 +237,8 @@ impl Rejoin {
                 }
                 let last_round = heard.last_round.max(round);
                 *heard = Heard { nonce: own_nonce, ready, past, admitted, last_round, ..*heard };
-                if !ready && matches!(self.copies[from], Copy::Coming { .. }) {
-                    self.copies[from] = Copy::None; // It has nothing to copy.
+                if !ready && matches!(self.sources[from], Source::Coming { .. }) {
+                    self.sources[from] = Source::None; // It has nothing to send.
                 }
                 // It began with us among the empty members, so we begin too.
                 let own = 8 * registers.group.own();
@@ -246,29 +247,32 @@ impl Rejoin {
                     return Progress::Begins(MemberSet::EMPTY);
                 }
             }
-            Body::Chunk { transfer, index, last, bounds, entries, .. } => {
-                let expected = match self.copies[from] {
-                    Copy::Coming { transfer, next, .. } => (transfer, next),
-                    _ => return Progress::Waiting,
+            Body::SnapshotChunk { transfer, index, last, bounds, entries, .. } => {
+                let Source::Coming { transfer: expected, mut chunks } = self.sources[from] else {
+                    return Progress::Waiting;
                 };
-                if (transfer, index) != expected {
+                if transfer != expected {
                     return Progress::Waiting;
                 }
-                let is_read = registers.table.install(entries).is_ok();
-                if !is_read || !Tag::of_version(registers.table.version_floor()).is_possible() {
-                    registers.forget_copies();
-                    self.copies.fill(Copy::None);
-                    registers.reject(from, "a copy that cannot be read", effects);
-                    return Progress::Waiting;
+                let arrival = chunks.take(now, (index, entries), &mut registers.table);
+                let is_possible = Tag::of_version(registers.table.version_floor()).is_possible();
+                match arrival {
+                    Arrival::Again | Arrival::Early => return Progress::Waiting,
+                    Arrival::Next if is_possible => {}
+                    Arrival::Next | Arrival::Unreadable => {
+                        registers.forget_snapshots();
+                        self.sources.fill(Source::None);
+                        registers.reject(from, "a snapshot that cannot be read", effects);
+                        return Progress::Waiting;
+                    }
                 }
-                registers.journal.tell(&Change::Copied(entries));
+                registers.journal.tell(&Change::SnapshotChunk(entries));
                 registers.take_bounds(bounds);
-                let next = index + 1;
-                self.copies[from] = match last {
-                    true => Copy::Whole(registers.lives.of(from)),
-                    false => Copy::Coming { transfer, next, progress_us: now.monotonic_us },
+                self.sources[from] = match last {
+                    true => Source::Whole(registers.lives.of(from)),
+                    false => Source::Coming { transfer, chunks },
                 };
-                self.fetch(registers, from, transfer, next, effects);
+                self.fetch(registers, from, transfer, chunks.next(), effects);
             }
             _ => {}
         }
@@ -293,7 +297,7 @@ impl Rejoin {
         }
         // Every member to be counted must know of this incarnation.
         self.heard.fill(Heard::default());
-        self.copies.fill(Copy::None);
+        self.sources.fill(Source::None);
         effects.trace.push(Trace::Refilling { incarnation });
         self.ask_again(registers, now, effects);
     }
@@ -308,32 +312,32 @@ impl Rejoin {
         }
         let (mut sources, mut given_up) = (0, 0);
         for member in group.others().iter() {
-            match self.copies[member] {
-                // It has lost its memory since: the copy may lack what it stored in its new incarnation.
-                Copy::Whole(life) if registers.lives.of(member) != life => {
-                    self.copies[member] = Copy::None;
+            match self.sources[member] {
+                // It has lost its memory since: the snapshot may lack what it stored in its new incarnation.
+                Source::Whole(life) if registers.lives.of(member) != life => {
+                    self.sources[member] = Source::None;
                     self.heard[member].ready = false;
                 }
-                Copy::Whole(_) => sources += 1,
-                Copy::None if self.has_nothing(registers, member) => sources += 1,
-                Copy::None if self.is_given_up(member) => given_up += 1,
-                Copy::None | Copy::Coming { .. } => {}
+                Source::Whole(_) => sources += 1,
+                Source::None if self.has_nothing(registers, member) => sources += 1,
+                Source::None if self.is_given_up(member) => given_up += 1,
+                Source::None | Source::Coming { .. } => {}
             }
         }
-        // If members were given up, nothing that the rest hold may be missed, so all of them are copied.
+        // If members were given up, nothing that the rest hold may be missed, so all of them are asked.
         let needed = if given_up > 0 { group.others().len() } else { group.refill_sources() };
         if sources >= group.refill_sources() || sources + given_up >= group.others().len() {
             return Progress::Refilled;
         }
         sources += given_up;
-        sources += self.copies.iter().filter(|copy| matches!(copy, Copy::Coming { .. })).count();
+        sources += self.sources.iter().filter(|source| matches!(source, Source::Coming { .. })).count();
         for member in group.others().iter() {
             let heard = self.heard[member];
             let may_serve = heard.ready && heard.admitted && registers.links.contains(member);
-            if sources < needed && may_serve && matches!(self.copies[member], Copy::None) {
+            if sources < needed && may_serve && matches!(self.sources[member], Source::None) {
                 self.transfers += 1;
-                let (transfer, progress_us) = (self.transfers, now.monotonic_us);
-                self.copies[member] = Copy::Coming { transfer, next: 0, progress_us };
+                let transfer = self.transfers;
+                self.sources[member] = Source::Coming { transfer, chunks: Incoming::new(now) };
                 self.fetch(registers, member, transfer, 0, effects);
                 sources += 1;
             }
@@ -350,7 +354,7 @@ impl Rejoin {
         Progress::Waiting
     }
 
-    /// True for a member that keeps records and never vouched for anything: there is nothing to copy from it, and what it
+    /// True for a member that keeps records and never vouched for anything: there is nothing to get from it, and what it
     /// acknowledges from now on says that it knows of this incarnation. Without records a member cannot be sure that it
     /// has nothing to remember: a lost disk leaves no trace.
     fn has_nothing(&self, registers: &Registers, member: usize) -> bool {
@@ -421,13 +425,13 @@ impl Rejoin {
         self.asked_us + timing.retry_ms * 1000
     }
 
-    /// Copies are taken from others that have their memory, and requested once each.
+    /// Snapshots are taken from others that have their memory, and requested once each.
     pub(super) fn check_invariants(&self, registers: &Registers) {
         let own = registers.group.own();
-        assert!(matches!(self.copies[own], Copy::None) && self.heard[own].nonce == 0, "it copies itself");
-        for copy in &self.copies {
-            let is_asked_for = !matches!(copy, Copy::Coming { transfer, .. } if *transfer == 0 || *transfer > self.transfers);
-            assert!(is_asked_for, "a copy comes that was not asked for: {copy:?}");
+        assert!(matches!(self.sources[own], Source::None) && self.heard[own].nonce == 0, "it asks itself");
+        for source in &self.sources {
+            let is_asked_for = !matches!(source, Source::Coming { transfer, .. } if *transfer == 0 || *transfer > self.transfers);
+            assert!(is_asked_for, "a snapshot comes that was not asked for: {source:?}");
         }
     }
 
@@ -446,14 +450,14 @@ impl Rejoin {
         let refilling = of(&|heard| heard.nonce != 0 && !heard.ready);
         let silent = of(&|heard| heard.nonce == 0);
         if ready.len() >= needed {
-            let whole = self.copies.iter().filter(|copy| matches!(copy, Copy::Whole(_))).count();
+            let whole = self.sources.iter().filter(|source| matches!(source, Source::Whole(_))).count();
             return format!(
-                "it has started without its memory and copies it: {whole} of {needed} copies are here"
+                "it has started without its memory and gets it back: {whole} of {needed} snapshots are here"
             );
         }
         let list = |nodes: Vec<String>| if nodes.is_empty() { "none".into() } else { nodes.join(", ") };
         format!(
-            "it has started without its memory and needs copies of {needed} other nodes that have theirs; ready: {}; \
+            "it has started without its memory and needs snapshots of {needed} other nodes that have theirs; ready: {}; \
              without memory too: {}; not heard: {}; start the nodes that are not there",
             list(ready),
             list(refilling),

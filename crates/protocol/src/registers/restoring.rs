@@ -11,9 +11,9 @@ use super::record::Change;
 use super::tag::Incarnation;
 use crate::effects::Progress;
 use crate::planted::Fault;
+use crate::transfer::Checkpoint;
 use kv::Table;
 use kv::codec::{Malformed, Reader};
-use kv::table::SnapshotId;
 
 /// What the records of earlier incarnations say.
 #[derive(Debug, Default)]
@@ -47,14 +47,6 @@ pub struct Replacement {
     pub accepts_loss: bool,
 }
 
-/// A checkpoint being written.
-#[derive(Debug)]
-pub(super) struct Checkpoint {
-    snapshot: SnapshotId,
-    /// The record before the table's chunks, until it is written.
-    begin: Option<Vec<u8>>,
-}
-
 impl Registers {
     /// Takes a record that an earlier incarnation made.
     ///
@@ -83,7 +75,7 @@ impl Registers {
                 memory.lives = lives.iter().collect();
             }
             Change::Register { key, register } => drop(self.table.put_register(key, register)),
-            Change::Copied(entries) => drop(self.table.install(entries)?),
+            Change::SnapshotChunk(entries) => drop(self.table.install(entries)?),
             Change::Cleared => self.table = Table::new(self.table_seed),
             Change::Bounds(bounds) => self.take_bounds(bounds),
             Change::Vouches => memory.vouches = true,
@@ -166,8 +158,8 @@ impl Registers {
         if self.journal.is_kept() { self.memory.first } else { starts <= 1 }
     }
 
-    /// Drops what was copied so far.
-    pub(super) fn forget_copies(&mut self) {
+    /// Drops what snapshots have brought so far.
+    pub(super) fn forget_snapshots(&mut self) {
         self.clear();
         self.journal.tell(&Change::Cleared);
     }
@@ -191,21 +183,15 @@ impl Registers {
         let lives = self.lives.known_bytes();
         Change::Lives { starts: self.starts, lives: KnownLives::of(&lives) }.encode(&mut begin);
         Change::Bounds(self.bounds()).encode(&mut begin);
-        self.checkpoint = Some(Checkpoint { snapshot: self.table.begin_snapshot(), begin: Some(begin) });
+        self.checkpoint = Some(Checkpoint::new(self.table.begin_snapshot(), begin));
         true
     }
 
     /// See [`crate::Replica::checkpoint_record`].
     pub fn checkpoint_record(&mut self, bytes_max: usize, record: &mut Vec<u8>) -> Progress {
         let Some(checkpoint) = &mut self.checkpoint else { return Progress::Abandoned };
-        if let Some(begin) = checkpoint.begin.take() {
-            record.extend_from_slice(&begin);
-            return Progress::More;
-        }
-        let mut chunk = Vec::new();
-        let more = self.table.snapshot_chunk(checkpoint.snapshot, bytes_max, &mut chunk);
-        Change::Copied(&chunk).encode(record);
-        if more {
+        let encode = |chunk: &[u8], out: &mut Vec<u8>| Change::SnapshotChunk(chunk).encode(out);
+        if checkpoint.next(&mut self.table, bytes_max, record, encode) {
             return Progress::More;
         }
         Change::Vouches.encode(record);
@@ -216,7 +202,7 @@ impl Registers {
     /// See [`crate::Replica::abandon_checkpoint`].
     pub fn abandon_checkpoint(&mut self) {
         if let Some(checkpoint) = self.checkpoint.take() {
-            self.table.end_snapshot(checkpoint.snapshot);
+            checkpoint.end(&mut self.table);
         }
     }
 }

@@ -4,9 +4,9 @@ use super::collection::{self, Collector};
 use super::lives::Sender;
 use super::members::MemberSet;
 use super::message::{Body, Message, Past};
-use super::refill::Transfers;
 use super::rejoin::{Progress, Rejoin, may_be_lost};
 use super::repair::{self, Sweep};
+use super::transfers::Transfers;
 use super::{Registers, Standstill, Timing};
 use crate::effects::{Effects, NodeId, Now, Trace};
 use crate::planted::Fault;
@@ -148,11 +148,11 @@ impl Upkeep {
                 self.collector.confirmed(registers, now, from, (round, step, generation, held), effects);
             }
             // An answer to a question that has been settled.
-            Body::Hello { .. } | Body::Standing { .. } | Body::Chunk { .. } => {}
+            Body::Hello { .. } | Body::Standing { .. } | Body::SnapshotChunk { .. } => {}
         }
     }
 
-    /// A member has started. From now on every message says that it has a new incarnation; only then may it copy what is
+    /// A member has started. From now on every message says that it has a new incarnation; only then may it get what is
     /// here.
     fn hello(
         &mut self,
@@ -274,7 +274,7 @@ impl Upkeep {
         Some(Loss { lost: nodes(lost), holding: nodes(holding.without(silent)), silent: nodes(silent) })
     }
 
-    /// Notices that a majority has lost its memory, or has it again. If so few have theirs, no member finds enough copies:
+    /// Notices that a majority has lost its memory, or has it again. If so few have theirs, no member finds enough sources:
     /// that stays so until an operator acts.
     fn look_for_loss(&mut self, registers: &mut Registers, effects: &mut Effects) {
         let (lost, holding) = match &self.rejoin {
@@ -328,12 +328,12 @@ impl Upkeep {
                     };
                 }
                 registers.all_may_have_memory();
-                // What was copied from members that have lost it since is less than what was acknowledged.
-                registers.forget_copies();
+                // What came from members that have lost it since is less than what was acknowledged.
+                registers.forget_snapshots();
                 effects.trace.push(Trace::Begun { incarnation });
             }
         }
-        assert!(self.transfers.is_empty(), "it has given a copy of what was not whole");
+        assert!(self.transfers.is_empty(), "it has given a snapshot of what was not whole");
         registers.vouch();
         self.rejoin = None;
         // The others count on it as on any member from now on, and should know before it has something to send.

@@ -207,7 +207,7 @@ pub(crate) fn kind(body: &Body<'_>) -> &'static str {
         Body::Hello { .. } => "Hello",
         Body::Standing { .. } => "Standing",
         Body::Fetch { .. } => "Fetch",
-        Body::Chunk { .. } => "Chunk",
+        Body::SnapshotChunk { .. } => "SnapshotChunk",
         Body::Compare { .. } => "Compare",
         Body::Same { .. } => "Same",
         Body::Differ { .. } => "Differ",

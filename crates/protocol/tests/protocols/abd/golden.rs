@@ -29,7 +29,7 @@ pub(crate) enum Verb {
         /// Milliseconds between sweeps; without it there are none.
         #[arg(key)]
         sweep: Option<u64>,
-        /// Bytes of a copy's chunk, and chunks under way.
+        /// Bytes of a snapshot's chunk, and chunks under way.
         #[arg(key)]
         chunk: Option<usize>,
         #[arg(key)]

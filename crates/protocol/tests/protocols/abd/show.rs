@@ -118,9 +118,9 @@ fn body(body: &Body<'_>) -> String {
                 flag(!admitted, " not admitted")
             )
         }
-        Body::Fetch { transfer, next, .. } => format!(" copy {transfer} from chunk {next}"),
-        Body::Chunk { transfer, index, last, entries, .. } => {
-            format!(" copy {transfer} chunk {index}{}, {} bytes", flag(*last, " last"), entries.len())
+        Body::Fetch { transfer, next, .. } => format!(" transfer {transfer} from chunk {next}"),
+        Body::SnapshotChunk { transfer, index, last, entries, .. } => {
+            format!(" transfer {transfer} chunk {index}{}, {} bytes", flag(*last, " last"), entries.len())
         }
         Body::Compare { tags: told, .. } => format!(" {}", tags(told)),
         Body::Same { walk } => format!(" walk {walk}"),

@@ -131,12 +131,12 @@ fn bodies() -> impl Strategy<Value = Body<'static>> {
         1 => (ballots(), 0..9u64, 0..9u64).prop_map(|(ballot, end, decided)| Body::Position { ballot, end, decided }),
         1 => (ballots(), 0..9u64).prop_map(|(ballot, number)| Body::Confirm { ballot, number }),
         1 => (ballots(), 0..9u64).prop_map(|(ballot, number)| Body::Confirmed { ballot, number }),
-        1 => (0..2u64, moments()).prop_map(|(transfer, moment)| Body::CopyBegin { transfer, moment }),
+        1 => (0..2u64, moments()).prop_map(|(transfer, moment)| Body::SnapshotBegin { transfer, moment }),
         1 => (0..2u64, 0..2u32, any::<bool>()).prop_map(|(transfer, index, empty)| {
-            Body::CopyChunk { transfer, index, chunk: if empty { &[] } else { CHUNK } }
+            Body::SnapshotChunk { transfer, index, chunk: if empty { &[] } else { CHUNK } }
         }),
         1 => (0..2u64, 0..3u32, ballots(), entries(), prop::collection::vec(voters(), 0..3)).prop_map(
-            |(transfer, chunks, round, rest, voters)| Body::CopyEnd { transfer, chunks, round, rest, voters }
+            |(transfer, chunks, round, rest, voters)| Body::SnapshotEnd { transfer, chunks, round, rest, voters }
         ),
         1 => (0..9u64, any::<bool>()).prop_map(|(index, asks)| Body::Behind { index, asks }),
         1 => (0..3u32, 0..9u64, entries())
@@ -144,7 +144,7 @@ fn bodies() -> impl Strategy<Value = Body<'static>> {
         1 => nodes().prop_map(|members| Body::Newer { members }),
         1 => voters().prop_map(|voter| Body::Outlived { voter }),
         1 => ballots().prop_map(|ballot| Body::LedBefore { ballot }),
-        1 => (0..2u64, 0..4u32).prop_map(|(transfer, next)| Body::CopyProgress { transfer, next }),
+        1 => (0..2u64, 0..4u32).prop_map(|(transfer, next)| Body::SnapshotProgress { transfer, next }),
     ]
 }
 
@@ -159,9 +159,9 @@ fn changes() -> impl Strategy<Value = Change> {
         any::<u64>().prop_map(Change::Decided),
         entries().prop_map(Change::Append),
         (any::<u64>(), entries()).prop_map(|(from, entries)| Change::Replace(from, entries)),
-        moments().prop_map(Change::CopyBegin),
-        prop::collection::vec(any::<u8>(), 0..20).prop_map(Change::CopyChunk),
-        Just(Change::CopyEnd),
+        moments().prop_map(Change::SnapshotBegin),
+        prop::collection::vec(any::<u8>(), 0..20).prop_map(Change::SnapshotChunk),
+        Just(Change::SnapshotEnd),
     ]
 }
 

@@ -77,13 +77,13 @@ fn body(body: &Body<'_>) -> String {
         Body::Confirm { ballot: of, number } | Body::Confirmed { ballot: of, number } => {
             format!("?{number} ({})", ballot(*of))
         }
-        Body::CopyBegin { transfer, moment } => {
+        Body::SnapshotBegin { transfer, moment } => {
             format!("{} of {} entries, offset {}", name(transfer), moment.index, moment.offset)
         }
-        Body::CopyChunk { transfer, index, chunk } => {
+        Body::SnapshotChunk { transfer, index, chunk } => {
             format!("{} chunk {index}, {} bytes", name(transfer), chunk.len())
         }
-        Body::CopyEnd { transfer, chunks, round, rest, voters: _ } => {
+        Body::SnapshotEnd { transfer, chunks, round, rest, voters: _ } => {
             format!(
                 "{} of {chunks} chunks, behind it {} in {}",
                 name(transfer),
@@ -91,8 +91,8 @@ fn body(body: &Body<'_>) -> String {
                 ballot(*round)
             )
         }
-        Body::CopyProgress { transfer, next: u32::MAX } => format!("{} whole", name(transfer)),
-        Body::CopyProgress { transfer, next } => format!("{} next {next}", name(transfer)),
+        Body::SnapshotProgress { transfer, next: u32::MAX } => format!("{} whole", name(transfer)),
+        Body::SnapshotProgress { transfer, next } => format!("{} next {next}", name(transfer)),
         Body::Behind { index, asks } => format!("{index}{}", if *asks { ", asks for help" } else { "" }),
         Body::Decided { configuration, from, entries: list } => {
             format!("of configuration {configuration} from {from} {}", entries(list))
@@ -153,9 +153,6 @@ pub(crate) fn trace(trace: &Trace) -> String {
         Trace::Role { role, epoch, offset } => {
             format!("becomes {role} in ballot {epoch}, holds up to {offset}")
         }
-        Trace::FullResync { follower, offset, why } => format!("sends {follower} a copy at {offset}: {why}"),
-        Trace::Installed { offset, keys } => format!("installed a copy of {keys} keys at {offset}"),
-        Trace::ResyncAbandoned { follower, why } => format!("gave up the copy for {follower}: {why}"),
         Trace::EpochPassed { epoch } => {
             format!("raises its ballot, as {epoch} was promised to somebody who is gone")
         }
@@ -172,7 +169,7 @@ pub(crate) fn status(status: &Status) -> String {
         (status.ready, "ready"),
         (status.writable, "writable"),
         (status.leased, "leased"),
-        (status.resyncing, "gets a copy"),
+        (status.receives_snapshot, "receives a snapshot"),
     ] {
         line += &if is_so { format!(", {what}") } else { String::new() };
     }

@@ -144,8 +144,8 @@ pub(crate) fn trace(trace: &Trace) -> String {
         }
         Trace::Committed { offset } => format!("committed up to {offset}"),
         Trace::PartialResync { follower, after } => format!("partial resync of {follower} after {after}"),
-        Trace::FullResync { follower, offset, why } => {
-            format!("full resync of {follower} at {offset}: {why}")
+        Trace::TransferBegun { to, offset, why } => {
+            format!("sends {to} a snapshot at {offset}: {why}")
         }
         Trace::Installed { offset, keys } => format!("installed a snapshot of {keys} keys at {offset}"),
         Trace::Truncated { after, records } => format!("cut off {records} records after {after}"),
@@ -158,7 +158,7 @@ pub(crate) fn trace(trace: &Trace) -> String {
         }
         Trace::EpochPassed { epoch } => format!("its epoch has passed, {epoch} is the newest"),
         Trace::Rejected { peer, why } => format!("rejected what {peer} sent: {why}"),
-        Trace::ResyncAbandoned { follower, why } => format!("gave up the resync of {follower}: {why}"),
+        Trace::TransferAbandoned { to, why } => format!("gave up the transfer to {to}: {why}"),
         Trace::Refilling { incarnation } => format!("starts empty in life {incarnation}"),
         Trace::Resumed { incarnation, keys } => {
             format!("goes on in life {incarnation}, with the {keys} keys that it had recorded")
@@ -169,7 +169,6 @@ pub(crate) fn trace(trace: &Trace) -> String {
         Trace::Begun { incarnation } => format!("begins with nothing in life {incarnation}"),
         Trace::MemoryLost { members } => format!("stands still: {members:?} have lost their memory"),
         Trace::GivenUp { incarnation } => format!("gives up what it had before life {incarnation}"),
-        Trace::RefillServed { to } => format!("begins a copy for {to}"),
         Trace::TombstonesCollected { tombstones } => format!("{tombstones} tombstones are collected"),
     }
 }

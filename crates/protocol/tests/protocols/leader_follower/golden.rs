@@ -41,7 +41,7 @@ pub(crate) enum Verb {
         backlog: Option<usize>,
         /// Bytes of history kept beyond that for a snapshot under way.
         #[arg(key)]
-        resync_backlog: Option<usize>,
+        transfer_backlog: Option<usize>,
         /// Milliseconds between messages to a follower that nobody waits for.
         #[arg(key)]
         lazy_send: Option<u64>,
@@ -56,7 +56,7 @@ pub(crate) enum Verb {
         chunk: Option<usize>,
         /// Chunks under way.
         #[arg(key)]
-        chunks: Option<u32>,
+        chunks: Option<usize>,
         #[arg(key, optional)]
         fresh: bool,
     },
@@ -236,13 +236,13 @@ fn options(verb: &Verb, acks: &str) -> Done<Options> {
 fn timing(verb: &Verb) -> Timing {
     // Scripts show each message where it belongs; the one about sending at leisure says so.
     let mut timing = Timing { lazy_send_ms: 0, ..Timing::default() };
-    if let Verb::Cluster { window, uncommitted, chunk, chunks, resync_backlog, lazy_send, .. } = verb {
+    if let Verb::Cluster { window, uncommitted, chunk, chunks, transfer_backlog, lazy_send, .. } = verb {
         timing.lazy_send_ms = lazy_send.unwrap_or(0);
         timing.window_bytes = window.unwrap_or(timing.window_bytes);
         timing.uncommitted_bytes_max = uncommitted.unwrap_or(timing.uncommitted_bytes_max);
         timing.chunk_bytes = chunk.unwrap_or(timing.chunk_bytes);
         timing.chunk_window = chunks.unwrap_or(timing.chunk_window);
-        timing.resync_backlog_bytes_max = resync_backlog.unwrap_or(timing.resync_backlog_bytes_max);
+        timing.transfer_backlog_bytes_max = transfer_backlog.unwrap_or(timing.transfer_backlog_bytes_max);
     }
     timing
 }

@@ -58,9 +58,9 @@ pub(crate) fn message(message: &Message<'_>) -> String {
         }
         Message::Join { last, applied, join, .. } => format!("#{join} last {last} applied {applied}"),
         Message::Resume { join, after, head, .. } => format!("#{join} after {after} head {head}"),
-        Message::SnapshotBegin { join, transfer, position, head, kept, .. } => {
+        Message::SnapshotBegin { join, transfer, moment, head, kept, .. } => {
             let kept = kept.map_or("unknown".to_string(), |kept| kept.to_string());
-            format!("#{join} transfer {transfer} at {position} head {head} kept {kept}")
+            format!("#{join} transfer {transfer} at {} head {head} kept {kept}", moment.position)
         }
         Message::SnapshotChunk { transfer, index, entries, .. } => {
             format!("transfer {transfer} chunk {index}, {} bytes", entries.len())
@@ -94,10 +94,10 @@ pub(crate) fn record(record: &[u8]) -> String {
             Change::Batch { batch: recorded, commit } => format!("Batch {} commit {commit}", batch(recorded)),
             Change::Truncate { after } => format!("Truncate after {after}"),
             Change::Commit { offset } => format!("Commit {offset}"),
-            Change::CopyBegin { position, .. } => format!("CopyBegin at {position}"),
-            Change::CopyChunk(chunk) => format!("CopyChunk of {} bytes", chunk.len()),
-            Change::CopyBatch(recorded) => format!("CopyBatch {}", batch(recorded)),
-            Change::CopyEnd => "CopyEnd".into(),
+            Change::SnapshotBegin(moment) => format!("SnapshotBegin at {}", moment.position),
+            Change::SnapshotChunk(chunk) => format!("SnapshotChunk of {} bytes", chunk.len()),
+            Change::SnapshotBatch(recorded) => format!("SnapshotBatch {}", batch(recorded)),
+            Change::SnapshotEnd => "SnapshotEnd".into(),
         });
     }
     shown.join("; ")
@@ -117,7 +117,7 @@ pub(crate) fn status(status: &Status) -> String {
     let counters = status.counters;
     line += &counts(&[
         (counters.partial_resyncs, "partial resyncs"),
-        (counters.full_resyncs, "full resyncs"),
+        (counters.transfers, "snapshot transfers"),
         (counters.truncated_records, "records cut off"),
         (counters.lost_writes, "acknowledged writes lost"),
         (counters.refused_writes, "writes refused"),

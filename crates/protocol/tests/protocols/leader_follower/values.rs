@@ -81,7 +81,7 @@ impl Beside<LeaderFollower> for Values {
 
     /// Removes what may go.
     fn tidy(&mut self, replica: &mut Replica) {
-        if !self.removals.is_empty() && !replica.sends_copies() {
+        if !self.removals.is_empty() && !replica.sends_snapshots() {
             for reference in std::mem::take(&mut self.removals) {
                 if self.wanted.contains(&reference) {
                     self.removals.insert(reference); // It is being read.

@@ -90,7 +90,7 @@ pub(crate) fn schedule(
         uncommitted_bytes_max: [2_000, 1 << 20][random.below(2) as usize],
         chunk_bytes: [1, 40, 1 << 20][random.below(3) as usize],
         chunk_window: [1, 8][random.below(2) as usize],
-        resync_backlog_bytes_max: [500, 1 << 20][random.below(2) as usize],
+        transfer_backlog_bytes_max: [500, 1 << 20][random.below(2) as usize],
         lazy_send_ms: [0, 0, 0, 1, 2][random.below(5) as usize],
         // Followers leave the in-sync set and come back in a short time.
         heartbeat_ms: [20, 100][random.below(2) as usize],

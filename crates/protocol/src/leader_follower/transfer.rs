@@ -1,32 +1,23 @@
-//! Full resync: a snapshot of the whole table at one position, sent in chunks while writes continue, and swapped in
-//! whole by the receiver.
+//! Snapshot transfer: the table at one position, in chunks, and the batches that follow it; swapped in whole by the receiver.
+//!
+//! Here chunks are not sent again: the receiver that misses one asks again from the start.
 
 use super::backlog::Batch;
 use super::message::{Message, Position};
-use super::record::{Change, RecordedBatch};
+use super::record::{Change, Moment, RecordedBatch};
 use super::state::State;
 use crate::contract::{Effects, NodeId, Now, Trace};
-use crate::loading::Loading;
-use kv::table::SnapshotId;
-use kv::{Reference, Table, UnixMs, Version};
+use crate::transfer::{Arrival, Incoming, Outgoing};
+use kv::{Table, Version};
 
-/// The sending side. The table keeps a copy-on-write view open for it, so chunks taken at different times belong to
-/// one offset.
+/// The sending side.
 #[derive(Debug)]
 pub(super) struct Sender {
     pub(super) to: NodeId,
     transfer: u64,
-    snapshot: SnapshotId,
     /// The position of the snapshot: the records sent next follow it.
     pub(super) position: Position,
-    pub(super) next_index: u32,
-    pub(super) received: u32,
-    /// When the receiver last made progress, or a value arrived for which the sender waits.
-    progress_us: u64,
-    /// A chunk that waits for values on the disk.
-    loading: Option<Loading>,
-    /// For the next chunk.
-    buffer: Vec<u8>,
+    pub(super) chunks: Outgoing,
     /// When something was last sent to the receiver.
     told_us: u64,
 }
@@ -37,132 +28,72 @@ impl Sender {
     pub(super) fn begin(
         state: &mut State,
         now: Now,
-        to: NodeId,
+        (to, why): (NodeId, &'static str),
         (join, transfer): (u64, u64),
         last: Position,
         effects: &mut Effects,
     ) -> Sender {
         let position = state.backlog.position_at(state.applied).expect("the applied offset is a batch's end");
-        let snapshot = state.table.begin_snapshot();
+        let chunks = Outgoing::new(state.table.begin_snapshot(), now);
+        effects.trace.push(Trace::TransferBegun { to, offset: state.applied, why });
         let message = Message::SnapshotBegin {
             epoch: state.epoch,
             join,
             transfer,
-            position,
+            moment: Moment { position, floor: state.table.version_floor(), time: state.time },
             head: state.last().offset,
-            floor: state.table.version_floor(),
-            time: state.time,
             kept: state.backlog.agrees_until(last),
         };
         effects.send([to], |out| message.encode(out));
-        state.counters.full_resyncs += 1;
-        Sender {
-            to,
-            transfer,
-            snapshot,
-            position,
-            next_index: 0,
-            received: 0,
-            progress_us: now.monotonic_us,
-            loading: None,
-            buffer: Vec::new(),
-            told_us: now.monotonic_us,
-        }
+        state.counters.transfers += 1;
+        Sender { to, transfer, position, chunks, told_us: now.monotonic_us }
     }
 
     /// Sends as many chunks as the receiver can take. True when the whole snapshot is sent.
     pub(super) fn advance(&mut self, state: &mut State, now: Now, effects: &mut Effects) -> bool {
-        while self.next_index - self.received < state.timing.chunk_window {
-            let bytes_max = state.timing.chunk_bytes;
-            let loading = self.loading.take().unwrap_or_else(|| {
-                let buffer = std::mem::take(&mut self.buffer);
-                Loading::next(&mut state.table, self.snapshot, bytes_max, buffer)
-            });
-            if !loading.is_whole() {
-                // The delay is not the receiver's.
-                self.progress_us = self.progress_us.max(loading.progress_us);
-                self.loading = Some(loading);
-                if now.ms_since(self.told_us) >= state.timing.heartbeat_ms {
-                    self.send_chunk(state, now, &[], effects);
-                }
-                return false;
-            }
-            let more = loading.more;
-            let mut chunk = loading.into_chunk();
-            if !chunk.is_empty() {
-                self.send_chunk(state, now, &chunk, effects);
-                self.next_index += 1;
-            }
-            chunk.clear();
-            self.buffer = chunk;
-            if !more {
-                let end = Message::SnapshotEnd {
-                    epoch: state.epoch,
-                    transfer: self.transfer,
-                    chunks: self.next_index,
-                };
-                effects.send([self.to], |out| end.encode(out));
-                state.table.end_snapshot(self.snapshot);
-                return true;
-            }
+        let (epoch, transfer) = (state.epoch, self.transfer);
+        while let Some((index, entries)) = self.chunks.next(&mut state.table, state.timing.window()) {
+            let chunk = Message::SnapshotChunk { epoch, transfer, index, entries };
+            effects.send([self.to], |out| chunk.encode(out));
+            self.told_us = now.monotonic_us;
         }
-        false
-    }
-
-    /// Sends the next chunk. An empty one says only that more will follow: the receiver must not give up on a sender
-    /// that waits for its disk.
-    fn send_chunk(&mut self, state: &State, now: Now, entries: &[u8], effects: &mut Effects) {
-        let (epoch, transfer, index) = (state.epoch, self.transfer, self.next_index);
-        let message = Message::SnapshotChunk { epoch, transfer, index, entries };
-        effects.send([self.to], |out| message.encode(out));
-        self.told_us = now.monotonic_us;
-    }
-
-    /// Appends the values on the disk that it waits for, unless they were asked for already.
-    pub(super) fn take_wanted(&mut self, wanted: &mut Vec<Reference>) {
-        if let Some(loading) = &mut self.loading {
-            loading.take_wanted(wanted);
+        if self.chunks.waits_for_values() && now.ms_since(self.told_us) >= state.timing.heartbeat_ms {
+            // An empty chunk says only that more will follow: the receiver must not give up on a sender that waits for its
+            // disk.
+            let chunk = Message::SnapshotChunk { epoch, transfer, index: self.chunks.sent(), entries: &[] };
+            effects.send([self.to], |out| chunk.encode(out));
+            self.told_us = now.monotonic_us;
         }
-    }
-
-    /// Whether it waits for a value on the disk.
-    pub(super) fn lacks(&self, reference: &Reference) -> bool {
-        self.loading.as_ref().is_some_and(|loading| loading.lacks(reference))
-    }
-
-    /// Takes a value from the disk. True when the transfer can continue.
-    pub(super) fn take_value(&mut self, now: Now, reference: Reference, value: &[u8]) -> bool {
-        let Some(loading) = self.loading.as_mut().filter(|loading| loading.lacks(&reference)) else {
-            return false;
-        };
-        loading.take(now.monotonic_us, reference, value);
-        loading.is_whole()
+        if self.chunks.is_all_sent() {
+            let end = Message::SnapshotEnd { epoch, transfer, chunks: self.chunks.sent() };
+            effects.send([self.to], |out| end.encode(out));
+        }
+        self.chunks.is_all_sent()
     }
 
     /// Notes that the receiver has every chunk before `next`.
     pub(super) fn progress(&mut self, now: Now, transfer: u64, next: u32) {
-        if transfer == self.transfer && next > self.received && next <= self.next_index {
-            self.received = next;
-            self.progress_us = now.monotonic_us;
+        if transfer == self.transfer {
+            self.chunks.acknowledge(now, next);
         }
     }
 
     /// True when the receiver has made no progress for so long that it must be gone.
     pub(super) fn is_stuck(&self, state: &State, now: Now) -> bool {
-        now.ms_since(self.progress_us) > 10 * state.timing.silence_ms
+        self.chunks.stuck_ms(now) > 10 * state.timing.silence_ms
     }
 
     /// Abandons the snapshot.
-    pub(super) fn abandon(self, state: &mut State, why: &'static str, effects: &mut Effects) {
-        state.table.end_snapshot(self.snapshot);
-        effects.trace.push(Trace::ResyncAbandoned { follower: self.to, why });
+    pub(super) fn abandon(mut self, state: &mut State, why: &'static str, effects: &mut Effects) {
+        self.chunks.end(&mut state.table);
+        effects.trace.push(Trace::TransferAbandoned { to: self.to, why });
     }
 }
 
 /// The receiving side: a table of its own, filled beside the one in use, and the batches that follow it.
 ///
 /// A snapshot may be older than what the receiver holds and has acknowledged: its sender takes it from what is
-/// applied there, and what is held beyond that arrives as batches. So the receiver keeps what it has until the copy
+/// applied there, and what is held beyond that arrives as batches. So the receiver keeps what it has until the transfer
 /// has come as far as its sender had when it began.
 #[derive(Debug)]
 pub(super) struct Receiver {
@@ -174,24 +105,39 @@ pub(super) struct Receiver {
     snapshot: Option<Snapshot>,
     /// How much of what is held here is in the sender's history, if that is known.
     kept: Option<Version>,
-    /// The offset at which the copy is complete.
+    /// The offset at which the transfer is complete.
     pub(super) until: Version,
-    next_index: u32,
+    chunks: Incoming,
     /// Whether the snapshot, if one is sent, has arrived.
     pub(super) has_snapshot: bool,
     /// The batches after the position.
     pub(super) rest: Vec<Batch>,
     /// What their sender knew to be committed.
     commit: Version,
-    progress_us: u64,
 }
 
-/// A snapshot being received.
+/// A snapshot that is received, or replayed: a table beside the one in use.
 #[derive(Debug)]
-struct Snapshot {
-    floor: Version,
-    time: UnixMs,
-    table: Table,
+pub(super) struct Snapshot {
+    moment: Moment,
+    pub(super) table: Table,
+}
+
+impl Snapshot {
+    pub(super) fn new(moment: Moment, state: &State) -> Snapshot {
+        Snapshot { moment, table: state.new_table() }
+    }
+
+    /// Puts it in the place of the table and the history.
+    pub(super) fn install(self, state: &mut State) {
+        let Snapshot { moment, mut table } = self;
+        state.checkpoint = None; // It shows the table that is being replaced.
+        table.set_version_floor(moment.floor);
+        table.take_spilled_of(&mut state.table);
+        state.table.replace(table);
+        state.backlog.reset(moment.position);
+        (state.applied, state.time) = (moment.position.offset, moment.time);
+    }
 }
 
 /// The state of a receiver after a message.
@@ -199,14 +145,14 @@ struct Snapshot {
 pub(super) enum Received {
     /// More will follow.
     Part,
-    /// The copy is complete.
+    /// The transfer is complete.
     Whole,
     /// Something is missing or unreadable: ask again from the start.
     Broken(&'static str),
 }
 
 impl Receiver {
-    /// Begins to take what [`Message::SnapshotBegin`] announces. The copy is complete at offset `until`.
+    /// Begins to take what [`Message::SnapshotBegin`] announces. The transfer is complete at offset `until`.
     pub(super) fn begin(
         state: &mut State,
         now: Now,
@@ -215,23 +161,11 @@ impl Receiver {
         message: &Message<'_>,
         effects: &mut Effects,
     ) -> Option<Receiver> {
-        let Message::SnapshotBegin { transfer, position, floor, time, kept, .. } = *message else {
-            return None;
-        };
-        state.journal.tell(&Change::CopyBegin { position, floor, time }, effects);
-        Some(Receiver {
-            from,
-            transfer,
-            position,
-            snapshot: Some(Snapshot { floor, time, table: state.new_table() }),
-            kept,
-            until,
-            next_index: 0,
-            has_snapshot: false,
-            rest: Vec::new(),
-            commit: 0,
-            progress_us: now.monotonic_us,
-        })
+        let Message::SnapshotBegin { transfer, moment, kept, .. } = *message else { return None };
+        state.journal.tell(&Change::SnapshotBegin(moment), effects);
+        let snapshot = Some(Snapshot::new(moment, state));
+        let after = Receiver::resume(now, from, moment.position, until);
+        Some(Receiver { transfer, snapshot, kept, has_snapshot: false, ..after })
     }
 
     /// Begins to take the batches after a position that is held here too.
@@ -243,20 +177,19 @@ impl Receiver {
             snapshot: None,
             kept: Some(after.offset),
             until,
-            next_index: 0,
+            chunks: Incoming::new(now),
             has_snapshot: true,
             rest: Vec::new(),
             commit: 0,
-            progress_us: now.monotonic_us,
         }
     }
 
-    /// The last position copied.
+    /// The last position that has come.
     pub(super) fn last(&self) -> Position {
         self.rest.last().map_or(self.position, Batch::end)
     }
 
-    /// Returns the offset up to which the sender knew the copy to be committed.
+    /// Returns the offset up to which the sender knew it to be committed.
     pub(super) fn commit(&self) -> Version {
         self.commit
     }
@@ -273,7 +206,7 @@ impl Receiver {
                 return self.chunk(state, now, index, entries, effects);
             }
             Message::SnapshotEnd { transfer, chunks, .. } if transfer == self.transfer => {
-                if chunks != self.next_index {
+                if chunks != self.chunks.next() {
                     return Received::Broken("a chunk is missing");
                 }
                 self.has_snapshot = true;
@@ -284,7 +217,7 @@ impl Receiver {
                 match Batch::received(&message, now) {
                     Some(batch) if previous == last => {
                         if self.snapshot.is_some() {
-                            state.journal.tell(&Change::CopyBatch(RecordedBatch::of(&batch)), effects);
+                            state.journal.tell(&Change::SnapshotBatch(RecordedBatch::of(&batch)), effects);
                         }
                         self.rest.push(batch);
                     }
@@ -296,7 +229,7 @@ impl Receiver {
             }
             _ => return Received::Part,
         }
-        self.progress_us = now.monotonic_us;
+        self.chunks.got_on(now);
         match self.has_snapshot && self.last().offset >= self.until {
             true => Received::Whole,
             false => Received::Part,
@@ -311,45 +244,39 @@ impl Receiver {
         entries: &[u8],
         effects: &mut Effects,
     ) -> Received {
-        if index < self.next_index {
-            return Received::Part; // A duplicate.
-        }
-        if index > self.next_index {
-            return Received::Broken("a chunk is missing");
-        }
-        if entries.is_empty() {
-            self.progress_us = now.monotonic_us; // The sender waits for its disk.
+        if entries.is_empty() && index == self.chunks.next() {
+            self.chunks.got_on(now); // The sender waits for its disk.
             return Received::Part;
         }
         let Some(snapshot) = &mut self.snapshot else { return Received::Part };
-        if snapshot.table.install(entries).is_err() {
-            return Received::Broken("a chunk cannot be read");
+        match self.chunks.take(now, (index, entries), &mut snapshot.table) {
+            Arrival::Next => {}
+            Arrival::Again => return Received::Part,
+            Arrival::Early => return Received::Broken("a chunk is missing"),
+            Arrival::Unreadable => return Received::Broken("a chunk cannot be read"),
         }
-        state.journal.tell(&Change::CopyChunk(entries), effects);
-        self.next_index += 1;
-        self.progress_us = now.monotonic_us;
-        let (epoch, transfer, next) = (state.epoch, self.transfer, self.next_index);
+        state.journal.tell(&Change::SnapshotChunk(entries), effects);
+        let (epoch, transfer, next) = (state.epoch, self.transfer, self.chunks.next());
         let message = Message::SnapshotProgress { epoch, transfer, next };
         effects.send([self.from], |out| message.encode(out));
         Received::Part
     }
 
-    /// Swaps in the whole copy: no earlier key survives, and nothing held before is missing.
+    /// Swaps in all of it: no earlier key survives, and nothing held before is missing.
     pub(super) fn install(self, state: &mut State, effects: &mut Effects) {
         assert!(
             self.has_snapshot && self.last().offset >= self.until,
-            "a copy is put in place that is not whole"
+            "a transfer ends that is not complete"
         );
         state.note_lost(self.kept, effects);
         let (Position { offset, .. }, last) = (self.position, self.last());
         match self.snapshot {
-            Some(Snapshot { floor, time, mut table }) => {
-                table.set_version_floor(floor);
-                let keys = table.len() as u64;
-                state.install(table, self.position, time);
+            Some(snapshot) => {
+                let keys = snapshot.table.len() as u64;
+                snapshot.install(state);
                 self.rest.into_iter().for_each(|batch| state.backlog.push(batch));
                 state.journal.tell_installed(last.offset, effects);
-                state.counters.full_resyncs += 1;
+                state.counters.transfers += 1;
                 effects.trace.push(Trace::Installed { offset, keys });
             }
             None => {
@@ -358,7 +285,7 @@ impl Receiver {
                 state.counters.partial_resyncs += 1;
             }
         }
-        assert_eq!(state.last(), last, "records of the copy are missing");
+        assert_eq!(state.last(), last, "records of the transfer are missing");
     }
 
     /// The table being filled, if any.
@@ -371,7 +298,7 @@ impl Receiver {
         self.snapshot.as_mut().map(|snapshot| &mut snapshot.table)
     }
 
-    /// Drops the copy, with the values on the disk that came with it.
+    /// Drops what has come, with the values on the disk that came with it.
     pub(super) fn give_up(mut self, state: &mut State) {
         if let Some(table) = self.table_mut() {
             state.table.take_spilled_of(table);
@@ -380,6 +307,6 @@ impl Receiver {
 
     /// True when the sender has sent nothing for so long that it must be asked again.
     pub(super) fn is_stuck(&self, state: &State, now: Now) -> bool {
-        now.ms_since(self.progress_us) > state.timing.silence_ms
+        self.chunks.stuck_ms(now) > state.timing.silence_ms
     }
 }

@@ -10,53 +10,48 @@ use std::collections::BTreeSet;
 
 /// The chunk, and the values that it lacks.
 #[derive(Debug)]
-pub(crate) struct Loading {
+pub(super) struct Loading {
     chunk: Vec<u8>,
     missing: BTreeSet<Reference>,
     /// Whether the values were asked for.
     is_asked: bool,
     /// Whether more of the table follows it.
-    pub(crate) more: bool,
+    pub(super) more: bool,
     /// When the last value arrived.
-    pub(crate) progress_us: u64,
+    pub(super) progress_us: u64,
 }
 
 impl Loading {
-    /// Returns the next chunk of a snapshot, in an empty buffer.
-    pub(crate) fn next(
-        table: &mut Table,
-        snapshot: SnapshotId,
-        bytes_max: usize,
-        mut chunk: Vec<u8>,
-    ) -> Loading {
-        let mut missing = BTreeSet::new();
+    /// Takes the next chunk of a snapshot.
+    pub(super) fn next(table: &mut Table, snapshot: SnapshotId, bytes_max: usize) -> Loading {
+        let (mut chunk, mut missing) = (Vec::new(), BTreeSet::new());
         let more = table.copy_chunk(snapshot, bytes_max, &mut chunk, &mut missing);
         Loading { chunk, missing, is_asked: false, more, progress_us: 0 }
     }
 
     /// Whether nothing is missing, so that it can be sent.
-    pub(crate) fn is_whole(&self) -> bool {
+    pub(super) fn is_whole(&self) -> bool {
         self.missing.is_empty()
     }
 
     /// Returns the chunk, which must be whole.
-    pub(crate) fn into_chunk(self) -> Vec<u8> {
+    pub(super) fn into_chunk(self) -> Vec<u8> {
         self.chunk
     }
 
     /// Appends the values that it lacks, unless they were asked for already.
-    pub(crate) fn take_wanted(&mut self, wanted: &mut Vec<Reference>) {
+    pub(super) fn take_wanted(&mut self, wanted: &mut Vec<Reference>) {
         if !std::mem::replace(&mut self.is_asked, true) {
             wanted.extend(self.missing.iter().copied());
         }
     }
 
-    pub(crate) fn lacks(&self, reference: &Reference) -> bool {
+    pub(super) fn lacks(&self, reference: &Reference) -> bool {
         self.missing.contains(reference)
     }
 
     /// Takes a value that it lacks.
-    pub(crate) fn take(&mut self, now_us: u64, reference: Reference, value: &[u8]) {
+    pub(super) fn take(&mut self, now_us: u64, reference: Reference, value: &[u8]) {
         if self.missing.remove(&reference) {
             self.progress_us = now_us;
             encode_value(reference, value, &mut self.chunk);
