@@ -43,6 +43,11 @@ pub enum Reply<'a> {
     Pairs(u32),
     /// The next two elements are a pair of [`Reply::Pairs`].
     Pair,
+    /// Streams with their entries: the next n times a [`Reply::Entry`] and two elements. A map in RESP3, and arrays in an
+    /// array in RESP2.
+    Entries(u32),
+    /// The next two elements are an entry of [`Reply::Entries`].
+    Entry,
     /// A push: the next n elements, which do not answer a request but come from a subscription. An array in RESP2.
     Push(u32),
     /// The next element contains references instead of values. The caller of this command, which has changed nothing,
@@ -106,6 +111,8 @@ const MAP: u8 = 12;
 const PUSH: u8 = 13;
 const PAIRS: u8 = 14;
 const PAIR: u8 = 15;
+const ENTRIES: u8 = 16;
+const ENTRY: u8 = 17;
 const UNRESOLVED: u8 = 100;
 const NEEDS: u8 = 101;
 const REFERENCE: u8 = 102;
@@ -343,6 +350,11 @@ impl ReplyBuffer {
                 out.put_u32(count);
             }
             Reply::Pair => out.put_u8(PAIR),
+            Reply::Entries(count) => {
+                out.put_u8(ENTRIES);
+                out.put_u32(count);
+            }
+            Reply::Entry => out.put_u8(ENTRY),
             Reply::Unresolved(command) => {
                 out.put_u8(UNRESOLVED);
                 out.put_bytes(command);
@@ -439,6 +451,8 @@ impl<'a> Reply<'a> {
             PUSH => Reply::Push(reader.u32()?),
             PAIRS => Reply::Pairs(reader.u32()?),
             PAIR => Reply::Pair,
+            ENTRIES => Reply::Entries(reader.u32()?),
+            ENTRY => Reply::Entry,
             UNRESOLVED => Reply::Unresolved(reader.bytes()?),
             NEEDS => Reply::Needs(reader.bytes()?),
             REFERENCE => {
@@ -480,6 +494,8 @@ mod tests {
             Reply::Push(3),
             Reply::Pairs(2),
             Reply::Pair,
+            Reply::Entries(2),
+            Reply::Entry,
             Reply::Unresolved(b"command"),
             Reply::Needs(b""),
         ];

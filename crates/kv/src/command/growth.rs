@@ -23,6 +23,7 @@ impl Command<'_> {
             OnList(command) => command.may_grow(),
             OnSet(command) => command.may_grow(),
             OnSorted(command) => command.may_grow(),
+            OnStream(command) => command.may_grow(),
             Transaction(transaction) => transaction.commands().any(|command| command.may_grow()),
             // Its parts are here already.
             LongEnd { .. } => false,
@@ -43,6 +44,7 @@ impl Command<'_> {
             OnList(command) => command.only_deletes(),
             OnSet(command) => command.only_deletes(),
             OnSorted(command) => command.only_deletes(),
+            OnStream(command) => command.only_deletes(),
             Transaction(transaction) => {
                 transaction.commands().all(|command| !command.is_write() || command.only_deletes())
             }

@@ -16,6 +16,7 @@ mod lock;
 mod script;
 mod sets;
 mod sorted;
+mod streams;
 mod supplied;
 mod transaction;
 mod work;
@@ -35,6 +36,10 @@ pub use script::{Script, ScriptLimits};
 pub use sets::{SetCommand, SetOperation};
 pub use sorted::{
     AddOptions, Aggregate, By, MemberBound, SortedCommand, parse_member_bound, parse_score, parse_score_bound,
+};
+pub use streams::{
+    DELIVERED_BYTES_MAX, DELIVERED_MAX, ID_TEXT_BYTES_MAX, NOT_AN_ID, NewId, StreamCommand, StreamId, Trim,
+    parse_id_bound,
 };
 pub use supplied::Supplied;
 pub use transaction::{Draft, Transaction, Watched};
@@ -247,6 +252,8 @@ pub enum Command<'a> {
     OnSet(SetCommand<'a>),
     /// A command on sorted sets (`ZADD` and its kin).
     OnSorted(SortedCommand<'a>),
+    /// A command on streams (`XADD` and its kin).
+    OnStream(StreamCommand<'a>),
 
     /// A command with the bytes it needs from values stored outside the table. Ordered as a write.
     Supplied(Supplied<'a>),
@@ -286,6 +293,7 @@ impl<'a> Command<'a> {
             OnList(command) => command.is_write(),
             OnSet(command) => command.is_write(),
             OnSorted(command) => command.is_write(),
+            OnStream(command) => command.is_write(),
         }
     }
 
@@ -316,6 +324,7 @@ impl<'a> Command<'a> {
             OnList(command) if command.is_write() => command.bytes(),
             OnSet(command) if command.is_write() => command.bytes(),
             OnSorted(command) if command.is_write() => command.bytes(),
+            OnStream(command) if command.is_write() => command.bytes(),
             Supplied(supplied) => supplied.bytes(),
             _ => 0,
         }
@@ -350,6 +359,7 @@ impl<'a> Command<'a> {
             OnList(command) => command.for_each_key(visit),
             OnSet(command) => command.for_each_key(visit),
             OnSorted(command) => command.for_each_key(visit),
+            OnStream(command) => command.for_each_key(visit),
             Supplied(supplied) => supplied.for_each_key(&mut visit),
             Keys { .. } | Scan { .. } | RandomKey { .. } | Size | Clear | Purge { .. } | Abandon { .. } => {}
             LongPart { .. } | LongEnd { .. } => {}

@@ -21,6 +21,7 @@ impl Command<'_> {
             OnList(command) => return command.may_walk(),
             OnSet(command) => return command.may_walk(),
             OnSorted(command) => return command.may_walk(),
+            OnStream(command) => return command.may_walk(),
             _ => {}
         }
         matches!(
@@ -36,17 +37,20 @@ impl Command<'_> {
         )
     }
 
-    /// The most bytes of collections that the command looks at or returns, if `bytes_of` tells how large a key is, and
-    /// `bytes_in_range` how large a range of a sorted set.
+    /// The most bytes of collections that the command looks at or returns, if `bytes_of` tells how large a key is,
+    /// `bytes_in_range` how large a range of a sorted set, and `bytes_between` how large the entries of a stream between
+    /// two ids.
     pub(crate) fn walked_bytes(
         &self,
         bytes_of: impl Fn(&[u8]) -> u64,
         bytes_in_range: impl Fn(&[u8], By, List<'_>) -> u64,
+        bytes_between: impl Fn(&[u8], &[u8], &[u8]) -> u64,
     ) -> u64 {
         match self {
             Command::OnList(command) => command.walked_bytes(bytes_of),
             Command::OnSet(command) => command.walked_bytes(bytes_of),
             Command::OnSorted(command) => command.walked_bytes(bytes_of, bytes_in_range),
+            Command::OnStream(command) => command.walked_bytes(bytes_of, bytes_between),
             _ => 0,
         }
     }
@@ -67,9 +71,11 @@ impl Command<'_> {
                 let scanned = count.saturating_mul(SCANNED_FIELD_BYTES).min(known.bytes_of(key) as u64);
                 scanned / 2 * steps(*pattern)
             }
-            OnList(_) | OnSet(_) | OnSorted(_) => {
+            OnList(_) | OnSet(_) | OnSorted(_) | OnStream(_) => {
                 let bytes_of = |key: &[u8]| known.bytes_of(key) as u64;
-                self.walked_bytes(bytes_of, |key, by, ends| known.bytes_in_range(key, by, ends)) / 2
+                let in_range = |key: &[u8], by, ends: List<'_>| known.bytes_in_range(key, by, ends);
+                let between = |key: &[u8], start: &[u8], end: &[u8]| known.bytes_between(key, start, end);
+                self.walked_bytes(bytes_of, in_range, between) / 2
             }
             Script(script) => known.script_ns(script),
             Transaction(transaction) => {
@@ -102,6 +108,9 @@ pub trait Known {
     /// Bytes that a range of the members of a sorted set occupies.
     fn bytes_in_range(&self, key: &[u8], by: By, ends: List<'_>) -> u64;
 
+    /// Bytes that the entries of a stream between two ids occupy.
+    fn bytes_between(&self, key: &[u8], start: &[u8], end: &[u8]) -> u64;
+
     /// The time that a script will take, in nanoseconds, as far as known beforehand.
     fn script_ns(&self, script: &Script<'_>) -> u64;
 }
@@ -129,6 +138,10 @@ mod tests {
         }
 
         fn bytes_in_range(&self, _: &[u8], _: By, _: List<'_>) -> u64 {
+            1 << 16
+        }
+
+        fn bytes_between(&self, _: &[u8], _: &[u8], _: &[u8]) -> u64 {
             1 << 16
         }
 

@@ -6,6 +6,7 @@
 //! list:       element
 //! set:        hash of the member u32 | member                 in ascending order
 //! sorted set: score, so that its bytes are in order u64 | member    in ascending order
+//! stream:     a head, groups and their consumers, and entries, in ascending order: see `streams::items`
 //! ```
 //!
 //! A **small** collection is one piece of memory, the value of its entry: the number of items (u16), then a piece (see
@@ -19,8 +20,8 @@ use super::entry::{Entry, Kind};
 use super::index::{KeyHash, Place};
 use super::strings::WrongKind;
 use super::tree::piece::{Piece, put_item, take_item};
-use super::tree::{Discarded, Items, LEAF_BYTES, LEAF_ITEMS, Tree};
-use super::{NO_DEADLINE, Record, Table, sorted};
+use super::tree::{Discarded, Items, LEAF_BYTES, LEAF_ITEMS, Shape, Tree};
+use super::{NO_DEADLINE, Record, Table, sorted, streams};
 use crate::UnixMs;
 use crate::codec::{Malformed, Reader};
 use crate::limits::VALUE_BYTES_MAX_CEILING;
@@ -43,12 +44,12 @@ pub(super) struct Collection {
 
 impl Collection {
     pub(super) fn new(kind: Kind) -> Collection {
-        Collection { kind, items: Tree::new(is_ordered(kind)), members: None, is_changed: false }
+        Collection { kind, items: Tree::shaped(shape_of(kind)), members: None, is_changed: false }
     }
 
     fn load(&mut self, kind: Kind, piece: Piece<'_>) {
         self.kind = kind;
-        self.items.load(piece, is_ordered(kind));
+        self.items.load(piece, shape_of(kind));
         self.members = None;
         self.is_changed = false;
     }
@@ -105,6 +106,12 @@ impl Collection {
 
     pub(super) fn insert(&mut self, rank: usize, item: &[u8]) {
         self.items.insert(rank, item);
+        self.is_changed = true;
+    }
+
+    /// Replaces the item of a rank.
+    pub(super) fn replace(&mut self, rank: usize, item: &[u8], discarded: &mut Discarded) {
+        self.items.replace(rank, item, discarded);
         self.is_changed = true;
     }
 
@@ -172,6 +179,12 @@ fn is_ordered(kind: Kind) -> bool {
     kind != Kind::List
 }
 
+fn shape_of(kind: Kind) -> Shape {
+    // Streams grow at their end, and have many short entries.
+    let leaf_factor = if kind == Kind::Stream { 4 } else { 1 };
+    Shape { is_ordered: is_ordered(kind), leaf_factor }
+}
+
 /// The hash of a member. It must not change: replicas would differ.
 pub(super) fn hash_of(member: &[u8]) -> [u8; 4] {
     const SECRETS: RapidSecrets = RapidSecrets::seed(0x006d_656d_6265_7273);
@@ -197,8 +210,10 @@ fn check_item(kind: Kind, before: Option<&[u8]>, item: &[u8]) -> Result<(), Malf
         Kind::Set => item.split_first_chunk::<4>().is_some_and(|(hash, member)| *hash == hash_of(member)),
         _ => true,
     };
+    // An entry of a stream has several values.
+    let bytes_max = VALUE_BYTES_MAX_CEILING * if kind == Kind::Stream { 4 } else { 1 };
     let follows = !is_ordered(kind) || before.is_none_or(|before| before < item);
-    if is_valid && follows && item.len() <= VALUE_BYTES_MAX_CEILING { Ok(()) } else { Err(NOT_AN_ITEM) }
+    if is_valid && follows && item.len() <= bytes_max { Ok(()) } else { Err(NOT_AN_ITEM) }
 }
 
 /// Checks the value of a small collection's entry that comes from elsewhere.
@@ -208,6 +223,12 @@ fn check_item(kind: Kind, before: Option<&[u8]>, item: &[u8]) -> Result<(), Malf
 pub(super) fn check_small(kind: Kind, value: &[u8]) -> Result<(), Malformed> {
     let mut reader = Reader::new(value);
     let count = reader.u16()?;
+    if kind == Kind::Stream {
+        let mut stream = Collection::new(kind);
+        take_items(&mut stream, &mut reader)?;
+        let is_whole = stream.len() == usize::from(count);
+        return if is_whole { check_whole(&stream) } else { Err(Malformed("a stream that is none")) };
+    }
     let (mut before, mut members) = (None, BTreeSet::new());
     for _ in 0..count {
         let item = take_item(&mut reader)?;
@@ -263,6 +284,9 @@ pub(super) fn take_items(collection: &mut Collection, reader: &mut Reader<'_>) -
             count.checked_sub(1).and_then(|last| collection.items().get(last)),
             item,
         )?;
+        if collection.kind == Kind::Stream {
+            streams::check_item(collection.items(), item)?;
+        }
         collection.insert(count, item);
         if collection.kind == Kind::Sorted {
             let index = collection.members.get_or_insert_with(|| Tree::new(true));
@@ -272,6 +296,18 @@ pub(super) fn take_items(collection: &mut Collection, reader: &mut Reader<'_>) -
         }
     }
     Ok(())
+}
+
+/// Checks a collection of which all items have been taken.
+///
+/// # Errors
+/// [`Malformed`] unless it is one that can exist.
+pub(super) fn check_whole(collection: &Collection) -> Result<(), Malformed> {
+    match collection.kind {
+        Kind::Stream => streams::check_whole(collection.items()),
+        _ if collection.len() == 0 => Err(Malformed("a collection without items")),
+        _ => Ok(()),
+    }
 }
 
 /// A number that the content of a collection determines, whatever form it has.

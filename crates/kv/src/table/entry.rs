@@ -37,7 +37,7 @@ const KEY_LENGTH_MASK: u32 = (1 << SPECIAL_SHIFT) - 1;
 /// What a special entry holds, by those three bits.
 const SPECIAL: [Kind; 8] = {
     use Kind::*;
-    [Hash, List, Set, Sorted, Coded, Coded, Coded, Coded]
+    [Hash, List, Set, Sorted, Coded, Stream, Coded, Coded]
 };
 
 /// The kind of a value, and how Redis would store it.
@@ -59,12 +59,14 @@ pub(super) enum Kind {
     Set = 6,
     /// A sorted set: see [`super::sorted`].
     Sorted = 7,
+    /// A stream: see [`super::streams`].
+    Stream = 8,
 }
 
 impl Kind {
     pub(super) fn from_tag(tag: u8) -> Option<Kind> {
         use Kind::*;
-        [Plain, Text, Raw, Coded, Hash, List, Set, Sorted].get(tag as usize).copied()
+        [Plain, Text, Raw, Coded, Hash, List, Set, Sorted, Stream].get(tag as usize).copied()
     }
 
     /// Whether the value is neither a string nor a reference to one.
@@ -548,6 +550,7 @@ fn write_header(bytes: &mut [u8], key_length: usize, value_length: usize, stamp:
         Kind::Set => 2 << SPECIAL_SHIFT | SPECIAL_BIT,
         Kind::Sorted => 3 << SPECIAL_SHIFT | SPECIAL_BIT,
         Kind::Coded => 4 << SPECIAL_SHIFT | SPECIAL_BIT,
+        Kind::Stream => 5 << SPECIAL_SHIFT | SPECIAL_BIT,
     };
     let key_field = key_length as u32 | kind_bits;
     let header = &mut bytes[..HEADER_BYTES];

@@ -6,9 +6,9 @@
 //!
 //! Reading order: `entry` (one key in memory), `partition` and `index` (where entries are stored and how a key is
 //! found), `store` (the few ways in which the table changes), then the commands: `reads`, `scan`, `strings`, `numbers`,
-//! `fields` and `hashes`, `tree`, `collections`, `lists`, `sets` and `sorted`, `expire`, `keys`, `transactions`, `locks`,
-//! `scripts` and `interpreter`, `registers`; last `coded` and `spill` (values that are not in the table), `long` (commands
-//! that arrive in parts), and `snapshot`.
+//! `fields` and `hashes`, `tree`, `collections`, `lists`, `sets`, `sorted` and `streams`, `expire`, `keys`,
+//! `transactions`, `locks`, `scripts` and `interpreter`, `registers`; last `coded` and `spill` (values that are not in the
+//! table), `long` (commands that arrive in parts), and `snapshot`.
 
 mod coded;
 mod collections;
@@ -33,6 +33,7 @@ mod snapshot;
 mod sorted;
 mod spill;
 mod store;
+mod streams;
 mod strings;
 #[cfg(test)]
 mod tests;
@@ -347,6 +348,7 @@ impl Table {
             OnList(command) if command.is_write() => self.change_list(&command, record, out),
             OnSet(command) if command.is_write() => self.change_set(&command, record, out),
             OnSorted(command) if command.is_write() => self.change_sorted(&command, record, out),
+            OnStream(command) if command.is_write() => self.change_stream(&command, record, out),
             Supplied(supplied) => self.supply(&supplied, record, out),
             LongPart { id, offset, length, bytes } => self.gather(id, (offset, length), bytes, record, out),
             LongEnd { id, .. } => return self.carry_out_long(id, record, out),
@@ -411,6 +413,7 @@ impl Table {
             OnList(command) if !command.is_write() => return self.read_list(&command, now, out),
             OnSet(command) if !command.is_write() => return self.read_set(&command, now, out),
             OnSorted(command) if !command.is_write() => return self.read_sorted(&command, now, out),
+            OnStream(command) if !command.is_write() => return self.read_stream(&command, now, out),
             _ => out.error("ERR a write has to be ordered before it is applied"),
         }
         0

@@ -236,6 +236,7 @@ impl Table {
             Kind::List => b"quicklist",
             Kind::Set => sets::encoding(entry),
             Kind::Sorted => sorted::encoding(entry),
+            Kind::Stream => b"stream",
             Kind::Raw | Kind::Coded => b"raw",
             Kind::Plain if parse_integer(entry.value()).is_some() => b"int",
             _ if entry.value().len() <= EMBEDDED_BYTES_MAX => b"embstr",
@@ -265,6 +266,7 @@ impl Entry {
             Kind::List => b"list",
             Kind::Set => b"set",
             Kind::Sorted => b"zset",
+            Kind::Stream => b"stream",
             Kind::Plain | Kind::Text | Kind::Raw | Kind::Coded => b"string",
         }
     }

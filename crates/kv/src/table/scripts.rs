@@ -126,7 +126,7 @@ impl Access<'_> {
         const MOVED_BYTES: usize = 1024;
         let entry = self.table.peek(key, self.now);
         entry.map_or(0, |entry| match entry.kind() {
-            Kind::List | Kind::Set | Kind::Sorted => entry.content_bytes().min(MOVED_BYTES),
+            Kind::List | Kind::Set | Kind::Sorted | Kind::Stream => entry.content_bytes().min(MOVED_BYTES),
             _ => entry.held_bytes(),
         })
     }
@@ -136,7 +136,9 @@ impl Access<'_> {
         let bytes_of = |key: &[u8]| self.table.peek(key, self.now).map_or(0, Entry::content_bytes) as u64;
         let in_range =
             |key: &[u8], by: By, ends: List<'_>| self.table.bytes_in_range(key, by, ends, self.now);
-        usize::try_from(command.walked_bytes(bytes_of, in_range)).unwrap_or(usize::MAX)
+        let between =
+            |key: &[u8], start: &[u8], end: &[u8]| self.table.bytes_between(key, start, end, self.now);
+        usize::try_from(command.walked_bytes(bytes_of, in_range, between)).unwrap_or(usize::MAX)
     }
 
     /// Publishes a message once the run is over. Returns false, with nothing done, if the run would publish too much.
@@ -220,6 +222,10 @@ impl Known for Table {
 
     fn bytes_in_range(&self, key: &[u8], by: By, ends: List<'_>) -> u64 {
         Table::bytes_in_range(self, key, by, ends, 0)
+    }
+
+    fn bytes_between(&self, key: &[u8], start: &[u8], end: &[u8]) -> u64 {
+        Table::bytes_between(self, key, start, end, 0)
     }
 
     fn script_ns(&self, script: &Script<'_>) -> u64 {

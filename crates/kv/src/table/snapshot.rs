@@ -585,8 +585,10 @@ impl Table {
             std::cmp::Ordering::Greater => return Err(OUT_OF_ORDER),
             std::cmp::Ordering::Equal => {}
         }
-        let collection = self.arriving_items.remove(&(key.into(), version)).filter(|it| it.len() > 0);
-        let collection = collection.ok_or(Malformed("a collection without items"))?;
+        let Some(collection) = self.arriving_items.remove(&(key.into(), version)) else {
+            return Err(OUT_OF_ORDER);
+        };
+        collections::check_whole(&collection)?;
         if self.register(key).version < version {
             let entry = Entry::of_collection(key, collection, Stamp { version, deadline, kind });
             self.put_entry(entry, Record { version, time: 0 });

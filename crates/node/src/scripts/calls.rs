@@ -106,7 +106,7 @@ fn moved_by(command: &Command<'_>, access: &Access<'_>) -> usize {
             (pattern * PATTERN_BYTE_READ).saturating_add(scanned.saturating_mul(1 + pattern / 8))
         }
         Command::Hash(hash) if hash.is_write() => access.held_bytes(hash.key()),
-        Command::OnList(_) | Command::OnSet(_) | Command::OnSorted(_) => {
+        Command::OnList(_) | Command::OnSet(_) | Command::OnSorted(_) | Command::OnStream(_) => {
             let mut moved = access.walked_bytes(command);
             command.for_each_key(|key| moved = moved.saturating_add(access.held_bytes(key)));
             moved

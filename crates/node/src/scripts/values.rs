@@ -61,6 +61,8 @@ pub(super) fn read(lua: &Lua, reader: &mut Reader<'_>, meter: &Meter) -> mlua::R
             }
             Ok(Value::Table(table))
         }
+        Reply::Entries(count) => array(lua, reader, count as usize, meter),
+        Reply::Entry => array(lua, reader, 2, meter),
         Reply::Pair => Err(Raised::reply("ERR malformed reply")),
         // Before a script runs, the values of all its keys are put into the table.
         Reply::Unresolved(_) | Reply::Needs(_) | Reply::Reference(_) | Reply::Lent(_) => {

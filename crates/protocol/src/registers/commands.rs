@@ -164,6 +164,7 @@ fn needs(command: &Command<'_>) -> (&'static str, &'static str) {
         Hash(command) => (command.name(), "a hash, whose fields change one by one"),
         OnSet(command) => (command.name(), "a set, whose members change one by one"),
         OnSorted(command) => (command.name(), "a sorted set, whose scores change one by one"),
+        OnStream(command) => (command.name(), "a stream, whose entries have one order"),
         OnList(command) => (command.name(), "a list, whose elements change one by one"),
         GetDelete { .. } => ("GETDEL", MODIFY),
         GetExpire { .. } => ("GETEX", MODIFY),
@@ -185,7 +186,7 @@ fn needs(command: &Command<'_>) -> (&'static str, &'static str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kv::{HashCommand, ListCommand, SetCommand, SortedCommand};
+    use kv::{HashCommand, ListCommand, SetCommand, SortedCommand, StreamCommand};
 
     fn set(expiry: Expiry, condition: Condition, answer: SetAnswer) -> Command<'static> {
         Command::Set { key: b"k", value: b"v", expiry, condition, answer }
@@ -211,6 +212,7 @@ mod tests {
             (Command::Hash(HashCommand::Length { key: b"k" }), "HLEN"),
             (Command::OnSet(SetCommand::All { key: b"k" }), "SMEMBERS"),
             (Command::OnSorted(SortedCommand::Length { key: b"k" }), "ZCARD"),
+            (Command::OnStream(StreamCommand::Length { key: b"k" }), "XLEN"),
             (Command::OnList(ListCommand::Length { key: b"k" }), "LLEN"),
             (Command::Purge { until: 1 }, "this command"),
         ] {

@@ -65,8 +65,8 @@ fn elements_after(reply: &Reply<'_>) -> u64 {
         Reply::Array(count) | Reply::Set(count) | Reply::Push(count) => u64::from(count),
         Reply::Unresolved(_) | Reply::Needs(_) => 1,
         Reply::Map(pairs) => 2 * u64::from(pairs),
-        Reply::Pairs(count) => u64::from(count),
-        Reply::Pair => 2,
+        Reply::Pairs(count) | Reply::Entries(count) => u64::from(count),
+        Reply::Pair | Reply::Entry => 2,
         _ => 0,
     }
 }
@@ -119,6 +119,9 @@ pub fn write_element(reply: Reply<'_>, protocol: Protocol, out: &mut Vec<u8>) {
         Reply::Pairs(count) => write_head(b'*', 2 * i64::from(count), out),
         Reply::Pair if is_resp3 => write_head(b'*', 2, out),
         Reply::Pair => {} // In RESP2 its elements stand in the array itself.
+        Reply::Entries(count) => write_head(if is_resp3 { b'%' } else { b'*' }, i64::from(count), out),
+        Reply::Entry if is_resp3 => {} // The map's head announces its keys and values.
+        Reply::Entry => write_head(b'*', 2, out),
         // The command's coordinator replaces references by values; a client never gets these.
         Reply::Unresolved(_) | Reply::Needs(_) => {}
         Reply::Reference(_) | Reply::Lent(_) => write_line(b'-', b"ERR a value is missing from a reply", out),

@@ -57,6 +57,9 @@ fn aggregates_are_followed_by_their_elements() {
     let pairs = [Reply::Pairs(1), Reply::Pair, a, Reply::Double(1.5)];
     assert_written(&pairs, "*2\r\n$1\r\na\r\n$3\r\n1.5\r\n", "*1\r\n*2\r\n$1\r\na\r\n,1.5\r\n");
     assert_eq!(element_end(&[encoded(&pairs), encoded(&[b])].concat()), Ok(encoded(&pairs).len()));
+    let entries = [Reply::Entries(1), Reply::Entry, a, b];
+    assert_written(&entries, "*1\r\n*2\r\n$1\r\na\r\n:1\r\n", "%1\r\n$1\r\na\r\n:1\r\n");
+    assert_eq!(element_end(&[encoded(&entries), encoded(&[b])].concat()), Ok(encoded(&entries).len()));
     assert_written(&[Reply::Array(0)], "*0\r\n", "*0\r\n");
     assert_written(&[Reply::Map(0)], "*0\r\n", "%0\r\n");
 }

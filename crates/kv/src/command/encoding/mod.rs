@@ -33,6 +33,7 @@ const READING_SCRIPT: u8 = 21;
 const LIST_READ: u8 = 22;
 const SET_READ: u8 = 23;
 const SORTED_READ: u8 = 24;
+const STREAM_READ: u8 = 28;
 const SET: u8 = 64;
 const GET_DELETE: u8 = 65;
 const GET_EXPIRE: u8 = 66;
@@ -67,6 +68,7 @@ const SCRIPT: u8 = 93;
 const LIST: u8 = 94;
 const SET_WRITE: u8 = 95;
 const SORTED_WRITE: u8 = 96;
+const STREAM_WRITE: u8 = 100;
 /// The plain `SET key value`: by far the most frequent record, so it has a short form.
 const SET_PLAIN: u8 = 127;
 /// Bytes of its encoding beside key and value.
@@ -330,6 +332,10 @@ impl<'a> Command<'a> {
                 out.put_u8(if command.is_write() { SORTED_WRITE } else { SORTED_READ });
                 command.encode(out);
             }
+            OnStream(command) => {
+                out.put_u8(if command.is_write() { STREAM_WRITE } else { STREAM_READ });
+                command.encode(out);
+            }
             Supplied(supplied) => {
                 out.put_u8(SUPPLIED);
                 supplied.encode(out);
@@ -398,6 +404,8 @@ impl<'a> Command<'a> {
             SET_WRITE => OnSet(super::SetCommand::decode(reader, true)?),
             SORTED_READ => OnSorted(super::SortedCommand::decode(reader, false)?),
             SORTED_WRITE => OnSorted(super::SortedCommand::decode(reader, true)?),
+            STREAM_READ => OnStream(super::StreamCommand::decode(reader, false)?),
+            STREAM_WRITE => OnStream(super::StreamCommand::decode(reader, true)?),
             SET_IF => SetIf {
                 key: reader.bytes()?,
                 value: reader.bytes()?,

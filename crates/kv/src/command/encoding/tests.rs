@@ -4,7 +4,7 @@ use super::*;
 use crate::Coordinator;
 use crate::command::{
     AddOptions, Aggregate, By, Draft, Fenced, HashCommand, HashPart, Hold, ListCommand, LockCommand,
-    SetCommand, SetOperation, SortedCommand, Supplied, WaiterId, Watched, script,
+    SetCommand, SetOperation, SortedCommand, StreamCommand, Supplied, Trim, WaiterId, Watched, script,
 };
 use std::num::NonZeroU64;
 
@@ -182,6 +182,42 @@ fn every_command<'a>(
         },
     ];
     commands.extend(sorted.map(OnSorted));
+    let (group, consumer) = (&b"group"[..], &b"consumer"[..]);
+    let trim = Trim { by_id: true, is_approximate: true, limit: 7, node_entries: 100 };
+    let streams = [
+        StreamCommand::Length { key },
+        StreamCommand::Range { key, ends: pairs, is_reverse: true, count: Some(3) },
+        StreamCommand::Read { streams: pairs, count: 4 },
+        StreamCommand::Pending { key, group },
+        StreamCommand::PendingRange { key, words: list, min_idle_ms: 5, count: 6 },
+        StreamCommand::Info { key },
+        StreamCommand::InfoFull { key, count: 0 },
+        StreamCommand::InfoGroups { key },
+        StreamCommand::InfoConsumers { key, group },
+        StreamCommand::Add { key, words: list, trim: Some(trim), if_present: true },
+        StreamCommand::Delete { key, ids: list },
+        StreamCommand::Trim { key, threshold: b"9", trim },
+        StreamCommand::SetId { key, ids: list, added: Some(7) },
+        StreamCommand::CreateGroup { key, group, id: b"$", entries_read: -1, makes_stream: true },
+        StreamCommand::SetGroup { key, group, id: b"0", entries_read: 3 },
+        StreamCommand::DestroyGroup { key, group },
+        StreamCommand::CreateConsumer { key, group, consumer },
+        StreamCommand::DeleteConsumer { key, group, consumer },
+        StreamCommand::ReadGroup { group, consumer, streams: pairs, count: 3, acknowledges: true },
+        StreamCommand::Acknowledge { key, group, ids: list },
+        StreamCommand::Claim {
+            key,
+            words: list,
+            min_idle_ms: 1,
+            delivered_ms: -2,
+            deliveries: 3,
+            is_idle: true,
+            is_forced: false,
+            only_ids: true,
+        },
+        StreamCommand::ClaimRange { key, words: list, min_idle_ms: 1, count: 100, only_ids: true },
+    ];
+    commands.extend(streams.map(OnStream));
     commands
 }
 

@@ -19,6 +19,7 @@ mod sets;
 mod snapshot;
 mod sorted;
 mod spill;
+mod streams;
 mod strings;
 mod transactions;
 
@@ -116,6 +117,14 @@ fn element(reader: &mut Reader<'_>) -> String {
             };
             let pairs: Vec<_> = (0..count).map(|_| pair()).collect();
             format!("<{}>", pairs.join(" "))
+        }
+        Reply::Entries(count) => {
+            let mut entry = || {
+                assert_eq!(Reply::decode(reader), Ok(Reply::Entry));
+                format!("{}={}", element(reader), element(reader))
+            };
+            let entries: Vec<_> = (0..count).map(|_| entry()).collect();
+            format!("{{{}}}", entries.join(" "))
         }
         Reply::Set(count) => {
             let mut elements: Vec<_> = (0..count).map(|_| element(reader)).collect();

@@ -7,6 +7,7 @@ use super::Store;
 use crate::command::{
     AddOptions, Aggregate, By, Command, Comparison, Condition, Deadline, ExpireCondition, Expiry, ExpiryUnit,
     HashCommand, HashPart, List, ListCommand, SetAnswer, SetCommand, SetOperation, SortedCommand,
+    StreamCommand, Trim,
 };
 
 impl Store {
@@ -307,6 +308,113 @@ fn sorted<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
     })
 }
 
+/// What `MAXLEN ~ 5 LIMIT 3` and its kin ask for, and the threshold; nodes have ten entries.
+fn trim<'a>(words: &[&'a [u8]]) -> Option<(Trim, &'a [u8])> {
+    let at = words.iter().position(|word| [&b"MAXLEN"[..], b"MINID"].contains(word))?;
+    let is_approximate = words[at + 1] == b"~";
+    let limit = words.iter().position(|word| *word == b"LIMIT").map_or(0, |at| number(words[at + 1]) as u32);
+    let trim = Trim { by_id: words[at] == b"MINID", is_approximate, limit, node_entries: 10 };
+    Some((trim, words[at + 1 + usize::from(is_approximate)]))
+}
+
+fn stream<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
+    let has = |option: &[u8]| words.contains(&option);
+    let option = |name: &[u8]| words.iter().position(|word| *word == name).map(|at| number(words[at + 1]));
+    let list = |items: &[&'a [u8]], scratch: &'a mut Vec<u8>| List::build(scratch, items.iter().copied());
+    let count = option(b"COUNT").map(|count| count as u64);
+    let streams = |scratch: &'a mut Vec<u8>| {
+        let at = words.iter().position(|word| *word == b"STREAMS").unwrap() + 1;
+        let (keys, ids) = words[at..].split_at((words.len() - at) / 2);
+        List::build(scratch, keys.iter().zip(ids).flat_map(|(key, id)| [*key, *id]))
+    };
+    Command::OnStream(match *words {
+        [b"XLEN", key] => StreamCommand::Length { key },
+        [b"XRANGE", key, ..] => {
+            StreamCommand::Range { key, ends: list(&words[2..4], scratch), is_reverse: false, count }
+        }
+        [b"XREVRANGE", key, end, start, ..] => {
+            StreamCommand::Range { key, ends: list(&[start, end], scratch), is_reverse: true, count }
+        }
+        [b"XREAD", ..] => StreamCommand::Read { streams: streams(scratch), count: count.unwrap_or(0) },
+        [b"XADD", key, ..] => {
+            let trim = trim(words);
+            let options = [2 * usize::from(has(b"MAXLEN") || has(b"MINID")), 2 * usize::from(has(b"LIMIT"))];
+            let at = 2 + options[0] + options[1] + usize::from(has(b"~")) + usize::from(has(b"NOMKSTREAM"));
+            let threshold = trim.map_or(&b""[..], |(_, threshold)| threshold);
+            let all = [&[words[at], threshold], &words[at + 1..]].concat();
+            let (words, trim) = (list(&all, scratch), trim.map(|(trim, _)| trim));
+            StreamCommand::Add { key, words, trim, if_present: has(b"NOMKSTREAM") }
+        }
+        [b"XDEL", key, ref ids @ ..] => StreamCommand::Delete { key, ids: list(ids, scratch) },
+        [b"XTRIM", key, ..] => {
+            let (trim, threshold) = trim(words).unwrap();
+            StreamCommand::Trim { key, threshold, trim }
+        }
+        [b"XSETID", key, id] => StreamCommand::SetId { key, ids: list(&[id], scratch), added: None },
+        [b"XSETID", key, id, added, removed] => {
+            let added = Some(number(added) as u64);
+            StreamCommand::SetId { key, ids: list(&[id, removed], scratch), added }
+        }
+        [b"XINFO", b"STREAM", key] => StreamCommand::Info { key },
+        [b"XINFO", b"FULL", key, count] => StreamCommand::InfoFull { key, count: number(count) as u64 },
+        [b"XINFO", b"GROUPS", key] => StreamCommand::InfoGroups { key },
+        [b"XINFO", b"CONSUMERS", key, group] => StreamCommand::InfoConsumers { key, group },
+        [b"XGROUP", b"CREATE", key, group, id, ..] => {
+            let (entries_read, makes_stream) = (option(b"ENTRIESREAD").unwrap_or(-1), has(b"MKSTREAM"));
+            StreamCommand::CreateGroup { key, group, id, entries_read, makes_stream }
+        }
+        [b"XGROUP", b"SETID", key, group, id, ..] => {
+            StreamCommand::SetGroup { key, group, id, entries_read: option(b"ENTRIESREAD").unwrap_or(-1) }
+        }
+        [b"XGROUP", b"DESTROY", key, group] => StreamCommand::DestroyGroup { key, group },
+        [b"XGROUP", b"CREATECONSUMER", key, group, consumer] => {
+            StreamCommand::CreateConsumer { key, group, consumer }
+        }
+        [b"XGROUP", b"DELCONSUMER", key, group, consumer] => {
+            StreamCommand::DeleteConsumer { key, group, consumer }
+        }
+        [b"XREADGROUP", group, consumer, ..] => StreamCommand::ReadGroup {
+            group,
+            consumer,
+            streams: streams(scratch),
+            count: count.unwrap_or(0),
+            acknowledges: has(b"NOACK"),
+        },
+        [b"XACK", key, group, ref ids @ ..] => {
+            StreamCommand::Acknowledge { key, group, ids: list(ids, scratch) }
+        }
+        [b"XPENDING", key, group] => StreamCommand::Pending { key, group },
+        [b"XPENDING", key, group, min_idle, start, end, count, ref consumer @ ..] => {
+            let words = list(&[&[group, start, end], consumer].concat(), scratch);
+            let (min_idle_ms, count) = (number(min_idle) as u64, number(count) as u64);
+            StreamCommand::PendingRange { key, words, min_idle_ms, count }
+        }
+        [b"XCLAIM", key, group, consumer, min_idle, ref ids @ ..] => {
+            let end = ids.iter().position(|word| word[0].is_ascii_uppercase()).unwrap_or(ids.len());
+            let last = ids.iter().position(|word| *word == b"LASTID").map_or(&b"0"[..], |at| ids[at + 1]);
+            let words = list(&[&[group, consumer, last], &ids[..end]].concat(), scratch);
+            StreamCommand::Claim {
+                key,
+                words,
+                min_idle_ms: number(min_idle) as u64,
+                delivered_ms: option(b"TIME").or(option(b"IDLE")).unwrap_or(0),
+                deliveries: option(b"RETRYCOUNT").unwrap_or(-1),
+                is_idle: !has(b"TIME"),
+                is_forced: has(b"FORCE"),
+                only_ids: has(b"JUSTID"),
+            }
+        }
+        [b"XAUTOCLAIM", key, group, consumer, min_idle, start, ..] => StreamCommand::ClaimRange {
+            key,
+            words: list(&[group, consumer, start], scratch),
+            min_idle_ms: number(min_idle) as u64,
+            count: count.unwrap_or(100),
+            only_ids: has(b"JUSTID"),
+        },
+        _ => panic!("not in this script's language: {}", words.join(&b' ').escape_ascii()),
+    })
+}
+
 pub(super) fn parse<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
     let (expiry_clear, always) = (Expiry::Clear, Condition::Always);
     match *words {
@@ -387,6 +495,7 @@ pub(super) fn parse<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command
             | b"ZUNION" | b"ZINTER" | b"ZDIFF" | b"ZUNIONSTORE" | b"ZINTERSTORE" | b"ZDIFFSTORE",
             ..,
         ] => sorted(words, scratch),
+        [name, ..] if name[0] == b'X' => stream(words, scratch),
         [b"FLUSHALL"] => Command::Clear,
         [b"PURGE", until] => Command::Purge { until: number(until) as u64 },
         [b"REPLICATE", key, value, version] => {

@@ -33,7 +33,31 @@ const NODE_BYTES: usize = 64;
 pub(super) struct Tree {
     root: Option<Arc<Node>>,
     size: Size,
-    is_ordered: bool,
+    shape: Shape,
+}
+
+/// How a tree keeps its items.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    /// Whether they are distinct and ascend by their bytes.
+    pub(super) is_ordered: bool,
+    /// How much longer leaves may be than usual. Long ones cost less memory, and more time for each search.
+    pub(super) leaf_factor: usize,
+}
+
+impl Shape {
+    /// With leaves of the usual length.
+    pub(super) fn usual(is_ordered: bool) -> Shape {
+        Shape { is_ordered, leaf_factor: 1 }
+    }
+
+    fn leaf_bytes(self) -> usize {
+        LEAF_BYTES * self.leaf_factor
+    }
+
+    fn leaf_items(self) -> usize {
+        LEAF_ITEMS * self.leaf_factor
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -211,12 +235,12 @@ impl Size {
 }
 
 /// Adds an item below a node.
-fn insert(node: &mut Arc<Node>, rank: usize, item: &[u8], is_ordered: bool) -> Added {
+fn insert(node: &mut Arc<Node>, rank: usize, item: &[u8], shape: Shape) -> Added {
     // A node that was shared is copied here, which may change what it takes.
     let bytes_before = node.own_bytes() as isize;
     match Arc::make_mut(node) {
         Node::Leaf(leaf) => {
-            let more = insert_into_leaf(leaf, rank, item);
+            let more = insert_into_leaf(leaf, rank, item, shape);
             if more.is_empty() {
                 return Added::InPlace { bytes: node.own_bytes() as isize - bytes_before };
             }
@@ -224,7 +248,7 @@ fn insert(node: &mut Arc<Node>, rank: usize, item: &[u8], is_ordered: bool) -> A
             let bounds = more.iter().map(|next| {
                 let (last, first) = (left.iter().last(), next.view().iter().next());
                 left = next.view();
-                if is_ordered {
+                if shape.is_ordered {
                     bound_between(last.unwrap_or_default(), first.unwrap_or_default())
                 } else {
                     b""
@@ -237,7 +261,7 @@ fn insert(node: &mut Arc<Node>, rank: usize, item: &[u8], is_ordered: bool) -> A
         Node::Inner(children) => {
             let (at, before) = child_for(children, rank, Some(item));
             let child = &mut children[at];
-            let more = match insert(&mut child.node, rank - before, item, is_ordered) {
+            let more = match insert(&mut child.node, rank - before, item, shape) {
                 Added::InPlace { bytes } => {
                     child.size = child.size.with(item, bytes);
                     return Added::InPlace { bytes: bytes + node.own_bytes() as isize - bytes_before };
@@ -264,10 +288,11 @@ fn insert(node: &mut Arc<Node>, rank: usize, item: &[u8], is_ordered: bool) -> A
 }
 
 /// Adds an item to a leaf, and returns the leaves to be added behind it: at most two.
-fn insert_into_leaf(leaf: &mut Leaf, rank: usize, item: &[u8]) -> Vec<Leaf> {
+fn insert_into_leaf(leaf: &mut Leaf, rank: usize, item: &[u8], shape: Shape) -> Vec<Leaf> {
     let fits = |leaf: &Leaf| {
         leaf.count() == 0
-            || leaf.count() < LEAF_ITEMS && leaf.byte_count() + item_bytes(item.len()) <= LEAF_BYTES
+            || leaf.count() < shape.leaf_items()
+                && leaf.byte_count() + item_bytes(item.len()) <= shape.leaf_bytes()
     };
     if fits(leaf) {
         leaf.insert(rank, item);
@@ -275,6 +300,7 @@ fn insert_into_leaf(leaf: &mut Leaf, rank: usize, item: &[u8]) -> Vec<Leaf> {
     }
     let count = leaf.count();
     if rank == count {
+        leaf.shrink();
         return vec![Leaf::of(item)];
     }
     if rank == 0 {
@@ -296,7 +322,7 @@ fn insert_into_leaf(leaf: &mut Leaf, rank: usize, item: &[u8]) -> Vec<Leaf> {
 }
 
 /// Removes items below a node.
-fn remove(node: &mut Arc<Node>, from: usize, to: usize, discarded: &mut Discarded) {
+fn remove(node: &mut Arc<Node>, from: usize, to: usize, shape: Shape, discarded: &mut Discarded) {
     let children = match Arc::make_mut(node) {
         Node::Leaf(leaf) => return leaf.remove(from, to),
         Node::Inner(children) => children,
@@ -311,7 +337,7 @@ fn remove(node: &mut Arc<Node>, from: usize, to: usize, discarded: &mut Discarde
             let Child { node, size, .. } = children.remove(at);
             discarded.take(node, size.items);
         } else {
-            remove(&mut child.node, start, start + count, discarded);
+            remove(&mut child.node, start, start + count, shape, discarded);
             child.size = child.node.size();
             before += child.size.items;
             at += 1;
@@ -321,17 +347,31 @@ fn remove(node: &mut Arc<Node>, from: usize, to: usize, discarded: &mut Discarde
     }
     // The children at both ends of the gap may be small now.
     for at in (first.saturating_sub(1)..=first + 1).rev() {
-        join(children, at);
+        join(children, at, shape);
+    }
+}
+
+/// Overwrites an item by another one of the same length. Returns false, with nothing done, if its length is another.
+fn overwrite(node: &mut Arc<Node>, rank: usize, item: &[u8]) -> bool {
+    match Arc::make_mut(node) {
+        Node::Leaf(leaf) => leaf.overwrite(rank, item),
+        Node::Inner(children) => {
+            let (at, before) = child_for(children, rank, None);
+            let child = &mut children[at];
+            let is_done = overwrite(&mut child.node, rank - before, item);
+            child.size = child.node.size();
+            is_done
+        }
     }
 }
 
 /// Makes one of a child and the next one, if they are small.
-fn join(children: &mut Vec<Child>, at: usize) {
+fn join(children: &mut Vec<Child>, at: usize, shape: Shape) {
     let Some([left, right]) = children.get_mut(at..at + 2) else { return };
     let is_small = match (&*left.node, &*right.node) {
         (Node::Leaf(left), Node::Leaf(right)) => {
-            left.byte_count() + right.byte_count() <= LEAF_BYTES * 3 / 4
-                && left.count() + right.count() <= LEAF_ITEMS * 3 / 4
+            left.byte_count() + right.byte_count() <= shape.leaf_bytes() * 3 / 4
+                && left.count() + right.count() <= shape.leaf_items() * 3 / 4
         }
         (Node::Inner(left), Node::Inner(right)) => left.len() + right.len() <= FANOUT * 3 / 4,
         _ => unreachable!("the children of a node have the same height"),
@@ -355,12 +395,17 @@ fn join(children: &mut Vec<Child>, at: usize) {
 impl Tree {
     /// Returns an empty tree. In an ordered one, items must be inserted where their order demands.
     pub(super) fn new(is_ordered: bool) -> Tree {
-        Tree { root: None, size: Size::default(), is_ordered }
+        Tree::shaped(Shape::usual(is_ordered))
+    }
+
+    /// Returns an empty tree of this shape.
+    pub(super) fn shaped(shape: Shape) -> Tree {
+        Tree { root: None, size: Size::default(), shape }
     }
 
     /// Replaces the contents by those of a piece; keeps memory where it can.
-    pub(super) fn load(&mut self, piece: Piece<'_>, is_ordered: bool) {
-        self.is_ordered = is_ordered;
+    pub(super) fn load(&mut self, piece: Piece<'_>, shape: Shape) {
+        self.shape = shape;
         if piece.len() == 0 {
             self.root = None;
         } else {
@@ -413,7 +458,7 @@ impl Tree {
         match &mut self.root {
             None => self.root = Some(Arc::new(Node::Leaf(Leaf::of(item)))),
             Some(root) => {
-                let more = match insert(root, rank, item, self.is_ordered) {
+                let more = match insert(root, rank, item, self.shape) {
                     Added::InPlace { bytes } => return self.size = self.size.with(item, bytes),
                     Added::Divided(more) => more,
                 };
@@ -437,17 +482,31 @@ impl Tree {
             return;
         }
         if to - from == self.len() {
-            discarded.take_tree(std::mem::replace(self, Tree::new(self.is_ordered)));
+            discarded.take_tree(std::mem::replace(self, Tree::shaped(self.shape)));
             return;
         }
         let Some(root) = &mut self.root else { return };
-        remove(root, from, to, discarded);
+        remove(root, from, to, self.shape, discarded);
         while let Node::Inner(children) = &**root
             && let [only] = &children[..]
         {
             *root = Arc::clone(&only.node);
         }
         self.measure();
+    }
+
+    /// Replaces the item of a rank.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    pub(super) fn replace(&mut self, rank: usize, item: &[u8], discarded: &mut Discarded) {
+        assert!(rank < self.len(), "the rank of an item");
+        if self.root.as_mut().is_some_and(|root| overwrite(root, rank, item)) {
+            return self.measure();
+        }
+        self.measure(); // A node that was shared may have been copied.
+        self.remove(rank, rank + 1, discarded);
+        self.insert(rank, item);
     }
 
     pub(super) fn items(&self) -> Items<'_> {
@@ -457,20 +516,21 @@ impl Tree {
     /// Asserts what every operation relies on.
     #[cfg(test)]
     pub(super) fn check_invariants(&self) {
-        fn check(node: &Node, is_ordered: bool) -> usize {
+        fn check(node: &Node, shape: Shape) -> usize {
             let Node::Inner(children) = node else {
                 let Node::Leaf(leaf) = node else { return 0 };
                 assert_eq!(leaf.view().iter().count(), leaf.count());
-                assert!(leaf.count() == 1 || leaf.byte_count() <= LEAF_BYTES && leaf.count() <= LEAF_ITEMS);
+                let is_short = leaf.byte_count() <= shape.leaf_bytes() && leaf.count() <= shape.leaf_items();
+                assert!(leaf.count() == 1 || is_short);
                 assert!(leaf.count() > 0);
                 return 0;
             };
             assert!(!children.is_empty() && children.len() <= FANOUT, "{}", children.len());
-            let heights: Vec<usize> = children.iter().map(|child| check(&child.node, is_ordered)).collect();
+            let heights: Vec<usize> = children.iter().map(|child| check(&child.node, shape)).collect();
             assert!(heights.iter().all(|height| *height == heights[0]), "all leaves are equally deep");
             for (at, child) in children.iter().enumerate() {
                 assert_eq!(child.size, child.node.size());
-                if at > 0 && is_ordered {
+                if at > 0 && shape.is_ordered {
                     assert_eq!(child.lead, lead_of(&child.bound));
                     assert!(children[at - 1].node.end_item(true) < &*child.bound);
                     assert!(&*child.bound <= child.node.end_item(false));
@@ -479,12 +539,12 @@ impl Tree {
             heights[0] + 1
         }
         let Some(root) = &self.root else { return assert_eq!(self.size, Size::default()) };
-        check(root, self.is_ordered);
+        check(root, self.shape);
         assert_eq!(self.size, root.size());
         assert!(!matches!(&**root, Node::Inner(children) if children.len() == 1), "no needless level");
         let items: Vec<&[u8]> = self.items().iter_from(0).collect();
         assert_eq!(items.len(), self.len());
-        assert!(!self.is_ordered || items.is_sorted_by(|one, other| one < other));
+        assert!(!self.shape.is_ordered || items.is_sorted_by(|one, other| one < other));
     }
 }
 

@@ -194,6 +194,21 @@ impl Leaf {
         }
     }
 
+    /// Replaces an item by one of the same length, if it is; returns whether it did.
+    pub(super) fn overwrite(&mut self, rank: usize, item: &[u8]) -> bool {
+        let range = item_at(&self.bytes, self.view().offset(rank));
+        let fits = range.len() == item.len();
+        if fits {
+            self.bytes[range].copy_from_slice(item);
+        }
+        fits
+    }
+
+    /// Gives back the room for further items.
+    pub(super) fn shrink(&mut self) {
+        self.bytes.shrink_to_fit();
+    }
+
     /// Takes out the items from `rank` on.
     pub(super) fn split_off(&mut self, rank: usize) -> Leaf {
         let bytes = self.bytes.split_off(self.view().offset(rank));

@@ -1,0 +1,408 @@
+//! Commands on a key that holds a stream: entries in the order of their ids, and groups of consumers that read them.
+
+use super::List;
+use super::family::{Part, family};
+use crate::codec::{Malformed, Reader, Writer};
+use crate::number::parse_integer;
+
+/// What is no id of an entry.
+pub const NOT_AN_ID: &str = "ERR Invalid stream ID specified as stream command argument";
+
+/// The name of an entry: a Unix time in milliseconds, and a number that tells the entries of one millisecond apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs)] // Its doc names them.
+pub struct StreamId {
+    pub ms: u64,
+    pub seq: u64,
+}
+
+/// Bytes of the longest id as text.
+pub const ID_TEXT_BYTES_MAX: usize = 41;
+
+impl StreamId {
+    /// Before the first id that an entry can have.
+    pub const MIN: StreamId = StreamId { ms: 0, seq: 0 };
+    /// The last id that an entry can have.
+    pub const MAX: StreamId = StreamId { ms: u64::MAX, seq: u64::MAX };
+
+    /// The next id, if there is one.
+    pub fn next(self) -> Option<StreamId> {
+        match self.seq.checked_add(1) {
+            Some(seq) => Some(StreamId { seq, ..self }),
+            None => Some(StreamId { ms: self.ms.checked_add(1)?, seq: 0 }),
+        }
+    }
+
+    /// The id before this one, if there is one.
+    pub fn previous(self) -> Option<StreamId> {
+        match self.seq.checked_sub(1) {
+            Some(seq) => Some(StreamId { seq, ..self }),
+            None => Some(StreamId { ms: self.ms.checked_sub(1)?, seq: u64::MAX }),
+        }
+    }
+
+    /// Parses `ms-seq`, or `ms` alone, which gets the given number.
+    ///
+    /// ```
+    /// use kv::StreamId;
+    /// assert_eq!(StreamId::parse(b"5-3", 0), Some(StreamId { ms: 5, seq: 3 }));
+    /// assert_eq!(StreamId::parse(b"5", 7), Some(StreamId { ms: 5, seq: 7 }));
+    /// assert_eq!(StreamId::parse(b"-", 0), None);
+    /// ```
+    pub fn parse(text: &[u8], missing_seq: u64) -> Option<StreamId> {
+        match text.iter().position(|byte| *byte == b'-') {
+            Some(at) => Some(StreamId { ms: parse_part(&text[..at])?, seq: parse_part(&text[at + 1..])? }),
+            None => Some(StreamId { ms: parse_part(text)?, seq: missing_seq }),
+        }
+    }
+
+    /// Writes the id as text into `buffer`, and returns the part that was used.
+    pub fn write(self, buffer: &mut [u8; ID_TEXT_BYTES_MAX]) -> &[u8] {
+        let mut start = buffer.len();
+        for (mut number, is_last) in [(self.seq, true), (self.ms, false)] {
+            loop {
+                start -= 1;
+                buffer[start] = b'0' + (number % 10) as u8;
+                number /= 10;
+                if number == 0 {
+                    break;
+                }
+            }
+            if is_last {
+                start -= 1;
+                buffer[start] = b'-';
+            }
+        }
+        &buffer[start..]
+    }
+}
+
+impl std::fmt::Display for StreamId {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}-{}", self.ms, self.seq)
+    }
+}
+
+/// A half of an id. As in Redis, zeros and a plus in front are allowed here.
+fn parse_part(text: &[u8]) -> Option<u64> {
+    if let Some(number) = parse_integer(text) {
+        return u64::try_from(number).ok();
+    }
+    let digits = text.strip_prefix(b"+").unwrap_or(text);
+    let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    is_number.then(|| std::str::from_utf8(digits).ok()?.parse().ok()).flatten()
+}
+
+/// The id that `XADD` is to give to an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewId {
+    /// The time of the record, and the next free number (`*`).
+    Next,
+    /// The next free number of this millisecond (`ms-*`).
+    NextAt(u64),
+    /// This one.
+    Given(StreamId),
+}
+
+impl NewId {
+    /// Parses an id, or what stands for one.
+    pub fn parse(text: &[u8]) -> Option<NewId> {
+        match text {
+            b"*" => Some(NewId::Next),
+            [ms @ .., b'-', b'*'] => parse_part(ms).map(NewId::NextAt),
+            _ => StreamId::parse(text, 0).map(NewId::Given),
+        }
+    }
+}
+
+/// Parses an end of a range of ids, which belongs to the range: `-`, `+`, an id, or `(` and an id that is left out.
+///
+/// # Errors
+/// Why it is none, in Redis's words.
+pub fn parse_id_bound(text: &[u8], is_end: bool) -> Result<StreamId, &'static str> {
+    let missing_seq = if is_end { u64::MAX } else { 0 };
+    let id = |text| StreamId::parse(text, missing_seq).ok_or(NOT_AN_ID);
+    match (text, is_end) {
+        (b"-", _) => Ok(StreamId::MIN),
+        (b"+", _) => Ok(StreamId::MAX),
+        ([b'(', text @ ..], false) => id(text)?.next().ok_or("ERR invalid start ID for the interval"),
+        ([b'(', text @ ..], true) => id(text)?.previous().ok_or("ERR invalid end ID for the interval"),
+        _ => id(text),
+    }
+}
+
+/// Which entries are removed from the front of a stream: all that are too many, or too old.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trim {
+    /// Whether the threshold is the least id that stays (`MINID`), and not how many entries stay (`MAXLEN`).
+    pub by_id: bool,
+    /// Whether entries may stay that are too many (`~`): entries are removed in whole nodes.
+    pub is_approximate: bool,
+    /// Most entries to remove, if it is approximate; 0: no limit.
+    pub limit: u32,
+    /// Entries of a node (`stream-node-max-entries`), if it is approximate.
+    pub node_entries: u32,
+}
+
+impl<'a> Part<'a> for Trim {
+    fn put(self, out: &mut Vec<u8>) {
+        out.put_bool(self.by_id);
+        out.put_bool(self.is_approximate);
+        out.put_u32(self.limit);
+        out.put_u32(self.node_entries);
+    }
+
+    fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let (by_id, is_approximate) = (reader.bool()?, reader.bool()?);
+        Ok(Trim { by_id, is_approximate, limit: reader.u32()?, node_entries: reader.u32()? })
+    }
+}
+
+/// Most entries that one command of a group delivers or claims, as `XREADGROUP` without `COUNT` would: each becomes
+/// pending, and a group does nothing else meanwhile.
+pub const DELIVERED_MAX: usize = 10_000;
+/// Once it has this many bytes of entries, such a command goes no further.
+pub const DELIVERED_BYTES_MAX: usize = 8 << 20;
+
+family! {
+    /// A command on streams. A stream may be without entries. Ids and ends of ranges are texts; of a range, the lower
+    /// end is the first.
+    StreamCommand {
+        // Reads.
+        /// The number of entries (`XLEN`).
+        Length = 1 { key: &'a [u8] }
+        /// The entries of a range of ids, up to a number (`XRANGE`, `XREVRANGE`).
+        Range = 2 { key: &'a [u8], ends: List<'a>, is_reverse: bool, count: Option<u64> }
+        /// The entries behind an id, of each of several streams, whose keys are followed by these ids; up to a number
+        /// unless that is 0 (`XREAD`).
+        Read = 3 { streams: List<'a>, count: u64 }
+        /// How many entries are pending in a group, and whose they are (`XPENDING`).
+        Pending = 4 { key: &'a [u8], group: &'a [u8] }
+        /// Pending entries of a group and, if that is named, a consumer. The words are the group, the two ends of a
+        /// range of ids, and the consumer (`XPENDING`).
+        PendingRange = 5 { key: &'a [u8], words: List<'a>, min_idle_ms: u64, count: u64 }
+        /// Facts about a stream (`XINFO STREAM`).
+        Info = 6 { key: &'a [u8] }
+        /// Facts about a stream and all of its groups, with up to so many entries of each list, or all for 0 (`XINFO
+        /// STREAM … FULL`).
+        InfoFull = 7 { key: &'a [u8], count: u64 }
+        /// Facts about the groups (`XINFO GROUPS`).
+        InfoGroups = 8 { key: &'a [u8] }
+        /// Facts about the consumers of a group (`XINFO CONSUMERS`).
+        InfoConsumers = 9 { key: &'a [u8], group: &'a [u8] }
+
+        // Writes.
+        /// Adds an entry and returns its id. The words are the id, a threshold, and the fields with their values. Then
+        /// removes what is beyond the threshold, if asked to (`XADD`).
+        Add = 64 { key: &'a [u8], words: List<'a>, trim: Option<Trim>, if_present: bool }
+        /// Removes entries; returns how many there were (`XDEL`).
+        Delete = 65 { key: &'a [u8], ids: List<'a> }
+        /// Removes the entries beyond a threshold; returns how many (`XTRIM`).
+        Trim = 66 { key: &'a [u8], threshold: &'a [u8], trim: Trim }
+        /// Sets the id of the last entry and, if given, that of the last one that was removed, and how many were ever
+        /// added (`XSETID`).
+        SetId = 67 { key: &'a [u8], ids: List<'a>, added: Option<u64> }
+        /// Begins a group that has read up to an id, and so many entries unless that is negative (`XGROUP CREATE`).
+        CreateGroup = 68 { key: &'a [u8], group: &'a [u8], id: &'a [u8], entries_read: i64, makes_stream: bool }
+        /// Sets up to which id a group has read (`XGROUP SETID`).
+        SetGroup = 69 { key: &'a [u8], group: &'a [u8], id: &'a [u8], entries_read: i64 }
+        /// Removes a group; returns 1 or 0 (`XGROUP DESTROY`).
+        DestroyGroup = 70 { key: &'a [u8], group: &'a [u8] }
+        /// Adds a consumer to a group; returns 1 or 0 (`XGROUP CREATECONSUMER`).
+        CreateConsumer = 71 { key: &'a [u8], group: &'a [u8], consumer: &'a [u8] }
+        /// Removes a consumer and its pending entries; returns how many those were (`XGROUP DELCONSUMER`).
+        DeleteConsumer = 72 { key: &'a [u8], group: &'a [u8], consumer: &'a [u8] }
+        /// The entries that a group has not read yet, which become pending unless they count as acknowledged; or those
+        /// that are pending for a consumer. Streams and number as in `Read` (`XREADGROUP`).
+        ReadGroup = 73 { group: &'a [u8], consumer: &'a [u8], streams: List<'a>, count: u64, acknowledges: bool }
+        /// Makes entries not pending any more; returns how many were (`XACK`).
+        Acknowledge = 74 { key: &'a [u8], group: &'a [u8], ids: List<'a> }
+        /// Makes pending entries those of another consumer, if they were delivered at least so long ago. The words are
+        /// the group, the consumer, an id up to which the group has read at least, and the ids of the entries. They
+        /// count as delivered at a Unix time, or so many milliseconds ago if `is_idle`; so often, or once more than
+        /// before if that is negative and not `only_ids` are asked for. With `is_forced` also entries that are not
+        /// pending (`XCLAIM`).
+        Claim = 75 {
+            key: &'a [u8],
+            words: List<'a>,
+            min_idle_ms: u64,
+            delivered_ms: i64,
+            deliveries: i64,
+            is_idle: bool,
+            is_forced: bool,
+            only_ids: bool,
+        }
+        /// The same for those of a range that begins at an id. The words are the group, the consumer and that id
+        /// (`XAUTOCLAIM`).
+        ClaimRange = 76 { key: &'a [u8], words: List<'a>, min_idle_ms: u64, count: u64, only_ids: bool }
+    }
+}
+
+impl<'a> StreamCommand<'a> {
+    /// Calls `visit` with each key, in order.
+    pub fn for_each_key(&self, mut visit: impl FnMut(&'a [u8])) {
+        use StreamCommand::*;
+        match *self {
+            Length { key } | Range { key, .. } | Pending { key, .. } | PendingRange { key, .. } => visit(key),
+            Info { key } | InfoFull { key, .. } | InfoGroups { key } | InfoConsumers { key, .. } => visit(key),
+            Add { key, .. } | Delete { key, .. } | Trim { key, .. } | SetId { key, .. } => visit(key),
+            CreateGroup { key, .. } | SetGroup { key, .. } | DestroyGroup { key, .. } => visit(key),
+            CreateConsumer { key, .. } | DeleteConsumer { key, .. } | Acknowledge { key, .. } => visit(key),
+            Claim { key, .. } | ClaimRange { key, .. } => visit(key),
+            Read { streams, .. } | ReadGroup { streams, .. } => {
+                streams.pairs().for_each(|(key, _)| visit(key));
+            }
+        }
+    }
+
+    /// Its name as clients know it.
+    pub fn name(&self) -> &'static str {
+        use StreamCommand::*;
+        match self {
+            Length { .. } => "XLEN",
+            Range { is_reverse: false, .. } => "XRANGE",
+            Range { .. } => "XREVRANGE",
+            Read { .. } => "XREAD",
+            Pending { .. } | PendingRange { .. } => "XPENDING",
+            Info { .. } | InfoFull { .. } | InfoGroups { .. } | InfoConsumers { .. } => "XINFO",
+            Add { .. } => "XADD",
+            Delete { .. } => "XDEL",
+            Trim { .. } => "XTRIM",
+            SetId { .. } => "XSETID",
+            CreateGroup { .. } | SetGroup { .. } | DestroyGroup { .. } => "XGROUP",
+            CreateConsumer { .. } | DeleteConsumer { .. } => "XGROUP",
+            ReadGroup { .. } => "XREADGROUP",
+            Acknowledge { .. } => "XACK",
+            Claim { .. } => "XCLAIM",
+            ClaimRange { .. } => "XAUTOCLAIM",
+        }
+    }
+
+    /// Whether it may enlarge the data.
+    pub(super) fn may_grow(&self) -> bool {
+        use StreamCommand::*;
+        matches!(self, Add { .. } | CreateGroup { .. } | CreateConsumer { .. })
+    }
+
+    /// Whether it only removes entries, pending ones, or groups and their consumers.
+    pub(super) fn only_deletes(&self) -> bool {
+        use StreamCommand::*;
+        matches!(
+            self,
+            Delete { .. }
+                | Trim { .. }
+                | DestroyGroup { .. }
+                | DeleteConsumer { .. }
+                | Acknowledge { .. }
+        )
+    }
+
+    /// Whether it may look at many entries, or return them.
+    pub(super) fn may_walk(&self) -> bool {
+        use StreamCommand::*;
+        matches!(
+            self,
+            Range { .. }
+                | Read { .. }
+                | Pending { .. }
+                | PendingRange { .. }
+                | InfoFull { .. }
+                | InfoConsumers { .. }
+                | DeleteConsumer { .. }
+                | ReadGroup { .. }
+                | ClaimRange { .. }
+        )
+    }
+
+    /// The most bytes of its streams that it looks at or returns, if `bytes_of` tells how large a key is, and
+    /// `bytes_between` how large the entries of a range of ids.
+    pub(super) fn walked_bytes(
+        &self,
+        bytes_of: impl Fn(&[u8]) -> u64,
+        bytes_between: impl Fn(&[u8], &[u8], &[u8]) -> u64,
+    ) -> u64 {
+        use StreamCommand::*;
+        /// A guess: an entry of a usual size.
+        const ENTRY_BYTES: u64 = 256;
+        /// What changing one pending entry costs.
+        const PENDING_BYTES: u64 = 2048;
+        let part = |bytes: u64, entries: u64, entry_bytes: u64| match entries {
+            0 => bytes,
+            entries => bytes.min(entries.saturating_mul(entry_bytes)),
+        };
+        let delivered = |count: u64| match count {
+            0 => DELIVERED_MAX as u64,
+            count => count.min(DELIVERED_MAX as u64),
+        };
+        match *self {
+            Range { key, ends, count, .. } => {
+                let mut ends = ends.iter();
+                let (start, end) = (ends.next().unwrap_or_default(), ends.next().unwrap_or_default());
+                part(bytes_between(key, start, end), count.unwrap_or(0), ENTRY_BYTES)
+            }
+            Read { streams, count } => streams
+                .pairs()
+                .map(|(key, id)| part(bytes_between(key, id, b"+"), count, ENTRY_BYTES))
+                .fold(0, u64::saturating_add),
+            ReadGroup { streams, count, .. } => streams
+                .pairs()
+                .map(|(key, _)| part(bytes_of(key).saturating_mul(32), delivered(count), PENDING_BYTES))
+                .fold(0, u64::saturating_add),
+            ClaimRange { key, count, .. } => {
+                part(bytes_of(key).saturating_mul(32), delivered(count), 4 * PENDING_BYTES)
+            }
+            PendingRange { key, min_idle_ms: 0, count, .. } => part(bytes_of(key), count.max(1), ENTRY_BYTES),
+            DeleteConsumer { key, .. } => bytes_of(key).saturating_mul(8),
+            Pending { key, .. } | PendingRange { key, .. } | InfoConsumers { key, .. } => bytes_of(key),
+            InfoFull { key, count: 0 } => bytes_of(key),
+            InfoFull { key, count } => part(bytes_of(key), count.saturating_mul(100), ENTRY_BYTES),
+            _ => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_read_and_written() {
+        let id = |ms, seq| StreamId { ms, seq };
+        for (text, expected) in [
+            (&b"0-0"[..], Some(StreamId::MIN)),
+            (b"18446744073709551615-18446744073709551615", Some(StreamId::MAX)),
+            (b"7", Some(id(7, 9))),
+            (b"007-+1", Some(id(7, 1))),
+            (b"18446744073709551616", None),
+            (b"-1", None),
+            (b"1-", None),
+            (b"-", None),
+            (b"1--1", None),
+            (b"1-2-3", None),
+            (b"", None),
+        ] {
+            assert_eq!(StreamId::parse(text, 9), expected, "{}", text.escape_ascii());
+        }
+        for id in [StreamId::MIN, StreamId::MAX, id(1_700_000_000_000, 12)] {
+            let mut buffer = [0; ID_TEXT_BYTES_MAX];
+            assert_eq!(id.write(&mut buffer), id.to_string().as_bytes());
+            assert_eq!(StreamId::parse(id.to_string().as_bytes(), 0), Some(id));
+        }
+        assert_eq!(id(1, u64::MAX).next(), Some(id(2, 0)));
+        assert_eq!(id(2, 0).previous(), Some(id(1, u64::MAX)));
+        assert_eq!((StreamId::MAX.next(), StreamId::MIN.previous()), (None, None));
+        assert_eq!(NewId::parse(b"5-*"), Some(NewId::NextAt(5)));
+        assert_eq!((NewId::parse(b"*"), NewId::parse(b"*-1")), (Some(NewId::Next), None));
+    }
+
+    #[test]
+    fn ends_of_ranges_belong_to_them() {
+        let id = |ms, seq| Ok(StreamId { ms, seq });
+        assert_eq!(parse_id_bound(b"5", false), id(5, 0));
+        assert_eq!(parse_id_bound(b"5", true), id(5, u64::MAX));
+        assert_eq!(parse_id_bound(b"(5", false), id(5, 1));
+        assert_eq!(parse_id_bound(b"(5-1", true), id(5, 0));
+        assert_eq!(parse_id_bound(b"(0-0", true), Err("ERR invalid end ID for the interval"));
+        assert_eq!(parse_id_bound(b"(-", false), Err(NOT_AN_ID));
+    }
+}

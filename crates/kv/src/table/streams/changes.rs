@@ -1,0 +1,317 @@
+//! Changes of a stream, of which everything that commands do to one consists.
+
+use super::items::{self, Group, Head, Item, NAMES, NAMES_BYTES_MAX, NAMES_MAX, Pending, Text};
+use super::view::Stream;
+use crate::codec::{Malformed, Writer};
+use crate::command::{StreamId, Trim};
+use crate::table::collections::Collection;
+use crate::table::tree::{Discarded, Items};
+use std::ops::Range;
+
+/// A stream that is being changed.
+pub(super) struct Changing<'c> {
+    pub(super) collection: &'c mut Collection,
+    pub(super) discarded: &'c mut Discarded,
+}
+
+impl Changing<'_> {
+    pub(super) fn view(&self) -> Stream<'_> {
+        Stream { items: self.collection.items() }
+    }
+
+    /// Changes the head, and begins the stream if it does not exist.
+    pub(super) fn change_head(&mut self, change: impl FnOnce(&mut Head)) -> Head {
+        let mut head = self.view().head();
+        change(&mut head);
+        match self.collection.len() {
+            0 => self.collection.insert(0, &head.item()),
+            _ => self.collection.replace(0, &head.item(), self.discarded),
+        }
+        head
+    }
+
+    /// Stores an item in place of the one with the same key, if there is one.
+    fn put(&mut self, key: &[u8], item: &[u8]) {
+        debug_assert!(item.starts_with(key));
+        let (rank, is_there) = {
+            let (rank, found) = self.view().find_key(key);
+            (rank, found.is_some())
+        };
+        match is_there {
+            true => self.collection.replace(rank, item, self.discarded),
+            false => self.collection.insert(rank, item),
+        }
+    }
+
+    /// Removes the item with a key; returns whether there was one.
+    fn remove(&mut self, key: &[u8]) -> bool {
+        let (rank, is_there) = {
+            let (rank, found) = self.view().find_key(key);
+            (rank, found.is_some())
+        };
+        if is_there {
+            self.collection.remove(rank, rank + 1, self.discarded);
+        }
+        is_there
+    }
+
+    fn remove_ranks(&mut self, ranks: Range<usize>) {
+        self.collection.remove(ranks.start, ranks.end, self.discarded);
+    }
+
+    /// Adds an entry with an id that is greater than all before.
+    pub(super) fn append<'f>(
+        &mut self,
+        id: StreamId,
+        fields: impl Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
+    ) {
+        let mut names = Vec::new();
+        fields.clone().for_each(|(name, _)| Text::put(name, &mut names));
+        let number = self.number_of_names(&names);
+        let mut item = items::entry_key(id);
+        item.put_u8(number);
+        for (name, value) in fields {
+            if number == 0 {
+                Text::put(name, &mut item);
+            }
+            Text::put(value, &mut item);
+        }
+        self.change_head(|head| {
+            head.last = id;
+            head.added = head.added.saturating_add(1);
+        });
+        self.collection.insert(self.collection.len(), &item);
+    }
+
+    /// The number of a list of names, which is kept from now on; 0 if there are too many to keep.
+    fn number_of_names(&mut self, names: &[u8]) -> u8 {
+        let mut last = 0;
+        for (number, held) in self.view().names() {
+            if held == names {
+                return number;
+            }
+            last = number;
+        }
+        if last >= NAMES_MAX || names.len() > NAMES_BYTES_MAX {
+            return 0;
+        }
+        if self.collection.len() == 0 {
+            self.change_head(|_| {});
+        }
+        let item = [&[NAMES, last + 1], names].concat();
+        self.collection.insert(usize::from(last) + 1, &item);
+        last + 1
+    }
+
+    /// Removes entries; returns how many there were.
+    pub(super) fn delete(&mut self, ids: impl Iterator<Item = StreamId>) -> usize {
+        let (mut count, mut greatest) = (0, StreamId::MIN);
+        for id in ids {
+            if self.remove(&items::entry_key(id)) {
+                count += 1;
+                greatest = greatest.max(id);
+            }
+        }
+        if count > 0 {
+            self.change_head(|head| head.removed = head.removed.max(greatest));
+            self.forget_names();
+        }
+        count
+    }
+
+    /// Removes entries from the front; returns how many.
+    pub(super) fn trim(&mut self, trim: Trim, threshold: Threshold) -> usize {
+        let view = self.view();
+        let (first, length) = (view.first(), view.len());
+        let beyond = match threshold {
+            Threshold::Length(most) => length - length.min(usize::try_from(most).unwrap_or(usize::MAX)),
+            Threshold::Id(least) => view.ranks(StreamId::MIN, least).len(),
+        };
+        let count = if trim.is_approximate {
+            whole_nodes(trim, beyond, length, view.head().added)
+        } else {
+            beyond
+        };
+        if count > 0 {
+            self.remove_ranks(first..first + count);
+            self.forget_names();
+        }
+        count
+    }
+
+    /// Removes the names that are kept once, if there are no entries.
+    fn forget_names(&mut self) {
+        if self.view().len() == 0 {
+            let ranks = self.view().region(NAMES, &[]);
+            self.remove_ranks(ranks);
+        }
+    }
+
+    /// A number for a group or a consumer, which none ever had.
+    fn next_number(&mut self) -> u64 {
+        self.change_head(|head| head.numbers += 1).numbers
+    }
+
+    pub(super) fn create_group(&mut self, name: &[u8], last: StreamId, read: Option<u64>) {
+        let number = self.next_number();
+        self.put_group(name, Group { number, last, read });
+    }
+
+    pub(super) fn put_group(&mut self, name: &[u8], group: Group) {
+        let key = Group::key(name);
+        let mut item = key.clone();
+        group.put(&mut item);
+        self.put(&key, &item);
+    }
+
+    pub(super) fn destroy_group(&mut self, name: &[u8], group: u64) {
+        self.remove(&Group::key(name));
+        for tag in [items::NAMED, items::CONSUMER, items::PENDING, items::OWNED] {
+            let ranks = self.view().region(tag, &[group]);
+            self.remove_ranks(ranks);
+        }
+    }
+
+    /// The number of a consumer, which begins to exist if it does not, and is seen now.
+    pub(super) fn see_consumer(&mut self, group: u64, name: &[u8], now: u64) -> u64 {
+        let number = self.view().consumer(group, name).unwrap_or_else(|| {
+            let number = self.next_number();
+            let key = items::named_key(group, name);
+            let mut item = key.clone();
+            items::put_number(number, &mut item);
+            self.put(&key, &item);
+            number
+        });
+        let key = items::region(items::CONSUMER, &[group, number]);
+        let mut item = key.clone();
+        item.put_u64(now);
+        item.extend_from_slice(name);
+        self.put(&key, &item);
+        number
+    }
+
+    /// Removes a consumer and what is pending for it; returns how many entries that was.
+    pub(super) fn delete_consumer(&mut self, group: u64, name: &[u8]) -> usize {
+        let Some(number) = self.view().consumer(group, name) else { return 0 };
+        let ids: Vec<StreamId> = self.view().owned_from(group, number, StreamId::MIN).collect();
+        for id in &ids {
+            self.remove(&Pending::key(group, *id));
+        }
+        let owned = self.view().region(items::OWNED, &[group, number]);
+        self.remove_ranks(owned);
+        self.remove(&items::named_key(group, name));
+        self.remove(&items::region(items::CONSUMER, &[group, number]));
+        ids.len()
+    }
+
+    /// Makes an entry pending, or changes how it is. `before` is how it was.
+    pub(super) fn set_pending(
+        &mut self,
+        group: u64,
+        id: StreamId,
+        before: Option<Pending>,
+        pending: Pending,
+    ) {
+        if let Some(before) = before.filter(|before| before.consumer != pending.consumer) {
+            self.remove(&Pending::owned_key(group, before.consumer, id));
+        }
+        let key = Pending::key(group, id);
+        let mut item = key.clone();
+        pending.put(&mut item);
+        self.put(&key, &item);
+        if before.is_none_or(|before| before.consumer != pending.consumer) {
+            let key = Pending::owned_key(group, pending.consumer, id);
+            self.put(&key, &key);
+        }
+    }
+
+    /// Makes an entry not pending any more; returns whether it was.
+    pub(super) fn acknowledge(&mut self, group: u64, id: StreamId) -> bool {
+        let Some(pending) = self.view().pending(group, id) else { return false };
+        self.remove(&Pending::key(group, id));
+        self.remove(&Pending::owned_key(group, pending.consumer, id));
+        true
+    }
+}
+
+/// Beyond what entries are removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Threshold {
+    /// So many entries stay.
+    Length(u64),
+    /// Entries up to this id are removed.
+    Id(StreamId),
+}
+
+/// How many of the entries beyond a threshold are removed, if entries go in whole nodes only, as they would if Redis
+/// kept the stream: an entry's node follows from how many were added before it. What replicas remove must not depend on
+/// where the nodes of their trees begin.
+fn whole_nodes(trim: Trim, beyond: usize, length: usize, added: u64) -> usize {
+    let most = match trim.limit {
+        0 => beyond,
+        limit => beyond.min(limit as usize),
+    };
+    if most == length {
+        return length;
+    }
+    let node = u64::from(trim.node_entries.max(1));
+    let in_last_node = added.wrapping_sub(length as u64).wrapping_add(most as u64) % node;
+    most.saturating_sub(in_last_node as usize)
+}
+
+/// Checks that an item from elsewhere may follow those of a stream.
+///
+/// # Errors
+/// [`Malformed`] when there cannot be such a stream.
+pub(in crate::table) fn check_item(
+    items: Items<'_>,
+    item: &[u8],
+) -> Result<(), Malformed> {
+    const NUMBERS_MAX: u64 = 1 << 62;
+    let (view, parsed) = (Stream { items }, Item::of(item)?);
+    let key = parsed.key();
+    let count = items.len();
+    let is_new = count == 0 || items.get(count - 1).is_some_and(|before| !before.starts_with(&key));
+    let is_right = item.starts_with(&key)
+        && is_new
+        && match parsed {
+            Item::Head(head) => count == 0 && head.numbers < NUMBERS_MAX,
+            _ if count == 0 => false,
+            Item::Names { number, names } => {
+                Text::count(names)? > 0 && usize::from(number) == count && number <= NAMES_MAX
+            }
+            Item::Group { group, .. } => group.number <= view.head().numbers,
+            Item::Named { group, consumer, .. } => group.max(consumer) <= view.head().numbers,
+            Item::Consumer { group, consumer, name, .. } => view.consumer(group, name) == Some(consumer),
+            Item::Pending { group, pending, .. } => {
+                view.find_key(&items::region(items::CONSUMER, &[group, pending.consumer])).1.is_some()
+            }
+            Item::Owned { group, consumer, id } => {
+                view.pending(group, id).is_some_and(|pending| pending.consumer == consumer)
+            }
+            Item::Entry { id, names: 0, values } => {
+                id <= view.head().last && Text::count(values)?.is_multiple_of(2)
+            }
+            Item::Entry { id, names, values } => {
+                let fields = view.names().find(|(number, _)| *number == names);
+                let fields = fields.map_or(Ok(0), |(_, names)| Text::count(names))?;
+                id <= view.head().last && fields > 0 && Text::count(values)? == fields
+            }
+        };
+    if is_right { Ok(()) } else { Err(Malformed("an item that a stream cannot have there")) }
+}
+
+/// Checks a stream from elsewhere whose items were checked one by one.
+///
+/// # Errors
+/// [`Malformed`] when items are missing.
+pub(in crate::table) fn check_whole(
+    items: Items<'_>,
+) -> Result<(), Malformed> {
+    let view = Stream { items };
+    let count = |tag| view.region(tag, &[]).len();
+    let is_whole = items.len() > 0
+        && count(items::NAMED) == count(items::CONSUMER)
+        && count(items::PENDING) == count(items::OWNED);
+    if is_whole { Ok(()) } else { Err(Malformed("a stream of which items are missing")) }
+}

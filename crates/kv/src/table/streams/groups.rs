@@ -1,0 +1,555 @@
+//! Groups of consumers: `XREADGROUP`, `XACK`, `XCLAIM` and their kin.
+//!
+//! A group knows up to which id it has read. What it delivers to a consumer is pending until that acknowledges it.
+
+use super::changes::Changing;
+use super::items::{Group, Pending};
+use super::view::{Stream, tell_id};
+use super::{ids_of, range_of};
+use crate::command::{
+    DELIVERED_BYTES_MAX, DELIVERED_MAX, List, NOT_AN_ID, StreamCommand, StreamId,
+    parse_id_bound,
+};
+use crate::reply::{Reply, ReplyBuffer};
+use crate::table::collections::Found;
+use crate::table::entry::Kind;
+use crate::table::lists::TOO_MANY_POPPED;
+use crate::table::strings::WRONG_KIND;
+use crate::table::transactions::CUT_WRITE;
+use crate::table::{Record, Table};
+use crate::UnixMs;
+
+pub(super) const ONLY_IN_GROUPS: &str = "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.";
+const LAST_IN_GROUP: &str = "ERR The $ ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer by specifying a proper ID, or use the > ID to get new messages. The $ ID would just return an empty result set.";
+const NO_STREAM: &str = "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option to create an empty stream automatically.";
+const GROUP_EXISTS: &str = "BUSYGROUP Consumer Group name already exists";
+
+/// How many deliveries one command may make: each becomes pending.
+struct Room {
+    entries: usize,
+    bytes: usize,
+}
+
+impl Room {
+    fn of(count: u64) -> Room {
+        Room { entries: super::up_to(count).min(DELIVERED_MAX), bytes: DELIVERED_BYTES_MAX }
+    }
+
+    /// Takes room for an entry; false if there is none left.
+    fn take(&mut self, item: Option<&[u8]>) -> bool {
+        let has_room = self.entries > 0 && self.bytes > 0;
+        if has_room {
+            self.entries -= 1;
+            self.bytes = self.bytes.saturating_sub(item.map_or(0, <[u8]>::len));
+        }
+        has_room
+    }
+}
+
+fn text(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(bytes)
+}
+
+fn no_group(key: &[u8], group: &[u8]) -> String {
+    format!("NOGROUP No such key '{}' or consumer group '{}'", text(key), text(group))
+}
+
+pub(super) fn no_group_of(key: &[u8], group: &[u8]) -> String {
+    format!("NOGROUP No such consumer group '{}' for key name '{}'", text(group), text(key))
+}
+
+pub(super) fn tell_pending(stream: Stream<'_>, key: &[u8], group: &[u8], out: &mut ReplyBuffer) {
+    let Some(Group { number, .. }) = stream.group(group) else { return out.error(&no_group(key, group)) };
+    let ranks = stream.region(super::items::PENDING, &[number]);
+    let id_at = |rank: usize| match stream.items.get(rank).map(super::items::Item::trusted) {
+        Some(super::items::Item::Pending { id, .. }) => id,
+        _ => unreachable!("what is pending is in its region"),
+    };
+    out.array(4);
+    out.integer(ranks.len() as i64);
+    if ranks.is_empty() {
+        out.null();
+        out.null();
+        return out.push(Reply::NullArray);
+    }
+    tell_id(id_at(ranks.start), out);
+    tell_id(id_at(ranks.end - 1), out);
+    let consumers = stream.consumers(number).map(|consumer| {
+        let count = stream.pending_count(number, Some(consumer.number));
+        (consumer.name, count)
+    });
+    let consumers: Vec<_> = consumers.filter(|(_, count)| *count > 0).collect();
+    out.array(consumers.len());
+    for (name, count) in consumers {
+        out.array(2);
+        out.bulk(name);
+        out.bulk(count.to_string().as_bytes());
+    }
+}
+
+pub(super) fn tell_pending_range(
+    stream: Stream<'_>,
+    key: &[u8],
+    words: List<'_>,
+    (min_idle_ms, count): (u64, u64),
+    now: UnixMs,
+    out: &mut ReplyBuffer,
+) {
+    let mut words = words.iter();
+    let name = words.next().unwrap_or_default();
+    let (start, end) = match range_of(words.next(), words.next()) {
+        Ok(range) => range,
+        Err(error) => return out.error(error),
+    };
+    let Some(group) = stream.group(name) else { return out.error(&no_group(key, name)) };
+    let group = group.number;
+    let pending: &mut dyn Iterator<Item = (StreamId, Pending)> = match words.next() {
+        None => &mut stream.pending_from(group, start),
+        Some(consumer) => {
+            let Some(consumer) = stream.consumer(group, consumer) else { return out.array(0) };
+            &mut stream.owned_from(group, consumer, start).map(move |id| match stream.pending(group, id) {
+                Some(pending) => (id, pending),
+                None => unreachable!("what a consumer has is pending"),
+            })
+        }
+    };
+    let idle = |pending: &Pending| now.saturating_sub(pending.delivered_ms);
+    let found = pending.take_while(|(id, _)| *id <= end).filter(|(_, it)| idle(it) >= min_idle_ms);
+    // Each takes at least this many bytes of the reply.
+    const TOLD_BYTES: usize = 32;
+    let most = usize::try_from(count).unwrap_or(usize::MAX).min(out.reply_bytes_max() / TOLD_BYTES);
+    let found: Vec<_> = found.take(most).collect();
+    out.array(found.len());
+    for (id, pending) in found {
+        out.array(4);
+        tell_id(id, out);
+        out.bulk(stream.consumer_of(group, pending.consumer).name);
+        out.integer(idle(&pending) as i64);
+        out.integer(pending.deliveries as i64);
+    }
+}
+
+/// What a command of a group does with a pending entry.
+enum Claimed {
+    /// It stays as it is.
+    Kept,
+    /// Its entry is gone, so it is not pending any more.
+    Gone,
+    /// The consumer has it now.
+    Taken,
+}
+
+impl Table {
+    /// Commands that name one group of one stream.
+    pub(super) fn change_group(
+        &mut self,
+        command: &StreamCommand<'_>,
+        found: Found<'_>,
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) -> Result<(), &'static str> {
+        use StreamCommand::*;
+        let key = found.key;
+        let name = match *command {
+            CreateGroup { group, .. } | SetGroup { group, .. } | DestroyGroup { group, .. } => group,
+            CreateConsumer { group, .. } | DeleteConsumer { group, .. } | Acknowledge { group, .. } => group,
+            Claim { words, .. } | ClaimRange { words, .. } => words.iter().next().unwrap_or_default(),
+            // See `change_stream`.
+            _ => return Ok(()),
+        };
+        let stream = self.stream_at(found);
+        let (group, last) = (stream.group(name), stream.head().last);
+        let is_missing = found.place.is_none();
+        let read_up_to = |id: &[u8]| if id == b"$" { Some(last) } else { StreamId::parse(id, 0) };
+        match (command, group) {
+            (Acknowledge { .. }, None) => out.integer(0),
+            (Claim { .. } | ClaimRange { .. }, None) => out.error(&no_group(key, name)),
+            (CreateGroup { makes_stream: true, .. }, _) if is_missing => {
+                self.create_group(command, read_up_to, found, record, out)?;
+            }
+            _ if is_missing => return Err(NO_STREAM),
+            (CreateGroup { .. }, None) => self.create_group(command, read_up_to, found, record, out)?,
+            (CreateGroup { id, .. }, Some(_)) => {
+                return Err(if read_up_to(id).is_some() { GROUP_EXISTS } else { NOT_AN_ID });
+            }
+            (DestroyGroup { .. }, None) => out.integer(0),
+            (_, None) => out.error(&no_group_of(key, name)),
+            (SetGroup { id, entries_read, .. }, Some(group)) => {
+                let last = match *id {
+                    b"-" => StreamId::MIN,
+                    b"+" => StreamId::MAX,
+                    id => read_up_to(id).ok_or(NOT_AN_ID)?,
+                };
+                let group = Group { last, read: u64::try_from(*entries_read).ok(), ..group };
+                self.change_one(found, record, |stream| stream.put_group(name, group));
+                out.ok();
+            }
+            (DestroyGroup { .. }, Some(group)) => {
+                self.change_one(found, record, |stream| stream.destroy_group(name, group.number));
+                out.integer(1);
+            }
+            (CreateConsumer { consumer, .. }, Some(group)) => {
+                let is_new = stream.consumer(group.number, consumer).is_none();
+                if is_new {
+                    self.change_one(found, record, |stream| {
+                        stream.see_consumer(group.number, consumer, record.time)
+                    });
+                }
+                out.integer(i64::from(is_new));
+            }
+            (DeleteConsumer { consumer, .. }, Some(group)) => {
+                let count = self
+                    .change_one(found, record, |stream| stream.delete_consumer(group.number, consumer));
+                out.integer(count as i64);
+            }
+            (Acknowledge { ids, .. }, Some(group)) => {
+                let ids = ids_of(*ids)?;
+                let count = self.change_one(found, record, |stream| {
+                    ids.into_iter().filter(|id| stream.acknowledge(group.number, *id)).count()
+                });
+                out.integer(count as i64);
+            }
+            (Claim { .. }, Some(group)) => self.claim(found, command, group, record, out)?,
+            (ClaimRange { words, min_idle_ms, count, only_ids, .. }, Some(group)) => {
+                self.claim_range(found, *words, group, (*min_idle_ms, *count, *only_ids), record, out)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn create_group(
+        &mut self,
+        command: &StreamCommand<'_>,
+        read_up_to: impl Fn(&[u8]) -> Option<StreamId>,
+        found: Found<'_>,
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) -> Result<(), &'static str> {
+        let StreamCommand::CreateGroup { group, id, entries_read, .. } = *command else { return Ok(()) };
+        let id = read_up_to(id).ok_or(NOT_AN_ID)?;
+        self.change_one(found, record, |stream| {
+            stream.create_group(group, id, u64::try_from(entries_read).ok());
+        });
+        out.ok();
+        Ok(())
+    }
+
+    pub(super) fn read_group(
+        &mut self,
+        group: &[u8],
+        consumer: &[u8],
+        streams: List<'_>,
+        (count, acknowledges): (u64, bool),
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) {
+        // Nothing changes before all of them are known to be what they should be.
+        for (key, id) in streams.pairs() {
+            let Ok(found) = self.find_kind(key, Kind::Stream, record) else { return out.error(WRONG_KIND) };
+            if self.stream_at(found).group(group).is_none() {
+                let error = no_group(key, group);
+                return out.error(&format!("{error} in XREADGROUP with GROUP option"));
+            }
+            match id {
+                b"$" => return out.error(LAST_IN_GROUP),
+                b">" => {}
+                id if StreamId::parse(id, 0).is_some() => {}
+                _ => return out.error(NOT_AN_ID),
+            }
+        }
+        let mut served = 0_u32;
+        let mut replies = std::mem::take(&mut self.scratch);
+        replies.clear();
+        for (key, id) in streams.pairs() {
+            let Ok(found) = self.find_kind(key, Kind::Stream, record) else { continue };
+            let Some(state) = self.stream_at(found).group(group) else { continue };
+            let is_quiet = self.is_quiet;
+            let from = StreamId::parse(id, 0).filter(|id| *id != StreamId::MAX);
+            if from.is_none() && self.stream_at(found).edge(true) <= state.last {
+                continue;
+            }
+            served += 1;
+            replies.push(Reply::Entry);
+            replies.bulk(key);
+            let replies = &mut replies;
+            self.change_one(found, record, |stream| match from {
+                Some(from) => {
+                    let after = from.next().unwrap_or(StreamId::MAX);
+                    stream.tell_again((state, consumer), after, count, record.time, is_quiet, replies);
+                }
+                None => {
+                    let pends = !acknowledges;
+                    let reader = (group, state, consumer);
+                    stream.deliver(reader, count, pends, record.time, is_quiet, replies);
+                }
+            });
+        }
+        match served {
+            _ if self.is_quiet => out.error(CUT_WRITE),
+            0 => out.push(Reply::NullArray),
+            _ if replies.len() > out.reply_bytes_max() => out.error(TOO_MANY_POPPED),
+            served => {
+                out.push(Reply::Entries(served));
+                out.extend_encoded(replies.as_bytes());
+            }
+        }
+        replies.clear();
+        self.scratch = replies;
+    }
+
+    fn claim(
+        &mut self,
+        found: Found<'_>,
+        command: &StreamCommand<'_>,
+        group: Group,
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) -> Result<(), &'static str> {
+        let StreamCommand::Claim {
+            words,
+            min_idle_ms,
+            delivered_ms,
+            deliveries,
+            is_idle,
+            is_forced,
+            only_ids,
+            ..
+        } = *command
+        else {
+            return Ok(());
+        };
+        let mut words = words.iter();
+        let name = words.next().unwrap_or_default();
+        let (consumer, last) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let last = StreamId::parse(last, 0).ok_or(NOT_AN_ID)?;
+        let ids = words.map(|id| StreamId::parse(id, 0).ok_or(NOT_AN_ID)).collect::<Result<Vec<_>, _>>()?;
+        let now = record.time;
+        let delivered = if is_idle { (now as i64).checked_sub(delivered_ms) } else { Some(delivered_ms) };
+        // As in Redis, a time that cannot be is the present one.
+        let delivered = delivered.and_then(|delivered| u64::try_from(delivered).ok());
+        let delivered_ms = delivered.map_or(now, |delivered| delivered.min(now));
+        let taken = self.change_one(found, record, |stream| {
+            if last > group.last {
+                stream.put_group(name, Group { last, ..group });
+            }
+            let mut taken = Vec::new();
+            for id in ids {
+                let claimed = stream.claim(group.number, consumer, id, now, |before| {
+                    let is_idle =
+                        |before: Pending| now.saturating_sub(before.delivered_ms) >= min_idle_ms;
+                    if !before.map_or(is_forced, is_idle) {
+                        return None;
+                    }
+                    let count = before.map_or(1, |before| before.deliveries);
+                    let more = count.saturating_add(u64::from(!only_ids));
+                    Some((delivered_ms, u64::try_from(deliveries).unwrap_or(more)))
+                });
+                if let Claimed::Taken = claimed {
+                    taken.push(id);
+                }
+            }
+            taken
+        });
+        self.tell_claimed(found, &taken, only_ids, record, out);
+        Ok(())
+    }
+
+    fn claim_range(
+        &mut self,
+        found: Found<'_>,
+        words: List<'_>,
+        group: Group,
+        (min_idle_ms, count, only_ids): (u64, u64, bool),
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) -> Result<(), &'static str> {
+        /// Of so many entries one must be claimed, or there is an end of it.
+        const TRIED_FOR_ONE: usize = 10;
+        let mut words = words.iter().skip(1);
+        let (consumer, start) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let (mut next, number) = (Some(parse_id_bound(start, false)?), group.number);
+        let mut room = Room::of(count);
+        let mut tries = room.entries.saturating_mul(TRIED_FOR_ONE);
+        let now = record.time;
+        let (taken, gone, next) = self.change_one(found, record, |stream| {
+            let (mut taken, mut gone) = (Vec::new(), Vec::new());
+            while let Some((id, _)) = next.and_then(|from| stream.view().pending_from(number, from).next()) {
+                next = Some(id);
+                if tries == 0 || room.entries == 0 || room.bytes == 0 {
+                    break;
+                }
+                tries -= 1;
+                let claimed = stream.claim(number, consumer, id, now, |before| {
+                    let before = before?;
+                    let is_idle = now.saturating_sub(before.delivered_ms) >= min_idle_ms;
+                    is_idle.then(|| (now, before.deliveries.saturating_add(u64::from(!only_ids))))
+                });
+                match claimed {
+                    Claimed::Kept => {}
+                    Claimed::Gone => {
+                        room.take(None);
+                        gone.push(id);
+                    }
+                    Claimed::Taken => {
+                        room.take(stream.view().find(id));
+                        taken.push(id);
+                    }
+                }
+                next = id.next();
+            }
+            let next = next.and_then(|from| stream.view().pending_from(number, from).next());
+            (taken, gone, next.map_or(StreamId::MIN, |(id, _)| id))
+        });
+        let start = out.len();
+        out.array(3);
+        tell_id(next, out);
+        let told = self.tell_claimed(found, &taken, only_ids, record, out);
+        if !told {
+            out.truncate(start);
+            out.error(if self.is_quiet { CUT_WRITE } else { TOO_MANY_POPPED });
+            return Ok(());
+        }
+        out.array(gone.len());
+        gone.into_iter().for_each(|id| tell_id(id, out));
+        Ok(())
+    }
+
+    /// Appends an array of claimed entries, or of their ids; false, with an error appended, if it would be too large.
+    fn tell_claimed(
+        &self,
+        found: Found<'_>,
+        taken: &[StreamId],
+        only_ids: bool,
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) -> bool {
+        if self.is_quiet {
+            out.error(CUT_WRITE);
+            return false;
+        }
+        // The key's place may be another one: a small stream may have become a large one.
+        let Some(stream) = self.stream(found.key, record.time) else { return false };
+        let (start, mut teller) = (out.len(), stream.teller());
+        out.array(taken.len());
+        for id in taken {
+            match stream.find(*id) {
+                Some(item) if !only_ids => {
+                    teller.tell(item, out);
+                }
+                _ => tell_id(*id, out),
+            }
+            if out.len() - start > out.reply_bytes_max() {
+                out.truncate(start);
+                out.error(TOO_MANY_POPPED);
+                return false;
+            }
+        }
+        true
+    }
+}
+
+impl Changing<'_> {
+    /// Returns the entries that are pending for a consumer, from an id on. They count as delivered once more. One whose
+    /// entry is gone has no fields.
+    fn tell_again(
+        &mut self,
+        (group, consumer): (Group, &[u8]),
+        from: StreamId,
+        count: u64,
+        now: UnixMs,
+        is_quiet: bool,
+        out: &mut ReplyBuffer,
+    ) {
+        let number = self.see_consumer(group.number, consumer, now);
+        let mut room = Room::of(count);
+        let view = self.view();
+        let owned = view.owned_from(group.number, number, from);
+        let ids: Vec<StreamId> = owned.take_while(|id| room.take(view.find(*id))).collect();
+        let mut teller = view.teller();
+        if !is_quiet {
+            out.array(ids.len());
+        }
+        for id in ids.iter().filter(|_| !is_quiet) {
+            match view.find(*id) {
+                Some(item) => {
+                    teller.tell(item, out);
+                }
+                None => {
+                    out.array(2);
+                    tell_id(*id, out);
+                    out.push(Reply::NullArray);
+                }
+            }
+        }
+        for id in ids {
+            let view = self.view();
+            let (Some(before), true) = (view.pending(group.number, id), view.find(id).is_some()) else {
+                continue;
+            };
+            let deliveries = before.deliveries.saturating_add(1);
+            let pending = Pending { delivered_ms: now, deliveries, ..before };
+            self.set_pending(group.number, id, Some(before), pending);
+        }
+    }
+
+    /// Returns the entries that a group has not read yet; they become pending if `pends`.
+    fn deliver(
+        &mut self,
+        (name, mut group, consumer): (&[u8], Group, &[u8]),
+        count: u64,
+        pends: bool,
+        now: UnixMs,
+        is_quiet: bool,
+        out: &mut ReplyBuffer,
+    ) {
+        let number = self.see_consumer(group.number, consumer, now);
+        let view = self.view();
+        let from = group.last.next().unwrap_or(StreamId::MAX);
+        let mut room = Room::of(count);
+        let ranks = view.ranks(from, StreamId::MAX);
+        let items = view.items.iter_from(ranks.start).take_while(|item| room.take(Some(item)));
+        let (mut teller, mut unasked) = (view.teller(), ReplyBuffer::new());
+        let mut told = ReplyBuffer::new();
+        let mut ids = Vec::new();
+        for item in items {
+            let id = teller.tell(item, if is_quiet { &mut unasked } else { &mut told });
+            unasked.clear();
+            ids.push(id);
+            group.read = match group.read {
+                Some(read) if !view.has_gaps_from(id) => Some(read.saturating_add(1)),
+                _ if view.head().added > 0 => view.added_up_to(id),
+                read => read,
+            };
+            group.last = id;
+        }
+        out.array(ids.len());
+        out.extend_encoded(told.as_bytes());
+        self.put_group(name, group);
+        for id in ids.into_iter().filter(|_| pends) {
+            let before = self.view().pending(group.number, id);
+            let pending = Pending { consumer: number, delivered_ms: now, deliveries: 1 };
+            self.set_pending(group.number, id, before, pending);
+        }
+    }
+
+    /// Makes an entry pending for a consumer, if `decide` returns since when and how often it counts as delivered.
+    fn claim(
+        &mut self,
+        group: u64,
+        consumer: &[u8],
+        id: StreamId,
+        now: UnixMs,
+        decide: impl FnOnce(Option<Pending>) -> Option<(u64, u64)>,
+    ) -> Claimed {
+        let before = self.view().pending(group, id);
+        if self.view().find(id).is_none() {
+            let was_pending = self.acknowledge(group, id);
+            return if was_pending { Claimed::Gone } else { Claimed::Kept };
+        }
+        let Some((delivered_ms, deliveries)) = decide(before) else { return Claimed::Kept };
+        let consumer = self.see_consumer(group, consumer, now);
+        self.set_pending(group, id, before, Pending { consumer, delivered_ms, deliveries });
+        Claimed::Taken
+    }
+}

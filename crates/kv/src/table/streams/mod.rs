@@ -1,0 +1,341 @@
+//! Commands on streams: `XADD`, `XREADGROUP` and their kin.
+//!
+//! A stream is a collection ([`super::collections`]) whose items are of several kinds: see [`items`]. So whatever
+//! collections can do, such as copies that cost nothing and snapshots in pieces, streams can do with their groups and
+//! with what is pending in them.
+//!
+//! Reading order: [`items`] (what a stream consists of), [`view`] (how it is read), [`changes`] (how it changes), then
+//! the commands: this file, [`groups`] and [`info`].
+
+mod changes;
+mod groups;
+mod info;
+mod items;
+mod view;
+
+use super::collections::Found;
+use super::entry::Kind;
+use super::reads::refuse_large_reply;
+use super::strings::WRONG_KIND;
+use super::{Record, Table};
+use crate::command::{List, NOT_AN_ID, NewId, StreamCommand, StreamId, Trim, parse_id_bound};
+use crate::reply::{Reply, ReplyBuffer};
+use crate::{UnixMs, Version};
+use changes::{Changing, Threshold};
+use view::{Stream, tell_id};
+
+pub(super) use changes::{check_item, check_whole};
+
+const NO_ID_LEFT: &str = "ERR The stream has exhausted the last possible ID, unable to add more items";
+const NOT_GREATER: &str =
+    "ERR The ID specified in XADD is equal or smaller than the target stream top item";
+
+/// The reply to a read whose record cannot be read: nobody sends it.
+const NO_COMMAND: &str = "ERR a command on streams lacks a word";
+
+/// Parses ids that must all be ones.
+fn ids_of(ids: List<'_>) -> Result<Vec<StreamId>, &'static str> {
+    ids.iter().map(|id| StreamId::parse(id, 0).ok_or(NOT_AN_ID)).collect()
+}
+
+/// The two ends of a range of ids.
+fn range_of(start: Option<&[u8]>, end: Option<&[u8]>) -> Result<(StreamId, StreamId), &'static str> {
+    let (start, end) = (start.ok_or(NO_COMMAND)?, end.ok_or(NO_COMMAND)?);
+    Ok((parse_id_bound(start, false)?, parse_id_bound(end, true)?))
+}
+
+fn threshold_of(trim: Trim, text: &[u8]) -> Result<Threshold, &'static str> {
+    if trim.by_id {
+        let least = StreamId::parse(text, 0).ok_or(NOT_AN_ID)?;
+        return Ok(least.previous().map_or(Threshold::Length(u64::MAX), Threshold::Id));
+    }
+    let most = crate::number::parse_integer(text).ok_or(super::numbers::NOT_AN_INTEGER)?;
+    Ok(Threshold::Length(most.max(0) as u64))
+}
+
+/// As many as a number says; 0 stands for all.
+fn up_to(count: u64) -> usize {
+    if count == 0 { usize::MAX } else { usize::try_from(count).unwrap_or(usize::MAX) }
+}
+
+/// Appends an array of entries, unless it is too large for a reply.
+fn tell_entries<'a>(
+    stream: Stream<'a>,
+    count: usize,
+    entries: impl Iterator<Item = &'a [u8]>,
+    out: &mut ReplyBuffer,
+) {
+    let (start, mut teller) = (out.len(), stream.teller());
+    out.array(count);
+    for item in entries.take(count) {
+        teller.tell(item, out);
+        if out.len() - start > out.reply_bytes_max() {
+            return refuse_large_reply(start, out);
+        }
+    }
+}
+
+impl NewId {
+    /// The id that it stands for, behind `last`, at this time.
+    fn behind(self, last: StreamId, now: UnixMs) -> Result<StreamId, &'static str> {
+        let id = match self {
+            // Ids never go back, whatever the clock does.
+            NewId::Next if now > last.ms => Some(StreamId { ms: now, seq: 0 }),
+            NewId::Next => last.next(),
+            NewId::NextAt(ms) if ms == last.ms => last.next().filter(|next| next.ms == ms),
+            NewId::NextAt(ms) => Some(StreamId { ms, seq: 0 }),
+            NewId::Given(id) => Some(id),
+        };
+        match id {
+            _ if last == StreamId::MAX => Err(NO_ID_LEFT),
+            Some(id) if id > last => Ok(id),
+            _ => Err(NOT_GREATER),
+        }
+    }
+}
+
+impl Table {
+    /// The stream of a key, one without entries if the key does not exist; `None` if it holds something else.
+    fn stream(&self, key: &[u8], now: UnixMs) -> Option<Stream<'_>> {
+        match self.peek(key, now) {
+            None => Some(Stream { items: super::tree::Items::EMPTY }),
+            Some(entry) if entry.kind() == Kind::Stream => Some(Stream { items: entry.items() }),
+            Some(_) => None,
+        }
+    }
+
+    fn stream_at(&self, found: Found<'_>) -> Stream<'_> {
+        Stream { items: self.items_at(found) }
+    }
+
+    /// Changes a stream, or begins one.
+    fn change_one<R>(
+        &mut self,
+        found: Found<'_>,
+        record: Record,
+        change: impl FnOnce(&mut Changing<'_>) -> R,
+    ) -> R {
+        self.edit_collection(found, Kind::Stream, record, |collection, discarded| {
+            change(&mut Changing { collection, discarded })
+        })
+    }
+
+    /// Bytes of the entries between two ids, the first of which is not later than the second; 0 if they are none.
+    pub(super) fn bytes_between(&self, key: &[u8], start: &[u8], end: &[u8], now: UnixMs) -> u64 {
+        let Some(entry) = self.peek(key, now).filter(|entry| entry.kind() == Kind::Stream) else { return 0 };
+        let Ok((start, end)) = range_of(Some(start), Some(end)) else { return 0 };
+        let stream = Stream { items: entry.items() };
+        let entries = stream.ranks(start, end).len() as u64;
+        (entry.content_bytes() as u64).saturating_mul(entries) / stream.items.len().max(1) as u64
+    }
+
+    pub(super) fn read_stream(
+        &mut self,
+        command: &StreamCommand<'_>,
+        now: UnixMs,
+        out: &mut ReplyBuffer,
+    ) -> Version {
+        use StreamCommand::*;
+        if let Read { streams, count } = *command {
+            self.read_streams(streams, count, now, out);
+            return 0;
+        }
+        let mut key = &b""[..];
+        command.for_each_key(|it| key = it);
+        let Ok((items, version)) = self.items_of(key, Kind::Stream, now) else {
+            out.error(WRONG_KIND);
+            return 0;
+        };
+        let (stream, exists) = (Stream { items }, items.len() > 0);
+        match *command {
+            Range { ends, is_reverse, count, .. } => {
+                let mut ends = ends.iter();
+                let (start, end) = match range_of(ends.next(), ends.next()) {
+                    Ok(range) => range,
+                    Err(error) => {
+                        out.error(error);
+                        return version;
+                    }
+                };
+                let ranks = stream.ranks(start, end);
+                match (count, exists, is_reverse) {
+                    // As in Redis.
+                    (Some(0), true, _) => out.push(Reply::NullArray),
+                    (count, _, false) => {
+                        let count = ranks.len().min(up_to(count.unwrap_or(0)));
+                        tell_entries(stream, count, items.iter_from(ranks.start), out);
+                    }
+                    (count, _, true) => {
+                        let count = ranks.len().min(up_to(count.unwrap_or(0)));
+                        tell_entries(stream, count, items.iter_back(ranks.end), out);
+                    }
+                }
+            }
+            Pending { group, .. } => groups::tell_pending(stream, key, group, out),
+            PendingRange { words, min_idle_ms, count, .. } => {
+                groups::tell_pending_range(stream, key, words, (min_idle_ms, count), now, out);
+            }
+            Info { .. } | InfoFull { .. } | InfoGroups { .. } | InfoConsumers { .. } if !exists => {
+                out.error("ERR no such key");
+            }
+            Info { .. } => info::tell_stream(stream, out),
+            InfoFull { count, .. } => info::tell_all(stream, up_to(count), out),
+            InfoGroups { .. } => info::tell_groups(stream, out),
+            InfoConsumers { group, .. } => info::tell_consumers(stream, key, group, now, out),
+            _ => out.integer(stream.len() as i64),
+        }
+        version
+    }
+
+    fn read_streams(&mut self, streams: List<'_>, count: u64, now: UnixMs, out: &mut ReplyBuffer) {
+        // Before anything is answered, all of them are looked at.
+        let mut asked = Vec::with_capacity(streams.len() / 2);
+        for (key, id) in streams.pairs() {
+            let Some(stream) = self.stream(key, now) else { return out.error(WRONG_KIND) };
+            let after = match id {
+                b"$" => stream.head().last,
+                b">" => return out.error(groups::ONLY_IN_GROUPS),
+                id => match StreamId::parse(id, 0) {
+                    Some(id) => id,
+                    None => return out.error(NOT_AN_ID),
+                },
+            };
+            if stream.edge(true) > after {
+                asked.push((key, stream, after.next().unwrap_or(StreamId::MAX)));
+            }
+        }
+        let hits = asked.len();
+        if asked.is_empty() {
+            out.push(Reply::NullArray);
+        } else {
+            let start = out.len();
+            out.push(Reply::Entries(hits as u32));
+            for (key, stream, from) in asked {
+                let ranks = stream.ranks(from, StreamId::MAX);
+                out.push(Reply::Entry);
+                out.bulk(key);
+                tell_entries(
+                    stream,
+                    ranks.len().min(up_to(count)),
+                    stream.items.iter_from(ranks.start),
+                    out,
+                );
+                if out.len() - start > out.reply_bytes_max() {
+                    refuse_large_reply(start, out);
+                    break;
+                }
+            }
+        }
+        streams.pairs().enumerate().for_each(|(at, _)| self.count_lookup(at < hits));
+    }
+
+    pub(super) fn change_stream(
+        &mut self,
+        command: &StreamCommand<'_>,
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) {
+        use StreamCommand::*;
+        if let ReadGroup { group, consumer, streams, count, acknowledges } = *command {
+            return self.read_group(group, consumer, streams, (count, acknowledges), record, out);
+        }
+        let mut key = &b""[..];
+        command.for_each_key(|it| key = it);
+        let Ok(found) = self.find_kind(key, Kind::Stream, record) else { return out.error(WRONG_KIND) };
+        let outcome = match *command {
+            Add { words, trim, if_present, .. } => {
+                self.add_entry(found, words, trim, if_present, record, out)
+            }
+            Delete { .. } | Trim { .. } if found.place.is_none() => {
+                out.integer(0);
+                Ok(())
+            }
+            Delete { ids, .. } => ids_of(ids).map(|ids| {
+                let count =
+                    self.change_one(found, record, |stream| stream.delete(ids.into_iter()));
+                out.integer(count as i64);
+            }),
+            Trim { threshold, trim, .. } => threshold_of(trim, threshold).map(|threshold| {
+                let count = self.change_one(found, record, |stream| stream.trim(trim, threshold));
+                out.integer(count as i64);
+            }),
+            SetId { ids, added, .. } => self.set_id(found, ids, added, record, out),
+            _ => self.change_group(command, found, record, out),
+        };
+        if let Err(error) = outcome {
+            out.error(error);
+        }
+    }
+
+    fn add_entry(
+        &mut self,
+        found: Found<'_>,
+        words: List<'_>,
+        trim: Option<Trim>,
+        if_present: bool,
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) -> Result<(), &'static str> {
+        let mut words = words.iter();
+        let id = words.next().and_then(NewId::parse).ok_or(NOT_AN_ID)?;
+        let threshold = words.next().ok_or(NO_COMMAND)?;
+        let trim = match trim {
+            Some(trim) => Some((trim, threshold_of(trim, threshold)?)),
+            None => None,
+        };
+        if if_present && found.place.is_none() {
+            out.null();
+            return Ok(());
+        }
+        let id = id.behind(self.stream_at(found).head().last, record.time)?;
+        self.change_one(found, record, |stream| {
+            stream.append(id, pairs_of(words));
+            if let Some((trim, threshold)) = trim {
+                stream.trim(trim, threshold);
+            }
+        });
+        tell_id(id, out);
+        Ok(())
+    }
+
+    fn set_id(
+        &mut self,
+        found: Found<'_>,
+        ids: List<'_>,
+        added: Option<u64>,
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) -> Result<(), &'static str> {
+        let ids = ids_of(ids)?;
+        let (id, removed) = (*ids.first().ok_or(NO_COMMAND)?, ids.get(1).copied());
+        if found.place.is_none() {
+            return Err("ERR no such key");
+        }
+        let stream = self.stream_at(found);
+        if id < stream.head().removed {
+            return Err("ERR The ID specified in XSETID is smaller than current max_deleted_entry_id");
+        }
+        if stream.len() > 0 && id < stream.edge(true) {
+            return Err("ERR The ID specified in XSETID is smaller than the target stream top item");
+        }
+        if added.is_some_and(|added| (stream.len() as u64) > added) {
+            return Err("ERR The entries_added specified in XSETID is smaller than the target stream length");
+        }
+        self.change_one(found, record, |stream| {
+            stream.change_head(|head| {
+                head.last = id;
+                head.added = added.unwrap_or(head.added);
+                head.removed = removed.filter(|id| *id != StreamId::MIN).unwrap_or(head.removed);
+            })
+        });
+        out.ok();
+        Ok(())
+    }
+}
+
+/// Items in pairs. An odd one at the end is left out.
+fn pairs_of<'w>(
+    mut words: impl Iterator<Item = &'w [u8]> + Clone,
+) -> impl Iterator<Item = (&'w [u8], &'w [u8])> + Clone {
+    std::iter::from_fn(move || Some((words.next()?, words.next()?)))
+}

@@ -1,0 +1,268 @@
+//! A stream as it stands: its entries by id, its groups and what is pending in them.
+
+use super::items::{self, ENTRIES, Group, Head, Item, NAMES, OWNED, PENDING, Pending, Text, region};
+use crate::codec::{Malformed, Reader};
+use crate::command::{ID_TEXT_BYTES_MAX, StreamId};
+use crate::number::INTEGER_TEXT_BYTES_MAX;
+use crate::reply::ReplyBuffer;
+use crate::table::tree::Items;
+use std::ops::Range;
+
+/// A read-only view of a stream, or of none, which is like one without entries and groups.
+#[derive(Clone, Copy)]
+pub(super) struct Stream<'a> {
+    pub(super) items: Items<'a>,
+}
+
+/// A consumer of a group.
+pub(super) struct Consumer<'a> {
+    pub(super) number: u64,
+    pub(super) name: &'a [u8],
+    pub(super) seen_ms: u64,
+}
+
+impl<'a> Stream<'a> {
+    pub(super) fn head(self) -> Head {
+        match self.items.get(0).map(Item::trusted) {
+            Some(Item::Head(head)) => head,
+            Some(item) => unreachable!("a stream begins with {item:?}"),
+            None => Head::default(),
+        }
+    }
+
+    /// The rank of the first entry among all items.
+    pub(super) fn first(self) -> usize {
+        self.items.seek(&[ENTRIES])
+    }
+
+    /// The number of entries.
+    pub(super) fn len(self) -> usize {
+        self.items.len() - self.first()
+    }
+
+    /// The ranks, among all items, of the entries from one id to another.
+    pub(super) fn ranks(self, start: StreamId, end: StreamId) -> Range<usize> {
+        let from = self.items.seek(&items::entry_key(start));
+        let to = match end.next() {
+            Some(next) => self.items.seek(&items::entry_key(next)),
+            None => self.items.len(),
+        };
+        from..to.max(from)
+    }
+
+    /// The item of an entry.
+    pub(super) fn find(self, id: StreamId) -> Option<&'a [u8]> {
+        self.find_key(&items::entry_key(id)).1
+    }
+
+    /// Where the item with this key is or belongs, and the item.
+    pub(super) fn find_key(self, key: &[u8]) -> (usize, Option<&'a [u8]>) {
+        let rank = self.items.seek(key);
+        (rank, self.items.get(rank).filter(|item| item.starts_with(key)))
+    }
+
+    /// The id of the first entry or of the last one; 0-0 if there are none.
+    pub(super) fn edge(self, is_last: bool) -> StreamId {
+        let rank = if is_last { self.items.len().checked_sub(1) } else { Some(self.first()) };
+        match rank.and_then(|rank| self.items.get(rank)).map(Item::trusted) {
+            Some(Item::Entry { id, .. }) => id,
+            _ => StreamId::MIN,
+        }
+    }
+
+    /// The ranks of the items whose keys begin with this tag and these numbers, at least one of them.
+    pub(super) fn region(self, tag: u8, numbers: &[u64]) -> Range<usize> {
+        let from = self.items.seek(&region(tag, numbers));
+        let to = match numbers {
+            [before @ .., last] => {
+                let next: Vec<u64> = before.iter().copied().chain([last + 1]).collect();
+                self.items.seek(&region(tag, &next))
+            }
+            [] => self.items.seek(&[tag + 1]),
+        };
+        from..to
+    }
+
+    /// The lists of names that are kept once, in the order of their numbers.
+    pub(super) fn names(self) -> impl Iterator<Item = (u8, &'a [u8])> {
+        self.items.iter_from(1).map_while(|item| match item {
+            [NAMES, number, names @ ..] => Some((*number, names)),
+            _ => None,
+        })
+    }
+
+    pub(super) fn group(self, name: &[u8]) -> Option<Group> {
+        match self.find_key(&Group::key(name)).1.map(Item::trusted) {
+            Some(Item::Group { group, .. }) => Some(group),
+            _ => None,
+        }
+    }
+
+    /// All groups with their names, in the order of these.
+    pub(super) fn groups(self) -> impl Iterator<Item = (Vec<u8>, Group)> {
+        let ranks = self.region(items::GROUP, &[]);
+        self.items.iter_from(ranks.start).take(ranks.len()).filter_map(|item| match Item::trusted(item) {
+            Item::Group { name, group } => Some((name, group)),
+            _ => None,
+        })
+    }
+
+    /// The number of a consumer.
+    pub(super) fn consumer(self, group: u64, name: &[u8]) -> Option<u64> {
+        match self.find_key(&items::named_key(group, name)).1.map(Item::trusted) {
+            Some(Item::Named { consumer, .. }) => Some(consumer),
+            _ => None,
+        }
+    }
+
+    /// The name of a consumer, and when it was seen.
+    pub(super) fn consumer_of(self, group: u64, number: u64) -> Consumer<'a> {
+        match self.find_key(&region(items::CONSUMER, &[group, number])).1.map(Item::trusted) {
+            Some(Item::Consumer { seen_ms, name, .. }) => Consumer { number, name, seen_ms },
+            _ => unreachable!("what is pending belongs to a consumer"),
+        }
+    }
+
+    /// All consumers of a group, in the order of their names.
+    pub(super) fn consumers(self, group: u64) -> impl Iterator<Item = Consumer<'a>> {
+        let ranks = self.region(items::NAMED, &[group]);
+        self.items.iter_from(ranks.start).take(ranks.len()).filter_map(move |item| {
+            match Item::trusted(item) {
+                Item::Named { consumer, .. } => Some(self.consumer_of(group, consumer)),
+                _ => None,
+            }
+        })
+    }
+
+    /// The number of pending entries of a group, or of one consumer.
+    pub(super) fn pending_count(self, group: u64, consumer: Option<u64>) -> usize {
+        match consumer {
+            Some(consumer) => self.region(OWNED, &[group, consumer]).len(),
+            None => self.region(PENDING, &[group]).len(),
+        }
+    }
+
+    pub(super) fn pending(self, group: u64, id: StreamId) -> Option<Pending> {
+        match self.find_key(&Pending::key(group, id)).1.map(Item::trusted) {
+            Some(Item::Pending { pending, .. }) => Some(pending),
+            _ => None,
+        }
+    }
+
+    /// The pending entries of a group from an id on.
+    pub(super) fn pending_from(self, group: u64, start: StreamId) -> impl Iterator<Item = (StreamId, Pending)> {
+        let from = self.items.seek(&Pending::key(group, start));
+        self.items.iter_from(from).map_while(move |item| match Item::trusted(item) {
+            Item::Pending { group: of, id, pending } if of == group => Some((id, pending)),
+            _ => None,
+        })
+    }
+
+    /// The ids of the pending entries of a consumer from one on.
+    pub(super) fn owned_from(
+        self,
+        group: u64,
+        consumer: u64,
+        start: StreamId,
+    ) -> impl Iterator<Item = StreamId> {
+        let from = self.items.seek(&Pending::owned_key(group, consumer, start));
+        self.items.iter_from(from).map_while(move |item| match Item::trusted(item) {
+            Item::Owned { group: of, consumer: whose, id } if (of, whose) == (group, consumer) => Some(id),
+            _ => None,
+        })
+    }
+
+    /// Whether entries from an id on were removed one by one, so that ids do not tell how many there were.
+    pub(super) fn has_gaps_from(self, start: StreamId) -> bool {
+        let removed = self.head().removed;
+        self.len() > 0 && removed != StreamId::MIN && start <= removed
+    }
+
+    /// How many entries were ever added up to an id, if that is known.
+    pub(super) fn added_up_to(self, id: StreamId) -> Option<u64> {
+        let Head { last, added, removed, .. } = self.head();
+        let length = self.len() as u64;
+        if added == 0 {
+            return Some(0);
+        }
+        if id == last || length == 0 && id < last {
+            return Some(added);
+        }
+        let first = self.edge(false);
+        if id > last || removed != StreamId::MIN && removed >= first || id > first {
+            return None;
+        }
+        Some(added.saturating_sub(length) + u64::from(id == first))
+    }
+
+    /// How many entries a group has not read yet, if that is known.
+    pub(super) fn lag(self, group: Group) -> Option<u64> {
+        let added = self.head().added;
+        if added == 0 {
+            return Some(0);
+        }
+        let known = group.read.filter(|_| !self.has_gaps_from(group.last));
+        known.or_else(|| self.added_up_to(group.last)).map(|read| added.wrapping_sub(read))
+    }
+
+    /// The entries of these ranks as replies.
+    pub(super) fn teller(self) -> Teller<'a> {
+        Teller { stream: self, number: 0, names: &[], count: 0 }
+    }
+}
+
+/// Appends an id.
+pub(super) fn tell_id(id: StreamId, out: &mut ReplyBuffer) {
+    out.bulk(id.write(&mut [0; ID_TEXT_BYTES_MAX]));
+}
+
+/// Writes entries into replies. It remembers the names of the last one's fields.
+pub(super) struct Teller<'a> {
+    stream: Stream<'a>,
+    number: u8,
+    names: &'a [u8],
+    count: usize,
+}
+
+impl<'a> Teller<'a> {
+    /// Appends an entry: an array of its id and an array of its fields with their values. Returns its id.
+    pub(super) fn tell(&mut self, item: &'a [u8], out: &mut ReplyBuffer) -> StreamId {
+        let Item::Entry { id, names, values } = Item::trusted(item) else {
+            unreachable!("behind the first entry there are only entries")
+        };
+        out.array(2);
+        tell_id(id, out);
+        self.tell_fields(names, values, out).unwrap_or_else(|Malformed(why)| {
+            unreachable!("an entry of a stream is not what was stored: {why}")
+        });
+        id
+    }
+
+    fn tell_fields(&mut self, number: u8, values: &[u8], out: &mut ReplyBuffer) -> Result<(), Malformed> {
+        let tell = |text: Text<'_>, out: &mut ReplyBuffer| {
+            out.bulk(text.bytes(&mut [0; INTEGER_TEXT_BYTES_MAX]));
+        };
+        let mut values = Reader::new(values);
+        if number == 0 {
+            out.array(Text::count(values.rest())?);
+            while !values.is_empty() {
+                tell(Text::take(&mut values)?, out);
+            }
+            return Ok(());
+        }
+        if number != self.number {
+            self.names = match self.stream.items.get(number.into()) {
+                Some([NAMES, _, names @ ..]) => names,
+                _ => return Err(Malformed("names that are missing")),
+            };
+            (self.number, self.count) = (number, Text::count(self.names)?);
+        }
+        out.array(2 * self.count);
+        let mut names = Reader::new(self.names);
+        while !names.is_empty() {
+            tell(Text::take(&mut names)?, out);
+            tell(Text::take(&mut values)?, out);
+        }
+        Ok(())
+    }
+}
