@@ -22,10 +22,10 @@ mod watch;
 
 pub use coded::{Coordinator, Reference, ValueId, ValueRef, View};
 pub use command::{
-    AddOptions, Aggregate, By, Command, Comparison, Condition, Deadline, Draft, Expiry, Fenced,
-    HashCommand, HashPart, Hold, Known, List, ListCommand, LockCommand, NewId, Script, ScriptLimits,
-    SetAnswer, SetCommand, SetOperation, SortedCommand, StreamCommand, StreamId, Supplied, Transaction, Trim,
-    WaiterId, Watched,
+    AddOptions, Aggregate, By, Command, Comparison, Condition, Deadline, Draft, Expiry, Fenced, HashCommand,
+    HashPart, Hold, Known, List, ListCommand, LockCommand, NewId, Script, ScriptLimits, SetAnswer,
+    SetCommand, SetOperation, SortedCommand, StreamCommand, StreamId, Supplied, Transaction, Trim, WaiterId,
+    Watched,
 };
 pub use reply::{Announcement, Reply, ReplyBuffer};
 pub use shared::SharedBytes;

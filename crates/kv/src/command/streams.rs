@@ -244,7 +244,9 @@ impl<'a> StreamCommand<'a> {
         use StreamCommand::*;
         match *self {
             Length { key } | Range { key, .. } | Pending { key, .. } | PendingRange { key, .. } => visit(key),
-            Info { key } | InfoFull { key, .. } | InfoGroups { key } | InfoConsumers { key, .. } => visit(key),
+            Info { key } | InfoFull { key, .. } | InfoGroups { key } | InfoConsumers { key, .. } => {
+                visit(key)
+            }
             Add { key, .. } | Delete { key, .. } | Trim { key, .. } | SetId { key, .. } => visit(key),
             CreateGroup { key, .. } | SetGroup { key, .. } | DestroyGroup { key, .. } => visit(key),
             CreateConsumer { key, .. } | DeleteConsumer { key, .. } | Acknowledge { key, .. } => visit(key),
@@ -289,11 +291,7 @@ impl<'a> StreamCommand<'a> {
         use StreamCommand::*;
         matches!(
             self,
-            Delete { .. }
-                | Trim { .. }
-                | DestroyGroup { .. }
-                | DeleteConsumer { .. }
-                | Acknowledge { .. }
+            Delete { .. } | Trim { .. } | DestroyGroup { .. } | DeleteConsumer { .. } | Acknowledge { .. }
         )
     }
 

@@ -74,6 +74,13 @@ pub(super) fn counted(
     Ok(first..end)
 }
 
+/// The range of the keys behind a word, which is looked for from an index on: as many as arguments follow them.
+pub(super) fn behind(arguments: Arguments<'_>, word: &str, from: usize) -> Option<std::ops::Range<usize>> {
+    let at = (from..arguments.len()).find(|index| is(at(arguments, *index), word))?;
+    let count = (arguments.len() - at - 1) / 2;
+    Some(at + 1..at + 1 + count)
+}
+
 /// Lists the keys whose number is at `index`, in front of them, in `scratch`. Returns the index behind them, too.
 pub(super) fn counted_keys<'a>(
     arguments: Arguments<'a>,

@@ -78,6 +78,26 @@ pub enum CommandError {
     /// Twice as many as can be counted.
     #[error("ERR value is out of range")]
     OutOfRange,
+    /// What is wrong with a command on streams, in one sentence.
+    #[error("{0}")]
+    OfStream(&'static str),
+    /// `XREAD` with an option of `XREADGROUP`.
+    #[error("ERR The {0} option is only supported by XREADGROUP. You called XREAD instead.")]
+    OnlyOfGroups(&'static str),
+    /// `XCLAIM` with an option that it does not have.
+    #[error("ERR Unrecognized XCLAIM option '{0}'")]
+    UnknownClaimOption(String),
+    /// A subcommand with arguments that it does not take.
+    #[error("ERR unknown subcommand or wrong number of arguments for '{given}'. Try {container} HELP.")]
+    MisusedSubcommand {
+        /// The container's name, such as `XINFO`.
+        container: &'static str,
+        /// The subcommand's name as sent.
+        given: String,
+    },
+    /// A name of a group or a consumer longer than a key.
+    #[error("ERR the name of a group or a consumer is {0} bytes long; at most {KEY_BYTES_MAX} are allowed")]
+    GroupNameTooLong(usize),
     /// An option whose argument must not be negative.
     #[error("ERR {0} can't be negative")]
     Negative(&'static str),

@@ -7,7 +7,7 @@ use kv::number::parse_integer;
 use kv::{Reply, ReplyBuffer};
 use wire::resp::Arguments;
 
-use super::arguments::{at, counted, is};
+use super::arguments::{at, behind, counted, is};
 use super::keyspace::checked_pattern;
 use super::spec::{Category, Flag, KeyFlag, KeyFlags, KeyPositions};
 use super::{COMMANDS, CommandCommand, CommandError, CommandSpec, Handler, NodeCommand};
@@ -134,11 +134,21 @@ fn key_specs(keys: &KeyPositions, out: &mut ReplyBuffer) {
         out.bulk(b"begin_search");
         out.map(2);
         out.bulk(b"type");
-        out.bulk(b"index");
-        out.bulk(b"spec");
-        out.map(1);
-        out.bulk(b"index");
-        out.integer(begin as i64);
+        if let Some((word, from)) = keys.behind {
+            out.bulk(b"keyword");
+            out.bulk(b"spec");
+            out.map(2);
+            out.bulk(b"keyword");
+            out.bulk(word.as_bytes());
+            out.bulk(b"startfrom");
+            out.integer(from as i64);
+        } else {
+            out.bulk(b"index");
+            out.bulk(b"spec");
+            out.map(1);
+            out.bulk(b"index");
+            out.integer(begin as i64);
+        }
 
         out.bulk(b"find_keys");
         out.map(2);
@@ -160,11 +170,17 @@ fn key_specs(keys: &KeyPositions, out: &mut ReplyBuffer) {
         // Counted from the first key, or from the end.
         out.bulk(b"lastkey");
         let is_last = which + 1 == keys.access.len();
-        out.integer(if keys.last < 0 && is_last { keys.last as i64 } else { 0 });
+        // Behind a word, half of the arguments are keys.
+        let is_half = keys.behind.is_some();
+        out.integer(match keys.last {
+            _ if is_half => -1,
+            last if last < 0 && is_last => last as i64,
+            _ => 0,
+        });
         out.bulk(b"keystep");
-        out.integer(keys.step as i64);
+        out.integer(if is_half { 1 } else { keys.step as i64 });
         out.bulk(b"limit");
-        out.integer(0);
+        out.integer(if is_half { 2 } else { 0 });
     }
 }
 
@@ -250,7 +266,7 @@ fn keys(command: Arguments<'_>, with_flags: bool, out: &mut ReplyBuffer) -> Resu
     let spec = found.spec;
     let is_script = matches!(spec.handler, Handler::Node(NodeCommand::Script(_)));
     let counted_at = spec.keys.counted_at;
-    if spec.keys.first == 0 && counted_at == 0 && !is_script {
+    if spec.keys.first == 0 && counted_at == 0 && spec.keys.behind.is_none() && !is_script {
         return Err(CommandError::GetKeysWithoutKeys);
     }
     if !spec.takes(command.len()) {
@@ -259,8 +275,9 @@ fn keys(command: Arguments<'_>, with_flags: bool, out: &mut ReplyBuffer) -> Resu
     if is_script {
         return keys_of_script(command, with_flags, out);
     }
-    let counted = match counted_at {
-        0 => 0..0,
+    let counted = match (counted_at, spec.keys.behind) {
+        (_, Some((word, from))) => behind(command, word, from).ok_or(CommandError::GetKeysWrongCount)?,
+        (0, None) => 0..0,
         _ => counted(command, counted_at).map_err(|_| CommandError::GetKeysWrongCount)?,
     };
     let positions = spec.keys.positions(command.len());
@@ -363,6 +380,8 @@ mod tests {
             ("MSET a 1 b", "*2 $1 a $1 b"),
             ("COPY a b DB 0", "*2 $1 a $1 b"),
             ("LMPOP 2 a b LEFT", "*2 $1 a $1 b"),
+            ("XREAD COUNT 1 STREAMS a b 0 0", "*2 $1 a $1 b"),
+            ("XREADGROUP GROUP STREAMS c STREAMS a >", "*1 $1 a"),
             ("LMPOP 0 a LEFT", "-ERR Invalid arguments specified for command"),
             ("OBJECT ENCODING a", "*1 $1 a"),
             ("nosuch a", "-ERR Invalid command specified"),

@@ -16,6 +16,7 @@ mod sets;
 mod sorted;
 pub mod spec;
 pub mod statistics;
+mod streams;
 mod strings;
 pub mod table;
 #[cfg(test)]

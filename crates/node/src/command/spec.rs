@@ -15,6 +15,8 @@ pub struct Context {
     pub now_ms: u64,
     /// The longest value that a client may store, in bytes.
     pub value_bytes_max: usize,
+    /// Entries of a stream that are trimmed together where that is allowed; 0: as usual.
+    pub stream_node_entries: u32,
 }
 
 /// Parses a request into a command on the data. `scratch` holds the lists that commands of several keys
@@ -365,6 +367,8 @@ named_set! {
     Scripting = "scripting",
     /// Is about channels.
     PubSub = "pubsub",
+    /// Handles streams.
+    Stream = "stream",
 }
 
 /// Where a command's keys are among its arguments, counted from 0, the command's own name.
@@ -379,13 +383,17 @@ pub struct KeyPositions {
     /// The position of the number of the keys that follow it, or 0 when no keys are counted. Such keys come behind those
     /// above.
     pub counted_at: usize,
+    /// The word behind which the keys are, as many as arguments follow them, and the position from which on it is looked
+    /// for.
+    pub behind: Option<(&'static str, usize)>,
     /// The access to the keys, one entry for each; the last one is for all that follow, and for counted keys.
     pub access: &'static [KeyFlags],
 }
 
 impl KeyPositions {
     /// No keys.
-    pub const NONE: KeyPositions = KeyPositions { first: 0, last: 0, step: 0, counted_at: 0, access: &[] };
+    pub const NONE: KeyPositions =
+        KeyPositions { first: 0, last: 0, step: 0, counted_at: 0, behind: None, access: &[] };
 
     /// The positions of the keys that are not counted in a request of `argument_count` arguments, the command's name
     /// included.
@@ -420,6 +428,7 @@ pub enum Group {
     Set,
     SortedSet,
     PubSub,
+    Stream,
 }
 
 impl Group {
@@ -439,6 +448,7 @@ impl Group {
             Group::Set => "set",
             Group::SortedSet => "sorted-set",
             Group::PubSub => "pubsub",
+            Group::Stream => "stream",
         }
     }
 }

@@ -85,6 +85,7 @@ impl Node {
                 let context = Context {
                     now_ms: self.cx.now.unix_ms,
                     value_bytes_max: self.cx.parameters.value_bytes_max(),
+                    stream_node_entries: self.cx.parameters.stream_node_entries(),
                 };
                 let mut scratch = std::mem::take(&mut self.scratch);
                 match parse(arguments, &mut scratch, &context) {
@@ -392,8 +393,11 @@ impl Node {
 
     /// Runs a `SET` with all of its options, and answers with the version.
     fn put(&mut self, client: ClientId, arguments: Arguments<'_>) {
-        let context =
-            Context { now_ms: self.cx.now.unix_ms, value_bytes_max: self.cx.parameters.value_bytes_max() };
+        let context = Context {
+            now_ms: self.cx.now.unix_ms,
+            value_bytes_max: self.cx.parameters.value_bytes_max(),
+            stream_node_entries: 0,
+        };
         let mut scratch = std::mem::take(&mut self.scratch);
         match command::set(arguments, &mut scratch, &context) {
             Ok(command) => match (self.refuses_fence(&command), self.cx.group_of(&command)) {

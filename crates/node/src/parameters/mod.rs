@@ -77,7 +77,7 @@ const NOT_NEGATIVE: Kind = Integer(0, i64::MAX);
 const ANY_BYTES: Kind = Bytes(0, i64::MAX);
 const NO_EFFECT: &str = "Remembered, without effect.";
 
-static PARAMETERS: [Parameter; 37] = [
+static PARAMETERS: [Parameter; 39] = [
     // Live.
     row(MAXCLIENTS, Integer(1, u32::MAX as i64), "10000", Live, "Most clients at a time."),
     row(
@@ -93,6 +93,13 @@ static PARAMETERS: [Parameter; 37] = [
         "67108864",
         Live,
         "Longest value and longest argument.",
+    ),
+    row(
+        STREAM_NODE_MAX_ENTRIES,
+        Integer(0, u32::MAX as i64),
+        "100",
+        Live,
+        "Entries of a stream that are trimmed together where `~` allows it.",
     ),
     // Facts.
     row("appendfsync", OneOf(&["everysec", "always", "no"]), "no", Fixed, "Durability is set per keyspace."),
@@ -139,11 +146,13 @@ static PARAMETERS: [Parameter; 37] = [
         "Without effect: there is no SLOWLOG.",
     ),
     row("slowlog-max-len", NOT_NEGATIVE, "128", Kept, "Without effect: there is no SLOWLOG."),
+    row("stream-node-max-bytes", ANY_BYTES, "4096", Kept, "Without effect: streams are kept otherwise."),
     row("tracking-table-max-keys", NOT_NEGATIVE, "1000000", Kept, "Without effect: there is no tracking."),
     row("zset-max-listpack-entries", NOT_NEGATIVE, "128", Kept, "Without effect: there are no sorted sets."),
     row("zset-max-listpack-value", NOT_NEGATIVE, "64", Kept, "Without effect: there are no sorted sets."),
 ];
 
+const STREAM_NODE_MAX_ENTRIES: &str = "stream-node-max-entries";
 const MAXCLIENTS: &str = "maxclients";
 const MAXMEMORY: &str = "maxmemory";
 const TIMEOUT: &str = "timeout";
@@ -176,6 +185,7 @@ pub struct Parameters {
     connections_max: usize,
     idle_timeout_seconds: u64,
     value_bytes_max: usize,
+    stream_node_entries: u32,
 }
 
 impl Parameters {
@@ -198,8 +208,13 @@ impl Parameters {
                 values[row] = value.to_string();
             }
         }
-        let mut parameters =
-            Parameters { values, connections_max: 0, idle_timeout_seconds: 0, value_bytes_max: 0 };
+        let mut parameters = Parameters {
+            values,
+            connections_max: 0,
+            idle_timeout_seconds: 0,
+            value_bytes_max: 0,
+            stream_node_entries: 0,
+        };
         parameters.refresh();
         parameters
     }
@@ -220,6 +235,12 @@ impl Parameters {
     #[inline]
     pub fn value_bytes_max(&self) -> usize {
         self.value_bytes_max
+    }
+
+    /// How many entries of a stream are trimmed together where that is allowed (`stream-node-max-entries`).
+    #[inline]
+    pub fn stream_node_entries(&self) -> u32 {
+        self.stream_node_entries
     }
 
     /// Answers `CONFIG GET`: the parameters that match any of the patterns, each once. All patterns together may be as
@@ -279,6 +300,7 @@ impl Parameters {
         self.connections_max = connections as usize;
         self.idle_timeout_seconds = idle;
         self.value_bytes_max = value as usize;
+        self.stream_node_entries = number(STREAM_NODE_MAX_ENTRIES) as u32;
     }
 }
 

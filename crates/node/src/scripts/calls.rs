@@ -200,7 +200,12 @@ impl Caller<'_, '_> {
         let mut access = self.access.borrow_mut();
         match spec.handler {
             Handler::Data(parse) => {
-                let context = Context { now_ms: access.now(), value_bytes_max: self.value_bytes_max };
+                // Only what the record says may count here: see the parameter of that name.
+                let context = Context {
+                    now_ms: access.now(),
+                    value_bytes_max: self.value_bytes_max,
+                    stream_node_entries: 0,
+                };
                 let command = parse(words, scratch, &context).map_err(|error| error.to_string())?;
                 *moved_bytes = moved_by(&command, &access);
                 access.call(&command, reply).map_err(|refusal| match refusal {

@@ -127,11 +127,8 @@ impl Changing<'_> {
             Threshold::Length(most) => length - length.min(usize::try_from(most).unwrap_or(usize::MAX)),
             Threshold::Id(least) => view.ranks(StreamId::MIN, least).len(),
         };
-        let count = if trim.is_approximate {
-            whole_nodes(trim, beyond, length, view.head().added)
-        } else {
-            beyond
-        };
+        let count =
+            if trim.is_approximate { whole_nodes(trim, beyond, length, view.head().added) } else { beyond };
         if count > 0 {
             self.remove_ranks(first..first + count);
             self.forget_names();
@@ -204,25 +201,27 @@ impl Changing<'_> {
         ids.len()
     }
 
-    /// Makes an entry pending, or changes how it is. `before` is how it was.
-    pub(super) fn set_pending(
-        &mut self,
-        group: u64,
-        id: StreamId,
-        before: Option<Pending>,
-        pending: Pending,
-    ) {
-        if let Some(before) = before.filter(|before| before.consumer != pending.consumer) {
-            self.remove(&Pending::owned_key(group, before.consumer, id));
-        }
+    /// Makes an entry pending, or changes how it is.
+    pub(super) fn set_pending(&mut self, group: u64, id: StreamId, pending: Pending) {
         let key = Pending::key(group, id);
         let mut item = key.clone();
         pending.put(&mut item);
-        self.put(&key, &item);
-        if before.is_none_or(|before| before.consumer != pending.consumer) {
-            let key = Pending::owned_key(group, pending.consumer, id);
-            self.put(&key, &key);
+        let (rank, before) = {
+            let (rank, found) = self.view().find_key(&key);
+            (rank, found.map(Item::trusted).map(|item| item.owner()))
+        };
+        match before {
+            Some(_) => self.collection.replace(rank, &item, self.discarded),
+            None => self.collection.insert(rank, &item),
         }
+        if before == Some(pending.consumer) {
+            return;
+        }
+        if let Some(before) = before {
+            self.remove(&Pending::owned_key(group, before, id));
+        }
+        let key = Pending::owned_key(group, pending.consumer, id);
+        self.put(&key, &key);
     }
 
     /// Makes an entry not pending any more; returns whether it was.
@@ -263,10 +262,7 @@ fn whole_nodes(trim: Trim, beyond: usize, length: usize, added: u64) -> usize {
 ///
 /// # Errors
 /// [`Malformed`] when there cannot be such a stream.
-pub(in crate::table) fn check_item(
-    items: Items<'_>,
-    item: &[u8],
-) -> Result<(), Malformed> {
+pub(in crate::table) fn check_item(items: Items<'_>, item: &[u8]) -> Result<(), Malformed> {
     const NUMBERS_MAX: u64 = 1 << 62;
     let (view, parsed) = (Stream { items }, Item::of(item)?);
     let key = parsed.key();
@@ -305,9 +301,7 @@ pub(in crate::table) fn check_item(
 ///
 /// # Errors
 /// [`Malformed`] when items are missing.
-pub(in crate::table) fn check_whole(
-    items: Items<'_>,
-) -> Result<(), Malformed> {
+pub(in crate::table) fn check_whole(items: Items<'_>) -> Result<(), Malformed> {
     let view = Stream { items };
     let count = |tag| view.region(tag, &[]).len();
     let is_whole = items.len() > 0

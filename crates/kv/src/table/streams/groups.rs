@@ -4,11 +4,11 @@
 
 use super::changes::Changing;
 use super::items::{Group, Pending};
-use super::view::{Stream, tell_id};
+use super::view::{self, Stream, tell_id};
 use super::{ids_of, range_of};
+use crate::UnixMs;
 use crate::command::{
-    DELIVERED_BYTES_MAX, DELIVERED_MAX, List, NOT_AN_ID, StreamCommand, StreamId,
-    parse_id_bound,
+    DELIVERED_BYTES_MAX, DELIVERED_MAX, List, NOT_AN_ID, StreamCommand, StreamId, parse_id_bound,
 };
 use crate::reply::{Reply, ReplyBuffer};
 use crate::table::collections::Found;
@@ -17,9 +17,9 @@ use crate::table::lists::TOO_MANY_POPPED;
 use crate::table::strings::WRONG_KIND;
 use crate::table::transactions::CUT_WRITE;
 use crate::table::{Record, Table};
-use crate::UnixMs;
 
-pub(super) const ONLY_IN_GROUPS: &str = "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.";
+pub(super) const ONLY_IN_GROUPS: &str =
+    "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.";
 const LAST_IN_GROUP: &str = "ERR The $ ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer by specifying a proper ID, or use the > ID to get new messages. The $ ID would just return an empty result set.";
 const NO_STREAM: &str = "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option to create an empty stream automatically.";
 const GROUP_EXISTS: &str = "BUSYGROUP Consumer Group name already exists";
@@ -198,8 +198,8 @@ impl Table {
                 out.integer(i64::from(is_new));
             }
             (DeleteConsumer { consumer, .. }, Some(group)) => {
-                let count = self
-                    .change_one(found, record, |stream| stream.delete_consumer(group.number, consumer));
+                let count =
+                    self.change_one(found, record, |stream| stream.delete_consumer(group.number, consumer));
                 out.integer(count as i64);
             }
             (Acknowledge { ids, .. }, Some(group)) => {
@@ -336,8 +336,7 @@ impl Table {
             let mut taken = Vec::new();
             for id in ids {
                 let claimed = stream.claim(group.number, consumer, id, now, |before| {
-                    let is_idle =
-                        |before: Pending| now.saturating_sub(before.delivered_ms) >= min_idle_ms;
+                    let is_idle = |before: Pending| now.saturating_sub(before.delivered_ms) >= min_idle_ms;
                     if !before.map_or(is_forced, is_idle) {
                         return None;
                     }
@@ -489,7 +488,7 @@ impl Changing<'_> {
             };
             let deliveries = before.deliveries.saturating_add(1);
             let pending = Pending { delivered_ms: now, deliveries, ..before };
-            self.set_pending(group.number, id, Some(before), pending);
+            self.set_pending(group.number, id, pending);
         }
     }
 
@@ -509,17 +508,14 @@ impl Changing<'_> {
         let mut room = Room::of(count);
         let ranks = view.ranks(from, StreamId::MAX);
         let items = view.items.iter_from(ranks.start).take_while(|item| room.take(Some(item)));
-        let (mut teller, mut unasked) = (view.teller(), ReplyBuffer::new());
-        let mut told = ReplyBuffer::new();
-        let mut ids = Vec::new();
+        let (mut teller, mut told, mut ids) = (view.teller(), ReplyBuffer::new(), Vec::new());
+        let gaps_up_to = view.gaps_up_to();
         for item in items {
-            let id = teller.tell(item, if is_quiet { &mut unasked } else { &mut told });
-            unasked.clear();
+            let id = if is_quiet { view::id_of(item) } else { teller.tell(item, &mut told) };
             ids.push(id);
             group.read = match group.read {
-                Some(read) if !view.has_gaps_from(id) => Some(read.saturating_add(1)),
-                _ if view.head().added > 0 => view.added_up_to(id),
-                read => read,
+                Some(read) if gaps_up_to.is_none_or(|last| id > last) => Some(read.saturating_add(1)),
+                _ => view.added_up_to(id),
             };
             group.last = id;
         }
@@ -527,9 +523,8 @@ impl Changing<'_> {
         out.extend_encoded(told.as_bytes());
         self.put_group(name, group);
         for id in ids.into_iter().filter(|_| pends) {
-            let before = self.view().pending(group.number, id);
             let pending = Pending { consumer: number, delivered_ms: now, deliveries: 1 };
-            self.set_pending(group.number, id, before, pending);
+            self.set_pending(group.number, id, pending);
         }
     }
 
@@ -549,7 +544,7 @@ impl Changing<'_> {
         }
         let Some((delivered_ms, deliveries)) = decide(before) else { return Claimed::Kept };
         let consumer = self.see_consumer(group, consumer, now);
-        self.set_pending(group, id, before, Pending { consumer, delivered_ms, deliveries });
+        self.set_pending(group, id, Pending { consumer, delivered_ms, deliveries });
         Claimed::Taken
     }
 }

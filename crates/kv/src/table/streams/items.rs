@@ -387,6 +387,14 @@ impl<'a> Item<'a> {
         }
     }
 
+    /// The number of the consumer for which an entry is pending; 0 of other items.
+    pub(super) fn owner(&self) -> u64 {
+        match self {
+            Item::Pending { pending, .. } => pending.consumer,
+            _ => 0,
+        }
+    }
+
     /// What the item is found by. No two items of a stream have the same.
     pub(super) fn key(&self) -> Vec<u8> {
         match self {

@@ -27,8 +27,7 @@ use view::{Stream, tell_id};
 pub(super) use changes::{check_item, check_whole};
 
 const NO_ID_LEFT: &str = "ERR The stream has exhausted the last possible ID, unable to add more items";
-const NOT_GREATER: &str =
-    "ERR The ID specified in XADD is equal or smaller than the target stream top item";
+const NOT_GREATER: &str = "ERR The ID specified in XADD is equal or smaller than the target stream top item";
 
 /// The reply to a read whose record cannot be read: nobody sends it.
 const NO_COMMAND: &str = "ERR a command on streams lacks a word";
@@ -214,12 +213,7 @@ impl Table {
                 let ranks = stream.ranks(from, StreamId::MAX);
                 out.push(Reply::Entry);
                 out.bulk(key);
-                tell_entries(
-                    stream,
-                    ranks.len().min(up_to(count)),
-                    stream.items.iter_from(ranks.start),
-                    out,
-                );
+                tell_entries(stream, ranks.len().min(up_to(count)), stream.items.iter_from(ranks.start), out);
                 if out.len() - start > out.reply_bytes_max() {
                     refuse_large_reply(start, out);
                     break;
@@ -251,8 +245,7 @@ impl Table {
                 Ok(())
             }
             Delete { ids, .. } => ids_of(ids).map(|ids| {
-                let count =
-                    self.change_one(found, record, |stream| stream.delete(ids.into_iter()));
+                let count = self.change_one(found, record, |stream| stream.delete(ids.into_iter()));
                 out.integer(count as i64);
             }),
             Trim { threshold, trim, .. } => threshold_of(trim, threshold).map(|threshold| {

@@ -150,7 +150,11 @@ impl<'a> Stream<'a> {
     }
 
     /// The pending entries of a group from an id on.
-    pub(super) fn pending_from(self, group: u64, start: StreamId) -> impl Iterator<Item = (StreamId, Pending)> {
+    pub(super) fn pending_from(
+        self,
+        group: u64,
+        start: StreamId,
+    ) -> impl Iterator<Item = (StreamId, Pending)> {
         let from = self.items.seek(&Pending::key(group, start));
         self.items.iter_from(from).map_while(move |item| match Item::trusted(item) {
             Item::Pending { group: of, id, pending } if of == group => Some((id, pending)),
@@ -172,10 +176,10 @@ impl<'a> Stream<'a> {
         })
     }
 
-    /// Whether entries from an id on were removed one by one, so that ids do not tell how many there were.
-    pub(super) fn has_gaps_from(self, start: StreamId) -> bool {
-        let removed = self.head().removed;
-        self.len() > 0 && removed != StreamId::MIN && start <= removed
+    /// The last id whose entry was removed from between others, if any was: up to it, ids do not tell how many entries
+    /// there were.
+    pub(super) fn gaps_up_to(self) -> Option<StreamId> {
+        Some(self.head().removed).filter(|removed| self.len() > 0 && *removed != StreamId::MIN)
     }
 
     /// How many entries were ever added up to an id, if that is known.
@@ -201,13 +205,21 @@ impl<'a> Stream<'a> {
         if added == 0 {
             return Some(0);
         }
-        let known = group.read.filter(|_| !self.has_gaps_from(group.last));
+        let known = group.read.filter(|_| self.gaps_up_to().is_none_or(|last| group.last > last));
         known.or_else(|| self.added_up_to(group.last)).map(|read| added.wrapping_sub(read))
     }
 
     /// The entries of these ranks as replies.
     pub(super) fn teller(self) -> Teller<'a> {
         Teller { stream: self, number: 0, names: &[], count: 0 }
+    }
+}
+
+/// The id of an entry.
+pub(super) fn id_of(item: &[u8]) -> StreamId {
+    match Item::trusted(item) {
+        Item::Entry { id, .. } => id,
+        _ => unreachable!("behind the first entry there are only entries"),
     }
 }
 

@@ -287,7 +287,9 @@ fn commands_on_keys_take_streams_as_they_are() {
 
 #[test]
 fn a_snapshot_has_a_stream_as_it_was() {
-    for changes in ["XTRIM s MAXLEN 3 -> 297", "DEL s -> 1", "XADD s 999 f v -> \"999-0\"", "XGROUP DESTROY s g -> 1"] {
+    for changes in
+        ["XTRIM s MAXLEN 3 -> 297", "DEL s -> 1", "XADD s 999 f v -> \"999-0\"", "XGROUP DESTROY s g -> 1"]
+    {
         let mut store = with_large_stream(300);
         store.play("XADD small 1 f v -> \"1-0\"\nXGROUP CREATE small g 0 -> OK");
         let (digest, floor) = (store.table.digest(), store.table.version_floor());
@@ -371,9 +373,14 @@ fn lists_of_names_are_kept_once_until_there_are_too_many() {
         store.play(&format!("XADD s {id} name{} v a{} 7 -> \"{id}-0\"", id % 20, id % 20));
     }
     for id in 1..=40 {
-        store.play(&format!("XRANGE s {id} {id} -> [[\"{id}-0\" [\"name{0}\" \"v\" \"a{0}\" \"7\"]]]", id % 20));
+        store.play(&format!(
+            "XRANGE s {id} {id} -> [[\"{id}-0\" [\"name{0}\" \"v\" \"a{0}\" \"7\"]]]",
+            id % 20
+        ));
     }
-    store.play("XTRIM s MAXLEN 0 -> 40\nXADD s 41 f v -> \"41-0\"\nXRANGE s - + -> [[\"41-0\" [\"f\" \"v\"]]]");
+    store.play(
+        "XTRIM s MAXLEN 0 -> 40\nXADD s 41 f v -> \"41-0\"\nXRANGE s - + -> [[\"41-0\" [\"f\" \"v\"]]]",
+    );
     let (items, _) = store.table.items_of(b"s", Kind::Stream, 1).unwrap();
     assert_eq!(items.len(), 3, "a head, one list of names, an entry");
 }

@@ -10,6 +10,7 @@ mod lists;
 mod row;
 mod sets;
 mod sorted;
+mod streams;
 mod subcommands;
 
 use super::spec::Category::{
@@ -33,16 +34,17 @@ use row::{
 };
 use sets::SETS;
 use sorted::SORTED;
+use streams::STREAMS;
 use subcommands::{
     CLIENT, CLUSTER, COMMAND, CONFIG, DEBUG, FUNCTION, KEYSPACE, LOCK_SESSION, MEMORY, OBJECT, SCRIPT,
 };
 
 const COMMAND_ROWS: usize =
-    ROWS.len() + HASHES.len() + LISTS.len() + SETS.len() + SORTED.len() + CHANNELS.len();
+    ROWS.len() + HASHES.len() + LISTS.len() + SETS.len() + SORTED.len() + STREAMS.len() + CHANNELS.len();
 
 /// All commands, in the order of the listing. Subcommands are inside their containers.
 pub static COMMANDS: [CommandSpec; COMMAND_ROWS] = {
-    let families: [&[CommandSpec]; 6] = [&ROWS, &HASHES, &LISTS, &SETS, &SORTED, &CHANNELS];
+    let families: [&[CommandSpec]; 7] = [&ROWS, &HASHES, &LISTS, &SETS, &SORTED, &STREAMS, &CHANNELS];
     let mut all = [ROWS[0]; COMMAND_ROWS];
     let (mut family, mut row, mut place) = (0, 0, 0);
     while place < COMMAND_ROWS {

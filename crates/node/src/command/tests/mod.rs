@@ -5,6 +5,7 @@ mod keyspace;
 mod lists;
 mod sets;
 mod sorted;
+mod streams;
 mod strings;
 
 use kv::Command::{self, *};
@@ -17,7 +18,7 @@ use wire::resp::ArgumentsBuffer;
 use super::*;
 
 const NOW_MS: u64 = 1_700_000_000_000;
-const CONTEXT: Context = Context { now_ms: NOW_MS, value_bytes_max: 1000 };
+const CONTEXT: Context = Context { now_ms: NOW_MS, value_bytes_max: 1000, stream_node_entries: 100 };
 const KEY: &[u8] = b"k";
 const VALUE: &[u8] = b"v";
 
@@ -149,12 +150,16 @@ fn key_positions_and_flags_agree_with_what_is_parsed() {
         };
         let least = spec.arity.unsigned_abs() as usize;
         // "1" can be a key, a number and a cursor; two keys must not be the same one.
-        let mut words: Vec<&str> = spec.name.split('|').chain(["1", "2", "3", "4"]).take(least).collect();
+        let mut words: Vec<&str> =
+            spec.name.split('|').chain(["1", "2", "3", "4", "5"]).take(least).collect();
         match spec.name {
             "linsert" => words[2] = "before",
             "lmove" => (words[3], words[4]) = ("left", "right"),
             "lmpop" => words[3] = "left",
             "zmpop" => words[3] = "min",
+            "xtrim" => words[2] = "maxlen",
+            "xread" => words = vec!["xread", "streams", "1", "2"],
+            "xreadgroup" => words = vec!["xreadgroup", "group", "g", "c", "streams", "1", "2"],
             "zunionstore" | "zinterstore" | "zdiffstore" => words[2] = "1",
             "zlexcount" | "zrangebylex" | "zrevrangebylex" | "zremrangebylex" => {
                 (words[2], words[3]) = ("-", "+")
@@ -168,9 +173,10 @@ fn key_positions_and_flags_agree_with_what_is_parsed() {
             parse(arguments, &mut scratch, &CONTEXT).unwrap_or_else(|error| panic!("{}: {error}", spec.name));
         let mut parsed = Vec::new();
         command.for_each_key(|key| parsed.push(key));
-        let counted = match spec.keys.counted_at {
-            0 => 0..0,
-            counted_at => arguments::counted(arguments, counted_at).unwrap(),
+        let counted = match (spec.keys.counted_at, spec.keys.behind) {
+            (_, Some((word, from))) => arguments::behind(arguments, word, from).unwrap(),
+            (0, None) => 0..0,
+            (counted_at, None) => arguments::counted(arguments, counted_at).unwrap(),
         };
         let positions = spec.keys.positions(arguments.len()).chain(counted);
         let described: Vec<_> = positions.map(|at| &arguments[at]).collect();
