@@ -74,9 +74,10 @@ pub(super) fn counted(
     Ok(first..end)
 }
 
-/// The range of the keys behind a word, which is looked for from an index on: as many as arguments follow them.
-pub(super) fn behind(arguments: Arguments<'_>, word: &str, from: usize) -> Option<std::ops::Range<usize>> {
-    let at = (from..arguments.len()).find(|index| is(at(arguments, *index), word))?;
+/// The range of the keys behind the word `STREAMS`, which is looked for from an index on: as many as arguments follow
+/// them.
+pub(super) fn streams(arguments: Arguments<'_>, from: u8) -> Option<std::ops::Range<usize>> {
+    let at = (from.into()..arguments.len()).find(|index| is(at(arguments, *index), "STREAMS"))?;
     let count = (arguments.len() - at - 1) / 2;
     Some(at + 1..at + 1 + count)
 }

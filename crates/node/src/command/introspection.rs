@@ -7,7 +7,7 @@ use kv::number::parse_integer;
 use kv::{Reply, ReplyBuffer};
 use wire::resp::Arguments;
 
-use super::arguments::{at, behind, counted, is};
+use super::arguments::{at, counted, is, streams};
 use super::keyspace::checked_pattern;
 use super::spec::{Category, Flag, KeyFlag, KeyFlags, KeyPositions};
 use super::{COMMANDS, CommandCommand, CommandError, CommandSpec, Handler, NodeCommand};
@@ -104,7 +104,7 @@ fn info(spec: &CommandSpec, out: &mut ReplyBuffer) {
     words(spec.flags.iter().map(Flag::name), out);
     out.integer(spec.keys.first as i64);
     out.integer(spec.keys.last as i64);
-    out.integer(spec.keys.step as i64);
+    out.integer(i64::from(spec.keys.step));
     let categories: Vec<_> =
         spec.categories().iter().map(|category: Category| format!("@{}", category.name())).collect();
     words(categories.iter().map(String::as_str), out);
@@ -130,18 +130,18 @@ fn key_specs(keys: &KeyPositions, out: &mut ReplyBuffer) {
         words(access.iter().map(KeyFlag::name), out);
 
         let is_counted = keys.counted_at > 0 && which + 1 == keys.access.len();
-        let begin = if is_counted { keys.counted_at } else { keys.first + which * keys.step };
+        let begin = if is_counted { keys.counted_at } else { keys.first + which * usize::from(keys.step) };
         out.bulk(b"begin_search");
         out.map(2);
         out.bulk(b"type");
-        if let Some((word, from)) = keys.behind {
+        if keys.streams_from > 0 {
             out.bulk(b"keyword");
             out.bulk(b"spec");
             out.map(2);
             out.bulk(b"keyword");
-            out.bulk(word.as_bytes());
+            out.bulk(b"STREAMS");
             out.bulk(b"startfrom");
-            out.integer(from as i64);
+            out.integer(keys.streams_from.into());
         } else {
             out.bulk(b"index");
             out.bulk(b"spec");
@@ -171,14 +171,14 @@ fn key_specs(keys: &KeyPositions, out: &mut ReplyBuffer) {
         out.bulk(b"lastkey");
         let is_last = which + 1 == keys.access.len();
         // Behind a word, half of the arguments are keys.
-        let is_half = keys.behind.is_some();
+        let is_half = keys.streams_from > 0;
         out.integer(match keys.last {
             _ if is_half => -1,
             last if last < 0 && is_last => last as i64,
             _ => 0,
         });
         out.bulk(b"keystep");
-        out.integer(if is_half { 1 } else { keys.step as i64 });
+        out.integer(if is_half { 1 } else { keys.step.into() });
         out.bulk(b"limit");
         out.integer(if is_half { 2 } else { 0 });
     }
@@ -266,7 +266,7 @@ fn keys(command: Arguments<'_>, with_flags: bool, out: &mut ReplyBuffer) -> Resu
     let spec = found.spec;
     let is_script = matches!(spec.handler, Handler::Node(NodeCommand::Script(_)));
     let counted_at = spec.keys.counted_at;
-    if spec.keys.first == 0 && counted_at == 0 && spec.keys.behind.is_none() && !is_script {
+    if spec.keys.first == 0 && counted_at == 0 && spec.keys.streams_from == 0 && !is_script {
         return Err(CommandError::GetKeysWithoutKeys);
     }
     if !spec.takes(command.len()) {
@@ -275,9 +275,9 @@ fn keys(command: Arguments<'_>, with_flags: bool, out: &mut ReplyBuffer) -> Resu
     if is_script {
         return keys_of_script(command, with_flags, out);
     }
-    let counted = match (counted_at, spec.keys.behind) {
-        (_, Some((word, from))) => behind(command, word, from).ok_or(CommandError::GetKeysWrongCount)?,
-        (0, None) => 0..0,
+    let counted = match (counted_at, spec.keys.streams_from) {
+        (_, from @ 1..) => streams(command, from).ok_or(CommandError::GetKeysWrongCount)?,
+        (0, 0) => 0..0,
         _ => counted(command, counted_at).map_err(|_| CommandError::GetKeysWrongCount)?,
     };
     let positions = spec.keys.positions(command.len());

@@ -379,13 +379,13 @@ pub struct KeyPositions {
     /// The position of the last key; negative ones count from the end, -1 is the last argument.
     pub last: isize,
     /// The distance from one key to the next.
-    pub step: usize,
+    pub step: u16,
     /// The position of the number of the keys that follow it, or 0 when no keys are counted. Such keys come behind those
     /// above.
     pub counted_at: usize,
-    /// The word behind which the keys are, as many as arguments follow them, and the position from which on it is looked
-    /// for.
-    pub behind: Option<(&'static str, usize)>,
+    /// The position from which on the word `STREAMS` is looked for, or 0 when there is no such word. Behind it there are
+    /// keys, and then as many ids.
+    pub streams_from: u8,
     /// The access to the keys, one entry for each; the last one is for all that follow, and for counted keys.
     pub access: &'static [KeyFlags],
 }
@@ -393,7 +393,7 @@ pub struct KeyPositions {
 impl KeyPositions {
     /// No keys.
     pub const NONE: KeyPositions =
-        KeyPositions { first: 0, last: 0, step: 0, counted_at: 0, behind: None, access: &[] };
+        KeyPositions { first: 0, last: 0, step: 0, counted_at: 0, streams_from: 0, access: &[] };
 
     /// The positions of the keys that are not counted in a request of `argument_count` arguments, the command's name
     /// included.
@@ -402,7 +402,7 @@ impl KeyPositions {
         let last = last.min(argument_count as isize - 1);
         // An empty range when there are no keys.
         let end = if self.first == 0 { 0 } else { (last + 1).max(0) as usize };
-        (self.first..end).step_by(self.step.max(1))
+        (self.first..end).step_by(self.step.max(1).into())
     }
 
     /// The access to key number `which`, counted from 0 among the keys.

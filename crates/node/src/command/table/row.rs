@@ -35,23 +35,23 @@ pub(super) const REMOVES: KeyFlags = KeyFlags::of(&[Remove, Delete]);
 
 // Positions of keys.
 pub(super) const fn key(access: &'static [KeyFlags]) -> KeyPositions {
-    KeyPositions { first: 1, last: 1, step: 1, counted_at: 0, behind: None, access }
+    KeyPositions { first: 1, last: 1, step: 1, counted_at: 0, streams_from: 0, access }
 }
 
 pub(super) const fn second_key(access: &'static [KeyFlags]) -> KeyPositions {
-    KeyPositions { first: 2, last: 2, step: 1, counted_at: 0, behind: None, access }
+    KeyPositions { first: 2, last: 2, step: 1, counted_at: 0, streams_from: 0, access }
 }
 
 pub(super) const fn two_keys(access: &'static [KeyFlags]) -> KeyPositions {
-    KeyPositions { first: 1, last: 2, step: 1, counted_at: 0, behind: None, access }
+    KeyPositions { first: 1, last: 2, step: 1, counted_at: 0, streams_from: 0, access }
 }
 
 pub(super) const fn keys(access: &'static [KeyFlags]) -> KeyPositions {
-    KeyPositions { first: 1, last: -1, step: 1, counted_at: 0, behind: None, access }
+    KeyPositions { first: 1, last: -1, step: 1, counted_at: 0, streams_from: 0, access }
 }
 
 pub(super) const fn keys_with_values(access: &'static [KeyFlags]) -> KeyPositions {
-    KeyPositions { first: 1, last: -1, step: 2, counted_at: 0, behind: None, access }
+    KeyPositions { first: 1, last: -1, step: 2, counted_at: 0, streams_from: 0, access }
 }
 
 /// Keys whose number is the argument at `counted_at`, in front of them.
@@ -60,8 +60,8 @@ pub(super) const fn counted_keys(counted_at: usize, access: &'static [KeyFlags])
 }
 
 /// Keys behind the word `STREAMS`, as many as there are ids behind them. The word is looked for from an index on.
-pub(super) const fn keys_behind(access: &'static [KeyFlags], word_from: usize) -> KeyPositions {
-    KeyPositions { behind: Some(("STREAMS", word_from)), access, ..KeyPositions::NONE }
+pub(super) const fn streams(access: &'static [KeyFlags], streams_from: u8) -> KeyPositions {
+    KeyPositions { streams_from, access, ..KeyPositions::NONE }
 }
 
 // Each kind of row is named after what executes the command.

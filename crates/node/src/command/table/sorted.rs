@@ -11,7 +11,7 @@ const SHORTENS: KeyFlags = KeyFlags::of(&[ReadWrite, Delete]);
 const COUNTED: KeyPositions = counted_keys(1, &[READS]);
 /// A key to store under, and keys that are counted.
 const STORED: KeyPositions =
-    KeyPositions { first: 1, last: 1, step: 1, counted_at: 2, behind: None, access: &[REPLACES, READS] };
+    KeyPositions { first: 1, last: 1, step: 1, counted_at: 2, streams_from: 0, access: &[REPLACES, READS] };
 
 const fn reads(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
     data(name, arity, parse).flags(READ).keys(key(&[READS])).in_categories(&[SortedSet])

@@ -1,7 +1,7 @@
 //! The rows of the commands on streams.
 
 use super::row::{
-    CHANGES, READ, READS, STORE, TAKES, UPDATES, container, data, help_of, key, keys_behind, second_key,
+    self, CHANGES, READ, READS, STORE, TAKES, UPDATES, container, data, help_of, key, second_key,
 };
 use crate::command::spec::Category::Stream;
 use crate::command::spec::Flag::{Blocking, Fast, MovableKeys, Write};
@@ -84,7 +84,7 @@ pub(super) const STREAMS: [CommandSpec; 15] = [
         ),
     reads("xlen", 2, streams::xlen)
         .flags(READ.with(&[Fast]))
-        .keys(key(&[super::row::LOOKS_AT]))
+        .keys(key(&[row::LOOKS_AT]))
         .docs(Group::Stream, "5.0.0", "O(log N) for N groups and pending entries")
         .help("key", "Returns how many entries a stream has"),
     reads("xrange", -4, streams::xrange)
@@ -95,7 +95,7 @@ pub(super) const STREAMS: [CommandSpec; 15] = [
         .help("key end start [COUNT count]", "Returns the entries of a range of ids, the last one first"),
     data("xread", -4, streams::xread)
         .flags(READ.with(&[Blocking, MovableKeys]))
-        .keys(keys_behind(&[READS], 1))
+        .keys(row::streams(&[READS], 1))
         .in_categories(&[Stream])
         .docs(Group::Stream, "5.0.0", "O(log N + M) for each stream of N entries, M of which are returned")
         .help(
@@ -131,7 +131,7 @@ pub(super) const STREAMS: [CommandSpec; 15] = [
         .help("", "Holds commands that describe streams"),
     data("xreadgroup", -7, streams::xreadgroup)
         .flags(Flags::of(&[Write, Blocking, MovableKeys]))
-        .keys(keys_behind(&[READS], 4))
+        .keys(row::streams(&[READS], 4))
         .in_categories(&[Stream])
         .docs(Group::Stream, "5.0.0", "O(M log N) for M entries that are returned, and N entries of a stream")
         .help(

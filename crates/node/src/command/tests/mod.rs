@@ -173,10 +173,10 @@ fn key_positions_and_flags_agree_with_what_is_parsed() {
             parse(arguments, &mut scratch, &CONTEXT).unwrap_or_else(|error| panic!("{}: {error}", spec.name));
         let mut parsed = Vec::new();
         command.for_each_key(|key| parsed.push(key));
-        let counted = match (spec.keys.counted_at, spec.keys.behind) {
-            (_, Some((word, from))) => arguments::behind(arguments, word, from).unwrap(),
-            (0, None) => 0..0,
-            (counted_at, None) => arguments::counted(arguments, counted_at).unwrap(),
+        let counted = match (spec.keys.counted_at, spec.keys.streams_from) {
+            (_, from @ 1..) => arguments::streams(arguments, from).unwrap(),
+            (0, 0) => 0..0,
+            (counted_at, _) => arguments::counted(arguments, counted_at).unwrap(),
         };
         let positions = spec.keys.positions(arguments.len()).chain(counted);
         let described: Vec<_> = positions.map(|at| &arguments[at]).collect();
