@@ -14,6 +14,7 @@ pub mod glob;
 pub mod limits;
 pub mod locks;
 pub mod number;
+pub mod queues;
 mod range;
 pub mod reply;
 mod shared;
@@ -23,9 +24,9 @@ mod watch;
 pub use coded::{Coordinator, Reference, ValueId, ValueRef, View};
 pub use command::{
     AddOptions, Aggregate, By, Command, Comparison, Condition, Deadline, Draft, Expiry, Fenced, HashCommand,
-    HashPart, Hold, Known, List, ListCommand, LockCommand, NewId, Script, ScriptLimits, SetAnswer,
+    HashPart, Hold, Known, List, ListCommand, LockCommand, NewId, QueueCommand, Script, ScriptLimits, SetAnswer,
     SetCommand, SetOperation, SortedCommand, StreamCommand, StreamId, Supplied, Transaction, Trim, WaiterId,
-    Watched,
+    Watched, Wish,
 };
 pub use reply::{Announcement, Reply, ReplyBuffer};
 pub use shared::SharedBytes;

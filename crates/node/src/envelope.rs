@@ -44,7 +44,7 @@ pub(crate) enum Envelope<'a> {
     Fragments { group: u16, message: &'a [u8] },
     /// The receiver sent a request for a group to the wrong node: `leader` leads it, as far as the sender knows.
     Leader { group: u16, leader: NodeId },
-    /// A record's notification to a request that waits for a lock on behalf of the receiver's client.
+    /// A record's notification to a request that waits for a lock or for elements on behalf of the receiver's client.
     LockNotified { group: u16, notified: LockNotified<'a> },
     /// The sender's incarnation: no client waits any more for what its clients wanted in another one.
     Life(u64),
@@ -212,6 +212,7 @@ impl<'a> LockNotified<'a> {
             LockNotification::SessionOver => out.put_u8(2),
             LockNotification::Superseded => out.put_u8(3),
             LockNotification::Dropped => out.put_u8(4),
+            LockNotification::Served => out.put_u8(5),
         }
     }
 
@@ -223,6 +224,7 @@ impl<'a> LockNotified<'a> {
             2 => LockNotification::SessionOver,
             3 => LockNotification::Superseded,
             4 => LockNotification::Dropped,
+            5 => LockNotification::Served,
             _ => return Err(Malformed("an unknown notification to a request that waits")),
         };
         Ok(LockNotified { life, number, name, notification, offset })

@@ -5,7 +5,7 @@
 //!
 //! Reading order: `node` (the turn, and how a request gets to a group and back), `context` (what the components share, and
 //! what they ask of the node), `session` (replies in order), `keyspace` (prefixes and promises), then the components:
-//! `forwarding` (requests that other nodes carry out, and those that wait), `locks` (clients that wait for one),
+//! `forwarding` (requests that other nodes carry out, and those that wait), `waits` (clients that wait for locks and elements),
 //! `channels` (subscribers), `cluster` (the control group, which `control` is), `coding` and `values` (large values),
 //! `long` (long commands), `quarantine`, `clock`.
 
@@ -27,7 +27,6 @@ mod guard;
 mod info;
 mod journal;
 mod keyspace;
-mod locks;
 mod log;
 mod long;
 mod node;
@@ -50,6 +49,7 @@ mod transfer;
 mod unfinished;
 mod usage;
 mod values;
+mod waits;
 mod words;
 
 pub use configuration::{Configuration, DebugCommand, NodeAddress, ProcessFacts, StorageSettings};

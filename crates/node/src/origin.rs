@@ -15,8 +15,8 @@ pub(crate) enum Origin {
     Part(Handle),
     /// A step of an operation of this node on large values.
     Coding(Handle),
-    /// A request that waits for a lock, or its withdrawal: the sequence is the wait's number.
-    LockWait,
+    /// A question about a request that waits: the sequence is the request's number.
+    Wait,
     /// A part of a long command: the sequence is the part's number.
     LongPart,
     /// A request of this node itself, which it tries again if it has to: nothing waits for the outcome.
@@ -30,7 +30,7 @@ const SESSION: u64 = 0;
 const PEER: u64 = 1;
 const PART: u64 = 2;
 const CODING: u64 = 3;
-const LOCK_WAIT: u64 = 4;
+const WAIT: u64 = 4;
 const LONG_PART: u64 = 5;
 const NOBODY: u64 = 6;
 
@@ -43,7 +43,7 @@ impl Origin {
             PEER => Origin::Peer(rest as NodeId, (rest >> NodeId::BITS) as u32),
             PART => Origin::Part(Handle::from_bits(rest)),
             CODING => Origin::Coding(Handle::from_bits(rest)),
-            LOCK_WAIT => Origin::LockWait,
+            WAIT => Origin::Wait,
             LONG_PART => Origin::LongPart,
             _ => Origin::Nobody,
         }
@@ -57,7 +57,7 @@ impl Origin {
             Origin::Peer(id, link) => (PEER, u64::from(link) << NodeId::BITS | u64::from(id)),
             Origin::Part(gather) => (PART, gather.to_bits()),
             Origin::Coding(operation) => (CODING, operation.to_bits()),
-            Origin::LockWait => (LOCK_WAIT, 0),
+            Origin::Wait => (WAIT, 0),
             Origin::LongPart => (LONG_PART, 0),
             Origin::Nobody => (NOBODY, 0),
         };
@@ -97,7 +97,7 @@ mod tests {
             Origin::Peer(NodeId::MAX, u32::MAX),
             Origin::Part(last),
             Origin::Coding(last),
-            Origin::LockWait,
+            Origin::Wait,
             Origin::LongPart,
             Origin::Nobody,
         ] {

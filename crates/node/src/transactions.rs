@@ -12,10 +12,10 @@
 
 use crate::command::{self, CommandError, Found, Handler, NodeCommand, ScriptCommand};
 use crate::context::Context;
-use crate::locks;
 use crate::parameters::request_bytes_max;
 use crate::scripts;
 use crate::session::{ClientId, ITEM_BYTES, Item, Pending};
+use crate::waits;
 use kv::codec::Writer;
 use kv::limits::TRANSACTION_COMMANDS_MAX;
 use kv::{Command, List, Reply, ReplyBuffer};
@@ -154,7 +154,7 @@ pub(crate) fn gather(
                 };
                 if let Command::Fenced(fenced) = command {
                     let group = cx.router.group_of(fenced.name);
-                    if let Some(refusal) = locks::refusal(&cx.groups, "SET FENCE", group) {
+                    if let Some(refusal) = waits::refusal(&cx.groups, "SET FENCE", group) {
                         return Err(refusal);
                     }
                 }

@@ -406,7 +406,7 @@ pub enum Notice {
     LockNotified {
         /// The request; its node coordinates it.
         waiter: WaiterId,
-        /// The lock.
+        /// The lock; empty if it waits for elements.
         name: Box<[u8]>,
         /// What the record says to it.
         notification: LockNotification,

@@ -15,6 +15,7 @@ pub mod registers;
 mod rest;
 pub mod status;
 mod transfer;
+mod waiters;
 mod watching;
 
 pub use contract::{

@@ -99,6 +99,10 @@ pub enum Fault {
     LockTokenReused,
     /// locks: a waiting request is granted the lock under a session that is over.
     LockSessionNotRechecked,
+    /// queues: an element that was served and not claimed is forgotten when its node or its client is gone.
+    QueueServedForgotten,
+    /// queues: an element that was claimed goes back when its node seems gone, though a client may have it.
+    QueueClaimedGivenBack,
     /// locks: a write's token is compared when the write is ordered, not when it takes effect.
     FenceNotRechecked,
     /// Coding: a value is ordered once a bare majority keeps its fragments.
@@ -130,6 +134,9 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// The faults planted in queues of clients that wait for elements.
+    pub const OF_QUEUES: [Fault; 2] = [Fault::QueueServedForgotten, Fault::QueueClaimedGivenBack];
+
     /// The faults planted in what drives a node.
     pub const OF_DRIVERS: [Fault; 3] =
         [Fault::BufferGivenBackEarly, Fault::PeerReadWhileBehind, Fault::FinishedTakenTwice];
@@ -184,6 +191,23 @@ impl Planted {
     #[cfg(not(feature = "planted-bugs"))]
     pub(crate) fn in_locks(self) -> kv::locks::planted::Planted {
         kv::locks::planted::Planted::default()
+    }
+
+    /// Returns the part that concerns the queues of clients that wait for elements.
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) fn in_queues(self) -> kv::queues::planted::Planted {
+        use kv::queues::planted::{Fault as InQueues, Planted as PlantedInQueues};
+        match self.fault {
+            Some(Fault::QueueServedForgotten) => PlantedInQueues::one(InQueues::ServedForgotten),
+            Some(Fault::QueueClaimedGivenBack) => PlantedInQueues::one(InQueues::ClaimedGivenBack),
+            _ => PlantedInQueues::default(),
+        }
+    }
+
+    /// Returns the part that concerns the queues of clients that wait for elements: none.
+    #[cfg(not(feature = "planted-bugs"))]
+    pub(crate) fn in_queues(self) -> kv::queues::planted::Planted {
+        kv::queues::planted::Planted::default()
     }
 
     /// True when this fault is planted.

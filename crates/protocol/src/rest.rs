@@ -82,5 +82,6 @@ pub(crate) fn is_still(table: &Table) -> bool {
     let locks = table.locks();
     table.purge_until(UnixMs::MAX, 1).is_none()
         && (locks.len(), locks.waiters(), locks.sessions()) == (0, 0, 0)
+        && table.queues().is_still()
         && table.is_tidy()
 }

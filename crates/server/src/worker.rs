@@ -167,9 +167,9 @@ impl Worker {
         }
         let stop_by_us = self.now_us() + STOP_US_MAX;
         self.driver.node.note_stop();
-        self.driver.node.stop_lock_waits();
+        self.driver.node.stop_waits();
         let withdraw_by_us = self.now_us() + WITHDRAW_US_MAX;
-        while self.driver.node.has_lock_waits() && self.now_us() < withdraw_by_us {
+        while self.driver.node.has_waits() && self.now_us() < withdraw_by_us {
             self.turn()?;
         }
         while self.driver.clients().has_unwritten() && self.now_us() < stop_by_us {

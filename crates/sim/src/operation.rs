@@ -3,6 +3,9 @@
 use kv::locks::SessionId;
 use wire::resp::ArgumentsBuffer;
 
+/// The number of lists of a keyspace whose elements clients wait for.
+pub(crate) const QUEUES: u8 = 2;
+
 /// What a client requests for one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
@@ -26,6 +29,10 @@ pub(crate) enum Kind {
     Transact,
     /// `EVAL` of [`SCRIPT`], on counters.
     Script,
+    /// `RPUSH` of a value that no other operation ever pushes, on separate keys.
+    Push,
+    /// `BLPOP` of these.
+    Take,
     /// An operation on locks, drawn when it is sent: one of those below, or a read of a guarded key. See
     /// [`crate::locking`].
     Lock,
@@ -73,7 +80,7 @@ pub(crate) struct Key {
     /// The keyspace's index in the scenario.
     pub(crate) space: u8,
     /// `k` for plain keys, `n` for counters, `e` for keys that expire, `p` for pairs, `l` for locks, `f` for guarded
-    /// keys.
+    /// keys, `q` for lists.
     pub(crate) class: u8,
     pub(crate) number: u8,
 }
@@ -141,16 +148,20 @@ impl Operation {
             Kind::Increment => b"INCR",
             Kind::GetAndSet => b"GETSET",
             Kind::Transact => b"TRANSACT",
+            Kind::Push => b"RPUSH",
+            Kind::Take => b"BLPOP",
             Kind::Script => return self.script_request(prefix, arguments),
             _ => return self.lock_request(prefix, arguments),
         };
         arguments.push(name);
         arguments.push_with(|out| self.key.write(prefix, out));
-        if matches!(self.kind, Kind::Set | Kind::SetIfAbsent | Kind::SetFleeting | Kind::GetAndSet) {
+        let stores = [Kind::Set, Kind::SetIfAbsent, Kind::SetFleeting, Kind::GetAndSet, Kind::Push];
+        if stores.contains(&self.kind) {
             arguments.push_with(|out| self.value.write(out));
         }
         match self.kind {
             Kind::SetIfAbsent => arguments.push(b"NX"),
+            Kind::Take => arguments.push(format!("{}", f64::from(self.lives_ms) / 1000.0).as_bytes()),
             Kind::SetFleeting => {
                 arguments.push(b"PX");
                 arguments.push(self.lives_ms.to_string().as_bytes());
@@ -358,11 +369,23 @@ impl Reply {
                     (None, None) => read_decimal(body).map_or(Reply::Wrong, Reply::Integer),
                 });
             }
+            b'*' if text == b"-1" => Reply::Nil,
+            b'*' if text == b"2" => return Reply::take_taken(bytes),
             b'-' => Reply::error(text),
             _ => Reply::Wrong,
         };
         *bytes = rest;
         Some(reply)
+    }
+
+    /// Takes a list's key and an element of it off `bytes`.
+    fn take_taken(bytes: &mut &[u8]) -> Option<Reply> {
+        let length = Reply::length(bytes)?;
+        let (reply, rest) = bytes.split_at(length);
+        *bytes = rest;
+        let head = reply.iter().position(|byte| *byte == b'\n')? + 1;
+        let key = Reply::length(reply.get(head..)?)?;
+        Reply::take(&mut reply.get(head + key..)?)
     }
 
     /// Returns the length of the first reply in `bytes`, whatever it is. `None`: it is incomplete.
@@ -443,6 +466,10 @@ mod tests {
         assert_eq!(take(b"+OK\r\n:7\r\n"), (Some(Reply::Ok), 4));
         assert_eq!(take(b":-7\r\n"), (Some(Reply::Integer(-7)), 0));
         assert_eq!(take(b"$-1\r\n"), (Some(Reply::Nil), 0));
+        let taken = b"*2\r\n$2\r\nq1\r\n$3\r\nv7.\r\n";
+        assert_eq!(take(taken), (Some(Reply::Value(Value { number: 7, padding: 0 })), 0));
+        assert_eq!(take(&taken[..20]), (None, 20));
+        assert_eq!(take(b"*-1\r\n"), (Some(Reply::Nil), 0));
         assert_eq!(take(b"$3\r\nv7.\r\n"), (Some(Reply::Value(Value { number: 7, padding: 0 })), 0));
         assert_eq!(take(b"$2\r\n12\r\n"), (Some(Reply::Integer(12)), 0), "a counter is a string");
         assert_eq!(take(b"$3\r\nv7"), (None, 6));

@@ -32,6 +32,7 @@ pub(crate) mod stream {
     pub(crate) const UNWRITTEN: u64 = 23;
     pub(crate) const CLOCKS: u64 = 24;
     pub(crate) const BUFFERS: u64 = 25;
+    pub(crate) const QUEUES: u64 = 26;
     pub(crate) const NODES: u64 = 100;
     pub(crate) const CLIENTS: u64 = 200;
     pub(crate) const DISKS: u64 = 500;
@@ -306,6 +307,7 @@ impl Scenario {
         scenario.draw_unwritten();
         scenario.draw_clocks();
         scenario.draw_buffers();
+        scenario.draw_queues();
         scenario.restrict(settings);
         scenario
     }
@@ -358,6 +360,24 @@ impl Scenario {
             if random.percent(35) {
                 let times = random.between(2, 20) as usize;
                 space.kinds.extend(std::iter::repeat_n(Kind::Lock, times));
+            }
+        }
+    }
+
+    /// In some keyspaces clients push elements and wait for them, in some of these almost exclusively.
+    fn draw_queues(&mut self) {
+        // The seeds known to find other planted faults were found without this.
+        let storage_planted = self.planted_in_storage != storage::planted::Planted::default();
+        let is_of_queues = PlantedFault::OF_QUEUES.into_iter().any(|fault| self.planted.has(fault));
+        if storage_planted || self.planted != Planted::default() && !is_of_queues {
+            return;
+        }
+        let mut random = Random::new(self.seed, stream::QUEUES);
+        for space in self.spaces.iter_mut().filter(|space| !space.protocol.has_registers()) {
+            if random.percent(35) {
+                let times = random.between(2, 10) as usize;
+                space.kinds.extend(std::iter::repeat_n(Kind::Push, times));
+                space.kinds.extend(std::iter::repeat_n(Kind::Take, times + 1));
             }
         }
     }

@@ -53,6 +53,16 @@ impl<'a> Part<'a> for u64 {
     }
 }
 
+impl<'a> Part<'a> for u16 {
+    fn put(self, out: &mut Vec<u8>) {
+        out.put_u16(self);
+    }
+
+    fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        reader.u16()
+    }
+}
+
 impl<'a> Part<'a> for u32 {
     fn put(self, out: &mut Vec<u8>) {
         out.put_u32(self);

@@ -1,6 +1,6 @@
 //! Commands that may enlarge the data, and by how much more than their own size.
 
-use super::{Command, HashCommand, LockCommand};
+use super::{Command, HashCommand, LockCommand, QueueCommand};
 use crate::limits::BUILT_ANEW_MIN_LARGE;
 
 /// A change of a hash below this size takes negligible time.
@@ -18,6 +18,7 @@ impl Command<'_> {
             Lock(command) => {
                 matches!(command, LockCommand::Acquire { .. } | LockCommand::OpenSession { .. })
             }
+            Queue(QueueCommand::Ask { wish, .. }) => wish.command().may_grow(),
             Script(script) => script.is_write(),
             Hash(command) => command.is_write() && !matches!(command, HashCommand::Delete { .. }),
             OnList(command) => command.may_grow(),
@@ -41,6 +42,9 @@ impl Command<'_> {
                 true
             }
             Hash(command) => matches!(command, HashCommand::Delete { .. }),
+            // A request that waits takes something away.
+            Queue(QueueCommand::Ask { wish, .. }) => wish.command().only_deletes(),
+            Queue(_) => true,
             OnList(command) => command.only_deletes(),
             OnSet(command) => command.only_deletes(),
             OnSorted(command) => command.only_deletes(),

@@ -38,6 +38,8 @@ family! {
         Move = 70 { from: &'a [u8], to: &'a [u8], from_front: bool, to_front: bool }
         /// Removes elements of the first list that has any, and returns its key and them (`LMPOP`).
         MultiPop = 71 { keys: List<'a>, at_front: bool, count: u64 }
+        /// Removes an element of the first list that has any, and returns its key and it (`BLPOP`, `BRPOP`).
+        PopAny = 72 { keys: List<'a>, at_front: bool }
     }
 }
 
@@ -53,7 +55,7 @@ impl<'a> ListCommand<'a> {
                 visit(from);
                 visit(to);
             }
-            MultiPop { keys, .. } => keys.iter().for_each(visit),
+            MultiPop { keys, .. } | PopAny { keys, .. } => keys.iter().for_each(visit),
         }
     }
 
@@ -77,6 +79,8 @@ impl<'a> ListCommand<'a> {
             Trim { .. } => "LTRIM",
             Move { .. } => "LMOVE",
             MultiPop { .. } => "LMPOP",
+            PopAny { at_front: true, .. } => "BLPOP",
+            PopAny { .. } => "BRPOP",
         }
     }
 
@@ -89,7 +93,7 @@ impl<'a> ListCommand<'a> {
     /// Whether it only removes elements.
     pub(super) fn only_deletes(&self) -> bool {
         use ListCommand::*;
-        matches!(self, Pop { .. } | Remove { .. } | Trim { .. } | MultiPop { .. })
+        matches!(self, Pop { .. } | Remove { .. } | Trim { .. } | MultiPop { .. } | PopAny { .. })
     }
 
     /// Whether it may look at many elements, or return them.

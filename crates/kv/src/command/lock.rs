@@ -8,8 +8,9 @@ use super::encoding::may_stand_behind_a_fence;
 use crate::Version;
 use crate::codec::{Malformed, Reader, Writer};
 use std::num::NonZeroU64;
+use std::ops::Range;
 
-/// Identifies a request that waits for a lock, uniquely for all time.
+/// Identifies a request that waits for a lock, or for elements, uniquely for all time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WaiterId {
     /// The node that the client is connected to, which is notified of the grant.
@@ -82,6 +83,37 @@ const CLOSE_SESSION: u8 = 72;
 const EXPIRE_SESSION: u8 = 73;
 
 impl WaiterId {
+    /// A request by its number, as [`QueueCommand::Settle`](super::QueueCommand::Settle) has it.
+    pub(crate) fn numbered(node: u16, life: u64, number: &[u8]) -> Option<WaiterId> {
+        let number = NonZeroU64::new(u64::from_le_bytes(number.try_into().ok()?))?;
+        Some(WaiterId { node, life, number })
+    }
+
+    /// All requests of a node, except those of the `spared` incarnation, if any: two ranges.
+    pub(crate) fn of_node(node: u16, spared: Option<u64>) -> [Range<WaiterId>; 2] {
+        let first = |life: u64| WaiterId { node, life, number: NonZeroU64::MIN };
+        let last = WaiterId { node, life: u64::MAX, number: NonZeroU64::MAX };
+        // If none is spared, the first part is all of them.
+        let (end, begin) = match spared {
+            Some(life) => (first(life), life.checked_add(1).map_or(last, first)),
+            None => (last, last),
+        };
+        [first(0)..end, begin..last]
+    }
+
+    /// The nodes of ordered requests, in ascending order, each found in one step: `first_from` returns the first
+    /// request from one on.
+    pub(crate) fn nodes(first_from: impl Fn(WaiterId) -> Option<WaiterId>) -> Vec<u16> {
+        let mut nodes = Vec::new();
+        let mut next = Some(0);
+        while let Some(node) = next {
+            let found = first_from(WaiterId { node, life: 0, number: NonZeroU64::MIN }).map(|id| id.node);
+            nodes.extend(found);
+            next = found.and_then(|node| node.checked_add(1));
+        }
+        nodes
+    }
+
     pub(crate) fn put(self, out: &mut Vec<u8>) {
         out.put_u16(self.node);
         out.put_u64(self.life);

@@ -13,6 +13,7 @@ mod hash;
 mod list;
 mod lists;
 mod lock;
+mod queue;
 mod script;
 mod sets;
 mod sorted;
@@ -31,6 +32,7 @@ pub use hash::{HashCommand, HashPart};
 pub use list::List;
 pub use lists::ListCommand;
 pub use lock::{Fenced, Hold, LockCommand, WaiterId};
+pub use queue::{Awaited, QueueCommand, WISH_BYTES_MAX, Wish};
 pub(crate) use script::UNIT_NS;
 pub use script::{Script, ScriptLimits};
 pub use sets::{SetCommand, SetOperation};
@@ -239,6 +241,8 @@ pub enum Command<'a> {
     Transaction(Transaction<'a>),
     /// A command on locks (`LOCK` and its kin).
     Lock(LockCommand<'a>),
+    /// A command on requests that wait for elements (`BLPOP` and its kin).
+    Queue(QueueCommand<'a>),
     /// A write that takes effect only if it carries a lock's newest token, else the reply is `FENCED` (`SET … FENCE`).
     Fenced(Fenced<'a>),
     /// A program that runs commands on the keys it declares, in one step (`EVAL`, `EVALSHA`). A read if it may only
@@ -287,6 +291,7 @@ impl<'a> Command<'a> {
             SetCoded { .. } | Inline { .. } | Abandon { .. } | LongPart { .. } | LongEnd { .. } => true,
             Transaction(transaction) => transaction.is_write(),
             Lock(command) => command.is_write(),
+            Queue(command) => command.is_write(),
             Fenced(_) | Supplied(_) => true,
             Script(script) => script.is_write(),
             Hash(command) => command.is_write(),
@@ -317,6 +322,7 @@ impl<'a> Command<'a> {
             Delete { keys } => keys.bytes(),
             Transaction(transaction) if transaction.is_write() => transaction.bytes(),
             Fenced(fenced) => fenced.bytes(),
+            Queue(command) if command.is_write() => command.bytes(),
             Script(script) if script.is_write() => script.bytes(),
             Hash(HashCommand::Set { pairs, .. }) => pairs.bytes(),
             Hash(HashCommand::SetIfAbsent { value, .. }) => value.len(),
@@ -354,6 +360,7 @@ impl<'a> Command<'a> {
             Transaction(transaction) => transaction.for_each_key(&mut visit),
             Lock(command) => command.key().into_iter().for_each(visit),
             Fenced(fenced) => fenced.for_each_key(&mut visit),
+            Queue(command) => command.for_each_key(visit),
             Script(script) => script.keys().for_each(visit),
             Hash(command) => visit(command.key()),
             OnList(command) => command.for_each_key(visit),

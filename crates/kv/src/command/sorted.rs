@@ -150,6 +150,9 @@ family! {
         Store = 70 { to: &'a [u8], operation: SetOperation, inputs: List<'a>, is_weighted: bool, aggregate: Aggregate }
         /// Stores the members of a range, and returns how many there are (`ZRANGESTORE`).
         StoreRange = 71 { to: &'a [u8], from: &'a [u8], by: By, ends: List<'a>, is_reverse: bool, skip: u32, count: u32 }
+        /// Removes the member with the lowest or highest score of the first sorted set that has any, and returns its
+        /// key, it and its score (`BZPOPMIN`, `BZPOPMAX`).
+        PopAny = 72 { keys: List<'a>, is_highest: bool }
     }
 }
 
@@ -170,7 +173,9 @@ impl<'a> SortedCommand<'a> {
             }
             Pop { key, .. } => visit(key),
             Combine { inputs, is_weighted, .. } => keys_of(inputs, is_weighted).for_each(visit),
-            CountCommon { keys, .. } | MultiPop { keys, .. } => keys.iter().for_each(visit),
+            CountCommon { keys, .. } | MultiPop { keys, .. } | PopAny { keys, .. } => {
+                keys.iter().for_each(visit);
+            }
             Store { to, inputs, is_weighted, .. } => {
                 visit(to);
                 keys_of(inputs, is_weighted).for_each(visit);
@@ -206,6 +211,8 @@ impl<'a> SortedCommand<'a> {
             RemoveRange { .. } => "ZREMRANGEBYRANK",
             Pop { .. } => "ZPOPMIN",
             MultiPop { .. } => "ZMPOP",
+            PopAny { is_highest: false, .. } => "BZPOPMIN",
+            PopAny { .. } => "BZPOPMAX",
             Store { operation: Intersection, .. } => "ZINTERSTORE",
             Store { operation: Union, .. } => "ZUNIONSTORE",
             Store { operation: Difference, .. } => "ZDIFFSTORE",
@@ -222,7 +229,7 @@ impl<'a> SortedCommand<'a> {
     /// Whether it only removes members.
     pub(super) fn only_deletes(&self) -> bool {
         use SortedCommand::*;
-        matches!(self, Remove { .. } | RemoveRange { .. } | Pop { .. } | MultiPop { .. })
+        matches!(self, Remove { .. } | RemoveRange { .. } | Pop { .. } | MultiPop { .. } | PopAny { .. })
     }
 
     /// Whether it may look at many members, or return them.

@@ -39,7 +39,6 @@ use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 use session::Session;
 pub use session::SessionId;
 use std::collections::{BTreeMap, BTreeSet};
-use std::num::NonZeroU64;
 
 /// Longest name of a lock, in bytes.
 pub const LOCK_NAME_BYTES_MAX: usize = 1024;
@@ -113,6 +112,8 @@ pub enum LockNotification {
     Superseded,
     /// It was given up, as its coordinator seemed to be gone.
     Dropped,
+    /// It waited for elements, and was served: its coordinator has to ask once more.
+    Served,
 }
 
 /// What follows from a record beside its reply.
@@ -122,7 +123,7 @@ pub enum LockEvent {
     Leased(Subject, Lease),
     /// The subject no longer has a lease.
     Ended(Subject),
-    /// There is news for a request that waits for the lock of this name.
+    /// There is news for a request that waits for the lock of this name, or for elements: then the name is empty.
     Notified {
         /// The request.
         waiter: WaiterId,
@@ -386,14 +387,7 @@ impl Locks {
 
     /// The waiting requests of a node's clients, except those of the `spared` incarnation.
     fn waiters_of(&self, node: u16, spared: Option<u64>) -> impl Iterator<Item = WaiterId> {
-        let first = |life: u64| WaiterId { node, life, number: NonZeroU64::MIN };
-        let last = WaiterId { node, life: u64::MAX, number: NonZeroU64::MAX };
-        // If none is spared, the first part is all of them.
-        let (end, begin) = match spared {
-            Some(life) => (first(life), life.checked_add(1).map_or(last, first)),
-            None => (last, last),
-        };
-        let parts = self.waiting.range(first(0)..end).chain(self.waiting.range(begin..last));
+        let parts = WaiterId::of_node(node, spared).into_iter().flat_map(|range| self.waiting.range(range));
         parts.map(|(id, _)| *id)
     }
 
@@ -546,15 +540,7 @@ impl Locks {
 
     /// The nodes whose clients wait, in ascending order.
     pub fn coordinators(&self) -> Vec<u16> {
-        let mut nodes = Vec::new();
-        let mut next = Some(0);
-        while let Some(node) = next {
-            let from = WaiterId { node, life: 0, number: NonZeroU64::MIN };
-            let found = self.waiting.range(from..).next().map(|(id, _)| id.node);
-            nodes.extend(found);
-            next = found.and_then(|node| node.checked_add(1));
-        }
-        nodes
+        WaiterId::nodes(|from| self.waiting.range(from..).next().map(|(id, _)| *id))
     }
 
     /// The number of locks that are held.

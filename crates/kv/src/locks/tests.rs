@@ -17,6 +17,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::error::Error;
 use std::fmt::Write as _;
+use std::num::NonZeroU64;
 use std::path::Path;
 
 #[derive(goldenscript::Command)]
@@ -172,6 +173,7 @@ fn write_event(event: &LockEvent, out: &mut String) -> std::fmt::Result {
                 LockNotification::SessionOver => "its session is over".into(),
                 LockNotification::Superseded => "its owner asked again".into(),
                 LockNotification::Dropped => "dropped".into(),
+                LockNotification::Served => "served".into(),
             };
             writeln!(out, "   to {}: {notification}", told(*waiter))
         }

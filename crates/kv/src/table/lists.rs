@@ -79,8 +79,8 @@ impl Table {
         if let Move { from, to, from_front, to_front } = *command {
             return self.move_element((from, from_front), (to, to_front), record, out);
         }
-        if let MultiPop { keys, at_front, count } = *command {
-            return self.pop_first(keys, at_front, count, record, out);
+        if let MultiPop { keys, .. } | PopAny { keys, .. } = *command {
+            return self.pop_first(keys, command, record, out);
         }
         let mut key = &b""[..];
         command.for_each_key(|it| key = it);
@@ -133,7 +133,7 @@ impl Table {
                 out.ok();
             }
             // Above, and in `read_list`.
-            Move { .. } | MultiPop { .. } => {}
+            Move { .. } | MultiPop { .. } | PopAny { .. } => {}
             Length { .. } | Index { .. } | Range { .. } | Position { .. } => {}
         }
     }
@@ -181,8 +181,7 @@ impl Table {
     fn pop_first(
         &mut self,
         keys: List<'_>,
-        at_front: bool,
-        count: u64,
+        command: &ListCommand<'_>,
         record: Record,
         out: &mut ReplyBuffer,
     ) {
@@ -191,7 +190,13 @@ impl Table {
             if found.place.is_some() {
                 out.array(2);
                 out.bulk(key);
-                return self.pop_many(found, at_front, count, record, out);
+                return match *command {
+                    ListCommand::MultiPop { at_front, count, .. } => {
+                        self.pop_many(found, at_front, count, record, out);
+                    }
+                    ListCommand::PopAny { at_front, .. } => self.pop_one(found, at_front, record, out),
+                    _ => unreachable!("only these take from any of several lists"),
+                };
             }
         }
         out.push(Reply::NullArray);
@@ -236,6 +241,24 @@ impl Table {
         self.edit_collection(source, Kind::List, record, |list, discarded| {
             list.remove(rank, rank + 1, discarded);
         });
+    }
+
+    /// Puts elements back that were removed one after the other at an end of a list. False if the key is of another
+    /// kind by now.
+    pub(super) fn give_back_elements(
+        &mut self,
+        key: &[u8],
+        elements: &[&[u8]],
+        at_front: bool,
+        record: Record,
+    ) -> bool {
+        let Ok(found) = self.find_kind(key, Kind::List, record) else { return false };
+        self.edit_collection(found, Kind::List, record, |list, _| {
+            for element in elements.iter().rev() {
+                list.insert(if at_front { 0 } else { list.len() }, element);
+            }
+        });
+        true
     }
 
     fn remove_elements(

@@ -31,6 +31,7 @@ impl Table {
         out: &mut ReplyBuffer,
     ) {
         self.locks.apply(command, record.version, &mut self.lock_events).write(out);
+        self.follow_in_queues(command, record);
         // Tokens and sessions are versions. Use up the record's version, whether or not it became one of them.
         self.raise_floor(record);
     }

@@ -7,8 +7,8 @@
 //! Reading order: `entry` (one key in memory), `partition` and `index` (where entries are stored and how a key is
 //! found), `store` (the few ways in which the table changes), then the commands: `reads`, `scan`, `strings`, `numbers`,
 //! `fields` and `hashes`, `tree`, `collections`, `lists`, `sets`, `sorted` and `streams`, `expire`, `keys`,
-//! `transactions`, `locks`, `scripts` and `interpreter`, `registers`; last `coded` and `spill` (values that are not in the
-//! table), `long` (commands that arrive in parts), and `snapshot`.
+//! `transactions`, `locks`, `queues`, `scripts` and `interpreter`, `registers`; last `coded` and `spill` (values that are
+//! not in the table), `long` (commands that arrive in parts), and `snapshot`.
 
 mod coded;
 mod collections;
@@ -24,6 +24,7 @@ mod locks;
 mod long;
 mod numbers;
 mod partition;
+mod queues;
 mod reads;
 mod registers;
 mod scan;
@@ -43,6 +44,7 @@ mod tree;
 use crate::command::{Command, Condition, Expiry, SetAnswer};
 use crate::glob::Pattern;
 use crate::locks::{LockEvent, Locks};
+use crate::queues::Queues;
 use crate::reply::ReplyBuffer;
 use crate::watch::{RecordName, Watch, Watching};
 use crate::{UnixMs, ValueId, Version};
@@ -136,7 +138,9 @@ pub struct Table {
     statistics: Statistics,
     /// The locks: a namespace of their own beside the keys.
     locks: Locks,
-    /// Events that followed from records about locks, until [`Table::take_lock_events`] takes them.
+    /// The requests that wait for elements.
+    queues: Queues,
+    /// Events that followed from records about locks and queues, until [`Table::take_lock_events`] takes them.
     lock_events: Vec<LockEvent>,
     /// For replies whose head is known only once they are complete.
     scratch: ReplyBuffer,
@@ -187,6 +191,7 @@ impl Table {
             entry_bytes: 0,
             statistics: Statistics::default(),
             locks: Locks::default(),
+            queues: Queues::default(),
             lock_events: Vec::new(),
             scratch: ReplyBuffer::new(),
             is_quiet: false,
@@ -304,6 +309,9 @@ impl Table {
             return record.version;
         }
         let version = self.carry_out(command, record, out);
+        if !self.queues.nobody_waits() {
+            self.serve_after(command, record);
+        }
         self.spill(record);
         version
     }
@@ -342,6 +350,7 @@ impl Table {
                 self.transact(&transaction, record, out.reply_bytes_max(), out);
             }
             Lock(command) if command.is_write() => self.apply_to_locks(&command, record, out),
+            Queue(command) if command.is_write() => self.apply_to_queues(&command, record, out),
             Fenced(fenced) => self.apply_behind_fence(&fenced, record, out),
             Script(script) if script.is_write() => self.run_script(&script, record, out),
             Hash(command) if command.is_write() => self.change_hash(&command, record, out),
@@ -408,6 +417,7 @@ impl Table {
                 self.read_together(&transaction, now, out.reply_bytes_max(), out);
             }
             Lock(command) if !command.is_write() => self.read_locks(&command, out),
+            Queue(command) if !command.is_write() => self.read_queues(&command, out),
             Script(script) if !script.is_write() => self.run_reading_script(&script, now, out),
             Hash(command) if !command.is_write() => return self.read_hash(&command, now, out),
             OnList(command) if !command.is_write() => return self.read_list(&command, now, out),
@@ -461,6 +471,7 @@ impl Table {
             + self.index.bytes()
             + self.expiries.len() * EXPIRY_BYTES
             + self.locks.memory_bytes()
+            + self.queues.memory_bytes()
             + self.spilled.memory_bytes()
             + self.long.memory_bytes()
     }

@@ -206,7 +206,7 @@ fn may_stand_in_a_script(command: &Command<'_>) -> bool {
         // Depends on memory, which differs between replicas.
         | MemoryUsage { .. }
         // Used only by the cluster itself, or a step of its own.
-        | Fetch { .. } | Watch { .. } | Replicate { .. } | Transaction(_) | Script(_) | Lock(_) | SetCoded { .. } | Inline { .. } | Abandon { .. } | Supplied(_)
+        | Fetch { .. } | Watch { .. } | Replicate { .. } | Transaction(_) | Script(_) | Lock(_) | Queue(_) | SetCoded { .. } | Inline { .. } | Abandon { .. } | Supplied(_)
         | LongPart { .. } | LongEnd { .. }
     )
 }

@@ -9,7 +9,7 @@
 //! value is sent in pieces, in order, so that no chunk is much longer than requested; so are the items of a large
 //! collection. The order of entries means
 //! nothing. What the table remembers of removed keys is encoded among them as entries of a special kind, whose keys are
-//! the names of marks (see `transactions`). So are the locks, which are encoded when the snapshot begins: compared with
+//! the names of marks (see `transactions`). So are the locks and the queues, which are encoded when the snapshot begins: compared with
 //! the keys they are few, and small. The gathered parts of long commands only ever grow: a snapshot notes how far they
 //! reached.
 
@@ -47,6 +47,9 @@ const LONG: u8 = 251;
 /// the offset of the piece in it.
 const PIECE: u8 = 250;
 
+/// Special kind: an item of the queues, not an entry.
+const QUEUES: u8 = 248;
+
 /// Special kind: some items of a large collection. The value begins with the entry's kind, the number of all items, and
 /// the rank of the first of these.
 const ITEMS: u8 = 249;
@@ -74,8 +77,8 @@ pub(super) struct Snapshot {
     telling: Option<Telling>,
     /// Marks of removed keys that have not been sent yet.
     marks: Vec<(u16, Version)>,
-    /// Items of the locks that have not been sent yet.
-    locks: Vec<Box<[u8]>>,
+    /// Items of the locks and the queues that have not been sent yet, each with its kind.
+    items: Vec<(u8, Box<[u8]>)>,
     /// Values that were given up and have not been sent yet.
     abandoned: Vec<ValueId>,
     /// Parts of long commands that have not been sent yet.
@@ -183,8 +186,8 @@ impl Snapshot {
                 return true;
             }
         }
-        while let Some(item) = self.locks.pop() {
-            encode_lock(&item, out);
+        while let Some((kind, item)) = self.items.pop() {
+            encode_item(kind, &item, out);
             if out.len() >= enough {
                 return true;
             }
@@ -337,10 +340,10 @@ fn encode_mark((name, version): (u16, Version), out: &mut Vec<u8>) {
     out.put_bytes(b"");
 }
 
-fn encode_lock(item: &[u8], out: &mut Vec<u8>) {
+fn encode_item(kind: u8, item: &[u8], out: &mut Vec<u8>) {
     out.put_u64(0);
     out.put_u64(0);
-    out.put_u8(LOCKS);
+    out.put_u8(kind);
     out.put_bytes(b"");
     out.put_bytes(item);
 }
@@ -375,8 +378,9 @@ impl Table {
         let id = SnapshotId(self.snapshots_begun);
         let (next, done) = (KeyHash::default(), BTreeSet::new());
         let marks = self.departed.marks().collect();
-        let mut locks = Vec::new();
-        self.locks.for_each_item(|item| locks.push(item.into()));
+        let mut items = Vec::new();
+        self.locks.for_each_item(|item| items.push((LOCKS, item.into())));
+        self.queues.for_each_item(|item| items.push((QUEUES, item.into())));
         let abandoned = self.coded.abandoned().collect();
         let long = self.long.parts();
         self.snapshots.push(Snapshot {
@@ -386,7 +390,7 @@ impl Table {
             saved: Vec::new(),
             telling: None,
             marks,
-            locks,
+            items,
             abandoned,
             long,
             kept: None,
@@ -467,6 +471,10 @@ impl Table {
             }
             if tag == LOCKS {
                 self.locks.take_item(value)?;
+                continue;
+            }
+            if tag == QUEUES {
+                self.queues.take_item(value)?;
                 continue;
             }
             if tag == PIECE {
@@ -597,7 +605,7 @@ impl Table {
     }
 
     /// Returns a fingerprint of the table's content: all keys, values, versions and deadlines, the version floor, the
-    /// locks, the gathered parts of long commands, and the marks of removed keys. Replicas with the same content have
+    /// locks, the queues, the gathered parts of long commands, and the marks of removed keys. Replicas with the same content have
     /// the same fingerprint, whatever their seeds and however they got there.
     pub fn digest(&self) -> u64 {
         const SECRETS: RapidSecrets = RapidSecrets::seed(0x71756f72617465);
@@ -607,6 +615,7 @@ impl Table {
             sum = sum.wrapping_add(hash(&RemovedVersions::encoded(mark)));
         }
         self.locks.for_each_item(|item| sum = sum.wrapping_add(hash(item)));
+        self.queues.for_each_item(|item| sum = sum.wrapping_add(hash(item)));
         self.long.for_each_item(|item| sum = sum.wrapping_add(hash(item)));
         for id in self.coded.abandoned() {
             let mut name = Vec::new();

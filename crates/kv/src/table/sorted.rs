@@ -426,13 +426,16 @@ impl Table {
     ) {
         use SortedCommand::*;
         let key = match *command {
-            MultiPop { keys, is_highest, count } => {
+            MultiPop { keys, is_highest, .. } | PopAny { keys, is_highest } => {
                 for key in keys.iter() {
                     let Ok(found) = self.find_kind(key, Kind::Sorted, record) else {
                         return out.error(WRONG_KIND);
                     };
                     if found.place.is_some() {
-                        return self.pop_nested(found, is_highest, count, record, out);
+                        return match *command {
+                            MultiPop { count, .. } => self.pop_nested(found, is_highest, count, record, out),
+                            _ => self.pop_named(found, is_highest, record, out),
+                        };
                     }
                 }
                 return out.push(Reply::NullArray);
@@ -603,6 +606,35 @@ impl Table {
             }
         }
         self.finish_pop(found, range, start, record, out);
+    }
+
+    /// Removes one member and appends its key, it and its score.
+    fn pop_named(&mut self, found: Found<'_>, is_highest: bool, record: Record, out: &mut ReplyBuffer) {
+        let range = self.popped(found, is_highest, 1);
+        let start = out.len();
+        match self.items_at(found).get(range.start).map(parts) {
+            Some((key, member)) if !self.is_quiet => {
+                out.array(3);
+                out.bulk(found.key);
+                out.bulk(member);
+                out.push(Reply::Double(score_of(key)));
+            }
+            _ => out.error(CUT_WRITE),
+        }
+        self.finish_pop(found, range, start, record, out);
+    }
+
+    /// Puts members back that were removed, unless they are there again. False if the key is of another kind by now.
+    pub(super) fn give_back_members(&mut self, key: &[u8], members: &[(&[u8], f64)], record: Record) -> bool {
+        let Ok(found) = self.find_kind(key, Kind::Sorted, record) else { return false };
+        self.edit_collection(found, Kind::Sorted, record, |sorted, discarded| {
+            for (member, score) in members {
+                if sorted.key_of_member(member).is_none() {
+                    sorted.set_score(member, None, key_of(*score), discarded);
+                }
+            }
+        });
+        true
     }
 
     fn finish_pop(

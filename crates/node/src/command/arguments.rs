@@ -5,7 +5,7 @@
 
 use kv::List;
 use kv::limits::KEY_BYTES_MAX;
-use kv::number::parse_integer;
+use kv::number::{parse_float, parse_integer};
 use wire::resp::Arguments;
 
 use super::{CommandError, Context};
@@ -61,6 +61,42 @@ pub(super) fn positive(
 ) -> Result<u64, CommandError> {
     not_negative(arguments, index, CommandError::NotGreaterThanZero(name))
         .and_then(|number| if number == 0 { Err(CommandError::NotGreaterThanZero(name)) } else { Ok(number) })
+}
+
+/// The time for which a command waits, at `index`: seconds, also parts of them. In microseconds; zero is forever.
+pub(super) fn timeout(arguments: Arguments<'_>, index: usize) -> Result<u64, CommandError> {
+    let seconds = parse_float(at(arguments, index)).ok_or(CommandError::TimeoutNotAFloat)?;
+    if seconds < 0.0 {
+        return Err(CommandError::TimeoutNegative);
+    }
+    // Whole milliseconds, and rounded up, so that a short time is not forever.
+    let milliseconds = (seconds * 1000.0).ceil();
+    if milliseconds > i64::MAX as f64 / 2.0 {
+        return Err(CommandError::TimeoutOutOfRange);
+    }
+    Ok(if milliseconds == 0.0 { u64::MAX } else { (milliseconds as u64).saturating_mul(1000) })
+}
+
+/// How long a command waits whose last argument says it.
+pub(super) fn wait_in_last(arguments: Arguments<'_>) -> Option<u64> {
+    timeout(arguments, arguments.len().checked_sub(1)?).ok()
+}
+
+/// How long a command waits whose first argument says it.
+pub(super) fn wait_in_first(arguments: Arguments<'_>) -> Option<u64> {
+    timeout(arguments, 1).ok()
+}
+
+/// Lists the keys from the first argument to the last but one in `scratch`.
+pub(super) fn keys_before_last<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+) -> Result<List<'a>, CommandError> {
+    let count = arguments.len().saturating_sub(2);
+    for index in 1..=count {
+        key(arguments, index)?;
+    }
+    Ok(List::build(scratch, arguments.iter().skip(1).take(count)))
 }
 
 /// The range of the keys whose number is at `index`, in front of them.

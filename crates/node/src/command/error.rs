@@ -110,6 +110,15 @@ pub enum CommandError {
     /// `COMMAND GETKEYS` of a command whose number of keys is wrong.
     #[error("ERR Invalid arguments specified for command")]
     GetKeysWrongCount,
+    /// A time to wait that is no number.
+    #[error("ERR timeout is not a float or out of range")]
+    TimeoutNotAFloat,
+    /// A time to wait that is below zero.
+    #[error("ERR timeout is negative")]
+    TimeoutNegative,
+    /// A time to wait beyond what can be measured.
+    #[error("ERR timeout is out of range")]
+    TimeoutOutOfRange,
     /// Not a decimal number.
     #[error("ERR value is not a valid float")]
     NotAFloat,

@@ -3,7 +3,9 @@
 use kv::{Command, List, ListCommand};
 use wire::resp::Arguments;
 
-use super::arguments::{at, counted_keys, integer, is, key, not_negative, positive, value};
+use super::arguments::{
+    at, counted_keys, integer, is, key, keys_before_last, not_negative, positive, timeout, value,
+};
 use super::{CommandError, Context};
 
 type Parsed<'a> = Result<Command<'a>, CommandError>;
@@ -148,8 +150,51 @@ pub(super) fn rpoplpush<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Co
     Ok(Command::OnList(ListCommand::Move { from, to, from_front: false, to_front: true }))
 }
 
+// Those that wait are parsed as what they do when there is no need to wait.
+
+pub(super) fn blpop<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    timeout(arguments, arguments.len() - 1)?;
+    let keys = keys_before_last(arguments, scratch)?;
+    Ok(Command::OnList(ListCommand::PopAny { keys, at_front: true }))
+}
+
+pub(super) fn brpop<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    timeout(arguments, arguments.len() - 1)?;
+    let keys = keys_before_last(arguments, scratch)?;
+    Ok(Command::OnList(ListCommand::PopAny { keys, at_front: false }))
+}
+
+pub(super) fn blmove<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
+    let command = lmove(arguments, scratch, context)?;
+    timeout(arguments, 5)?;
+    Ok(command)
+}
+
+pub(super) fn brpoplpush<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
+    timeout(arguments, 3)?;
+    rpoplpush(arguments, scratch, context)
+}
+
+pub(super) fn blmpop<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    let command = multi_pop(arguments, 2, scratch)?;
+    timeout(arguments, 1)?;
+    Ok(command)
+}
+
 pub(super) fn lmpop<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    let (keys, next) = counted_keys(arguments, 1, scratch)?;
+    multi_pop(arguments, 1, scratch)
+}
+
+fn multi_pop<'a>(arguments: Arguments<'a>, counted_at: usize, scratch: &'a mut Vec<u8>) -> Parsed<'a> {
+    let (keys, next) = counted_keys(arguments, counted_at, scratch)?;
     let at_front = is_front(at(arguments, next))?;
     let count = match arguments.len() - next {
         1 => 1,

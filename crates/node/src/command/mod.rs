@@ -27,6 +27,7 @@ pub(crate) use error::printable;
 pub use spec::{
     ChannelCommand, ClientCommand, ClusterCommand, CommandCommand, CommandSpec, ConfigCommand, Context, Flag,
     Handler, KeyspaceCommand, LockVerb, NodeCommand, ParseFn, RunScript, ScriptCommand, TransactionCommand,
+    WaitFn,
 };
 pub(crate) use strings::{all_keys, set};
 pub use table::COMMANDS;

@@ -5,7 +5,9 @@ use kv::number::parse_integer;
 use kv::{AddOptions, Aggregate, By, Command, List, SetOperation, SortedCommand};
 use wire::resp::Arguments;
 
-use super::arguments::{at, counted, counted_keys, integer, is, key, not_negative, positive, value};
+use super::arguments::{
+    at, counted, counted_keys, integer, is, key, keys_before_last, not_negative, positive, timeout, value,
+};
 use super::keyspace::scan_options;
 use super::{CommandError, Context};
 
@@ -273,8 +275,28 @@ fn pop(is_highest: bool, arguments: Arguments<'_>) -> Parsed<'_> {
     sorted(SortedCommand::Pop { key: key(arguments, 1)?, is_highest, count })
 }
 
+pub(super) fn bzpopmin<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    timeout(arguments, arguments.len() - 1)?;
+    sorted(SortedCommand::PopAny { keys: keys_before_last(arguments, scratch)?, is_highest: false })
+}
+
+pub(super) fn bzpopmax<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    timeout(arguments, arguments.len() - 1)?;
+    sorted(SortedCommand::PopAny { keys: keys_before_last(arguments, scratch)?, is_highest: true })
+}
+
+pub(super) fn bzmpop<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    let command = multi_pop(arguments, 2, scratch)?;
+    timeout(arguments, 1)?;
+    Ok(command)
+}
+
 pub(super) fn zmpop<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    let (keys, next) = counted_keys(arguments, 1, scratch)?;
+    multi_pop(arguments, 1, scratch)
+}
+
+fn multi_pop<'a>(arguments: Arguments<'a>, counted_at: usize, scratch: &'a mut Vec<u8>) -> Parsed<'a> {
+    let (keys, next) = counted_keys(arguments, counted_at, scratch)?;
     let is_highest = match at(arguments, next) {
         min if is(min, "MIN") => false,
         max if is(max, "MAX") => true,

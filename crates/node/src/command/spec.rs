@@ -25,6 +25,10 @@ pub struct Context {
 /// It is called after the number of arguments was checked against [`CommandSpec::arity`].
 pub type ParseFn = for<'a> fn(Arguments<'a>, &'a mut Vec<u8>, &Context) -> Result<Command<'a>, CommandError>;
 
+/// How long a request waits until its command can be served, in microseconds; `None` if it does not wait. It is called
+/// after the request was parsed.
+pub type WaitFn = fn(Arguments<'_>) -> Option<u64>;
+
 /// What executes a command.
 #[derive(Clone, Copy, Debug)]
 pub enum Handler {
@@ -148,6 +152,7 @@ pub enum ClientCommand {
     GetName,
     SetInfo,
     Kill,
+    Unblock,
     NoEvict,
     NoTouch,
 }
@@ -369,6 +374,8 @@ named_set! {
     PubSub = "pubsub",
     /// Handles streams.
     Stream = "stream",
+    /// May wait.
+    Blocking = "blocking",
 }
 
 /// Where a command's keys are among its arguments, counted from 0, the command's own name.
@@ -482,6 +489,8 @@ pub struct CommandSpec {
     pub subcommands: &'static [CommandSpec],
     /// What executes it.
     pub handler: Handler,
+    /// How long it waits until it can be served; `None` for a command that does not wait.
+    pub wait: Option<WaitFn>,
 }
 
 impl CommandSpec {
@@ -508,6 +517,7 @@ impl CommandSpec {
         self.own_categories
             .with(implied(Flag::Write, &[Category::Write]))
             .with(implied(Flag::ReadOnly, &[Category::Read]))
+            .with(implied(Flag::Blocking, &[Category::Blocking]))
             .with(implied(Flag::Admin, &[Category::Admin, Category::Dangerous]))
             .with(if self.flags.has(Flag::Fast) { &[Category::Fast] } else { &[Category::Slow] })
     }

@@ -52,7 +52,7 @@ impl Session {
         let seconds = |since_us: u64| now_us.saturating_sub(since_us) / 1_000_000;
         let flags = match self.queued() {
             _ if self.closing => "c",
-            _ if self.lock_wait.is_some() => "b",
+            _ if self.wait.is_some() => "b",
             Some(_) => "x",
             None if self.subscriptions.is_some() => "P",
             None => "N",
@@ -225,6 +225,27 @@ pub(crate) fn kill(cx: &mut Context, client: ClientId, arguments: Arguments<'_>)
     let victims = clients_that(cx, |session| filter.fits(session));
     cx.answer(client, |replies| replies.integer(victims.len() as i64));
     kill_all(cx, client, victims);
+}
+
+/// The wait that `CLIENT UNBLOCK` is to end, and whether with an error; `None` if that client does not wait.
+///
+/// # Errors
+/// The error for the client that asks.
+pub(crate) fn to_unblock(
+    cx: &Context,
+    arguments: Arguments<'_>,
+) -> Result<Option<(u64, bool)>, &'static str> {
+    let with_error = match arguments.get(3).map(<[u8]>::to_ascii_lowercase).as_deref() {
+        None | Some(b"timeout") => false,
+        Some(b"error") => true,
+        Some(_) => return Err("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"),
+    };
+    let number = arguments.get(2).and_then(kv::number::parse_integer);
+    let number = number.ok_or("ERR value is not an integer or out of range")?;
+    let is_named =
+        |session: &&Session| !session.is_internal() && i64::try_from(session.number()) == Ok(number);
+    let named = cx.clients.sessions.iter().map(|(_, session)| session).find(is_named);
+    Ok(named.and_then(|session| session.wait).map(|wait| (wait, with_error)))
 }
 
 fn clients_that(cx: &Context, fits: impl Fn(&Session) -> bool) -> Vec<ClientId> {

@@ -202,9 +202,9 @@ impl Context {
     pub(crate) fn end_session(&mut self, client: ClientId) {
         let Some(mut session) = self.clients.sessions.remove(client) else { return };
         self.memory.end(&session);
-        let (lock_wait, subscriptions) = (session.lock_wait, session.subscriptions.take());
-        if lock_wait.is_some() || subscriptions.is_some() {
-            self.call(Call::EndSession { client, lock_wait, subscriptions });
+        let (wait, subscriptions) = (session.wait, session.subscriptions.take());
+        if wait.is_some() || subscriptions.is_some() {
+            self.call(Call::EndSession { client, wait, subscriptions });
         }
     }
 }

@@ -121,7 +121,7 @@ pub(crate) enum Call {
     /// Reads a piece that a node has asked for, which may be this one.
     ReadPiece { group: u16, to: NodeId, piece: StoredPiece },
     /// Tidies up after a session that has ended.
-    EndSession { client: ClientId, lock_wait: Option<u64>, subscriptions: Option<Box<Subscriptions>> },
+    EndSession { client: ClientId, wait: Option<u64>, subscriptions: Option<Box<Subscriptions>> },
 }
 
 /// A request of a call.

@@ -77,7 +77,7 @@ fn is_wanted(cx: &Context, ticket: Ticket) -> bool {
             let peer = &cx.peers[usize::from(id) - 1];
             peer.up && peer.link == link
         }
-        Origin::Part(_) | Origin::LockWait | Origin::LongPart | Origin::Coding(_) | Origin::Nobody => true,
+        Origin::Part(_) | Origin::Wait | Origin::LongPart | Origin::Coding(_) | Origin::Nobody => true,
     }
 }
 

@@ -117,12 +117,12 @@ impl Node {
                     let read = self.fragment_message(group, own, &message);
                     assert_eq!(read, Ok(()), "this node writes what can be read");
                 }
-                Call::EndSession { client, lock_wait, subscriptions } => {
+                Call::EndSession { client, wait, subscriptions } => {
                     if let Some(subscriptions) = subscriptions {
                         self.channels.forget(client, &subscriptions);
                     }
-                    if let Some(number) = lock_wait {
-                        self.locks.leave(&mut self.cx, number);
+                    if let Some(number) = wait {
+                        self.waits.leave(&mut self.cx, number);
                     }
                 }
             }
@@ -406,7 +406,7 @@ impl Node {
         let bytes = std::mem::take(&mut effects.bytes);
         self.reuse_effects(effects);
         requests.into_iter().for_each(|request| self.cluster.request(&mut self.cx, group, request));
-        notices.into_iter().for_each(|notice| self.locks.notice(&mut self.cx, group, notice));
+        notices.into_iter().for_each(|notice| self.waits.notice(&mut self.cx, group, notice));
         for HandedOn { ticket, to, deadline_us, command } in handed_on {
             match Command::decode(&mut Reader::new(&bytes[command])) {
                 Ok(command) => {
@@ -544,7 +544,7 @@ impl Node {
                     peer.flush_if_large();
                 }
             }
-            Origin::LockWait => self.locks.answered(&mut self.cx, ticket.sequence, result, reply),
+            Origin::Wait => self.waits.answered(&mut self.cx, ticket.sequence, result, reply),
             Origin::LongPart => self.long.part_answered(&mut self.cx, ticket.sequence, result, reply),
             Origin::Nobody => {}
             Origin::Part(handle) => {

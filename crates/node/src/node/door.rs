@@ -92,6 +92,13 @@ impl Node {
         (sent, self.forwarding.entries.iter().map(|(_, entry)| entry.arrived.capacity()).sum())
     }
 
+    /// The numbers of requests that wait for elements in a replica here, of those that were served and are not settled,
+    /// and of these the ones that were claimed.
+    pub fn queues_left(&self, group: GroupId) -> Option<(usize, usize, usize)> {
+        let queues = self.cx.groups.get(group)?.replica.as_ref()?.table().queues();
+        Some((queues.waiters(), queues.unsettled(), queues.unsettled() - queues.unclaimed().count()))
+    }
+
     /// The numbers of locks that are held, of requests that wait for one, and of sessions, in a replica here.
     pub fn locks_left(&self, group: GroupId) -> Option<(usize, usize, usize)> {
         let locks = self.cx.groups.get(group)?.replica.as_ref()?.table().locks();
@@ -196,32 +203,32 @@ impl Node {
         self.carry_out_calls();
     }
 
-    /// Whether a client waits for a lock, or listens to channels: then it is not idle.
+    /// Whether a client waits for a lock or for elements, or listens to channels: then it is not idle.
     pub fn awaits_notification(&self, client: ClientId) -> bool {
         let session = self.cx.clients.sessions.get(client);
-        session.is_some_and(|session| session.lock_wait.is_some() || session.subscriptions.is_some())
+        session.is_some_and(|session| session.wait.is_some() || session.subscriptions.is_some())
     }
 
-    /// A client has closed its connection. Returns true if it was waiting for a lock.
+    /// A client has closed its connection. Returns true if it was waiting for a lock or for elements.
     pub fn hang_up(&mut self, client: ClientId) -> bool {
-        let waiting = self.cx.clients.sessions.get(client).and_then(|session| session.lock_wait);
+        let waiting = self.cx.clients.sessions.get(client).and_then(|session| session.wait);
         let Some(number) = waiting else { return false };
-        self.locks.give_up(&mut self.cx, number, &[]);
-        // The commands that it sent after this one were meant for a client with the lock.
+        self.waits.give_up(&mut self.cx, number, &[]);
+        // The commands that it sent after this one were meant for a client that has what it waited for.
         self.cx.clients.close_after_replies(client);
         self.carry_out_calls();
         true
     }
 
-    /// The node is about to stop: ends all its clients' waits for locks.
-    pub fn stop_lock_waits(&mut self) {
-        self.locks.stop(&mut self.cx);
+    /// The node is about to stop: ends all its clients' waits.
+    pub fn stop_waits(&mut self) {
+        self.waits.stop(&mut self.cx);
         self.carry_out_calls();
     }
 
-    /// Whether any request waits for a lock, or is being withdrawn.
-    pub fn has_lock_waits(&self) -> bool {
-        !self.locks.is_empty()
+    /// Whether any request waits, or is being withdrawn or settled.
+    pub fn has_waits(&self) -> bool {
+        !self.waits.is_empty()
     }
 
     /// Closes a client's connection once its replies are written.

@@ -165,7 +165,7 @@ fn stats_facts(node: &Node, statuses: &[Status]) -> StatsFacts {
 }
 
 fn lock_facts(node: &Node) -> LockFacts {
-    let waiting_clients = node.locks.waiting() as u64;
+    let waiting_clients = node.waits.waiting().0 as u64;
     let sum = LockFacts { waiting_clients, ..LockFacts::default() };
     tables(node).map(Table::locks).fold(sum, |sum, locks| LockFacts {
         held: sum.held + locks.len() as u64,

@@ -31,7 +31,7 @@ impl Node {
         peer.heard_us = self.cx.now.monotonic_us;
         (peer.is_short, peer.is_aside) = (false, false);
         if up {
-            let life = self.locks.life();
+            let life = self.waits.life();
             frame::append(&mut peer.output, |out| Envelope::Life(life).encode(out));
             if self.cx.memory.is_full() {
                 frame::append(&mut peer.output, |out| Envelope::Memory { is_full: true }.encode(out));
@@ -43,7 +43,7 @@ impl Node {
         self.cx.note_short_peers();
         self.coding.link_changed(id);
         if !up {
-            self.locks.check(&mut self.cx, |_| true);
+            self.waits.check(&mut self.cx, |_| true);
         }
         if was_up {
             self.forwarding.end_forwards(&mut self.cx, |entry| entry.to == id, "was lost before it answered");
@@ -142,7 +142,7 @@ impl Node {
                 self.cx.peers[usize::from(from) - 1].heard_us = self.cx.now.monotonic_us;
                 self.cx.reaches(from, true);
             }
-            Envelope::LockNotified { group, notified } => self.locks.notified(&mut self.cx, group, notified),
+            Envelope::LockNotified { group, notified } => self.waits.notified(&mut self.cx, group, notified),
             Envelope::Script(text) => self.scripts.learn_script(text),
             Envelope::ForgetScripts => self.scripts.clear(),
             Envelope::Memory { is_full } => {

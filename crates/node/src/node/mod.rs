@@ -33,7 +33,6 @@ use crate::gather::Gather;
 use crate::groups::Group;
 use crate::guard::AuthGuard;
 use crate::journal::Released;
-use crate::locks::Waits;
 use crate::long::LongCommands;
 use crate::parameters::Parameters;
 use crate::quarantine::Quarantine;
@@ -41,6 +40,7 @@ use crate::scripts;
 use crate::slab::Slab;
 use crate::usage::{Rate, Usage};
 use crate::values::Values;
+use crate::waits::Waits;
 use protocol::{Effects, Input, NodeId, Now, Progress, Result as Outcome, Trace};
 use storage::ValueWork;
 use storage::{Disk, DiskError, Work};
@@ -60,7 +60,7 @@ pub struct Node {
     /// When what is due periodically was last done.
     pub(crate) checked_us: u64,
     pub(crate) gathers: Slab<Gather>,
-    pub(crate) locks: Waits,
+    pub(crate) waits: Waits,
     /// Slows down the guessing of passwords.
     pub(crate) auth_guard: AuthGuard,
     /// When HTTP at the port for Redis clients may be logged again.
@@ -142,7 +142,7 @@ impl Node {
     pub fn begin_turn(&mut self, now: Now) {
         assert!(self.cx.has_no_calls(), "a turn ends with nothing left to carry out");
         let now = self.clock.read(now);
-        self.locks.note_pause(now.monotonic_us, self.cx.now.monotonic_us);
+        self.waits.note_pause(now.monotonic_us, self.cx.now.monotonic_us);
         self.cx.now = now;
         self.watch_peers();
         self.for_each_awake(|node, id| {
@@ -171,8 +171,8 @@ impl Node {
             self.complete(ticket, 0, Outcome::Done { version: 0, offset: 0 }, &reply);
         }
         self.tend_waiting();
-        if self.locks.next_due_us() <= now.monotonic_us {
-            self.locks.tend(&mut self.cx);
+        if self.waits.next_due_us() <= now.monotonic_us {
+            self.waits.tend(&mut self.cx);
         }
         const FORWARDS_CHECK_MS: u64 = 100;
         if now.ms_since(self.checked_us) >= FORWARDS_CHECK_MS {
@@ -181,7 +181,7 @@ impl Node {
             self.forwarding.end_overdue_forwards(&mut self.cx);
             self.forwarding.watch_silent_peers(&mut self.cx);
             self.forget_dismissed();
-            self.locks.drop_waiters_of_old_incarnations(&mut self.cx);
+            self.waits.drop_waiters_of_old_incarnations(&mut self.cx);
             self.coding.look_for_fragments(&mut self.cx);
             self.report_members();
             self.clock.tend(&mut self.cx);
@@ -387,7 +387,7 @@ impl Node {
         let idle = self.cx.now.monotonic_us + IDLE_US;
         let own = idle
             .min(self.cluster.wakeup_us())
-            .min(self.locks.next_due_us())
+            .min(self.waits.next_due_us())
             .min(self.cx.clients.delays.next_due_us())
             .min(self.forwarding.waiting.next_due_us());
         let own = own.min(self.alive_due_us);

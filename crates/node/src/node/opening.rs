@@ -19,7 +19,6 @@ use crate::groups::{Group, Groups};
 use crate::guard::AuthGuard;
 use crate::journal::{Journal, kind};
 use crate::keyspace::{Keyspace, Router};
-use crate::locks::Waits;
 use crate::log::{Level, Line};
 use crate::long::LongCommands;
 use crate::notes;
@@ -30,6 +29,7 @@ use crate::slab::Slab;
 use crate::start_error::StartError;
 use crate::usage::{Rate, Usage};
 use crate::values::{Sweep, Values};
+use crate::waits::Waits;
 use kv::Coordinator;
 use protocol::{Effects, Now, SpilledValues};
 use std::collections::VecDeque;
@@ -209,7 +209,7 @@ impl Node {
             channels: Channels::default(),
             auth_guard: AuthGuard::default(),
             http_warning_due_us: 0,
-            locks: Waits::new(own, life_of_waits(configuration)),
+            waits: Waits::new(own, life_of_waits(configuration)),
             coding: Coding::new(life),
             long: LongCommands::new(Coordinator { node: own, life }),
             values: Values::new(configuration.storage, configuration.planted, sweep),

@@ -246,7 +246,9 @@ pub(crate) fn metrics(node: &Node, out: &mut String) {
         "Commands refused for lack of room on a disk.",
         node.cx.room.refused,
     );
-    single("lock_waiting_clients", "gauge", "Clients that wait for a lock.", node.locks.waiting() as u64);
+    let (for_locks, for_elements) = node.waits.waiting();
+    single("lock_waiting_clients", "gauge", "Clients that wait for a lock.", for_locks as u64);
+    single("queue_waiting_clients", "gauge", "Clients that wait for elements.", for_elements as u64);
     let values = facts::value_facts(node);
     single("values_on_disk", "gauge", "Values that are on the disk.", values.on_disk);
     single("values_pending_bytes", "gauge", "Values that are not on the disk yet.", values.pending_bytes);
@@ -272,7 +274,7 @@ fn group_metrics(node: &Node, out: &mut String) {
     fn table(group: &Group, value: impl Fn(&kv::Table) -> u64) -> u64 {
         group.replica.as_ref().map_or(0, |replica| value(replica.table()))
     }
-    let series: [(&str, &str, &str, Value); 16] = [
+    let series: [(&str, &str, &str, Value); 21] = [
         ("ready", "gauge", "1 when requests can be served.", |_, status| status.ready.into()),
         ("writable", "gauge", "Leader: 1 when enough followers are live.", |_, status| {
             status.writable.into()
@@ -302,6 +304,21 @@ fn group_metrics(node: &Node, out: &mut String) {
         }),
         ("lock_expiries_total", "counter", "Leases of locks and sessions that have ended.", |group, _| {
             table(group, |table| table.locks().statistics().expiries)
+        }),
+        ("queue_waiters", "gauge", "Requests that wait for elements.", |group, _| {
+            table(group, |table| table.queues().waiters() as u64)
+        }),
+        ("queue_unsettled", "gauge", "Requests that were served and are not settled.", |group, _| {
+            table(group, |table| table.queues().unsettled() as u64)
+        }),
+        ("queue_served_total", "counter", "Requests that waited and were served.", |group, _| {
+            table(group, |table| table.queues().statistics().served)
+        }),
+        ("queue_returned_total", "counter", "Replies whose elements went back.", |group, _| {
+            table(group, |table| table.queues().statistics().returned)
+        }),
+        ("queue_dropped_total", "counter", "Replies whose elements could not go back.", |group, _| {
+            table(group, |table| table.queues().statistics().dropped)
         }),
     ];
     let statuses: Vec<Status> = node.cx.groups.ids().iter().map(|id| group_status(&node.cx, *id)).collect();

@@ -7,11 +7,11 @@ use crate::command::{
 };
 use crate::connections;
 use crate::gather::Combine;
-use crate::locks::{self, LockAsked};
 use crate::log::{Level, Line};
 use crate::operators;
 use crate::session::{ClientId, Session};
 use crate::transactions::CROSSSLOT;
+use crate::waits::{self, LockAsked};
 use kv::limits::KEY_BYTES_MAX;
 use kv::table::scan_group;
 use kv::{Command, Reply, ReplyBuffer, Version};
@@ -91,7 +91,10 @@ impl Node {
                 match parse(arguments, &mut scratch, &context) {
                     Ok(command) => {
                         self.cx.weigh(client, &command);
-                        self.data_request(client, command);
+                        match found.spec.wait.and_then(|wait| wait(arguments)) {
+                            Some(wait_us) => self.waiting_request(client, command, wait_us),
+                            None => self.data_request(client, command),
+                        }
                     }
                     Err(error) => {
                         self.cx.clients.statistics.failed(found.number);
@@ -192,6 +195,32 @@ impl Node {
         }
     }
 
+    /// Sends a command that waits to the group of its keys, and has the client wait.
+    fn waiting_request(&mut self, client: ClientId, command: Command<'_>, wait_us: u64) {
+        let Some(group) = self.cx.group_of(&command) else {
+            return self.cx.answer(client, |replies| replies.error(CROSSSLOT));
+        };
+        if !self.cx.groups[group].keyspace.has_leader() {
+            // Registers refuse it, and say why.
+            return self.data_request(client, command);
+        }
+        if let Err(error) = self.waits.wait_for_elements(&mut self.cx, client, group, &command, wait_us) {
+            self.cx.answer(client, |replies| replies.error(&error));
+        }
+    }
+
+    /// `CLIENT UNBLOCK`.
+    fn unblock(&mut self, client: ClientId, arguments: Arguments<'_>) {
+        match connections::to_unblock(&self.cx, arguments) {
+            Ok(Some((wait, with_error))) => {
+                self.waits.unblock(&mut self.cx, wait, with_error);
+                self.cx.answer(client, |replies| replies.integer(1));
+            }
+            Ok(None) => self.cx.answer(client, |replies| replies.integer(0)),
+            Err(error) => self.cx.answer(client, |replies| replies.error(error)),
+        }
+    }
+
     /// Sends a script to the group of its keys.
     fn run_script(&mut self, client: ClientId, how: RunScript, arguments: Arguments<'_>) {
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -274,6 +303,7 @@ impl Node {
                     connections::set_info(&mut self.cx, client, &arguments[2], &arguments[3])
                 }
                 ClientCommand::Kill => connections::kill(&mut self.cx, client, arguments),
+                ClientCommand::Unblock => self.unblock(client, arguments),
                 ClientCommand::NoEvict => {
                     connections::switch(&mut self.cx, client, &arguments[2], |session| &mut session.no_evict);
                 }
@@ -308,7 +338,7 @@ impl Node {
             NodeCommand::Script(command) => self.scripts.command(&mut self.cx, client, command, arguments),
             NodeCommand::Wait => self.wait(client, &arguments[1], &arguments[2]),
             NodeCommand::Lock(verb) => {
-                let Some(asked) = self.locks.request(&mut self.cx, client, verb, arguments) else { return };
+                let Some(asked) = self.waits.request(&mut self.cx, client, verb, arguments) else { return };
                 let LockAsked { group, command, afresh } = asked;
                 match afresh {
                     true => self.ask_afresh(client, group, Request::Command(command)),
@@ -415,7 +445,7 @@ impl Node {
     fn refuses_fence(&self, command: &Command<'_>) -> Option<String> {
         match command {
             Command::Fenced(fenced) => {
-                locks::refusal(&self.cx.groups, "SET FENCE", self.cx.router.group_of(fenced.name))
+                waits::refusal(&self.cx.groups, "SET FENCE", self.cx.router.group_of(fenced.name))
             }
             _ => None,
         }

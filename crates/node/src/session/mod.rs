@@ -132,8 +132,8 @@ pub(crate) struct Session {
     pub(crate) generation: u64,
     /// Requests whose outcome is not simply the reply, in order.
     pending: VecDeque<(u64, Pending)>,
-    /// The request of this client that waits for a lock: no more requests are taken from it until that wait ends.
-    pub(crate) lock_wait: Option<u64>,
+    /// The request of this client that waits for a lock or for elements: no more requests are taken from it until that wait ends.
+    pub(crate) wait: Option<u64>,
     /// The channels that it subscribes to; `None` for nearly all clients.
     pub(crate) subscriptions: Option<Box<Subscriptions>>,
     /// Channel messages stay after the replies of requests before this one.
@@ -186,7 +186,7 @@ impl Session {
             transaction: None,
             generation: 0,
             pending: VecDeque::new(),
-            lock_wait: None,
+            wait: None,
             subscriptions: None,
             messages_held_until: 0,
             versions_awaited: 0,
@@ -239,7 +239,7 @@ impl Session {
             && self.waiting_bytes < WAITING_BYTES_MAX
             && self.waiting_ns < WAITING_NS_MAX
             && !self.is_awaiting_versions()
-            && self.lock_wait.is_none()
+            && self.wait.is_none()
             && self.first >= self.gate
     }
 

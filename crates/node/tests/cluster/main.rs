@@ -22,6 +22,7 @@ mod long_replies;
 mod machine;
 mod membership;
 mod peers;
+mod queues;
 mod reading;
 mod recovery;
 mod registers;

@@ -2,7 +2,6 @@
 
 use super::entry::Entry;
 use super::group::Group;
-use super::lock_leases::Notifier;
 use super::log::Log;
 use super::options::{Options, Settings};
 use super::proposals::Proposal;
@@ -11,6 +10,7 @@ use super::record::Moment;
 use crate::coded::{FragmentStore, Kept, KeptPiece, StoredPiece};
 use crate::contract::{Effects, Now, TOO_MUCH_AT_ONCE, not_before};
 use crate::planted::{Fault, Planted};
+use crate::waiters::Notifier;
 use crate::watching;
 use kv::codec::Reader;
 use kv::locks::{LockEvent, LockNotification};
@@ -370,6 +370,7 @@ pub(super) fn new_table(seed: u64, options: Options) -> Table {
     let mut table = Table::new(seed);
     table.spill_from(options.spill_bytes_min);
     table.plant_in_locks(options.planted.in_locks());
+    table.plant_in_queues(options.planted.in_queues());
     table
 }
 

@@ -416,8 +416,8 @@ impl Leadership {
             self.batch.order(&Command::Purge { until });
             proposals.purges();
         }
-        let locks = applied.table().locks();
-        lock_leases.order(now, self.ballot, locks, proposals, settings, |command| self.batch.order(&command));
+        let table = applied.table();
+        lock_leases.order(now, self.ballot, table, proposals, settings, |command| self.batch.order(&command));
     }
 
     /// Whether an entry is to be appended: what was gathered, or an empty one. The first of a ballot, so that it can be

@@ -5,21 +5,15 @@
 //! never shorter. It adds a margin, in the proportion of [`Timing::lease_margin_ms`](super::Timing) to its lease: the holder
 //! measures, too, and its clock may be the slower one. When a lease is over the leader orders a record that says so, which
 //! names the very lease; one that was renewed in a record before does not end by it.
-//!
-//! A node that is gone answers none of its clients. The leader orders that they wait no longer, so that nobody behind them
-//! waits for leases that nobody will use. What was granted to them already they keep: they may know it.
 
 use super::options::{Settings, Timing};
 use super::proposals::Proposals;
-use crate::contract::{Effects, NodeId, Notice, Now};
-use kv::locks::{Lease, LockEvent, LockNotification, Locks, Subject};
-use kv::{Command, LockCommand, ReplyBuffer, Version, WaiterId};
+use crate::contract::{Effects, Now};
+use crate::waiters::{Notifier, Reach};
+use kv::locks::{Lease, LockEvent, Locks, Subject};
+use kv::{Command, LockCommand, ReplyBuffer, Table, Version};
 use omnipaxos::ballot_leader_election::Ballot;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// A node whose link is down for so long is gone, as far as its waiting clients are concerned. A link that breaks for a
-/// moment costs nobody the place in the queue.
-const GONE_MS: u64 = 1000;
 
 /// Most leases that are ended in one turn.
 const EXPIRIES_MAX: usize = 1000;
@@ -38,11 +32,8 @@ pub(super) struct LockLeases {
     by_subject: BTreeMap<Subject, Measured>,
     /// The next one to end first. What has been ordered to end is not in it any more.
     due: BTreeSet<(u64, Subject)>,
-    /// When that ballot began here.
-    ballot_since_us: u64,
-    /// Nodes whose link is up, and since when others' is down.
-    linked: BTreeSet<NodeId>,
-    unlinked: BTreeMap<NodeId, u64>,
+    /// Which nodes are gone.
+    pub(super) reach: Reach,
     /// The last batch that says that a node is gone: no other before it has an end.
     drop_batch: u64,
 }
@@ -89,29 +80,12 @@ impl LockLeases {
         self.due.first().map(|(due_us, _)| *due_us)
     }
 
-    /// A link came up or went down.
-    pub(super) fn link(&mut self, now: Now, peer: NodeId, up: bool) {
-        if up {
-            self.linked.insert(peer);
-            self.unlinked.remove(&peer);
-        } else {
-            self.linked.remove(&peer);
-            self.unlinked.entry(peer).or_insert(now.monotonic_us);
-        }
-    }
-
-    fn is_gone(&self, now: Now, node: NodeId) -> bool {
-        // Of a node that was never linked only this is known: it has not been since this replica leads.
-        let since_us = self.unlinked.get(&node).copied().unwrap_or_default().max(self.ballot_since_us);
-        !self.linked.contains(&node) && now.ms_since(since_us) >= GONE_MS
-    }
-
     /// Orders the end of the leases that are over, and says which nodes are gone.
     pub(super) fn order(
         &mut self,
         now: Now,
         ballot: Ballot,
-        locks: &Locks,
+        table: &Table,
         proposals: &Proposals,
         settings: &Settings,
         mut order: impl FnMut(Command<'_>),
@@ -119,9 +93,9 @@ impl LockLeases {
         if self.ballot != Some(ballot) {
             // It begins to lead.
             self.ballot = Some(ballot);
-            self.ballot_since_us = now.monotonic_us;
+            self.reach.begin(now);
             self.forget();
-            for (subject, lease) in locks.leases() {
+            for (subject, lease) in table.locks().leases() {
                 self.begin(now.monotonic_us, &settings.timing, subject, lease);
             }
         }
@@ -134,15 +108,14 @@ impl LockLeases {
             };
             order(Command::Lock(command));
         }
-        if locks.waiters() == 0 || self.drop_batch > proposals.settled() {
+        if self.drop_batch > proposals.settled() {
             return;
         }
-        for node in locks.coordinators() {
-            if node != settings.id && self.is_gone(now, node) {
-                order(Command::Lock(LockCommand::DropWaiters { node, spared: None }));
-                self.drop_batch = proposals.last() + 1;
-            }
+        let mut dropped = self.reach.to_drop(now, settings.id, table).peekable();
+        if dropped.peek().is_some() {
+            self.drop_batch = proposals.last() + 1;
         }
+        dropped.for_each(order);
     }
 
     /// Does what follows from the records of an entry that is applied.
@@ -189,29 +162,6 @@ impl LockLeases {
     }
 }
 
-/// Tells coordinators what becomes of locks: the leader every one, others that of their own node, which learns it in this
-/// way though the leader's message be lost.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Notifier {
-    pub(super) node: NodeId,
-    pub(super) is_leader: bool,
-}
-
-impl Notifier {
-    pub(super) fn notify(
-        self,
-        waiter: WaiterId,
-        name: Box<[u8]>,
-        notification: LockNotification,
-        offset: Version,
-        effects: &mut Effects,
-    ) {
-        if waiter.node == self.node || self.is_leader {
-            effects.notices.push(Notice::LockNotified { waiter, name, notification, offset });
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::kit::settings;
@@ -235,7 +185,7 @@ mod tests {
     fn order(leases: &mut LockLeases, ms: u64, ballot: Ballot) -> Vec<String> {
         let (mut ordered, proposals) = (Vec::new(), Proposals::default());
         let order = |command: Command<'_>| ordered.push(format!("{command:?}"));
-        leases.order(now(ms), ballot, &Locks::default(), &proposals, &settings(1), order);
+        leases.order(now(ms), ballot, &Table::new(1), &proposals, &settings(1), order);
         leases.check();
         ordered
     }
@@ -264,16 +214,5 @@ mod tests {
         follow(&mut leases, 2, LockEvent::Leased(lock(), lease));
         assert!(order(&mut leases, 9000, Ballot::with(1, 2, 0, 1)).is_empty());
         assert_eq!(leases.next_due_us(), None, "the table has no lock");
-    }
-
-    #[test]
-    fn a_node_is_gone_when_its_link_has_been_down_for_long() {
-        let mut leases = LockLeases::default();
-        leases.link(now(1), 2, true);
-        leases.link(now(500), 2, false);
-        leases.link(now(900), 2, false);
-        assert!(!leases.is_gone(now(1499), 2) && leases.is_gone(now(1500), 2));
-        leases.link(now(1500), 2, true);
-        assert!(!leases.is_gone(now(9000), 2));
     }
 }

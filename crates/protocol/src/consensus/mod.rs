@@ -323,7 +323,7 @@ impl crate::contract::Replica for Replica {
             Input::Durable { record } => self.durable(record),
             Input::Link { peer, up } => {
                 self.rounds.wake(now, &mut self.links);
-                self.lock_leases.link(now, peer, up);
+                self.lock_leases.reach.link(now, peer, up);
                 // What a broken link has lost `Position` repairs.
                 if !up {
                     self.links.is_down(peer);

@@ -41,6 +41,8 @@ pub(super) struct Leader {
     pub(super) serves_from: Version,
     /// The last purge ordered: no other one is ordered before it is done.
     pub(super) purge: Version,
+    /// The last record that says that a node is gone: no other is ordered before it is applied.
+    pub(super) dropped: Version,
     /// This turn's records.
     pub(super) builder: Vec<u8>,
     pub(super) builder_count: u32,
@@ -76,6 +78,7 @@ impl Leader {
             head: offset,
             serves_from: 0,
             purge: 0,
+            dropped: 0,
             builder: Vec::new(),
             builder_count: 0,
             builder_time: 0,
@@ -492,6 +495,16 @@ impl Leader {
                 false => self.write(state, now, (None, u64::MAX), &command, effects),
             }
             self.purge = self.head;
+        }
+        if state.applied >= self.dropped && state.is_leased(now) && self.can_commit(state, now) {
+            let dropped: Vec<_> = state.reach.to_drop(now, state.id, &state.table).collect();
+            for command in dropped {
+                match self.takes_effect_at_once(state) {
+                    true => self.write_at_once(state, now, None, &command, effects),
+                    false => self.write(state, now, (None, u64::MAX), &command, effects),
+                }
+                self.dropped = self.head;
+            }
         }
         self.watch_rest(state, now);
     }

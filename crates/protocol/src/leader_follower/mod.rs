@@ -102,6 +102,7 @@ use crate::contract::{
 };
 use crate::planted::Fault;
 pub use crate::status::FollowerStatus;
+use crate::waiters::Notifier;
 use follower::Follower;
 use kv::codec::Malformed;
 use kv::{Command, Interpreter, RecordName, ReplyBuffer, Table, UnixMs, Version, Watch};
@@ -407,6 +408,9 @@ impl Replica {
         self.state.led = Some(self.state.epoch);
         let before = std::mem::replace(&mut self.role, Role::Idle);
         let mut leader = Leader::new(&mut self.state, now, effects);
+        self.state.reach.begin(now);
+        let notifier = Notifier { node: self.state.id, is_leader: true };
+        notifier.repeat(&self.state.table, self.state.applied, effects);
         if let Role::Recovery(recovery) = before {
             for (peer, join) in recovery.joins {
                 leader.message(&mut self.state, now, peer, join, effects);
@@ -434,12 +438,15 @@ impl crate::contract::Replica for Replica {
             }
             Input::Message { from, message } => self.message(now, from, message, effects),
             Input::Configure(configuration) => self.configure(now, configuration, effects),
-            Input::Link { peer, up } => match &mut self.role {
-                Role::Leader(leader) => leader.link(state, peer, up, effects),
-                Role::Follower(follower) => follower.link(state, now, peer, up, effects),
-                Role::Recovery(recovery) => recovery.link(state, peer, up, effects),
-                Role::Idle => {}
-            },
+            Input::Link { peer, up } => {
+                state.reach.link(now, peer, up);
+                match &mut self.role {
+                    Role::Leader(leader) => leader.link(state, peer, up, effects),
+                    Role::Follower(follower) => follower.link(state, now, peer, up, effects),
+                    Role::Recovery(recovery) => recovery.link(state, peer, up, effects),
+                    Role::Idle => {}
+                }
+            }
             Input::Retire => self.leave_role(now, effects),
             Input::Flush => match &mut self.role {
                 Role::Leader(leader) => leader.flush(state, now, effects),
@@ -482,6 +489,9 @@ impl crate::contract::Replica for Replica {
                 }
             }
         }
+        // What applied records mean for requests that wait, whichever role has applied them.
+        let notifier = Notifier { node: self.state.id, is_leader: matches!(self.role, Role::Leader(_)) };
+        notifier.follow(&mut self.state.table, self.state.applied, effects);
         if self.state.rest.is_resting() {
             self.look_up(now, is_request);
         }

@@ -9,6 +9,7 @@ use super::restoring::{Checkpoint, Replayed};
 use crate::contract::{Configuration, Effects, NodeId, Now, Trace, not_before};
 use crate::planted::Fault;
 use crate::rest::Rest;
+use crate::waiters::Reach;
 use kv::{Table, UnixMs, Version};
 
 /// Counts of events, for `INFO` and the metrics.
@@ -65,6 +66,8 @@ pub(super) struct State {
     /// The peers that its node reaches. A leader decides by it whether it is quiescent; a follower depends on its leader's
     /// word.
     pub(super) rest: Rest,
+    /// The nodes that it has links to.
+    pub(super) reach: Reach,
     /// The checkpoint being written.
     pub(super) checkpoint: Option<Checkpoint>,
     /// The snapshot transfer being replayed.
@@ -94,6 +97,7 @@ impl State {
             led: None,
             journal: Journal::new(options.durability != Durability::None),
             rest: Rest::default(),
+            reach: Reach::default(),
             checkpoint: None,
             replayed: None,
             question: 0,
@@ -264,5 +268,6 @@ impl State {
 fn new_table(seed: u64, options: Options) -> Table {
     let mut table = Table::new(seed);
     table.spill_from(options.spill_bytes_min);
+    table.plant_in_queues(options.planted.in_queues());
     table
 }

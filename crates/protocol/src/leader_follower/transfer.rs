@@ -6,7 +6,7 @@ use super::backlog::Batch;
 use super::message::{Message, Position};
 use super::record::{Change, Moment, RecordedBatch};
 use super::state::State;
-use crate::contract::{Effects, NodeId, Now, Trace};
+use crate::contract::{Effects, NodeId, Notice, Now, Trace};
 use crate::transfer::{Arrival, Incoming, Outgoing};
 use kv::{Table, Version};
 
@@ -278,6 +278,7 @@ impl Receiver {
                 state.journal.tell_installed(last.offset, effects);
                 state.counters.transfers += 1;
                 effects.trace.push(Trace::Installed { offset, keys });
+                effects.notices.push(Notice::Skipped);
             }
             None => {
                 state.truncate_after(offset, effects);

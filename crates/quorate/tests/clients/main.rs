@@ -17,6 +17,7 @@ mod faults;
 mod hashes;
 mod http;
 mod locks;
+mod queues;
 mod redisson;
 mod scripts;
 mod support;

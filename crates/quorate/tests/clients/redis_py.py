@@ -267,12 +267,39 @@ def locks(client):
     assert client.lock("lock", timeout=100).locked() is False
 
 
+def waiting(client, other):
+    """Waiting for an element: until it is pushed, or until the time is over."""
+    client.delete("l", "to", "z")
+    assert client.blpop(["nothing", "l"], timeout=0.01) is None
+    assert client.bzpopmin("z", timeout=0.01) is None
+    for key, push, take in [
+        ("l", lambda: client.rpush("l", "a"), lambda: other.blpop(["nothing", "l"], timeout=10)),
+        ("l", lambda: client.rpush("l", "a"), lambda: other.brpop("l", timeout=10)),
+        ("z", lambda: client.zadd("z", {"a": 1}), lambda: other.bzpopmax("z", timeout=10)),
+    ]:
+        got = []
+        thread = threading.Thread(target=lambda: got.append(take()))
+        thread.start()
+        while int(client.info("clients")["blocked_clients"]) == 0:
+            time.sleep(0.005)
+        assert push() == 1
+        thread.join(10)
+        assert list(got[0])[:2] == [key.encode(), b"a"], got
+        assert client.exists(key) == 0
+    client.rpush("l", "a", "b", "c")
+    assert client.blmove("l", "to", 1, "LEFT", "RIGHT") == b"a"
+    assert client.brpoplpush("l", "to", 1) == b"c"
+    assert client.blmpop(1, 2, "nothing", "to", direction="LEFT", count=5) == [b"to", [b"c", b"a"]]
+    client.delete("l")
+
+
 for protocol in (2, 3):
     with redis.Redis(protocol=protocol, **LOCALHOST) as client:
         values_and_options(client, protocol)
         hashes(client, protocol)
         with redis.Redis(protocol=protocol, **LOCALHOST) as other:
             channels(client, other)
+            waiting(client, other)
         expiry(client)
         pipelines(client)
         transactions(client)

@@ -2,6 +2,7 @@
 
 mod fleeting;
 mod locks;
+mod queues;
 mod stale;
 
 use crate::operation::{Kind, Operation, Reply, Value};
@@ -46,6 +47,7 @@ impl Evidence<'_> {
                     Written::new(linearizable, space).lost(&finally(entries(), space));
             } else {
                 found = found.or_else(|| stale::judge_sessions(entries(), space));
+                found = found.or_else(|| queues::judge(entries(), space));
                 let history = Written::new(linearizable, space);
                 seen[index].checked += history.history.operations().len() as u64;
                 found = found.or_else(|| history.judge(space));
@@ -73,8 +75,9 @@ impl Evidence<'_> {
 /// Whether an operation must have a place in one order that all clients see.
 fn is_ordered(entry: &Entry, space: &Space) -> bool {
     let may_be_stale = space.reads_any && entry.operation.kind == Kind::Get;
-    let is_fleeting = matches!(entry.operation.kind, Kind::SetFleeting | Kind::GetFleeting);
-    !may_be_stale && !is_fleeting
+    use Kind::{GetFleeting, Push, SetFleeting, Take};
+    let has_own_judge = matches!(entry.operation.kind, SetFleeting | GetFleeting | Push | Take);
+    !may_be_stale && !has_own_judge
 }
 
 /// A history in the checker's form.

@@ -6,7 +6,8 @@ use super::operator::{OPERATOR, Presence};
 use crate::clients::{Client, Upstream};
 use crate::events::{Event, Place};
 use crate::faults::{Class, MS};
-use crate::operation::{Key, Kind, Operation, Reply, Value};
+use crate::locking::WAIT_MS_MAX;
+use crate::operation::{Key, Kind, Operation, QUEUES, Reply, Value};
 use crate::report::Broken;
 use crate::trace::id;
 
@@ -89,10 +90,13 @@ impl World {
             Kind::Increment => b'n',
             Kind::SetFleeting | Kind::GetFleeting => b'e',
             Kind::Transact => b'p',
+            Kind::Push | Kind::Take => b'q',
             _ => b'k',
         };
-        let key = Key { space: index as u8, class, number: random.below(spaces[index].keys.into()) as u8 };
-        let lives_ms = random.scaled(1, self.scenario.lives_ms_max.into()) as u16;
+        let keys = if class == b'q' { QUEUES } else { spaces[index].keys };
+        let key = Key { space: index as u8, class, number: random.below(keys.into()) as u8 };
+        let most_ms = if kind == Kind::Take { WAIT_MS_MAX } else { self.scenario.lives_ms_max.into() };
+        let lives_ms = random.scaled(1, most_ms) as u16;
         let value = self.next_value();
         let is_script = kind == Kind::Increment
             && self.scenario.spaces[index].runs_scripts
@@ -187,6 +191,8 @@ impl World {
             return self.fail(Broken::Language, words);
         }
         let pause_us = match &mut who.script {
+            // It takes all elements.
+            Some(_) if operation.kind == Kind::Take && matches!(reply, Reply::Value(_)) => 0,
             // A lock must be granted in the end, so no other reply to an acquisition counts.
             Some(script) if reply.is_done() && (operation.kind != Kind::Acquire || reply != Reply::Nil) => {
                 script.pop_front();

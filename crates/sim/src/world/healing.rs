@@ -10,7 +10,7 @@ use crate::faults::{Class, MS, Mask, SECOND, has};
 use crate::host::Host;
 use crate::locking::{LOCKS, Locking, WAIT_MS_MAX};
 use crate::operation::guarded;
-use crate::operation::{Key, Kind, Operation, Value};
+use crate::operation::{Key, Kind, Operation, QUEUES, Value};
 use crate::promise::{Protocol, Space};
 use crate::random::Random;
 use crate::report::Broken;
@@ -72,6 +72,9 @@ const ANSWER_US: u64 = 10 * SECOND;
 const ROUNDS: u64 = 128;
 const READY_US: u64 = 30 * SECOND;
 const SERVE_US: u64 = 20 * SECOND;
+
+/// How long an observer waits for one more element.
+const OBSERVED_MS: u16 = 1_000;
 
 impl World {
     pub(super) fn progress(&mut self) {
@@ -165,10 +168,11 @@ impl World {
 
     /// Ends all faults for good.
     fn heal(&mut self) {
-        // A client that waits for a lock gets its reply when the wait ends, and the replies to its later requests
+        // A client that waits gets its reply when the wait ends, and the replies to its later requests
         // after that.
-        let has_locks = self.scenario.spaces.iter().any(|space| space.kinds.contains(&Kind::Lock));
-        let waits_us = if has_locks { self.scenario.pipeline * WAIT_MS_MAX * MS } else { 0 };
+        let waits = |kind: &Kind| matches!(kind, Kind::Lock | Kind::Take);
+        let has_waits = self.scenario.spaces.iter().any(|space| space.kinds.iter().any(waits));
+        let waits_us = if has_waits { self.scenario.pipeline * WAIT_MS_MAX * MS } else { 0 };
         self.enter(Phase::Answering { by: self.now + ANSWER_US + waits_us + self.parts_us() });
         self.network.heal();
         (self.scenario.reading_us, self.scenario.client_room) = (0, usize::MAX);
@@ -381,6 +385,13 @@ impl World {
                 script.push_back(Locking::observed(client, lock));
                 script.push_back(Operation::new(Kind::Get, guarded(lock), Value::default()));
             }
+            // Elements whose clients are gone are in their lists by then.
+            let queues = if kinds_there.contains(&Kind::Take) { QUEUES } else { 0 };
+            for number in 0..queues {
+                let key = Key { space: index as u8, class: b'q', number };
+                let take = Operation::new(Kind::Take, key, Value::default());
+                script.push_back(Operation { lives_ms: OBSERVED_MS, ..take });
+            }
             for number in 0..self.scenario.spaces[index].keys {
                 for kind in kinds {
                     let key = Key { space: index as u8, class: b'k', number };
@@ -450,7 +461,7 @@ impl World {
         None
     }
 
-    /// Describes the first group that still holds a lock, although no client uses locks any more.
+    /// Describes the first group that still holds a lock, or in which somebody waits, although no client does any more.
     fn first_held_lock(&self) -> Option<String> {
         for (group, ..) in self.promised() {
             for host in self.hosts.iter().filter(|host| !host.is_gone()) {
@@ -462,6 +473,12 @@ impl World {
                          {sessions} sessions, though no client uses any",
                         id(host.place)
                     ));
+                }
+                let (waiters, ..) = host.node().and_then(|node| node.queues_left(group)).unwrap_or_default();
+                if waiters > 0 {
+                    let (node, name) = (id(host.place), self.map.name_of(group));
+                    let what = "requests that wait for elements, though no client does";
+                    return Some(format!("node {node} has {waiters} {what}, in {name}"));
                 }
             }
         }

@@ -34,6 +34,7 @@ const LIST_READ: u8 = 22;
 const SET_READ: u8 = 23;
 const SORTED_READ: u8 = 24;
 const STREAM_READ: u8 = 28;
+const QUEUE_READ: u8 = 32;
 const SET: u8 = 64;
 const GET_DELETE: u8 = 65;
 const GET_EXPIRE: u8 = 66;
@@ -69,6 +70,7 @@ const LIST: u8 = 94;
 const SET_WRITE: u8 = 95;
 const SORTED_WRITE: u8 = 96;
 const STREAM_WRITE: u8 = 100;
+const QUEUE: u8 = 104;
 /// The plain `SET key value`: by far the most frequent record, so it has a short form.
 const SET_PLAIN: u8 = 127;
 /// Bytes of its encoding beside key and value.
@@ -81,7 +83,7 @@ pub(super) fn may_stand_in_a_transaction(encoded: &[u8]) -> bool {
         encoded.first(),
         None | Some(
             &(WATCH | READING_TRANSACTION | TRANSACTION | PURGE | REPLICATE | FETCH | LOCK | LOCK_READ)
-        ) | Some(&(SET_CODED | INLINE | ABANDON | SUPPLIED | LONG_PART | LONG_END))
+        ) | Some(&(SET_CODED | INLINE | ABANDON | SUPPLIED | LONG_PART | LONG_END | QUEUE | QUEUE_READ))
     )
 }
 
@@ -90,18 +92,26 @@ pub(super) fn may_be_supplied(encoded: &[u8]) -> bool {
     !matches!(
         encoded.first(),
         None | Some(&(PURGE | LOCK | LOCK_READ | SET_CODED | INLINE | ABANDON | SUPPLIED))
-            | Some(&(LONG_PART | LONG_END))
+            | Some(&(LONG_PART | LONG_END | QUEUE | QUEUE_READ))
     )
 }
 
 /// Whether an encoded command can arrive in parts. Not parts themselves, which could nest without end.
 pub(crate) fn may_come_in_parts(encoded: &[u8]) -> bool {
-    !matches!(encoded.first(), None | Some(&(PURGE | LOCK | LOCK_READ | LONG_PART | LONG_END)))
+    !matches!(
+        encoded.first(),
+        None | Some(&(PURGE | LOCK | LOCK_READ | LONG_PART | LONG_END | QUEUE | QUEUE_READ))
+    )
 }
 
 /// Whether a client can have put an encoded command behind a fence.
 pub(super) fn may_stand_behind_a_fence(encoded: &[u8]) -> bool {
     matches!(encoded.first(), Some(&(SET_PLAIN | SET | SET_IF)))
+}
+
+/// Whether an encoded command may be one that waits.
+pub(super) fn may_wait(encoded: &[u8]) -> bool {
+    matches!(encoded.first(), Some(&(LIST | SORTED_WRITE)))
 }
 
 impl<'a> Command<'a> {
@@ -308,6 +318,10 @@ impl<'a> Command<'a> {
                 out.put_u8(if command.is_write() { LOCK } else { LOCK_READ });
                 command.encode(out);
             }
+            Queue(command) => {
+                out.put_u8(if command.is_write() { QUEUE } else { QUEUE_READ });
+                command.encode(out);
+            }
             Fenced(fenced) => {
                 out.put_u8(FENCED);
                 fenced.encode(out);
@@ -391,6 +405,8 @@ impl<'a> Command<'a> {
             TRANSACTION => Transaction(super::Transaction::decode(reader, true)?),
             LOCK_READ => Lock(super::LockCommand::decode(reader, false)?),
             LOCK => Lock(super::LockCommand::decode(reader, true)?),
+            QUEUE_READ => Queue(super::QueueCommand::decode(reader, false)?),
+            QUEUE => Queue(super::QueueCommand::decode(reader, true)?),
             FENCED => Fenced(super::Fenced::decode(reader)?),
             READING_SCRIPT => Script(super::Script::decode(reader, false, true)?),
             SCRIPT => Script(super::Script::decode(reader, true, true)?),

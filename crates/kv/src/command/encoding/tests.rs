@@ -4,7 +4,7 @@ use super::*;
 use crate::Coordinator;
 use crate::command::{
     AddOptions, Aggregate, By, Draft, Fenced, HashCommand, HashPart, Hold, ListCommand, LockCommand,
-    SetCommand, SetOperation, SortedCommand, StreamCommand, Supplied, Trim, WaiterId, Watched, script,
+    QueueCommand, SetCommand, SetOperation, SortedCommand, StreamCommand, Supplied, Trim, WaiterId, Watched, Wish, script,
 };
 use std::num::NonZeroU64;
 
@@ -17,6 +17,7 @@ fn every_command<'a>(
     fenced: Fenced<'a>,
     scripts: [script::Script<'a>; 2],
     supplied: Supplied<'a>,
+    wish: Wish<'a>,
 ) -> Vec<Command<'a>> {
     use Command::*;
     let (key, value) = (&b"key"[..], &b"value\0\r\n"[..]);
@@ -91,6 +92,14 @@ fn every_command<'a>(
         LongEnd { id, watched_in: None },
     ];
     commands.extend(locks.map(Lock));
+    let queues = [
+        QueueCommand::Check { waiter },
+        QueueCommand::Ask { waiter, wish },
+        QueueCommand::Conclude { waiter },
+        QueueCommand::Withdraw { waiter, only_unclaimed: true },
+        QueueCommand::Settle { node: 3, life: u64::MAX, numbers: &[1, 0, 0, 0, 0, 0, 0, 0] },
+    ];
+    commands.extend(queues.map(Queue));
     let (field, bytes_max) = (&b"field"[..], 99);
     let hashes = [
         HashCommand::Get { key, field },
@@ -123,6 +132,7 @@ fn every_command<'a>(
         ListCommand::Trim { key, start: 1, end: -1 },
         ListCommand::Move { from: key, to: value, from_front: true, to_front: false },
         ListCommand::MultiPop { keys: list, at_front: true, count: 9 },
+        ListCommand::PopAny { keys: list, at_front: true },
     ];
     commands.extend(lists.map(OnList));
     let operation = SetOperation::Difference;
@@ -170,6 +180,7 @@ fn every_command<'a>(
         SortedCommand::RemoveRange { key, by: By::Rank, ends: pairs },
         SortedCommand::Pop { key, is_highest: true, count: Some(4) },
         SortedCommand::MultiPop { keys: list, is_highest: false, count: 4 },
+        SortedCommand::PopAny { keys: list, is_highest: true },
         SortedCommand::Store { to: key, operation, inputs: pairs, is_weighted: true, aggregate },
         SortedCommand::StoreRange {
             to: key,
@@ -255,7 +266,10 @@ fn every_command_reads_back_as_it_was_written_and_no_shorter() {
     Command::GetDelete { key: b"k" }.encode(&mut sixth);
     let supplied = Supplied::build([(&b"k"[..], reference, &b"v"[..])], &sixth, &mut seventh);
     let supplied = supplied.expect("a GETDEL can be supplied");
-    for command in every_command(list, pairs, &drafts(), fenced, scripts, supplied) {
+    let mut eighth = Vec::new();
+    let waits = Command::OnList(ListCommand::PopAny { keys: list, at_front: true });
+    let wish = Wish::build(&waits, &mut eighth).expect("a BLPOP waits");
+    for command in every_command(list, pairs, &drafts(), fenced, scripts, supplied, wish) {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
         let mut reader = Reader::new(&bytes);
@@ -303,6 +317,23 @@ fn only_a_set_stands_behind_a_fence() {
     bytes.put_bytes(b"l");
     bytes.put_u64(1);
     bytes.put_bytes(&[FENCED]);
+    assert!(Command::decode(&mut Reader::new(&bytes)).is_err());
+}
+
+#[test]
+fn only_what_can_wait_is_a_wish() {
+    let (mut scratch, mut list) = (Vec::new(), Vec::new());
+    let keys = List::build(&mut list, [&b"k"[..]]);
+    let pop = ListCommand::Pop { key: b"k", at_front: true, count: None };
+    assert!(Wish::build(&Command::OnList(pop), &mut scratch).is_none());
+    assert!(Wish::build(&Command::Delete { keys }, &mut scratch).is_none());
+    let long = vec![b'k'; crate::command::WISH_BYTES_MAX];
+    let moves = ListCommand::Move { from: &long, to: b"k", from_front: true, to_front: true };
+    assert!(Wish::build(&Command::OnList(moves), &mut scratch).is_none());
+    // A peer cannot nest requests without end either.
+    let mut bytes = vec![QUEUE, 64];
+    WaiterId { node: 1, life: 1, number: NonZeroU64::MIN }.put(&mut bytes);
+    bytes.put_bytes(&[QUEUE]);
     assert!(Command::decode(&mut Reader::new(&bytes)).is_err());
 }
 

@@ -10,6 +10,7 @@ mod long;
 mod memory;
 mod model;
 mod numbers;
+mod queues;
 mod records;
 mod replicas;
 mod scan;

@@ -171,6 +171,10 @@ fn list<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
             let keys = List::build(scratch, keys.iter().copied());
             ListCommand::MultiPop { keys, at_front: is_front(end), count: number(count) as u64 }
         }
+        [name @ (b"BLPOP" | b"BRPOP"), ref keys @ .., b"0"] => {
+            let keys = List::build(scratch, keys.iter().copied());
+            ListCommand::PopAny { keys, at_front: name == b"BLPOP" }
+        }
         _ => panic!("not in this script's language: {}", words.join(&b' ').escape_ascii()),
     })
 }
@@ -284,6 +288,10 @@ fn sorted<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
         [b"ZMPOP", ref keys @ .., end, count] => {
             let keys = List::build(scratch, keys.iter().copied());
             SortedCommand::MultiPop { keys, is_highest: end == b"MAX", count: number(count) as u64 }
+        }
+        [name @ (b"BZPOPMIN" | b"BZPOPMAX"), ref keys @ .., b"0"] => {
+            let keys = List::build(scratch, keys.iter().copied());
+            SortedCommand::PopAny { keys, is_highest: name == b"BZPOPMAX" }
         }
         [b"ZINTERCARD", limit, ..] => {
             SortedCommand::CountCommon { keys: list(2, scratch), limit: number(limit) as u64 }
@@ -479,7 +487,7 @@ pub(super) fn parse<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command
         }
         [
             b"LLEN" | b"LINDEX" | b"LRANGE" | b"LPOS" | b"LPUSH" | b"RPUSH" | b"LPUSHX" | b"RPUSHX" | b"LPOP"
-            | b"RPOP" | b"LSET" | b"LINSERT" | b"LREM" | b"LTRIM" | b"LMOVE" | b"LMPOP",
+            | b"RPOP" | b"LSET" | b"LINSERT" | b"LREM" | b"LTRIM" | b"LMOVE" | b"LMPOP" | b"BLPOP" | b"BRPOP",
             ..,
         ] => list(words, scratch),
         [
@@ -492,7 +500,8 @@ pub(super) fn parse<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command
             b"ZCARD" | b"ZSCORE" | b"ZMSCORE" | b"ZRANK" | b"ZREVRANK" | b"ZCOUNT" | b"ZLEXCOUNT" | b"ZRANGE"
             | b"ZRANGESTORE" | b"ZREMRANGEBYRANK" | b"ZREMRANGEBYSCORE" | b"ZREMRANGEBYLEX" | b"ZRANDMEMBER"
             | b"ZSCAN" | b"ZADD" | b"ZINCRBY" | b"ZREM" | b"ZPOPMIN" | b"ZPOPMAX" | b"ZMPOP" | b"ZINTERCARD"
-            | b"ZUNION" | b"ZINTER" | b"ZDIFF" | b"ZUNIONSTORE" | b"ZINTERSTORE" | b"ZDIFFSTORE",
+            | b"BZPOPMIN" | b"BZPOPMAX" | b"ZUNION" | b"ZINTER" | b"ZDIFF" | b"ZUNIONSTORE" | b"ZINTERSTORE"
+            | b"ZDIFFSTORE",
             ..,
         ] => sorted(words, scratch),
         [name, ..] if name[0] == b'X' => stream(words, scratch),

@@ -1,9 +1,12 @@
 //! The rows of the commands on lists.
 
-use super::row::{LOOKS_AT, READ, READS, STORE, TAKES, UPDATES, counted_keys, data, key, two_keys};
+use super::row::{
+    LOOKS_AT, READ, READS, STORE, TAKES, UPDATES, counted_keys, data, key, keys_before_last, two_keys,
+};
+use crate::command::arguments::{wait_in_first, wait_in_last};
 use crate::command::lists;
 use crate::command::spec::Category::List;
-use crate::command::spec::Flag::{Fast, MovableKeys, Write};
+use crate::command::spec::Flag::{Blocking, Fast, MovableKeys, NoScript, Write};
 use crate::command::spec::KeyFlag::{Delete, Insert, ReadWrite};
 use crate::command::spec::{CommandSpec, Flags, Group, KeyFlags, ParseFn};
 
@@ -23,7 +26,7 @@ const fn takes(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
 }
 
 /// In the order of the listing.
-pub(super) const LISTS: [CommandSpec; 17] = [
+pub(super) const LISTS: [CommandSpec; 22] = [
     stores("lpush", -3, lists::lpush)
         .flags(STORE.with(&[Fast]))
         .docs(Group::List, "1.0.0", "O(N log L) for N elements and a list of L")
@@ -99,4 +102,49 @@ pub(super) const LISTS: [CommandSpec; 17] = [
         .keys(two_keys(&[TAKES, ADDS]))
         .docs(Group::List, "1.2.0", "O(log L) for lists of L elements")
         .help("source destination", "Moves the last element of a list to the front of another; see LMOVE"),
+    takes("blpop", -3, lists::blpop)
+        .waits(wait_in_last)
+        .flags(Flags::of(&[Write, NoScript, Blocking]))
+        .keys(keys_before_last(&[TAKES]))
+        .docs(Group::List, "2.0.0", "O(K + log L) for K keys and a list of L")
+        .help(
+            "key [key ...] timeout",
+            "Removes the first element of the first list that has any, and waits for one if none has",
+        ),
+    takes("brpop", -3, lists::brpop)
+        .waits(wait_in_last)
+        .flags(Flags::of(&[Write, NoScript, Blocking]))
+        .keys(keys_before_last(&[TAKES]))
+        .docs(Group::List, "2.0.0", "O(K + log L) for K keys and a list of L")
+        .help(
+            "key [key ...] timeout",
+            "Removes the last element of the first list that has any, and waits for one if none has",
+        ),
+    stores("blmove", 6, lists::blmove)
+        .waits(wait_in_last)
+        .flags(STORE.with(&[NoScript, Blocking]))
+        .keys(two_keys(&[TAKES, ADDS]))
+        .docs(Group::List, "6.2.0", "O(log L) for lists of L elements")
+        .help(
+            "source destination LEFT|RIGHT LEFT|RIGHT timeout",
+            "Moves an element from an end of a list to an end of another, and waits for it if there is none",
+        ),
+    takes("blmpop", -5, lists::blmpop)
+        .waits(wait_in_first)
+        .flags(Flags::of(&[Write, Blocking, MovableKeys]))
+        .keys(counted_keys(2, &[TAKES]))
+        .docs(Group::List, "7.0.0", "O(K + N + log L) for K keys, N elements and a list of L")
+        .help(
+            "timeout numkeys key [key ...] LEFT|RIGHT [COUNT count]",
+            "Removes elements of the first list that has any, and waits for some if none has",
+        ),
+    stores("brpoplpush", 4, lists::brpoplpush)
+        .waits(wait_in_last)
+        .flags(STORE.with(&[NoScript, Blocking]))
+        .keys(two_keys(&[TAKES, ADDS]))
+        .docs(Group::List, "2.2.0", "O(log L) for lists of L elements")
+        .help(
+            "source destination timeout",
+            "Moves the last element of a list to the front of another, and waits for it; see BLMOVE",
+        ),
 ];

@@ -58,7 +58,7 @@ pub static COMMANDS: [CommandSpec; COMMAND_ROWS] = {
 };
 
 /// The commands whose rows have no file of their own.
-const ROWS: [CommandSpec; 83] = [
+static ROWS: [CommandSpec; 83] = [
     // Strings.
     data("get", 2, strings::get)
         .flags(READ.with(&[Fast]))

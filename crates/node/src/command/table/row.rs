@@ -8,7 +8,7 @@ use crate::command::spec::KeyFlag::{Access, Delete, Insert, Overwrite, ReadWrite
 use crate::command::spec::NodeCommand::{self, Client, Help};
 use crate::command::spec::{
     Categories, Category, ClientCommand, CommandSpec, Flags, Group, Handler, KeyFlag, KeyFlags, KeyPositions,
-    ParseFn, RunScript, ScriptCommand,
+    ParseFn, RunScript, ScriptCommand, WaitFn,
 };
 
 // Flags that several commands share.
@@ -50,6 +50,11 @@ pub(super) const fn keys(access: &'static [KeyFlags]) -> KeyPositions {
     KeyPositions { first: 1, last: -1, step: 1, counted_at: 0, streams_from: 0, access }
 }
 
+/// Keys, and an argument behind them.
+pub(super) const fn keys_before_last(access: &'static [KeyFlags]) -> KeyPositions {
+    KeyPositions { first: 1, last: -2, step: 1, counted_at: 0, access }
+}
+
 pub(super) const fn keys_with_values(access: &'static [KeyFlags]) -> KeyPositions {
     KeyPositions { first: 1, last: -1, step: 2, counted_at: 0, streams_from: 0, access }
 }
@@ -80,6 +85,7 @@ pub(super) const fn row(name: &'static str, arity: i16, handler: Handler) -> Com
         syntax: "",
         subcommands: &[],
         handler,
+        wait: None,
     }
 }
 
@@ -131,6 +137,10 @@ impl CommandSpec {
 
     pub(super) const fn docs(self, group: Group, since: &'static str, complexity: &'static str) -> Self {
         CommandSpec { group, since, complexity, ..self }
+    }
+
+    pub(super) const fn waits(self, wait: WaitFn) -> Self {
+        CommandSpec { wait: Some(wait), ..self }
     }
 
     pub(super) const fn help(self, syntax: &'static str, summary: &'static str) -> Self {

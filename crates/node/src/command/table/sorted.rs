@@ -1,9 +1,13 @@
 //! The rows of the commands on sorted sets.
 
-use super::row::{CHANGES, READ, READS, REPLACES, STORE, TAKES, UPDATES, counted_keys, data, key, two_keys};
+use super::row::{
+    CHANGES, READ, READS, REPLACES, STORE, TAKES, UPDATES, counted_keys, data, key, keys_before_last,
+    two_keys,
+};
+use crate::command::arguments::{wait_in_first, wait_in_last};
 use crate::command::sorted;
 use crate::command::spec::Category::SortedSet;
-use crate::command::spec::Flag::{Fast, MovableKeys, Write};
+use crate::command::spec::Flag::{Blocking, Fast, MovableKeys, NoScript, Write};
 use crate::command::spec::KeyFlag::{Delete, ReadWrite};
 use crate::command::spec::{CommandSpec, Flags, Group, KeyFlags, KeyPositions, ParseFn};
 
@@ -34,7 +38,7 @@ const fn stores(name: &'static str, parse: ParseFn) -> CommandSpec {
 }
 
 /// In the order of the listing.
-pub(super) const SORTED: [CommandSpec; 32] = [
+pub(super) const SORTED: [CommandSpec; 35] = [
     changes("zadd", -4, sorted::zadd)
         .flags(STORE.with(&[Fast]))
         .keys(key(&[UPDATES]))
@@ -182,5 +186,32 @@ pub(super) const SORTED: [CommandSpec; 32] = [
         .help(
             "destination numkeys key [key ...]",
             "Stores what the first sorted set holds and the others do not, and returns how many members that are",
+        ),
+    changes("bzpopmin", -3, sorted::bzpopmin)
+        .waits(wait_in_last)
+        .flags(Flags::of(&[Write, NoScript, Blocking, Fast]))
+        .keys(keys_before_last(&[TAKES]))
+        .docs(Group::SortedSet, "5.0.0", "O(K + log S) for K keys and a sorted set of S")
+        .help(
+            "key [key ...] timeout",
+            "Removes the member with the lowest score of the first sorted set that has any, and waits for one if none has",
+        ),
+    changes("bzpopmax", -3, sorted::bzpopmax)
+        .waits(wait_in_last)
+        .flags(Flags::of(&[Write, NoScript, Blocking, Fast]))
+        .keys(keys_before_last(&[TAKES]))
+        .docs(Group::SortedSet, "5.0.0", "O(K + log S) for K keys and a sorted set of S")
+        .help(
+            "key [key ...] timeout",
+            "Removes the member with the highest score of the first sorted set that has any, and waits for one if none has",
+        ),
+    changes("bzmpop", -5, sorted::bzmpop)
+        .waits(wait_in_first)
+        .flags(Flags::of(&[Write, Blocking, MovableKeys]))
+        .keys(counted_keys(2, &[TAKES]))
+        .docs(Group::SortedSet, "7.0.0", "O(K + N log S) for K keys, N members and a sorted set of S")
+        .help(
+            "timeout numkeys key [key ...] MIN|MAX [COUNT count]",
+            "Removes members of the first sorted set that has any, and waits for some if none has",
         ),
 ];

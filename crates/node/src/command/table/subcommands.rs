@@ -96,7 +96,7 @@ pub(super) static MEMORY: [CommandSpec; 2] = [
     help_of("memory|help").docs(Group::Server, "4.0.0", "O(1)"),
 ];
 
-pub(super) static CLIENT: [CommandSpec; 10] = [
+pub(super) static CLIENT: [CommandSpec; 11] = [
     client("client|id", 2, Id)
         .docs(Group::Connection, "5.0.0", "O(1)")
         .help("", "Returns the number of this connection"),
@@ -116,6 +116,13 @@ pub(super) static CLIENT: [CommandSpec; 10] = [
             "[ip:port] [ID client-id] [TYPE normal|master|replica|pubsub] [USER username] [ADDR ip:port] \
              [LADDR ip:port] [SKIPME yes|no]",
             "Closes connections",
+        ),
+    client("client|unblock", -3, ClientCommand::Unblock)
+        .flags(OPERATORS)
+        .docs(Group::Connection, "5.0.0", "O(N) for N connections")
+        .help(
+            "client-id [TIMEOUT|ERROR]",
+            "Ends the wait of a connection, as if its time was over or with an error",
         ),
     client("client|setname", 3, SetName)
         .docs(Group::Connection, "2.6.9", "O(1)")

@@ -154,7 +154,9 @@ fn key_positions_and_flags_agree_with_what_is_parsed() {
             spec.name.split('|').chain(["1", "2", "3", "4", "5"]).take(least).collect();
         match spec.name {
             "linsert" => words[2] = "before",
-            "lmove" => (words[3], words[4]) = ("left", "right"),
+            "lmove" | "blmove" => (words[3], words[4]) = ("left", "right"),
+            "blmpop" => (words[2], words[4]) = ("1", "left"),
+            "bzmpop" => (words[2], words[4]) = ("1", "min"),
             "lmpop" => words[3] = "left",
             "zmpop" => words[3] = "min",
             "xtrim" => words[2] = "maxlen",

@@ -191,6 +191,7 @@ pub(crate) fn notice(notice: &Notice) -> String {
         LockNotification::SessionOver => "its session is over".into(),
         LockNotification::Superseded => "its owner asked again".into(),
         LockNotification::Dropped => "given up".into(),
+        LockNotification::Served => "served".into(),
     };
     format!("tells {} of node {}: {notification} [offset {offset}]", waiter.number, waiter.node)
 }

@@ -1,6 +1,6 @@
-//! What a coordinator knows of its clients' requests that wait for locks.
+//! What a coordinator knows of its clients' requests that wait.
 
-use kv::{Hold, Version, WaiterId};
+use kv::{Command, Hold, ListCommand, Version, WaiterId, Wish};
 use protocol::{NodeId, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
@@ -14,10 +14,12 @@ const PAUSE_US: u64 = 150_000;
 /// What a group was asked for a wait, and has not answered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Question {
-    /// Whether it gets the lock.
-    Acquire,
+    /// Whether it gets the lock, or is served.
+    Ask,
     /// How the request stands.
     Check,
+    /// That it stops waiting, or what it was served.
+    Conclude,
     /// That it stops waiting.
     Withdraw,
 }
@@ -29,53 +31,97 @@ pub(super) enum Stage {
     Asking,
     /// It is queued.
     Queued,
+    /// Its time is over. Its client is answered when it is known whether it was served before that.
+    Ending,
     /// Its client no longer waits. It stays until it is certain that it holds nothing.
     Leaving,
+    /// Its client has what it was served. It stays until no record can ask for it once more.
+    Settling,
 }
 
-/// One request that waits for a lock.
+/// What a request waits for.
+#[derive(Clone, Debug)]
+pub(super) enum Want {
+    Lock { name: Box<[u8]>, owner: Box<[u8]>, hold: Hold },
+    Elements(KeptWish),
+}
+
+/// A command that waits, encoded. Empty for a request that is only withdrawn.
+#[derive(Clone, Debug)]
+pub(super) struct KeptWish(Box<[u8]>);
+
+impl KeptWish {
+    pub(super) fn new(wish: Wish<'_>) -> KeptWish {
+        KeptWish(wish.bytes().into())
+    }
+
+    pub(super) fn none() -> KeptWish {
+        KeptWish(Box::default())
+    }
+
+    pub(super) fn as_wish(&self) -> Wish<'_> {
+        Wish::of(&self.0).expect("it was a wish when it was kept")
+    }
+
+    /// Whether elements are moved when it is served, and not taken: that cannot be undone.
+    pub(super) fn moves(&self) -> bool {
+        matches!(self.as_wish().command(), Command::OnList(ListCommand::Move { .. }))
+    }
+}
+
+impl Want {
+    /// A lock that only has to be given back.
+    pub(super) fn of_nobody(name: &[u8]) -> Want {
+        Want::Lock { name: name.into(), owner: Box::default(), hold: Hold::Lease(0) }
+    }
+
+    pub(super) fn hold(&self) -> Option<Hold> {
+        match self {
+            Want::Lock { hold, .. } => Some(*hold),
+            Want::Elements(_) => None,
+        }
+    }
+}
+
+/// One request that waits.
 #[derive(Debug)]
 pub(super) struct Wait {
     /// The client's ticket, while the client waits.
     pub(super) ticket: Option<Ticket>,
     pub(super) group: u16,
-    pub(super) name: Box<[u8]>,
-    pub(super) owner: Box<[u8]>,
-    pub(super) hold: Hold,
+    pub(super) want: Want,
     /// When the client has waited long enough.
     pub(super) ends_us: u64,
     pub(super) stage: Stage,
     pub(super) question: Option<Question>,
-    /// A record that asks for the lock may still take effect: its outcome is not known.
+    /// A record that asks for it may still take effect: its outcome is not known.
     pub(super) is_uncertain: bool,
-    /// It was queued when its client left.
+    /// It is known to have been queued.
     pub(super) was_queued: bool,
-    /// A grant was notified while its outcome was awaited: if the outcome is that it waits, the grant came after that.
+    /// A grant was notified while an outcome was awaited: if the outcome is that it waits, the grant came after that.
     pub(super) was_notified: bool,
     /// It was granted the lock, or may have been, since its withdrawal was submitted.
     pub(super) leaves_again: bool,
+    /// This node knows nothing of it but that it was served: its client may have what it has claimed.
+    pub(super) is_unknown: bool,
+    /// It stays only because a record may ask for it once more.
+    pub(super) lingers: bool,
+    /// `CLIENT UNBLOCK … ERROR` ends it.
+    pub(super) ends_with_error: bool,
     /// How often its withdrawal had no outcome.
     pub(super) failures: u32,
     /// The latest error that says why it is not queued, if any.
     pub(super) error: Vec<u8>,
     /// When it is handled next, whatever happens; also in `Waits::due`.
-    due_us: u64,
+    pub(super) due_us: u64,
 }
 
 impl Wait {
-    pub(super) fn new(
-        ticket: Option<Ticket>,
-        group: u16,
-        (name, owner): (&[u8], &[u8]),
-        hold: Hold,
-        ends_us: u64,
-    ) -> Wait {
+    pub(super) fn new(ticket: Option<Ticket>, group: u16, want: Want, ends_us: u64) -> Wait {
         Wait {
             ticket,
             group,
-            name: name.into(),
-            owner: owner.into(),
-            hold,
+            want,
             ends_us,
             stage: if ticket.is_some() { Stage::Asking } else { Stage::Leaving },
             question: None,
@@ -83,10 +129,22 @@ impl Wait {
             was_queued: false,
             was_notified: false,
             leaves_again: false,
+            is_unknown: false,
+            lingers: false,
+            ends_with_error: false,
             failures: 0,
             error: Vec::new(),
             due_us: u64::MAX,
         }
+    }
+
+    /// Whether no record that asks for it has taken effect, nor may still do so.
+    pub(super) fn is_new(&self) -> bool {
+        self.stage == Stage::Asking && !self.is_uncertain && !self.was_queued
+    }
+
+    pub(super) fn is_for_elements(&self) -> bool {
+        matches!(self.want, Want::Elements(_))
     }
 }
 
@@ -103,6 +161,11 @@ pub(crate) struct Waits {
     /// that its client got. For all other numbers that are not in `by_number`, the client got the answer, or it is
     /// certain that they hold nothing.
     unsettled: BTreeMap<u64, Option<Version>>,
+    /// Requests that are to be settled, by their groups, and when.
+    pub(super) to_settle: BTreeMap<u16, Vec<u64>>,
+    pub(super) settle_us: u64,
+    /// Those whose settling was submitted, by the number of that.
+    pub(super) settling: BTreeMap<u64, (u16, Vec<u64>)>,
     /// How long this node's latest pause was, and until when that matters.
     pause_us: u64,
     doubts_until_us: u64,
@@ -118,6 +181,9 @@ impl Waits {
             by_number: BTreeMap::new(),
             due: BTreeSet::new(),
             unsettled: BTreeMap::new(),
+            to_settle: BTreeMap::new(),
+            settle_us: u64::MAX,
+            settling: BTreeMap::new(),
             pause_us: 0,
             doubts_until_us: 0,
         }
@@ -153,8 +219,13 @@ impl Waits {
     }
 
     pub(super) fn add(&mut self, wait: Wait) -> u64 {
+        let number = self.next_number();
+        self.put(number, wait);
+        number
+    }
+
+    pub(super) fn next_number(&mut self) -> u64 {
         self.last += 1;
-        self.put(self.last, wait);
         self.last
     }
 
@@ -187,7 +258,7 @@ impl Waits {
 
     /// When the next wait is due.
     pub(crate) fn next_due_us(&self) -> u64 {
-        self.due.first().map_or(u64::MAX, |(due_us, _)| *due_us)
+        self.due.first().map_or(u64::MAX, |(due_us, _)| *due_us).min(self.settle_us)
     }
 
     /// Remembers a number that is gone, and may still be granted the lock, or be granted it once more. `told` is the
@@ -209,14 +280,20 @@ impl Waits {
         self.by_number.iter().filter(|(_, wait)| which(wait)).map(|(number, _)| *number).collect()
     }
 
-    /// How many clients wait.
-    pub(crate) fn waiting(&self) -> usize {
-        self.by_number.values().filter(|wait| wait.ticket.is_some()).count()
+    /// How many clients wait for locks, and how many for elements.
+    pub(crate) fn waiting(&self) -> (usize, usize) {
+        let waiting = self.by_number.values().filter(|wait| wait.ticket.is_some());
+        waiting.fold((0, 0), |(locks, elements), wait| match wait.want {
+            Want::Lock { .. } => (locks + 1, elements),
+            Want::Elements(_) => (locks, elements + 1),
+        })
     }
 
-    /// Whether there are no waits, not even one that leaves.
+    /// Whether nobody waits, and nothing is to be withdrawn or settled now.
     pub(crate) fn is_empty(&self) -> bool {
-        self.by_number.is_empty()
+        self.by_number.values().all(|wait| wait.lingers)
+            && self.to_settle.is_empty()
+            && self.settling.is_empty()
     }
 
     pub(super) fn len(&self) -> usize {

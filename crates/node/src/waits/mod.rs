@@ -1,10 +1,10 @@
-//! Locks: what a node does for clients that use them.
+//! Requests that wait: for a lock, or for elements of a list or a sorted set.
 //!
-//! A request about a lock is a command for the lock's group, like any other; only a `LOCK` that waits is more. The node
-//! that its client is connected to is its *coordinator*. It gives the request a number and submits it to the group,
-//! which puts the number into a queue that all replicas know. The record that frees the lock grants it to the first in
-//! the queue. Then the leader notifies that request's coordinator, which answers the client: one record, and one
-//! message. There is no polling.
+//! A request that waits is a command for its group, like any other, and then more. The node that its client is connected
+//! to is its *coordinator*. It gives the request a number and submits it to the group, which puts the number into a
+//! queue that all replicas know. The record that frees the lock grants it to the first in the queue, and the record that
+//! adds an element serves the first. Then the leader notifies that request's coordinator, which answers the client.
+//! There is no polling.
 //!
 //! ```text
 //!  client B     node 2            leader 1          client A
@@ -16,6 +16,24 @@
 //!    |             |                  | record: A's is released, 2/7 holds it
 //!    |             |<- LockNotified: granted -|----- 1 -------->|
 //!    |<-- token ---|                  |                 |
+//! ```
+//!
+//! Who waits for elements is served by the record that adds them, in the same way, and the coordinator asks once more
+//! before it answers: the element is its client's only when the group knows that (`kv/queues`).
+//!
+//! ```text
+//!  client B     node 2            leader 1          client A
+//!    | BLPOP l 0   |                  |                 |
+//!    |------------>| Ask, as 2/7      |                 |
+//!    |             |----------------->| record: queued  |
+//!    |             |<---- QUEUED -----|                 |
+//!    |             |                  |<-- RPUSH l x ---|
+//!    |             |                  | record: x is 2/7's
+//!    |             |<- Told: served --|----- 1 -------->|
+//!    |             | Ask, as 2/7      |                 |
+//!    |             |----------------->| record: claimed |
+//!    |<-- l, x ----|<---- l, x -------|                 |
+//!    |             | Settle 2/7 ----->| record: forgotten, some time later
 //! ```
 //!
 //! # What can go wrong
@@ -37,26 +55,27 @@
 //!   requests of its clients from other incarnations stop waiting. The leader also gives up a node that does not come
 //!   back. But what was *granted* in an earlier incarnation may have reached a client, which still holds it, whatever
 //!   became of the node: it ends by its lease, as with any holder that dies. Withdrawing it would free a lock that a
-//!   client holds.
+//!   client holds. Elements that were claimed in an earlier incarnation may have reached a client, too, and are
+//!   forgotten; those that were not go back to their list.
+//! * **A record may still ask for elements** though the request is over, because the outcome of a submission was not
+//!   known. So such a request is kept for a while, by the group too if it was served: then the record finds it there and
+//!   changes nothing. At last it is settled, or withdrawn once more.
 
-mod waits;
+mod elements;
+mod locks;
+mod wait;
 
-use crate::command::locks::{LockRequest, parse};
-use crate::command::{LockVerb, named};
 use crate::context::Context;
 use crate::envelope::{Envelope, LockNotified};
-use crate::groups::Groups;
-use crate::origin::Asked;
-use crate::origin::Origin;
+use crate::origin::{Asked, Origin};
 use crate::session::ClientId;
-use crate::setting::{Protocol, Setting};
 use kv::locks::{LockNotification, QUEUED};
-use kv::{Command, Hold, LockCommand, Reply, ReplyBuffer, Version};
+use kv::{Command, LockCommand, QueueCommand, Reply, ReplyBuffer, Version};
+pub(crate) use locks::{LockAsked, refusal};
 use protocol::{NodeId, Notice, Request, Result as Outcome, Ticket};
-pub(crate) use waits::Waits;
-use waits::{Question, Stage, Wait};
+pub(crate) use wait::Waits;
+use wait::{Question, Stage, Wait, Want};
 use wire::frame;
-use wire::resp::Arguments;
 
 /// How often a queued request is checked, though nothing seems to be lost.
 const CHECK_US: u64 = 5_000_000;
@@ -73,73 +92,74 @@ const WITHDRAWALS_MAX: u32 = 100;
 /// The most requests that wait or leave. Beyond it, requests that leave are forgotten without a withdrawal.
 const WAITS_MAX: usize = 100_000;
 
-/// What a group has to carry out for a client's request about a lock.
-pub(crate) struct LockAsked<'a> {
-    pub(crate) group: u16,
-    pub(crate) command: Command<'a>,
-    /// Whether only the newest state may answer.
-    pub(crate) afresh: bool,
-}
-
 impl Waits {
-    fn wait(
-        &mut self,
-        cx: &mut Context,
-        client: ClientId,
-        group: u16,
-        names: (&[u8], &[u8]),
-        hold: Hold,
-        wait_ms: u64,
-    ) {
+    fn wait(&mut self, cx: &mut Context, client: ClientId, group: u16, want: Want, wait_us: u64) {
         let Some(session) = cx.clients.sessions.get_mut(client) else { return };
         let follows = session.is_waiting();
         session.wrote(group);
         let ticket = session.begin(false);
-        let ends_us = cx.now.monotonic_us.saturating_add(wait_ms.saturating_mul(1000));
-        let number = self.add(Wait::new(Some(ticket), group, names, hold, ends_us));
-        session.lock_wait = Some(number);
+        let ends_us = cx.now.monotonic_us.saturating_add(wait_us);
+        let number = self.add(Wait::new(Some(ticket), group, want, ends_us));
+        session.wait = Some(number);
         self.look_at(number, ends_us);
-        self.ask(cx, number, Question::Acquire, follows);
+        self.ask(cx, number, Question::Ask, follows);
     }
 
     /// Submits a question to the group of a waiting request. Its outcome goes to [`Waits::answered`].
     fn ask(&mut self, cx: &mut Context, number: u64, question: Question, follows: bool) {
         let Some(waiter) = self.waiter(number) else { return };
         let Some(wait) = self.get_mut(number) else { return };
-        let (group, hold) = (wait.group, wait.hold);
+        let group = wait.group;
         if cx.groups.get(group).is_none() {
             return self.end(cx, number, |replies| {
-                replies.error(
-                    "CLUSTERDOWN NOLEADER the keyspace of the lock was dropped; the request waits no longer",
-                );
+                replies.error("CLUSTERDOWN NOLEADER the keyspace was dropped; the request waits no longer");
             });
         }
         wait.question = Some(question);
-        let (name, owner) = (wait.name.clone(), wait.owner.clone());
-        let (name, owner) = (&*name, &*owner);
-        let command = match question {
-            Question::Acquire => LockCommand::Acquire { name, owner, hold, waiter: Some(waiter) },
-            Question::Check => LockCommand::Check { name, waiter },
-            Question::Withdraw => LockCommand::Withdraw { name, waiter },
+        let (want, only_unclaimed) = (wait.want.clone(), wait.is_unknown);
+        let command = match (&want, question) {
+            (Want::Lock { name, owner, hold }, Question::Ask) => {
+                Command::Lock(LockCommand::Acquire { name, owner, hold: *hold, waiter: Some(waiter) })
+            }
+            (Want::Lock { name, .. }, Question::Check) => Command::Lock(LockCommand::Check { name, waiter }),
+            (Want::Lock { name, .. }, Question::Withdraw | Question::Conclude) => {
+                Command::Lock(LockCommand::Withdraw { name, waiter })
+            }
+            (Want::Elements(wish), Question::Ask) => {
+                Command::Queue(QueueCommand::Ask { waiter, wish: wish.as_wish() })
+            }
+            (Want::Elements(_), Question::Check) => Command::Queue(QueueCommand::Check { waiter }),
+            (Want::Elements(_), Question::Conclude) => Command::Queue(QueueCommand::Conclude { waiter }),
+            (Want::Elements(_), Question::Withdraw) => {
+                Command::Queue(QueueCommand::Withdraw { waiter, only_unclaimed })
+            }
         };
-        let ticket = Origin::LockWait.ticket(number);
+        let ticket = Origin::Wait.ticket(number);
         let deadline_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
         // Only the newest state may answer a check.
         let asked = Asked { ticket, follows, seen: Version::MAX, deadline_us, hops: 0, leadership: 0 };
-        cx.submit(group, asked, &Request::Command(Command::Lock(command)));
+        cx.submit(group, asked, &Request::Command(command));
     }
 
     /// Takes a group's answer to a wait's question.
     pub(crate) fn answered(&mut self, cx: &mut Context, number: u64, result: Outcome, reply: &[u8]) {
         let now_us = cx.now.monotonic_us;
+        if self.settle_answered(cx, number, result) {
+            return;
+        }
         let Some(wait) = self.get_mut(number) else { return };
         let Some(question) = wait.question.take() else { return };
         let first = Reply::first(reply);
-        wait.is_uncertain |= question == Question::Acquire && result == Outcome::Unknown;
+        wait.is_uncertain |= question == Question::Ask && result == Outcome::Unknown;
         if question == Question::Withdraw {
             return match result {
-                Outcome::Done { .. } if !std::mem::take(&mut wait.leaves_again) => self.forget(number),
-                Outcome::Done { .. } => self.ask(cx, number, Question::Withdraw, false),
+                Outcome::Done { .. } if std::mem::take(&mut wait.leaves_again) => {
+                    self.ask(cx, number, Question::Withdraw, false);
+                }
+                Outcome::Done { .. } if wait.is_uncertain && wait.is_for_elements() => {
+                    self.linger(cx, number);
+                }
+                Outcome::Done { .. } => self.forget(number),
                 _ => {
                     wait.failures += 1;
                     match wait.failures < WITHDRAWALS_MAX {
@@ -151,6 +171,9 @@ impl Waits {
                     }
                 }
             };
+        }
+        if wait.is_for_elements() && wait.stage != Stage::Leaving {
+            return self.elements_answered(cx, number, question, result, reply);
         }
         match (result, first) {
             (Outcome::Done { offset, .. }, Reply::Integer(token)) if wait.stage != Stage::Leaving => {
@@ -168,7 +191,7 @@ impl Waits {
             // The group does not know the request.
             (Outcome::Done { .. }, Reply::Null) if wait.stage != Stage::Leaving => {
                 wait.stage = Stage::Asking;
-                self.ask(cx, number, Question::Acquire, false);
+                self.ask(cx, number, Question::Ask, false);
             }
             (Outcome::Done { .. }, Reply::Error(error)) if wait.stage != Stage::Leaving => {
                 let error = error.to_vec();
@@ -183,7 +206,7 @@ impl Waits {
             }
             // It was never submitted, or refused for good: there is nothing to withdraw.
             (Outcome::Refused, _) | (Outcome::Done { .. }, Reply::Error(_))
-                if question == Question::Acquire && !wait.is_uncertain && !wait.was_queued =>
+                if question == Question::Ask && !wait.is_uncertain && !wait.was_queued =>
             {
                 self.forget(number);
             }
@@ -218,7 +241,7 @@ impl Waits {
 
     fn answer(&mut self, cx: &mut Context, ticket: Ticket, group: u16, result: Outcome, reply: ReplyBuffer) {
         if let Some(session) = cx.clients.sessions.get_mut(ClientId::from_bits(ticket.client)) {
-            session.lock_wait = None;
+            session.wait = None;
         }
         cx.complete_with(ticket, group, result, reply);
     }
@@ -236,7 +259,7 @@ impl Waits {
         let is_crowded = self.len() > WAITS_MAX;
         let Some(wait) = self.get_mut(number) else { return };
         wait.ticket = None;
-        wait.was_queued |= wait.stage == Stage::Queued;
+        wait.was_queued |= matches!(wait.stage, Stage::Queued | Stage::Ending);
         wait.stage = Stage::Leaving;
         let is_nothing_left = wait.question.is_none() && !wait.is_uncertain && !wait.was_queued;
         if is_crowded || is_nothing_left {
@@ -254,11 +277,12 @@ impl Waits {
     /// Ends a wait that has lasted long enough: answers the client, and withdraws the request.
     pub(crate) fn give_up(&mut self, cx: &mut Context, number: u64, error: &[u8]) {
         let Some(wait) = self.get_mut(number) else { return };
-        let (ticket, group) = (wait.ticket.take(), wait.group);
+        let (ticket, group, is_for_elements) = (wait.ticket.take(), wait.group, wait.is_for_elements());
         self.leave(cx, number);
         if let Some(ticket) = ticket {
             let mut replies = ReplyBuffer::new();
             match error {
+                [] if is_for_elements => replies.push(Reply::NullArray),
                 [] => replies.null(),
                 error => replies.push(Reply::Error(error)),
             }
@@ -269,10 +293,21 @@ impl Waits {
     /// Handles the waits that are due.
     pub(crate) fn tend(&mut self, cx: &mut Context) {
         let now_us = cx.now.monotonic_us;
+        self.settle_due(cx);
         while let Some(number) = self.take_due(now_us) {
             let Some(wait) = self.get_mut(number) else { continue };
             let question = match wait.stage {
                 Stage::Leaving => Question::Withdraw,
+                Stage::Settling => {
+                    let group = wait.group;
+                    self.remove(number);
+                    self.settle(cx, group, number);
+                    continue;
+                }
+                _ if wait.ends_us <= now_us && wait.is_for_elements() => {
+                    self.end_of_time(cx, number);
+                    continue;
+                }
                 _ if wait.ends_us <= now_us => {
                     // Null would say that another client holds the lock, which is not known.
                     let error = if wait.stage == Stage::Asking {
@@ -283,8 +318,8 @@ impl Waits {
                     self.give_up(cx, number, &error);
                     continue;
                 }
-                Stage::Asking => Question::Acquire,
-                Stage::Queued => Question::Check,
+                Stage::Asking => Question::Ask,
+                Stage::Queued | Stage::Ending => Question::Check,
             };
             let (is_free, ends_us) = (wait.question.is_none(), wait.ends_us);
             if wait.stage != Stage::Leaving {
@@ -331,13 +366,16 @@ impl Waits {
             return; // It may have been sent before that incarnation was over.
         }
         let now_us = cx.now.monotonic_us;
-        let hold = self.get_mut(number).map(|wait| wait.hold);
+        if notification == LockNotification::Served {
+            return self.served(cx, group, number);
+        }
+        let hold = self.get_mut(number).and_then(|wait| wait.want.hold());
         let is_doubtful = hold.is_some_and(|hold| self.is_doubtful(hold, now_us));
         let Some(wait) = self.get_mut(number) else {
             if let LockNotification::Granted(token) = notification
                 && self.is_for_nobody(number, token)
             {
-                let wait = Wait::new(None, group, (name, b""), Hold::Lease(0), 0);
+                let wait = Wait::new(None, group, Want::of_nobody(name), 0);
                 self.put(number, wait);
                 self.ask(cx, number, Question::Withdraw, false);
             }
@@ -349,7 +387,7 @@ impl Waits {
             }
             // The outcome will also say that it is granted, or that it is over. If the client were answered now, it
             // could release the lock before the record is applied that asks for it once more.
-            (LockNotification::Granted(_), _) if wait.question == Some(Question::Acquire) => {
+            (LockNotification::Granted(_), _) if wait.question == Some(Question::Ask) => {
                 wait.was_notified = true
             }
             (LockNotification::Granted(_), _) if is_doubtful => {
@@ -359,7 +397,7 @@ impl Waits {
                 }
             }
             (LockNotification::Granted(token), _) => self.grant(cx, number, token, offset),
-            (_, Stage::Leaving) => {}
+            (_, Stage::Leaving | Stage::Settling) | (LockNotification::Served, _) => {}
             (LockNotification::SessionOver, _) => self.end(cx, number, |replies| {
                 replies.error("NOSESSION the session is over; the request waits no longer");
             }),
@@ -383,11 +421,13 @@ impl Waits {
             let Some(replica) = cx.groups[group].replica.as_ref().filter(|it| it.is_leader()) else {
                 continue;
             };
-            let locks = replica.table().locks();
-            if locks.waiters() == 0 {
+            let (locks, queues) = (replica.table().locks(), replica.table().queues());
+            if (locks.waiters(), queues.waiters(), queues.unsettled()) == (0, 0, 0) {
                 continue;
             }
-            let is_over = |(id, life): &&(NodeId, u64)| locks.has_waiters_of_other_lives(*id, *life);
+            let is_over = |(id, life): &&(NodeId, u64)| {
+                locks.has_waiters_of_other_lives(*id, *life) || queues.has_requests_of_other_lives(*id, *life)
+            };
             for (id, life) in lives.iter().filter(is_over).copied().collect::<Vec<_>>() {
                 let command = Command::Lock(LockCommand::DropWaiters { node: id, spared: Some(life) });
                 // The outcome is ignored: what is not done is tried again.
@@ -409,74 +449,4 @@ impl Waits {
             self.give_up(cx, number, error.as_bytes());
         }
     }
-}
-
-impl Waits {
-    /// Takes a client's request about a lock. Returns the command that its group has to carry out, unless the answer is
-    /// known, or the client waits for the lock.
-    pub(crate) fn request<'a>(
-        &mut self,
-        cx: &mut Context,
-        client: ClientId,
-        verb: LockVerb,
-        arguments: Arguments<'a>,
-    ) -> Option<LockAsked<'a>> {
-        let request = match parse(verb, arguments) {
-            Ok(request) => request,
-            Err(error) => {
-                if let Ok(named) = named(arguments) {
-                    cx.clients.statistics.failed(named.number);
-                }
-                cx.answer(client, |replies| replies.error(&error.to_string()));
-                return None;
-            }
-        };
-        let group = cx.router.group_of(request.key());
-        if let Some(text) = refusal(&cx.groups, "LOCK", group) {
-            cx.answer(client, |replies| replies.error(&text));
-            return None;
-        }
-        if request.session().is_some_and(|session| session.group != group) {
-            let text = "CROSSSLOT the session is of another group than the lock: open one with a key of the lock's keyspace \
-                        and slot";
-            cx.answer(client, |replies| replies.error(text));
-            return None;
-        }
-        let command = match request {
-            LockRequest::Acquire { name, owner, hold, wait_ms, .. } if wait_ms > 0 => {
-                self.wait(cx, client, group, (name, owner), hold, wait_ms);
-                return None;
-            }
-            LockRequest::Acquire { name, owner, hold, .. } => {
-                LockCommand::Acquire { name, owner, hold, waiter: None }
-            }
-            LockRequest::Renew { name, token, lease_ms } => LockCommand::Renew { name, token, lease_ms },
-            LockRequest::Release { name, token } => LockCommand::Release { name, token },
-            LockRequest::Describe { name } => {
-                // Only the node that measures the lease knows what is left of it.
-                let command = Command::Lock(LockCommand::Describe { name });
-                return Some(LockAsked { group, command, afresh: true });
-            }
-            LockRequest::OpenSession { key, lease_ms } => LockCommand::OpenSession { key, group, lease_ms },
-            LockRequest::RenewSession { key, session } => {
-                LockCommand::RenewSession { key, session: session.number }
-            }
-            LockRequest::CloseSession { key, session } => {
-                LockCommand::CloseSession { key, session: session.number }
-            }
-        };
-        Some(LockAsked { group, command: Command::Lock(command), afresh: false })
-    }
-}
-
-/// Why a group has no locks, if it has none.
-pub(crate) fn refusal(groups: &Groups, what: &str, group: u16) -> Option<String> {
-    let keyspace = &groups.get(group)?.keyspace;
-    let (name, protocol) = (keyspace.name(), keyspace.replication.text());
-    (keyspace.replication != Protocol::Consensus).then(|| {
-        format!(
-            "ERR {what} needs records that are never lost; keyspace '{name}' uses {protocol}: use one with \
-                 replication=consensus"
-        )
-    })
 }

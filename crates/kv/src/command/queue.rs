@@ -1,0 +1,163 @@
+//! Commands on the requests that wait for elements: `BLPOP` and its kin.
+
+use super::encoding::may_wait;
+use super::family::{Part, family};
+use super::{Command, List, ListCommand, SortedCommand, WaiterId};
+use crate::codec::{Malformed, Reader, Writer};
+
+/// Longest command that can wait, encoded, in bytes: it is kept by every replica until it is served.
+pub const WISH_BYTES_MAX: usize = 128 * 1024;
+
+/// A command that waits until it can be served, such as the taking of an element that is not there yet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Wish<'a> {
+    /// The encoded command. Checked: it can be decoded, and it can wait.
+    bytes: &'a [u8],
+}
+
+/// What a request waits for at its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Awaited {
+    /// Elements of a list.
+    Elements,
+    /// Members of a sorted set.
+    Members,
+}
+
+impl std::fmt::Debug for Wish<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.command().fmt(formatter)
+    }
+}
+
+impl<'a> Wish<'a> {
+    /// A command that waits, encoded in `scratch`. `None` for one that cannot wait, or is longer than
+    /// [`WISH_BYTES_MAX`].
+    pub fn build(command: &Command<'_>, scratch: &'a mut Vec<u8>) -> Option<Wish<'a>> {
+        scratch.clear();
+        command.encode(scratch);
+        Wish::of(scratch).ok()
+    }
+
+    /// A wish in the form that [`Wish::bytes`] returns.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the bytes are not a command that can wait.
+    pub fn of(bytes: &'a [u8]) -> Result<Wish<'a>, Malformed> {
+        const NO_WISH: Malformed = Malformed("a command that cannot wait");
+        // By the tag first, so that bytes from elsewhere cannot nest commands without end.
+        if bytes.len() > WISH_BYTES_MAX || !may_wait(bytes) {
+            return Err(NO_WISH);
+        }
+        let mut reader = Reader::new(bytes);
+        let command = Command::decode(&mut reader)?;
+        match reader.is_empty() && command.awaited().is_some() {
+            true => Ok(Wish { bytes }),
+            false => Err(NO_WISH),
+        }
+    }
+
+    /// The encoded command.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The command.
+    pub fn command(&self) -> Command<'a> {
+        Command::decode(&mut Reader::new(self.bytes)).expect("a wish is checked before it is one")
+    }
+}
+
+impl<'a> Part<'a> for Wish<'a> {
+    fn put(self, out: &mut Vec<u8>) {
+        out.put_bytes(self.bytes);
+    }
+
+    fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Wish::of(reader.bytes()?)
+    }
+
+    fn bytes(self) -> usize {
+        self.bytes.len()
+    }
+}
+
+impl<'a> Part<'a> for WaiterId {
+    fn put(self, out: &mut Vec<u8>) {
+        WaiterId::put(self, out);
+    }
+
+    fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        WaiterId::take(reader)
+    }
+}
+
+family! {
+    /// A command on the requests of a group that wait for elements, and on what they were served. Sent by the node of
+    /// the client that waits.
+    QueueCommand {
+        // Reads.
+        /// How a request stands: `QUEUED`, `SERVED`, or null when it is unknown.
+        Check = 1 { waiter: WaiterId }
+
+        // Writes.
+        /// Asks to be served: returns the reply to the wish, or `QUEUED`. Asked again, it returns what the request was
+        /// served meanwhile, or was served before.
+        Ask = 64 { waiter: WaiterId, wish: Wish<'a> }
+        /// Withdraws a request that waits, and returns a null array. One that was served is claimed: the reply to its
+        /// wish is returned.
+        Conclude = 65 { waiter: WaiterId }
+        /// Withdraws a request whose client is gone. What it was served goes back to where it came from, also if it was
+        /// claimed, unless `only_unclaimed`. Returns 1, or 0 when there was nothing to do.
+        Withdraw = 67 { waiter: WaiterId, only_unclaimed: bool }
+        /// The clients of these requests have their replies, so what they were served is forgotten. `numbers` has eight
+        /// bytes for each. Returns how many were known.
+        Settle = 66 { node: u16, life: u64, numbers: &'a [u8] }
+    }
+}
+
+impl<'a> QueueCommand<'a> {
+    /// Calls `visit` with each key of the wish.
+    pub fn for_each_key(&self, visit: impl FnMut(&'a [u8])) {
+        if let QueueCommand::Ask { wish, .. } = self {
+            match wish.command() {
+                Command::OnList(command) => command.for_each_key(visit),
+                Command::OnSorted(command) => command.for_each_key(visit),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl<'a> Command<'a> {
+    /// What a command waits for if it cannot be served, and at which keys; `None` if it cannot wait.
+    pub(crate) fn awaited(&self) -> Option<(Awaited, Keys<'a>)> {
+        match *self {
+            Command::OnList(ListCommand::PopAny { keys, .. } | ListCommand::MultiPop { keys, .. }) => {
+                Some((Awaited::Elements, Keys::Any(keys)))
+            }
+            Command::OnList(ListCommand::Move { from, .. }) => Some((Awaited::Elements, Keys::One(from))),
+            Command::OnSorted(SortedCommand::PopAny { keys, .. } | SortedCommand::MultiPop { keys, .. }) => {
+                Some((Awaited::Members, Keys::Any(keys)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The keys at one of which a command waits, in the order in which it prefers them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Keys<'a> {
+    One(&'a [u8]),
+    Any(List<'a>),
+}
+
+impl<'a> Keys<'a> {
+    pub(crate) fn iter(self) -> impl Iterator<Item = &'a [u8]> {
+        let (one, list) = match self {
+            Keys::One(key) => (Some(key), None),
+            Keys::Any(list) => (None, Some(list)),
+        };
+        one.into_iter().chain(list.into_iter().flat_map(|list| list.iter()))
+    }
+}

@@ -1,0 +1,315 @@
+//! Requests that wait for elements, and what they were served.
+//!
+//! A client that calls `BLPOP` on an empty list waits in a queue that all replicas know, in the order of the records in
+//! which the clients came, whichever node each is connected to. The record that adds an element serves the first in the
+//! queue in that same step (`table/queues.rs`). This is the part of that state machine which knows no keys' values: who
+//! waits, and what was served.
+//!
+//! * **What was served is kept until the client has its reply.** A request is first *waiting*, then *served*, then
+//!   *claimed* by its node, which asks once more, and is given the reply. When the client has it, the node settles the
+//!   request, and it is forgotten. So an answer that is lost on its way is asked for again, and it is the same.
+//! * **What was served and not claimed goes back** to where it came from, when the node withdraws the request (its
+//!   client has left) or is gone. Nothing is lost in a node that dies between the grant and the reply.
+//! * **What was claimed may have reached the client**, so it goes back only if the node itself says that it did not. If
+//!   the node dies in this moment, the element is gone with it, as one that `LPOP` has taken; it is never given to two.
+//!
+//! ```text
+//!            push                asked again              settled
+//!  waiting ---------> served --------------> claimed -------------> forgotten
+//!     |                  |                      |
+//!     | withdrawn,       | withdrawn,           | withdrawn: goes back
+//!     v gone             v gone: goes back      v in another incarnation: forgotten
+//! ```
+//!
+//! A request that can be served when it comes is claimed at once.
+
+mod copies;
+pub mod planted;
+
+use crate::Version;
+use crate::command::{Awaited, WaiterId, Wish};
+use planted::{Fault, Planted};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Most requests that may wait at one key.
+pub const QUEUE_WAITERS_MAX: usize = 10_000;
+
+/// Most requests of a group that may wait, or be served and not settled.
+pub const QUEUE_REQUESTS_MAX: usize = 100_000;
+
+/// Most bytes of the commands that wait in a group.
+pub const QUEUE_WISHES_BYTES_MAX: usize = 64 << 20;
+
+/// The state of a request that was served, in the reply to [`QueueCommand::Check`](crate::command::QueueCommand::Check).
+pub const SERVED: &[u8] = b"SERVED";
+
+/// A request that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    pub(crate) id: WaiterId,
+    /// The command that it waits for, encoded.
+    pub(crate) wish: Box<[u8]>,
+}
+
+impl Waiting {
+    pub(crate) fn wish(&self) -> Wish<'_> {
+        Wish::of(&self.wish).expect("a wish is checked before it waits")
+    }
+}
+
+/// Where the elements that a request was served go if it does not get them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Nowhere: they were moved, not taken out, or there are none.
+    None,
+    /// To the front of the list.
+    Front,
+    /// To the end of the list.
+    End,
+    /// Into the sorted set.
+    Members,
+}
+
+/// What a request was served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Served {
+    /// Its place in the order in which requests were served: the record's version, and its number in the record.
+    pub(crate) order: (Version, u32),
+    pub(crate) is_claimed: bool,
+    pub(crate) origin: Origin,
+    /// The reply to the command.
+    pub(crate) reply: Box<[u8]>,
+}
+
+/// Counters since the state was created. Each replica counts for itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueStatistics {
+    /// Requests that had to wait and were served.
+    pub served: u64,
+    /// Replies whose elements went back to where they came from.
+    pub returned: u64,
+    /// Replies whose elements could not go back: the key was of another kind by then.
+    pub dropped: u64,
+}
+
+/// The requests of a group that wait for elements, and what they were served.
+#[derive(Clone, Debug, Default)]
+pub struct Queues {
+    /// By their places: the versions of the records in which they came.
+    waiting: BTreeMap<Version, Waiting>,
+    places: BTreeMap<WaiterId, Version>,
+    /// The places of those that wait at each key, those for one kind of value together.
+    by_key: BTreeMap<Box<[u8]>, BTreeSet<(Awaited, Version)>>,
+    wish_bytes: usize,
+    served: BTreeMap<WaiterId, Served>,
+    served_bytes: usize,
+    /// Which of the served are not claimed.
+    unclaimed: BTreeSet<WaiterId>,
+    statistics: QueueStatistics,
+    planted: Planted,
+}
+
+impl Queues {
+    /// Plants a fault, in tests.
+    pub(crate) fn plant(&mut self, planted: Planted) {
+        self.planted = planted;
+    }
+
+    pub(crate) fn has_planted(&self, fault: Fault) -> bool {
+        self.planted.has(fault)
+    }
+
+    // Changes.
+
+    /// Lets a request wait at some keys, behind all others. `place` is the version of its record.
+    pub(crate) fn add(&mut self, place: Version, id: WaiterId, wish: Wish<'_>) {
+        let (awaited, keys) = wish.command().awaited().expect("a wish waits");
+        for key in keys.iter() {
+            match self.by_key.get_mut(key) {
+                Some(places) => drop(places.insert((awaited, place))),
+                None => drop(self.by_key.insert(key.into(), [(awaited, place)].into())),
+            }
+        }
+        self.wish_bytes += wish.bytes().len();
+        self.waiting.insert(place, Waiting { id, wish: wish.bytes().into() });
+        self.places.insert(id, place);
+    }
+
+    /// Takes a request out of its queues.
+    pub(crate) fn remove_waiting(&mut self, id: WaiterId) -> Option<Waiting> {
+        let place = self.places.remove(&id)?;
+        let waiting = self.waiting.remove(&place).expect("who has a place waits there");
+        let (awaited, keys) = waiting.wish().command().awaited().expect("a wish waits");
+        for key in keys.iter() {
+            if let Some(places) = self.by_key.get_mut(key) {
+                places.remove(&(awaited, place));
+                if places.is_empty() {
+                    self.by_key.remove(key);
+                }
+            }
+        }
+        self.wish_bytes -= waiting.wish.len();
+        Some(waiting)
+    }
+
+    /// Keeps what a request was served.
+    pub(crate) fn keep(&mut self, id: WaiterId, served: Served) {
+        self.served_bytes += served.reply.len();
+        // Those that are claimed when they come have not waited.
+        if !served.is_claimed {
+            self.unclaimed.insert(id);
+            self.statistics.served += 1;
+        }
+        let before = self.served.insert(id, served);
+        assert!(before.is_none(), "a request is served once");
+    }
+
+    /// Marks what a request was served as claimed, and returns the reply.
+    pub(crate) fn claim(&mut self, id: WaiterId) -> Option<&[u8]> {
+        let served = self.served.get_mut(&id)?;
+        served.is_claimed = true;
+        self.unclaimed.remove(&id);
+        Some(&served.reply)
+    }
+
+    /// Forgets what a request was served, and returns it.
+    pub(crate) fn remove_served(&mut self, id: WaiterId) -> Option<Served> {
+        let served = self.served.remove(&id)?;
+        self.served_bytes -= served.reply.len();
+        self.unclaimed.remove(&id);
+        Some(served)
+    }
+
+    /// Counts a reply whose elements went back, or could not.
+    pub(crate) fn count_return(&mut self, went_back: bool) {
+        match went_back {
+            true => self.statistics.returned += 1,
+            false => self.statistics.dropped += 1,
+        }
+    }
+
+    // Queries.
+
+    /// Whether requests wait at a key.
+    pub(crate) fn is_awaited(&self, key: &[u8]) -> bool {
+        self.by_key.contains_key(key)
+    }
+
+    /// Who has waited longest for this at a key.
+    pub(crate) fn first_at(&self, key: &[u8], awaited: Awaited) -> Option<WaiterId> {
+        let places = self.by_key.get(key)?;
+        let (_, place) = places.range((awaited, 0)..=(awaited, Version::MAX)).next()?;
+        self.waiting.get(place).map(|waiting| waiting.id)
+    }
+
+    /// Whether a request waits.
+    pub(crate) fn waits(&self, id: WaiterId) -> bool {
+        self.places.contains_key(&id)
+    }
+
+    /// What a request was served.
+    pub(crate) fn served_to(&self, id: WaiterId) -> Option<&Served> {
+        self.served.get(&id)
+    }
+
+    /// Whether one more request can be taken.
+    pub(crate) fn has_room_for(&self, wish: Wish<'_>) -> bool {
+        let (_, keys) = wish.command().awaited().expect("a wish waits");
+        let is_full = |key| self.by_key.get(key).is_some_and(|places| places.len() >= QUEUE_WAITERS_MAX);
+        self.waiting.len() + self.served.len() < QUEUE_REQUESTS_MAX
+            && self.wish_bytes + wish.bytes().len() <= QUEUE_WISHES_BYTES_MAX
+            && !keys.iter().any(is_full)
+    }
+
+    /// The waiting requests of a node, except those of the `spared` incarnation, if any.
+    pub(crate) fn waiting_of(&self, node: u16, spared: Option<u64>) -> Vec<WaiterId> {
+        let ranges = WaiterId::of_node(node, spared).into_iter();
+        ranges.flat_map(|range| self.places.range(range)).map(|(id, _)| *id).collect()
+    }
+
+    /// The served requests of a node, except those of the `spared` incarnation, if any; the last that was served first.
+    pub(crate) fn served_of(&self, node: u16, spared: Option<u64>) -> Vec<WaiterId> {
+        let ranges = WaiterId::of_node(node, spared).into_iter();
+        let mut served: Vec<_> =
+            ranges.flat_map(|range| self.served.range(range)).map(|(id, it)| (it.order, *id)).collect();
+        served.sort_unstable_by(|one, other| other.cmp(one));
+        served.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// Whether there are requests of a node that it made in an incarnation other than `life`.
+    pub fn has_requests_of_other_lives(&self, node: u16, life: u64) -> bool {
+        WaiterId::of_node(node, Some(life)).into_iter().any(|range| {
+            self.places.range(range.clone()).next().is_some() || self.served.range(range).next().is_some()
+        })
+    }
+
+    /// The nodes whose clients wait, or were served and have not claimed it, in ascending order.
+    pub fn coordinators(&self) -> Vec<u16> {
+        WaiterId::nodes(|from| {
+            let waiting = self.places.range(from..).next().map(|(id, _)| *id);
+            let unclaimed = self.unclaimed.range(from..).next().copied();
+            waiting.into_iter().chain(unclaimed).min()
+        })
+    }
+
+    /// Whether nobody waits, nor was served what it has not claimed.
+    pub fn is_still(&self) -> bool {
+        self.waiting.is_empty() && self.unclaimed.is_empty()
+    }
+
+    /// Whether nobody waits.
+    #[inline]
+    pub fn nobody_waits(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// The number of requests that wait.
+    pub fn waiters(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// The number of requests that were served and are not settled.
+    pub fn unsettled(&self) -> usize {
+        self.served.len()
+    }
+
+    /// Those that were served and have not claimed it.
+    pub fn unclaimed(&self) -> impl Iterator<Item = WaiterId> {
+        self.unclaimed.iter().copied()
+    }
+
+    /// The counters so far.
+    pub fn statistics(&self) -> QueueStatistics {
+        self.statistics
+    }
+
+    /// Estimated memory in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        const WAITING_BYTES: usize = 320;
+        const SERVED_BYTES: usize = 160;
+        self.waiting.len() * WAITING_BYTES
+            + self.served.len() * SERVED_BYTES
+            + 3 * self.wish_bytes
+            + self.served_bytes
+    }
+
+    /// Asserts that every part of the state says the same. O(requests).
+    pub fn check_invariants(&self) {
+        let mut by_key = BTreeMap::<Box<[u8]>, BTreeSet<(Awaited, Version)>>::new();
+        for (place, waiting) in &self.waiting {
+            assert_eq!(self.places.get(&waiting.id), Some(place), "who waits has a place");
+            assert!(!self.served.contains_key(&waiting.id), "who waits was not served");
+            let (awaited, keys) = waiting.wish().command().awaited().expect("a wish waits");
+            for key in keys.iter() {
+                by_key.entry(key.into()).or_default().insert((awaited, *place));
+            }
+        }
+        assert_eq!(self.places.len(), self.waiting.len());
+        assert_eq!(by_key, self.by_key, "who waits stands in the queues of its keys");
+        let wish_bytes: usize = self.waiting.values().map(|waiting| waiting.wish.len()).sum();
+        let served_bytes: usize = self.served.values().map(|served| served.reply.len()).sum();
+        let unclaimed = self.served.iter().filter(|(_, served)| !served.is_claimed).map(|(id, _)| *id);
+        assert_eq!(unclaimed.collect::<BTreeSet<_>>(), self.unclaimed);
+        assert_eq!((wish_bytes, served_bytes), (self.wish_bytes, self.served_bytes));
+    }
+}

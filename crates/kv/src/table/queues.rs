@@ -1,0 +1,327 @@
+//! Requests that wait for elements: who is served what, and when. For their state see [`crate::queues`].
+//!
+//! The record that adds an element serves the first request that waits at its key, when it has been carried out as a
+//! whole: the length that `LPUSH` returns has the element in it, and a transaction or a script is not disturbed. What a
+//! request is served is the reply to its command, as if the client had called it in this moment.
+
+use super::entry::Kind;
+use super::strings::WRONG_KIND;
+use super::{Record, Table};
+use crate::codec::Reader;
+use crate::command::{
+    Awaited, Command, List, ListCommand, LockCommand, QueueCommand, SortedCommand, WaiterId, Wish,
+};
+use crate::locks::{LockEvent, LockNotification, QUEUED};
+use crate::queues::planted::{Fault, Planted};
+use crate::queues::{Origin, Queues, SERVED, Served};
+use crate::reply::{Reply, ReplyBuffer};
+use std::collections::VecDeque;
+
+/// Most elements that one request is served, if it asks for several: each replica keeps them until it is settled.
+const ELEMENTS_MAX: u64 = 1000;
+
+/// Once the elements of one request have so many bytes, it gets no more.
+const ELEMENTS_BYTES: usize = 1 << 20;
+
+const TOO_MANY_WAIT: &str =
+    "TRYAGAIN OVERLOADED too many clients wait for elements of this group's keys already";
+
+/// Keys at which requests may be served now.
+type Ready = VecDeque<Box<[u8]>>;
+
+impl Awaited {
+    fn of(kind: Kind) -> Option<Awaited> {
+        match kind {
+            Kind::List => Some(Awaited::Elements),
+            Kind::Sorted => Some(Awaited::Members),
+            _ => None,
+        }
+    }
+}
+
+/// Where the elements go back that a command takes.
+fn origin_of(command: &Command<'_>) -> Origin {
+    use ListCommand::{MultiPop, PopAny};
+    match command {
+        Command::OnList(MultiPop { at_front, .. } | PopAny { at_front, .. }) => {
+            if *at_front {
+                Origin::Front
+            } else {
+                Origin::End
+            }
+        }
+        Command::OnSorted(_) => Origin::Members,
+        _ => Origin::None,
+    }
+}
+
+impl Table {
+    /// The requests that wait for elements.
+    pub fn queues(&self) -> &Queues {
+        &self.queues
+    }
+
+    /// Plants a fault in the queues, in tests.
+    pub fn plant_in_queues(&mut self, planted: Planted) {
+        self.queues.plant(planted);
+    }
+
+    pub(super) fn apply_to_queues(
+        &mut self,
+        command: &QueueCommand<'_>,
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) {
+        match *command {
+            QueueCommand::Ask { waiter, wish } => self.ask(waiter, wish, record, out),
+            QueueCommand::Conclude { waiter } => match self.queues.claim(waiter) {
+                Some(reply) => out.extend_encoded(reply),
+                None => {
+                    self.queues.remove_waiting(waiter);
+                    out.push(Reply::NullArray);
+                }
+            },
+            QueueCommand::Withdraw { waiter, only_unclaimed } => {
+                let is_claimed = self.queues.served_to(waiter).is_some_and(|served| served.is_claimed);
+                let mut ready = Ready::new();
+                let is_done = self.queues.remove_waiting(waiter).is_some()
+                    || !(is_claimed && only_unclaimed) && self.give_back(waiter, record, &mut ready);
+                self.serve(ready, record);
+                out.integer(i64::from(is_done));
+            }
+            QueueCommand::Settle { node, life, numbers } => {
+                let ids = numbers.chunks_exact(8).filter_map(|number| WaiterId::numbered(node, life, number));
+                let known = ids.filter(|id| self.queues.remove_served(*id).is_some()).count();
+                out.integer(known as i64);
+            }
+            // Answered by `read_queues`.
+            QueueCommand::Check { .. } => {}
+        }
+        // The places of requests are versions.
+        self.raise_floor(record);
+    }
+
+    pub(super) fn read_queues(&self, command: &QueueCommand<'_>, out: &mut ReplyBuffer) {
+        let QueueCommand::Check { waiter } = *command else {
+            return out.error("ERR a write has to be ordered before it is applied");
+        };
+        if self.queues.waits(waiter) {
+            out.push(Reply::Status(QUEUED));
+        } else if self.queues.served_to(waiter).is_some() {
+            out.push(Reply::Status(SERVED));
+        } else {
+            out.null();
+        }
+    }
+
+    fn ask(&mut self, id: WaiterId, wish: Wish<'_>, record: Record, out: &mut ReplyBuffer) {
+        // A node that asks in a new incarnation has forgotten its earlier requests.
+        self.drop_requests(id.node, Some(id.life), record);
+        if self.queues.waits(id) {
+            return out.push(Reply::Status(QUEUED));
+        }
+        if let Some(reply) = self.queues.claim(id) {
+            return out.extend_encoded(reply);
+        }
+        let command = wish.command();
+        let Some((awaited, keys)) = command.awaited() else { unreachable!("a wish waits") };
+        if !self.queues.has_room_for(wish) {
+            return out.error(TOO_MANY_WAIT);
+        }
+        for key in keys.iter() {
+            match self.peek(key, record.time).map(|entry| Awaited::of(entry.kind())) {
+                None => {}
+                Some(found) if found == Some(awaited) => {
+                    let served = self.take_for(&command, key, (record, 0), true);
+                    out.extend_encoded(&served.reply);
+                    if !ReplyBuffer::is_error(&served.reply) {
+                        self.queues.keep(id, served);
+                        if self.is_quiet {
+                            // Its node may wait for no outcome any more: then it gives this back.
+                            self.notify(id, LockNotification::Served);
+                        }
+                    }
+                    return;
+                }
+                Some(_) => return out.error(WRONG_KIND),
+            }
+        }
+        self.queues.add(record.version, id, wish);
+        out.push(Reply::Status(QUEUED));
+    }
+
+    /// Carries out a command that waits at a key that can serve it. The reply is the same on every replica, whether or
+    /// not a client of it is to be answered.
+    fn take_for(
+        &mut self,
+        command: &Command<'_>,
+        key: &[u8],
+        (record, number): (Record, u32),
+        is_claimed: bool,
+    ) -> Served {
+        let mut scratch = Vec::new();
+        let keys = List::build(&mut scratch, [key]);
+        let narrowed = match *command {
+            Command::OnList(ListCommand::MultiPop { at_front, count, .. }) => {
+                let count = self.fitting(key, !at_front, count, record);
+                Command::OnList(ListCommand::MultiPop { keys, at_front, count })
+            }
+            Command::OnList(ListCommand::PopAny { at_front, .. }) => {
+                Command::OnList(ListCommand::PopAny { keys, at_front })
+            }
+            Command::OnSorted(SortedCommand::MultiPop { is_highest, count, .. }) => {
+                let count = self.fitting(key, is_highest, count, record);
+                Command::OnSorted(SortedCommand::MultiPop { keys, is_highest, count })
+            }
+            Command::OnSorted(SortedCommand::PopAny { is_highest, .. }) => {
+                Command::OnSorted(SortedCommand::PopAny { keys, is_highest })
+            }
+            command => command,
+        };
+        let mut reply = ReplyBuffer::new();
+        let was_quiet = std::mem::take(&mut self.is_quiet);
+        self.carry_out(&narrowed, record, &mut reply);
+        self.is_quiet = was_quiet;
+        let is_nothing = matches!(Reply::first(reply.as_bytes()), Reply::Null | Reply::NullArray);
+        assert!(!is_nothing, "a key of the right kind has an element: {narrowed:?}");
+        let is_error = ReplyBuffer::is_error(reply.as_bytes());
+        let origin = if is_error { Origin::None } else { origin_of(command) };
+        Served { order: (record.version, number), is_claimed, origin, reply: reply.take().into() }
+    }
+
+    /// How many elements at an end of a collection one request gets, of `count` that it wants.
+    fn fitting(&self, key: &[u8], at_end: bool, count: u64, record: Record) -> u64 {
+        let Some(entry) = self.peek(key, record.time) else { return count };
+        let items = entry.items();
+        let most = count.min(ELEMENTS_MAX) as usize;
+        let count_while_short = |items: &mut dyn Iterator<Item = &[u8]>| {
+            let mut bytes = 0;
+            let is_short = |item: &&[u8]| {
+                let fits = bytes < ELEMENTS_BYTES;
+                bytes += item.len();
+                fits
+            };
+            items.take(most).take_while(is_short).count() as u64
+        };
+        match at_end {
+            true => count_while_short(&mut items.iter_back(items.len())),
+            false => count_while_short(&mut items.iter_from(0)),
+        }
+    }
+
+    /// Serves the requests that wait at the keys of a command that was carried out.
+    #[cold]
+    pub(super) fn serve_after(&mut self, command: &Command<'_>, record: Record) {
+        let mut ready = Ready::new();
+        command.for_each_key(|key| {
+            if self.queues.is_awaited(key) {
+                ready.push_back(key.into());
+            }
+        });
+        self.serve(ready, record);
+    }
+
+    /// Serves the requests that wait at these keys, in their order, as far as there are elements.
+    fn serve(&mut self, mut ready: Ready, record: Record) {
+        let mut number = 0;
+        while let Some(key) = ready.pop_front() {
+            while let Some(entry) = self.peek(&key, record.time)
+                && let Some(awaited) = Awaited::of(entry.kind())
+                && let Some(id) = self.queues.first_at(&key, awaited)
+            {
+                let Some(waiting) = self.queues.remove_waiting(id) else {
+                    unreachable!("who is first in a queue waits")
+                };
+                let command = waiting.wish().command();
+                number += 1;
+                let served = self.take_for(&command, &key, (record, number), false);
+                self.queues.keep(id, served);
+                self.notify(id, LockNotification::Served);
+                if let Command::OnList(ListCommand::Move { to, .. }) = command
+                    && self.queues.is_awaited(to)
+                {
+                    ready.push_back(to.into());
+                }
+            }
+        }
+    }
+
+    fn notify(&mut self, waiter: WaiterId, notification: LockNotification) {
+        self.lock_events.push(LockEvent::Notified { waiter, name: Box::default(), notification });
+    }
+
+    /// Forgets what a request was served, and puts it back to where it came from. Returns whether there was anything.
+    fn give_back(&mut self, id: WaiterId, record: Record, ready: &mut Ready) -> bool {
+        let Some(Served { origin, reply, .. }) = self.queues.remove_served(id) else { return false };
+        if origin == Origin::None || self.queues.has_planted(Fault::ServedForgotten) {
+            return true;
+        }
+        let Some(Taken { key, items }) = Taken::of(&reply) else { unreachable!("a reply of this table") };
+        let went_back = if origin == Origin::Members {
+            let members: Vec<_> =
+                items.iter().map(|(member, score)| (*member, score.unwrap_or(0.0))).collect();
+            self.give_back_members(key, &members, record)
+        } else {
+            let elements: Vec<_> = items.iter().map(|(element, _)| *element).collect();
+            self.give_back_elements(key, &elements, origin == Origin::Front, record)
+        };
+        self.queues.count_return(went_back);
+        if self.queues.is_awaited(key) {
+            ready.push_back(key.into());
+        }
+        true
+    }
+
+    /// Gives up the requests of a node, except those of the `spared` incarnation. What they were served goes back,
+    /// unless it was claimed: then a client may have it. Of a node that may come back it is kept.
+    pub(super) fn drop_requests(&mut self, node: u16, spared: Option<u64>, record: Record) {
+        for id in self.queues.waiting_of(node, spared) {
+            self.queues.remove_waiting(id);
+            self.notify(id, LockNotification::Dropped);
+        }
+        let mut ready = Ready::new();
+        // The last one first, so that those of one list are in their order again.
+        for id in self.queues.served_of(node, spared) {
+            let is_claimed = self.queues.served_to(id).is_some_and(|served| served.is_claimed);
+            match is_claimed && !self.queues.has_planted(Fault::ClaimedGivenBack) {
+                false => drop(self.give_back(id, record, &mut ready)),
+                true if spared.is_some() => drop(self.queues.remove_served(id)),
+                true => {}
+            }
+        }
+        self.serve(ready, record);
+    }
+
+    /// What `LOCK`'s records about nodes that are gone mean for those that wait for elements.
+    pub(super) fn follow_in_queues(&mut self, command: &LockCommand<'_>, record: Record) {
+        if let LockCommand::DropWaiters { node, spared } = *command {
+            self.drop_requests(node, spared, record);
+        }
+    }
+}
+
+/// What a reply says was taken.
+struct Taken<'r> {
+    key: &'r [u8],
+    /// Elements; of a sorted set members with their scores.
+    items: Vec<(&'r [u8], Option<f64>)>,
+}
+
+impl<'r> Taken<'r> {
+    /// Reads `[key, element]`, `[key, [element …]]`, `[key, member, score]` and `[key, [[member, score] …]]`.
+    fn of(reply: &'r [u8]) -> Option<Taken<'r>> {
+        let mut reader = Reader::new(reply);
+        let Ok(Reply::Array(_)) = Reply::decode(&mut reader) else { return None };
+        let Ok(Reply::Bulk(key)) = Reply::decode(&mut reader) else { return None };
+        let mut items: Vec<(&[u8], Option<f64>)> = Vec::new();
+        while !reader.is_empty() {
+            match Reply::decode(&mut reader).ok()? {
+                Reply::Bulk(item) => items.push((item, None)),
+                Reply::Double(score) => items.last_mut()?.1 = Some(score),
+                Reply::Array(_) => {}
+                _ => return None,
+            }
+        }
+        Some(Taken { key, items })
+    }
+}

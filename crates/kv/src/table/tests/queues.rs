@@ -1,0 +1,545 @@
+//! Requests that wait for elements: who is served what, and what becomes of it.
+
+use super::script::play;
+use super::*;
+use crate::command::{Draft, ListCommand, LockCommand, QueueCommand, SortedCommand, WaiterId, Wish};
+use crate::locks::{LockEvent, LockNotification};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+
+const WRONGTYPE: &str = "!WRONGTYPE Operation against a key holding the wrong kind of value";
+
+fn id(node: u16, number: u64) -> WaiterId {
+    WaiterId { node, life: 1, number: NonZeroU64::new(number).expect("numbers begin with 1") }
+}
+
+/// What a client asks for, as text: `BLPOP k l`, `BLMOVE from to`, `BZPOPMIN z`, `BLMPOP 3 l`, `BZMPOP 2 z`.
+fn with_wish<R>(text: &str, then: impl FnOnce(Wish<'_>) -> R) -> R {
+    let mut words = text.split(' ').map(str::as_bytes);
+    let name = words.next().expect("a name");
+    let (mut list, mut scratch) = (Vec::new(), Vec::new());
+    let rest: Vec<&[u8]> = words.collect();
+    let count = |word: &[u8]| String::from_utf8_lossy(word).parse().expect("a count");
+    let command = match name {
+        b"BLPOP" | b"BRPOP" => {
+            let keys = List::build(&mut list, rest);
+            Command::OnList(ListCommand::PopAny { keys, at_front: name == b"BLPOP" })
+        }
+        b"BLMPOP" => {
+            let keys = List::build(&mut list, rest[1..].iter().copied());
+            Command::OnList(ListCommand::MultiPop { keys, at_front: true, count: count(rest[0]) })
+        }
+        b"BLMOVE" => Command::OnList(ListCommand::Move {
+            from: rest[0],
+            to: rest[1],
+            from_front: true,
+            to_front: false,
+        }),
+        b"BZPOPMIN" => {
+            let keys = List::build(&mut list, rest);
+            Command::OnSorted(SortedCommand::PopAny { keys, is_highest: false })
+        }
+        b"BZMPOP" => {
+            let keys = List::build(&mut list, rest[1..].iter().copied());
+            Command::OnSorted(SortedCommand::MultiPop { keys, is_highest: true, count: count(rest[0]) })
+        }
+        _ => panic!("{text} does not wait"),
+    };
+    then(Wish::build(&command, &mut scratch).expect("it can wait"))
+}
+
+impl Store {
+    /// A request of node 1.
+    fn ask(&mut self, number: u64, wish: &str) -> String {
+        self.ask_as(id(1, number), wish)
+    }
+
+    fn ask_as(&mut self, waiter: WaiterId, wish: &str) -> String {
+        with_wish(wish, |wish| self.apply(&Command::Queue(QueueCommand::Ask { waiter, wish })))
+    }
+
+    fn withdraw(&mut self, waiter: WaiterId) -> String {
+        self.apply(&Command::Queue(QueueCommand::Withdraw { waiter, only_unclaimed: false }))
+    }
+
+    fn conclude(&mut self, waiter: WaiterId) -> String {
+        self.apply(&Command::Queue(QueueCommand::Conclude { waiter }))
+    }
+
+    fn settle(&mut self, waiter: WaiterId) -> String {
+        let numbers = waiter.number.get().to_le_bytes();
+        let settle = QueueCommand::Settle { node: waiter.node, life: waiter.life, numbers: &numbers };
+        self.apply(&Command::Queue(settle))
+    }
+
+    fn drop_node(&mut self, node: u16, spared: Option<u64>) {
+        self.apply(&Command::Lock(LockCommand::DropWaiters { node, spared }));
+    }
+
+    fn how_stands(&mut self, waiter: WaiterId) -> String {
+        self.read(&Command::Queue(QueueCommand::Check { waiter }))
+    }
+
+    /// Who was served since the last call, in order: their numbers.
+    fn served(&mut self) -> Vec<u64> {
+        let events = self.table.take_lock_events().unwrap_or_default();
+        events
+            .into_iter()
+            .filter_map(|event| match event {
+                LockEvent::Notified { waiter, notification: LockNotification::Served, .. } => {
+                    Some(waiter.number.get())
+                }
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// The elements of a list.
+    fn list(&mut self, key: &str) -> String {
+        self.read(&Command::OnList(ListCommand::Range { key: key.as_bytes(), start: 0, end: -1 }))
+    }
+}
+
+#[test]
+fn what_can_be_served_is_served_at_once() {
+    let mut store = Store::new();
+    store.play("RPUSH l a b c d -> 4\nZADD z 1 m 2 n 3 o -> 3");
+    assert_eq!(store.ask(1, "BLPOP no l"), r#"["l" "a"]"#);
+    assert_eq!(store.ask(2, "BRPOP l no"), r#"["l" "d"]"#);
+    assert_eq!(store.ask(3, "BLMPOP 5 no l"), r#"["l" ["b" "c"]]"#);
+    assert_eq!(store.ask(4, "BZPOPMIN z"), r#"["z" "m" 1]"#);
+    assert_eq!(store.ask(5, "BZMPOP 1 z"), r#"["z" [["o" 3]]]"#);
+    assert!(store.served().is_empty(), "the reply to the record says it");
+    assert_eq!(store.ask(1, "BLPOP no l"), r#"["l" "a"]"#, "asked again, it is the same");
+    assert_eq!((1..=5).map(|number| store.settle(id(1, number))).collect::<String>(), "11111");
+    assert_eq!(store.table.queues().unsettled(), 0);
+}
+
+#[test]
+fn who_waits_is_served_in_order_when_the_record_has_been_carried_out() {
+    let mut store = Store::new();
+    for number in 1..=3 {
+        assert_eq!(store.ask(number, "BLPOP l"), "QUEUED");
+    }
+    assert_eq!(store.ask_as(id(2, 1), "BLPOP l"), "QUEUED");
+    // As in Redis, the length is that before anybody was served.
+    store.play("RPUSH l a b -> 2\nEXISTS l -> 0");
+    assert_eq!(store.served(), [1, 2]);
+    assert_eq!([store.how_stands(id(1, 1)), store.how_stands(id(1, 3))], ["SERVED", "QUEUED"]);
+    assert_eq!(store.ask(1, "BLPOP l"), r#"["l" "a"]"#);
+    assert_eq!(store.ask(2, "BLPOP l"), r#"["l" "b"]"#);
+    store.play("LPUSH l c d e -> 3");
+    assert_eq!(store.served(), [3, 1]);
+    assert_eq!(store.ask(3, "BLPOP l"), r#"["l" "e"]"#, "LPUSH has put it in front");
+    assert_eq!(store.ask_as(id(2, 1), "BLPOP l"), r#"["l" "d"]"#);
+    assert_eq!(store.list("l"), r#"["c"]"#);
+}
+
+#[test]
+fn whatever_brings_elements_serves() {
+    let mut store = Store::new();
+    for (number, script) in (1..).zip([
+        "RPUSH x a -> 1\nRENAME x l -> OK",
+        "RPUSH x a -> 1\nCOPY x l -> 1",
+        "LMOVE x l LEFT LEFT -> \"a\"",
+        "LPUSHX x b -> 0\nLPUSH l b -> 1",
+    ]) {
+        assert_eq!(store.ask(number, "BLPOP l"), "QUEUED");
+        store.play(script);
+        assert_eq!(store.served(), [number], "{script}");
+    }
+    assert_eq!(store.ask(9, "BZPOPMIN z"), "QUEUED");
+    store.play("ZADD y 5 m -> 1\nZUNIONSTORE z 1 y -> 1\nEXISTS z -> 0");
+    assert_eq!(store.served(), [9]);
+}
+
+#[test]
+fn of_several_keys_the_first_written_serves_in_a_transaction_after_it() {
+    let mut store = Store::new();
+    assert_eq!(store.ask(1, "BLPOP k l"), "QUEUED");
+    let (mut draft, mut scratch) = (Draft::default(), Vec::new());
+    for (key, element) in [(b"l", b"1"), (b"k", b"2"), (b"l", b"3")] {
+        let elements = List::build(&mut scratch, [&element[..]]);
+        let push = ListCommand::Push { key, elements, at_front: true, if_present: false };
+        assert!(draft.push(&Command::OnList(push)));
+    }
+    assert_eq!(store.apply(&Command::Transaction(draft.transaction())), "[1 1 2]");
+    assert_eq!(store.ask(1, "BLPOP k l"), r#"["l" "3"]"#);
+    assert_eq!([store.list("k"), store.list("l")], [r#"["2"]"#, r#"["1"]"#]);
+}
+
+#[test]
+fn a_key_of_another_kind_is_refused_when_a_client_comes_and_waited_for_later() {
+    let mut store = Store::new();
+    store.set("s", "v");
+    assert_eq!(store.ask(1, "BLPOP no s"), WRONGTYPE);
+    assert_eq!(store.ask(1, "BLPOP l"), "QUEUED");
+    assert_eq!(store.ask(2, "BZPOPMIN l"), "QUEUED");
+    store.set("l", "v");
+    store.play("DEL l -> 1\nSADD l m -> 1\nDEL l -> 1\nZADD l 7 m -> 1");
+    assert_eq!(store.served(), [2], "only who waits for members");
+    store.play("RPUSH l a -> 1");
+    assert_eq!(store.served(), [1]);
+}
+
+#[test]
+fn an_element_that_is_moved_serves_who_waits_where_it_comes() {
+    let mut store = Store::new();
+    assert_eq!(store.ask(1, "BLMOVE a b"), "QUEUED");
+    assert_eq!(store.ask(2, "BLMOVE b c"), "QUEUED");
+    assert_eq!(store.ask(3, "BLPOP c"), "QUEUED");
+    store.play("RPUSH a x -> 1");
+    assert_eq!(store.served(), [1, 2, 3]);
+    assert_eq!(store.ask(1, "BLMOVE a b"), r#""x""#);
+    assert_eq!(store.withdraw(id(1, 2)), "1");
+    assert_eq!(store.list("b"), "[]", "it was moved, not taken: only the reply is given up");
+    assert_eq!(store.ask(3, "BLPOP c"), r#"["c" "x"]"#);
+    // As in Redis, who cannot be served has the error, and the next one the element.
+    assert_eq!(store.ask(4, "BLMOVE a s"), "QUEUED");
+    assert_eq!(store.ask(5, "BLPOP a"), "QUEUED");
+    store.set("s", "v");
+    store.play("RPUSH a y -> 1");
+    assert_eq!([store.ask(4, "BLMOVE a s"), store.ask(5, "BLPOP a")], [WRONGTYPE, r#"["a" "y"]"#]);
+}
+
+#[test]
+fn what_was_not_claimed_goes_back_to_where_it_came_from_and_to_the_next() {
+    let mut store = Store::new();
+    for (number, wish) in [(1, "BLPOP l"), (2, "BRPOP l"), (3, "BLMPOP 2 l"), (4, "BZMPOP 2 z")] {
+        assert_eq!(store.ask(number, wish), "QUEUED");
+    }
+    store.play("RPUSH l a b c d e -> 5\nZADD z 1 m 2 n 3 o -> 3");
+    assert_eq!(store.list("l"), r#"["d"]"#);
+    assert_eq!(store.withdraw(id(1, 3)), "1");
+    assert_eq!(store.list("l"), r#"["b" "c" "d"]"#);
+    assert_eq!(
+        [store.withdraw(id(1, 2)), store.withdraw(id(1, 1)), store.withdraw(id(1, 1))],
+        ["1", "1", "0"]
+    );
+    assert_eq!(store.list("l"), r#"["a" "b" "c" "d" "e"]"#);
+    // A member that has come again meanwhile keeps its new score.
+    store.play("ZADD z 9 n -> 1");
+    assert_eq!(store.withdraw(id(1, 4)), "1");
+    store.play("ZRANGE z 0 -1 WITHSCORES -> <\"m\":1 \"o\":3 \"n\":9>");
+    assert_eq!([store.ask(6, "BLPOP k"), store.ask(7, "BLPOP k")], ["QUEUED", "QUEUED"]);
+    store.play("RPUSH k x -> 1");
+    assert_eq!([store.withdraw(id(1, 6)), store.ask(7, "BLPOP k")], ["1", r#"["k" "x"]"#]);
+    assert_eq!(store.table.queues().statistics().returned, 5);
+}
+
+#[test]
+fn a_node_that_is_gone_keeps_nothing_that_it_has_not_claimed() {
+    let mut store = Store::new();
+    for number in 1..=4 {
+        assert_eq!(store.ask(number, "BLPOP l"), "QUEUED");
+    }
+    assert_eq!(store.ask_as(id(2, 1), "BLPOP l"), "QUEUED");
+    store.play("RPUSH l a b c -> 3");
+    assert_eq!(store.ask(1, "BLPOP l"), r#"["l" "a"]"#);
+    // Its link is down: it may come back and ask for what it has claimed.
+    store.drop_node(1, None);
+    assert_eq!(store.list("l"), r#"["c"]"#, "b has gone to the next one");
+    assert_eq!(store.ask_as(id(2, 1), "BLPOP l"), r#"["l" "b"]"#);
+    assert_eq!([store.ask(1, "BLPOP l"), store.how_stands(id(1, 4))], [r#"["l" "a"]"#, "nil"]);
+    // It has been restarted: a client may have what was claimed.
+    store.drop_node(1, Some(2));
+    assert_eq!([store.how_stands(id(1, 1)), store.list("l")], ["nil", r#"["c"]"#]);
+    // The same when it asks as another incarnation.
+    assert_eq!(store.ask_as(WaiterId { life: 3, ..id(2, 1) }, "BLPOP no"), "QUEUED");
+    assert_eq!(store.how_stands(id(2, 1)), "nil");
+    assert_eq!(store.table.queues().coordinators(), [2]);
+}
+
+#[test]
+fn those_of_a_list_that_go_back_together_are_in_their_order_again() {
+    let mut store = Store::new();
+    for (number, wish) in [(1, "BLPOP l"), (2, "BLPOP l"), (3, "BRPOP l"), (4, "BRPOP l")] {
+        assert_eq!(store.ask(number, wish), "QUEUED");
+    }
+    store.play("RPUSH l a b c d e -> 5");
+    assert_eq!(store.list("l"), r#"["c"]"#);
+    store.drop_node(1, None);
+    assert_eq!(store.list("l"), r#"["a" "b" "c" "d" "e"]"#);
+}
+
+#[test]
+fn elements_cannot_go_back_to_a_key_of_another_kind() {
+    let mut store = Store::new();
+    assert_eq!(store.ask(1, "BLPOP l"), "QUEUED");
+    store.play("RPUSH l a -> 1\nSET l v -> OK");
+    assert_eq!(store.withdraw(id(1, 1)), "1");
+    store.play("GET l -> \"v\"");
+    assert_eq!(store.table.queues().statistics().dropped, 1, "SET has replaced the list that they were of");
+}
+
+#[test]
+fn a_wait_that_is_over_is_withdrawn_or_claimed() {
+    let mut store = Store::new();
+    assert_eq!([store.ask(1, "BLPOP l"), store.ask(2, "BLPOP l")], ["QUEUED", "QUEUED"]);
+    assert_eq!(store.conclude(id(1, 1)), "aborted");
+    store.play("RPUSH l a b -> 2");
+    assert_eq!(store.conclude(id(1, 2)), r#"["l" "a"]"#);
+    assert_eq!(store.conclude(id(1, 1)), "aborted");
+    let keeps = QueueCommand::Withdraw { waiter: id(1, 2), only_unclaimed: true };
+    assert_eq!(store.apply(&Command::Queue(keeps)), "0", "the client may have it");
+    assert_eq!(store.list("l"), r#"["b"]"#);
+}
+
+#[test]
+fn one_request_gets_no_more_than_replicas_should_keep() {
+    let mut store = Store::new();
+    let long = "x".repeat(300 << 10);
+    store.play(&format!("RPUSH l {long} {long} {long} {long} {long} {long} -> 6"));
+    store.ask(1, "BLMPOP 9999 l");
+    store.play("LLEN l -> 2");
+    for hundreds in 1..=21 {
+        store.play(&format!("RPUSH m{} -> {}", " e".repeat(100), 100 * hundreds));
+    }
+    store.ask(2, "BLMPOP 99999 m");
+    store.play("LLEN m -> 1100");
+}
+
+#[test]
+fn a_command_that_does_not_wait_says_that_there_is_nothing() {
+    play(
+        r#"
+        BLPOP k l 0             -> aborted
+        RPUSH l a b             -> 2
+        BLPOP k l 0             -> ["l" "a"]
+        BRPOP k l 0             -> ["l" "b"]
+        BZPOPMIN z 0            -> aborted
+        ZADD z 1 m 2 n          -> 2
+        BZPOPMAX z 0            -> ["z" "n" 2]
+        BZPOPMIN z 0            -> ["z" "m" 1]
+    "#,
+    );
+}
+
+/// What happens in the model: a push, a request, or the end of one.
+#[derive(Clone, Debug)]
+enum Event {
+    Push { key: usize, count: usize, at_front: bool },
+    Ask { node: u16, keys: Vec<usize>, at_front: bool, count: Option<u64> },
+    AskAgain(usize),
+    Withdraw(usize),
+    Conclude(usize),
+    Settle(usize),
+    Gone(u16),
+    Pop { key: usize },
+}
+
+const KEYS: [&[u8]; 2] = [b"k", b"l"];
+
+fn event() -> impl Strategy<Value = Event> {
+    let which = 0..40_usize;
+    prop_oneof![
+        4 => (0..2_usize, 1..4_usize, any::<bool>())
+            .prop_map(|(key, count, at_front)| Event::Push { key, count, at_front }),
+        5 => (1..3_u16, vec(0..2_usize, 1..3), any::<bool>(), proptest::option::of(1..4_u64))
+            .prop_map(|(node, keys, at_front, count)| Event::Ask { node, keys, at_front, count }),
+        2 => which.clone().prop_map(Event::AskAgain),
+        1 => which.clone().prop_map(Event::Withdraw),
+        1 => which.clone().prop_map(Event::Conclude),
+        2 => which.prop_map(Event::Settle),
+        1 => (1..3_u16).prop_map(Event::Gone),
+        1 => (0..2_usize).prop_map(|key| Event::Pop { key }),
+    ]
+}
+
+/// A request in the model, which is a sequence of elements in three places: lists, requests and clients.
+#[derive(Clone, Debug)]
+struct Request {
+    keys: Vec<usize>,
+    at_front: bool,
+    count: u64,
+    state: State,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum State {
+    Waits,
+    Served { key: usize, elements: Vec<u64>, is_claimed: bool, order: usize },
+    Over,
+}
+
+#[derive(Default)]
+struct Model {
+    lists: [Vec<u64>; 2],
+    requests: Vec<Request>,
+    served: usize,
+}
+
+impl Model {
+    fn serve(&mut self, place: usize, key: usize, is_claimed: bool) {
+        let (list, request) = (&mut self.lists[key], &mut self.requests[place]);
+        let count = (request.count as usize).min(list.len());
+        let elements = match request.at_front {
+            true => list.drain(..count).collect(),
+            false => list.split_off(list.len() - count).into_iter().rev().collect(),
+        };
+        self.served += 1;
+        request.state = State::Served { key, elements, is_claimed, order: self.served };
+    }
+
+    fn serve_waiting(&mut self, key: usize) {
+        while !self.lists[key].is_empty() {
+            let waits = |it: &Request| it.state == State::Waits && it.keys.contains(&key);
+            let Some(place) = self.requests.iter().position(waits) else { break };
+            self.serve(place, key, false);
+        }
+    }
+
+    /// Takes back what a request has; returns the key that got elements.
+    fn give_back(&mut self, place: usize) -> Option<usize> {
+        let request = &mut self.requests[place];
+        let State::Served { key, elements, .. } = std::mem::replace(&mut request.state, State::Over) else {
+            return None;
+        };
+        for element in elements.into_iter().rev() {
+            let list = &mut self.lists[key];
+            list.insert(if request.at_front { 0 } else { list.len() }, element);
+        }
+        Some(key)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Each element is in one place, in the order of a simple model, on two replicas of which one joins by a snapshot.
+    #[test]
+    fn each_element_is_in_one_place(events in vec(event(), 0..60), snapshot_at in 0..60_usize) {
+        let (mut table, mut other) = (Table::new(1), Table::new(2));
+        let (mut model, mut ids, mut next, mut offset) = (Model::default(), Vec::<WaiterId>::new(), 0_u64, 0);
+        for (step, event) in events.iter().enumerate() {
+            if step == snapshot_at {
+                let (floor, snapshot, mut bytes) = (table.version_floor(), table.begin_snapshot(), Vec::new());
+                while table.snapshot_chunk(snapshot, 64, &mut bytes) {}
+                table.end_snapshot(snapshot);
+                other = Table::new(3);
+                other.install(&bytes).unwrap();
+                other.set_version_floor(floor);
+            }
+            let mut record = |command: Command<'_>| {
+                offset += 1;
+                table.apply(&command, offset, 1, &mut ReplyBuffer::new());
+                other.apply_unasked(&command, offset, 1);
+            };
+            let mut ask = |waiter, request: &Request| {
+                let (mut list, mut scratch) = (Vec::new(), Vec::new());
+                let keys = List::build(&mut list, request.keys.iter().map(|key| KEYS[*key]));
+                let (at_front, count) = (request.at_front, request.count);
+                let command = Command::OnList(ListCommand::MultiPop { keys, at_front, count });
+                let wish = Wish::build(&command, &mut scratch).unwrap();
+                record(Command::Queue(QueueCommand::Ask { waiter, wish }));
+            };
+            let known = |which: &usize| (!ids.is_empty()).then(|| which % ids.len());
+            match event {
+                Event::Push { key, count, at_front } => {
+                    let mut scratch = Vec::new();
+                    let elements: Vec<_> = (0..*count as u64).map(|more| (next + more).to_le_bytes()).collect();
+                    for number in next..next + *count as u64 {
+                        let list = &mut model.lists[*key];
+                        list.insert(if *at_front { 0 } else { list.len() }, number);
+                    }
+                    next += *count as u64;
+                    let elements = List::build(&mut scratch, elements.iter().map(|it| &it[..]));
+                    let (key, at_front) = (KEYS[*key], *at_front);
+                    record(Command::OnList(ListCommand::Push { key, elements, at_front, if_present: false }));
+                    model.serve_waiting(if key == KEYS[0] { 0 } else { 1 });
+                }
+                Event::Pop { key } => {
+                    record(Command::OnList(ListCommand::Pop { key: KEYS[*key], at_front: true, count: None }));
+                    if !model.lists[*key].is_empty() {
+                        model.lists[*key].remove(0);
+                    }
+                }
+                Event::Ask { node, keys, at_front, count } => {
+                    let (keys, at_front, count) = (keys.clone(), *at_front, count.unwrap_or(1));
+                    let request = Request { keys, at_front, count, state: State::Waits };
+                    let waiter = id(*node, ids.len() as u64 + 1);
+                    ask(waiter, &request);
+                    ids.push(waiter);
+                    let first = request.keys.iter().copied().find(|key| !model.lists[*key].is_empty());
+                    model.requests.push(request);
+                    if let Some(key) = first {
+                        model.serve(model.requests.len() - 1, key, true);
+                    }
+                }
+                Event::AskAgain(which) => {
+                    if let Some(place) = known(which).filter(|it| model.requests[*it].state != State::Over) {
+                        ask(ids[place], &model.requests[place]);
+                        if let State::Served { is_claimed, .. } = &mut model.requests[place].state {
+                            *is_claimed = true;
+                        }
+                    }
+                }
+                Event::Withdraw(which) => {
+                    if let Some(place) = known(which) {
+                        record(Command::Queue(QueueCommand::Withdraw { waiter: ids[place], only_unclaimed: false }));
+                        match model.give_back(place) {
+                            Some(key) => model.serve_waiting(key),
+                            None => model.requests[place].state = State::Over,
+                        }
+                    }
+                }
+                Event::Conclude(which) => {
+                    if let Some(place) = known(which) {
+                        record(Command::Queue(QueueCommand::Conclude { waiter: ids[place] }));
+                        match &mut model.requests[place].state {
+                            State::Served { is_claimed, .. } => *is_claimed = true,
+                            state => *state = State::Over,
+                        }
+                    }
+                }
+                Event::Settle(which) => {
+                    let is_served = |place: &usize| matches!(model.requests[*place].state, State::Served { .. });
+                    if let Some(place) = known(which).filter(is_served) {
+                        let WaiterId { node, life, number } = ids[place];
+                        let numbers = number.get().to_le_bytes();
+                        record(Command::Queue(QueueCommand::Settle { node, life, numbers: &numbers }));
+                        model.requests[place].state = State::Over;
+                    }
+                }
+                Event::Gone(node) => {
+                    record(Command::Lock(LockCommand::DropWaiters { node: *node, spared: None }));
+                    let mut unclaimed = Vec::new();
+                    for place in (0..ids.len()).filter(|place| ids[*place].node == *node) {
+                        match &mut model.requests[place].state {
+                            State::Served { is_claimed: false, order, .. } => unclaimed.push((*order, place)),
+                            State::Served { .. } => {}
+                            state => *state = State::Over,
+                        }
+                    }
+                    unclaimed.sort_unstable();
+                    let keys: Vec<_> = unclaimed.iter().rev().filter_map(|(_, it)| model.give_back(*it)).collect();
+                    keys.into_iter().for_each(|key| model.serve_waiting(key));
+                }
+            }
+            table.queues().check_invariants();
+            prop_assert_eq!(table.digest(), other.digest());
+            let mut lists = BTreeMap::new();
+            for (key, list) in KEYS.iter().zip(&model.lists).filter(|(_, list)| !list.is_empty()) {
+                lists.insert(*key, list.clone());
+            }
+            prop_assert_eq!(table.len(), lists.len());
+            for (key, list) in &lists {
+                let (items, _) = table.items_of(key, crate::table::entry::Kind::List, 1).unwrap();
+                let held: Vec<u64> = items.iter_from(0).map(|it| u64::from_le_bytes(it.try_into().unwrap())).collect();
+                prop_assert_eq!(&held, list, "after {:?}", event);
+            }
+            for (waiter, request) in ids.iter().zip(&model.requests) {
+                let mut out = ReplyBuffer::new();
+                table.read(&Command::Queue(QueueCommand::Check { waiter: *waiter }), 1, &mut out);
+                let expected = match &request.state {
+                    State::Waits => "QUEUED",
+                    State::Served { .. } => "SERVED",
+                    State::Over => "nil",
+                };
+                prop_assert_eq!(text_of(&out), expected, "{:?} after {:?}", waiter, event);
+            }
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! `BLPOP` and its kin: clients that wait for elements of lists and sorted sets.
+
+use super::wait::{KeptWish, Question, Stage, Wait, Want};
+use super::{CHECK_US, RETRY_US, Waits};
+use crate::context::Context;
+use crate::origin::{Asked, Origin};
+use crate::session::ClientId;
+use kv::command::WISH_BYTES_MAX;
+use kv::locks::QUEUED;
+use kv::queues::SERVED;
+use kv::{Command, QueueCommand, Reply, ReplyBuffer, Version, Wish};
+use protocol::{Request, Result as Outcome};
+
+/// How long the numbers of requests are gathered that are to be settled, and how many at most.
+const SETTLE_AFTER_US: u64 = 50_000;
+const SETTLED_AT_ONCE: usize = 1000;
+
+/// How long a request is kept whose records may still take effect: much longer than any of them is on its way.
+const LINGER_US: u64 = 60_000_000;
+
+const UNBLOCKED: &[u8] = b"UNBLOCKED client unblocked via CLIENT UNBLOCK";
+const UNKNOWN_MOVE: &[u8] = b"UNKNOWN no leader has said in time whether an element was moved";
+
+/// Whether an error says that no leader can be asked now.
+fn is_temporary(error: &[u8]) -> bool {
+    let codes: [&[u8]; 4] = [b"CLUSTERDOWN", b"TRYAGAIN", b"LOADING", b"NOREPLICAS"];
+    codes.iter().any(|code| error.starts_with(code))
+}
+
+impl Waits {
+    /// Has a client wait until a command is served, for `wait_us` microseconds at most.
+    ///
+    /// # Errors
+    /// The error for the client, if the command cannot wait.
+    pub(crate) fn wait_for_elements(
+        &mut self,
+        cx: &mut Context,
+        client: ClientId,
+        group: u16,
+        command: &Command<'_>,
+        wait_us: u64,
+    ) -> Result<(), String> {
+        let mut scratch = Vec::new();
+        let Some(wish) = Wish::build(command, &mut scratch) else {
+            return Err(format!(
+                "ERR the keys of a command that waits may have at most {WISH_BYTES_MAX} bytes"
+            ));
+        };
+        self.wait(cx, client, group, Want::Elements(KeptWish::new(wish)), wait_us);
+        Ok(())
+    }
+
+    /// Takes a group's answer about a request whose client waits.
+    pub(super) fn elements_answered(
+        &mut self,
+        cx: &mut Context,
+        number: u64,
+        question: Question,
+        result: Outcome,
+        reply: &[u8],
+    ) {
+        let now_us = cx.now.monotonic_us;
+        let Some(wait) = self.get_mut(number) else { return };
+        match (result, Reply::first(reply)) {
+            (Outcome::Done { .. }, Reply::Status(QUEUED)) if wait.stage == Stage::Ending => {
+                self.ask(cx, number, Question::Conclude, false);
+            }
+            (Outcome::Done { .. }, Reply::Status(QUEUED)) => {
+                (wait.stage, wait.was_queued) = (Stage::Queued, true);
+                let is_served = std::mem::take(&mut wait.was_notified);
+                let due_us = wait.ends_us.min(now_us + CHECK_US);
+                self.look_at(number, due_us);
+                if is_served {
+                    self.ask(cx, number, Question::Ask, false);
+                }
+            }
+            (Outcome::Done { .. }, Reply::Status(SERVED)) => self.ask(cx, number, Question::Ask, false),
+            // The group does not know the request.
+            (Outcome::Done { .. }, Reply::Null) if question == Question::Check => {
+                wait.stage = Stage::Asking;
+                self.ask(cx, number, Question::Ask, false);
+            }
+            (Outcome::Done { .. }, _) => self.deliver(cx, number, result, reply),
+            // Nothing was done, and that will not change soon, as without memory.
+            (Outcome::Refused, Reply::Error(error))
+                if question == Question::Ask && wait.is_new() && !is_temporary(error) =>
+            {
+                let error = error.to_vec();
+                self.end(cx, number, |replies| replies.push(Reply::Error(&error)));
+            }
+            (_, first) => {
+                if let Reply::Error(error) = first {
+                    wait.error = error.to_vec();
+                }
+                let due_us = match wait.stage {
+                    Stage::Ending => now_us + RETRY_US,
+                    _ => wait.ends_us.min(now_us + RETRY_US),
+                };
+                self.look_at(number, due_us);
+            }
+        }
+    }
+
+    /// Answers the client with what it was served, or that there was nothing.
+    fn deliver(&mut self, cx: &mut Context, number: u64, result: Outcome, reply: &[u8]) {
+        let Some(wait) = self.remove(number) else { return };
+        let is_nothing = Reply::first(reply) == Reply::NullArray;
+        let mut replies = ReplyBuffer::new();
+        match is_nothing && wait.ends_with_error {
+            true => replies.push(Reply::Error(UNBLOCKED)),
+            false => replies.extend_encoded(reply),
+        }
+        let (group, is_served) = (wait.group, !is_nothing && !ReplyBuffer::is_error(reply));
+        if let Some(ticket) = wait.ticket {
+            self.answer(cx, ticket, group, result, replies);
+        }
+        match wait.is_uncertain {
+            true => {
+                let stage = if is_served { Stage::Settling } else { Stage::Leaving };
+                self.put(number, Wait { ticket: None, stage, ..wait });
+                self.linger(cx, number);
+            }
+            false if is_served => self.settle(cx, group, number),
+            false => {}
+        }
+    }
+
+    /// Keeps a request that is over, until no record that asks for it can be on its way.
+    pub(super) fn linger(&mut self, cx: &Context, number: u64) {
+        let Some(wait) = self.get_mut(number) else { return };
+        (wait.is_uncertain, wait.lingers) = (false, true);
+        self.look_at(number, cx.now.monotonic_us + LINGER_US);
+    }
+
+    /// The time of a request is over. What it was served by then is still its client's.
+    pub(super) fn end_of_time(&mut self, cx: &mut Context, number: u64) {
+        let now_us = cx.now.monotonic_us;
+        let most_us = cx.configuration.command_timeout_ms * 1000;
+        let Some(wait) = self.get_mut(number) else { return };
+        let (is_free, gives_up_us) = (wait.question.is_none(), wait.ends_us.saturating_add(most_us));
+        let was_never_taken = is_free && wait.is_new();
+        if was_never_taken || now_us >= gives_up_us {
+            let moves = matches!(&wait.want, Want::Elements(wish) if wish.moves());
+            let error = match was_never_taken {
+                _ if wait.ends_with_error => UNBLOCKED.to_vec(),
+                true => std::mem::take(&mut wait.error),
+                false if moves => UNKNOWN_MOVE.to_vec(),
+                false => Vec::new(),
+            };
+            return self.give_up(cx, number, &error);
+        }
+        wait.stage = Stage::Ending;
+        self.look_at(number, gives_up_us);
+        if is_free {
+            self.ask(cx, number, Question::Conclude, false);
+        }
+    }
+
+    /// `CLIENT UNBLOCK`: ends a request, as if its time was over or with an error.
+    pub(crate) fn unblock(&mut self, cx: &mut Context, number: u64, with_error: bool) {
+        let now_us = cx.now.monotonic_us;
+        let Some(wait) = self.get_mut(number) else { return };
+        if !wait.is_for_elements() {
+            return self.give_up(cx, number, if with_error { UNBLOCKED } else { b"" });
+        }
+        wait.ends_with_error = with_error;
+        wait.ends_us = wait.ends_us.min(now_us);
+        self.look_at(number, now_us);
+    }
+
+    /// Takes the notification that a request of this node was served.
+    pub(super) fn served(&mut self, cx: &mut Context, group: u16, number: u64) {
+        let Some(wait) = self.get_mut(number) else {
+            // Its client has another answer, or what it has claimed.
+            let wait =
+                Wait { is_unknown: true, ..Wait::new(None, group, Want::Elements(KeptWish::none()), 0) };
+            self.put(number, wait);
+            return self.ask(cx, number, Question::Withdraw, false);
+        };
+        match (wait.stage, wait.question) {
+            (Stage::Settling, _) => {}
+            (Stage::Leaving, None) => self.ask(cx, number, Question::Withdraw, false),
+            (Stage::Leaving, Some(_)) => wait.leaves_again = true,
+            (_, None) => self.ask(cx, number, Question::Ask, false),
+            // Its outcome may be from before that.
+            (_, Some(_)) => wait.was_notified = true,
+        }
+    }
+
+    // Settling.
+
+    /// Lets the group forget what a request was served: its client has the answer.
+    pub(super) fn settle(&mut self, cx: &Context, group: u16, number: u64) {
+        let numbers = self.to_settle.entry(group).or_default();
+        numbers.push(number);
+        let is_enough = numbers.len() >= SETTLED_AT_ONCE;
+        let due_us = if is_enough { 0 } else { cx.now.monotonic_us + SETTLE_AFTER_US };
+        self.settle_us = self.settle_us.min(due_us);
+    }
+
+    /// Submits what is to be settled by now.
+    pub(super) fn settle_due(&mut self, cx: &mut Context) {
+        if self.settle_us > cx.now.monotonic_us {
+            return;
+        }
+        self.settle_us = u64::MAX;
+        let (node, life) = (cx.configuration.node, self.life());
+        for (group, numbers) in std::mem::take(&mut self.to_settle) {
+            if cx.groups.get(group).is_none() {
+                continue;
+            }
+            let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+            let batch = self.next_number();
+            self.settling.insert(batch, (group, numbers));
+            let command = QueueCommand::Settle { node, life, numbers: &bytes };
+            let ticket = Origin::Wait.ticket(batch);
+            let deadline_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
+            let asked =
+                Asked { ticket, follows: false, seen: Version::MAX, deadline_us, hops: 0, leadership: 0 };
+            cx.submit(group, asked, &Request::Command(Command::Queue(command)));
+        }
+    }
+
+    /// Takes the outcome of settling. Returns whether it was one.
+    pub(super) fn settle_answered(&mut self, cx: &Context, batch: u64, result: Outcome) -> bool {
+        let Some((group, numbers)) = self.settling.remove(&batch) else { return false };
+        if !matches!(result, Outcome::Done { .. }) && cx.groups.get(group).is_some() {
+            numbers.into_iter().for_each(|number| self.settle(cx, group, number));
+        }
+        true
+    }
+}

@@ -1,0 +1,361 @@
+//! Clients that wait for elements: who is served, in which order, and what becomes of an element when connections,
+//! leaders and nodes fail.
+
+use crate::support::{Client, Cluster, assert_error, setup};
+
+const KINDS: [&str; 2] = ["prefix= replication=consensus", "prefix= replication=leader-follower"];
+
+fn cluster() -> Cluster {
+    setup(3, &KINDS[..1]).start()
+}
+
+fn leader(cluster: &Cluster) -> u16 {
+    cluster.keyspace(1, "default").leader
+}
+
+/// Repeats a request, as a client does while there is no leader.
+fn insist(cluster: &mut Cluster, client: Client, request: &str) -> String {
+    let mut reply = String::new();
+    cluster.until("it has an answer", |cluster| {
+        reply = cluster.ask(client, request);
+        !["-CLUSTERDOWN", "-UNKNOWN", "-TRYAGAIN", "-LOADING", "-NOREPLICAS"]
+            .iter()
+            .any(|code| reply.starts_with(code))
+    });
+    reply
+}
+
+/// The requests at the leader: how many wait, were served and not settled, and claimed.
+fn left(cluster: &mut Cluster) -> (usize, usize, usize) {
+    let leader = (1..=3).map(|id| cluster.keyspace(id, "default").leader).max().unwrap_or(1).max(1);
+    cluster.node(leader).queues_left(1).expect("it has the default keyspace")
+}
+
+fn until_waiting(cluster: &mut Cluster, count: usize) {
+    cluster.until("they wait", |cluster| left(cluster).0 == count);
+}
+
+fn until_settled(cluster: &mut Cluster) {
+    cluster.until("nothing is left", |cluster| left(cluster) == (0, 0, 0));
+}
+
+#[test]
+fn each_element_is_for_who_has_waited_longest_whatever_node_it_is_connected_to() {
+    for kind in KINDS {
+        let mut cluster = setup(3, &[kind]).start();
+        let pusher = cluster.client(2);
+        let clients: Vec<Client> = (0..6).map(|index| cluster.client(index % 3 + 1)).collect();
+        for (index, client) in clients.iter().enumerate() {
+            cluster.send(*client, if index % 2 == 0 { "BLPOP l 0" } else { "BRPOP no l 0" });
+            until_waiting(&mut cluster, index + 1);
+        }
+        for (index, client) in clients.iter().enumerate() {
+            assert!(clients[index..].iter().all(|other| cluster.arrived(*other).is_none()));
+            assert_eq!(cluster.ask(pusher, &format!("RPUSH l e{index}")), "1");
+            let took_ms = cluster.time(|cluster| {
+                assert_eq!(cluster.reply(*client), format!("[\"l\", \"e{index}\"]"), "{kind}");
+            });
+            assert!(took_ms < 20, "two messages and a record, and no polling: {took_ms} ms");
+        }
+        assert_eq!(cluster.ask(pusher, "EXISTS l"), "0");
+        until_settled(&mut cluster);
+    }
+}
+
+#[test]
+fn what_is_there_is_served_at_once_and_short_times_do_not_miss_it() {
+    let mut cluster = cluster();
+    for node in 1..=3 {
+        let client = cluster.client(node);
+        cluster.ask(client, "RPUSH l a b c d e");
+        cluster.ask(client, "ZADD z 1 m 2 n 3 o");
+        assert_eq!(cluster.ask(client, "BLPOP no l 0.001"), "[\"l\", \"a\"]");
+        assert_eq!(cluster.ask(client, "BLMPOP 0.001 2 no l LEFT COUNT 2"), "[\"l\", [\"b\", \"c\"]]");
+        assert_eq!(cluster.ask(client, "BLMOVE l to RIGHT LEFT 0.001"), "\"e\"");
+        assert_eq!(cluster.ask(client, "BRPOPLPUSH l to 0.001"), "\"d\"");
+        assert_eq!(cluster.ask(client, "LRANGE to 0 -1"), "[\"d\", \"e\"]");
+        assert_eq!(cluster.ask(client, "BZPOPMIN z 0.001"), "[\"z\", \"m\", \"1\"]");
+        assert_eq!(cluster.ask(client, "BZPOPMAX z 0.001"), "[\"z\", \"o\", \"3\"]");
+        assert_eq!(cluster.ask(client, "BZMPOP 0.001 1 z MAX"), "[\"z\", [[\"n\", \"2\"]]]");
+        assert_eq!(cluster.ask(client, "DEL to"), "1");
+    }
+    until_settled(&mut cluster);
+}
+
+#[test]
+fn a_wait_lasts_as_long_as_it_says() {
+    for kind in KINDS {
+        let mut cluster = setup(3, &[kind]).start();
+        for (node, request) in (1..).zip(["BLPOP l 0.1", "BLMOVE l m LEFT LEFT 0.1", "BZMPOP 0.1 1 z MIN"]) {
+            let client = cluster.client(node);
+            let took_ms = cluster.time(|cluster| assert_eq!(cluster.ask(client, request), "nil"));
+            assert!((100..115).contains(&took_ms), "{request}: {took_ms} ms");
+        }
+        assert_eq!(left(&mut cluster), (0, 0, 0));
+        let client = cluster.client(3);
+        assert_eq!(cluster.ask(client, "RPUSH l a"), "1", "nobody waits for it any more");
+        assert_eq!(cluster.ask(client, "LLEN l"), "1");
+    }
+}
+
+#[test]
+fn requests_behind_one_that_waits_are_carried_out_after_it() {
+    let mut cluster = cluster();
+    let (ann, bob) = (cluster.client(1), cluster.client(2));
+    cluster.send(bob, "BLPOP l 0");
+    assert!(!cluster.node(2).wants_input(bob.id));
+    until_waiting(&mut cluster, 1);
+    assert_eq!(cluster.ask(ann, "RPUSH l a"), "1");
+    cluster.reply(bob);
+    assert!(cluster.node(2).wants_input(bob.id));
+}
+
+#[test]
+fn in_a_transaction_nobody_waits() {
+    let mut cluster = cluster();
+    let client = cluster.client(1);
+    let requests =
+        ["MULTI", "BLPOP l 0", "RPUSH l a b", "BRPOP l 0", "BLMOVE no l LEFT LEFT 0", "BZPOPMIN z 0", "EXEC"];
+    let replies = cluster.pipeline(client, &requests);
+    assert_eq!(replies[6], "[nil, 2, [\"l\", \"b\"], nil, nil]");
+    assert_eq!(cluster.ask(client, "LRANGE l 0 -1"), "[\"a\"]");
+}
+
+#[test]
+fn who_waits_is_served_when_a_transaction_is_over() {
+    let mut cluster = cluster();
+    let (ann, bob) = (cluster.client(1), cluster.client(2));
+    cluster.send(bob, "BLPOP k l 0");
+    until_waiting(&mut cluster, 1);
+    let replies = cluster.pipeline(ann, &["MULTI", "RPUSH l a", "RPUSH l b", "LPOP l", "RPUSH k c", "EXEC"]);
+    assert_eq!(replies[5], "[1, 2, \"a\", 1]");
+    assert_eq!(cluster.reply(bob), "[\"l\", \"b\"]", "the key that was written first");
+}
+
+#[test]
+fn who_waits_at_a_node_without_a_replica_is_served_too() {
+    let mut cluster = setup(5, &["prefix= replication=consensus replicas=3"]).start();
+    let lead = leader(&cluster);
+    let (ann, bob) = (cluster.client(lead), cluster.client(5));
+    cluster.send(bob, "BLPOP l 0");
+    cluster.turns(30);
+    // The notification is lost with the link: it asks when the link is back.
+    cluster.break_link(lead, 5);
+    assert_eq!(cluster.ask(ann, "RPUSH l a"), "1");
+    cluster.turns(100);
+    cluster.mend_link(lead, 5);
+    assert_eq!(cluster.reply(bob), "[\"l\", \"a\"]");
+}
+
+/// Whether the connection is closed before, while or after the element is on its way, the next one in the queue gets it.
+#[test]
+fn an_element_that_crosses_the_end_of_its_connection_goes_to_the_next() {
+    for kind in KINDS {
+        for moment in 0..20 {
+            let mut cluster = setup(3, &[kind]).start();
+            let away = leader(&cluster) % 3 + 1;
+            let (ann, bob, cat) = (cluster.client(1), cluster.client(away), cluster.client(2));
+            cluster.send(bob, "BLPOP l 0");
+            until_waiting(&mut cluster, 1);
+            cluster.send(cat, "BLPOP l 0");
+            until_waiting(&mut cluster, 2);
+            cluster.send(ann, "RPUSH l a");
+            cluster.turns(moment);
+            if cluster.arrived(bob).is_some() {
+                assert!(moment > 3, "it cannot be that fast");
+                break;
+            }
+            cluster.close(bob);
+            assert_eq!(cluster.reply(cat), "[\"l\", \"a\"]", "{kind}, moment {moment}");
+            until_settled(&mut cluster);
+        }
+    }
+}
+
+/// What the node has not claimed goes to the next in the queue. What it has claimed may have reached the client: it is
+/// given to nobody else.
+#[test]
+fn an_element_on_its_way_to_a_node_that_dies_goes_to_the_next_unless_it_was_claimed() {
+    for restarts in [false, true] {
+        let mut gone_with_the_node = 0;
+        for moment in 0..20 {
+            let mut cluster = cluster();
+            let lead = leader(&cluster);
+            let (away, other) = (lead % 3 + 1, (lead + 1) % 3 + 1);
+            let (ann, bob, cat) = (cluster.client(lead), cluster.client(away), cluster.client(other));
+            cluster.send(bob, "BLPOP l 0");
+            until_waiting(&mut cluster, 1);
+            cluster.send(cat, "BLPOP l 0");
+            until_waiting(&mut cluster, 2);
+            cluster.send(ann, "RPUSH l a");
+            cluster.turns(moment);
+            let has_bob = cluster.arrived(bob).is_some();
+            cluster.kill(away);
+            if restarts {
+                cluster.restart(away);
+            }
+            cluster.turns(2500);
+            let has_cat = cluster.arrived(cat).is_some();
+            assert!(!(has_bob && has_cat), "moment {moment}: it was given to two");
+            if !has_bob && !has_cat {
+                // Its claim was on its way, or even the answer to it. The group keeps it until the node is back.
+                let kept = cluster.node(lead).queues_left(1).expect("it leads").2;
+                assert!(restarts || kept == 1, "moment {moment}: it vanished");
+                gone_with_the_node += 1;
+            }
+            if has_bob {
+                break;
+            }
+        }
+        assert!(gone_with_the_node <= 5, "as long as the claim is on its way: {gone_with_the_node} turns");
+    }
+}
+
+#[test]
+fn a_change_of_leader_is_not_noticed_by_who_waits() {
+    for kind in KINDS {
+        let mut cluster = setup(3, &[kind]).start();
+        let dead = leader(&cluster);
+        let (there, elsewhere) = (dead % 3 + 1, (dead + 1) % 3 + 1);
+        let (ann, bob, cat) = (cluster.client(there), cluster.client(elsewhere), cluster.client(there));
+        cluster.send(bob, "BLPOP l 0");
+        until_waiting(&mut cluster, 1);
+        cluster.send(cat, "BLPOP l 0");
+        until_waiting(&mut cluster, 2);
+        cluster.kill(dead);
+        assert_eq!(insist(&mut cluster, ann, "RPUSH l a b"), "2");
+        assert_eq!(cluster.reply(bob), "[\"l\", \"a\"]", "{kind}");
+        assert_eq!(cluster.reply(cat), "[\"l\", \"b\"]", "{kind}");
+    }
+}
+
+/// The leader dies at any moment while an element is pushed, served, claimed: it comes to one client, once, and to the one
+/// in front.
+#[test]
+fn an_element_that_meets_the_death_of_the_leader_comes_once() {
+    for moment in 0..16 {
+        let mut cluster = cluster();
+        let dead = leader(&cluster);
+        let (there, elsewhere) = (dead % 3 + 1, (dead + 1) % 3 + 1);
+        let (ann, bob, cat) = (cluster.client(there), cluster.client(elsewhere), cluster.client(there));
+        cluster.send(bob, "BLPOP l 0");
+        until_waiting(&mut cluster, 1);
+        cluster.send(cat, "BLPOP l 0");
+        until_waiting(&mut cluster, 2);
+        cluster.send(ann, "RPUSH l a");
+        cluster.turns(moment);
+        cluster.kill(dead);
+        let reply = cluster.reply(ann);
+        assert!(
+            reply == "1" || reply.starts_with("-UNKNOWN") || reply.starts_with("-CLUSTERDOWN"),
+            "{reply}"
+        );
+        cluster.turns(3000);
+        let first = cluster.arrived(bob);
+        if reply == "1" {
+            assert_eq!(first.as_deref(), Some("[\"l\", \"a\"]"), "moment {moment}");
+        }
+        assert_eq!(cluster.arrived(cat), None, "moment {moment}: there was one element");
+        insist(&mut cluster, ann, "RPUSH l b");
+        let next = if first.is_some() { cat } else { bob };
+        assert_eq!(cluster.reply(next), "[\"l\", \"b\"]", "moment {moment}");
+    }
+}
+
+#[test]
+fn requests_of_an_earlier_life_of_a_node_are_forgotten_when_it_is_back() {
+    let mut cluster = cluster();
+    let lead = leader(&cluster);
+    let dead = lead % 3 + 1;
+    let (ann, bob) = (cluster.client(lead), cluster.client(dead));
+    cluster.send(bob, "BLPOP l 0");
+    until_waiting(&mut cluster, 1);
+    cluster.kill(dead);
+    cluster.restart(dead);
+    until_waiting(&mut cluster, 0);
+    assert_eq!(cluster.ask(ann, "RPUSH l a"), "1");
+    assert_eq!(cluster.ask(ann, "LLEN l"), "1");
+}
+
+#[test]
+fn those_who_wait_are_in_the_copy_that_a_node_gets_which_was_away() {
+    let keyspaces = &["prefix= replication=consensus backlog_bytes=100000"];
+    let mut cluster = setup(3, keyspaces).start();
+    let lead = leader(&cluster);
+    let (away, third) = (lead % 3 + 1, (lead + 1) % 3 + 1);
+    cluster.kill(away);
+    let (ann, bob) = (cluster.client(lead), cluster.client(third));
+    cluster.send(bob, "BLPOP l 0");
+    cluster.until("it waits", |cluster| cluster.node(lead).queues_left(1).is_some_and(|it| it.0 == 1));
+    for index in 0..300 {
+        cluster.ask(ann, &format!("SET k{index} {}", "v".repeat(1000)));
+    }
+    cluster.restart(away);
+    cluster.settle();
+    assert_eq!(cluster.node(away).queues_left(1), Some((1, 0, 0)));
+    cluster.kill(lead);
+    let cat = cluster.client(away);
+    assert_eq!(insist(&mut cluster, cat, "RPUSH l a"), "1");
+    assert_eq!(cluster.reply(bob), "[\"l\", \"a\"]");
+}
+
+#[test]
+fn a_wait_can_be_ended_by_another_client() {
+    let mut cluster = cluster();
+    let (ann, bob) = (cluster.client(1), cluster.client(1));
+    let number = cluster.ask(bob, "CLIENT ID");
+    assert_eq!(cluster.ask(ann, &format!("CLIENT UNBLOCK {number}")), "0", "it does not wait");
+    for (how, expected) in
+        [("", "nil"), (" TIMEOUT", "nil"), (" ERROR", "-UNBLOCKED client unblocked via CLIENT UNBLOCK")]
+    {
+        cluster.send(bob, "BLPOP l 0");
+        until_waiting(&mut cluster, 1);
+        assert_eq!(cluster.ask(ann, &format!("CLIENT UNBLOCK {number}{how}")), "1");
+        assert_eq!(cluster.reply(bob), expected);
+        assert_eq!(left(&mut cluster).0, 0);
+    }
+    let not_a_number = cluster.ask(ann, "CLIENT UNBLOCK x");
+    assert_eq!(not_a_number, "-ERR value is not an integer or out of range");
+    let no_reason = cluster.ask(ann, "CLIENT UNBLOCK 1 NOW");
+    assert_eq!(no_reason, "-ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR");
+}
+
+#[test]
+fn what_cannot_be_is_refused_as_in_redis() {
+    let keyspaces =
+        ["prefix= replication=consensus", "prefix=q: replication=consensus", "prefix=abd: replication=abd"];
+    let mut cluster = setup(3, &keyspaces).start();
+    let client = cluster.client(1);
+    cluster.ask(client, "SET s v");
+    let cases = [
+        ("BLPOP s 0", "WRONGTYPE Operation against a key holding the wrong kind of value"),
+        ("BZPOPMIN no s 0", "WRONGTYPE Operation against a key holding the wrong kind of value"),
+        ("BLPOP l x", "ERR timeout is not a float or out of range"),
+        ("BLPOP l -0.1", "ERR timeout is negative"),
+        ("BLPOP l 1e300", "ERR timeout is out of range"),
+        ("BLPOP l", "ERR wrong number of arguments for 'blpop' command"),
+        ("BLMOVE a b UP LEFT x", "ERR syntax error"),
+        ("BLMOVE a b RIGHT LEFT x", "ERR timeout is not a float or out of range"),
+        ("BLMPOP 1 0 a LEFT", "ERR numkeys should be greater than 0"),
+        ("BZMPOP x 1 a MIN", "ERR timeout is not a float or out of range"),
+        (
+            "BLPOP l q:l 0",
+            "CROSSSLOT Keys in request don't hash to the same slot (they are in several keyspaces)",
+        ),
+    ];
+    for (request, error) in cases {
+        assert_eq!(cluster.ask(client, request), format!("-{error}"), "{request}");
+    }
+    let refused = cluster.ask(client, "BLPOP abd:l 0");
+    assert!(refused.starts_with("-ERR BLPOP needs a list"), "{refused}");
+}
+
+#[test]
+fn a_keyspace_that_is_dropped_takes_its_waits_along() {
+    let mut cluster = setup(3, &["prefix= replication=consensus", "prefix=q: replication=consensus"]).start();
+    let (ann, bob) = (cluster.client(1), cluster.client(2));
+    cluster.send(bob, "BLPOP q:l 0");
+    cluster.turns(30);
+    assert_eq!(cluster.ask(ann, "KEYSPACE DROP q:"), "OK");
+    assert_error(&cluster.reply(bob), "NOLEADER");
+}

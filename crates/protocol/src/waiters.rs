@@ -1,0 +1,121 @@
+//! Requests that wait at other nodes, for a lock or for elements of a list: which nodes are gone, and who is notified.
+//!
+//! A node that is gone answers none of its clients. The leader orders that they wait no longer, so that nobody behind them
+//! waits for what nobody will use ([`kv::LockCommand::DropWaiters`]).
+
+use crate::effects::{Effects, NodeId, Notice, Now};
+use kv::locks::{LockEvent, LockNotification};
+use kv::{Command, LockCommand, Table, Version, WaiterId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A node whose link is down for so long is gone, as far as its waiting clients are concerned. A link that breaks for a
+/// moment costs nobody the place in the queue.
+const GONE_MS: u64 = 1000;
+
+/// Which nodes are gone, as the leader of a group sees it.
+#[derive(Debug, Default)]
+pub(crate) struct Reach {
+    /// Nodes whose link is up, and since when others' is down.
+    linked: BTreeSet<NodeId>,
+    unlinked: BTreeMap<NodeId, u64>,
+    /// When this leadership began.
+    leads_since_us: u64,
+}
+
+impl Reach {
+    /// A link came up or went down.
+    pub(crate) fn link(&mut self, now: Now, peer: NodeId, up: bool) {
+        if up {
+            self.linked.insert(peer);
+            self.unlinked.remove(&peer);
+        } else {
+            self.linked.remove(&peer);
+            self.unlinked.entry(peer).or_insert(now.monotonic_us);
+        }
+    }
+
+    /// This replica begins to lead.
+    pub(crate) fn begin(&mut self, now: Now) {
+        self.leads_since_us = now.monotonic_us;
+    }
+
+    pub(crate) fn is_gone(&self, now: Now, node: NodeId) -> bool {
+        // Of a node that was never linked only this is known: it has not been since this replica leads.
+        let since_us = self.unlinked.get(&node).copied().unwrap_or_default().max(self.leads_since_us);
+        !self.linked.contains(&node) && now.ms_since(since_us) >= GONE_MS
+    }
+
+    /// What is to be ordered of nodes that are gone while their clients wait. `own` is the leader's node.
+    pub(crate) fn to_drop<'r>(
+        &'r self,
+        now: Now,
+        own: NodeId,
+        table: &Table,
+    ) -> impl Iterator<Item = Command<'static>> + use<'r> {
+        let nodes: BTreeSet<NodeId> = match (table.locks().waiters(), table.queues().is_still()) {
+            (0, true) => BTreeSet::new(),
+            _ => table.locks().coordinators().into_iter().chain(table.queues().coordinators()).collect(),
+        };
+        let gone = nodes.into_iter().filter(move |node| *node != own && self.is_gone(now, *node));
+        gone.map(|node| Command::Lock(LockCommand::DropWaiters { node, spared: None }))
+    }
+}
+
+/// Notifies coordinators of what becomes of the requests that wait: the leader every one, others that of their own node,
+/// which learns it in this way though the leader's message be lost.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Notifier {
+    pub(crate) node: NodeId,
+    pub(crate) is_leader: bool,
+}
+
+impl Notifier {
+    pub(crate) fn notify(
+        self,
+        waiter: WaiterId,
+        name: Box<[u8]>,
+        notification: LockNotification,
+        offset: Version,
+        effects: &mut Effects,
+    ) {
+        if waiter.node == self.node || self.is_leader {
+            effects.notices.push(Notice::LockNotified { waiter, name, notification, offset });
+        }
+    }
+
+    /// Notifies of what follows from applied records, where there are no leases of locks.
+    pub(crate) fn follow(self, table: &mut Table, offset: Version, effects: &mut Effects) {
+        for event in table.take_lock_events().into_iter().flatten() {
+            if let LockEvent::Notified { waiter, name, notification } = event {
+                self.notify(waiter, name, notification, offset, effects);
+            }
+        }
+    }
+
+    /// Notifies once more of what was served and has not been claimed: the notice of an earlier leader may be lost.
+    pub(crate) fn repeat(self, table: &Table, offset: Version, effects: &mut Effects) {
+        for waiter in table.queues().unclaimed() {
+            self.notify(waiter, Box::default(), LockNotification::Served, offset, effects);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now(ms: u64) -> Now {
+        Now { monotonic_us: ms * 1000, unix_ms: 0 }
+    }
+
+    #[test]
+    fn a_node_is_gone_when_its_link_has_been_down_for_long() {
+        let mut reach = Reach::default();
+        reach.link(now(1), 2, true);
+        reach.link(now(500), 2, false);
+        reach.link(now(900), 2, false);
+        assert!(!reach.is_gone(now(1499), 2) && reach.is_gone(now(1500), 2));
+        reach.link(now(1500), 2, true);
+        assert!(!reach.is_gone(now(9000), 2));
+    }
+}
