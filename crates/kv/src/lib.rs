@@ -24,9 +24,9 @@ mod watch;
 pub use coded::{Coordinator, Reference, ValueId, ValueRef, View};
 pub use command::{
     AddOptions, Aggregate, By, Command, Comparison, Condition, Deadline, Draft, Expiry, Fenced, HashCommand,
-    HashPart, Hold, Known, List, ListCommand, LockCommand, NewId, QueueCommand, Script, ScriptLimits, SetAnswer,
-    SetCommand, SetOperation, SortedCommand, StreamCommand, StreamId, Supplied, Transaction, Trim, WaiterId,
-    Watched, Wish,
+    HashPart, Hold, Known, List, ListCommand, LockCommand, NewId, QueueCommand, Script, ScriptLimits,
+    SetAnswer, SetCommand, SetOperation, SortedCommand, StreamCommand, StreamId, Supplied, Transaction, Trim,
+    WaiterId, Watched, Wish,
 };
 pub use reply::{Announcement, Reply, ReplyBuffer};
 pub use shared::SharedBytes;

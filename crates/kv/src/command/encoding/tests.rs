@@ -4,7 +4,8 @@ use super::*;
 use crate::Coordinator;
 use crate::command::{
     AddOptions, Aggregate, By, Draft, Fenced, HashCommand, HashPart, Hold, ListCommand, LockCommand,
-    QueueCommand, SetCommand, SetOperation, SortedCommand, StreamCommand, Supplied, Trim, WaiterId, Watched, Wish, script,
+    QueueCommand, SetCommand, SetOperation, SortedCommand, StreamCommand, Supplied, Trim, WaiterId, Watched,
+    Wish, script,
 };
 use std::num::NonZeroU64;
 

@@ -52,7 +52,7 @@ pub(super) const fn keys(access: &'static [KeyFlags]) -> KeyPositions {
 
 /// Keys, and an argument behind them.
 pub(super) const fn keys_before_last(access: &'static [KeyFlags]) -> KeyPositions {
-    KeyPositions { first: 1, last: -2, step: 1, counted_at: 0, access }
+    KeyPositions { first: 1, last: -2, step: 1, access, ..KeyPositions::NONE }
 }
 
 pub(super) const fn keys_with_values(access: &'static [KeyFlags]) -> KeyPositions {
