@@ -10,6 +10,7 @@ pub mod codec;
 pub mod coded;
 pub mod command;
 pub mod digest;
+pub mod geo;
 pub mod glob;
 pub mod limits;
 pub mod locks;
@@ -17,15 +18,16 @@ pub mod number;
 mod range;
 pub mod reply;
 mod shared;
+mod sketch;
 pub mod table;
 mod watch;
 
 pub use coded::{Coordinator, Reference, ValueId, ValueRef, View};
 pub use command::{
-    AddOptions, Aggregate, By, Command, Comparison, Condition, Deadline, Draft, Expiry, Fenced, HashCommand,
-    HashPart, Hold, Known, List, ListCommand, LockCommand, NewId, Script, ScriptLimits, SetAnswer,
-    SetCommand, SetOperation, SortedCommand, StreamCommand, StreamId, Supplied, Transaction, Trim, WaiterId,
-    Watched,
+    AddOptions, Aggregate, By, BytesCommand, Command, Comparison, Condition, Deadline, Draft, Expiry, Fenced,
+    HashCommand, HashPart, Hold, Known, List, ListCommand, LockCommand, NewId, Script, ScriptLimits,
+    SetAnswer, SetCommand, SetOperation, SortCommand, SortedCommand, StreamCommand, StreamId, Supplied,
+    Transaction, Trim, WaiterId, Watched,
 };
 pub use reply::{Announcement, Reply, ReplyBuffer};
 pub use shared::SharedBytes;
