@@ -10,6 +10,7 @@ pub mod codec;
 pub mod coded;
 pub mod command;
 pub mod digest;
+pub mod geo;
 pub mod glob;
 pub mod limits;
 pub mod locks;
@@ -18,15 +19,16 @@ pub mod queues;
 mod range;
 pub mod reply;
 mod shared;
+mod sketch;
 pub mod table;
 mod watch;
 
 pub use coded::{Coordinator, Reference, ValueId, ValueRef, View};
 pub use command::{
-    AddOptions, Aggregate, By, Command, Comparison, Condition, Deadline, Draft, Expiry, Fenced, HashCommand,
-    HashPart, Hold, Known, List, ListCommand, LockCommand, NewId, QueueCommand, Script, ScriptLimits,
-    SetAnswer, SetCommand, SetOperation, SortedCommand, StreamCommand, StreamId, Supplied, Transaction, Trim,
-    WaiterId, Watched, Wish,
+    AddOptions, Aggregate, By, BytesCommand, Command, Comparison, Condition, Deadline, Draft, Expiry, Fenced,
+    HashCommand, HashPart, Hold, Known, List, ListCommand, LockCommand, NewId, QueueCommand, Script,
+    ScriptLimits, SetAnswer, SetCommand, SetOperation, SortCommand, SortedCommand, StreamCommand, StreamId,
+    Supplied, Transaction, Trim, WaiterId, Watched, Wish,
 };
 pub use reply::{Announcement, Reply, ReplyBuffer};
 pub use shared::SharedBytes;

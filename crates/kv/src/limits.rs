@@ -12,10 +12,12 @@ pub const VALUE_BYTES_MAX_DEFAULT: usize = 64 * 1024 * 1024;
 /// Longest value that can be configured, in bytes: the same as Redis's `proto-max-bulk-len` default.
 pub const VALUE_BYTES_MAX_CEILING: usize = 512 * 1024 * 1024;
 
-/// Largest hash, in bytes, including an overhead of 16 per field with its value. A hash is one piece of memory, so a
-/// change moves everything behind it: at this size that takes 2 to 3 ms. The limit on values applies too, where it is
-/// lower.
-pub const HASH_BYTES_MAX: usize = 16 << 20;
+/// `HSCAN` returns a hash of up to this many fields at once, as Redis does.
+pub const SCANNED_AT_ONCE: u64 = 512;
+
+/// Most that one command may look at or store, in bytes of its keys, each counted as often as the command looks at it: some
+/// 200 ms, during which its group does nothing else. All replicas count alike.
+pub const WALKED_BYTES_MAX: u64 = 400 << 20;
 
 /// Most bytes in one reply, unless a node has less memory to spare. A larger one (an `MGET` of many large values) is
 /// refused.
@@ -56,6 +58,3 @@ pub const SCRIPT_REPLY_BYTES_MAX: usize = 16 << 20;
 
 /// Deepest nesting of arrays in a script's reply.
 pub const SCRIPT_REPLY_DEPTH_MAX: usize = 64;
-
-/// If a command changes at least this many fields of a large hash, the hash is rebuilt.
-pub(crate) const BUILT_ANEW_MIN_LARGE: usize = 24;

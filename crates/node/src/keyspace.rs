@@ -423,6 +423,20 @@ impl Router {
         }
     }
 
+    /// The group of all keys that a pattern with one `*` stands for; `None` if they may be in several.
+    pub(crate) fn group_of_pattern(&self, pattern: &[u8]) -> Option<u16> {
+        let star = pattern.iter().position(|byte| *byte == b'*').unwrap_or(pattern.len());
+        let start = &pattern[..star];
+        let is_within = |prefix: &[u8]| prefix.len() > start.len() && prefix.starts_with(start);
+        if self.prefixes.iter().any(|(prefix, _)| is_within(prefix)) {
+            return None;
+        }
+        let (_, groups) = self.prefixes.iter().find(|(prefix, _)| start.starts_with(prefix))?;
+        // With several shards, a hash tag has to decide.
+        let has_tag = || slot_of(&[start, b"a"].concat()) == slot_of(&[start, b"b"].concat());
+        (groups.len() == 1 || has_tag()).then(|| self.group_of(start))
+    }
+
     /// The first group of the default keyspace.
     pub(crate) fn default_group(&self) -> u16 {
         self.prefixes.last().and_then(|(_, groups)| groups.first()).copied().unwrap_or_default()
@@ -448,6 +462,20 @@ mod tests {
         assert_eq!(numbered.acks, Acks::Count(2));
         let safe = Keyspace::parse("prefix=").unwrap();
         assert_eq!((safe.replication, safe.durability()), (Protocol::Consensus, Durability::Fsync));
+    }
+
+    #[test]
+    fn a_pattern_stands_for_keys_of_one_group_if_its_start_says_so() {
+        let groups = [(b"".to_vec(), vec![1, 2]), (b"c:".to_vec(), vec![3]), (b"c:x:".to_vec(), vec![4])];
+        let router = Router::new(groups.into_iter());
+        let tagged = router.group_of(b"{tag}");
+        assert_eq!(router.group_of_pattern(b"w_{tag}_*"), Some(tagged), "the hash tag decides");
+        assert_eq!(router.group_of_pattern(b"w_*_{tag}"), None, "an item may hold another tag");
+        assert_eq!(router.group_of_pattern(b"w_*"), None);
+        assert_eq!(router.group_of_pattern(b"c:y*"), Some(3));
+        assert_eq!(router.group_of_pattern(b"c:*"), None, "an item may begin with x:");
+        assert_eq!(router.group_of_pattern(b"c:x:*"), Some(4));
+        assert_eq!(router.group_of_pattern(b"*"), None);
     }
 
     #[test]

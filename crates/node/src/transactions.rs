@@ -100,7 +100,9 @@ pub(crate) fn gather(
     }
     let value_bytes_max = cx.parameters.value_bytes_max();
     let stream_node_entries = cx.parameters.stream_node_entries();
-    let context = command::Context { now_ms: cx.now.unix_ms, value_bytes_max, stream_node_entries };
+    let encodings = cx.parameters.encodings();
+    let context =
+        command::Context { now_ms: cx.now.unix_ms, value_bytes_max, stream_node_entries, encodings };
     let only_group = match cx.groups.ids() {
         [only] => Some(*only),
         _ => None,

@@ -83,8 +83,8 @@ const MODULES: [(&str, &[&[&str]]); 11] = [
             &["table"],
             &["locks", "queues", "watch"],
             &["command", "reply"],
-            &["coded"],
-            &["codec", "digest", "glob", "limits", "number", "range", "shared"],
+            &["coded", "geo"],
+            &["codec", "digest", "glob", "limits", "number", "range", "shared", "sketch"],
         ],
     ),
     (

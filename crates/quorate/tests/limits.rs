@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Constants that only bound how much the program does at once or caches, and limit no user.
-const INTERNAL: [&str; 52] = [
+const INTERNAL: [&str; 58] = [
     "ACCEPTS_PER_TURN_MAX",
     "BATCH_BYTES_MAX",
     "BURIED_MAX",
@@ -21,12 +21,13 @@ const INTERNAL: [&str; 52] = [
     "FRACTION_DIGITS_MAX",
     "GENERATION_MAX",
     "IN_TRANSIT_BYTES_MAX",
+    "ITEM_HEAD_BYTES_MAX",
     "LAST_REPLIES_US_MAX",
+    "LATITUDE_MAX",
     "LAZY_BYTES_MAX",
     "LEFT_OVER_MAX",
-    "LISTPACK_FIELDS_MAX",
-    "LISTPACK_ITEM_BYTES_MAX",
     "LOG_BYTES_MAX",
+    "LONGITUDE_MAX",
     "MANIFEST_BYTES_MAX",
     "NAME_BYTES_MAX",
     "NUMBERS_MAX",
@@ -34,6 +35,7 @@ const INTERNAL: [&str; 52] = [
     "PAUSE_US_MAX",
     "PAYLOAD_BYTES_MAX",
     "PIECE_BYTES_MAX",
+    "PURGED_FIELDS_MAX",
     "RANDOM_COUNTED_MAX",
     "RANDOM_EXPIRED_MAX",
     "REBUILDS_MAX",
@@ -41,9 +43,13 @@ const INTERNAL: [&str; 52] = [
     "RETAINED_BYTES_MAX",
     "RETAINED_INLINE_BYTES_MAX",
     "REUSED_MAX",
+    "RUN_LENGTH_MAX",
+    "RUN_VALUE_MAX",
     "SENTENCE_BYTES_MAX",
     "SETTLE_US_MAX",
+    "SHORT_ZEROS_MAX",
     "SPARE_BYTES_MAX",
+    "SPARSE_BYTES_MAX",
     "SPARSE_RATIO_MAX",
     "STOP_US_MAX",
     "TOMBSTONES_MAX",

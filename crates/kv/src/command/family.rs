@@ -83,6 +83,16 @@ impl<'a> Part<'a> for i64 {
     }
 }
 
+impl<'a> Part<'a> for f64 {
+    fn put(self, out: &mut Vec<u8>) {
+        out.put_u64(self.to_bits());
+    }
+
+    fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        reader.u64().map(f64::from_bits)
+    }
+}
+
 impl<'a> Part<'a> for bool {
     fn put(self, out: &mut Vec<u8>) {
         out.put_bool(self);

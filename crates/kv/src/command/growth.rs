@@ -1,10 +1,6 @@
 //! Commands that may enlarge the data, and by how much more than their own size.
 
-use super::{Command, HashCommand, LockCommand, QueueCommand};
-use crate::limits::BUILT_ANEW_MIN_LARGE;
-
-/// A change of a hash below this size takes negligible time.
-const MOVED_BYTES_MIN: usize = 128 << 10;
+use super::{BytesCommand, Command, LockCommand, QueueCommand, SortCommand};
 
 impl Command<'_> {
     /// Whether the command may enlarge the data: those that Redis marks with `denyoom`, and those that request locks. A
@@ -20,11 +16,13 @@ impl Command<'_> {
             }
             Queue(QueueCommand::Ask { wish, .. }) => wish.command().may_grow(),
             Script(script) => script.is_write(),
-            Hash(command) => command.is_write() && !matches!(command, HashCommand::Delete { .. }),
+            Hash(command) => command.may_grow(),
             OnList(command) => command.may_grow(),
             OnSet(command) => command.may_grow(),
             OnSorted(command) => command.may_grow(),
             OnStream(command) => command.may_grow(),
+            OnBytes(command) => command.is_write(),
+            Sort(command) => command.is_write(),
             Transaction(transaction) => transaction.commands().any(|command| command.may_grow()),
             // Its parts are here already.
             LongEnd { .. } => false,
@@ -41,7 +39,7 @@ impl Command<'_> {
             Delete { .. } | GetDelete { .. } | DeleteIf { .. } | Clear | Purge { .. } | Abandon { .. } => {
                 true
             }
-            Hash(command) => matches!(command, HashCommand::Delete { .. }),
+            Hash(command) => command.only_deletes(),
             // A request that waits takes something away.
             Queue(QueueCommand::Ask { wish, .. }) => wish.command().only_deletes(),
             Queue(_) => true,
@@ -64,23 +62,7 @@ impl Command<'_> {
             Command::SetRange { .. } | Command::Copy { .. } | Command::Transaction(_) => {
                 self.growth_bytes_of_any(bytes_of)
             }
-            _ => 0,
-        }
-    }
-
-    /// The most bytes of large hashes that the command moves: a hash is one piece of memory, and a change moves
-    /// everything behind it. `bytes_of` returns the current size of a key in bytes.
-    #[inline]
-    pub fn moved_bytes(&self, bytes_of: &dyn Fn(&[u8]) -> usize) -> u64 {
-        match self {
-            Command::Hash(command) if command.is_write() => match bytes_of(command.key()) {
-                0..MOVED_BYTES_MIN => 0,
-                bytes => bytes as u64 * command.changes().min(BUILT_ANEW_MIN_LARGE) as u64,
-            },
-            Command::Transaction(transaction) if transaction.is_write() => transaction
-                .commands()
-                .map(|command| command.moved_bytes(bytes_of))
-                .fold(0, u64::saturating_add),
+            Command::OnBytes(_) | Command::Sort(_) => self.growth_bytes_of_any(bytes_of),
             _ => 0,
         }
     }
@@ -91,6 +73,15 @@ impl Command<'_> {
             Command::SetRange { value: [], .. } => 0,
             Command::SetRange { key, offset, .. } => offset.saturating_sub(bytes_of(key) as u64),
             Command::Copy { from, .. } => bytes_of(from) as u64,
+            Command::Sort(SortCommand::Store { key, .. }) => bytes_of(key) as u64,
+            Command::OnBytes(BytesCommand::Combine { keys, .. }) => {
+                keys.iter().map(|key| bytes_of(key) as u64).max().unwrap_or(0)
+            }
+            Command::OnBytes(command) if command.reaches_bytes() > 0 => {
+                let mut key = &b""[..];
+                command.for_each_key(|it| key = it);
+                command.reaches_bytes().saturating_sub(bytes_of(key) as u64)
+            }
             Command::Transaction(transaction) => {
                 let growths = transaction.commands().map(|command| command.growth_bytes(bytes_of));
                 growths.fold(0, u64::saturating_add)
@@ -103,7 +94,7 @@ impl Command<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Draft;
+    use crate::{Draft, HashCommand};
 
     #[test]
     fn growth_is_what_a_command_makes_of_little() {
@@ -118,22 +109,6 @@ mod tests {
         (0..3).for_each(|_| assert!(draft.push(&pad)));
         let transaction = Command::Transaction(draft.transaction());
         assert_eq!((growth(&transaction), transaction.may_grow()), (15_000, true));
-    }
-
-    #[test]
-    fn changes_of_large_hashes_move_them() {
-        let bytes_of = |key: &[u8]| if key == b"large" { 1 << 20 } else { 100 };
-        let mut scratch = Vec::new();
-        let pairs = crate::command::List::build(&mut scratch, [&b"f"[..], b"v", b"g", b"w"]);
-        let set = |key| Command::Hash(HashCommand::Set { key, pairs, bytes_max: 9, counts: true });
-        assert_eq!(
-            [set(b"large").moved_bytes(&bytes_of), set(b"small").moved_bytes(&bytes_of)],
-            [2 << 20, 0]
-        );
-        let mut draft = Draft::default();
-        (0..3).for_each(|_| assert!(draft.push(&set(b"large"))));
-        assert_eq!(Command::Transaction(draft.transaction()).moved_bytes(&bytes_of), 6 << 20);
-        assert_eq!(Command::Get { key: b"large" }.moved_bytes(&bytes_of), 0);
     }
 
     #[test]

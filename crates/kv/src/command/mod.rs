@@ -5,6 +5,7 @@
 //! carries a time, set by the group's leader, which makes them absolute when the record is applied, so every replica
 //! computes the same deadline.
 
+mod bytes;
 mod comparison;
 mod encoding;
 mod family;
@@ -16,6 +17,7 @@ mod lock;
 mod queue;
 mod script;
 mod sets;
+mod sort;
 mod sorted;
 mod streams;
 mod supplied;
@@ -27,6 +29,9 @@ use crate::{UnixMs, Version};
 
 pub(crate) use encoding::{PLAIN_SET_BYTES, may_come_in_parts};
 
+pub use bytes::{
+    BitOperation, BytesCommand, CommonAnswer, FIELD_OPERATION_BYTES, FieldAction, FieldOperation, Overflow,
+};
 pub use comparison::{Comparison, DIGEST_HEX_BYTES};
 pub use hash::{HashCommand, HashPart};
 pub use list::List;
@@ -36,6 +41,7 @@ pub use queue::{Awaited, QueueCommand, WISH_BYTES_MAX, Wish};
 pub(crate) use script::UNIT_NS;
 pub use script::{Script, ScriptLimits};
 pub use sets::{SetCommand, SetOperation};
+pub use sort::{SortCommand, SortOptions, pattern_parts};
 pub use sorted::{
     AddOptions, Aggregate, By, MemberBound, SortedCommand, parse_member_bound, parse_score, parse_score_bound,
 };
@@ -121,6 +127,34 @@ pub enum ExpiryUnit {
     UnixMilliseconds,
 }
 
+/// Up to which sizes `OBJECT ENCODING` reports the forms that Redis has for small collections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EncodingLimits {
+    /// Most fields of a hash.
+    pub hash_fields: u32,
+    /// Longest field or value of a hash, in bytes.
+    pub hash_item_bytes: u32,
+    /// Most members of a set of integers.
+    pub intset_members: u32,
+    /// Most members of a sorted set.
+    pub sorted_members: u32,
+    /// Longest member of a sorted set, in bytes.
+    pub sorted_member_bytes: u32,
+}
+
+impl Default for EncodingLimits {
+    /// Those of Redis.
+    fn default() -> EncodingLimits {
+        EncodingLimits {
+            hash_fields: 512,
+            hash_item_bytes: 64,
+            intset_members: 512,
+            sorted_members: 128,
+            sorted_member_bytes: 64,
+        }
+    }
+}
+
 /// A command on one group's table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs)] // The fields are named after the terms in the variants' docs.
@@ -159,7 +193,7 @@ pub enum Command<'a> {
     /// The number of keys (`DBSIZE`).
     Size,
     /// How Redis would store the value, in Redis's terms, or null (`OBJECT ENCODING`).
-    Encoding { key: &'a [u8] },
+    Encoding { key: &'a [u8], limits: EncodingLimits },
     /// Bytes that the key and its value occupy, or null (`MEMORY USAGE`).
     MemoryUsage { key: &'a [u8] },
     /// The digest of the value, or null (`DIGEST`).
@@ -258,6 +292,10 @@ pub enum Command<'a> {
     OnSorted(SortedCommand<'a>),
     /// A command on streams (`XADD` and its kin).
     OnStream(StreamCommand<'a>),
+    /// A command on the bytes of strings (`SETBIT` and its kin).
+    OnBytes(BytesCommand<'a>),
+    /// Items in another order (`SORT`).
+    Sort(SortCommand<'a>),
 
     /// A command with the bytes it needs from values stored outside the table. Ordered as a write.
     Supplied(Supplied<'a>),
@@ -299,6 +337,8 @@ impl<'a> Command<'a> {
             OnSet(command) => command.is_write(),
             OnSorted(command) => command.is_write(),
             OnStream(command) => command.is_write(),
+            OnBytes(command) => command.is_write(),
+            Sort(command) => command.is_write(),
         }
     }
 
@@ -324,13 +364,13 @@ impl<'a> Command<'a> {
             Fenced(fenced) => fenced.bytes(),
             Queue(command) if command.is_write() => command.bytes(),
             Script(script) if script.is_write() => script.bytes(),
-            Hash(HashCommand::Set { pairs, .. }) => pairs.bytes(),
-            Hash(HashCommand::SetIfAbsent { value, .. }) => value.len(),
-            Hash(HashCommand::Delete { fields, .. }) => fields.bytes(),
+            Hash(command) if command.is_write() => command.bytes(),
             OnList(command) if command.is_write() => command.bytes(),
             OnSet(command) if command.is_write() => command.bytes(),
             OnSorted(command) if command.is_write() => command.bytes(),
             OnStream(command) if command.is_write() => command.bytes(),
+            OnBytes(command) if command.is_write() => command.bytes(),
+            Sort(command) if command.is_write() => command.bytes(),
             Supplied(supplied) => supplied.bytes(),
             _ => 0,
         }
@@ -341,7 +381,9 @@ impl<'a> Command<'a> {
         use Command::*;
         match *self {
             Get { key } | Fetch { key } | Type { key } | Length { key } | GetRange { key, .. } => visit(key),
-            TimeToLive { key, .. } | Encoding { key } | MemoryUsage { key } | Set { key, .. } => visit(key),
+            TimeToLive { key, .. } | Encoding { key, .. } | MemoryUsage { key } | Set { key, .. } => {
+                visit(key)
+            }
             GetDelete { key } | GetExpire { key, .. } | Append { key, .. } | SetRange { key, .. } => {
                 visit(key)
             }
@@ -367,6 +409,8 @@ impl<'a> Command<'a> {
             OnSet(command) => command.for_each_key(visit),
             OnSorted(command) => command.for_each_key(visit),
             OnStream(command) => command.for_each_key(visit),
+            OnBytes(command) => command.for_each_key(visit),
+            Sort(command) => command.for_each_key(visit),
             Supplied(supplied) => supplied.for_each_key(&mut visit),
             Keys { .. } | Scan { .. } | RandomKey { .. } | Size | Clear | Purge { .. } | Abandon { .. } => {}
             LongPart { .. } | LongEnd { .. } => {}

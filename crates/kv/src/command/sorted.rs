@@ -1,5 +1,6 @@
 //! Commands on a key that holds a sorted set: members, each with a score.
 
+use super::bytes::tagged;
 use super::family::{Part, family};
 use super::{List, SetOperation};
 use crate::codec::{Malformed, Reader, Writer};
@@ -36,21 +37,6 @@ pub struct AddOptions {
     pub only_greater: bool,
     /// Of members that are there, only to a smaller one (`LT`).
     pub only_less: bool,
-}
-
-macro_rules! tagged {
-    ($name:ident, $($variant:ident),+) => {
-        impl<'a> Part<'a> for $name {
-            fn put(self, out: &mut Vec<u8>) {
-                out.put_u8(self as u8);
-            }
-
-            fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
-                let tag = reader.u8()? as usize;
-                [$($name::$variant),+].get(tag).copied().ok_or(Malformed("unknown option of a sorted set"))
-            }
-        }
-    };
 }
 
 tagged!(By, Rank, Score, Member);
@@ -132,6 +118,16 @@ family! {
         /// How many members all sets have in common, counted up to a limit unless that is 0 (`ZINTERCARD`).
         CountCommon = 10 { keys: List<'a>, limit: u64 }
 
+        /// How far two members are from each other, if scores are places ([`crate::geo`]), in a unit of so many metres
+        /// (`GEODIST`).
+        Distance = 11 { key: &'a [u8], from: &'a [u8], to: &'a [u8], unit_m: f64 }
+        /// The geohashes of members (`GEOHASH`).
+        Hashes = 12 { key: &'a [u8], members: List<'a> }
+        /// The longitudes and latitudes of members (`GEOPOS`).
+        Places = 13 { key: &'a [u8], members: List<'a> }
+        /// The members whose places a search finds ([`crate::geo::Query`]) (`GEOSEARCH`).
+        Find = 14 { key: &'a [u8], query: &'a [u8] }
+
         // Writes.
         /// Sets the scores of members, which follow them in `pairs`; returns how many are new, or have a new score if
         /// `counts_changes` (`ZADD`).
@@ -150,9 +146,11 @@ family! {
         Store = 70 { to: &'a [u8], operation: SetOperation, inputs: List<'a>, is_weighted: bool, aggregate: Aggregate }
         /// Stores the members of a range, and returns how many there are (`ZRANGESTORE`).
         StoreRange = 71 { to: &'a [u8], from: &'a [u8], by: By, ends: List<'a>, is_reverse: bool, skip: u32, count: u32 }
+        /// Stores the members that a search finds, and returns how many there are (`GEOSEARCHSTORE`).
+        StoreFound = 72 { to: &'a [u8], from: &'a [u8], query: &'a [u8] }
         /// Removes the member with the lowest or highest score of the first sorted set that has any, and returns its
         /// key, it and its score (`BZPOPMIN`, `BZPOPMAX`).
-        PopAny = 72 { keys: List<'a>, is_highest: bool }
+        PopAny = 73 { keys: List<'a>, is_highest: bool }
     }
 }
 
@@ -171,7 +169,8 @@ impl<'a> SortedCommand<'a> {
             Add { key, .. } | Increment { key, .. } | Remove { key, .. } | RemoveRange { key, .. } => {
                 visit(key)
             }
-            Pop { key, .. } => visit(key),
+            Pop { key, .. } | Distance { key, .. } | Hashes { key, .. } | Places { key, .. } => visit(key),
+            Find { key, .. } => visit(key),
             Combine { inputs, is_weighted, .. } => keys_of(inputs, is_weighted).for_each(visit),
             CountCommon { keys, .. } | MultiPop { keys, .. } | PopAny { keys, .. } => {
                 keys.iter().for_each(visit);
@@ -180,7 +179,7 @@ impl<'a> SortedCommand<'a> {
                 visit(to);
                 keys_of(inputs, is_weighted).for_each(visit);
             }
-            StoreRange { to, from, .. } => {
+            StoreRange { to, from, .. } | StoreFound { to, from, .. } => {
                 visit(to);
                 visit(from);
             }
@@ -217,13 +216,18 @@ impl<'a> SortedCommand<'a> {
             Store { operation: Union, .. } => "ZUNIONSTORE",
             Store { operation: Difference, .. } => "ZDIFFSTORE",
             StoreRange { .. } => "ZRANGESTORE",
+            Distance { .. } => "GEODIST",
+            Hashes { .. } => "GEOHASH",
+            Places { .. } => "GEOPOS",
+            Find { .. } => "GEOSEARCH",
+            StoreFound { .. } => "GEOSEARCHSTORE",
         }
     }
 
     /// Whether it may enlarge the data.
     pub(super) fn may_grow(&self) -> bool {
         use SortedCommand::*;
-        matches!(self, Add { .. } | Increment { .. } | Store { .. } | StoreRange { .. })
+        matches!(self, Add { .. } | Increment { .. } | Store { .. } | StoreRange { .. } | StoreFound { .. })
     }
 
     /// Whether it only removes members.
@@ -247,6 +251,8 @@ impl<'a> SortedCommand<'a> {
                 | RemoveRange { .. }
                 | Pop { count: Some(_), .. }
                 | MultiPop { .. }
+                | Find { .. }
+                | StoreFound { .. }
         )
     }
 
@@ -291,6 +297,9 @@ impl<'a> SortedCommand<'a> {
             Combine { operation, inputs, is_weighted, .. } | Store { operation, inputs, is_weighted, .. } => {
                 combined(operation, &mut keys_of(inputs, is_weighted))
             }
+            // All members, whose distances are computed.
+            Find { key, .. } => bytes_of(key).saturating_mul(16),
+            StoreFound { from, .. } => bytes_of(from).saturating_mul(32),
             CountCommon { keys, .. } => combined(SetOperation::Intersection, &mut keys.iter()),
             _ => 0,
         }

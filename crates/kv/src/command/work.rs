@@ -1,12 +1,9 @@
 //! Commands that take longer than their size suggests.
 
-use super::{By, Command, HashCommand, List, Script};
+use super::{By, Command, List, Script};
 
 /// Approximate time to visit or to drop one key of a table.
 const KEY_NS: u64 = 50;
-
-/// Bytes of a hash that `HSCAN` reads for each field it visits.
-const SCANNED_FIELD_BYTES: u64 = 256;
 
 /// A pattern is matched in steps of this many of its bytes.
 const PATTERN_STEP_BYTES: usize = 64;
@@ -18,22 +15,18 @@ impl Command<'_> {
     pub fn may_walk(&self) -> bool {
         use Command::*;
         match self {
+            Hash(command) => return command.may_walk(),
             OnList(command) => return command.may_walk(),
             OnSet(command) => return command.may_walk(),
             OnSorted(command) => return command.may_walk(),
             OnStream(command) => return command.may_walk(),
+            OnBytes(command) => return command.may_walk(),
+            Sort(_) => return true,
             _ => {}
         }
         matches!(
             self,
-            Keys { .. }
-                | Scan { .. }
-                | RandomKey { .. }
-                | Clear
-                | Digest { .. }
-                | Transaction(_)
-                | Script(_)
-                | Hash(HashCommand::All { .. } | HashCommand::Scan { .. })
+            Keys { .. } | Scan { .. } | RandomKey { .. } | Clear | Digest { .. } | Transaction(_) | Script(_)
         )
     }
 
@@ -47,11 +40,28 @@ impl Command<'_> {
         bytes_between: impl Fn(&[u8], &[u8], &[u8]) -> u64,
     ) -> u64 {
         match self {
+            Command::Hash(command) => command.walked_bytes(bytes_of),
             Command::OnList(command) => command.walked_bytes(bytes_of),
             Command::OnSet(command) => command.walked_bytes(bytes_of),
             Command::OnSorted(command) => command.walked_bytes(bytes_of, bytes_in_range),
             Command::OnStream(command) => command.walked_bytes(bytes_of, bytes_between),
+            Command::OnBytes(command) => command.walked_bytes(bytes_of),
+            Command::Sort(command) => command.walked_bytes(bytes_of),
             _ => 0,
+        }
+    }
+
+    /// Its name, if it is one of those that [`Command::walked_bytes`] knows.
+    pub(crate) fn walking_name(&self) -> &'static str {
+        match self {
+            Command::Hash(command) => command.name(),
+            Command::OnList(command) => command.name(),
+            Command::OnSet(command) => command.name(),
+            Command::OnSorted(command) => command.name(),
+            Command::OnStream(command) => command.name(),
+            Command::OnBytes(command) => command.name(),
+            Command::Sort(_) => "SORT",
+            _ => "the command",
         }
     }
 
@@ -66,12 +76,7 @@ impl Command<'_> {
             RandomKey { .. } => keys.min(RANDOM_LOOKS) * KEY_NS,
             Clear => keys * KEY_NS,
             Digest { key } => known.bytes_of(key) as u64 / 8,
-            Hash(HashCommand::All { key, .. }) => known.bytes_of(key) as u64 / 2,
-            Hash(HashCommand::Scan { key, count, pattern, .. }) => {
-                let scanned = count.saturating_mul(SCANNED_FIELD_BYTES).min(known.bytes_of(key) as u64);
-                scanned / 2 * steps(*pattern)
-            }
-            OnList(_) | OnSet(_) | OnSorted(_) | OnStream(_) => {
+            Hash(_) | OnList(_) | OnSet(_) | OnSorted(_) | OnStream(_) | OnBytes(_) | Sort(_) => {
                 let bytes_of = |key: &[u8]| known.bytes_of(key) as u64;
                 let in_range = |key: &[u8], by, ends: List<'_>| known.bytes_in_range(key, by, ends);
                 let between = |key: &[u8], start: &[u8], end: &[u8]| known.bytes_between(key, start, end);
@@ -123,7 +128,7 @@ fn steps(pattern: Option<&[u8]>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Draft, ScriptLimits};
+    use crate::{Draft, HashCommand, HashPart, ScriptLimits};
 
     /// A million keys of one mebibyte each, and scripts that take a second.
     struct Large;
@@ -158,8 +163,7 @@ mod tests {
         assert_eq!(ns(&Command::Keys { pattern: &[b'*'; 640] }), 550_000_000);
         let scan = |count| Command::Scan { position: 0, count, pattern: None, kind: None, group: 1, next: 0 };
         assert_eq!([ns(&scan(10)), ns(&scan(u64::MAX))], [500, 50_000_000]);
-        let hash =
-            Command::Hash(HashCommand::Scan { key: b"h", position: 0, count: u64::MAX, pattern: None });
+        let hash = Command::Hash(HashCommand::All { key: b"h", part: HashPart::Both });
         assert_eq!(ns(&hash), 1 << 19);
         let mut draft = Draft::default();
         (0..3).for_each(|_| assert!(draft.push(&keys)));

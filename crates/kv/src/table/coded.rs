@@ -228,6 +228,9 @@ impl Table {
                     needs.extend(self.reference_of(key, now).map(|reference| (key, reference)));
                 }
             }
+            Command::OnBytes(command) => command.for_each_source(&mut |key| {
+                needs.extend(self.reference_of(key, now).map(|reference| (key, reference)));
+            }),
             command => {
                 if let Some((key, lengths)) = needs_bytes(command) {
                     let reference = self.reference_of(key, now);
@@ -259,14 +262,24 @@ impl Command<'_> {
     pub fn may_need_bytes(&self) -> bool {
         match self {
             Command::Transaction(transaction) => transaction.commands().any(|it| it.is_part_of_need()),
-            Command::Script(_) => true,
+            Command::Script(_) | Command::OnBytes(_) => true,
             command => needs_bytes(command).is_some(),
+        }
+    }
+
+    /// Whether this read cannot be answered with references, and is ordered with the bytes that it needs.
+    pub(super) fn reads_by_bytes(&self) -> bool {
+        match self {
+            Command::Transaction(transaction) => transaction.commands().any(|it| it.reads_by_bytes()),
+            command => matches!(command, Command::Script(_) | Command::OnBytes(_)),
         }
     }
 
     /// Whether a write that includes this command needs the bytes of values.
     fn is_part_of_need(&self) -> bool {
-        needs_bytes(self).is_some() || reads_bytes(self) || matches!(self, Command::Script(_))
+        needs_bytes(self).is_some()
+            || reads_bytes(self)
+            || matches!(self, Command::Script(_) | Command::OnBytes(_))
     }
 }
 

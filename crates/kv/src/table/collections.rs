@@ -1,4 +1,4 @@
-//! Lists, sets and sorted sets in memory, small and large.
+//! Lists, sets, sorted sets and hashes in memory, small and large.
 //!
 //! Each is a sequence of items, which are byte strings:
 //!
@@ -7,16 +7,19 @@
 //! set:        hash of the member u32 | member                 in ascending order
 //! sorted set: score, so that its bytes are in order u64 | member    in ascending order
 //! stream:     a head, groups and their consumers, and entries, in ascending order: see `streams::items`
+//! hash:       number u64 | field and value (see [`super::fields`])  in ascending order
 //! ```
 //!
 //! A **small** collection is one piece of memory, the value of its entry: the number of items (u16), then a piece (see
 //! [`super::tree::piece`]). A change copies it, which takes no longer than a search in it. A **large** one is a
-//! [`Tree`]; that of a sorted set has a second tree beside it, in which members are found: hash u32 | member | score.
+//! [`Tree`]; that of a sorted set or a hash has an index beside it, a second tree in which its names are found, which are
+//! members or fields: hash u32 | name | score or number. Fields with deadlines stand in a third one: deadline | number.
 //!
 //! Which of the two a collection is depends on what was done to it, and is not a part of its content: nothing that a
 //! client or a digest sees depends on it. `docs/design/collections.md` has the reasons.
 
 use super::entry::{Entry, Kind};
+use super::fields::Field;
 use super::index::{KeyHash, Place};
 use super::strings::WrongKind;
 use super::tree::piece::{Piece, put_item, take_item};
@@ -27,35 +30,112 @@ use crate::codec::{Malformed, Reader};
 use crate::limits::VALUE_BYTES_MAX_CEILING;
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 const COUNT_BYTES: usize = 2;
 
-const TWICE: Malformed = Malformed("a member of a sorted set that is there twice");
+/// The most bytes of an item in front of its name.
+const ITEM_HEAD_BYTES_MAX: usize = 32;
+
+const TWICE: Malformed = Malformed("a member or a field that is there twice");
+
+/// What the items of a sorted set or a hash begin with, so that the order of bytes is theirs: a score, or a number.
+pub(super) type Key = [u8; KEY_BYTES];
+
+pub(super) const KEY_BYTES: usize = 8;
+pub(super) const HASH_BYTES: usize = 4;
+
+/// The bit of a small collection's count that is set if some of its items have deadlines.
+const HAS_DEADLINES: u16 = 1 << 15;
+
+/// What an item of a sorted set or a hash begins with, and the name that it is looked up by.
+fn key_and_name(kind: Kind, item: &[u8]) -> (Key, &[u8]) {
+    if kind == Kind::Sorted {
+        return sorted::parts(item);
+    }
+    let Field { number, name, .. } = Field::of(item);
+    (number, name)
+}
+
+fn has_names(kind: Kind) -> bool {
+    matches!(kind, Kind::Sorted | Kind::Hash)
+}
+
+/// What a name is found by: its hash and its bytes; the key of its item follows.
+pub(super) fn index_item(name: &[u8], key: Option<Key>) -> Vec<u8> {
+    let mut item = Vec::with_capacity(HASH_BYTES + name.len() + KEY_BYTES);
+    item.extend_from_slice(&hash_of(name));
+    item.extend_from_slice(name);
+    item.extend_from_slice(key.as_ref().map_or(&[], |key| &key[..]));
+    item
+}
+
+/// The key of the item with a name. Without an index the items are few, and are looked through.
+pub(super) fn find_key(kind: Kind, items: Items<'_>, names: Option<&Tree>, name: &[u8]) -> Option<Key> {
+    let Some(index) = names else {
+        let mut all = items.iter_from(0).map(|item| key_and_name(kind, item));
+        return all.find(|(_, held)| *held == name).map(|(key, _)| key);
+    };
+    let wanted = index_item(name, None);
+    let from = index.items().seek(&wanted);
+    // Another name can come in between only if it has the same hash and begins with this one.
+    let mut candidates = index.items().iter_from(from).take_while(|item| item.starts_with(&wanted));
+    candidates.find(|item| item.len() == wanted.len() + KEY_BYTES)?.last_chunk().copied()
+}
+
+/// Adds an item to the index of a collection; returns false if its name is there.
+fn index_new(kind: Kind, index: &mut Tree, item: &[u8]) -> bool {
+    let (key, name) = key_and_name(kind, item);
+    if find_key(kind, Items::EMPTY, Some(index), name).is_some() {
+        return false;
+    }
+    let held = index_item(name, Some(key));
+    index.insert(index.items().seek(&held), &held);
+    true
+}
+
+/// The item of a field's deadline.
+fn due_item(deadline: UnixMs, number: Key) -> [u8; 16] {
+    let mut item = [0; 16];
+    item[..8].copy_from_slice(&deadline.to_be_bytes());
+    item[8..].copy_from_slice(&number);
+    item
+}
 
 /// The items of a collection.
 #[derive(Clone, Debug)]
 pub(super) struct Collection {
     kind: Kind,
     items: Tree,
-    /// In which the members of a sorted set that is large are found.
-    members: Option<Tree>,
+    /// In which the names of a sorted set or a hash that is large are found.
+    names: Option<Tree>,
+    /// The deadlines of fields, each with the field's number.
+    due: Tree,
     is_changed: bool,
 }
 
 impl Collection {
     pub(super) fn new(kind: Kind) -> Collection {
-        Collection { kind, items: Tree::shaped(shape_of(kind)), members: None, is_changed: false }
+        let (items, due) = (Tree::shaped(shape_of(kind)), Tree::new(true));
+        Collection { kind, items, names: None, due, is_changed: false }
     }
 
-    fn load(&mut self, kind: Kind, piece: Piece<'_>) {
+    /// Takes the contents of a small collection's entry, or of none.
+    fn load(&mut self, kind: Kind, value: &[u8]) {
         self.kind = kind;
-        self.items.load(piece, shape_of(kind));
-        self.members = None;
+        self.items.load(piece_of(value), shape_of(kind));
+        self.names = None;
         self.is_changed = false;
+        self.due = Tree::new(true);
+        if has_deadlines(value) {
+            for item in piece_of(value).iter() {
+                self.note_due(item);
+            }
+        }
     }
 
     /// A sorted set of these members, which are in order.
-    pub(super) fn of_sorted<'m>(members: impl Iterator<Item = ([u8; 8], &'m [u8])>) -> Collection {
+    pub(super) fn of_sorted<'m>(members: impl Iterator<Item = (Key, &'m [u8])>) -> Collection {
         let mut sorted = Collection::new(Kind::Sorted);
         let mut item = Vec::new();
         for (key, member) in members {
@@ -68,28 +148,103 @@ impl Collection {
         sorted
     }
 
-    pub(super) fn members(&self) -> Option<&Tree> {
-        self.members.as_ref()
+    pub(super) fn names(&self) -> Option<&Tree> {
+        self.names.as_ref()
     }
 
-    /// Changes the index of members, if there is one.
-    pub(super) fn change_index(&mut self, change: impl FnOnce(&mut Tree)) {
-        if let Some(index) = &mut self.members {
-            change(index);
+    /// The deadlines of fields, the first one first, each with the field's number.
+    pub(super) fn due(&self) -> Items<'_> {
+        self.due.items()
+    }
+
+    /// The first deadline of a field.
+    fn first_due(&self) -> UnixMs {
+        let first = self.due().get(0).and_then(|item| item.first_chunk());
+        first.map_or(NO_DEADLINE, |deadline| u64::from_be_bytes(*deadline))
+    }
+
+    fn note_due(&mut self, item: &[u8]) {
+        if self.kind == Kind::Hash
+            && let Field { number, deadline, .. } = Field::of(item)
+            && deadline != NO_DEADLINE
+        {
+            let due = due_item(deadline, number);
+            self.due.insert(self.due.items().seek(&due), &due);
         }
     }
 
-    /// Begins the index of members, if this is a sorted set that is too large to do without.
-    pub(super) fn index_if_large(&mut self) {
-        if self.kind != Kind::Sorted || self.members.is_some() || self.small(1).is_some() {
+    fn forget_due(&mut self, item: &[u8], discarded: &mut Discarded) {
+        if self.kind == Kind::Hash
+            && let Field { number, deadline, .. } = Field::of(item)
+            && deadline != NO_DEADLINE
+        {
+            let (rank, is_there) = self.due.items().find(&due_item(deadline, number));
+            assert!(is_there, "each deadline is among those that come");
+            self.due.remove(rank, rank + 1, discarded);
+        }
+    }
+
+    /// The key of the item with a name.
+    pub(super) fn key_of_name(&self, name: &[u8]) -> Option<Key> {
+        find_key(self.kind, self.items(), self.names(), name)
+    }
+
+    /// Adds an item with a new name where the order demands, to the indexes too.
+    pub(super) fn add_named(&mut self, item: &[u8]) {
+        let added = self.insert_in_order(item);
+        assert!(added, "a name is there once");
+        if let Some(index) = &mut self.names {
+            let (key, name) = key_and_name(self.kind, item);
+            let held = index_item(name, Some(key));
+            index.insert(index.items().seek(&held), &held);
+        }
+        self.note_due(item);
+        self.index_if_large();
+    }
+
+    /// Replaces the item of this rank by another one with the same key and name.
+    pub(super) fn replace_named(&mut self, rank: usize, item: &[u8], discarded: &mut Discarded) {
+        if self.due.len() > 0
+            && let Some(before) = self.items().get(rank).map(<[u8]>::to_vec)
+        {
+            self.forget_due(&before, discarded);
+        }
+        self.remove(rank, rank + 1, discarded);
+        self.insert(rank, item);
+        self.note_due(item);
+        // It may be longer.
+        self.index_if_large();
+    }
+
+    /// Removes the items of these ranks, from the indexes too.
+    pub(super) fn remove_named(&mut self, ranks: Range<usize>, discarded: &mut Discarded) {
+        let has_indexes = self.names.is_some() || self.due.len() > 0;
+        if ranks.len() < self.len() && has_indexes {
+            let gone: Vec<Vec<u8>> =
+                self.items().iter_from(ranks.start).take(ranks.len()).map(<[u8]>::to_vec).collect();
+            for item in &gone {
+                self.forget_due(item, discarded);
+                if let Some(index) = &mut self.names {
+                    let (key, name) = key_and_name(self.kind, item);
+                    let rank = index.items().seek(&index_item(name, Some(key)));
+                    index.remove(rank, rank + 1, discarded);
+                }
+            }
+        }
+        self.remove(ranks.start, ranks.end, discarded);
+    }
+
+    /// Begins the index of names, if there are any and the collection is too large to do without.
+    fn index_if_large(&mut self) {
+        if !has_names(self.kind) || self.names.is_some() || self.small(1).is_some() {
             return;
         }
         let mut index = Tree::new(true);
         for item in self.items.items().iter_from(0) {
-            let is_new = sorted::index_new(&mut index, item);
-            assert!(is_new, "a member is there once");
+            let is_new = index_new(self.kind, &mut index, item);
+            assert!(is_new, "a name is there once");
         }
-        self.members = Some(index);
+        self.names = Some(index);
     }
 
     pub(super) fn kind(&self) -> Kind {
@@ -133,18 +288,19 @@ impl Collection {
         is_there
     }
 
-    /// Removes items by their ranks. Of a sorted set, their members must be removed from the index as well, unless
-    /// nothing is left.
+    /// Removes items by their ranks, from the items alone unless nothing is left: see [`Collection::remove_named`].
     pub(super) fn remove(&mut self, from: usize, to: usize, discarded: &mut Discarded) {
         self.items.remove(from, to, discarded);
         self.is_changed |= from < to;
         if self.items.len() == 0 {
-            self.members.take().into_iter().for_each(|index| discarded.take_tree(index));
+            self.names.take().into_iter().for_each(|index| discarded.take_tree(index));
+            discarded.take_tree(std::mem::replace(&mut self.due, Tree::new(true)));
         }
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.items.memory_bytes() + self.members.as_ref().map_or(0, Tree::memory_bytes)
+        let names = self.names.as_ref().map_or(0, Tree::memory_bytes);
+        self.items.memory_bytes() + names + self.due.memory_bytes()
     }
 
     /// Bytes of the items, which do not depend on what the collection went through.
@@ -154,7 +310,8 @@ impl Collection {
 
     pub(super) fn discard(self, discarded: &mut Discarded) {
         discarded.take_tree(self.items);
-        self.members.into_iter().for_each(|index| discarded.take_tree(index));
+        discarded.take_tree(self.due);
+        self.names.into_iter().for_each(|index| discarded.take_tree(index));
     }
 
     /// The items, if they fit into a small collection, or fill at most a part of one.
@@ -164,14 +321,32 @@ impl Collection {
         self.items.only_piece().filter(fits)
     }
 
+    /// The value of a small collection's entry.
+    fn write(&self, piece: Piece<'_>, out: &mut [u8]) {
+        let has_deadlines = if self.due.len() > 0 { HAS_DEADLINES } else { 0 };
+        out[..COUNT_BYTES].copy_from_slice(&(piece.len() as u16 | has_deadlines).to_le_bytes());
+        out[COUNT_BYTES..].copy_from_slice(piece.bytes());
+    }
+
+    fn written(&self, piece: Piece<'_>) -> Vec<u8> {
+        let mut value = vec![0; COUNT_BYTES + piece.bytes().len()];
+        self.write(piece, &mut value);
+        value
+    }
+
     #[cfg(test)]
     pub(super) fn check_invariants(&self) {
         self.items.check_invariants();
-        let Some(index) = &self.members else { return };
+        self.due.check_invariants();
+        let (mut names, mut anew) = (Tree::new(true), Collection::new(self.kind));
+        for item in self.items().iter_from(0).filter(|_| has_names(self.kind)) {
+            assert!(index_new(self.kind, &mut names, item));
+            anew.note_due(item);
+        }
+        assert!(anew.due().iter_from(0).eq(self.due().iter_from(0)), "each deadline is noted");
+        let Some(index) = &self.names else { return };
         index.check_invariants();
-        let mut anew = Tree::new(true);
-        self.items().iter_from(0).for_each(|item| assert!(sorted::index_new(&mut anew, item)));
-        assert!(anew.items().iter_from(0).eq(index.items().iter_from(0)), "each member is in the index");
+        assert!(names.items().iter_from(0).eq(index.items().iter_from(0)), "each name is in the index");
     }
 }
 
@@ -185,7 +360,7 @@ fn shape_of(kind: Kind) -> Shape {
     Shape { is_ordered: is_ordered(kind), leaf_factor }
 }
 
-/// The hash of a member. It must not change: replicas would differ.
+/// The hash of a member or a field. It must not change: replicas would differ.
 pub(super) fn hash_of(member: &[u8]) -> [u8; 4] {
     const SECRETS: RapidSecrets = RapidSecrets::seed(0x006d_656d_6265_7273);
     ((rapidhash_v3_seeded(member, &SECRETS) >> 32) as u32).to_be_bytes()
@@ -194,12 +369,12 @@ pub(super) fn hash_of(member: &[u8]) -> [u8; 4] {
 /// The items of a small collection: the value of its entry, which is trusted.
 fn piece_of(value: &[u8]) -> Piece<'_> {
     let Some((count, bytes)) = value.split_first_chunk::<COUNT_BYTES>() else { return Piece::EMPTY };
-    Piece::new(bytes, u16::from_le_bytes(*count).into())
+    Piece::new(bytes, (u16::from_le_bytes(*count) & !HAS_DEADLINES).into())
 }
 
-fn write_small(piece: Piece<'_>, out: &mut [u8]) {
-    out[..COUNT_BYTES].copy_from_slice(&(piece.len() as u16).to_le_bytes());
-    out[COUNT_BYTES..].copy_from_slice(piece.bytes());
+fn has_deadlines(value: &[u8]) -> bool {
+    let count = value.first_chunk::<COUNT_BYTES>();
+    count.is_some_and(|count| u16::from_le_bytes(*count) & HAS_DEADLINES != 0)
 }
 
 /// Checks that an item from elsewhere may follow another one.
@@ -207,11 +382,17 @@ fn check_item(kind: Kind, before: Option<&[u8]>, item: &[u8]) -> Result<(), Malf
     const NOT_AN_ITEM: Malformed = Malformed("an item of a collection is not what it says");
     let is_valid = match kind {
         Kind::Sorted => sorted::is_item(item),
+        Kind::Hash => Field::check(item).is_ok(),
         Kind::Set => item.split_first_chunk::<4>().is_some_and(|(hash, member)| *hash == hash_of(member)),
         _ => true,
     };
-    // An entry of a stream has several values.
-    let bytes_max = VALUE_BYTES_MAX_CEILING * if kind == Kind::Stream { 4 } else { 1 };
+    // An entry of a stream has several values, and that of a hash a field and a value.
+    let values = match kind {
+        Kind::Stream => 4,
+        Kind::Hash => 2,
+        _ => 1,
+    };
+    let bytes_max = VALUE_BYTES_MAX_CEILING * values + ITEM_HEAD_BYTES_MAX;
     let follows = !is_ordered(kind) || before.is_none_or(|before| before < item);
     if is_valid && follows && item.len() <= bytes_max { Ok(()) } else { Err(NOT_AN_ITEM) }
 }
@@ -222,23 +403,28 @@ fn check_item(kind: Kind, before: Option<&[u8]>, item: &[u8]) -> Result<(), Malf
 /// [`Malformed`] unless it holds a collection of this kind with at least one item.
 pub(super) fn check_small(kind: Kind, value: &[u8]) -> Result<(), Malformed> {
     let mut reader = Reader::new(value);
-    let count = reader.u16()?;
+    let count = reader.u16()? & !HAS_DEADLINES;
     if kind == Kind::Stream {
         let mut stream = Collection::new(kind);
         take_items(&mut stream, &mut reader)?;
         let is_whole = stream.len() == usize::from(count);
         return if is_whole { check_whole(&stream) } else { Err(Malformed("a stream that is none")) };
     }
-    let (mut before, mut members) = (None, BTreeSet::new());
+    let (mut before, mut names, mut expires) = (None, BTreeSet::new(), false);
     for _ in 0..count {
         let item = take_item(&mut reader)?;
         check_item(kind, before, item)?;
-        if kind == Kind::Sorted && !members.insert(sorted::parts(item).1) {
+        if has_names(kind) && !names.insert(key_and_name(kind, item).1) {
             return Err(TWICE);
         }
+        expires |= kind == Kind::Hash && Field::of(item).deadline != NO_DEADLINE;
         before = Some(item);
     }
-    if count > 0 && reader.is_empty() { Ok(()) } else { Err(Malformed("a collection that is none")) }
+    if count > 0 && reader.is_empty() && expires == has_deadlines(value) {
+        Ok(())
+    } else {
+        Err(Malformed("a collection that is none"))
+    }
 }
 
 impl Entry {
@@ -247,6 +433,31 @@ impl Entry {
         match self.collection() {
             Some(collection) => collection.items(),
             None => Items::Piece(piece_of(self.value())),
+        }
+    }
+
+    /// The first deadline of a field, if the entry holds a hash.
+    #[inline]
+    pub(super) fn first_due(&self) -> UnixMs {
+        if self.is_bytes() || self.kind() != Kind::Hash { NO_DEADLINE } else { self.first_due_of_hash() }
+    }
+
+    fn first_due_of_hash(&self) -> UnixMs {
+        match self.collection() {
+            Some(collection) => collection.first_due(),
+            None if has_deadlines(self.value()) => {
+                let deadlines = self.items().iter_from(0).map(|item| Field::of(item).deadline);
+                deadlines.min().unwrap_or(NO_DEADLINE)
+            }
+            None => NO_DEADLINE,
+        }
+    }
+
+    /// Whether fields of the hash that the entry holds have deadlines.
+    pub(super) fn has_deadlines(&self) -> bool {
+        match self.collection() {
+            Some(collection) => collection.due.len() > 0,
+            None => has_deadlines(self.value()),
         }
     }
 
@@ -288,11 +499,12 @@ pub(super) fn take_items(collection: &mut Collection, reader: &mut Reader<'_>) -
             streams::check_item(collection.items(), item)?;
         }
         collection.insert(count, item);
-        if collection.kind == Kind::Sorted {
-            let index = collection.members.get_or_insert_with(|| Tree::new(true));
-            if !sorted::index_new(index, item) {
+        if has_names(collection.kind) {
+            let index = collection.names.get_or_insert_with(|| Tree::new(true));
+            if !index_new(collection.kind, index, item) {
                 return Err(TWICE);
             }
+            collection.note_due(item);
         }
     }
     Ok(())
@@ -380,7 +592,7 @@ impl Table {
             return self.edit_large(place, record, edit);
         }
         let mut spare = self.spare.take().unwrap_or_else(|| Collection::new(kind));
-        spare.load(kind, found.place.map_or(Piece::EMPTY, |place| piece_of(self.index.entry(place).value())));
+        spare.load(kind, found.place.map_or(&[], |place| self.index.entry(place).value()));
         let answer = edit(&mut spare, &mut self.discarded_nodes);
         let deadline = found.place.map_or(NO_DEADLINE, |place| self.index.entry(place).deadline());
         let stamp = record.stamp(deadline, kind);
@@ -391,16 +603,14 @@ impl Table {
             (true, Some(piece), Some(place)) => {
                 let length = COUNT_BYTES + piece.bytes().len();
                 self.change(place, deadline, record, |entry| {
-                    entry.edit(length, stamp, |room| write_small(piece, &mut room[..length]));
+                    entry.edit(length, stamp, |room| spare.write(piece, &mut room[..length]));
                 });
             }
             (true, Some(piece), None) => {
-                let mut value = vec![0; COUNT_BYTES + piece.bytes().len()];
-                write_small(piece, &mut value);
+                let value = spare.written(piece);
                 self.insert(found.hash, Entry::new(found.key, &value, stamp), record);
             }
             (true, None, place) => {
-                spare.index_if_large();
                 let entry = Entry::of_collection(found.key, spare, stamp);
                 match place {
                     Some(place) => {
@@ -424,8 +634,7 @@ impl Table {
                 self.remove(place, record);
             }
         } else if let Some(piece) = collection.small(1) {
-            let mut value = vec![0; COUNT_BYTES + piece.bytes().len()];
-            write_small(piece, &mut value);
+            let value = collection.written(piece);
             self.put(key, &value, NO_DEADLINE, kind, record);
         } else {
             let entry = Entry::of_collection(key, collection, record.stamp(NO_DEADLINE, kind));
@@ -450,8 +659,7 @@ impl Table {
             self.remove(place, record);
         } else if let Some(piece) = collection.small(2) {
             // Not before it is half as small as it must be, so that one whose size fluctuates stays as it is.
-            let mut value = vec![0; COUNT_BYTES + piece.bytes().len()];
-            write_small(piece, &mut value);
+            let value = collection.written(piece);
             self.overwrite(place, &value, deadline, kind, record);
         }
         answer
@@ -467,7 +675,7 @@ impl Table {
         // Before anything changes. If nothing does, it costs a copy of the entry, whose items are shared.
         self.save_for_snapshots(place.hash);
         let entry = self.index.entry_mut(place);
-        let bytes_before = entry.memory_bytes();
+        let (bytes_before, due_before) = (entry.memory_bytes(), entry.first_due());
         let Some(collection) = entry.collection_mut() else {
             unreachable!("the caller has seen a large collection here")
         };
@@ -477,8 +685,9 @@ impl Table {
             return (answer, false);
         }
         entry.restamp(record.stamp(entry.deadline(), entry.kind()));
-        let bytes_after = entry.memory_bytes();
+        let (bytes_after, due_after) = (entry.memory_bytes(), entry.first_due());
         self.entry_bytes = self.entry_bytes - bytes_before + bytes_after;
+        self.change_first_due(place.hash, due_before, due_after);
         self.raise_floor(record);
         (answer, true)
     }

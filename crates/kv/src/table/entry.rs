@@ -27,7 +27,7 @@ pub(super) const HEADER_BYTES: usize = 24;
 const LARGE_BYTES: usize = if cfg!(test) { 40 } else { 1 << 20 };
 /// The top two bits of the key's length hold how the value is stored.
 const KIND_SHIFT: u32 = 30;
-/// The next bit is set where the entry holds something other than the bytes of a string: a reference or a hash, as the
+/// The next bit is set where the entry holds something other than the bytes of a string: a reference or a collection, as the
 /// two bits above say. So an update in place, which compares key lengths, skips such an entry without looking at its
 /// kind, and a `GET` of a string tests one bit.
 const SPECIAL_BIT: u32 = 1 << (KIND_SHIFT - 1);
@@ -51,8 +51,6 @@ pub(super) enum Kind {
     Raw = 2,
     /// Kept as fragments or on the disk: the entry holds a [`Reference`] instead of the value.
     Coded = 3,
-    /// A hash: see [`super::fields`].
-    Hash = 4,
     /// A list: see [`super::lists`].
     List = 5,
     /// A set: see [`super::sets`].
@@ -61,17 +59,30 @@ pub(super) enum Kind {
     Sorted = 7,
     /// A stream: see [`super::streams`].
     Stream = 8,
+    /// A hash: see [`super::hashes`]. The tag 4 is that of hashes in an earlier form.
+    Hash = 9,
 }
 
 impl Kind {
     pub(super) fn from_tag(tag: u8) -> Option<Kind> {
         use Kind::*;
-        [Plain, Text, Raw, Coded, Hash, List, Set, Sorted, Stream].get(tag as usize).copied()
+        Some(match tag {
+            0 => Plain,
+            1 => Text,
+            2 => Raw,
+            3 => Coded,
+            5 => List,
+            6 => Set,
+            7 => Sorted,
+            8 => Stream,
+            9 => Hash,
+            _ => return None,
+        })
     }
 
     /// Whether the value is neither a string nor a reference to one.
     pub(super) fn is_collection(self) -> bool {
-        self as u8 >= Kind::Hash as u8
+        self as u8 >= Kind::List as u8
     }
 }
 

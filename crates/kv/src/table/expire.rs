@@ -2,12 +2,17 @@
 //!
 //! A key is missing from its deadline on, for reads by the reader's clock and for writes by the record's time. A write
 //! first removes those of its keys that have expired, a purge removes all that are due; both are records, so replicas
-//! agree on what exists.
+//! agree on what exists. The same holds for fields of hashes: see [`super::hashes`].
 
+use super::collections::Found;
+use super::entry::Kind;
 use super::{NO_DEADLINE, Record, Table};
 use crate::UnixMs;
 use crate::command::{Deadline, ExpireCondition};
 use crate::reply::ReplyBuffer;
+
+/// Most fields that one record removes because they are due.
+const PURGED_FIELDS_MAX: usize = 1000;
 
 impl Table {
     pub(super) fn expire(
@@ -53,8 +58,24 @@ impl Table {
             count += 1;
         }
         self.statistics.expired += count;
+        self.purge_fields(until, record);
         self.drop_long(until);
         out.integer(count as i64);
+    }
+
+    /// Removes some fields whose deadline is at or before `until`: of one hash millions may be due at once. The leader
+    /// proposes the rest again.
+    fn purge_fields(&mut self, until: UnixMs, record: Record) {
+        let mut left = PURGED_FIELDS_MAX;
+        while left > 0
+            && let Some((place, entry)) = self.first_field_to_expire(until)
+        {
+            let key = entry.key().to_vec();
+            let found = Found { key: &key, hash: place.hash, place: Some(place) };
+            left -= self.edit_collection(found, Kind::Hash, record, |hash, discarded| {
+                hash.remove_due_fields(until, left, discarded)
+            });
+        }
     }
 
     /// The deadline up to which a leader should propose [`crate::Command::Purge`] now; `None` when nothing is due.
@@ -63,12 +84,13 @@ impl Table {
     pub fn purge_until(&self, now: UnixMs, keys_max: usize) -> Option<UnixMs> {
         let deadlines = self.expiries.iter().map(|(deadline, _)| *deadline);
         let until = deadlines.take(keys_max.max(1)).take_while(|deadline| *deadline <= now).last();
-        until.or_else(|| self.long.due(now))
+        let field = || self.fields_due.first().filter(|(deadline, _)| *deadline <= now).map(|_| now);
+        until.or_else(field).or_else(|| self.long.due(now))
     }
 }
 
-/// Whether a key that expires at `present` may get the deadline `new` instead.
-fn allows(condition: ExpireCondition, present: UnixMs, new: UnixMs) -> bool {
+/// Whether a key or field that expires at `present` may get the deadline `new` instead.
+pub(super) fn allows(condition: ExpireCondition, present: UnixMs, new: UnixMs) -> bool {
     use ExpireCondition::*;
     let (some, later, earlier) = (present != NO_DEADLINE, new > present, new < present);
     match condition {

@@ -1,44 +1,195 @@
-//! Commands on hashes: `HSET`, `HGET` and their kin. For the representation of a hash see [`super::fields`].
+//! Commands on hashes: `HSET`, `HGET` and their kin. For the representation see [`super::collections`] and
+//! [`super::fields`].
+//!
+//! A field is missing from its deadline on, for reads by the reader's clock and for writes by the record's time. What is
+//! left of it is removed by the write that sets it again, or by a purge ([`super::expire`]).
 
-use super::collections::Found;
+use super::collections::{Collection, Found, HASH_BYTES, KEY_BYTES, Key, find_key};
 use super::entry::{Entry, Kind};
-use super::fields::{Edit, Fields, build};
-use super::index::Place;
+use super::expire::allows;
+use super::fields::Field;
 use super::numbers::{NOT_FINITE, OVERFLOW};
+use super::reads::refuse_large_reply;
+use super::sets::Draws;
 use super::strings::WRONG_KIND;
+use super::transactions::CUT_WRITE;
+use super::tree::{Discarded, Items, Tree};
 use super::{NO_DEADLINE, Record, Table};
-use crate::command::{HashCommand, HashPart, List};
+use crate::command::{
+    Condition, Deadline, EncodingLimits, ExpireCondition, Expiry, ExpiryUnit, HashCommand, HashPart, List,
+};
 use crate::glob::Pattern;
-use crate::limits::{BUILT_ANEW_MIN_LARGE, HASH_BYTES_MAX};
+use crate::limits::SCANNED_AT_ONCE;
 use crate::number::{self, FloatError};
-use crate::reply::ReplyBuffer;
+use crate::reply::{Reply, ReplyBuffer};
 use crate::{UnixMs, Version};
-use std::collections::{BTreeMap, BTreeSet};
 
 const NOT_AN_INTEGER: &str = "ERR hash value is not an integer";
 const NOT_A_FLOAT: &str = "ERR hash value is not a float";
 
-/// If a command changes at least this many fields, the hash is rebuilt. Where each change takes long, fewer are enough.
-const BUILT_ANEW_MIN: usize = 64;
-/// Size in bytes from which each change of a hash takes long.
-const LARGE_HASH_BYTES: usize = 1 << 20;
+// What commands on deadlines of fields answer for each.
+const NO_FIELD: i64 = -2;
+const WITHOUT_DEADLINE: i64 = -1;
+const FORBIDDEN: i64 = 0;
+const DONE: i64 = 1;
+const EXPIRED: i64 = 2;
 
-fn built_anew_min(bytes: usize) -> usize {
-    if bytes >= LARGE_HASH_BYTES { BUILT_ANEW_MIN_LARGE } else { BUILT_ANEW_MIN }
+/// How many fields `HRANDFIELD` draws before it answers that there is none, if all it drew have expired.
+const TRIES: usize = 100;
+
+/// How Redis would store a hash, as `OBJECT ENCODING` reports it.
+pub(super) fn encoding(entry: &Entry, limits: &EncodingLimits) -> &'static [u8] {
+    let items = entry.items();
+    let is_short = |text: &[u8]| text.len() <= limits.hash_item_bytes as usize;
+    let is_small = items.len() <= limits.hash_fields as usize
+        && items.iter_from(0).map(Field::of).all(|field| is_short(field.name) && is_short(field.value));
+    match (is_small, entry.has_deadlines()) {
+        (true, true) => b"listpackex",
+        (true, false) => b"listpack",
+        (false, _) => b"hashtable",
+    }
 }
 
-/// `HSCAN` returns a hash of up to this many fields at once, as Redis does; `OBJECT ENCODING` uses the same limit.
-const LISTPACK_FIELDS_MAX: usize = 512;
-/// Longest field or value in what `OBJECT ENCODING` calls a listpack, in bytes.
-const LISTPACK_ITEM_BYTES_MAX: usize = 64;
+/// A read-only view of a hash at one time.
+#[derive(Clone, Copy)]
+struct Hash<'a> {
+    items: Items<'a>,
+    /// In which a large hash's fields are found.
+    names: Option<&'a Tree>,
+    /// The deadlines of a large hash's fields.
+    due: Option<Items<'a>>,
+    has_deadlines: bool,
+    now: UnixMs,
+}
 
-impl Fields<'_> {
-    /// How Redis would store the hash, as `OBJECT ENCODING` reports it.
-    pub(super) fn encoding(self) -> &'static [u8] {
-        let is_short = |text: &[u8]| text.len() <= LISTPACK_ITEM_BYTES_MAX;
-        let is_small = self.len() <= LISTPACK_FIELDS_MAX
-            && self.iter().all(|(field, value)| is_short(field) && is_short(value));
-        if is_small { b"listpack" } else { b"hashtable" }
+impl<'a> Hash<'a> {
+    fn of(entry: Option<&'a Entry>, now: UnixMs) -> Hash<'a> {
+        let collection = entry.and_then(Entry::collection);
+        Hash {
+            items: entry.map_or(Items::EMPTY, Entry::items),
+            names: collection.and_then(Collection::names),
+            due: collection.map(Collection::due),
+            has_deadlines: entry.is_some_and(Entry::has_deadlines),
+            now,
+        }
+    }
+
+    /// The rank of a field, whether or not it has expired, and the field.
+    fn find(self, name: &[u8]) -> Option<(usize, Field<'a>)> {
+        if self.names.is_none() {
+            let mut fields = self.items.iter_from(0).map(Field::of).enumerate();
+            return fields.find(|(_, field)| field.name == name);
+        }
+        let number = find_key(Kind::Hash, self.items, self.names, name)?;
+        let rank = self.items.seek(&number);
+        Some((rank, Field::of(self.items.get(rank)?)))
+    }
+
+    fn get(self, name: &[u8]) -> Option<Field<'a>> {
+        self.find(name).map(|(_, field)| field).filter(|field| field.is_live(self.now))
+    }
+
+    fn value(self, name: &[u8]) -> Option<&'a [u8]> {
+        self.get(name).map(|field| field.value)
+    }
+
+    /// The fields that have not expired, in the order in which they were added.
+    fn iter(self) -> impl Iterator<Item = Field<'a>> {
+        self.items.iter_from(0).map(Field::of).filter(move |field| field.is_live(self.now))
+    }
+
+    /// The number of fields that have not expired.
+    fn len(self) -> usize {
+        match self.due {
+            _ if !self.has_deadlines => self.items.len(),
+            Some(due) => self.items.len() - due.seek(&(self.now + 1).to_be_bytes()),
+            None => self.iter().count(),
+        }
+    }
+
+    /// The fields of these ranks, without those that have expired.
+    fn at(self, ranks: impl Iterator<Item = usize>) -> Vec<Field<'a>> {
+        let fields = ranks.filter_map(|rank| self.items.get(rank)).map(Field::of);
+        fields.filter(|field| field.is_live(self.now)).collect()
+    }
+}
+
+/// A field of the hash that an entry holds.
+pub(super) fn field_of<'a>(entry: &'a Entry, name: &[u8], now: UnixMs) -> Option<Field<'a>> {
+    Hash::of(Some(entry), now).get(name)
+}
+
+impl Collection {
+    /// Adds a field behind all others.
+    pub(super) fn add_field(&mut self, name: &[u8], value: &[u8], deadline: UnixMs) {
+        let last = self.len().checked_sub(1).and_then(|last| self.items().get(last));
+        let number = last.map_or(0, |item| u64::from_be_bytes(Field::of(item).number) + 1).to_be_bytes();
+        let mut item = Vec::with_capacity(KEY_BYTES + 16 + name.len() + value.len());
+        Field { number, deadline, name, value }.put(&mut item);
+        self.add_named(&item);
+    }
+
+    fn as_hash(&self, now: UnixMs) -> Hash<'_> {
+        let due = self.due();
+        Hash { items: self.items(), names: self.names(), due: Some(due), has_deadlines: due.len() > 0, now }
+    }
+
+    /// Sets a field with the deadline that follows from the present one. Returns whether the field is new.
+    fn set_field(
+        &mut self,
+        (name, value): (&[u8], &[u8]),
+        deadline: impl Fn(UnixMs) -> UnixMs,
+        now: UnixMs,
+        discarded: &mut Discarded,
+    ) -> bool {
+        match self.as_hash(now).find(name) {
+            Some((rank, field)) if field.is_live(now) => {
+                let mut item = Vec::with_capacity(KEY_BYTES + 16 + name.len() + value.len());
+                Field { value, deadline: deadline(field.deadline), ..field }.put(&mut item);
+                self.replace_named(rank, &item, discarded);
+                return false;
+            }
+            // One that comes back after it has expired is new.
+            Some((rank, _)) => self.remove_named(rank..rank + 1, discarded),
+            None => {}
+        }
+        self.add_field(name, value, deadline(NO_DEADLINE));
+        true
+    }
+
+    /// Changes the deadline of a field that exists.
+    fn set_deadline(&mut self, name: &[u8], deadline: UnixMs, now: UnixMs, discarded: &mut Discarded) {
+        let Some((rank, field)) = self.as_hash(now).find(name) else { return };
+        if field.is_live(now) && field.deadline != deadline {
+            let mut item = Vec::new();
+            Field { deadline, ..field }.put(&mut item);
+            self.replace_named(rank, &item, discarded);
+        }
+    }
+
+    /// Removes a field; returns whether it existed.
+    fn remove_field(&mut self, name: &[u8], now: UnixMs, discarded: &mut Discarded) -> bool {
+        let Some((rank, field)) = self.as_hash(now).find(name) else { return false };
+        let is_live = field.is_live(now);
+        self.remove_named(rank..rank + 1, discarded);
+        is_live
+    }
+
+    /// Removes at most `most` fields whose deadline is at or before `until`; returns how many.
+    pub(super) fn remove_due_fields(
+        &mut self,
+        until: UnixMs,
+        most: usize,
+        discarded: &mut Discarded,
+    ) -> usize {
+        let is_due = |item: &&[u8]| item.first_chunk().is_some_and(|it| u64::from_be_bytes(*it) <= until);
+        let due: Vec<Vec<u8>> =
+            self.due().iter_from(0).take_while(is_due).take(most).map(<[u8]>::to_vec).collect();
+        for item in &due {
+            let rank = self.items().seek(&item[KEY_BYTES..]);
+            self.remove_named(rank..rank + 1, discarded);
+        }
+        due.len()
     }
 }
 
@@ -49,11 +200,12 @@ impl Table {
         now: UnixMs,
         out: &mut ReplyBuffer,
     ) -> Version {
+        let mut draws = self.draws_to_read();
         let entry = self.peek(command.key(), now);
         let (hit, version) = (entry.is_some(), entry.map_or(0, Entry::version));
         match entry {
             Some(entry) if entry.kind() != Kind::Hash => out.error(WRONG_KIND),
-            entry => tell(command, entry.map(|entry| Fields::of(entry.value())), out),
+            entry => tell(command, Hash::of(entry, now), &mut draws, out),
         }
         self.count_lookup(hit);
         version
@@ -65,230 +217,379 @@ impl Table {
             return out.error(WRONG_KIND);
         };
         match *command {
-            Set { pairs, bytes_max, counts, .. } => match self.set_fields(found, pairs, bytes_max, record) {
-                Ok(added) if counts => out.integer(added as i64),
-                Ok(_) => out.ok(),
-                Err(error) => out.error(&error),
-            },
-            SetIfAbsent { field, value, bytes_max, .. } => match self.field(found, field) {
-                Some(_) => out.integer(0),
-                None => match self.set_field(found, field, value, bytes_max, record) {
-                    Ok(()) => out.integer(1),
-                    Err(error) => out.error(&error),
-                },
-            },
+            Set { pairs, counts, .. } => {
+                let added = self.set_fields(found, pairs, |_| NO_DEADLINE, record);
+                if counts { out.integer(added as i64) } else { out.ok() }
+            }
+            SetIfAbsent { field, value, .. } => {
+                let is_there = self.hash_at(found, record).get(field).is_some();
+                if !is_there {
+                    self.set_value(found, field, value, record);
+                }
+                out.integer(i64::from(!is_there));
+            }
             Delete { fields, .. } => out.integer(self.delete_fields(found, fields, record) as i64),
-            IncrementBy { field, delta, bytes_max, .. } => {
-                let before = self.field(found, field).map_or(Some(0), number::parse_integer);
+            IncrementBy { field, delta, .. } => {
+                let before = self.hash_at(found, record).value(field).map_or(Some(0), number::parse_integer);
                 let Some(before) = before else { return out.error(NOT_AN_INTEGER) };
                 let Some(sum) = before.checked_add(delta) else { return out.error(OVERFLOW) };
                 let mut buffer = [0; number::INTEGER_TEXT_BYTES_MAX];
-                let text = number::format_integer(sum, &mut buffer);
-                match self.set_field(found, field, text, bytes_max, record) {
-                    Ok(()) => out.integer(sum),
-                    Err(error) => out.error(&error),
-                }
+                self.set_value(found, field, number::format_integer(sum, &mut buffer), record);
+                out.integer(sum);
             }
-            IncrementByFloat { field, delta, bytes_max, .. } => {
-                let before = self.field(found, field).unwrap_or(b"0");
+            IncrementByFloat { field, delta, .. } => {
+                let before = self.hash_at(found, record).value(field).unwrap_or(b"0");
                 let sum = match number::add_floats(before, delta) {
                     Ok(sum) => sum,
                     Err(FloatError::NotANumber) => return out.error(NOT_A_FLOAT),
                     Err(FloatError::NotFinite) => return out.error(NOT_FINITE),
                 };
-                match self.set_field(found, field, sum.as_bytes(), bytes_max, record) {
-                    Ok(()) => out.bulk(sum.as_bytes()),
-                    Err(error) => out.error(&error),
+                self.set_value(found, field, sum.as_bytes(), record);
+                out.bulk(sum.as_bytes());
+            }
+            Expire { fields, deadline, condition, .. } => {
+                self.expire_fields(found, fields, (deadline, condition), record, out);
+            }
+            Persist { fields, .. } => self.persist_fields(found, fields, record, out),
+            GetExpire { fields, expiry, .. } => {
+                self.tell_values(found, fields, record, out);
+                match expiry {
+                    Expiry::Keep => {}
+                    Expiry::Clear => self.set_deadlines(found, fields, NO_DEADLINE, record),
+                    Expiry::Set(deadline) => {
+                        self.set_deadlines(found, fields, record.deadline(deadline), record);
+                    }
                 }
             }
+            SetExpire { pairs, expiry, condition, .. } => {
+                let hash = self.hash_at(found, record);
+                let mut names = pairs.pairs().map(|(name, _)| hash.get(name).is_some());
+                let allowed = match condition {
+                    Condition::Always => true,
+                    Condition::IfAbsent => names.all(|is_there| !is_there),
+                    Condition::IfPresent => names.all(|is_there| is_there),
+                };
+                if !allowed {
+                    return out.integer(0);
+                }
+                self.set_fields_until(found, pairs, expiry, record);
+                out.integer(1);
+            }
+            GetDelete { fields, .. } => {
+                self.tell_values(found, fields, record, out);
+                self.delete_fields(found, fields, record);
+            }
             // Answered by `read_hash`.
-            Get { .. } | MultiGet { .. } | All { .. } | Length { .. } => {}
-            Exists { .. } | ValueLength { .. } | Scan { .. } => {}
+            Get { .. } | MultiGet { .. } | All { .. } | Length { .. } | Random { .. } => {}
+            Exists { .. } | ValueLength { .. } | Scan { .. } | TimeToLive { .. } => {}
         }
     }
 
-    fn fields(&self, found: Found<'_>) -> Option<Fields<'_>> {
-        found.place.map(|place| Fields::of(self.index.entry(place).value()))
+    fn hash_at(&self, found: Found<'_>, record: Record) -> Hash<'_> {
+        Hash::of(found.place.map(|place| self.index.entry(place)), record.time)
     }
 
-    fn field(&self, found: Found<'_>, field: &[u8]) -> Option<&[u8]> {
-        self.fields(found)?.get(field)
+    /// Sets the value of a field, which keeps its deadline.
+    fn set_value(&mut self, found: Found<'_>, field: &[u8], value: &[u8], record: Record) {
+        self.edit_collection(found, Kind::Hash, record, |hash, discarded| {
+            hash.set_field((field, value), |before| before, record.time, discarded);
+        });
     }
 
-    /// Sets one field. Does nothing if that would make the hash too large.
-    fn set_field(
-        &mut self,
-        found: Found<'_>,
-        field: &[u8],
-        value: &[u8],
-        bytes_max: u64,
-        record: Record,
-    ) -> Result<(), String> {
-        let Some(place) = found.place else {
-            let bytes = build(std::iter::once((field, value)));
-            check_size(bytes.len(), bytes_max)?;
-            self.insert_hash(found, &bytes, record);
-            return Ok(());
-        };
-        let edit = Fields::of(self.index.entry(place).value()).set(field, value);
-        check_size(edit.length_after(), bytes_max)?;
-        self.make(edit, place, record);
-        Ok(())
-    }
-
-    /// Sets fields and returns how many are new. Does nothing if that would make the hash too large.
+    /// Sets fields and returns how many are new.
     fn set_fields(
         &mut self,
         found: Found<'_>,
         pairs: List<'_>,
-        bytes_max: u64,
+        deadline: impl Fn(UnixMs) -> UnixMs,
         record: Record,
-    ) -> Result<usize, String> {
-        if let [Some((field, value)), None] = {
-            let mut all = pairs.pairs();
-            [all.next(), all.next()]
-        } {
-            let is_new = self.field(found, field).is_none();
-            self.set_field(found, field, value, bytes_max, record)?;
-            return Ok(is_new.into());
-        }
-        let held = self.fields(found);
-        let held_bytes = held.map_or(0, |fields| fields.byte_count());
-        let given: usize = pairs.pairs().map(|(field, value)| Fields::bytes_of(field, value)).sum();
-        let is_surely_small = check_size(held_bytes + given, bytes_max).is_ok();
-        if let Some(place) = found.place
-            && is_surely_small
-            && pairs.len() / 2 < built_anew_min(held_bytes)
-        {
-            let mut added = 0;
-            for (field, value) in pairs.pairs() {
-                let edit = Fields::of(self.index.entry(place).value()).set(field, value);
-                added += usize::from(edit.adds());
-                self.make(edit, place, record);
+    ) -> usize {
+        self.edit_collection(found, Kind::Hash, record, |hash, discarded| {
+            let set = |pair: &(&[u8], &[u8])| hash.set_field(*pair, &deadline, record.time, discarded);
+            pairs.pairs().filter(set).count()
+        })
+    }
+
+    fn set_fields_until(&mut self, found: Found<'_>, pairs: List<'_>, expiry: Expiry, record: Record) {
+        let deadline = match expiry {
+            Expiry::Clear => NO_DEADLINE,
+            Expiry::Keep => {
+                self.set_fields(found, pairs, |before| before, record);
+                return;
             }
-            return Ok(added);
+            Expiry::Set(deadline) => record.deadline(deadline),
+        };
+        if deadline > record.time {
+            self.set_fields(found, pairs, |_| deadline, record);
+        } else {
+            // They have expired already.
+            self.edit_collection(found, Kind::Hash, record, |hash, discarded| {
+                for (name, _) in pairs.pairs() {
+                    hash.remove_field(name, record.time, discarded);
+                }
+            });
         }
-        // The last value given for a field counts; the field keeps the position of its first occurrence.
-        let values: BTreeMap<&[u8], &[u8]> = pairs.pairs().collect();
-        let mut told = BTreeSet::new();
-        let old = held.into_iter().flat_map(Fields::iter);
-        let old = old.map(|(field, value)| (field, values.get(field).copied().unwrap_or(value)));
-        let is_new = |field: &[u8]| held.is_none_or(|held| held.get(field).is_none());
-        let new = pairs.pairs().map(|(field, _)| field).filter(|field| is_new(field) && told.insert(*field));
-        let new: Vec<_> = new.map(|field| (field, values.get(field).copied().unwrap_or_default())).collect();
-        let added = new.len();
-        let bytes = build(old.chain(new));
-        check_size(bytes.len(), bytes_max)?;
-        self.replace_hash(found, &bytes, record);
-        Ok(added)
     }
 
     /// Removes fields and returns how many existed. A hash without fields is removed.
     fn delete_fields(&mut self, found: Found<'_>, fields: List<'_>, record: Record) -> usize {
-        let (Some(place), Some(held)) = (found.place, self.fields(found)) else { return 0 };
-        let before = held.len();
-        let unwanted: BTreeSet<&[u8]> = fields.iter().filter(|field| held.get(field).is_some()).collect();
-        if unwanted.len() == before {
-            self.remove(place, record);
-        } else if unwanted.len() >= built_anew_min(held.byte_count()) {
-            let bytes = build(held.iter().filter(|(field, _)| !unwanted.contains(field)));
-            self.replace_hash(found, &bytes, record);
-        } else {
-            for field in &unwanted {
-                if let Some(edit) = Fields::of(self.index.entry(place).value()).remove(field) {
-                    self.make(edit, place, record);
-                }
+        self.edit_collection(found, Kind::Hash, record, |hash, discarded| {
+            fields.iter().filter(|name| hash.remove_field(name, record.time, discarded)).count()
+        })
+    }
+
+    fn expire_fields(
+        &mut self,
+        found: Found<'_>,
+        fields: List<'_>,
+        (deadline, condition): (Deadline, ExpireCondition),
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) {
+        let deadline = record.deadline(deadline);
+        out.array(fields.len());
+        self.edit_collection(found, Kind::Hash, record, |hash, discarded| {
+            for name in fields.iter() {
+                let answer = match hash.as_hash(record.time).get(name).map(|field| field.deadline) {
+                    None => NO_FIELD,
+                    Some(present) if !allows(condition, present, deadline) => FORBIDDEN,
+                    Some(_) if deadline <= record.time => {
+                        hash.remove_field(name, record.time, discarded);
+                        EXPIRED
+                    }
+                    Some(_) => {
+                        hash.set_deadline(name, deadline, record.time, discarded);
+                        DONE
+                    }
+                };
+                out.integer(answer);
             }
+        });
+    }
+
+    fn persist_fields(&mut self, found: Found<'_>, fields: List<'_>, record: Record, out: &mut ReplyBuffer) {
+        out.array(fields.len());
+        for name in fields.iter() {
+            out.integer(match self.hash_at(found, record).get(name).map(|field| field.deadline) {
+                None => NO_FIELD,
+                Some(NO_DEADLINE) => WITHOUT_DEADLINE,
+                Some(_) => DONE,
+            });
         }
-        unwanted.len()
+        self.set_deadlines(found, fields, NO_DEADLINE, record);
     }
 
-    fn make(&mut self, edit: Edit<'_>, place: Place, record: Record) {
-        self.edit_hash(place, edit.length_after(), record, |bytes| edit.apply(bytes));
+    /// Sets the deadline of those fields that exist. One that is past removes them.
+    fn set_deadlines(&mut self, found: Found<'_>, fields: List<'_>, deadline: UnixMs, record: Record) {
+        if deadline <= record.time {
+            self.delete_fields(found, fields, record);
+            return;
+        }
+        self.edit_collection(found, Kind::Hash, record, |hash, discarded| {
+            fields.iter().for_each(|name| hash.set_deadline(name, deadline, record.time, discarded));
+        });
     }
 
-    fn insert_hash(&mut self, found: Found<'_>, bytes: &[u8], record: Record) {
-        let entry = Entry::new(found.key, bytes, record.stamp(NO_DEADLINE, Kind::Hash));
-        self.insert(found.hash, entry, record);
-    }
-
-    fn replace_hash(&mut self, found: Found<'_>, bytes: &[u8], record: Record) {
-        let Some(place) = found.place else { return self.insert_hash(found, bytes, record) };
-        let deadline = self.index.entry(place).deadline();
-        self.overwrite(place, bytes, deadline, Kind::Hash, record);
+    /// Replies with the values of fields before they change.
+    fn tell_values(&self, found: Found<'_>, fields: List<'_>, record: Record, out: &mut ReplyBuffer) {
+        if self.is_quiet {
+            return out.error(CUT_WRITE);
+        }
+        let start = out.len();
+        tell_fields(self.hash_at(found, record), fields, out);
+        if ReplyBuffer::is_error(&out.as_bytes()[start..]) {
+            out.truncate(start);
+            out.error(super::lists::TOO_MANY_POPPED);
+        }
     }
 }
 
-fn check_size(bytes: usize, bytes_max: u64) -> Result<(), String> {
-    let most = bytes_max.min(HASH_BYTES_MAX as u64);
-    match bytes as u64 > most {
-        true => Err(format!("ERR the hash would take more than {most} bytes; nothing was done")),
-        false => Ok(()),
-    }
-}
-
-fn tell(command: &HashCommand<'_>, fields: Option<Fields<'_>>, out: &mut ReplyBuffer) {
-    use HashCommand::*;
-    let get = |field| fields.and_then(|fields| fields.get(field));
-    let tell_value = |value: Option<&[u8]>, out: &mut ReplyBuffer| match value {
+fn tell_value(value: Option<&[u8]>, out: &mut ReplyBuffer) {
+    match value {
         Some(value) => out.bulk(value),
         None => out.null(),
-    };
-    let count = fields.map_or(0, |fields| fields.len());
+    }
+}
+
+fn tell_fields(hash: Hash<'_>, fields: List<'_>, out: &mut ReplyBuffer) {
+    let start = out.len();
+    out.array(fields.len());
+    for field in fields.iter() {
+        tell_value(hash.value(field), out);
+        // One field may be requested many times.
+        if out.len() - start > out.reply_bytes_max() {
+            return refuse_large_reply(start, out);
+        }
+    }
+}
+
+fn tell(command: &HashCommand<'_>, hash: Hash<'_>, draws: &mut Draws, out: &mut ReplyBuffer) {
+    use HashCommand::*;
     match *command {
-        Get { field, .. } => tell_value(get(field), out),
-        MultiGet { fields: wanted, .. } => {
-            let told: usize = wanted.iter().filter_map(get).map(<[u8]>::len).sum();
-            if told > out.reply_bytes_max() {
-                // One field may be requested many times.
-                return super::reads::refuse_large_reply(out.len(), out);
-            }
-            out.array(wanted.len());
-            wanted.iter().for_each(|field| tell_value(get(field), out));
+        Get { field, .. } => tell_value(hash.value(field), out),
+        MultiGet { fields, .. } => tell_fields(hash, fields, out),
+        All { part, .. } => tell_all(hash, part, out),
+        Length { .. } => out.integer(hash.len() as i64),
+        Exists { field, .. } => out.integer(hash.get(field).is_some().into()),
+        ValueLength { field, .. } => out.integer(hash.value(field).map_or(0, <[u8]>::len) as i64),
+        Scan { position, count, pattern, with_values, .. } => {
+            scan(hash, position, count, pattern, with_values, out);
         }
-        All { part, .. } => {
-            if part == HashPart::Both {
-                out.map(count)
-            } else {
-                out.array(count)
-            }
-            for (field, value) in fields.into_iter().flat_map(Fields::iter) {
-                if part != HashPart::Values {
-                    out.bulk(field);
-                }
-                if part != HashPart::Fields {
-                    out.bulk(value);
-                }
-            }
-        }
-        Length { .. } => out.integer(count as i64),
-        Exists { field, .. } => out.integer(get(field).is_some().into()),
-        ValueLength { field, .. } => out.integer(get(field).map_or(0, <[u8]>::len) as i64),
-        Scan { position, count: wanted, pattern, .. } => {
-            let pattern = pattern.map(Pattern::new);
-            let mut told = Vec::new();
-            let mut note = |field, value| {
-                if pattern.as_ref().is_none_or(|pattern| pattern.matches(field)) {
-                    told.push((field, value));
-                }
-            };
-            let mut next = 0;
-            if let Some(fields) = fields {
-                if count <= LISTPACK_FIELDS_MAX {
-                    fields.iter().for_each(|(field, value)| note(field, value));
-                } else {
-                    next = fields.scan(position, wanted, note);
-                }
-            }
-            out.array(2);
-            out.bulk(next.to_string().as_bytes());
-            out.array(2 * told.len());
-            for (field, value) in told {
-                out.bulk(field);
-                out.bulk(value);
+        Random { count, with_values, .. } => tell_random(hash, count, with_values, draws, out),
+        TimeToLive { fields, unit, .. } => {
+            out.array(fields.len());
+            for name in fields.iter() {
+                out.integer(match hash.get(name).map(|field| field.deadline) {
+                    None => NO_FIELD,
+                    Some(NO_DEADLINE) => WITHOUT_DEADLINE,
+                    Some(deadline) => time_to_live(deadline, unit, hash.now) as i64,
+                });
             }
         }
         // Carried out by `change_hash`.
         Set { .. } | SetIfAbsent { .. } | Delete { .. } | IncrementBy { .. } | IncrementByFloat { .. } => {}
+        Expire { .. } | Persist { .. } | GetExpire { .. } | SetExpire { .. } | GetDelete { .. } => {}
+    }
+}
+
+/// The expiry of a field. Unlike those of keys, seconds are rounded up, as in Redis.
+fn time_to_live(deadline: UnixMs, unit: ExpiryUnit, now: UnixMs) -> u64 {
+    match unit {
+        ExpiryUnit::SecondsLeft => (deadline - now).div_ceil(1000),
+        ExpiryUnit::MillisecondsLeft => deadline - now,
+        ExpiryUnit::UnixSeconds => deadline.div_ceil(1000),
+        ExpiryUnit::UnixMilliseconds => deadline,
+    }
+}
+
+fn tell_all(hash: Hash<'_>, part: HashPart, out: &mut ReplyBuffer) {
+    let (start, count) = (out.len(), hash.len());
+    if part == HashPart::Both {
+        out.map(count)
+    } else {
+        out.array(count)
+    }
+    for Field { name, value, .. } in hash.iter() {
+        if part != HashPart::Values {
+            out.bulk(name);
+        }
+        if part != HashPart::Fields {
+            out.bulk(value);
+        }
+        if out.len() - start > out.reply_bytes_max() {
+            return refuse_large_reply(start, out);
+        }
+    }
+}
+
+fn tell_drawn<'a>(
+    count: usize,
+    fields: impl Iterator<Item = Field<'a>>,
+    with_values: bool,
+    out: &mut ReplyBuffer,
+) {
+    let start = out.len();
+    if with_values {
+        out.push(Reply::Pairs(count as u32))
+    } else {
+        out.array(count)
+    }
+    for Field { name, value, .. } in fields.take(count) {
+        if with_values {
+            out.push(Reply::Pair);
+        }
+        out.bulk(name);
+        if with_values {
+            out.bulk(value);
+        }
+        if out.len() - start > out.reply_bytes_max() {
+            return refuse_large_reply(start, out);
+        }
+    }
+}
+
+fn tell_random(
+    hash: Hash<'_>,
+    count: Option<i64>,
+    with_values: bool,
+    draws: &mut Draws,
+    out: &mut ReplyBuffer,
+) {
+    let (length, live) = (hash.items.len(), hash.len());
+    // Those that have expired are soon removed, so hardly any is drawn.
+    let mut draw = || {
+        let fields = std::iter::repeat_with(|| hash.items.get(draws.below(length)).map(Field::of));
+        fields.take(TRIES).flatten().find(|field| field.is_live(hash.now))
+    };
+    match count {
+        None if live == 0 => out.null(),
+        None => tell_value(draw().map(|field| field.name), out),
+        Some(_) if live == 0 => out.array(0),
+        Some(count @ 0..) => {
+            let wanted = usize::try_from(count).unwrap_or(usize::MAX);
+            if wanted >= live {
+                return tell_drawn(live, hash.iter(), with_values, out);
+            }
+            let drawn = hash.at(draws.distinct(wanted, length).into_iter());
+            tell_drawn(drawn.len(), drawn.into_iter(), with_values, out);
+        }
+        Some(count) => {
+            let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
+            // Each takes at least five bytes of the reply.
+            if wanted > out.reply_bytes_max() / 5 {
+                return refuse_large_reply(out.len(), out);
+            }
+            let Some(first) = draw() else { return out.array(0) };
+            let drawn = std::iter::once(first).chain(std::iter::repeat_with(|| draw().unwrap_or(first)));
+            tell_drawn(wanted, drawn, with_values, out);
+        }
+    }
+}
+
+/// Returns fields from a cursor on: all of a hash with few, else about `count` in the order of their hashes. Fields with
+/// equal hashes are returned together, so a field that exists all the time is returned exactly once.
+fn scan(
+    hash: Hash<'_>,
+    position: u64,
+    count: u64,
+    pattern: Option<&[u8]>,
+    with_values: bool,
+    out: &mut ReplyBuffer,
+) {
+    let pattern = pattern.map(Pattern::new);
+    let is_wanted = |field: &Field<'_>| {
+        field.is_live(hash.now) && pattern.as_ref().is_none_or(|pattern| pattern.matches(field.name))
+    };
+    let (mut told, mut next) = (Vec::new(), 0);
+    match hash.names {
+        Some(index) if hash.items.len() as u64 > SCANNED_AT_ONCE => {
+            let (index, mut before, mut bytes) = (index.items(), None, 0);
+            let from = u32::try_from(position).map_or(index.len(), |from| index.seek(&from.to_be_bytes()));
+            for (seen, item) in (0..).zip(index.iter_from(from)) {
+                let name_hash = item.first_chunk::<HASH_BYTES>();
+                let is_enough = seen >= count.max(1) || bytes > out.reply_bytes_max() / 2;
+                if is_enough && before != name_hash {
+                    next = name_hash.map_or(0, |hash| u32::from_be_bytes(*hash));
+                    break;
+                }
+                before = name_hash;
+                let number: Key = item.last_chunk().copied().unwrap_or_default();
+                let field = hash.items.get(hash.items.seek(&number)).map(Field::of);
+                if let Some(field) = field.filter(is_wanted) {
+                    bytes += field.name.len() + field.value.len();
+                    told.push(field);
+                }
+            }
+        }
+        _ => told.extend(hash.items.iter_from(0).map(Field::of).filter(is_wanted)),
+    }
+    out.array(2);
+    out.bulk(next.to_string().as_bytes());
+    out.array(told.len() * if with_values { 2 } else { 1 });
+    for Field { name, value, .. } in told {
+        out.bulk(name);
+        if with_values {
+            out.bulk(value);
+        }
     }
 }

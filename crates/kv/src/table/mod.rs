@@ -6,15 +6,18 @@
 //!
 //! Reading order: `entry` (one key in memory), `partition` and `index` (where entries are stored and how a key is
 //! found), `store` (the few ways in which the table changes), then the commands: `reads`, `scan`, `strings`, `numbers`,
-//! `fields` and `hashes`, `tree`, `collections`, `lists`, `sets`, `sorted` and `streams`, `expire`, `keys`,
-//! `transactions`, `locks`, `queues`, `scripts` and `interpreter`, `registers`; last `coded` and `spill` (values that are
-//! not in the table), `long` (commands that arrive in parts), and `snapshot`.
+//! `bits`, `sketches`, `common`, `tree`, `collections`, `lists`, `sets`, `sorted`, `geo`, `streams`, `fields` and `hashes`,
+//! `sort`, `expire`, `keys`, `transactions`, `locks`, `queues`, `scripts` and `interpreter`, `registers`; last `coded` and `spill` (values that
+//! are not in the table), `long` (commands that arrive in parts), and `snapshot`.
 
+mod bits;
 mod coded;
 mod collections;
+mod common;
 mod entry;
 mod expire;
 mod fields;
+mod geo;
 mod hashes;
 mod index;
 mod interpreter;
@@ -30,7 +33,9 @@ mod registers;
 mod scan;
 mod scripts;
 mod sets;
+mod sketches;
 mod snapshot;
+mod sort;
 mod sorted;
 mod spill;
 mod store;
@@ -41,8 +46,9 @@ mod tests;
 mod transactions;
 mod tree;
 
-use crate::command::{Command, Condition, Expiry, SetAnswer};
+use crate::command::{By, Command, Condition, Expiry, List, SetAnswer, SortedCommand};
 use crate::glob::Pattern;
+use crate::limits::WALKED_BYTES_MAX;
 use crate::locks::{LockEvent, Locks};
 use crate::queues::Queues;
 use crate::reply::ReplyBuffer;
@@ -103,6 +109,8 @@ pub struct Table {
     expiries: BTreeSet<(UnixMs, KeyHash)>,
     /// Number of keys with a deadline.
     expiring: usize,
+    /// The first deadline of a field of each hash that has any, with the hash of its key, in the same way.
+    fields_due: BTreeSet<(UnixMs, KeyHash)>,
     /// Open snapshots.
     snapshots: Vec<Snapshot>,
     snapshots_begun: u64,
@@ -173,6 +181,7 @@ impl Table {
             index: Index::new(seed),
             expiries: BTreeSet::new(),
             expiring: 0,
+            fields_due: BTreeSet::new(),
             snapshots: Vec::new(),
             snapshots_begun: 0,
             floor: 0,
@@ -316,8 +325,46 @@ impl Table {
         version
     }
 
+    /// Whether a command would take too long in one step; then the reply says so, and it must not be carried out. It
+    /// depends on what replicas agree on alone.
+    #[inline]
+    fn refuses_walk(&self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) -> bool {
+        command.may_walk() && self.refuses_long_walk(command, now, out)
+    }
+
+    #[cold]
+    fn refuses_long_walk(&self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) -> bool {
+        // A range is found twice for its estimate: not if it cannot be too long.
+        if let Command::OnSorted(SortedCommand::Range { key, .. }) = command
+            && self.peek(key, now).map_or(0, Entry::content_bytes) as u64 <= WALKED_BYTES_MAX
+        {
+            return false;
+        }
+        let walked = self.walked_bytes(command, now);
+        let refuses = walked > WALKED_BYTES_MAX;
+        if refuses {
+            out.error(&format!(
+                "ERR {} would look at {walked} bytes, and WALKED_BYTES_MAX, {WALKED_BYTES_MAX}, is all that a command may in \
+                 one step; nothing was done",
+                command.walking_name()
+            ));
+        }
+        refuses
+    }
+
+    /// Bytes of its keys that a command looks at or returns, each counted as often as it looks at it.
+    fn walked_bytes(&self, command: &Command<'_>, now: UnixMs) -> u64 {
+        let bytes_of = |key: &[u8]| self.peek(key, now).map_or(0, Entry::content_bytes) as u64;
+        let in_range = |key: &[u8], by: By, ends: List<'_>| self.bytes_in_range(key, by, ends, now);
+        let between = |key: &[u8], start: &[u8], end: &[u8]| self.bytes_between(key, start, end, now);
+        command.walked_bytes(bytes_of, in_range, between)
+    }
+
     fn carry_out(&mut self, command: &Command<'_>, record: Record, out: &mut ReplyBuffer) -> Version {
         use Command::*;
+        if self.refuses_walk(command, record.time, out) {
+            return record.version;
+        }
         match *command {
             Set { key, value, expiry, condition, answer } => {
                 self.set(key, value, expiry, condition, answer, record, out);
@@ -358,6 +405,8 @@ impl Table {
             OnSet(command) if command.is_write() => self.change_set(&command, record, out),
             OnSorted(command) if command.is_write() => self.change_sorted(&command, record, out),
             OnStream(command) if command.is_write() => self.change_stream(&command, record, out),
+            OnBytes(command) if command.is_write() => self.change_bytes(&command, record, out),
+            Sort(command) if command.is_write() => self.store_sort(&command, record, out),
             Supplied(supplied) => self.supply(&supplied, record, out),
             LongPart { id, offset, length, bytes } => self.gather(id, (offset, length), bytes, record, out),
             LongEnd { id, .. } => return self.carry_out_long(id, record, out),
@@ -377,7 +426,7 @@ impl Table {
         let now = latest(now);
         match *command {
             Command::Get { key } => self.get(key, now, out.lent_bytes_min(), out),
-            Command::Script(_) if self.holds_coded() && self.tell_needs(command, now, out) => 0,
+            _ if self.holds_coded() && command.reads_by_bytes() && self.tell_needs(command, now, out) => 0,
             _ if self.holds_coded() => {
                 let (start, before) = (out.len(), out.references());
                 let version = self.read_any(command, now, out);
@@ -392,6 +441,9 @@ impl Table {
 
     fn read_any(&mut self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) -> Version {
         use Command::*;
+        if self.refuses_walk(command, now, out) {
+            return 0;
+        }
         match *command {
             Get { key } => return self.get_part(key, now, out),
             Fetch { key } => return self.fetch(key, now, out),
@@ -399,7 +451,7 @@ impl Table {
             Length { key } => return self.length(key, now, out),
             GetRange { key, start, end } => return self.get_range(key, start, end, now, out),
             TimeToLive { key, unit } => return self.time_to_live(key, unit, now, out),
-            Encoding { key } => return self.encoding(key, now, out),
+            Encoding { key, limits } => return self.encoding(key, &limits, now, out),
             MemoryUsage { key } => return self.memory_usage(key, now, out),
             Digest { key } => return self.digest_of_value(key, now, out),
             MultiGet { keys } => self.multi_get(keys, now, out),
@@ -424,6 +476,8 @@ impl Table {
             OnSet(command) if !command.is_write() => return self.read_set(&command, now, out),
             OnSorted(command) if !command.is_write() => return self.read_sorted(&command, now, out),
             OnStream(command) if !command.is_write() => return self.read_stream(&command, now, out),
+            OnBytes(command) if !command.is_write() => return self.read_bytes(&command, now, out),
+            Sort(command) if !command.is_write() => self.read_sort(&command, now, out),
             _ => out.error("ERR a write has to be ordered before it is applied"),
         }
         0
@@ -469,7 +523,7 @@ impl Table {
         const EXPIRY_BYTES: usize = 24;
         self.entry_bytes
             + self.index.bytes()
-            + self.expiries.len() * EXPIRY_BYTES
+            + (self.expiries.len() + self.fields_due.len()) * EXPIRY_BYTES
             + self.locks.memory_bytes()
             + self.queues.memory_bytes()
             + self.spilled.memory_bytes()

@@ -67,7 +67,7 @@ impl Table {
     }
 
     /// Replaces the value of the key at a place; its deadline stays.
-    fn replace_value(&mut self, place: Place, value: &[u8], kind: Kind, record: Record) {
+    pub(super) fn replace_value(&mut self, place: Place, value: &[u8], kind: Kind, record: Record) {
         let deadline = self.index.entry(place).deadline();
         self.overwrite(place, value, deadline, kind, record);
     }

@@ -1,11 +1,10 @@
 //! Reads of single keys, and of several keys by name.
 
 use super::entry::{Entry, Kind};
-use super::fields::Fields;
 use super::strings::WRONG_KIND;
-use super::{NO_DEADLINE, Table, sets, sorted};
+use super::{NO_DEADLINE, Table, hashes, sets, sorted};
 use crate::coded::View;
-use crate::command::{Command, ExpiryUnit, List};
+use crate::command::{Command, EncodingLimits, ExpiryUnit, List};
 use crate::digest::digest_of;
 use crate::number::parse_integer;
 use crate::reply::{Reply, ReplyBuffer};
@@ -226,16 +225,22 @@ impl Table {
     }
 
     /// Does not count as a lookup of the key, as in Redis.
-    pub(super) fn encoding(&mut self, key: &[u8], now: UnixMs, out: &mut ReplyBuffer) -> Version {
+    pub(super) fn encoding(
+        &mut self,
+        key: &[u8],
+        limits: &EncodingLimits,
+        now: UnixMs,
+        out: &mut ReplyBuffer,
+    ) -> Version {
         let Some(entry) = self.peek(key, now) else {
             out.null();
             return 0;
         };
         out.bulk(match entry.kind() {
-            Kind::Hash => Fields::of(entry.value()).encoding(),
+            Kind::Hash => hashes::encoding(entry, limits),
             Kind::List => b"quicklist",
-            Kind::Set => sets::encoding(entry),
-            Kind::Sorted => sorted::encoding(entry),
+            Kind::Set => sets::encoding(entry, limits),
+            Kind::Sorted => sorted::encoding(entry, limits),
             Kind::Stream => b"stream",
             Kind::Raw | Kind::Coded => b"raw",
             Kind::Plain if parse_integer(entry.value()).is_some() => b"int",

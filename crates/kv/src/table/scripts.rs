@@ -3,7 +3,7 @@
 //! A script declares its keys beforehand and may use no others. So it runs in the group that has them, and its changes
 //! can be undone: when a limit ends a script, none of its writes remain ([`Access::undo`]).
 
-use super::entry::{Entry, Kind};
+use super::entry::Entry;
 use super::index::KeyHash;
 use super::{Record, Table, scan};
 use crate::UnixMs;
@@ -125,20 +125,15 @@ impl Access<'_> {
         /// Most bytes of a collection that a change moves.
         const MOVED_BYTES: usize = 1024;
         let entry = self.table.peek(key, self.now);
-        entry.map_or(0, |entry| match entry.kind() {
-            Kind::List | Kind::Set | Kind::Sorted | Kind::Stream => entry.content_bytes().min(MOVED_BYTES),
-            _ => entry.held_bytes(),
+        entry.map_or(0, |entry| match entry.is_collection() {
+            true => entry.content_bytes().min(MOVED_BYTES),
+            false => entry.held_bytes(),
         })
     }
 
     /// Bytes of collections that a command looks at or returns.
     pub fn walked_bytes(&self, command: &Command<'_>) -> usize {
-        let bytes_of = |key: &[u8]| self.table.peek(key, self.now).map_or(0, Entry::content_bytes) as u64;
-        let in_range =
-            |key: &[u8], by: By, ends: List<'_>| self.table.bytes_in_range(key, by, ends, self.now);
-        let between =
-            |key: &[u8], start: &[u8], end: &[u8]| self.table.bytes_between(key, start, end, self.now);
-        usize::try_from(command.walked_bytes(bytes_of, in_range, between)).unwrap_or(usize::MAX)
+        usize::try_from(self.table.walked_bytes(command, self.now)).unwrap_or(usize::MAX)
     }
 
     /// Publishes a message once the run is over. Returns false, with nothing done, if the run would publish too much.
@@ -199,6 +194,11 @@ impl Access<'_> {
 /// Whether scripts may use a command: only one on named keys whose outcome is the same on every replica.
 fn may_stand_in_a_script(command: &Command<'_>) -> bool {
     use Command::*;
+    if let Sort(sort) = command
+        && sort.patterns().next().is_some()
+    {
+        return false; // It looks up keys that no script can declare.
+    }
     !matches!(
         command,
         // On all keys: a script has only those it has declared.

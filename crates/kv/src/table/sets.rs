@@ -1,6 +1,6 @@
 //! Commands on sets: `SADD`, `SMEMBERS` and their kin. For the representation see [`super::collections`].
 
-use super::collections::{Collection, Found, hash_of};
+use super::collections::{Collection, Found, HASH_BYTES, hash_of};
 use super::entry::{Entry, Kind};
 use super::lists::{TOO_MANY_POPPED, tell_items};
 use super::reads::refuse_large_reply;
@@ -9,17 +9,12 @@ use super::strings::WRONG_KIND;
 use super::transactions::CUT_WRITE;
 use super::tree::Items;
 use super::{Record, Table};
-use crate::command::{List, SetCommand, SetOperation};
+use crate::command::{EncodingLimits, List, SetCommand, SetOperation};
 use crate::glob::Pattern;
 use crate::number::parse_integer;
 use crate::reply::{Reply, ReplyBuffer};
 use crate::{UnixMs, Version};
 use std::collections::BTreeSet;
-
-const HASH_BYTES: usize = 4;
-
-/// Redis calls a set of up to so many integers an intset.
-const INTSET_MEMBERS: usize = 512;
 
 /// The item of a member, in `item`.
 fn item_of<'i>(member: &[u8], item: &'i mut Vec<u8>) -> &'i [u8] {
@@ -29,7 +24,7 @@ fn item_of<'i>(member: &[u8], item: &'i mut Vec<u8>) -> &'i [u8] {
     item
 }
 
-fn member_of(item: &[u8]) -> &[u8] {
+pub(super) fn member_of(item: &[u8]) -> &[u8] {
     &item[HASH_BYTES..]
 }
 
@@ -56,10 +51,10 @@ impl Draws {
 }
 
 /// How Redis would store a set, as `OBJECT ENCODING` reports it.
-pub(super) fn encoding(entry: &Entry) -> &'static [u8] {
+pub(super) fn encoding(entry: &Entry, limits: &EncodingLimits) -> &'static [u8] {
     let items = entry.items();
     let is_number = |item: &[u8]| parse_integer(member_of(item)).is_some();
-    let is_intset = items.len() <= INTSET_MEMBERS && items.iter_from(0).all(is_number);
+    let is_intset = items.len() <= limits.intset_members as usize && items.iter_from(0).all(is_number);
     if is_intset { b"intset" } else { b"hashtable" }
 }
 
@@ -364,7 +359,7 @@ fn tell_random(items: Items<'_>, count: Option<i64>, draws: &mut Draws, out: &mu
 }
 
 /// Returns about `count` members from a cursor on. Members with equal hashes are returned together, so a member that is
-/// there all the time is returned exactly once. See [`super::fields::Fields::scan`].
+/// there all the time is returned exactly once.
 fn scan(items: Items<'_>, position: u64, count: u64, pattern: Option<&[u8]>, out: &mut ReplyBuffer) {
     let hash = |item: &[u8]| u32::from_be_bytes([item[0], item[1], item[2], item[3]]);
     let Ok(from) = u32::try_from(position) else {

@@ -15,12 +15,11 @@
 
 use super::collections::{self, Collection};
 use super::entry::{Entry, HEADER_BYTES, Kind, Stamp};
-use super::fields::Fields;
 use super::index::{Index, KeyHash};
 use super::long::{LongCommands, SnapshotPart};
 use super::transactions::RemovedVersions;
 use super::tree::Discarded;
-use super::{NO_DEADLINE, Record, Table};
+use super::{NO_DEADLINE, Record, Table, fields};
 use crate::Version;
 use crate::codec::{Malformed, Reader, Writer};
 use crate::coded::{Reference, ValueId};
@@ -53,6 +52,9 @@ const QUEUES: u8 = 248;
 /// Special kind: some items of a large collection. The value begins with the entry's kind, the number of all items, and
 /// the rank of the first of these.
 const ITEMS: u8 = 249;
+
+/// The kind of a hash in an earlier form, which is read and not written.
+const OLD_HASH: u8 = 4;
 
 /// Bytes of a large value in one piece.
 const PIECE_BYTES: usize = if cfg!(test) { 15 } else { 256 << 10 };
@@ -501,10 +503,15 @@ impl Table {
                 self.spilled.came(reference, value);
                 continue;
             }
-            let kind = Kind::from_tag(tag).ok_or(Malformed("unknown kind of value"))?;
             if key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX_CEILING {
                 return Err(Malformed("a key or a value is too long"));
             }
+            if tag == OLD_HASH {
+                self.take_old_hash(key, value, Stamp { version, deadline, kind: Kind::Hash })?;
+                count += 1;
+                continue;
+            }
+            let kind = Kind::from_tag(tag).ok_or(Malformed("unknown kind of value"))?;
             if kind == Kind::Coded {
                 Reference::decode(value)?;
             }
@@ -529,7 +536,8 @@ impl Table {
         let (tag, length, begin) = (reader.u8()?, reader.u32()? as usize, reader.u32()? as usize);
         let piece = reader.rest();
         let kind = Kind::from_tag(tag).filter(|kind| *kind != Kind::Coded);
-        let kind = kind.ok_or(Malformed("unknown kind of value"))?;
+        let kind =
+            kind.or((tag == OLD_HASH).then_some(Kind::Hash)).ok_or(Malformed("unknown kind of value"))?;
         if key.len() > KEY_BYTES_MAX || length > VALUE_BYTES_MAX_CEILING {
             return Err(Malformed("a key or a value is too long"));
         }
@@ -555,6 +563,10 @@ impl Table {
         }
         let entry = std::mem::take(entry);
         self.arriving.remove(&(key.into(), version));
+        if tag == OLD_HASH {
+            self.take_old_hash(key, &entry[value_at..], Stamp { version, deadline, kind })?;
+            return Ok(true);
+        }
         check_value(kind, &entry[value_at..])?;
         if self.register(key).version < version
             && let Some(entry) = Entry::taking_over(entry, key.len(), Stamp { version, deadline, kind })
@@ -573,7 +585,7 @@ impl Table {
     ) -> Result<bool, Malformed> {
         const OUT_OF_ORDER: Malformed = Malformed("items of a collection that do not follow those before");
         let mut reader = Reader::new(items);
-        let kind = Kind::from_tag(reader.u8()?).filter(|kind| kind.is_collection() && *kind != Kind::Hash);
+        let kind = Kind::from_tag(reader.u8()?).filter(|kind| kind.is_collection());
         let kind = kind.ok_or(Malformed("unknown kind of collection"))?;
         let (count, begin) = (reader.u64()?, reader.u64()?);
         if key.len() > KEY_BYTES_MAX {
@@ -604,6 +616,15 @@ impl Table {
         Ok(true)
     }
 
+    fn take_old_hash(&mut self, key: &[u8], value: &[u8], stamp: Stamp) -> Result<(), Malformed> {
+        let hash = fields::read_old(value)?;
+        if self.register(key).version < stamp.version {
+            let record = Record { version: stamp.version, time: 0 };
+            self.put_entry(Entry::of_collection(key, hash, stamp), record);
+        }
+        Ok(())
+    }
+
     /// Returns a fingerprint of the table's content: all keys, values, versions and deadlines, the version floor, the
     /// locks, the queues, the gathered parts of long commands, and the marks of removed keys. Replicas with the same content have
     /// the same fingerprint, whatever their seeds and however they got there.
@@ -624,8 +645,7 @@ impl Table {
         }
         for entry in self.index.iter() {
             let Stamp { version, deadline, .. } = entry.stamp();
-            let is_sequence = entry.is_collection() && entry.kind() != Kind::Hash;
-            let text = match is_sequence {
+            let text = match entry.is_collection() {
                 true => collections::digest(entry, hash),
                 false => hash(entry.key_and_value()),
             };
@@ -633,8 +653,7 @@ impl Table {
             let key_length = entry.key().len() as u64;
             // A string may hold the same bytes.
             let shape = match entry.kind() {
-                Kind::Hash => key_length | 1 << 32,
-                kind if is_sequence => key_length | (kind as u64) << 32,
+                kind if kind.is_collection() => key_length | (kind as u64) << 32,
                 _ => key_length,
             };
             let parts = [text, version, deadline, shape];
@@ -651,7 +670,6 @@ impl Table {
 /// Checks a value from elsewhere that is not a string.
 fn check_value(kind: Kind, value: &[u8]) -> Result<(), Malformed> {
     match kind {
-        Kind::Hash => Fields::check(value).map(drop),
         kind if kind.is_collection() => collections::check_small(kind, value),
         _ => Ok(()),
     }

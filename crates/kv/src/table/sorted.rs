@@ -1,17 +1,17 @@
 //! Commands on sorted sets: `ZADD`, `ZRANGE` and their kin. For the representation see [`super::collections`].
 
-use super::collections::{Collection, Found, hash_of};
+use super::collections::{Collection, Found, HASH_BYTES, KEY_BYTES, Key, find_key, index_item};
 use super::entry::{Entry, Kind};
 use super::lists::{TOO_MANY_POPPED, ranks};
 use super::reads::refuse_large_reply;
 use super::sets::Draws;
 use super::strings::WRONG_KIND;
 use super::transactions::CUT_WRITE;
-use super::tree::{Items, Tree};
-use super::{Record, Table};
+use super::tree::{Discarded, Items, Tree};
+use super::{Record, Table, geo};
 use crate::command::{
-    AddOptions, Aggregate, By, List, MemberBound, SetOperation, SortedCommand, parse_member_bound,
-    parse_score, parse_score_bound,
+    AddOptions, Aggregate, By, EncodingLimits, List, MemberBound, SetOperation, SortedCommand,
+    parse_member_bound, parse_score, parse_score_bound,
 };
 use crate::glob::Pattern;
 use crate::number::format_double;
@@ -20,35 +20,26 @@ use crate::{UnixMs, Version};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-const SCORE_BYTES: usize = 8;
-const HASH_BYTES: usize = 4;
-
 const NOT_A_SCORE_RANGE: &str = "ERR min or max is not a float";
 const NOT_A_MEMBER_RANGE: &str = "ERR min or max not valid string range item";
 const NOT_A_NUMBER: &str = "ERR resulting score is not a number (NaN)";
 
-/// Redis calls a sorted set of up to so many short members a listpack.
-const LISTPACK_MEMBERS: usize = 128;
-const LISTPACK_MEMBER_BYTES: usize = 64;
-
 /// A score as bytes whose order is that of scores. Scores are not NaN, and there is one zero.
-type Key = [u8; SCORE_BYTES];
-
-fn key_of(score: f64) -> Key {
+pub(super) fn key_of(score: f64) -> Key {
     debug_assert!(!score.is_nan());
     let bits = (score + 0.0).to_bits();
     let ordered = if bits >> 63 == 1 { !bits } else { bits | 1 << 63 };
     ordered.to_be_bytes()
 }
 
-fn score_of(key: Key) -> f64 {
+pub(super) fn score_of(key: Key) -> f64 {
     let ordered = u64::from_be_bytes(key);
     f64::from_bits(if ordered >> 63 == 1 { ordered & !(1 << 63) } else { !ordered })
 }
 
 /// Divides an item into score and member. Items are trusted: written here, or checked.
 pub(super) fn parts(item: &[u8]) -> (Key, &[u8]) {
-    match item.split_first_chunk::<SCORE_BYTES>() {
+    match item.split_first_chunk::<KEY_BYTES>() {
         Some((key, member)) => (*key, member),
         None => unreachable!("an item of a sorted set begins with a score"),
     }
@@ -56,7 +47,7 @@ pub(super) fn parts(item: &[u8]) -> (Key, &[u8]) {
 
 /// Whether bytes from elsewhere are an item of a sorted set.
 pub(super) fn is_item(item: &[u8]) -> bool {
-    item.split_first_chunk::<SCORE_BYTES>().is_some_and(|(key, _)| {
+    item.split_first_chunk::<KEY_BYTES>().is_some_and(|(key, _)| {
         let score = score_of(*key);
         !score.is_nan() && key_of(score) == *key
     })
@@ -69,27 +60,18 @@ fn item_of<'i>(key: Key, member: &[u8], item: &'i mut Vec<u8>) -> &'i [u8] {
     item
 }
 
-/// What a member is found by: its hash and its bytes; its score follows.
-fn index_item(member: &[u8], key: Option<Key>) -> Vec<u8> {
-    let mut item = Vec::with_capacity(HASH_BYTES + member.len() + SCORE_BYTES);
-    item.extend_from_slice(&hash_of(member));
-    item.extend_from_slice(member);
-    item.extend_from_slice(key.as_ref().map_or(&[], |key| &key[..]));
-    item
-}
-
 /// How Redis would store a sorted set, as `OBJECT ENCODING` reports it.
-pub(super) fn encoding(entry: &Entry) -> &'static [u8] {
+pub(super) fn encoding(entry: &Entry, limits: &EncodingLimits) -> &'static [u8] {
     let items = entry.items();
-    let is_short = |item: &[u8]| parts(item).1.len() <= LISTPACK_MEMBER_BYTES;
-    let is_listpack = items.len() <= LISTPACK_MEMBERS && items.iter_from(0).all(is_short);
+    let is_short = |item: &[u8]| parts(item).1.len() <= limits.sorted_member_bytes as usize;
+    let is_listpack = items.len() <= limits.sorted_members as usize && items.iter_from(0).all(is_short);
     if is_listpack { b"listpack" } else { b"skiplist" }
 }
 
 /// A read-only view of a sorted set, or of a set as one in which all scores are 1.
 #[derive(Clone, Copy)]
-struct Sorted<'a> {
-    items: Items<'a>,
+pub(super) struct Sorted<'a> {
+    pub(super) items: Items<'a>,
     /// Hash, member and score of each, if the sorted set is a large one.
     members: Option<&'a Tree>,
     is_set: bool,
@@ -99,19 +81,19 @@ impl<'a> Sorted<'a> {
     const EMPTY: Sorted<'static> = Sorted { items: Items::EMPTY, members: None, is_set: false };
 
     fn of(entry: &'a Entry) -> Sorted<'a> {
-        let members = entry.collection().and_then(Collection::members);
+        let members = entry.collection().and_then(Collection::names);
         Sorted { items: entry.items(), members, is_set: entry.kind() == Kind::Set }
     }
 
-    fn len(self) -> usize {
+    pub(super) fn len(self) -> usize {
         self.items.len()
     }
 
-    fn key(self, member: &[u8]) -> Option<Key> {
+    pub(super) fn key(self, member: &[u8]) -> Option<Key> {
         if self.is_set {
             return self.items.contains(&index_item(member, None)).then(|| key_of(1.0));
         }
-        find_key(self.items, self.members, member)
+        find_key(Kind::Sorted, self.items, self.members, member)
     }
 
     /// All members with their scores, in order; those of a set in the order of their hashes.
@@ -123,85 +105,24 @@ impl<'a> Sorted<'a> {
     }
 }
 
-/// The score of a member. Without an index the items are few, and are looked through.
-fn find_key(items: Items<'_>, members: Option<&Tree>, member: &[u8]) -> Option<Key> {
-    let Some(index) = members else {
-        return items.iter_from(0).map(parts).find(|(_, held)| *held == member).map(|(key, _)| key);
-    };
-    let wanted = index_item(member, None);
-    let from = index.items().seek(&wanted);
-    // Another member can come in between only if it has the same hash and begins with this one.
-    let candidates = index.items().iter_from(from).take_while(|item| item.starts_with(&wanted));
-    let found = candidates.into_iter().find(|item| item.len() == wanted.len() + SCORE_BYTES)?;
-    found.last_chunk().copied()
-}
-
 impl Collection {
-    /// The score of a member.
-    fn key_of_member(&self, member: &[u8]) -> Option<Key> {
-        find_key(self.items(), self.members(), member)
-    }
-
     /// Sets the score of a member, which has the score `before`.
-    fn set_score(
-        &mut self,
-        member: &[u8],
-        before: Option<Key>,
-        key: Key,
-        discarded: &mut super::tree::Discarded,
-    ) {
+    fn set_score(&mut self, member: &[u8], before: Option<Key>, key: Key, discarded: &mut Discarded) {
         let mut item = Vec::new();
         if let Some(before) = before {
-            let removed = self.remove_in_order(item_of(before, member, &mut item), discarded);
-            assert!(removed, "a member is where its score says");
-            self.change_index(|index| {
-                let held = index_item(member, Some(before));
-                let rank = index.items().seek(&held);
-                index.remove(rank, rank + 1, discarded);
-            });
+            let (rank, is_there) = self.items().find(item_of(before, member, &mut item));
+            assert!(is_there, "a member is where its score says");
+            self.remove_named(rank..rank + 1, discarded);
         }
-        let added = self.insert_in_order(item_of(key, member, &mut item));
-        assert!(added, "a member is there once");
-        self.change_index(|index| {
-            let held = index_item(member, Some(key));
-            index.insert(index.items().seek(&held), &held);
-        });
-        self.index_if_large();
+        self.add_named(item_of(key, member, &mut item));
     }
 
-    /// Removes the members of these ranks.
-    fn remove_ranks(&mut self, ranks: Range<usize>, discarded: &mut super::tree::Discarded) {
-        if ranks.len() < self.len() && self.members().is_some() {
-            let items = self.items().iter_from(ranks.start).take(ranks.len());
-            let gone: Vec<Vec<u8>> =
-                items.map(parts).map(|(key, member)| index_item(member, Some(key))).collect();
-            self.change_index(|index| {
-                for item in &gone {
-                    let rank = index.items().seek(item);
-                    index.remove(rank, rank + 1, discarded);
-                }
-            });
-        }
-        self.remove(ranks.start, ranks.end, discarded);
-    }
-
-    fn remove_member(&mut self, member: &[u8], discarded: &mut super::tree::Discarded) -> bool {
-        let Some(key) = self.key_of_member(member) else { return false };
+    fn remove_member(&mut self, member: &[u8], discarded: &mut Discarded) -> bool {
+        let Some(key) = self.key_of_name(member) else { return false };
         let rank = self.items().seek(item_of(key, member, &mut Vec::new()));
-        self.remove_ranks(rank..rank + 1, discarded);
+        self.remove_named(rank..rank + 1, discarded);
         true
     }
-}
-
-/// Adds an item to the index of a sorted set; returns false if the member is there.
-pub(super) fn index_new(index: &mut Tree, item: &[u8]) -> bool {
-    let (key, member) = parts(item);
-    if find_key(Items::EMPTY, Some(index), member).is_some() {
-        return false;
-    }
-    let held = index_item(member, Some(key));
-    index.insert(index.items().seek(&held), &held);
-    true
 }
 
 /// The ranks of a range, or why it is none.
@@ -296,7 +217,7 @@ fn tell_members<'i>(
 impl Table {
     /// The sorted set or, if `takes_sets`, set of a key; an empty one if the key does not exist, `None` if it holds
     /// something else.
-    fn sorted(&self, key: &[u8], takes_sets: bool, now: UnixMs) -> Option<Sorted<'_>> {
+    pub(super) fn sorted(&self, key: &[u8], takes_sets: bool, now: UnixMs) -> Option<Sorted<'_>> {
         match self.peek(key, now) {
             None => Some(Sorted::EMPTY),
             Some(entry) if entry.kind() == Kind::Sorted || takes_sets && entry.kind() == Kind::Set => {
@@ -335,6 +256,7 @@ impl Table {
             }
             Length { key } | Score { key, .. } | Scores { key, .. } | Rank { key, .. } => key,
             Count { key, .. } | Range { key, .. } | Random { key, .. } | Scan { key, .. } => key,
+            Distance { key, .. } | Hashes { key, .. } | Places { key, .. } | Find { key, .. } => key,
             _ => return 0, // A write: see `change_sorted`.
         };
         let mut draws = self.draws_to_read();
@@ -440,6 +362,7 @@ impl Table {
                 }
                 return out.push(Reply::NullArray);
             }
+            StoreFound { to, from, query } => return self.store_found(to, from, query, record, out),
             Store { to, operation, inputs, is_weighted, aggregate } => {
                 let all = self.combine_sorted(operation, inputs, is_weighted, aggregate, record.time);
                 let Some(all) = all else { return out.error(WRONG_KIND) };
@@ -484,7 +407,7 @@ impl Table {
                 Ok(range) => {
                     out.integer(range.len() as i64);
                     self.edit_collection(found, Kind::Sorted, record, |sorted, discarded| {
-                        sorted.remove_ranks(range, discarded);
+                        sorted.remove_named(range, discarded);
                     });
                 }
                 Err(error) => out.error(error),
@@ -506,7 +429,7 @@ impl Table {
         self.edit_collection(found, Kind::Sorted, record, |sorted, discarded| {
             for (score, member) in pairs.pairs() {
                 let Some(key) = parse_score(score).map(key_of) else { continue };
-                let before = sorted.key_of_member(member);
+                let before = sorted.key_of_name(member);
                 if options.allow(before, key) && before != Some(key) {
                     sorted.set_score(member, before, key, discarded);
                     added += usize::from(before.is_none());
@@ -650,7 +573,7 @@ impl Table {
             out.error(TOO_MANY_POPPED);
         }
         self.edit_collection(found, Kind::Sorted, record, |sorted, discarded| {
-            sorted.remove_ranks(range, discarded);
+            sorted.remove_named(range, discarded);
         });
     }
 }
@@ -711,6 +634,10 @@ fn tell(command: &SortedCommand<'_>, sorted: Sorted<'_>, draws: &mut Draws, out:
                 Err(error) => out.error(error),
             }
         }
+        Distance { from, to, unit_m, .. } => geo::distance(sorted, (from, to), unit_m, out),
+        Hashes { members, .. } => geo::tell_hashes(sorted, members, out),
+        Places { members, .. } => geo::tell_places(sorted, members, out),
+        Find { query, .. } => geo::tell_found(sorted, query, out),
         Random { count, with_scores, .. } => tell_random(items, count, with_scores, draws, out),
         Scan { position, count, pattern, .. } => scan(sorted, position, count, pattern, out),
         _ => out.integer(sorted.len() as i64),
@@ -765,7 +692,7 @@ fn scan(sorted: Sorted<'_>, position: u64, count: u64, pattern: Option<&[u8]>, o
     let from = from.map_or(index.len(), |from| index.seek(&from.to_be_bytes()));
     for (seen, item) in (0..).zip(index.iter_from(from)) {
         let (hash, behind) = item.split_at(HASH_BYTES);
-        let (member, key) = behind.split_at(behind.len() - SCORE_BYTES);
+        let (member, key) = behind.split_at(behind.len() - KEY_BYTES);
         let is_enough = seen >= count.max(1) || bytes > out.reply_bytes_max() / 2;
         if is_enough && before != Some(hash) {
             next = u32::from_be_bytes(hash.try_into().unwrap_or_default());
@@ -773,7 +700,7 @@ fn scan(sorted: Sorted<'_>, position: u64, count: u64, pattern: Option<&[u8]>, o
         }
         before = Some(hash);
         if pattern.as_ref().is_none_or(|pattern| pattern.matches(member)) {
-            bytes += item.len() + SCORE_BYTES;
+            bytes += item.len() + KEY_BYTES;
             let key: Key = key.try_into().unwrap_or_default();
             told.push((key, member));
         }

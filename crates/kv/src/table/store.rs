@@ -129,8 +129,10 @@ impl Table {
             None => {} // Collections stay in memory.
         }
         self.entry_bytes += entry.memory_bytes();
+        let first_due = entry.first_due();
         self.index.insert(hash, entry);
         self.add_deadline(hash, deadline);
+        self.change_first_due(hash, NO_DEADLINE, first_due);
         self.raise_floor(record);
     }
 
@@ -158,19 +160,6 @@ impl Table {
         self.change(place, deadline, record, |entry| entry.write_at(offset, part, stamp));
     }
 
-    /// Changes the hash at a place: see [`Entry::edit`]. The deadline stays.
-    pub(super) fn edit_hash(
-        &mut self,
-        place: Place,
-        length: usize,
-        record: Record,
-        edit: impl FnOnce(&mut [u8]),
-    ) {
-        let deadline = self.index.entry(place).deadline();
-        let stamp = record.stamp(deadline, Kind::Hash);
-        self.change(place, deadline, record, |entry| entry.edit(length, stamp, edit));
-    }
-
     /// Sets the deadline of the key at a place.
     pub(super) fn set_deadline(&mut self, place: Place, deadline: UnixMs, record: Record) {
         self.change(place, deadline, record, |entry| entry.restamp(record.stamp(deadline, entry.kind())));
@@ -191,9 +180,9 @@ impl Table {
         }
         let entry = self.index.entry_mut(place);
         let (deadline_before, bytes_before) = (entry.deadline(), entry.capacity());
-        let coded_before = entry.reference();
+        let (coded_before, due_before) = (entry.reference(), entry.first_due());
         change(entry);
-        let (bytes_after, coded_after) = (entry.capacity(), entry.reference());
+        let (bytes_after, coded_after, due_after) = (entry.capacity(), entry.reference(), entry.first_due());
         if entry.is_bytes() {
             self.spilled.note(entry.key(), entry.value().len());
         }
@@ -212,8 +201,32 @@ impl Table {
             self.remove_deadline(place.hash, deadline_before);
             self.add_deadline(place.hash, deadline);
         }
+        self.change_first_due(place.hash, due_before, due_after);
         self.raise_floor(record);
         deadline_before
+    }
+
+    /// Notes that the first deadline of the fields of a key with this hash is another one.
+    #[inline]
+    pub(super) fn change_first_due(&mut self, hash: KeyHash, before: UnixMs, after: UnixMs) {
+        if before == after {
+            return;
+        }
+        if before != NO_DEADLINE && !self.index.all_with(hash).any(|other| other.first_due() == before) {
+            self.fields_due.remove(&(before, hash));
+        }
+        if after != NO_DEADLINE {
+            self.fields_due.insert((after, hash));
+        }
+    }
+
+    /// Returns the place and entry of the hash whose field expires first, if that is at or before `until`.
+    pub(super) fn first_field_to_expire(&self, until: UnixMs) -> Option<(Place, &Entry)> {
+        let (deadline, hash) = *self.fields_due.first()?;
+        if deadline > until {
+            return None;
+        }
+        self.index.find(hash, |entry| entry.first_due() == deadline)
     }
 
     fn add_deadline(&mut self, hash: KeyHash, deadline: UnixMs) {
@@ -284,6 +297,7 @@ impl Table {
             self.lose_reference(reference);
         }
         self.remove_deadline(place.hash, entry.deadline());
+        self.change_first_due(place.hash, entry.first_due(), NO_DEADLINE);
         self.entry_bytes -= entry.memory_bytes();
         self.raise_floor(record);
         entry
@@ -314,6 +328,7 @@ impl Table {
         self.coded.lose_all();
         self.spilled.lose_all();
         self.expiries.clear();
+        self.fields_due.clear();
         self.expiring = 0;
         self.tombstones = 0;
         self.entry_bytes = 0;

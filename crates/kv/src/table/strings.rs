@@ -8,7 +8,7 @@ use crate::command::{Comparison, Condition, Deadline, Expiry, List, SetAnswer};
 use crate::limits::VALUE_BYTES_MAX_CEILING;
 use crate::reply::ReplyBuffer;
 
-const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
+pub(super) const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 
 /// The reply to a command for a key that holds another kind of value than the command expects.
 pub(super) const WRONG_KIND: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";

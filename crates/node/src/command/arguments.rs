@@ -136,3 +136,24 @@ pub(super) fn counted_keys<'a>(
 pub(super) fn is(argument: &[u8], word: &str) -> bool {
     argument.eq_ignore_ascii_case(word.as_bytes())
 }
+
+/// Reads the count of a command that draws at random, if there is one, and whether `word` follows it.
+pub(super) fn random_options(
+    arguments: Arguments<'_>,
+    word: &str,
+) -> Result<(Option<i64>, bool), CommandError> {
+    let count = if arguments.len() > 2 { Some(integer(arguments, 2)?) } else { None };
+    if count == Some(i64::MIN) {
+        return Err(CommandError::CountOutOfRange);
+    }
+    let with_word = match arguments.len() {
+        2 | 3 => false,
+        4 if is(at(arguments, 3), word) => true,
+        _ => return Err(CommandError::Syntax),
+    };
+    // Redis counts what belongs to each, too.
+    if with_word && count.is_some_and(|count| !(-i64::MAX / 2..=i64::MAX / 2).contains(&count)) {
+        return Err(CommandError::OutOfRange);
+    }
+    Ok((count, with_word))
+}

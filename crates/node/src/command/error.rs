@@ -134,6 +134,21 @@ pub enum CommandError {
     /// An expiry that is not positive where it must be, or beyond what 64 bits of milliseconds hold.
     #[error("ERR invalid expire time in '{0}' command")]
     InvalidExpireTime(&'static str),
+    /// A negative expiry of fields.
+    #[error("ERR invalid expire time, must be >= 0")]
+    NegativeExpireTime,
+    /// Fields that are not where they should be.
+    #[error("ERR Mandatory argument FIELDS is missing or not at the right position")]
+    FieldsMissing,
+    /// `HEXPIRE` of no fields.
+    #[error("ERR Parameter `numFields` should be greater than 0")]
+    FieldParameterNotPositive,
+    /// Another command on no fields.
+    #[error("ERR Number of fields must be a positive integer")]
+    FieldsNotPositive,
+    /// Another number of fields than was given.
+    #[error("ERR The `numfields` parameter must match the number of arguments")]
+    FieldsMismatch,
     /// `EXPIRE … NX` together with another condition.
     #[error("ERR NX and XX, GT or LT options at the same time are not compatible")]
     ExpireNxWithOther,
@@ -149,6 +164,59 @@ pub enum CommandError {
     /// `SETRANGE` beyond the longest value.
     #[error("ERR string exceeds maximum allowed size (proto-max-bulk-len)")]
     StringTooLong,
+    /// The offset of a bit that is none, or beyond the longest value.
+    #[error("ERR bit offset is not an integer or out of range")]
+    BitOffset,
+    /// `SETBIT` to something else than 0 or 1.
+    #[error("ERR bit is not an integer or out of range")]
+    NotABit,
+    /// `BITPOS` of something else than 0 or 1.
+    #[error("ERR The bit argument must be 1 or 0.")]
+    NotZeroOrOne,
+    /// `BITOP NOT` of several keys.
+    #[error("ERR BITOP NOT must be called with a single source key.")]
+    NotOfSeveral,
+    /// `BITFIELD` with a field of no such kind.
+    #[error(
+        "ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but i64 is."
+    )]
+    NotAFieldType,
+    /// `BITFIELD … OVERFLOW` with an unknown word.
+    #[error("ERR Invalid OVERFLOW type specified")]
+    NotAnOverflow,
+    /// `BITFIELD_RO` with a write.
+    #[error("ERR BITFIELD_RO only supports the GET subcommand")]
+    OnlyGet,
+    /// `LCS … LEN IDX`.
+    #[error("ERR If you want both the length and indexes, please just use IDX.")]
+    LengthAndRanges,
+    /// A place that is not on the map.
+    #[error("ERR invalid longitude,latitude pair {0}")]
+    NotAPlace(String),
+    /// A unit of lengths that is none.
+    #[error("ERR unsupported unit provided. please use M, KM, FT, MI")]
+    NotALengthUnit,
+    /// A length that is no number.
+    #[error("ERR need numeric {0}")]
+    NeedsNumeric(&'static str),
+    /// A negative length.
+    #[error("ERR {0} cannot be negative")]
+    NegativeLength(&'static str),
+    /// `COUNT` of none.
+    #[error("ERR COUNT must be > 0")]
+    CountNotPositive,
+    /// `ANY` where all are returned.
+    #[error("ERR the ANY argument requires COUNT argument")]
+    AnyWithoutCount,
+    /// A search around nothing.
+    #[error("ERR exactly one of FROMMEMBER or FROMLONLAT can be specified for {0}")]
+    NoCentre(String),
+    /// A search without an area.
+    #[error("ERR exactly one of BYRADIUS and BYBOX can be specified for {0}")]
+    NoShape(String),
+    /// A search that is to return what it stores.
+    #[error("ERR {0} is not compatible with WITHDIST, WITHHASH and WITHCOORD options")]
+    StoreWithOptions(&'static str),
     /// `COPY` of a key onto itself.
     #[error("ERR source and destination objects are the same")]
     SameKey,

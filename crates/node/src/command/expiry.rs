@@ -55,7 +55,7 @@ impl ExpiryOption {
     }
 
     /// Reads the deadline from the argument at `index`; it may be in the past.
-    fn any_deadline(
+    pub(super) fn any_deadline(
         self,
         command: &'static str,
         arguments: Arguments<'_>,

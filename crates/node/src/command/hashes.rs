@@ -1,10 +1,12 @@
 //! Parsing of the commands on hashes.
 
+use kv::command::{ExpireCondition, ExpiryUnit};
 use kv::number::parse_float;
-use kv::{Command, HashCommand, HashPart, List};
+use kv::{Command, Condition, Deadline, Expiry, HashCommand, HashPart, List};
 use wire::resp::Arguments;
 
-use super::arguments::{at, integer, key, value};
+use super::arguments::{at, integer, is, key, random_options, value};
+use super::expiry::ExpiryOption;
 use super::keyspace::scan_options;
 use super::{CommandError, Context};
 
@@ -33,19 +35,13 @@ fn set<'a>(
         value(arguments, index, context)?;
     }
     let pairs = List::build(scratch, arguments.iter().skip(2));
-    Ok(Command::Hash(HashCommand::Set { key, pairs, bytes_max: bytes_max(context), counts }))
-}
-
-/// The largest size of the whole hash. It travels with the command: the limit can differ from node to
-/// node.
-fn bytes_max(context: &Context) -> u64 {
-    context.value_bytes_max as u64
+    Ok(Command::Hash(HashCommand::Set { key, pairs, counts }))
 }
 
 pub(super) fn hsetnx<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
     let (field, value) = (value(arguments, 2, context)?, value(arguments, 3, context)?);
-    let (key, bytes_max) = (key(arguments, 1)?, bytes_max(context));
-    Ok(Command::Hash(HashCommand::SetIfAbsent { key, field, value, bytes_max }))
+    let key = key(arguments, 1)?;
+    Ok(Command::Hash(HashCommand::SetIfAbsent { key, field, value }))
 }
 
 pub(super) fn hget<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
@@ -90,8 +86,8 @@ pub(super) fn hdel<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &C
 
 pub(super) fn hincrby<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
     let delta = integer(arguments, 3)?;
-    let (key, field, bytes_max) = (key(arguments, 1)?, value(arguments, 2, context)?, bytes_max(context));
-    Ok(Command::Hash(HashCommand::IncrementBy { key, field, delta, bytes_max }))
+    let (key, field) = (key(arguments, 1)?, value(arguments, 2, context)?);
+    Ok(Command::Hash(HashCommand::IncrementBy { key, field, delta }))
 }
 
 pub(super) fn hincrbyfloat<'a>(
@@ -103,11 +99,207 @@ pub(super) fn hincrbyfloat<'a>(
     if !parse_float(delta).ok_or(CommandError::NotAFloat)?.is_finite() {
         return Err(CommandError::NotFiniteValue);
     }
-    let (key, field, bytes_max) = (key(arguments, 1)?, value(arguments, 2, context)?, bytes_max(context));
-    Ok(Command::Hash(HashCommand::IncrementByFloat { key, field, delta, bytes_max }))
+    let (key, field) = (key(arguments, 1)?, value(arguments, 2, context)?);
+    Ok(Command::Hash(HashCommand::IncrementByFloat { key, field, delta }))
 }
 
 pub(super) fn hscan<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    let (position, count, pattern) = scan_options(arguments)?;
-    Ok(Command::Hash(HashCommand::Scan { key: key(arguments, 1)?, position, count, pattern }))
+    let with_values = !is(at(arguments, arguments.len() - 1), "NOVALUES") || arguments.len() < 4;
+    let options = if with_values { arguments.len() } else { arguments.len() - 1 };
+    let (position, count, pattern) = scan_options(arguments, options)?;
+    Ok(Command::Hash(HashCommand::Scan { key: key(arguments, 1)?, position, count, pattern, with_values }))
+}
+
+pub(super) fn hrandfield<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    let (count, with_values) = random_options(arguments, "WITHVALUES")?;
+    Ok(Command::Hash(HashCommand::Random { key: key(arguments, 1)?, count, with_values }))
+}
+
+/// The fields of a command that names them by `FIELDS`, a number, and `width` arguments for each, from `index` on.
+fn fields<'a>(
+    arguments: Arguments<'a>,
+    index: usize,
+    width: usize,
+    not_positive: CommandError,
+    scratch: &'a mut Vec<u8>,
+) -> Result<List<'a>, CommandError> {
+    if !is(at(arguments, index), "FIELDS") {
+        return Err(CommandError::FieldsMissing);
+    }
+    let count = integer(arguments, index + 1).ok().filter(|count| *count > 0).ok_or(not_positive)?;
+    let given = arguments.len().saturating_sub(index + 2);
+    if usize::try_from(count).ok().and_then(|count| count.checked_mul(width)) != Some(given) {
+        return Err(CommandError::FieldsMismatch);
+    }
+    Ok(List::build(scratch, arguments.iter().skip(index + 2)))
+}
+
+fn all_fields<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>) -> Result<List<'a>, CommandError> {
+    fields(arguments, 2, 1, CommandError::FieldsNotPositive, scratch)
+}
+
+fn expire<'a>(
+    name: &'static str,
+    option: ExpiryOption,
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
+    let key = key(arguments, 1)?;
+    let deadline = not_negative_deadline(option, name, arguments, 2, context)?;
+    let conditions = [
+        ("NX", ExpireCondition::IfNone),
+        ("XX", ExpireCondition::IfSome),
+        ("GT", ExpireCondition::IfLater),
+        ("LT", ExpireCondition::IfEarlier),
+    ];
+    let given = conditions.into_iter().find(|(word, _)| is(at(arguments, 3), word));
+    let index = if given.is_some() { 4 } else { 3 };
+    let condition = given.map_or(ExpireCondition::Always, |(_, condition)| condition);
+    let fields = fields(arguments, index, 1, CommandError::FieldParameterNotPositive, scratch)?;
+    Ok(Command::Hash(HashCommand::Expire { key, fields, deadline, condition }))
+}
+
+/// The deadline of a field: 0 is past, and not an error.
+fn not_negative_deadline(
+    option: ExpiryOption,
+    name: &'static str,
+    arguments: Arguments<'_>,
+    index: usize,
+    context: &Context,
+) -> Result<Deadline, CommandError> {
+    if integer(arguments, index)? < 0 {
+        return Err(CommandError::NegativeExpireTime);
+    }
+    option.any_deadline(name, arguments, index, context)
+}
+
+pub(super) fn hexpire<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
+    expire("hexpire", ExpiryOption::Seconds, arguments, scratch, context)
+}
+
+pub(super) fn hpexpire<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
+    expire("hpexpire", ExpiryOption::Milliseconds, arguments, scratch, context)
+}
+
+pub(super) fn hexpireat<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
+    expire("hexpireat", ExpiryOption::AtSecond, arguments, scratch, context)
+}
+
+pub(super) fn hpexpireat<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
+    expire("hpexpireat", ExpiryOption::AtMillisecond, arguments, scratch, context)
+}
+
+fn time_to_live<'a>(unit: ExpiryUnit, arguments: Arguments<'a>, scratch: &'a mut Vec<u8>) -> Parsed<'a> {
+    let (key, fields) = (key(arguments, 1)?, all_fields(arguments, scratch)?);
+    Ok(Command::Hash(HashCommand::TimeToLive { key, fields, unit }))
+}
+
+pub(super) fn httl<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    time_to_live(ExpiryUnit::SecondsLeft, arguments, scratch)
+}
+
+pub(super) fn hpttl<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    time_to_live(ExpiryUnit::MillisecondsLeft, arguments, scratch)
+}
+
+pub(super) fn hexpiretime<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    time_to_live(ExpiryUnit::UnixSeconds, arguments, scratch)
+}
+
+pub(super) fn hpexpiretime<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    _: &Context,
+) -> Parsed<'a> {
+    time_to_live(ExpiryUnit::UnixMilliseconds, arguments, scratch)
+}
+
+pub(super) fn hpersist<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    let (key, fields) = (key(arguments, 1)?, all_fields(arguments, scratch)?);
+    Ok(Command::Hash(HashCommand::Persist { key, fields }))
+}
+
+pub(super) fn hgetdel<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    let (key, fields) = (key(arguments, 1)?, all_fields(arguments, scratch)?);
+    Ok(Command::Hash(HashCommand::GetDelete { key, fields }))
+}
+
+/// Reads the options in front of `FIELDS`. Returns the expiry, if any, the condition, and where `FIELDS` is.
+fn field_options(
+    name: &'static str,
+    arguments: Arguments<'_>,
+    context: &Context,
+) -> Result<(Option<Expiry>, Condition, usize), CommandError> {
+    let sets = name == "hsetex";
+    let (mut expiry, mut condition, mut index) = (None, None, 2);
+    while let Some(option) = arguments.get(index)
+        && !is(option, "FIELDS")
+    {
+        if sets && condition.is_none() && is(option, "FNX") {
+            condition = Some(Condition::IfAbsent);
+        } else if sets && condition.is_none() && is(option, "FXX") {
+            condition = Some(Condition::IfPresent);
+        } else if expiry.is_none() && sets && is(option, "KEEPTTL") {
+            expiry = Some(Expiry::Keep);
+        } else if expiry.is_none() && !sets && is(option, "PERSIST") {
+            expiry = Some(Expiry::Clear);
+        } else if expiry.is_none()
+            && let Some(option) = ExpiryOption::named(option)
+            && index + 1 < arguments.len()
+        {
+            index += 1;
+            expiry = Some(Expiry::Set(not_negative_deadline(option, name, arguments, index, context)?));
+        } else {
+            return Err(CommandError::Syntax);
+        }
+        index += 1;
+    }
+    Ok((expiry, condition.unwrap_or(Condition::Always), index))
+}
+
+pub(super) fn hgetex<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
+    let key = key(arguments, 1)?;
+    let (expiry, _, index) = field_options("hgetex", arguments, context)?;
+    let fields = fields(arguments, index, 1, CommandError::FieldsNotPositive, scratch)?;
+    Ok(Command::Hash(match expiry {
+        Some(expiry) => HashCommand::GetExpire { key, fields, expiry },
+        // Without options it changes nothing, so it need not be ordered among the writes.
+        None => HashCommand::MultiGet { key, fields },
+    }))
+}
+
+pub(super) fn hsetex<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
+    let key = key(arguments, 1)?;
+    let (expiry, condition, index) = field_options("hsetex", arguments, context)?;
+    let pairs = fields(arguments, index, 2, CommandError::FieldsNotPositive, scratch)?;
+    for index in index + 2..arguments.len() {
+        value(arguments, index, context)?;
+    }
+    let expiry = expiry.unwrap_or(Expiry::Clear);
+    Ok(Command::Hash(HashCommand::SetExpire { key, pairs, expiry, condition }))
 }

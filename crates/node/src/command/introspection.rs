@@ -281,7 +281,8 @@ fn keys(command: Arguments<'_>, with_flags: bool, out: &mut ReplyBuffer) -> Resu
         _ => counted(command, counted_at).map_err(|_| CommandError::GetKeysWrongCount)?,
     };
     let positions = spec.keys.positions(command.len());
-    out.array(positions.clone().count() + counted.len());
+    let stored = stored_at(spec, command);
+    out.array(positions.clone().count() + counted.len() + usize::from(stored.is_some()));
     for (which, position) in positions.chain(counted).enumerate() {
         if with_flags {
             out.array(2);
@@ -293,7 +294,26 @@ fn keys(command: Arguments<'_>, with_flags: bool, out: &mut ReplyBuffer) -> Resu
             words(access.iter().map(KeyFlag::name), out);
         }
     }
+    if let Some(position) = stored {
+        if with_flags {
+            out.array(2);
+        }
+        out.bulk(at(command, position));
+        if with_flags {
+            words([KeyFlag::Overwrite, KeyFlag::Update].iter().map(|flag| flag.name()), out);
+        }
+    }
     Ok(())
+}
+
+/// The position of the key that a command stores under because an option says so, as `SORT … STORE`; the last one counts.
+fn stored_at(spec: &CommandSpec, command: Arguments<'_>) -> Option<usize> {
+    let may_store =
+        spec.flags.has(Flag::MovableKeys) && spec.flags.has(Flag::Write) && spec.keys.counted_at == 0;
+    let is_option =
+        |position: &usize| is(at(command, *position), "STORE") || is(at(command, *position), "STOREDIST");
+    let option = (2..command.len() - 1).rev().find(is_option).filter(|_| may_store);
+    option.map(|option| option + 1)
 }
 
 /// Returns the access of this `SET` to its key. It is the only command for which an option decides that.
@@ -396,6 +416,7 @@ mod tests {
             ("SET a 1 get", "*1 *2 $1 a ~3 +RW +access +update"),
             ("RENAME a b", "*2 *2 $1 a ~3 +RW +access +delete *2 $1 b ~2 +OW +update"),
             ("SUNIONSTORE a b c", "*3 *2 $1 a ~2 +OW +update *2 $1 b ~2 +RO +access *2 $1 c ~2 +RO +access"),
+            ("SORT a STORE b STORE c", "*2 *2 $1 a ~2 +RO +access *2 $1 c ~2 +OW +update"),
             ("LMPOP 1 a LEFT", "*1 *2 $1 a ~3 +RW +access +delete"),
             ("DEL a b", "*2 *2 $1 a ~2 +RM +delete *2 $1 b ~2 +RM +delete"),
         ] {

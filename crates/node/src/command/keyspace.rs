@@ -95,13 +95,17 @@ pub(super) fn scan<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context
     Ok(Command::Scan { position, count, pattern, kind, group: 0, next: 0 })
 }
 
-/// Reads the cursor of a scan through one key's value, and its options: the count, and a pattern if there is one.
-pub(super) fn scan_options(arguments: Arguments<'_>) -> Result<(u64, u64, Option<&[u8]>), CommandError> {
+/// Reads the cursor of a scan through one key's value, and its options up to `end`: the count, and a pattern if there is
+/// one.
+pub(super) fn scan_options(
+    arguments: Arguments<'_>,
+    end: usize,
+) -> Result<(u64, u64, Option<&[u8]>), CommandError> {
     let position = cursor(at(arguments, 2))?;
     let (mut count, mut pattern) = (SCAN_COUNT_DEFAULT, None);
-    for index in (3..arguments.len()).step_by(2) {
+    for index in (3..end).step_by(2) {
         let option = at(arguments, index);
-        let argument = arguments.get(index + 1).ok_or(CommandError::Syntax)?;
+        let argument = arguments.get(index + 1).filter(|_| index + 1 < end).ok_or(CommandError::Syntax)?;
         if is(option, "COUNT") {
             count = u64::try_from(integer(arguments, index + 1)?).unwrap_or(0);
             if count == 0 {
@@ -143,8 +147,8 @@ pub(super) fn flush<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Contex
     }
 }
 
-pub(super) fn encoding<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    Ok(Command::Encoding { key: key(arguments, 2)? })
+pub(super) fn encoding<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
+    Ok(Command::Encoding { key: key(arguments, 2)?, limits: context.encodings })
 }
 
 pub(super) fn memory_usage<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {

@@ -6,7 +6,7 @@
 use super::CommandSpec;
 use super::table::COMMANDS;
 
-/// The longest name that can be found. The highest of a folded name's 16 bytes holds the length, or its last byte if it
+/// The longest name that is found so: a longer one is compared with all that are. The highest of a folded name's 16 bytes holds the length, or its last byte if it
 /// is that long.
 const NAME_BYTES_MAX: usize = 16;
 
@@ -26,6 +26,9 @@ static INDEX: Index = build(&COMMANDS);
 /// Returns the position of the command with this name in [`COMMANDS`].
 #[inline]
 pub(super) fn position(name: &[u8]) -> Option<usize> {
+    if name.len() > NAME_BYTES_MAX {
+        return long_position(name);
+    }
     let folded = fold(name)?;
     let mut slot = hash(folded);
     loop {
@@ -40,14 +43,25 @@ pub(super) fn position(name: &[u8]) -> Option<usize> {
     }
 }
 
+/// The position of a command with a long name, of which there are few.
+#[cold]
+fn long_position(name: &[u8]) -> Option<usize> {
+    let is_it = |spec: &CommandSpec| spec.name.as_bytes().eq_ignore_ascii_case(name);
+    COMMANDS.iter().position(|spec| spec.name.len() > NAME_BYTES_MAX && is_it(spec))
+}
+
 const fn build(commands: &[CommandSpec; COMMANDS.len()]) -> Index {
     // At most half full, so that a search for an unknown name ends soon.
     assert!(COMMANDS.len() <= SLOTS / 2 && COMMANDS.len() < EMPTY as usize);
     let mut index = Index { folded: [0; COMMANDS.len()], slots: [EMPTY; SLOTS] };
     let mut position = 0;
     while position < commands.len() {
+        if commands[position].name.len() > NAME_BYTES_MAX {
+            position += 1;
+            continue;
+        }
         let Some(folded) = fold(commands[position].name.as_bytes()) else {
-            panic!("a command's name is empty or longer than can be found")
+            panic!("a command's name cannot be found")
         };
         index.folded[position] = folded;
         let mut slot = hash(folded);

@@ -4,8 +4,10 @@
 //! table), this file (from a request to its row), then the parse functions by family and [`introspection`].
 
 mod arguments;
+mod bytes;
 mod error;
 mod expiry;
+mod geo;
 mod hashes;
 pub mod introspection;
 mod keyspace;
@@ -13,6 +15,7 @@ mod lists;
 pub(crate) mod locks;
 mod lookup;
 mod sets;
+mod sort;
 mod sorted;
 pub mod spec;
 pub mod statistics;

@@ -70,7 +70,7 @@ pub(super) fn srandmember<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &
 }
 
 pub(super) fn sscan<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    let (position, count, pattern) = scan_options(arguments)?;
+    let (position, count, pattern) = scan_options(arguments, arguments.len())?;
     Ok(Command::OnSet(SetCommand::Scan { key: key(arguments, 1)?, position, count, pattern }))
 }
 

@@ -6,7 +6,8 @@ use kv::{AddOptions, Aggregate, By, Command, List, SetOperation, SortedCommand};
 use wire::resp::Arguments;
 
 use super::arguments::{
-    at, counted, counted_keys, integer, is, key, keys_before_last, not_negative, positive, timeout, value,
+    at, counted, counted_keys, integer, is, key, keys_before_last, not_negative, positive, random_options,
+    timeout, value,
 };
 use super::keyspace::scan_options;
 use super::{CommandError, Context};
@@ -311,24 +312,12 @@ fn multi_pop<'a>(arguments: Arguments<'a>, counted_at: usize, scratch: &'a mut V
 }
 
 pub(super) fn zrandmember<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    let count = if arguments.len() > 2 { Some(integer(arguments, 2)?) } else { None };
-    if count == Some(i64::MIN) {
-        return Err(CommandError::CountOutOfRange);
-    }
-    let with_scores = match arguments.len() {
-        2 | 3 => false,
-        4 if is(at(arguments, 3), "WITHSCORES") => true,
-        _ => return Err(CommandError::Syntax),
-    };
-    // Redis counts the scores, too.
-    if with_scores && count.is_some_and(|count| !(-i64::MAX / 2..=i64::MAX / 2).contains(&count)) {
-        return Err(CommandError::OutOfRange);
-    }
+    let (count, with_scores) = random_options(arguments, "WITHSCORES")?;
     sorted(SortedCommand::Random { key: key(arguments, 1)?, count, with_scores })
 }
 
 pub(super) fn zscan<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    let (position, count, pattern) = scan_options(arguments)?;
+    let (position, count, pattern) = scan_options(arguments, arguments.len())?;
     sorted(SortedCommand::Scan { key: key(arguments, 1)?, position, count, pattern })
 }
 

@@ -3,6 +3,7 @@
 //! The names of flags, key flags and categories are Redis's: clients read them from `COMMAND`.
 
 use kv::Command;
+use kv::command::EncodingLimits;
 use wire::resp::Arguments;
 
 use super::CommandError;
@@ -17,6 +18,8 @@ pub struct Context {
     pub value_bytes_max: usize,
     /// Entries of a stream that are trimmed together where that is allowed; 0: as usual.
     pub stream_node_entries: u32,
+    /// What `OBJECT ENCODING` goes by. In a script the defaults: nodes may be set differently.
+    pub encodings: EncodingLimits,
 }
 
 /// Parses a request into a command on the data. `scratch` holds the lists that commands of several keys
@@ -376,6 +379,12 @@ named_set! {
     Stream = "stream",
     /// May wait.
     Blocking = "blocking",
+    /// Handles bits of strings.
+    Bitmap = "bitmap",
+    /// Handles sketches that count.
+    HyperLogLog = "hyperloglog",
+    /// Handles places.
+    Geo = "geo",
 }
 
 /// Where a command's keys are among its arguments, counted from 0, the command's own name.
@@ -436,6 +445,9 @@ pub enum Group {
     SortedSet,
     PubSub,
     Stream,
+    Bitmap,
+    HyperLogLog,
+    Geo,
 }
 
 impl Group {
@@ -456,6 +468,9 @@ impl Group {
             Group::SortedSet => "sorted-set",
             Group::PubSub => "pubsub",
             Group::Stream => "stream",
+            Group::Bitmap => "bitmap",
+            Group::HyperLogLog => "hyperloglog",
+            Group::Geo => "geo",
         }
     }
 }

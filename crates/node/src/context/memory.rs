@@ -32,9 +32,6 @@ pub(crate) const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory
 /// again.
 const REQUEST_BYTES_MAX: u64 = 128 << 20;
 
-/// The most bytes of large hashes that a transaction may move in its step: some 100 ms.
-const MOVED_BYTES_MAX: u64 = 1 << 30;
-
 /// How long a short command with a large result is counted by that result: after this, the measurement includes it.
 const GROWTH_MS: u64 = 1000;
 
@@ -271,44 +268,6 @@ impl Context {
         let is_full = |id: u16| self.peers.get(usize::from(id).wrapping_sub(1)).is_some_and(|it| it.is_full);
         let refuses = self.memory.is_full || orders && group.members.iter().any(|id| is_full(*id));
         refuses && command.may_grow()
-    }
-
-    /// The bytes of large hashes that a command moves, as far as this node knows.
-    fn moved_bytes(&self, command: &Command<'_>) -> u64 {
-        if !matches!(command, Command::Hash(_) | Command::Transaction(_)) {
-            return 0;
-        }
-        let bytes_of = |key: &[u8]| {
-            let group = self.groups.get(self.router.group_of(key));
-            let replica = group.and_then(|group| group.replica.as_ref());
-            replica.map_or(0, |replica| replica.table().bytes_of(key))
-        };
-        command.moved_bytes(&bytes_of)
-    }
-
-    /// Counts a change of a large hash as a request of as many bytes as it moves, so that few of them are under way at
-    /// a time and other clients' commands come between them.
-    #[inline]
-    pub(crate) fn weigh(&mut self, client: ClientId, command: &Command<'_>) {
-        if let Command::Hash(_) = command {
-            let moved = self.moved_bytes(command);
-            if moved > 0
-                && let Some(session) = self.clients.sessions.get_mut(client)
-            {
-                session.request_bytes += moved as usize;
-            }
-        }
-    }
-
-    /// Why a transaction cannot be carried out in one step, if it moves too much.
-    pub(crate) fn refuses_weight(&self, command: &Command<'_>) -> Option<String> {
-        let moved = self.moved_bytes(command);
-        (moved > MOVED_BYTES_MAX).then(|| {
-            format!(
-                "ERR the transaction changes large hashes so often that {moved} bytes would be moved, more than {MOVED_BYTES_MAX} \
-                 in one step; nothing was done"
-            )
-        })
     }
 
     /// Counts what sessions hold, and closes the largest if that is too much.

@@ -16,7 +16,7 @@ impl Context {
         mixed ^ (mixed >> 31)
     }
 
-    /// The group of all keys of a command; `None` if they are in several groups.
+    /// The group of all keys of a command; `None` if they are, or may be, in several groups.
     #[inline]
     pub(crate) fn group_of(&self, command: &Command<'_>) -> Option<u16> {
         if let [only] = self.groups.ids() {
@@ -28,6 +28,14 @@ impl Context {
             let group = self.router.group_of(key);
             agree &= *found.get_or_insert(group) == group;
         });
+        let looks_up = |command: &Command<'_>| match command {
+            Command::Sort(sort) => sort.patterns().all(|it| self.router.group_of_pattern(it) == found),
+            _ => true,
+        };
+        agree &= match command {
+            Command::Transaction(transaction) => transaction.commands().all(|command| looks_up(&command)),
+            command => looks_up(command),
+        };
         found.filter(|_| agree)
     }
 

@@ -86,16 +86,14 @@ impl Node {
                     now_ms: self.cx.now.unix_ms,
                     value_bytes_max: self.cx.parameters.value_bytes_max(),
                     stream_node_entries: self.cx.parameters.stream_node_entries(),
+                    encodings: self.cx.parameters.encodings(),
                 };
                 let mut scratch = std::mem::take(&mut self.scratch);
                 match parse(arguments, &mut scratch, &context) {
-                    Ok(command) => {
-                        self.cx.weigh(client, &command);
-                        match found.spec.wait.and_then(|wait| wait(arguments)) {
-                            Some(wait_us) => self.waiting_request(client, command, wait_us),
-                            None => self.data_request(client, command),
-                        }
-                    }
+                    Ok(command) => match found.spec.wait.and_then(|wait| wait(arguments)) {
+                        Some(wait_us) => self.waiting_request(client, command, wait_us),
+                        None => self.data_request(client, command),
+                    },
                     Err(error) => {
                         self.cx.clients.statistics.failed(found.number);
                         let text = error.to_string();
@@ -427,6 +425,7 @@ impl Node {
             now_ms: self.cx.now.unix_ms,
             value_bytes_max: self.cx.parameters.value_bytes_max(),
             stream_node_entries: 0,
+            encodings: self.cx.parameters.encodings(),
         };
         let mut scratch = std::mem::take(&mut self.scratch);
         match command::set(arguments, &mut scratch, &context) {

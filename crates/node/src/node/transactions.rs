@@ -96,9 +96,6 @@ impl Node {
         let Some(group) = group else {
             return self.cx.answer(client, |replies| replies.error(CROSSSLOT));
         };
-        if let Some(error) = self.cx.refuses_weight(&whole) {
-            return self.cx.answer(client, |replies| replies.error(&error));
-        }
         let single = transaction.commands().next().filter(|_| transaction.len() == 1 && !is_watching);
         if single.is_some() || items.len() > draft.len() {
             let alone = single.is_some();

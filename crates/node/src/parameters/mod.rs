@@ -16,6 +16,7 @@ mod tests;
 use crate::command::{CommandError, printable};
 use crate::configuration::Configuration;
 use kv::ReplyBuffer;
+use kv::command::EncodingLimits;
 use kv::glob::{PATTERN_BYTES_MAX, Pattern};
 use kv::limits::VALUE_BYTES_MAX_CEILING;
 use kv::number::parse_integer;
@@ -77,7 +78,7 @@ const NOT_NEGATIVE: Kind = Integer(0, i64::MAX);
 const ANY_BYTES: Kind = Bytes(0, i64::MAX);
 const NO_EFFECT: &str = "Remembered, without effect.";
 
-static PARAMETERS: [Parameter; 39] = [
+static PARAMETERS: [Parameter; 40] = [
     // Live.
     row(MAXCLIENTS, Integer(1, u32::MAX as i64), "10000", Live, "Most clients at a time."),
     row(
@@ -101,11 +102,47 @@ static PARAMETERS: [Parameter; 39] = [
         Live,
         "Entries of a stream that are trimmed together where `~` allows it.",
     ),
+    row(
+        "hash-max-listpack-entries",
+        NOT_NEGATIVE,
+        "512",
+        Live,
+        "Most fields of what OBJECT ENCODING calls a listpack.",
+    ),
+    row(
+        "hash-max-listpack-value",
+        NOT_NEGATIVE,
+        "64",
+        Live,
+        "Longest field or value of what OBJECT ENCODING calls a listpack.",
+    ),
+    row(
+        "set-max-intset-entries",
+        NOT_NEGATIVE,
+        "512",
+        Live,
+        "Most members of what OBJECT ENCODING calls an intset.",
+    ),
+    row(
+        "zset-max-listpack-entries",
+        NOT_NEGATIVE,
+        "128",
+        Live,
+        "Most members of a sorted set that OBJECT ENCODING calls a listpack.",
+    ),
+    row(
+        "zset-max-listpack-value",
+        NOT_NEGATIVE,
+        "64",
+        Live,
+        "Longest member of a sorted set that OBJECT ENCODING calls a listpack.",
+    ),
     // Facts.
     row("appendfsync", OneOf(&["everysec", "always", "no"]), "no", Fixed, "Durability is set per keyspace."),
     row("appendonly", YesNo, "no", Fixed, "Durability is set per keyspace."),
     row("cluster-enabled", YesNo, "no", Fixed, "Any node takes any command: clients need no cluster mode."),
     row("databases", Integer(1, 1), "1", Fixed, "There is one database."),
+    row("hll-sparse-max-bytes", ANY_BYTES, "3000", Fixed, "Longer runs of a sketch are made dense."),
     row(MAXMEMORY, ANY_BYTES, "0", Fixed, "Set in the node's configuration; 0: not limited."),
     row("maxmemory-policy", OneOf(&["noeviction"]), "noeviction", Fixed, "Keys are never evicted."),
     row("min-replicas-to-write", NOT_NEGATIVE, "0", Fixed, "Acknowledgements are set per keyspace."),
@@ -124,8 +161,6 @@ static PARAMETERS: [Parameter; 39] = [
         "Input has limits of its own.",
     ),
     row("dynamic-hz", YesNo, "yes", Kept, NO_EFFECT),
-    row("hash-max-listpack-entries", NOT_NEGATIVE, "512", Kept, "Without effect: all hashes are kept alike."),
-    row("hash-max-listpack-value", NOT_NEGATIVE, "64", Kept, "Without effect: all hashes are kept alike."),
     row("hz", Integer(0, i32::MAX as i64), "10", Kept, NO_EFFECT),
     row("latency-monitor-threshold", NOT_NEGATIVE, "0", Kept, "Without effect: there is no LATENCY command."),
     row("latency-tracking", YesNo, "yes", Kept, "Without effect: latencies are always tracked."),
@@ -134,10 +169,9 @@ static PARAMETERS: [Parameter; 39] = [
     row("lazyfree-lazy-server-del", YesNo, "no", Kept, NO_EFFECT),
     row("lazyfree-lazy-user-del", YesNo, "no", Kept, NO_EFFECT),
     row("lazyfree-lazy-user-flush", YesNo, "no", Kept, NO_EFFECT),
-    row("list-max-listpack-size", ANY_INTEGER, "-2", Kept, "Without effect: there are no lists."),
+    row("list-max-listpack-size", ANY_INTEGER, "-2", Kept, "Without effect: all lists are kept alike."),
     row("lua-time-limit", ANY_INTEGER, "5000", Kept, "Without effect: there are no scripts."),
     row("rdb-key-save-delay", ANY_INTEGER, "0", Kept, NO_EFFECT),
-    row("set-max-intset-entries", NOT_NEGATIVE, "512", Kept, "Without effect: there are no sets."),
     row(
         "slowlog-log-slower-than",
         Integer(-1, i64::MAX),
@@ -148,8 +182,6 @@ static PARAMETERS: [Parameter; 39] = [
     row("slowlog-max-len", NOT_NEGATIVE, "128", Kept, "Without effect: there is no SLOWLOG."),
     row("stream-node-max-bytes", ANY_BYTES, "4096", Kept, "Without effect: streams are kept otherwise."),
     row("tracking-table-max-keys", NOT_NEGATIVE, "1000000", Kept, "Without effect: there is no tracking."),
-    row("zset-max-listpack-entries", NOT_NEGATIVE, "128", Kept, "Without effect: there are no sorted sets."),
-    row("zset-max-listpack-value", NOT_NEGATIVE, "64", Kept, "Without effect: there are no sorted sets."),
 ];
 
 const STREAM_NODE_MAX_ENTRIES: &str = "stream-node-max-entries";
@@ -186,6 +218,7 @@ pub struct Parameters {
     idle_timeout_seconds: u64,
     value_bytes_max: usize,
     stream_node_entries: u32,
+    encodings: EncodingLimits,
 }
 
 impl Parameters {
@@ -208,12 +241,15 @@ impl Parameters {
                 values[row] = value.to_string();
             }
         }
+        let encodings = EncodingLimits::default();
+        let (connections_max, idle_timeout_seconds, value_bytes_max, stream_node_entries) = (0, 0, 0, 0);
         let mut parameters = Parameters {
             values,
-            connections_max: 0,
-            idle_timeout_seconds: 0,
-            value_bytes_max: 0,
-            stream_node_entries: 0,
+            connections_max,
+            idle_timeout_seconds,
+            value_bytes_max,
+            stream_node_entries,
+            encodings,
         };
         parameters.refresh();
         parameters
@@ -243,6 +279,12 @@ impl Parameters {
         self.stream_node_entries
     }
 
+    /// What `OBJECT ENCODING` goes by (`hash-max-listpack-entries` and its kin).
+    #[inline]
+    pub fn encodings(&self) -> EncodingLimits {
+        self.encodings
+    }
+
     /// Answers `CONFIG GET`: the parameters that match any of the patterns, each once. All patterns together may be as
     /// long as one pattern elsewhere.
     pub(crate) fn get(&self, request: Arguments<'_>, out: &mut ReplyBuffer) {
@@ -252,12 +294,13 @@ impl Parameters {
         }
         let patterns: Vec<Pattern> =
             request.iter().skip(2).map(|pattern| Pattern::new(&pattern.to_ascii_lowercase())).collect();
-        let matches = |name: &str| patterns.iter().any(|pattern| pattern.matches(name.as_bytes()));
-        let matching: Vec<_> =
-            PARAMETERS.iter().zip(&self.values).filter(|(parameter, _)| matches(parameter.name)).collect();
+        let matches = |name: &String| patterns.iter().any(|pattern| pattern.matches(name.as_bytes()));
+        let all = PARAMETERS.iter().zip(&self.values);
+        let named = all.flat_map(|(parameter, value)| parameter.names().map(move |name| (name, value)));
+        let matching: Vec<_> = named.filter(|(name, _)| matches(name)).collect();
         out.map(matching.len());
-        for (parameter, value) in matching {
-            out.bulk(parameter.name.as_bytes());
+        for (name, value) in matching {
+            out.bulk(name.as_bytes());
             out.bulk(value.as_bytes());
         }
     }
@@ -301,14 +344,30 @@ impl Parameters {
         self.idle_timeout_seconds = idle;
         self.value_bytes_max = value as usize;
         self.stream_node_entries = number(STREAM_NODE_MAX_ENTRIES) as u32;
+        let limit = |name: &str| u32::try_from(number(name)).unwrap_or(u32::MAX);
+        self.encodings = EncodingLimits {
+            hash_fields: limit("hash-max-listpack-entries"),
+            hash_item_bytes: limit("hash-max-listpack-value"),
+            intset_members: limit("set-max-intset-entries"),
+            sorted_members: limit("zset-max-listpack-entries"),
+            sorted_member_bytes: limit("zset-max-listpack-value"),
+        };
     }
 }
 
 fn position(name: &[u8]) -> Option<usize> {
-    PARAMETERS.iter().position(|parameter| parameter.name.as_bytes().eq_ignore_ascii_case(name))
+    let is_it =
+        |parameter: &Parameter| parameter.names().any(|known| known.as_bytes().eq_ignore_ascii_case(name));
+    PARAMETERS.iter().position(is_it)
 }
 
 impl Parameter {
+    /// Its name, and the one that it had before Redis 7.
+    fn names(&self) -> impl Iterator<Item = String> + use<> {
+        let old = self.name.contains("-listpack-").then(|| self.name.replace("-listpack-", "-ziplist-"));
+        std::iter::once(self.name.to_owned()).chain(old)
+    }
+
     fn failed(&self, why: impl Into<String>) -> ParameterError {
         ParameterError::Failed { name: self.name, why: why.into() }
     }

@@ -40,7 +40,8 @@ fn get_answers_each_parameter_that_matches_once() {
         "%2 $9 maxmemory $1 0 $16 maxmemory-policy $10 noeviction"
     );
     assert_eq!(get(&parameters, "nosuch"), "%0");
-    assert!(get(&parameters, "*").starts_with(&format!("%{} ", PARAMETERS.len())));
+    let names = PARAMETERS.iter().flat_map(Parameter::names).count();
+    assert!(get(&parameters, "*").starts_with(&format!("%{names} ")));
 }
 
 #[test]
@@ -52,6 +53,17 @@ fn live_parameters_take_effect_and_are_told_in_one_form() {
     assert_eq!((parameters.connections_max(), parameters.value_bytes_max()), (7, 2 << 20));
     assert_eq!(parameters.idle_timeout_seconds(), 30);
     assert_eq!(get(&parameters, "proto-max-bulk-len"), "%1 $18 proto-max-bulk-len $7 2097152");
+}
+
+#[test]
+fn sizes_of_encodings_have_two_names() {
+    let mut parameters = Parameters::with(&[]);
+    assert_eq!(parameters.encodings(), EncodingLimits::default());
+    assert_eq!(set(&mut parameters, "hash-max-ziplist-entries 7 zset-max-listpack-value 9"), Ok(()));
+    let EncodingLimits { hash_fields, sorted_member_bytes, .. } = parameters.encodings();
+    assert_eq!((hash_fields, sorted_member_bytes), (7, 9));
+    let told = get(&parameters, "hash-max-*-entries");
+    assert_eq!(told, "%2 $25 hash-max-listpack-entries $1 7 $24 hash-max-ziplist-entries $1 7");
 }
 
 #[test]

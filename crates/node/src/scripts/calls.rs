@@ -6,11 +6,12 @@ use super::meter::{Limit, Meter};
 use super::values;
 use crate::command::{self, ChannelCommand, CommandError, Context, Flag, Handler, NodeCommand};
 use kv::codec::Reader;
+use kv::command::EncodingLimits;
 use kv::limits::{
     CHANNEL_BYTES_MAX, SCRIPT_MEMORY_BYTES_MAX, SCRIPT_PUBLISHED_BYTES_MAX, SCRIPT_REPLY_BYTES_MAX,
 };
 use kv::table::{Access, ScriptRefusal};
-use kv::{Command, HashCommand, Reply, ReplyBuffer};
+use kv::{Command, Reply, ReplyBuffer};
 use mlua::{Function, Lua, MultiValue, Scope, Value};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -83,9 +84,6 @@ struct Buffers {
     moved_bytes: usize,
 }
 
-/// Reading a byte of a pattern takes as long as moving this many bytes.
-const PATTERN_BYTE_READ: usize = 256;
-
 impl Buffers {
     fn new() -> Buffers {
         let mut buffers = Buffers::default();
@@ -96,17 +94,14 @@ impl Buffers {
 
 /// The bytes that a command moves, or looks at, beside its words and its reply.
 fn moved_by(command: &Command<'_>, access: &Access<'_>) -> usize {
-    const SCANNED_FIELD_BYTES: u64 = 256;
     match command {
-        Command::Hash(HashCommand::Scan { key, count, pattern, .. }) => {
-            let scanned = count.saturating_mul(SCANNED_FIELD_BYTES);
-            let scanned = access.held_bytes(key).min(usize::try_from(scanned).unwrap_or(usize::MAX));
-            // A pattern is read first, and then matched byte by byte.
-            let pattern = pattern.map_or(0, <[u8]>::len);
-            (pattern * PATTERN_BYTE_READ).saturating_add(scanned.saturating_mul(1 + pattern / 8))
-        }
-        Command::Hash(hash) if hash.is_write() => access.held_bytes(hash.key()),
-        Command::OnList(_) | Command::OnSet(_) | Command::OnSorted(_) | Command::OnStream(_) => {
+        Command::Hash(_)
+        | Command::OnList(_)
+        | Command::OnSet(_)
+        | Command::OnSorted(_)
+        | Command::OnStream(_)
+        | Command::OnBytes(_)
+        | Command::Sort(_) => {
             let mut moved = access.walked_bytes(command);
             command.for_each_key(|key| moved = moved.saturating_add(access.held_bytes(key)));
             moved
@@ -205,6 +200,7 @@ impl Caller<'_, '_> {
                     now_ms: access.now(),
                     value_bytes_max: self.value_bytes_max,
                     stream_node_entries: 0,
+                    encodings: EncodingLimits::default(),
                 };
                 let command = parse(words, scratch, &context).map_err(|error| error.to_string())?;
                 *moved_bytes = moved_by(&command, &access);

@@ -1,4 +1,4 @@
-//! Large hashes: a change moves the bytes after it, and other clients are served between many such changes.
+//! Large hashes: a change takes hardly longer than one of a small hash, and other clients are served between many.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::bounded::{Cluster, rounds};
 use crate::support::{connect, request};
 
-/// 9 MB; each change takes 0.1 to 1 ms, and there are thousands at once.
+/// 9 MB, and thousands of changes at once.
 #[test]
 fn changes_of_a_large_hash_do_not_delay_others() {
     let mut cluster = Cluster::start(3, "");
@@ -24,7 +24,7 @@ fn changes_of_a_large_hash_do_not_delay_others() {
     for number in 0..rounds(8, 50) {
         let mut stream = connect(cluster.client_port(number as u16 % 3 + 1));
         stream.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
-        // The first field, longer and shorter in turn: everything after it moves.
+        // The first field, longer and shorter in turn.
         let value = |index: usize| vec![b'w'; 80 + index % 2];
         let changes = (0..1000).flat_map(|index| request(&[b"HSET", b"large", b"field:0:0", &value(index)]));
         let _ = stream.write_all(&changes.collect::<Vec<u8>>());
@@ -45,12 +45,5 @@ fn changes_of_a_large_hash_do_not_delay_others() {
     println!("{count} SETs beside, the slowest took {worst:?}");
     assert!(worst < Duration::from_secs(1), "{worst:?}");
     drop(attackers);
-    assert_eq!(client.ask("MULTI"), "+OK");
-    for index in 0..500 {
-        let change =
-            if index % 2 == 0 { "HSET large field:0:0 short" } else { "HSET large field:0:0 longer" };
-        assert_eq!(client.ask(change), "+QUEUED");
-    }
-    assert!(client.ask("EXEC").starts_with("-ERR the transaction changes large hashes"));
     cluster.assert_serves();
 }

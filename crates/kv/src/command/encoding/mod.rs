@@ -3,7 +3,11 @@
 #[cfg(test)]
 mod tests;
 
-use super::{Command, Comparison, Condition, Deadline, ExpireCondition, Expiry, ExpiryUnit, List, SetAnswer};
+use super::family::Part;
+use super::{
+    Command, Comparison, Condition, Deadline, EncodingLimits, ExpireCondition, Expiry, ExpiryUnit, List,
+    SetAnswer,
+};
 use crate::codec::{Malformed, Reader, Writer};
 use crate::coded::{REFERENCE_BYTES, Reference, ValueId};
 
@@ -34,7 +38,11 @@ const LIST_READ: u8 = 22;
 const SET_READ: u8 = 23;
 const SORTED_READ: u8 = 24;
 const STREAM_READ: u8 = 28;
-const QUEUE_READ: u8 = 32;
+/// Like [`ENCODING`], with the limits of the node that was asked.
+const ENCODING_WITHIN: u8 = 34;
+const BYTES_READ: u8 = 32;
+const SORT_READ: u8 = 33;
+const QUEUE_READ: u8 = 35;
 const SET: u8 = 64;
 const GET_DELETE: u8 = 65;
 const GET_EXPIRE: u8 = 66;
@@ -70,7 +78,9 @@ const LIST: u8 = 94;
 const SET_WRITE: u8 = 95;
 const SORTED_WRITE: u8 = 96;
 const STREAM_WRITE: u8 = 100;
-const QUEUE: u8 = 104;
+const BYTES_WRITE: u8 = 104;
+const SORT_WRITE: u8 = 105;
+const QUEUE: u8 = 106;
 /// The plain `SET key value`: by far the most frequent record, so it has a short form.
 const SET_PLAIN: u8 = 127;
 /// Bytes of its encoding beside key and value.
@@ -197,7 +207,13 @@ impl<'a> Command<'a> {
                 out.put_u64(draw);
             }
             Size => out.put_u8(SIZE),
-            Encoding { key } => keyed(out, ENCODING, key),
+            Encoding { key, limits } => {
+                keyed(out, ENCODING_WITHIN, key);
+                let EncodingLimits { hash_fields, hash_item_bytes, intset_members, .. } = limits;
+                let EncodingLimits { sorted_members, sorted_member_bytes, .. } = limits;
+                let all = [hash_fields, hash_item_bytes, intset_members, sorted_members, sorted_member_bytes];
+                all.into_iter().for_each(|limit| out.put_u32(limit));
+            }
             MemoryUsage { key } => keyed(out, MEMORY_USAGE, key),
             Digest { key } => keyed(out, DIGEST, key),
             Watch { keys } => {
@@ -350,6 +366,14 @@ impl<'a> Command<'a> {
                 out.put_u8(if command.is_write() { STREAM_WRITE } else { STREAM_READ });
                 command.encode(out);
             }
+            OnBytes(command) => {
+                out.put_u8(if command.is_write() { BYTES_WRITE } else { BYTES_READ });
+                command.encode(out);
+            }
+            Sort(command) => {
+                out.put_u8(if command.is_write() { SORT_WRITE } else { SORT_READ });
+                command.encode(out);
+            }
             Supplied(supplied) => {
                 out.put_u8(SUPPLIED);
                 supplied.encode(out);
@@ -397,7 +421,17 @@ impl<'a> Command<'a> {
             },
             RANDOM_KEY => RandomKey { draw: reader.u64()? },
             SIZE => Size,
-            ENCODING => Encoding { key: reader.bytes()? },
+            ENCODING => Encoding { key: reader.bytes()?, limits: EncodingLimits::default() },
+            ENCODING_WITHIN => Encoding {
+                key: reader.bytes()?,
+                limits: EncodingLimits {
+                    hash_fields: reader.u32()?,
+                    hash_item_bytes: reader.u32()?,
+                    intset_members: reader.u32()?,
+                    sorted_members: reader.u32()?,
+                    sorted_member_bytes: reader.u32()?,
+                },
+            },
             MEMORY_USAGE => MemoryUsage { key: reader.bytes()? },
             DIGEST => Digest { key: reader.bytes()? },
             WATCH => Watch { keys: List::decode(reader)? },
@@ -412,8 +446,8 @@ impl<'a> Command<'a> {
             SCRIPT => Script(super::Script::decode(reader, true, true)?),
             READING_SCRIPT_WITHOUT_COST => Script(super::Script::decode(reader, false, false)?),
             SCRIPT_WITHOUT_COST => Script(super::Script::decode(reader, true, false)?),
-            HASH_READ => Hash(super::HashCommand::decode(reader, false)?),
-            HASH => Hash(super::HashCommand::decode(reader, true)?),
+            HASH_READ => Hash(super::HashCommand::decode_any(reader, false)?),
+            HASH => Hash(super::HashCommand::decode_any(reader, true)?),
             LIST_READ => OnList(super::ListCommand::decode(reader, false)?),
             LIST => OnList(super::ListCommand::decode(reader, true)?),
             SET_READ => OnSet(super::SetCommand::decode(reader, false)?),
@@ -422,6 +456,10 @@ impl<'a> Command<'a> {
             SORTED_WRITE => OnSorted(super::SortedCommand::decode(reader, true)?),
             STREAM_READ => OnStream(super::StreamCommand::decode(reader, false)?),
             STREAM_WRITE => OnStream(super::StreamCommand::decode(reader, true)?),
+            BYTES_READ => OnBytes(super::BytesCommand::decode(reader, false)?),
+            BYTES_WRITE => OnBytes(super::BytesCommand::decode(reader, true)?),
+            SORT_READ => Sort(super::SortCommand::decode(reader, false)?),
+            SORT_WRITE => Sort(super::SortCommand::decode(reader, true)?),
             SET_IF => SetIf {
                 key: reader.bytes()?,
                 value: reader.bytes()?,
@@ -446,10 +484,7 @@ impl<'a> Command<'a> {
             INCREMENT_BY => IncrementBy { key: reader.bytes()?, delta: reader.i64()? },
             INCREMENT_BY_FLOAT => IncrementByFloat { key: reader.bytes()?, delta: reader.bytes()? },
             EXPIRE => {
-                let key = reader.bytes()?;
-                let Expiry::Set(deadline) = take_expiry(reader)? else {
-                    return Err(Malformed("an expire record without a deadline"));
-                };
+                let (key, deadline) = (reader.bytes()?, Deadline::take(reader)?);
                 Expire { key, deadline, condition: expire_condition(reader.u8()?)? }
             }
             PERSIST => Persist { key: reader.bytes()? },
@@ -533,6 +568,48 @@ fn take_expiry(reader: &mut Reader<'_>) -> Result<Expiry, Malformed> {
         _ => return Err(Malformed("unknown kind of expiry")),
     })
 }
+
+impl<'a> Part<'a> for Expiry {
+    fn put(self, out: &mut Vec<u8>) {
+        put_expiry(out, self);
+    }
+
+    fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        take_expiry(reader)
+    }
+}
+
+impl<'a> Part<'a> for Deadline {
+    fn put(self, out: &mut Vec<u8>) {
+        put_expiry(out, Expiry::Set(self));
+    }
+
+    fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        match take_expiry(reader)? {
+            Expiry::Set(deadline) => Ok(deadline),
+            _ => Err(Malformed("an expiry without a deadline")),
+        }
+    }
+}
+
+/// An option that is encoded as one byte.
+macro_rules! one_byte {
+    ($name:ident, $take:ident) => {
+        impl<'a> Part<'a> for $name {
+            fn put(self, out: &mut Vec<u8>) {
+                out.put_u8(self as u8);
+            }
+
+            fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+                $take(reader.u8()?)
+            }
+        }
+    };
+}
+
+one_byte!(Condition, condition);
+one_byte!(ExpiryUnit, expiry_unit);
+one_byte!(ExpireCondition, expire_condition);
 
 fn condition(tag: u8) -> Result<Condition, Malformed> {
     use Condition::*;

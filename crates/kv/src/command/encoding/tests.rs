@@ -3,9 +3,9 @@
 use super::*;
 use crate::Coordinator;
 use crate::command::{
-    AddOptions, Aggregate, By, Draft, Fenced, HashCommand, HashPart, Hold, ListCommand, LockCommand,
-    QueueCommand, SetCommand, SetOperation, SortedCommand, StreamCommand, Supplied, Trim, WaiterId, Watched,
-    Wish, script,
+    AddOptions, Aggregate, BitOperation, By, BytesCommand, CommonAnswer, Draft, Fenced, HashCommand,
+    HashPart, Hold, ListCommand, LockCommand, QueueCommand, SetCommand, SetOperation, SortCommand,
+    SortedCommand, StreamCommand, Supplied, Trim, WaiterId, Watched, Wish, script,
 };
 use std::num::NonZeroU64;
 
@@ -55,7 +55,7 @@ fn every_command<'a>(
         Scan { position: 7, count: 10, pattern: Some(b"a*"), kind: None, group: 1, next: 3 },
         RandomKey { draw: 9 },
         Size,
-        Encoding { key },
+        Encoding { key, limits: EncodingLimits { hash_fields: 7, ..EncodingLimits::default() } },
         MemoryUsage { key },
         set(Expiry::Clear, Condition::Always, SetAnswer::Status),
         set(Expiry::Keep, Condition::IfPresent, SetAnswer::Before),
@@ -101,7 +101,7 @@ fn every_command<'a>(
         QueueCommand::Settle { node: 3, life: u64::MAX, numbers: &[1, 0, 0, 0, 0, 0, 0, 0] },
     ];
     commands.extend(queues.map(Queue));
-    let (field, bytes_max) = (&b"field"[..], 99);
+    let field = &b"field"[..];
     let hashes = [
         HashCommand::Get { key, field },
         HashCommand::MultiGet { key, fields: list },
@@ -109,15 +109,57 @@ fn every_command<'a>(
         HashCommand::Length { key },
         HashCommand::Exists { key, field },
         HashCommand::ValueLength { key, field },
-        HashCommand::Scan { key, position: 7, count: 10, pattern: Some(b"a*") },
-        HashCommand::Scan { key, position: 7, count: 10, pattern: None },
-        HashCommand::Set { key, pairs, bytes_max, counts: true },
-        HashCommand::SetIfAbsent { key, field, value, bytes_max },
+        HashCommand::Scan { key, position: 7, count: 10, pattern: Some(b"a*"), with_values: true },
+        HashCommand::Scan { key, position: 7, count: 10, pattern: None, with_values: false },
+        HashCommand::Random { key, count: None, with_values: false },
+        HashCommand::Random { key, count: Some(-7), with_values: true },
+        HashCommand::TimeToLive { key, fields: list, unit: ExpiryUnit::UnixSeconds },
+        HashCommand::Set { key, pairs, counts: true },
+        HashCommand::SetIfAbsent { key, field, value },
         HashCommand::Delete { key, fields: list },
-        HashCommand::IncrementBy { key, field, delta: -1, bytes_max },
-        HashCommand::IncrementByFloat { key, field, delta: b"0.5", bytes_max },
+        HashCommand::IncrementBy { key, field, delta: -1 },
+        HashCommand::IncrementByFloat { key, field, delta: b"0.5" },
+        HashCommand::Expire {
+            key,
+            fields: list,
+            deadline: Deadline::In(-7),
+            condition: ExpireCondition::IfLater,
+        },
+        HashCommand::Persist { key, fields: list },
+        HashCommand::GetExpire { key, fields: list, expiry: Expiry::Clear },
+        HashCommand::SetExpire {
+            key,
+            pairs,
+            expiry: Expiry::Set(Deadline::At(7)),
+            condition: Condition::IfAbsent,
+        },
+        HashCommand::GetDelete { key, fields: list },
     ];
     commands.extend(hashes.map(Hash));
+    let bytes = [
+        BytesCommand::GetBit { key, offset: u64::MAX },
+        BytesCommand::CountBits { key, start: -1, end: i64::MIN, in_bits: true },
+        BytesCommand::FindBit { key, bit: true, start: 1, end: Some(-1), in_bits: false },
+        BytesCommand::ReadFields { key, operations: list },
+        BytesCommand::Estimate { keys: list },
+        BytesCommand::Common { first: key, second: value, answer: CommonAnswer::Ranges, least: 7 },
+        BytesCommand::SetBit { key, offset: 7, bit: false },
+        BytesCommand::Combine { operation: BitOperation::Not, to: key, keys: list },
+        BytesCommand::ChangeFields { key, operations: list },
+        BytesCommand::Count { key, elements: list },
+        BytesCommand::Merge { to: key, keys: list },
+    ];
+    commands.extend(bytes.map(OnBytes));
+    commands.push(Sort(SortCommand::Tell { key, options: value }));
+    commands.push(Sort(SortCommand::Store { key, to: value, options: b"" }));
+    let places = [
+        SortedCommand::Distance { key, from: b"a", to: b"b", unit_m: 0.3048 },
+        SortedCommand::Hashes { key, members: list },
+        SortedCommand::Places { key, members: list },
+        SortedCommand::Find { key, query: value },
+        SortedCommand::StoreFound { to: key, from: value, query: b"" },
+    ];
+    commands.extend(places.map(OnSorted));
     let lists = [
         ListCommand::Length { key },
         ListCommand::Index { key, rank: -1 },

@@ -88,7 +88,7 @@ fn what_needs_no_bytes_is_answered_without() {
     let mut store = store();
     assert_eq!(put(&mut store, "k", 1), "OK");
     assert_eq!(store.read(&Command::Length { key: b"k" }), "10000");
-    assert_eq!(store.read(&Command::Encoding { key: b"k" }), "\"raw\"");
+    assert_eq!(store.read(&Command::Encoding { key: b"k", limits: Default::default() }), "\"raw\"");
     let digest = format!("\"{:016x}\"", digest_of(VALUE));
     assert_eq!(store.read(&Command::Digest { key: b"k" }), digest);
     assert_eq!(store.read(&Command::Size), "1");

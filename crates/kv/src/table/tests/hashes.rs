@@ -6,7 +6,9 @@ use super::script::play;
 use super::sets::set_record;
 use super::sorted::sorted_record;
 use super::*;
+use crate::command::{Deadline, ExpireCondition, ExpiryUnit};
 use crate::command::{HashCommand, HashPart};
+use crate::table::collections::Collection;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -165,23 +167,12 @@ fn commands_on_keys_take_hashes_as_they_are() {
     );
 }
 
-#[test]
-fn a_hash_that_would_be_too_large_is_refused_and_stays_as_it_was() {
-    let long = "v".repeat(170);
-    play(&format!(
-        r#"
-        HSET h a 1 b 2          -> 2
-        HSET h a {long} b 3     -> !ERR the hash would take more than 200 bytes; nothing was done
-        HSETNX h c {long}       -> !ERR the hash would take more than 200 bytes; nothing was done
-        HSET new a {long} b {long} -> !ERR the hash would take more than 200 bytes; nothing was done
-        HGETALL h               -> {{"a"="1" "b"="2"}}
-        EXISTS new              -> 0
-        HDEL h b                -> 1
-        HSET h a {long}         -> 0
-        HSET h a {long} a 1     -> 0
-        HINCRBY h a 1           -> 2
-    "#
-    ));
+/// All fields and values, and what every operation relies on.
+fn told(store: &mut Store, key: &str) -> String {
+    if let Some((_, entry)) = store.table.find(store.table.index.hash(key.as_bytes()), key.as_bytes()) {
+        entry.collection().into_iter().for_each(Collection::check_invariants);
+    }
+    store.read(&Command::Hash(HashCommand::All { key: key.as_bytes(), part: HashPart::Both }))
 }
 
 #[test]
@@ -190,18 +181,18 @@ fn many_fields_at_once_come_to_the_same_as_one_by_one() {
     let pairs = |from: usize, until: usize| -> Vec<&[u8]> {
         (from..until).flat_map(|at| [names[at].as_bytes(), names[299 - at].as_bytes()]).collect()
     };
-    let (key, bytes_max) = (&b"h"[..], u64::MAX);
+    let key = &b"h"[..];
     let [mut at_once, mut one_by_one] = [Store::new(), Store::new()];
     let mut scratch = Vec::new();
     for (from, until) in [(0, 100), (50, 300)] {
         let all = List::build(&mut scratch, pairs(from, until));
-        at_once.apply(&Command::Hash(HashCommand::Set { key, pairs: all, bytes_max, counts: true }));
+        at_once.apply(&Command::Hash(HashCommand::Set { key, pairs: all, counts: true }));
         for at in from..until {
             let pairs = List::build(&mut scratch, pairs(at, at + 1));
-            one_by_one.apply(&Command::Hash(HashCommand::Set { key, pairs, bytes_max, counts: true }));
+            one_by_one.apply(&Command::Hash(HashCommand::Set { key, pairs, counts: true }));
         }
     }
-    assert_eq!(at_once.table.register(key).value, one_by_one.table.register(key).value);
+    assert_eq!(told(&mut at_once, "h"), told(&mut one_by_one, "h"));
     let gone: Vec<&[u8]> = names[..120].iter().map(String::as_bytes).collect();
     let fields = List::build(&mut scratch, gone.iter().copied());
     assert_eq!(at_once.apply(&Command::Hash(HashCommand::Delete { key, fields })), "120");
@@ -209,8 +200,280 @@ fn many_fields_at_once_come_to_the_same_as_one_by_one() {
         let fields = List::build(&mut scratch, [field]);
         one_by_one.apply(&Command::Hash(HashCommand::Delete { key, fields }));
     }
-    assert_eq!(at_once.table.register(key).value, one_by_one.table.register(key).value);
+    assert_eq!(told(&mut at_once, "h"), told(&mut one_by_one, "h"));
     assert_eq!(at_once.read(&Command::Hash(HashCommand::Length { key })), "130");
+}
+
+#[test]
+fn fields_are_drawn_at_random() {
+    play(
+        r#"
+        HRANDFIELD h            -> nil
+        HRANDFIELD h 3          -> []
+        HSET h a 1 b 2          -> 2
+        HRANDFIELD h 3          -> ["a" "b"]
+        HRANDFIELD h 2 VALUES   -> <"a":"1" "b":"2">
+        HRANDFIELD h 0          -> []
+        HDEL h b                -> 1
+        HRANDFIELD h            -> "a"
+        HRANDFIELD h -3         -> ["a" "a" "a"]
+        HRANDFIELD h -2 VALUES  -> <"a":"1" "a":"1">
+    "#,
+    );
+}
+
+#[test]
+fn fields_expire_by_themselves() {
+    play(
+        r#"
+        HSET h a 1 b 2 c 3 d 4  -> 4
+        HEXPIRE h PX 1500 FIELDS a b x -> [1 1 -2]
+        HEXPIRE h EX 9 FIELDS c -> [1]
+        HTTL h FIELDS a c d x   -> [2 9 -1 -2]
+        HPTTL h FIELDS a d      -> [1500 -1]
+        HPEXPIRETIME h FIELDS a -> [1001500]
+        HEXPIRETIME h FIELDS a  -> [1002]
+        HPERSIST h FIELDS b d x -> [1 -1 -2]
+        ENCODING h              -> "listpackex"
+        wait 1499
+        HGET h a                -> "1"
+        wait 1
+        HGET h a                -> nil
+        HGETALL h               -> {"b"="2" "c"="3" "d"="4"}
+        HLEN h                  -> 3
+        HEXISTS h a             -> 0
+        HSTRLEN h a             -> 0
+        HSCAN h 0 MATCH *       -> ["0" ["b" "2" "c" "3" "d" "4"]]
+        HRANDFIELD h 9          -> ["b" "c" "d"]
+        HDEL h a                -> 0
+        HINCRBY h c 1           -> 4
+        HTTL h FIELDS c         -> [8]
+        HSET h c 5 a 7          -> 1
+        HTTL h FIELDS c a       -> [-1 -1]
+        HKEYS h                 -> ["b" "c" "d" "a"]
+        HEXPIRE h PXAT 1000 FIELDS b -> [2]
+        HEXPIRE h PX 0 FIELDS c d a  -> [2 2 2]
+        EXISTS h                -> 0
+        HTTL h FIELDS a         -> [-2]
+        HPERSIST h FIELDS a     -> [-2]
+        HEXPIRE h EX 1 FIELDS a -> [-2]
+    "#,
+    );
+}
+
+#[test]
+fn deadlines_of_fields_are_set_on_conditions() {
+    play(
+        r#"
+        HSET h a 1 b 2          -> 2
+        HEXPIRE h EX 10 XX FIELDS a -> [0]
+        HEXPIRE h EX 10 GT FIELDS a -> [0]
+        HEXPIRE h EX 10 NX FIELDS a -> [1]
+        HEXPIRE h EX 20 NX FIELDS a b -> [0 1]
+        HEXPIRE h EX 20 LT FIELDS a b -> [0 0]
+        HEXPIRE h EX 20 GT FIELDS a b -> [1 0]
+        HEXPIRE h EX 5 XX FIELDS a  -> [1]
+        HTTL h FIELDS a b       -> [5 20]
+    "#,
+    );
+}
+
+#[test]
+fn fields_are_told_or_set_together_with_their_expiry() {
+    play(
+        r#"
+        HSETEX h FXX FIELDS a 1 -> 0
+        HSETEX h FNX EX 10 FIELDS a 1 b 2 -> 1
+        HSETEX h FNX FIELDS b 3 c 3 -> 0
+        HSETEX h FXX KEEPTTL FIELDS a 4 b 5 -> 1
+        HTTL h FIELDS a b       -> [10 10]
+        HSETEX h FIELDS b 6     -> 1
+        HTTL h FIELDS a b       -> [10 -1]
+        HGETEX h PERSIST FIELDS a x -> ["4" nil]
+        HGETEX h PX 500 FIELDS a b x -> ["4" "6" nil]
+        HPTTL h FIELDS a b      -> [500 500]
+        HGETEX h PXAT 1 FIELDS a -> ["4"]
+        HGETALL h               -> {"b"="6"}
+        HGETDEL h FIELDS x b    -> [nil "6"]
+        EXISTS h                -> 0
+        HGETDEL h FIELDS a      -> [nil]
+        HGETEX h EX 1 FIELDS a  -> [nil]
+        HSETEX h PXAT 1 FIELDS a 1 -> 1
+        EXISTS h                -> 0
+    "#,
+    );
+}
+
+#[test]
+fn deadlines_go_with_their_hash() {
+    play(
+        r#"
+        HSET h a 1 b 2          -> 2
+        HEXPIRE h PX 100 FIELDS a -> [1]
+        COPY h copy             -> 1
+        RENAME h renamed        -> OK
+        HPTTL copy FIELDS a     -> [100]
+        HPTTL renamed FIELDS a b -> [100 -1]
+        HSET copy a 9           -> 0
+        wait 100
+        HGETALL renamed         -> {"b"="2"}
+        HGETALL copy            -> {"a"="9" "b"="2"}
+    "#,
+    );
+}
+
+#[test]
+fn a_purge_removes_fields_that_are_due_and_a_hash_that_is_left_without() {
+    let mut store = Store::new();
+    store.play(
+        r#"
+        HSET h a 1 b 2          -> 2
+        HSET g a 1              -> 1
+        HSET other a 1          -> 1
+        HEXPIRE h PX 100 FIELDS a -> [1]
+        HEXPIRE g PX 200 FIELDS a -> [1]
+    "#,
+    );
+    assert_eq!(store.table.purge_until(store.time + 99, 10), None);
+    store.play("wait 100");
+    assert_eq!(store.table.purge_until(store.time, 10), Some(store.time));
+    let before = store.version("h");
+    store.play("PURGE 1000100 -> 0\nDBSIZE -> 3");
+    assert_eq!(store.table.purge_until(store.time, 10), None);
+    assert_ne!(store.version("h"), before, "who watches the hash is told of the change");
+    store.play("wait 100\nEXISTS g -> 1\nHLEN g -> 0\nPURGE 1000200 -> 0\nEXISTS g h -> 1");
+    assert!(store.table.fields_due.is_empty());
+}
+
+#[test]
+fn a_purge_removes_a_thousand_fields_of_a_large_hash_at_a_time() {
+    let mut store = Store::new();
+    let (names, mut scratch) = (names(2500), Vec::new());
+    let key = &b"h"[..];
+    let pairs = List::build(&mut scratch, names.iter().flat_map(|name| [&name[..], b"v"]));
+    store.apply(&Command::Hash(HashCommand::Set { key, pairs, counts: true }));
+    let fields = List::build(&mut scratch, names.iter().skip(1).map(|name| &name[..]));
+    let (deadline, condition) = (Deadline::In(10), ExpireCondition::Always);
+    store.apply(&Command::Hash(HashCommand::Expire { key, fields, deadline, condition }));
+    store.play("wait 10");
+    let mut purges = 0;
+    while let Some(until) = store.table.purge_until(store.time, 100) {
+        assert_eq!(store.read(&Command::Hash(HashCommand::Length { key })), "1");
+        store.apply(&Command::Purge { until });
+        purges += 1;
+    }
+    assert_eq!((purges, told(&mut store, "h").as_str()), (3, "{\"n0\"=\"v\"}"));
+    assert!(store.table.index.likely(store.table.index.hash(key)).unwrap().collection().is_none());
+}
+
+fn names(count: usize) -> Vec<Vec<u8>> {
+    (0..count).map(|number| format!("n{number}").into_bytes()).collect()
+}
+
+#[test]
+fn a_scan_tells_every_field_once_whatever_goes_meanwhile() {
+    let mut store = Store::new();
+    let (names, key, mut scratch) = (names(2000), &b"h"[..], Vec::new());
+    let pairs = List::build(&mut scratch, names.iter().flat_map(|name| [&name[..], b"v"]));
+    store.apply(&Command::Hash(HashCommand::Set { key, pairs, counts: true }));
+    let (mut seen, mut position, mut steps) = (Vec::new(), 0, 0);
+    loop {
+        let scan = HashCommand::Scan { key, position, count: 7, pattern: None, with_values: false };
+        let reply = store.read(&Command::Hash(scan));
+        let words: Vec<&str> = reply.split(['[', ']', ' ', '"']).filter(|word| !word.is_empty()).collect();
+        position = words[0].parse().unwrap();
+        seen.extend(words[1..].iter().map(|word| word.as_bytes().to_vec()));
+        if position == 0 {
+            break;
+        }
+        // One that was returned already, and one that did not exist before.
+        let fields = List::build(&mut scratch, [&seen[steps][..]]);
+        store.apply(&Command::Hash(HashCommand::Delete { key, fields }));
+        let late = format!("late{steps}");
+        let pairs = List::build(&mut scratch, [late.as_bytes(), b"v"]);
+        store.apply(&Command::Hash(HashCommand::Set { key, pairs, counts: true }));
+        steps += 1;
+    }
+    assert!(steps > 100);
+    seen.retain(|name| name.starts_with(b"n"));
+    seen.sort();
+    let mut expected = names;
+    expected.sort();
+    assert_eq!(seen, expected);
+}
+
+/// The simplest possible model of a hash: fields in order, with values and deadlines.
+type Model = Vec<(Vec<u8>, Vec<u8>, u64)>;
+
+fn live<'m>(model: &'m mut Model, name: &[u8], now: u64) -> Option<&'m mut (Vec<u8>, Vec<u8>, u64)> {
+    model.iter_mut().find(|(held, _, deadline)| held == name && *deadline > now)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn a_hash_is_its_model_through_all_changes(
+        changes in vec((0..6u8, 0..60u8, 0..40usize, 1..30i64), 1..300),
+    ) {
+        let (mut store, mut model, mut scratch, key) = (Store::new(), Model::new(), Vec::new(), &b"h"[..]);
+        for (which, name, length, time) in changes {
+            store.time += 1;
+            let (name, value) = (format!("f{name}").into_bytes(), vec![b'v'; length]);
+            let now = store.time;
+            let is_there = live(&mut model, &name, now).is_some();
+            let fields = List::build(&mut scratch, [&name[..]]);
+            let (command, expected) = match which {
+                0..3 => {
+                    if let Some(field) = live(&mut model, &name, now) {
+                        (field.1, field.2) = (value.clone(), u64::MAX);
+                    } else {
+                        model.retain(|(held, ..)| *held != name);
+                        model.push((name.clone(), value.clone(), u64::MAX));
+                    }
+                    let pairs = List::build(&mut scratch, [&name[..], &value]);
+                    (HashCommand::Set { key, pairs, counts: true }, i64::from(!is_there).to_string())
+                }
+                3 => {
+                    model.retain(|(held, ..)| *held != name);
+                    (HashCommand::Delete { key, fields }, i64::from(is_there).to_string())
+                }
+                4 => {
+                    if let Some(field) = live(&mut model, &name, now) {
+                        field.2 = now + time as u64;
+                    }
+                    let (deadline, condition) = (Deadline::In(time), ExpireCondition::Always);
+                    let expected = if is_there { "[1]" } else { "[-2]" };
+                    (HashCommand::Expire { key, fields, deadline, condition }, expected.to_owned())
+                }
+                _ => {
+                    if let Some(until) = store.table.purge_until(now, 10) {
+                        store.apply(&Command::Purge { until });
+                        model.retain(|(.., deadline)| *deadline > now);
+                    }
+                    let left = live(&mut model, &name, now).map(|(.., deadline)| *deadline);
+                    let expected = match left {
+                        None => "[-2]".to_owned(),
+                        Some(u64::MAX) => "[-1]".to_owned(),
+                        Some(deadline) => format!("[{}]", deadline - now),
+                    };
+                    (HashCommand::TimeToLive { key, fields, unit: ExpiryUnit::MillisecondsLeft }, expected)
+                }
+            };
+            let command = Command::Hash(command);
+            let reply = if command.is_write() { store.apply(&command) } else { store.read(&command) };
+            prop_assert_eq!(reply, expected);
+            let fields = model.iter().filter(|(.., deadline)| *deadline > now);
+            let fields: Vec<String> = fields
+                .map(|(name, value, _)| format!("\"{}\"=\"{}\"", name.escape_ascii(), value.escape_ascii()))
+                .collect();
+            let text = format!("{{{}}}", fields.join(" "));
+            prop_assert_eq!(told(&mut store, "h"), text);
+            prop_assert_eq!(store.read(&Command::Hash(HashCommand::Length { key })), fields.len().to_string());
+        }
+        store.delete("h");
+        prop_assert!(store.table.fields_due.is_empty() && store.table.entry_bytes == 0);
+    }
 }
 
 #[test]
@@ -226,11 +489,11 @@ fn memory_follows_what_a_hash_takes() {
     let mut store = Store::new();
     let empty = store.table.memory_bytes();
     store.play("HSET h a 1 -> 1");
-    let (small, key, bytes_max) = (store.table.memory_bytes(), &b"h"[..], u64::MAX);
+    let (small, key) = (store.table.memory_bytes(), &b"h"[..]);
     let value = vec![b'v'; 100_000];
     let mut scratch = Vec::new();
     let pairs = List::build(&mut scratch, [&b"b"[..], &value]);
-    store.apply(&Command::Hash(HashCommand::Set { key, pairs, bytes_max, counts: true }));
+    store.apply(&Command::Hash(HashCommand::Set { key, pairs, counts: true }));
     assert!(store.table.memory_bytes() > small + 100_000);
     store.play("HDEL h b -> 1");
     assert!(store.table.memory_bytes() < small + 1000, "what a field took is given back");
@@ -248,7 +511,7 @@ fn a_chunk_with_a_hash_that_is_none_is_refused() {
     store.table.snapshot_chunk(id, usize::MAX, &mut chunk);
     assert_eq!(Table::new(2).install(&chunk), Ok(1));
     let at = chunk.windows(5).position(|window| window == b"field").unwrap();
-    chunk[at] = b'F'; // Its place has another hash.
+    chunk[at - 1] = 100; // It has no name of so many bytes.
     assert!(Table::new(2).install(&chunk).is_err());
 }
 
@@ -257,23 +520,33 @@ fn hash_record() -> impl Strategy<Value = super::model::Record> {
     let key = (0..6u8).prop_map(|number| format!("key{number}").into_bytes());
     let field = || (0..20u8).prop_map(|number| format!("f{number}").into_bytes());
     let value = || vec(any::<u8>(), 0..30);
-    (key, vec((field(), value()), 1..5), 0..10u8, -9..9i64).prop_map(|(key, pairs, which, delta)| {
+    (key, vec((field(), value()), 1..5), 0..13u8, -9..9i64).prop_map(|(key, pairs, which, delta)| {
         let mut scratch = Vec::new();
         let (key, field, value) = (&key[..], &pairs[0].0[..], &pairs[0].1[..]);
-        let bytes_max = 400;
         let all = || pairs.iter().flat_map(|(field, value)| [&field[..], &value[..]]);
         let command = match which {
             0..4 => {
                 let pairs = List::build(&mut scratch, all());
-                HashCommand::Set { key, pairs, bytes_max, counts: true }
+                HashCommand::Set { key, pairs, counts: true }
             }
-            4 => HashCommand::SetIfAbsent { key, field, value, bytes_max },
+            4 => HashCommand::SetIfAbsent { key, field, value },
             5 | 6 => {
                 let fields = pairs.iter().map(|(field, _)| &field[..]);
                 HashCommand::Delete { key, fields: List::build(&mut scratch, fields) }
             }
-            7 | 8 => HashCommand::IncrementBy { key, field, delta, bytes_max },
-            _ => HashCommand::IncrementByFloat { key, field, delta: b"0.25", bytes_max },
+            7 | 8 => HashCommand::IncrementBy { key, field, delta },
+            9 => HashCommand::IncrementByFloat { key, field, delta: b"0.25" },
+            10 | 11 => {
+                let fields = pairs.iter().map(|(field, _)| &field[..]);
+                let fields = List::build(&mut scratch, fields);
+                let (deadline, condition) = (Deadline::In(delta * 5), ExpireCondition::Always);
+                HashCommand::Expire { key, fields, deadline, condition }
+            }
+            _ => {
+                let pairs = List::build(&mut scratch, all());
+                let (expiry, condition) = (Expiry::Set(Deadline::In(delta * 5)), Condition::Always);
+                HashCommand::SetExpire { key, pairs, expiry, condition }
+            }
         };
         super::model::Record::of(&Command::Hash(command))
     })

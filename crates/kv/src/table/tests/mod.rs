@@ -1,7 +1,9 @@
 //! The table's guarantees, by subject. Scripts read like a session: a command, an arrow, the reply.
 
+mod bytes;
 mod coded;
 mod expiry;
+mod geo;
 mod hashes;
 mod keys;
 mod lending;

@@ -5,9 +5,9 @@
 
 use super::Store;
 use crate::command::{
-    AddOptions, Aggregate, By, Command, Comparison, Condition, Deadline, ExpireCondition, Expiry, ExpiryUnit,
-    HashCommand, HashPart, List, ListCommand, SetAnswer, SetCommand, SetOperation, SortedCommand,
-    StreamCommand, Trim,
+    AddOptions, Aggregate, By, Command, Comparison, Condition, Deadline, EncodingLimits, ExpireCondition,
+    Expiry, ExpiryUnit, HashCommand, HashPart, List, ListCommand, SetAnswer, SetCommand, SetOperation,
+    SortedCommand, StreamCommand, Trim,
 };
 
 impl Store {
@@ -103,13 +103,44 @@ fn expire_condition(options: &[&[u8]]) -> ExpireCondition {
     }
 }
 
-/// Largest hash in these tests, in bytes.
-const HASH_BYTES_MAX: u64 = 200;
-
 fn hash<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
-    let bytes_max = HASH_BYTES_MAX;
-    let list = List::build(scratch, words.iter().skip(2).copied());
+    // The options in front of the fields, in commands that name these by `FIELDS`.
+    let fields_at = words.iter().position(|word| *word == b"FIELDS");
+    let skipped = fields_at.map_or(2, |at| at + 1);
+    let list = List::build(scratch, words.iter().skip(skipped).copied());
+    let options = words.get(2..fields_at.unwrap_or(2)).unwrap_or_default();
+    let expiry = expiry(options, Expiry::Clear);
     Command::Hash(match *words {
+        [b"HEXPIRE", key, unit, amount, ..] => {
+            let (deadline, condition) = (deadline(unit, amount), expire_condition(&options[2..]));
+            HashCommand::Expire { key, fields: list, deadline, condition }
+        }
+        [b"HTTL", key, ..] => HashCommand::TimeToLive { key, fields: list, unit: ExpiryUnit::SecondsLeft },
+        [b"HPTTL", key, ..] => {
+            HashCommand::TimeToLive { key, fields: list, unit: ExpiryUnit::MillisecondsLeft }
+        }
+        [b"HEXPIRETIME", key, ..] => {
+            HashCommand::TimeToLive { key, fields: list, unit: ExpiryUnit::UnixSeconds }
+        }
+        [b"HPEXPIRETIME", key, ..] => {
+            HashCommand::TimeToLive { key, fields: list, unit: ExpiryUnit::UnixMilliseconds }
+        }
+        [b"HPERSIST", key, ..] => HashCommand::Persist { key, fields: list },
+        [b"HGETEX", key, ..] => HashCommand::GetExpire { key, fields: list, expiry },
+        [b"HGETDEL", key, ..] => HashCommand::GetDelete { key, fields: list },
+        [b"HSETEX", key, ..] => {
+            let has = |option: &[u8]| options.contains(&option);
+            let condition = match (has(b"FNX"), has(b"FXX")) {
+                (true, _) => Condition::IfAbsent,
+                (_, true) => Condition::IfPresent,
+                _ => Condition::Always,
+            };
+            HashCommand::SetExpire { key, pairs: list, expiry, condition }
+        }
+        [b"HRANDFIELD", key, ref rest @ ..] => {
+            let (count, with_values) = (rest.first().map(|count| number(count)), rest.len() > 1);
+            HashCommand::Random { key, count, with_values }
+        }
         [b"HGET", key, field] => HashCommand::Get { key, field },
         [b"HMGET", key, ..] => HashCommand::MultiGet { key, fields: list },
         [b"HGETALL", key] => HashCommand::All { key, part: HashPart::Both },
@@ -119,18 +150,14 @@ fn hash<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
         [b"HEXISTS", key, field] => HashCommand::Exists { key, field },
         [b"HSTRLEN", key, field] => HashCommand::ValueLength { key, field },
         [b"HSCAN", key, b"0", b"MATCH", pattern] => {
-            HashCommand::Scan { key, position: 0, count: 10, pattern: Some(pattern) }
+            HashCommand::Scan { key, position: 0, count: 10, pattern: Some(pattern), with_values: true }
         }
-        [b"HSET", key, ..] => HashCommand::Set { key, pairs: list, bytes_max, counts: true },
-        [b"HMSET", key, ..] => HashCommand::Set { key, pairs: list, bytes_max, counts: false },
-        [b"HSETNX", key, field, value] => HashCommand::SetIfAbsent { key, field, value, bytes_max },
+        [b"HSET", key, ..] => HashCommand::Set { key, pairs: list, counts: true },
+        [b"HMSET", key, ..] => HashCommand::Set { key, pairs: list, counts: false },
+        [b"HSETNX", key, field, value] => HashCommand::SetIfAbsent { key, field, value },
         [b"HDEL", key, ..] => HashCommand::Delete { key, fields: list },
-        [b"HINCRBY", key, field, delta] => {
-            HashCommand::IncrementBy { key, field, delta: number(delta), bytes_max }
-        }
-        [b"HINCRBYFLOAT", key, field, delta] => {
-            HashCommand::IncrementByFloat { key, field, delta, bytes_max }
-        }
+        [b"HINCRBY", key, field, delta] => HashCommand::IncrementBy { key, field, delta: number(delta) },
+        [b"HINCRBYFLOAT", key, field, delta] => HashCommand::IncrementByFloat { key, field, delta },
         _ => panic!("not in this script's language: {}", words.join(&b' ').escape_ascii()),
     })
 }
@@ -441,7 +468,7 @@ pub(super) fn parse<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command
         [b"DIGEST", key] => Command::Digest { key },
         [b"RANDOMKEY"] => Command::RandomKey { draw: 1 },
         [b"DBSIZE"] => Command::Size,
-        [b"ENCODING", key] => Command::Encoding { key },
+        [b"ENCODING", key] => Command::Encoding { key, limits: EncodingLimits::default() },
         [b"SET", key, value, ref options @ ..] => set(key, value, options),
         [b"SETNX", key, value] => {
             let (condition, answer) = (Condition::IfAbsent, SetAnswer::Integer);
@@ -479,9 +506,10 @@ pub(super) fn parse<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command
         [b"COPY", from, to, b"REPLACE"] => Command::Copy { from, to, replace: true },
         [
             b"HGETALL" | b"HKEYS" | b"HVALS" | b"HLEN" | b"HGET" | b"HMGET" | b"HEXISTS" | b"HSTRLEN"
-            | b"HSCAN",
+            | b"HSCAN" | b"HTTL" | b"HPTTL" | b"HEXPIRETIME" | b"HPEXPIRETIME" | b"HRANDFIELD",
             ..,
         ]
+        | [b"HEXPIRE" | b"HPERSIST" | b"HGETEX" | b"HSETEX" | b"HGETDEL", ..]
         | [b"HSET" | b"HMSET" | b"HSETNX" | b"HDEL" | b"HINCRBY" | b"HINCRBYFLOAT", ..] => {
             hash(words, scratch)
         }

@@ -13,15 +13,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A table that spills values of at least `BYTES_MIN` bytes, and the store that keeps them.
-struct Replica {
-    table: Table,
-    kept: BTreeMap<Reference, Vec<u8>>,
+pub(super) struct Replica {
+    pub(super) table: Table,
+    pub(super) kept: BTreeMap<Reference, Vec<u8>>,
 }
 
-const BYTES_MIN: usize = 8;
+pub(super) const BYTES_MIN: usize = 8;
 
 impl Replica {
-    fn new(seed: u64) -> Replica {
+    pub(super) fn new(seed: u64) -> Replica {
         let mut table = Table::new(seed);
         table.spill_from(BYTES_MIN);
         Replica { table, kept: BTreeMap::new() }
@@ -38,7 +38,7 @@ impl Replica {
         assert!(self.kept.iter().all(|(reference, value)| reference.is_of(value)));
     }
 
-    fn apply(&mut self, command: &Command<'_>, offset: u64, time: u64) -> ReplyBuffer {
+    pub(super) fn apply(&mut self, command: &Command<'_>, offset: u64, time: u64) -> ReplyBuffer {
         let mut out = ReplyBuffer::new();
         self.table.apply(command, offset, time, &mut out);
         self.follow();
@@ -46,7 +46,7 @@ impl Replica {
     }
 
     /// The client's reply: a write is supplied with the values it needs, and a read's references are resolved.
-    fn ask(&mut self, command: &Command<'_>, offset: u64, time: u64) -> String {
+    pub(super) fn ask(&mut self, command: &Command<'_>, offset: u64, time: u64) -> String {
         let out = self.apply(command, offset, time);
         let mut reader = Reader::new(out.as_bytes());
         match Reply::decode(&mut reader).unwrap() {
@@ -264,7 +264,7 @@ fn hashes_stay_in_memory() {
     let mut replica = Replica::new(1);
     let mut scratch = Vec::new();
     let pairs = List::build(&mut scratch, [&b"field"[..], LONG]);
-    let set = HashCommand::Set { key: b"h", pairs, bytes_max: 1000, counts: true };
+    let set = HashCommand::Set { key: b"h", pairs, counts: true };
     assert_eq!(replica.ask(&Command::Hash(set), 1, 0), "1");
     assert!(replica.kept.is_empty());
     let get = Command::Hash(HashCommand::Get { key: b"h", field: b"field" });
@@ -273,6 +273,6 @@ fn hashes_stay_in_memory() {
     assert_eq!(text_of(&out), format!("\"{}\"", LONG.escape_ascii()));
     replica.apply(&plain_set(b"k", LONG), 2, 0);
     let pairs = List::build(&mut scratch, [&b"field"[..], b"v"]);
-    let set = HashCommand::Set { key: b"k", pairs, bytes_max: 1000, counts: true };
+    let set = HashCommand::Set { key: b"k", pairs, counts: true };
     assert!(replica.ask(&Command::Hash(set), 3, 0).starts_with("!WRONGTYPE"), "a spilled value is a string");
 }

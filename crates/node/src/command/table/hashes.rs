@@ -4,7 +4,7 @@ use super::row::{CHANGES, INSERTS, LOOKS_AT, READ, READS, STORE, UPDATES, data, 
 use crate::command::hashes;
 use crate::command::spec::Category::Hash;
 use crate::command::spec::Flag::{Fast, Write};
-use crate::command::spec::KeyFlag::{Delete, ReadWrite};
+use crate::command::spec::KeyFlag::{Access, Delete, ReadWrite};
 use crate::command::spec::{CommandSpec, Flags, Group, KeyFlags, ParseFn};
 
 const fn reads(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
@@ -19,8 +19,12 @@ const fn stores(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
     data(name, arity, parse).flags(STORE.with(&[Fast])).keys(key(&[UPDATES])).in_categories(&[Hash])
 }
 
+const fn expires(name: &'static str, parse: ParseFn) -> CommandSpec {
+    stores(name, -6, parse).docs(Group::Hash, "7.4.0", "O(N log S) for N fields and a hash of S")
+}
+
 /// In the order of the listing.
-pub(super) const HASHES: [CommandSpec; 15] = [
+pub(super) const HASHES: [CommandSpec; 28] = [
     stores("hset", -4, hashes::hset)
         .docs(Group::Hash, "2.0.0", "O(N) for N fields")
         .help("key field value [field value ...]", "Sets fields of a hash and returns how many are new"),
@@ -78,7 +82,66 @@ pub(super) const HASHES: [CommandSpec; 15] = [
         .tips(&["nondeterministic_output"])
         .docs(Group::Hash, "2.8.0", "O(1) for every call, O(N) for a whole scan of N fields")
         .help(
-            "key cursor [MATCH pattern] [COUNT count]",
+            "key cursor [MATCH pattern] [COUNT count] [NOVALUES]",
             "Returns some fields of a hash with their values, and the cursor to go on from",
         ),
+    reads("hrandfield", -2, hashes::hrandfield)
+        .tips(&["nondeterministic_output"])
+        .docs(Group::Hash, "6.2.0", "O(N log S) for N fields and a hash of S")
+        .help("key [count [WITHVALUES]]", "Returns fields of a hash, drawn at random"),
+    expires("hexpire", hashes::hexpire).help(
+        "key seconds [NX|XX|GT|LT] FIELDS numfields field [field ...]",
+        "Lets fields of a hash expire after so many seconds",
+    ),
+    expires("hpexpire", hashes::hpexpire).help(
+        "key milliseconds [NX|XX|GT|LT] FIELDS numfields field [field ...]",
+        "Lets fields of a hash expire after so many milliseconds",
+    ),
+    expires("hexpireat", hashes::hexpireat).help(
+        "key unix-time-seconds [NX|XX|GT|LT] FIELDS numfields field [field ...]",
+        "Lets fields of a hash expire at a Unix time in seconds",
+    ),
+    expires("hpexpireat", hashes::hpexpireat).help(
+        "key unix-time-milliseconds [NX|XX|GT|LT] FIELDS numfields field [field ...]",
+        "Lets fields of a hash expire at a Unix time in milliseconds",
+    ),
+    looks_up("httl", -5, hashes::httl)
+        .tips(&["nondeterministic_output"])
+        .docs(Group::Hash, "7.4.0", "O(N log S) for N fields and a hash of S")
+        .help("key FIELDS numfields field [field ...]", "Returns how many seconds fields of a hash have left"),
+    looks_up("hpttl", -5, hashes::hpttl)
+        .tips(&["nondeterministic_output"])
+        .docs(Group::Hash, "7.4.0", "O(N log S) for N fields and a hash of S")
+        .help("key FIELDS numfields field [field ...]", "Returns how many milliseconds fields of a hash have left"),
+    looks_up("hexpiretime", -5, hashes::hexpiretime)
+        .docs(Group::Hash, "7.4.0", "O(N log S) for N fields and a hash of S")
+        .help("key FIELDS numfields field [field ...]", "Returns when fields expire, as Unix times in seconds"),
+    looks_up("hpexpiretime", -5, hashes::hpexpiretime)
+        .docs(Group::Hash, "7.4.0", "O(N log S) for N fields and a hash of S")
+        .help("key FIELDS numfields field [field ...]", "Returns when fields expire, as Unix times in milliseconds"),
+    stores("hpersist", -5, hashes::hpersist)
+        .flags(Flags::of(&[Write, Fast]))
+        .docs(Group::Hash, "7.4.0", "O(N log S) for N fields and a hash of S")
+        .help("key FIELDS numfields field [field ...]", "Removes the expiry of fields of a hash"),
+    stores("hgetex", -5, hashes::hgetex)
+        .flags(Flags::of(&[Write, Fast]))
+        .keys(key(&[CHANGES]))
+        .docs(Group::Hash, "8.0.0", "O(N log S) for N fields and a hash of S")
+        .help(
+            "key [EX seconds|PX milliseconds|EXAT unix-time-seconds|PXAT unix-time-milliseconds|PERSIST] FIELDS numfields \
+             field [field ...]",
+            "Returns the values of fields of a hash and changes their expiry",
+        ),
+    stores("hsetex", -6, hashes::hsetex)
+        .docs(Group::Hash, "8.0.0", "O(N log S) for N fields and a hash of S")
+        .help(
+            "key [FNX|FXX] [EX seconds|PX milliseconds|EXAT unix-time-seconds|PXAT unix-time-milliseconds|KEEPTTL] FIELDS \
+             numfields field value [field value ...]",
+            "Sets fields of a hash and their expiry",
+        ),
+    stores("hgetdel", -5, hashes::hgetdel)
+        .flags(Flags::of(&[Write, Fast]))
+        .keys(key(&[KeyFlags::of(&[ReadWrite, Access, Delete])]))
+        .docs(Group::Hash, "8.0.0", "O(N log S) for N fields and a hash of S")
+        .help("key FIELDS numfields field [field ...]", "Returns the values of fields of a hash and removes them"),
 ];

@@ -4,7 +4,9 @@
 //! it is written here and nowhere else. Routing, `COMMAND`, `HELP`, statistics and the documentation
 //! read it. The descriptions match Redis's, so that its clients understand them.
 
+mod bytes;
 mod channels;
+mod geo;
 mod hashes;
 mod lists;
 mod row;
@@ -14,18 +16,23 @@ mod streams;
 mod subcommands;
 
 use super::spec::Category::{
-    Connection, Dangerous, Keyspace, String as StringCategory, Transaction as TransactionCategory,
+    Connection, Dangerous, Keyspace, List, Set, SortedSet, String as StringCategory,
+    Transaction as TransactionCategory,
 };
 use super::spec::CommandCommand::All;
-use super::spec::Flag::{Blocking, Fast, Loading, NoMulti, NoScript, ReadOnly, SkipSlowlog, Stale, Write};
+use super::spec::Flag::{
+    Blocking, Fast, Loading, MovableKeys, NoMulti, NoScript, ReadOnly, SkipSlowlog, Stale, Write,
+};
 use super::spec::KeyFlag::{Access, Delete, Insert, ReadWrite, Update, Variable};
 use super::spec::NodeCommand::{
     self, Auth, Command, Echo, Hello, Info, Lock, Ping, Quit, Reset, Select, Time, Transaction, Wait,
 };
 use super::spec::TransactionCommand::{Discard, Exec, Multi, Unwatch, Watch};
 use super::spec::{CommandSpec, Flags, Group, KeyFlags, LockVerb, RunScript};
-use super::{expiry, keyspace, strings};
+use super::{expiry, keyspace, sort, strings};
+use bytes::BYTES;
 use channels::CHANNELS;
+use geo::GEO;
 use hashes::HASHES;
 use lists::LISTS;
 use row::{
@@ -39,12 +46,20 @@ use subcommands::{
     CLIENT, CLUSTER, COMMAND, CONFIG, DEBUG, FUNCTION, KEYSPACE, LOCK_SESSION, MEMORY, OBJECT, SCRIPT,
 };
 
-const COMMAND_ROWS: usize =
-    ROWS.len() + HASHES.len() + LISTS.len() + SETS.len() + SORTED.len() + STREAMS.len() + CHANNELS.len();
+const COMMAND_ROWS: usize = ROWS.len()
+    + HASHES.len()
+    + LISTS.len()
+    + SETS.len()
+    + SORTED.len()
+    + BYTES.len()
+    + GEO.len()
+    + STREAMS.len()
+    + CHANNELS.len();
 
 /// All commands, in the order of the listing. Subcommands are inside their containers.
 pub static COMMANDS: [CommandSpec; COMMAND_ROWS] = {
-    let families: [&[CommandSpec]; 7] = [&ROWS, &HASHES, &LISTS, &SETS, &SORTED, &STREAMS, &CHANNELS];
+    let families: [&[CommandSpec]; 9] =
+        [&ROWS, &HASHES, &LISTS, &SETS, &SORTED, &STREAMS, &BYTES, &GEO, &CHANNELS];
     let mut all = [ROWS[0]; COMMAND_ROWS];
     let (mut family, mut row, mut place) = (0, 0, 0);
     while place < COMMAND_ROWS {
@@ -58,7 +73,7 @@ pub static COMMANDS: [CommandSpec; COMMAND_ROWS] = {
 };
 
 /// The commands whose rows have no file of their own.
-static ROWS: [CommandSpec; 83] = [
+const ROWS: [CommandSpec; 85] = [
     // Strings.
     data("get", 2, strings::get)
         .flags(READ.with(&[Fast]))
@@ -327,6 +342,24 @@ static ROWS: [CommandSpec; 83] = [
         .in_categories(&[Keyspace])
         .docs(Group::Generic, "6.2.0", "O(N) for N bytes")
         .help("source destination [DB destination-db] [REPLACE]", "Copies a key with its expiry"),
+    data("sort", -2, sort::sort)
+        .flags(STORE.with(&[MovableKeys]))
+        .keys(key(&[READS]))
+        .in_categories(&[Set, SortedSet, List, Dangerous])
+        .docs(Group::Generic, "1.0.0", "O(N log N) for N items")
+        .help(
+            "key [BY pattern] [LIMIT offset count] [GET pattern [GET pattern ...]] [ASC|DESC] [ALPHA] [STORE destination]",
+            "Returns the items of a list, a set or a sorted set in another order, or stores them",
+        ),
+    data("sort_ro", -2, sort::sort_ro)
+        .flags(READ.with(&[MovableKeys]))
+        .keys(key(&[READS]))
+        .in_categories(&[Set, SortedSet, List, Dangerous])
+        .docs(Group::Generic, "7.0.0", "O(N log N) for N items")
+        .help(
+            "key [BY pattern] [LIMIT offset count] [GET pattern [GET pattern ...]] [ASC|DESC] [ALPHA]",
+            "Returns the items of a list, a set or a sorted set in another order",
+        ),
     data("keys", 2, keyspace::keys)
         .flags(READ)
         .in_categories(&[Keyspace, Dangerous])

@@ -107,8 +107,8 @@ fn reads_and_writes_of_one_key() {
         ("PEXPIRETIME k", TimeToLive { key: KEY, unit: ExpiryUnit::UnixMilliseconds }),
         ("PERSIST k", Persist { key: KEY }),
         ("TYPE k", Type { key: KEY }),
-        ("OBJECT ENCODING k", Encoding { key: KEY }),
-        ("object Encoding k", Encoding { key: KEY }),
+        ("OBJECT ENCODING k", Encoding { key: KEY, limits: CONTEXT.encodings }),
+        ("object Encoding k", Encoding { key: KEY, limits: CONTEXT.encodings }),
         ("MEMORY USAGE k", MemoryUsage { key: KEY }),
         ("MEMORY USAGE k SAMPLES 0 samples 5", MemoryUsage { key: KEY }),
     ];

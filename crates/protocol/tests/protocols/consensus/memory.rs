@@ -167,13 +167,17 @@ fn walks_that_were_waited_for_are_told_one_in_each_step() {
     let deadline_us = world.now(1).monotonic_us + 10_000_000;
     let asked =
         |sequence| Asked { ticket: Ticket { client: 1, sequence }, follows: true, seen: 0, deadline_us };
-    let large =
-        HashCommand::SetIfAbsent { key: b"h", field: b"f", value: &[b'v'; 2 << 20], bytes_max: u64::MAX };
+    let large = HashCommand::SetIfAbsent { key: b"h", field: b"f", value: &[b'v'; 2 << 20] };
     world.request(1, asked(1), Request::Command(Command::Hash(large)));
     world.flush(1);
     for sequence in 2..6 {
-        let walk =
-            HashCommand::Scan { key: b"h", position: 0, count: u64::MAX, pattern: Some(&[b'n'; 1000]) };
+        let walk = HashCommand::Scan {
+            key: b"h",
+            position: 0,
+            count: u64::MAX,
+            pattern: Some(&[b'n'; 1000]),
+            with_values: true,
+        };
         world.request(1, asked(sequence), Request::Command(Command::Hash(walk)));
     }
     world.request(1, asked(6), Request::Command(Command::Get { key: b"n" }));

@@ -1,0 +1,430 @@
+//! Places on the Earth as scores of sorted sets, so that near ones mostly have near scores; and searches among them.
+//!
+//! A score holds 52 bits, longitude and latitude in turn: each says in which half of what is left of the range the place
+//! is (a geohash). So all places in a **cell**, an area whose places begin with the same bits, have scores in one
+//! range. A search looks at the cell of its centre and at those around it, in Redis's order, which clients see.
+//!
+//! Sines and their kin come from `libm` and not from the machine's library: replicas must agree to the last bit.
+
+use crate::codec::{Malformed, Reader, Writer};
+
+const BITS: u32 = 26;
+const LONGITUDE_MAX: f64 = 180.0;
+/// Beyond this latitude there are no places, as on a square map.
+const LATITUDE_MAX: f64 = 85.051_128_78;
+const EARTH_RADIUS_M: f64 = 6_372_797.560_856;
+/// Half of the equator on such a map, in metres.
+const MAP_HALF_M: f64 = 20_037_726.37;
+
+const LONGITUDES: (f64, f64) = (-LONGITUDE_MAX, LONGITUDE_MAX);
+const LATITUDES: (f64, f64) = (-LATITUDE_MAX, LATITUDE_MAX);
+/// The latitudes of geohashes as other systems write them.
+const ALL_LATITUDES: (f64, f64) = (-90.0, 90.0);
+
+fn radians(degrees: f64) -> f64 {
+    degrees * (std::f64::consts::PI / 180.0)
+}
+
+fn degrees(radians: f64) -> f64 {
+    radians / (std::f64::consts::PI / 180.0)
+}
+
+/// A longitude and a latitude, in degrees.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Place {
+    /// Degrees to the east.
+    pub longitude: f64,
+    /// Degrees to the north.
+    pub latitude: f64,
+}
+
+/// Spreads the bits of a number, the first one to the first place.
+fn spread(number: u32) -> u64 {
+    (0..32).fold(0, |bits, at| bits | u64::from(number >> at & 1) << (2 * at))
+}
+
+fn gather(bits: u64) -> u32 {
+    (0..32).fold(0, |number, at| number | ((bits >> (2 * at) & 1) as u32) << at)
+}
+
+impl Place {
+    /// Whether it can be a member's.
+    pub fn is_valid(self) -> bool {
+        (-LONGITUDE_MAX..=LONGITUDE_MAX).contains(&self.longitude)
+            && (-LATITUDE_MAX..=LATITUDE_MAX).contains(&self.latitude)
+    }
+
+    fn bits(self, latitudes: (f64, f64), steps: u32) -> u64 {
+        let part = |value: f64, (least, most): (f64, f64)| {
+            ((value - least) / (most - least) * f64::from(1_u32 << steps)) as u32
+        };
+        spread(part(self.latitude, latitudes)) | spread(part(self.longitude, LONGITUDES)) << 1
+    }
+
+    /// The score of a member at this place.
+    pub fn score(self) -> f64 {
+        self.bits(LATITUDES, BITS) as f64
+    }
+
+    /// The place of a member, by its score: nearly the one that it was given.
+    pub fn of_score(score: f64) -> Place {
+        let area = Cell { bits: score as u64, steps: BITS }.area();
+        Place {
+            longitude: ((area.west + area.east) / 2.0).clamp(-LONGITUDE_MAX, LONGITUDE_MAX),
+            latitude: ((area.south + area.north) / 2.0).clamp(-LATITUDE_MAX, LATITUDE_MAX),
+        }
+    }
+
+    /// The geohash as eleven letters.
+    pub fn letters(self) -> [u8; 11] {
+        const ALPHABET: &[u8; 32] = b"0123456789bcdefghjkmnpqrstuvwxyz";
+        let bits = self.bits(ALL_LATITUDES, BITS);
+        std::array::from_fn(|at| {
+            // There are bits for ten letters, and two more.
+            let index = if at == 10 { 0 } else { bits >> (47 - 5 * at) & 0x1f };
+            ALPHABET[index as usize]
+        })
+    }
+
+    /// The distance to another place along the surface, in metres.
+    pub fn distance_m(self, other: Place) -> f64 {
+        let v = libm::sin((radians(other.longitude) - radians(self.longitude)) / 2.0);
+        if v == 0.0 {
+            return self.latitude_distance_m(other);
+        }
+        let (latitude, other_latitude) = (radians(self.latitude), radians(other.latitude));
+        let u = libm::sin((other_latitude - latitude) / 2.0);
+        let a = u * u + libm::cos(latitude) * libm::cos(other_latitude) * v * v;
+        2.0 * EARTH_RADIUS_M * libm::asin(a.sqrt())
+    }
+
+    fn latitude_distance_m(self, other: Place) -> f64 {
+        EARTH_RADIUS_M * (radians(other.latitude) - radians(self.latitude)).abs()
+    }
+}
+
+/// The ends of an area, in degrees.
+#[derive(Clone, Copy, Debug)]
+struct Area {
+    west: f64,
+    south: f64,
+    east: f64,
+    north: f64,
+}
+
+/// The places whose bits begin with these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cell {
+    bits: u64,
+    /// How often each range is halved.
+    steps: u32,
+}
+
+impl Cell {
+    fn of(place: Place, steps: u32) -> Cell {
+        Cell { bits: place.bits(LATITUDES, steps), steps }
+    }
+
+    fn area(self) -> Area {
+        let end =
+            |at: f64, (least, most): (f64, f64)| least + (at / (1_u64 << self.steps) as f64) * (most - least);
+        let (latitude, longitude) = (f64::from(gather(self.bits)), f64::from(gather(self.bits >> 1)));
+        Area {
+            west: end(longitude, LONGITUDES),
+            south: end(latitude, LATITUDES),
+            east: end(longitude + 1.0, LONGITUDES),
+            north: end(latitude + 1.0, LATITUDES),
+        }
+    }
+
+    /// The cell so many cells to the east and to the north; at an end of the map it goes on at the other one.
+    fn beside(self, east: i32, north: i32) -> Cell {
+        let mask = u32::MAX >> (32 - self.steps);
+        let moved = |bits: u64, by: i32| spread(gather(bits).wrapping_add_signed(by) & mask);
+        Cell { bits: moved(self.bits, north) | moved(self.bits >> 1, east) << 1, ..self }
+    }
+
+    /// The scores of its places: from the first to before the second.
+    fn scores(self) -> (f64, f64) {
+        let shift = 2 * (BITS - self.steps);
+        ((self.bits << shift) as f64, ((self.bits + 1) << shift) as f64)
+    }
+}
+
+/// What a search looks around.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Centre<'a> {
+    /// The place of this member.
+    Member(&'a [u8]),
+    /// This place.
+    Place(Place),
+}
+
+/// The area of a search. Lengths are in a unit of so many metres.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Shape {
+    /// Places at most so far away.
+    Circle(f64),
+    /// Places in a box of this width and height, with the centre in its middle.
+    Box(f64, f64),
+}
+
+/// The order in which a search returns places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// As they are found.
+    Any,
+    /// The nearest first.
+    Ascending,
+    /// The farthest first.
+    Descending,
+}
+
+/// What a search returns of each place, beside its member.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// The distance from the centre.
+    pub distance: bool,
+    /// The score.
+    pub hash: bool,
+    /// Longitude and latitude.
+    pub place: bool,
+}
+
+/// A search for places.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Query<'a> {
+    /// What it looks around.
+    pub centre: Centre<'a>,
+    /// Where it looks.
+    pub shape: Shape,
+    /// The unit of lengths, in metres.
+    pub unit_m: f64,
+    /// The order.
+    pub order: Order,
+    /// How many places it returns at most; 0 for all.
+    pub count: u64,
+    /// Whether it may return any places, and not the nearest ones.
+    pub takes_any: bool,
+    /// What it returns.
+    pub told: Told,
+    /// Whether it stores distances as scores.
+    pub stores_distance: bool,
+}
+
+impl<'a> Query<'a> {
+    /// Appends the query as bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let put_f64 = |out: &mut Vec<u8>, number: f64| out.put_u64(number.to_bits());
+        let Told { distance, hash, place } = self.told;
+        [self.takes_any, distance, hash, place, self.stores_distance]
+            .into_iter()
+            .for_each(|it| out.put_bool(it));
+        out.put_u8(self.order as u8);
+        out.put_u64(self.count);
+        put_f64(out, self.unit_m);
+        let (kind, width, height) = match self.shape {
+            Shape::Circle(radius) => (0, radius, 0.0),
+            Shape::Box(width, height) => (1, width, height),
+        };
+        out.put_u8(kind);
+        put_f64(out, width);
+        put_f64(out, height);
+        match self.centre {
+            Centre::Member(member) => {
+                out.put_u8(0);
+                out.put_bytes(member);
+            }
+            Centre::Place(Place { longitude, latitude }) => {
+                out.put_u8(1);
+                put_f64(out, longitude);
+                put_f64(out, latitude);
+            }
+        }
+    }
+
+    /// Reads a query.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the bytes are none.
+    pub fn decode(bytes: &'a [u8]) -> Result<Query<'a>, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let reader = &mut reader;
+        let number = |reader: &mut Reader<'a>| reader.u64().map(f64::from_bits);
+        let takes_any = reader.bool()?;
+        let told = Told { distance: reader.bool()?, hash: reader.bool()?, place: reader.bool()? };
+        let stores_distance = reader.bool()?;
+        let orders = [Order::Any, Order::Ascending, Order::Descending];
+        let order =
+            orders.get(usize::from(reader.u8()?)).copied().ok_or(Malformed("unknown order of places"))?;
+        let (count, unit_m) = (reader.u64()?, number(reader)?);
+        let (kind, width, height) = (reader.u8()?, number(reader)?, number(reader)?);
+        let shape = if kind == 0 { Shape::Circle(width) } else { Shape::Box(width, height) };
+        let centre = match reader.u8()? {
+            0 => Centre::Member(reader.bytes()?),
+            _ => Centre::Place(Place { longitude: number(reader)?, latitude: number(reader)? }),
+        };
+        if !(unit_m.is_finite() && unit_m > 0.0) {
+            return Err(Malformed("a unit of lengths that is none"));
+        }
+        Ok(Query { centre, shape, unit_m, order, count, takes_any, told, stores_distance })
+    }
+
+    /// The distance of a place from the centre in metres, if the place is in the area.
+    pub(crate) fn distance_m(&self, centre: Place, place: Place) -> Option<f64> {
+        match self.shape {
+            Shape::Circle(radius) => {
+                let distance = centre.distance_m(place);
+                (distance <= radius * self.unit_m).then_some(distance)
+            }
+            Shape::Box(width, height) => {
+                let level = Place { longitude: centre.longitude, latitude: place.latitude };
+                let is_inside = place.latitude_distance_m(centre) <= height * self.unit_m / 2.0
+                    && place.distance_m(level) <= width * self.unit_m / 2.0;
+                is_inside.then(|| centre.distance_m(place))
+            }
+        }
+    }
+
+    /// The ranges of scores that hold all places in the area, in the order in which they are looked at.
+    pub(crate) fn ranges(&self, centre: Place) -> Vec<(f64, f64)> {
+        let (width, height, radius) = match self.shape {
+            Shape::Circle(radius) => (radius, radius, radius),
+            Shape::Box(width, height) => {
+                let (width, height) = (width / 2.0, height / 2.0);
+                (width, height, (width * width + height * height).sqrt())
+            }
+        };
+        let bounds = bounds(centre, width * self.unit_m, height * self.unit_m);
+        let mut steps = steps_for(radius * self.unit_m, centre.latitude);
+        let mut cell = Cell::of(centre, steps);
+        // Near an edge of its cell, the cells beside it may not be large enough.
+        let is_too_small = cell.beside(0, 1).area().north < bounds.north
+            || cell.beside(0, -1).area().south > bounds.south
+            || cell.beside(1, 0).area().east < bounds.east
+            || cell.beside(-1, 0).area().west > bounds.west;
+        if is_too_small && steps > 1 {
+            steps -= 1;
+            cell = Cell::of(centre, steps);
+        }
+        let area = cell.area();
+        // Cells beside a side beyond which the area does not reach are left out.
+        let is_needed = |east: i32, north: i32| {
+            steps < 2
+                || !(north < 0 && area.south < bounds.south
+                    || north > 0 && area.north > bounds.north
+                    || east < 0 && area.west < bounds.west
+                    || east > 0 && area.east > bounds.east)
+        };
+        const AROUND: [(i32, i32); 9] =
+            [(0, 0), (0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (-1, 1), (1, -1), (-1, -1)];
+        let needed = AROUND.into_iter().filter(|(east, north)| is_needed(*east, *north));
+        // With few steps, cells on two sides may be the same one.
+        let mut cells: Vec<Cell> = needed.map(|(east, north)| cell.beside(east, north)).collect();
+        cells.dedup();
+        cells.into_iter().map(Cell::scores).collect()
+    }
+}
+
+/// The box around a place that reaches so many metres to either side.
+fn bounds(centre: Place, width_m: f64, height_m: f64) -> Area {
+    let Place { longitude, latitude } = centre;
+    let north = degrees(height_m / EARTH_RADIUS_M);
+    // The nearer to the pole, the more degrees.
+    let farther = if latitude < 0.0 { latitude - north } else { latitude + north };
+    let east = degrees(width_m / EARTH_RADIUS_M / libm::cos(radians(farther)));
+    Area { west: longitude - east, south: latitude - north, east: longitude + east, north: latitude + north }
+}
+
+/// How often to halve the map so that nine cells cover everything within a radius.
+fn steps_for(radius_m: f64, latitude: f64) -> u32 {
+    if radius_m == 0.0 {
+        return BITS;
+    }
+    let (mut reached, mut steps) = (radius_m, 1_i32);
+    while reached < MAP_HALF_M {
+        (reached, steps) = (reached * 2.0, steps + 1);
+    }
+    steps -= 2;
+    // Towards the poles, cells are narrower.
+    steps -= i32::from(latitude.abs() > 66.0) + i32::from(latitude.abs() > 80.0);
+    steps.clamp(1, BITS as i32) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PALERMO: Place = Place { longitude: 13.361389, latitude: 38.115556 };
+    const CATANIA: Place = Place { longitude: 15.087269, latitude: 37.502669 };
+
+    #[test]
+    fn scores_and_distances_are_those_of_redis() {
+        assert_eq!((PALERMO.score(), CATANIA.score()), (3_479_099_956_230_698.0, 3_479_447_370_796_909.0));
+        let [palermo, catania] = [PALERMO, CATANIA].map(|place| Place::of_score(place.score()));
+        assert_eq!(palermo.longitude, 13.361_389_338_970_184);
+        assert_eq!(format!("{:.4}", palermo.distance_m(catania)), "166274.1516");
+        assert_eq!(&palermo.letters(), b"sqc8b49rny0");
+        assert_eq!(&catania.letters(), b"sqdtr74hyu0");
+    }
+
+    fn place() -> impl Strategy<Value = Place> {
+        (-180.0..180.0, -85.0..85.0).prop_map(|(longitude, latitude)| Place { longitude, latitude })
+    }
+
+    proptest! {
+        #[test]
+        fn a_place_is_found_again(place in place()) {
+            let again = Place::of_score(place.score());
+            prop_assert!(place.distance_m(again) < 1.0, "{place:?} {again:?}");
+            prop_assert_eq!(again.score(), place.score());
+        }
+
+        /// Within half of the Earth, where neither the edge of the map nor the poles matter.
+        #[test]
+        fn what_is_in_the_area_is_in_the_ranges(
+            centre in (-90.0..90.0, -60.0..60.0),
+            beside in (-1.0..1.0, -1.0..1.0),
+            radius_m in 1.0..1_000_000.0,
+            is_box: bool,
+        ) {
+            let centre = Place { longitude: centre.0, latitude: centre.1 };
+            let reach = radius_m / 80_000.0;
+            let place = Place {
+                longitude: centre.longitude + beside.0 * reach,
+                latitude: centre.latitude + beside.1 * reach,
+            };
+            let shape = if is_box { Shape::Box(radius_m * 2.0, radius_m) } else { Shape::Circle(radius_m) };
+            let query = Query {
+                centre: Centre::Place(centre),
+                shape,
+                unit_m: 1.0,
+                order: Order::Any,
+                count: 0,
+                takes_any: false,
+                told: Told::default(),
+                stores_distance: false,
+            };
+            prop_assume!(query.distance_m(centre, place).is_some());
+            let score = place.score();
+            let ranges = query.ranges(centre);
+            prop_assert!(ranges.iter().any(|(least, most)| (*least..*most).contains(&score)));
+        }
+
+        #[test]
+        fn queries_are_read_as_they_were_written(member: Vec<u8>, place in place(), count: u64, flag: bool) {
+            for centre in [Centre::Member(&member), Centre::Place(place)] {
+                for shape in [Shape::Circle(1.5), Shape::Box(2.5, 3.5)] {
+                    let told = Told { distance: flag, hash: !flag, place: true };
+                    let (order, takes_any, stores_distance) = (Order::Descending, flag, !flag);
+                    let query =
+                        Query { centre, shape, unit_m: 0.3048, order, count, takes_any, told, stores_distance };
+                    let mut bytes = Vec::new();
+                    query.encode(&mut bytes);
+                    prop_assert_eq!(Query::decode(&bytes), Ok(query));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Places in sorted sets: `GEODIST`, `GEOPOS`, `GEOSEARCH` and their kin. A place is a score: see [`crate::geo`].
+
+use super::collections::{Collection, Key};
+use super::reads::refuse_large_reply;
+use super::sorted::{Sorted, key_of, parts, score_of};
+use super::strings::WRONG_KIND;
+use super::{Record, Table};
+use crate::UnixMs;
+use crate::command::List;
+use crate::geo::{Centre, Order, Place, Query};
+use crate::reply::ReplyBuffer;
+use std::cmp::Ordering;
+
+/// A place that a search has found.
+struct Hit<'a> {
+    member: &'a [u8],
+    key: Key,
+    place: Place,
+    distance_m: f64,
+}
+
+fn place_of(sorted: Sorted<'_>, member: &[u8]) -> Option<Place> {
+    sorted.key(member).map(|key| Place::of_score(score_of(key)))
+}
+
+/// A coordinate with Redis's digits.
+fn coordinate(degrees: f64) -> String {
+    let text = format!("{degrees:.17}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "-0" { "0".to_owned() } else { text.to_owned() }
+}
+
+fn tell_place(place: Place, out: &mut ReplyBuffer) {
+    out.array(2);
+    out.bulk(coordinate(place.longitude).as_bytes());
+    out.bulk(coordinate(place.latitude).as_bytes());
+}
+
+fn tell_distance(distance_m: f64, unit_m: f64, out: &mut ReplyBuffer) {
+    out.bulk(format!("{:.4}", distance_m / unit_m).as_bytes());
+}
+
+pub(super) fn distance(sorted: Sorted<'_>, (from, to): (&[u8], &[u8]), unit_m: f64, out: &mut ReplyBuffer) {
+    match place_of(sorted, from).zip(place_of(sorted, to)) {
+        Some((from, to)) => tell_distance(from.distance_m(to), unit_m, out),
+        None => out.null(),
+    }
+}
+
+pub(super) fn tell_hashes(sorted: Sorted<'_>, members: List<'_>, out: &mut ReplyBuffer) {
+    out.array(members.len());
+    for member in members.iter() {
+        match place_of(sorted, member) {
+            Some(place) => out.bulk(&place.letters()),
+            None => out.null(),
+        }
+    }
+}
+
+pub(super) fn tell_places(sorted: Sorted<'_>, members: List<'_>, out: &mut ReplyBuffer) {
+    out.array(members.len());
+    for member in members.iter() {
+        match place_of(sorted, member) {
+            Some(place) => tell_place(place, out),
+            None => out.push(crate::reply::Reply::NullArray),
+        }
+    }
+}
+
+/// The places that a search finds, in its order; or why it cannot be made.
+fn search<'a>(sorted: Sorted<'a>, query: &Query<'_>) -> Result<Vec<Hit<'a>>, &'static str> {
+    if sorted.len() == 0 {
+        return Ok(Vec::new());
+    }
+    let centre = match query.centre {
+        Centre::Place(place) => place,
+        Centre::Member(member) => {
+            place_of(sorted, member).ok_or("ERR could not decode requested zset member")?
+        }
+    };
+    let most = if query.count == 0 { usize::MAX } else { usize::try_from(query.count).unwrap_or(usize::MAX) };
+    let enough = if query.takes_any { most } else { usize::MAX };
+    let mut hits = Vec::new();
+    for (least, end) in query.ranges(centre) {
+        let from = sorted.items.seek(&key_of(least));
+        let within = sorted.items.iter_from(from).map(parts).take_while(|(key, _)| score_of(*key) < end);
+        for (key, member) in within {
+            if hits.len() >= enough {
+                break;
+            }
+            let place = Place::of_score(score_of(key));
+            if let Some(distance_m) = query.distance_m(centre, place) {
+                hits.push(Hit { member, key, place, distance_m });
+            }
+        }
+    }
+    let ascending = |one: &Hit<'_>, other: &Hit<'_>| one.distance_m.partial_cmp(&other.distance_m);
+    match query.order {
+        Order::Any => {}
+        Order::Ascending => hits.sort_by(|one, other| ascending(one, other).unwrap_or(Ordering::Equal)),
+        Order::Descending => hits.sort_by(|one, other| ascending(other, one).unwrap_or(Ordering::Equal)),
+    }
+    hits.truncate(most);
+    Ok(hits)
+}
+
+pub(super) fn tell_found(sorted: Sorted<'_>, query: &[u8], out: &mut ReplyBuffer) {
+    let Ok(query) = Query::decode(query) else { return out.error("ERR a search that is none") };
+    let hits = match search(sorted, &query) {
+        Ok(hits) => hits,
+        Err(error) => return out.error(error),
+    };
+    let (start, told) = (out.len(), query.told);
+    let parts = [told.distance, told.hash, told.place].into_iter().filter(|is_told| *is_told).count();
+    out.array(hits.len());
+    for Hit { member, key, place, distance_m } in hits {
+        if parts > 0 {
+            out.array(1 + parts);
+        }
+        out.bulk(member);
+        if told.distance {
+            tell_distance(distance_m, query.unit_m, out);
+        }
+        if told.hash {
+            out.integer(score_of(key) as i64);
+        }
+        if told.place {
+            tell_place(place, out);
+        }
+        if out.len() - start > out.reply_bytes_max() {
+            return refuse_large_reply(start, out);
+        }
+    }
+}
+
+impl Table {
+    /// Stores what a search finds, and returns how many places that are.
+    pub(super) fn store_found(
+        &mut self,
+        to: &[u8],
+        from: &[u8],
+        query: &[u8],
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) {
+        let now: UnixMs = record.time;
+        let Ok(query) = Query::decode(query) else { return out.error("ERR a search that is none") };
+        let Some(sorted) = self.sorted(from, false, now) else { return out.error(WRONG_KIND) };
+        let hits = match search(sorted, &query) {
+            Ok(hits) => hits,
+            Err(error) => return out.error(error),
+        };
+        let score = |hit: &Hit<'_>| match query.stores_distance {
+            true => key_of(hit.distance_m / query.unit_m),
+            false => hit.key,
+        };
+        let mut members: Vec<(Key, &[u8])> = hits.iter().map(|hit| (score(hit), hit.member)).collect();
+        members.sort_unstable();
+        let collection = Collection::of_sorted(members.into_iter());
+        out.integer(collection.len() as i64);
+        self.put_collection(to, collection, record);
+    }
+}

@@ -1,0 +1,290 @@
+//! Parsing of the commands on places, which are scores of sorted sets.
+
+use kv::geo::{Centre, Order, Place, Query, Shape, Told};
+use kv::number::parse_float;
+use kv::{AddOptions, Command, List, SortedCommand};
+use wire::resp::Arguments;
+
+use super::arguments::{at, integer, is, key, value};
+use super::error::printable;
+use super::{CommandError, Context};
+
+type Parsed<'a> = Result<Command<'a>, CommandError>;
+
+fn sorted(command: SortedCommand<'_>) -> Parsed<'_> {
+    Ok(Command::OnSorted(command))
+}
+
+fn number(arguments: Arguments<'_>, index: usize) -> Result<f64, CommandError> {
+    parse_float(at(arguments, index)).ok_or(CommandError::NotAFloat)
+}
+
+/// The place whose longitude and latitude are at `index` and behind it.
+fn place(arguments: Arguments<'_>, index: usize) -> Result<Place, CommandError> {
+    let place = Place { longitude: number(arguments, index)?, latitude: number(arguments, index + 1)? };
+    match place.is_valid() {
+        true => Ok(place),
+        false => Err(CommandError::NotAPlace(format!("{:.6},{:.6}", place.longitude, place.latitude))),
+    }
+}
+
+/// Metres in the unit at `index`.
+fn unit(arguments: Arguments<'_>, index: usize) -> Result<f64, CommandError> {
+    let units = [("m", 1.0), ("km", 1000.0), ("ft", 0.3048), ("mi", 1609.34)];
+    let named = units.into_iter().find(|(name, _)| is(at(arguments, index), name));
+    named.map(|(_, metres)| metres).ok_or(CommandError::NotALengthUnit)
+}
+
+pub(super) fn geoadd<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
+    let (mut options, mut counts_changes, mut next) = (AddOptions::default(), false, 2);
+    while let Some(option) = arguments.get(next) {
+        match option {
+            nx if is(nx, "NX") => options.only_new = true,
+            xx if is(xx, "XX") => options.only_old = true,
+            ch if is(ch, "CH") => counts_changes = true,
+            _ => break,
+        }
+        next += 1;
+    }
+    let count = arguments.len() - next;
+    if !count.is_multiple_of(3) || count == 0 || options.only_new && options.only_old {
+        return Err(CommandError::Syntax);
+    }
+    let key = key(arguments, 1)?;
+    let mut scores = Vec::with_capacity(count / 3);
+    for index in (next..arguments.len()).step_by(3) {
+        scores.push(place(arguments, index)?.score().to_string());
+        value(arguments, index + 2, context)?;
+    }
+    let members = (next + 2..arguments.len()).step_by(3).map(|index| at(arguments, index));
+    let pairs = scores.iter().zip(members).flat_map(|(score, member)| [score.as_bytes(), member]);
+    let pairs = List::build(scratch, pairs);
+    sorted(SortedCommand::Add { key, pairs, options, counts_changes })
+}
+
+pub(super) fn geodist<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    let unit_m = match arguments.len() {
+        4 => 1.0,
+        5 => unit(arguments, 4)?,
+        _ => return Err(CommandError::Syntax),
+    };
+    let (from, to) = (at(arguments, 2), at(arguments, 3));
+    sorted(SortedCommand::Distance { key: key(arguments, 1)?, from, to, unit_m })
+}
+
+pub(super) fn geohash<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    let key = key(arguments, 1)?;
+    sorted(SortedCommand::Hashes { key, members: List::build(scratch, arguments.iter().skip(2)) })
+}
+
+pub(super) fn geopos<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    let key = key(arguments, 1)?;
+    sorted(SortedCommand::Places { key, members: List::build(scratch, arguments.iter().skip(2)) })
+}
+
+/// Which of the commands it is that search for places.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// `GEOSEARCH`.
+    Search,
+    /// `GEOSEARCHSTORE`.
+    Store,
+    /// `GEORADIUS` and `GEORADIUSBYMEMBER`, which may store; and those that may not.
+    Radius { may_store: bool },
+}
+
+/// What the options of a search say.
+struct Options<'a> {
+    centre: Option<Centre<'a>>,
+    shape: Option<(Shape, f64)>,
+    order: Option<Order>,
+    count: u64,
+    takes_any: bool,
+    told: Told,
+    stores_distance: bool,
+    to: Option<&'a [u8]>,
+}
+
+/// The number at `index`, which is called so in errors and must not be negative.
+fn length(
+    arguments: Arguments<'_>,
+    index: usize,
+    name: &'static str,
+    negative: &'static str,
+) -> Result<f64, CommandError> {
+    let length = parse_float(at(arguments, index)).ok_or(CommandError::NeedsNumeric(name))?;
+    if length < 0.0 { Err(CommandError::NegativeLength(negative)) } else { Ok(length) }
+}
+
+fn circle(arguments: Arguments<'_>, index: usize) -> Result<(Shape, f64), CommandError> {
+    let radius = length(arguments, index, "radius", "radius")?;
+    Ok((Shape::Circle(radius), unit(arguments, index + 1)?))
+}
+
+impl<'a> Options<'a> {
+    fn read(
+        mut self,
+        kind: Kind,
+        arguments: Arguments<'a>,
+        mut index: usize,
+    ) -> Result<Options<'a>, CommandError> {
+        // As in Redis, as it was written.
+        let name = || printable(at(arguments, 0));
+        let searches = matches!(kind, Kind::Search | Kind::Store);
+        while let Some(option) = arguments.get(index) {
+            let left = arguments.len() - index - 1;
+            if is(option, "WITHDIST") {
+                self.told.distance = true;
+            } else if is(option, "WITHHASH") {
+                self.told.hash = true;
+            } else if is(option, "WITHCOORD") {
+                self.told.place = true;
+            } else if is(option, "ANY") {
+                self.takes_any = true;
+            } else if is(option, "ASC") {
+                self.order = Some(Order::Ascending);
+            } else if is(option, "DESC") {
+                self.order = Some(Order::Descending);
+            } else if is(option, "COUNT") && left >= 1 {
+                index += 1;
+                self.count = u64::try_from(integer(arguments, index)?).unwrap_or(0);
+                if self.count == 0 {
+                    return Err(CommandError::CountNotPositive);
+                }
+            } else if kind == (Kind::Radius { may_store: true })
+                && (is(option, "STORE") || is(option, "STOREDIST"))
+                && left >= 1
+            {
+                self.stores_distance = is(option, "STOREDIST");
+                index += 1;
+                self.to = Some(key(arguments, index)?);
+            } else if searches && is(option, "FROMMEMBER") && left >= 1 && self.centre.is_none() {
+                index += 1;
+                self.centre = Some(Centre::Member(at(arguments, index)));
+            } else if searches && is(option, "FROMLONLAT") && left >= 2 && self.centre.is_none() {
+                self.centre = Some(Centre::Place(place(arguments, index + 1)?));
+                index += 2;
+            } else if searches && is(option, "BYRADIUS") && left >= 2 && self.shape.is_none() {
+                self.shape = Some(circle(arguments, index + 1)?);
+                index += 2;
+            } else if searches && is(option, "BYBOX") && left >= 3 && self.shape.is_none() {
+                let width =
+                    parse_float(at(arguments, index + 1)).ok_or(CommandError::NeedsNumeric("width"))?;
+                let height =
+                    parse_float(at(arguments, index + 2)).ok_or(CommandError::NeedsNumeric("height"))?;
+                if width < 0.0 || height < 0.0 {
+                    return Err(CommandError::NegativeLength("height or width"));
+                }
+                self.shape = Some((Shape::Box(width, height), unit(arguments, index + 3)?));
+                index += 3;
+            } else if kind == Kind::Store && is(option, "STOREDIST") {
+                self.stores_distance = true;
+            } else {
+                return Err(CommandError::Syntax);
+            }
+            index += 1;
+        }
+        let stores = self.to.is_some();
+        if stores && self.told != Told::default() {
+            return Err(CommandError::StoreWithOptions(match kind {
+                Kind::Store => "GEOSEARCHSTORE",
+                _ => "STORE option in GEORADIUS",
+            }));
+        }
+        if searches && self.centre.is_none() {
+            return Err(CommandError::NoCentre(name()));
+        }
+        if searches && self.shape.is_none() {
+            return Err(CommandError::NoShape(name()));
+        }
+        if self.takes_any && self.count == 0 {
+            return Err(CommandError::AnyWithoutCount);
+        }
+        Ok(self)
+    }
+
+    fn command(self, from: &'a [u8], scratch: &'a mut Vec<u8>) -> Parsed<'a> {
+        let Options { centre, shape, order, count, takes_any, told, stores_distance, to } = self;
+        let (centre, (shape, unit_m)) = centre.zip(shape).ok_or(CommandError::Syntax)?;
+        // The nearest ones are returned in their order.
+        let order = order.unwrap_or(if count > 0 && !takes_any { Order::Ascending } else { Order::Any });
+        scratch.clear();
+        Query { centre, shape, unit_m, order, count, takes_any, told, stores_distance }.encode(scratch);
+        let query = &scratch[..];
+        sorted(match to {
+            Some(to) => SortedCommand::StoreFound { to, from, query },
+            None => SortedCommand::Find { key: from, query },
+        })
+    }
+}
+
+const NO_OPTIONS: Options<'static> = Options {
+    centre: None,
+    shape: None,
+    order: None,
+    count: 0,
+    takes_any: false,
+    told: Told { distance: false, hash: false, place: false },
+    stores_distance: false,
+    to: None,
+};
+
+pub(super) fn geosearch<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    let options = NO_OPTIONS.read(Kind::Search, arguments, 2)?;
+    options.command(key(arguments, 1)?, scratch)
+}
+
+pub(super) fn geosearchstore<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    _: &Context,
+) -> Parsed<'a> {
+    let options = Options { to: Some(key(arguments, 1)?), ..NO_OPTIONS };
+    options.read(Kind::Store, arguments, 3)?.command(key(arguments, 2)?, scratch)
+}
+
+fn radius<'a>(may_store: bool, arguments: Arguments<'a>, scratch: &'a mut Vec<u8>) -> Parsed<'a> {
+    let centre = Some(Centre::Place(place(arguments, 2)?));
+    let options = Options { centre, shape: Some(circle(arguments, 4)?), ..NO_OPTIONS };
+    let options = options.read(Kind::Radius { may_store }, arguments, 6)?;
+    options.command(key(arguments, 1)?, scratch)
+}
+
+fn radius_by_member<'a>(may_store: bool, arguments: Arguments<'a>, scratch: &'a mut Vec<u8>) -> Parsed<'a> {
+    let centre = Some(Centre::Member(at(arguments, 2)));
+    let options = Options { centre, shape: Some(circle(arguments, 3)?), ..NO_OPTIONS };
+    let options = options.read(Kind::Radius { may_store }, arguments, 5)?;
+    options.command(key(arguments, 1)?, scratch)
+}
+
+pub(super) fn georadius<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    radius(true, arguments, scratch)
+}
+
+pub(super) fn georadius_ro<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    _: &Context,
+) -> Parsed<'a> {
+    radius(false, arguments, scratch)
+}
+
+pub(super) fn georadiusbymember<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    _: &Context,
+) -> Parsed<'a> {
+    radius_by_member(true, arguments, scratch)
+}
+
+pub(super) fn georadiusbymember_ro<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    _: &Context,
+) -> Parsed<'a> {
+    radius_by_member(false, arguments, scratch)
+}
