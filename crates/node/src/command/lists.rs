@@ -3,7 +3,7 @@
 use kv::{Command, List, ListCommand};
 use wire::resp::Arguments;
 
-use super::arguments::{at, counted_keys, integer, is, key, not_negative, positive, value};
+use super::arguments::{at, counted_keys, integer, is, key, not_negative, pop_count, value};
 use super::{CommandError, Context};
 
 type Parsed<'a> = Result<Command<'a>, CommandError>;
@@ -151,10 +151,6 @@ pub(super) fn rpoplpush<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Co
 pub(super) fn lmpop<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
     let (keys, next) = counted_keys(arguments, 1, scratch)?;
     let at_front = is_front(at(arguments, next))?;
-    let count = match arguments.len() - next {
-        1 => 1,
-        3 if is(at(arguments, next + 1), "COUNT") => positive(arguments, next + 2, "count")?,
-        _ => return Err(CommandError::Syntax),
-    };
+    let count = pop_count(arguments, next + 1)?;
     Ok(Command::OnList(ListCommand::MultiPop { keys, at_front, count }))
 }

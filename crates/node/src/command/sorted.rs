@@ -5,7 +5,7 @@ use kv::number::parse_integer;
 use kv::{AddOptions, Aggregate, By, Command, List, SetOperation, SortedCommand};
 use wire::resp::Arguments;
 
-use super::arguments::{at, counted, counted_keys, integer, is, key, not_negative, positive, value};
+use super::arguments::{at, counted, counted_keys, integer, is, key, not_negative, pop_count, value};
 use super::keyspace::scan_options;
 use super::{CommandError, Context};
 
@@ -280,11 +280,7 @@ pub(super) fn zmpop<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &
         max if is(max, "MAX") => true,
         _ => return Err(CommandError::Syntax),
     };
-    let count = match arguments.len() - next {
-        1 => 1,
-        3 if is(at(arguments, next + 1), "COUNT") => positive(arguments, next + 2, "count")?,
-        _ => return Err(CommandError::Syntax),
-    };
+    let count = pop_count(arguments, next + 1)?;
     sorted(SortedCommand::MultiPop { keys, is_highest, count })
 }
 
