@@ -90,11 +90,11 @@ impl Writer<'_> {
             128..=0xff => self.tagged(0xcc, [number as u8]),
             0x100..=0xffff => self.tagged(0xcd, (number as u16).to_be_bytes()),
             0x1_0000..=0xffff_ffff => self.tagged(0xce, (number as u32).to_be_bytes()),
-            0.. => self.tagged(0xcf, number.to_be_bytes()),
-            -0x80.. => self.tagged(0xd0, [number as u8]),
-            -0x8000.. => self.tagged(0xd1, (number as i16).to_be_bytes()),
-            -0x8000_0000.. => self.tagged(0xd2, (number as i32).to_be_bytes()),
-            _ => self.tagged(0xd3, number.to_be_bytes()),
+            0x1_0000_0000.. => self.tagged(0xcf, number.to_be_bytes()),
+            -0x80..=-33 => self.tagged(0xd0, [number as u8]),
+            -0x8000..=-0x81 => self.tagged(0xd1, (number as i16).to_be_bytes()),
+            -0x8000_0000..=-0x8001 => self.tagged(0xd2, (number as i32).to_be_bytes()),
+            ..=-0x8000_0001 => self.tagged(0xd3, number.to_be_bytes()),
         }
     }
 
@@ -117,9 +117,9 @@ impl Writer<'_> {
     fn text(&mut self, text: &[u8]) -> mlua::Result<()> {
         self.meter.check_room(self.out.len() + text.len())?;
         match text.len() {
-            length @ ..32 => self.out.push(0xa0 | length as u8),
-            length @ ..=0xff => self.tagged(0xd9, [length as u8]),
-            length @ ..=0xffff => self.tagged(0xda, (length as u16).to_be_bytes()),
+            length @ ..=31 => self.out.push(0xa0 | length as u8),
+            length @ 32..=0xff => self.tagged(0xd9, [length as u8]),
+            length @ 0x100..=0xffff => self.tagged(0xda, (length as u16).to_be_bytes()),
             length => self.tagged(0xdb, (length as u32).to_be_bytes()),
         }
         self.out.extend_from_slice(text);
@@ -152,8 +152,8 @@ impl Writer<'_> {
     /// Writes the head of an array or a map; `tags` are for up to 15 elements, 65,535 and more.
     fn head(&mut self, count: usize, tags: [u8; 3]) {
         match count {
-            ..16 => self.out.push(tags[0] | count as u8),
-            ..=0xffff => self.tagged(tags[1], (count as u16).to_be_bytes()),
+            ..=15 => self.out.push(tags[0] | count as u8),
+            16..=0xffff => self.tagged(tags[1], (count as u16).to_be_bytes()),
             _ => self.tagged(tags[2], (count as u32).to_be_bytes()),
         }
     }

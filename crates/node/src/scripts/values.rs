@@ -175,10 +175,12 @@ impl Writer<'_> {
 
     fn table(&mut self, table: &Table, depth: usize) -> mlua::Result<()> {
         if let Value::String(text) = table.raw_get("err")? {
-            return self.text(&line_of(&text), |text| Reply::Error(text));
+            let line = line_of(&text);
+            return self.leaf(Reply::Error(&line), line.len());
         }
         if let Value::String(text) = table.raw_get("ok")? {
-            return self.text(&line_of(&text), |text| Reply::Status(text));
+            let line = line_of(&text);
+            return self.leaf(Reply::Status(&line), line.len());
         }
         let double = match table.raw_get("double")? {
             Value::Integer(number) => Some(number as f64),
@@ -190,19 +192,21 @@ impl Writer<'_> {
             return Ok(());
         }
         if let Value::Table(map) = table.raw_get("map")? {
-            return self.elements(&map, |count| Reply::Map(count), true, depth);
+            return self.elements(&map, Reply::Map, true, depth);
         }
         if let Value::Table(set) = table.raw_get("set")? {
-            return self.elements(&set, |count| Reply::Set(count), false, depth);
+            return self.elements(&set, Reply::Set, false, depth);
         }
         if let Value::String(number) = table.raw_get("big_number")? {
-            return self.text(&line_of(&number), |text| Reply::Bulk(text));
+            let line = line_of(&number);
+            return self.leaf(Reply::Bulk(&line), line.len());
         }
         if let Value::Table(verbatim) = table.raw_get("verbatim_string")?
             && let (Value::String(_), Value::String(text)) =
                 (verbatim.raw_get("format")?, verbatim.raw_get("string")?)
         {
-            return self.text(&text.as_bytes(), |text| Reply::Text(text));
+            let text = text.as_bytes();
+            return self.leaf(Reply::Text(&text), text.len());
         }
         let mut count = 0;
         while !table.raw_get::<Value>(count + 1)?.is_nil() {
@@ -217,9 +221,9 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn text(&mut self, text: &[u8], kind: fn(&[u8]) -> Reply<'_>) -> mlua::Result<()> {
-        self.make_room(text.len())?;
-        self.out.push(kind(text));
+    fn leaf(&mut self, reply: Reply<'_>, bytes: usize) -> mlua::Result<()> {
+        self.make_room(bytes)?;
+        self.out.push(reply);
         Ok(())
     }
 

@@ -201,6 +201,11 @@ pub(super) const TEMPLATES: &[Template] = &[
     exactly("EVAL script 2 k:a k:t value number"),
     exactly("EVAL_RO script 2 k:a k:t value number"),
     exactly("EVAL script count k:a k:t"),
+    // So many elements that Redis keeps them in another way.
+    exactly("EVAL manyitems 1 k:l"),
+    exactly("EVAL manyfields 1 k:h"),
+    exactly("EVAL manymembers 1 k:s"),
+    exactly("EVAL manyscores 1 k:z"),
     exactly("EVALSHA (ffff|e0e1f9fabfc9d4800c877a703b823ac0578ff8db) 0"),
     exactly("ECHO value"),
     exactly("PING [value]"),
@@ -373,14 +378,22 @@ fn argument(random: &mut Random, kind: &str) -> String {
             "x",
         ],
         "script" => &SCRIPTS,
+        "manyitems" => &["for i = 1, 300 do redis.call('rpush', KEYS[1], i % 20, 'item ' .. i) end"],
+        "manyfields" => &["for i = 1, 300 do redis.call('hset', KEYS[1], 'field ' .. i, i) end"],
+        "manymembers" => &[
+            "for i = 1, 300 do redis.call('sadd', KEYS[1], 'member ' .. i) end",
+            "for i = 1, 600 do redis.call('sadd', KEYS[1], i) end",
+        ],
+        "manyscores" => &["for i = 1, 300 do redis.call('zadd', KEYS[1], i % 7, i) end"],
         other => unreachable!("no kind of arguments is called {other}"),
     };
     random.of(choices).to_owned()
 }
 
 /// Commands whose words stay in their places: what another cursor returns follows from the order of members, which
-/// differs; ZINCRBY takes options of ZADD for its score; and EXEC with arguments ends a transaction.
-const NOT_SPOILED: [&str; 6] = ["SCAN", "HSCAN", "SSCAN", "ZSCAN", "ZINCRBY", "EXEC"];
+/// differs; ZINCRBY takes options of ZADD for its score; EXEC with arguments ends a transaction; and Redis has more
+/// databases than one to copy to.
+const NOT_SPOILED: [&str; 7] = ["SCAN", "HSCAN", "SSCAN", "ZSCAN", "ZINCRBY", "EXEC", "COPY"];
 
 /// What may stand in the place of any word. No number among them asks for much.
 const ODD: [&str; 22] = [
@@ -417,8 +430,10 @@ impl Template {
     /// Makes the commands of a step.
     pub(super) fn make(&self, random: &mut Random) -> Vec<Words> {
         let mut commands: Vec<Words> = self.text.split(" ; ").map(|text| make(random, text)).collect();
-        let is_spoiled = commands.len() == 1 && !self.names().any(|name| NOT_SPOILED.contains(&name));
-        if is_spoiled && random.percent(8) {
+        let may_be_spoiled = commands.len() == 1
+            && !self.names().any(|name| NOT_SPOILED.contains(&name))
+            && !self.text.contains("k:x");
+        if may_be_spoiled && random.percent(8) {
             spoil(random, &mut commands[0]);
         }
         commands
@@ -525,7 +540,9 @@ fn one(random: &mut Random, item: &str) -> Words {
         let keys = (0..count).map(|_| key(random, kind).into_bytes());
         return std::iter::once(told.into_bytes()).chain(keys).collect();
     }
-    let is_kind = item.bytes().all(|letter| letter.is_ascii_lowercase()) && !THEMSELVES.contains(&item);
+    let is_kind = item.len() > 1
+        && item.bytes().all(|letter| letter.is_ascii_lowercase())
+        && !THEMSELVES.contains(&item);
     let word = match is_kind {
         true => argument(random, item),
         // A name is the same in small letters.
@@ -544,7 +561,7 @@ fn key(random: &mut Random, kind: &str) -> String {
         return kind.to_owned();
     }
     if kind == "x" {
-        return if random.percent(90) { "x1" } else { "t1" }.to_owned();
+        return "x1".to_owned();
     }
     let own: Vec<&str> = KEYS.iter().copied().filter(|key| key.starts_with(kind)).collect();
     match own.is_empty() || random.percent(10) {
