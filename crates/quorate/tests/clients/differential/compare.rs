@@ -36,7 +36,7 @@ const CHECKED_FIRST: [&str; 11] = [
 /// Whether an error of ours is one that is found earlier than Redis finds it.
 fn is_earlier(theirs: &Reply, ours: &Reply) -> bool {
     let is_missing = match theirs {
-        Reply::Elements(_, elements) => elements.iter().all(|element| is_nothing(element)),
+        Reply::Elements(_, elements) => elements.iter().all(is_nothing),
         Reply::Line(line) => {
             is_nothing(theirs)
                 || ["-WRONGTYPE", "-ERR no such key", "-NOSCRIPT"]
