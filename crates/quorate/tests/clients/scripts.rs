@@ -194,7 +194,7 @@ impl Bare {
     pub(crate) fn reply(&mut self) -> String {
         let mut line = String::new();
         self.0.read_line(&mut line).unwrap();
-        let line = line.trim_end();
+        let line = line.trim_end_matches(['\r', '\n']);
         let count = || line[1..].parse::<i64>().unwrap();
         match line.as_bytes().first() {
             Some(b'$') if count() >= 0 => {
