@@ -228,7 +228,7 @@ fn random_programs_get_the_replies_of_redis() {
         None => 1,
         Some(_) => std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |time| time.as_secs()),
     });
-    let programs = if minutes.is_some() { usize::MAX } else { 400 };
+    let programs = if minutes.is_some() { usize::MAX } else { 1000 };
     let time = Duration::from_secs(minutes.map_or(300, |minutes| minutes * 60));
     println!("seed {seed}");
 
