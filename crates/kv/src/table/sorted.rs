@@ -325,7 +325,8 @@ impl Table {
                 let (least, weight) = *sets.first()?;
                 let score = |key: Key, member: &[u8]| {
                     sets[1..].iter().try_fold(weighted(key, weight), |sum, (sorted, weight)| {
-                        Some(add(sum, weighted(sorted.key(member)?, *weight)))
+                        // As in Redis, what is no number here is decided by the sum.
+                        Some(add(sum, score_of(sorted.key(member)?) * weight))
                     })
                 };
                 least.iter().filter_map(|(key, it)| Some((key_of(score(key, it)?), it))).collect()

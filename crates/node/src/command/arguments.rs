@@ -99,6 +99,18 @@ pub(super) fn keys_before_last<'a>(
     Ok(List::build(scratch, arguments.iter().skip(1).take(count)))
 }
 
+/// How many elements `COUNT` at `index` asks for, at the end of the arguments; 1 without it.
+pub(super) fn pop_count(arguments: Arguments<'_>, index: usize) -> Result<u64, CommandError> {
+    if arguments.len() == index {
+        return Ok(1);
+    }
+    if arguments.len() < index + 2 || !arguments[index].eq_ignore_ascii_case(b"COUNT") {
+        return Err(CommandError::Syntax);
+    }
+    let count = positive(arguments, index + 1, "count")?;
+    if arguments.len() == index + 2 { Ok(count) } else { Err(CommandError::Syntax) }
+}
+
 /// The range of the keys whose number is at `index`, in front of them.
 pub(super) fn counted(
     arguments: Arguments<'_>,

@@ -4,7 +4,7 @@ use kv::{Command, List, ListCommand};
 use wire::resp::Arguments;
 
 use super::arguments::{
-    at, counted_keys, integer, is, key, keys_before_last, not_negative, positive, timeout, value,
+    at, counted_keys, integer, is, key, keys_before_last, not_negative, pop_count, timeout, value,
 };
 use super::{CommandError, Context};
 
@@ -196,10 +196,6 @@ pub(super) fn lmpop<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &
 fn multi_pop<'a>(arguments: Arguments<'a>, counted_at: usize, scratch: &'a mut Vec<u8>) -> Parsed<'a> {
     let (keys, next) = counted_keys(arguments, counted_at, scratch)?;
     let at_front = is_front(at(arguments, next))?;
-    let count = match arguments.len() - next {
-        1 => 1,
-        3 if is(at(arguments, next + 1), "COUNT") => positive(arguments, next + 2, "count")?,
-        _ => return Err(CommandError::Syntax),
-    };
+    let count = pop_count(arguments, next + 1)?;
     Ok(Command::OnList(ListCommand::MultiPop { keys, at_front, count }))
 }

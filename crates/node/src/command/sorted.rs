@@ -6,7 +6,7 @@ use kv::{AddOptions, Aggregate, By, Command, List, SetOperation, SortedCommand};
 use wire::resp::Arguments;
 
 use super::arguments::{
-    at, counted, counted_keys, integer, is, key, keys_before_last, not_negative, positive, random_options,
+    at, counted, counted_keys, integer, is, key, keys_before_last, not_negative, pop_count, random_options,
     timeout, value,
 };
 use super::keyspace::scan_options;
@@ -303,11 +303,7 @@ fn multi_pop<'a>(arguments: Arguments<'a>, counted_at: usize, scratch: &'a mut V
         max if is(max, "MAX") => true,
         _ => return Err(CommandError::Syntax),
     };
-    let count = match arguments.len() - next {
-        1 => 1,
-        3 if is(at(arguments, next + 1), "COUNT") => positive(arguments, next + 2, "count")?,
-        _ => return Err(CommandError::Syntax),
-    };
+    let count = pop_count(arguments, next + 1)?;
     sorted(SortedCommand::MultiPop { keys, is_highest, count })
 }
 

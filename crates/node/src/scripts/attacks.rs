@@ -41,7 +41,7 @@ fn cve_2025_46818_metatables_of_basic_types_cannot_be_changed() {
 
 #[test]
 fn cve_2022_24735_nothing_that_a_script_finds_can_be_changed() {
-    for name in ["_G", "string", "redis", "table", "math", "bit", "cjson"] {
+    for name in ["_G", "string", "redis", "table", "math", "bit", "cjson", "cmsgpack", "struct"] {
         for change in [
             format!("{name}.mine = 1"),
             format!("rawset({name}, 'mine', 1)"),
@@ -64,6 +64,9 @@ fn cve_2022_24735_nothing_that_a_script_finds_can_be_changed() {
         "table.concat = 1",
         "math.random = 1",
         "cjson.encode = 1",
+        "cmsgpack.pack = 1",
+        "struct.pack = 1",
+        "redis.log = 1 redis.log = 2",
         "bit.band = 1",
         "_G.redis = 1",
         "redis = 1",
@@ -184,6 +187,59 @@ fn cve_2024_46981_no_script_makes_the_collector_run() {
     }
     // In Lua 5.1 a table's `__gc` is not a finalizer.
     assert_eq!(eval("local t = setmetatable({}, {__gc = function() error('x') end}) t = nil return 1"), "1");
+}
+
+#[test]
+fn cve_2018_11218_packed_messages_nested_without_end_do_not_overflow_a_stack() {
+    for (tag, kind) in [("\\145", "array"), ("\\129\\1", "hash")] {
+        for depth in [1001, 100_000] {
+            let error = eval(&format!("return cmsgpack.unpack(('{tag}'):rep({depth}) .. '\\1')"));
+            assert!(
+                error.contains(&format!("stack overflow (in function mp_decode_to_lua_{kind})")),
+                "{error}"
+            );
+        }
+        let below_calls = format!(
+            "local function at(n) if n > 0 then local ok, r = pcall(at, n - 1) return r end
+             return type(cmsgpack.unpack(('{tag}'):rep(1000) .. '\\1')) end return at(150)"
+        );
+        let reply = eval(&below_calls);
+        assert!(reply == "'table'" || reply.contains("stack overflow"), "{reply}");
+    }
+    assert_eq!(
+        eval("local t = {} t[1] = t return #cmsgpack.pack(t)"),
+        "17",
+        "a table in itself is cut off, as in Redis"
+    );
+    for text in ["\\221\\255\\255\\255\\255", "\\223\\255\\255\\255\\255\\1\\1", "\\219\\255\\255\\255\\255x"]
+    {
+        let error = eval(&format!("return cmsgpack.unpack('{text}')"));
+        assert!(error.contains("Missing bytes in input."), "{text}: {error}");
+    }
+}
+
+#[test]
+fn cve_2018_11219_cve_2020_14147_cve_2015_8080_numbers_in_formats_do_not_overflow() {
+    for number in ["2147483648", "4294967296", "99999999999999999999999999"] {
+        for letter in ["i", "I", "c", "!"] {
+            for call in ["struct.pack('$', 1)", "struct.unpack('$', 'abc')", "struct.size('$')"] {
+                let error = eval(&format!("return {}", call.replace('$', &format!("{letter}{number}"))));
+                assert!(error.contains("integral size overflow"), "{letter}{number}: {error}");
+            }
+        }
+    }
+    assert!(eval("return struct.pack('i2147483647', 1)").contains("larger than limit of 32"));
+    assert!(eval("return struct.unpack('!1073741824c2147483647', 'abc')").contains("data string too short"));
+    // CVE-2022-35977 and the like: places before or behind the text.
+    for place in
+        ["0", "-1", "5", "2147483647", "-2147483648", "9007199254740992", "1e300", "-1e300", "0/0", "1/0"]
+    {
+        let error = eval(&format!("return struct.unpack('c1', 'abc', {place})"));
+        assert!(
+            error.contains("data string too short") || error.contains("offset must be 1 or greater"),
+            "{place}: {error}"
+        );
+    }
 }
 
 #[test]
@@ -311,6 +367,16 @@ fn numbers_at_the_ends_of_their_ranges_do_no_harm() {
         "redis.call('ping', $)",
         "redis.call('setrange', KEYS[1], $, 'x')",
         "redis.log($, 'x')",
+        "redis.setresp($)",
+        "redis.set_repl($)",
+        "struct.pack('bBhHlLTfdiIi16', $, $, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)",
+        "struct.unpack('dc0', struct.pack('d', $) .. 'abc', 1)",
+        "struct.unpack('i3', 'abcdef', $)",
+        "cmsgpack.unpack_limit('\\1\\2\\3', $, $)",
+        "cmsgpack.unpack(cmsgpack.pack($, $))",
+        "cjson.encode_sparse_array(nil, $, $)",
+        "cjson.encode_max_depth($)",
+        "cjson.encode_number_precision($)",
         "redis.call('getrange', KEYS[1], $, $)",
     ] {
         for first in NUMBERS {

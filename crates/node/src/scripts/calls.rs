@@ -2,18 +2,16 @@
 
 use super::failure::Raised;
 use super::header::Header;
-use super::meter::{Limit, Meter};
-use super::values;
+use super::meter::Meter;
+use super::values::{self, Resp};
 use crate::command::{self, ChannelCommand, CommandError, Context, Flag, Handler, NodeCommand};
 use kv::codec::Reader;
 use kv::command::EncodingLimits;
-use kv::limits::{
-    CHANNEL_BYTES_MAX, SCRIPT_MEMORY_BYTES_MAX, SCRIPT_PUBLISHED_BYTES_MAX, SCRIPT_REPLY_BYTES_MAX,
-};
+use kv::limits::{CHANNEL_BYTES_MAX, SCRIPT_PUBLISHED_BYTES_MAX, SCRIPT_REPLY_BYTES_MAX};
 use kv::table::{Access, ScriptRefusal};
 use kv::{Command, Reply, ReplyBuffer};
 use mlua::{Function, Lua, MultiValue, Scope, Value};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use wire::resp::ArgumentsBuffer;
 
@@ -33,6 +31,8 @@ pub(super) struct Calls {
     pub(super) call: Function,
     /// Returns a command's error.
     pub(super) pcall: Function,
+    /// The version whose replies the script gets.
+    pub(super) resp: Rc<Cell<Resp>>,
 }
 
 impl Calls {
@@ -43,11 +43,13 @@ impl Calls {
         meter: &Rc<Meter>,
     ) -> mlua::Result<Calls> {
         let may_write = script.is_write() && !Header::of(script.text()).is_ok_and(|header| header.no_writes);
+        let resp = Rc::new(Cell::new(Resp::Two));
         let caller = Rc::new(Caller {
             access,
             meter: meter.clone(),
             value_bytes_max: usize::try_from(script.limits().value_bytes_max).unwrap_or(usize::MAX),
             may_write,
+            resp: resp.clone(),
             buffers: RefCell::new(Buffers::new()),
         });
         let call = {
@@ -61,8 +63,40 @@ impl Calls {
             },
             done => done,
         };
-        Ok(Calls { call: scope.create_function(call)?, pcall: scope.create_function(pcall)? })
+        Ok(Calls { call: scope.create_function(call)?, pcall: scope.create_function(pcall)?, resp })
     }
+}
+
+/// Takes the words of a command, and charges for them.
+pub(super) fn take_words(words: &MultiValue, out: &mut ArgumentsBuffer, meter: &Meter) -> mlua::Result<()> {
+    if words.is_empty() {
+        return Err(Raised::reply("ERR Please specify at least one argument for this redis lib call"));
+    }
+    out.clear();
+    let mut bytes = 0;
+    for word in words {
+        match word {
+            Value::String(text) => {
+                let text = text.as_bytes();
+                bytes += text.len();
+                // The same text can be passed many times, so Lua's memory does not limit what is here.
+                meter.check_room(bytes)?;
+                out.push(&text);
+            }
+            Value::Integer(number) => {
+                out.push(values::number_text(*number as f64, values::ARGUMENT_DIGITS).as_bytes())
+            }
+            Value::Number(number) => {
+                out.push(values::number_text(*number, values::ARGUMENT_DIGITS).as_bytes())
+            }
+            _ => {
+                let error = "ERR Lua redis lib command arguments must be strings or integers";
+                return Err(Raised::reply(error));
+            }
+        }
+    }
+    meter.charge(WORD_COST * words.len() as u64)?;
+    meter.charge_bytes(bytes)
 }
 
 /// Runs the commands of one run.
@@ -71,6 +105,7 @@ struct Caller<'env, 't> {
     meter: Rc<Meter>,
     value_bytes_max: usize,
     may_write: bool,
+    resp: Rc<Cell<Resp>>,
     buffers: RefCell<Buffers>,
 }
 
@@ -131,9 +166,8 @@ impl Caller<'_, '_> {
     fn call(&self, lua: &Lua, words: &MultiValue) -> mlua::Result<Value> {
         let mut buffers = self.buffers.borrow_mut();
         let buffers = &mut *buffers;
-        let bytes = self.take_words(words, &mut buffers.words)?;
-        self.meter.charge(COMMAND_COST + WORD_COST * words.len() as u64)?;
-        self.meter.charge_bytes(bytes)?;
+        take_words(words, &mut buffers.words, &self.meter)?;
+        self.meter.charge(COMMAND_COST)?;
         buffers.reply.clear();
         self.carry_out(buffers).map_err(Raised::reply)?;
         self.meter.charge((buffers.moved_bytes / MOVED_BYTES_PER_UNIT) as u64)?;
@@ -141,40 +175,7 @@ impl Caller<'_, '_> {
         if let Reply::Error(text) = Reply::first(buffers.reply.as_bytes()) {
             return Err(Raised::reply(text));
         }
-        values::read(lua, &mut Reader::new(buffers.reply.as_bytes()), &self.meter)
-    }
-
-    fn take_words(&self, words: &MultiValue, out: &mut ArgumentsBuffer) -> mlua::Result<usize> {
-        if words.is_empty() {
-            return Err(Raised::reply("ERR Please specify at least one argument for this redis lib call"));
-        }
-        out.clear();
-        let mut bytes = 0;
-        for word in words {
-            match word {
-                Value::String(text) => {
-                    let text = text.as_bytes();
-                    bytes += text.len();
-                    // The same text can be passed many times, so Lua's memory does not limit what is here.
-                    if bytes > SCRIPT_MEMORY_BYTES_MAX {
-                        self.meter.reach(Limit::Memory);
-                        return Err(Raised::limit(Limit::Memory));
-                    }
-                    out.push(&text);
-                }
-                Value::Integer(number) => {
-                    out.push(values::number_text(*number as f64, values::ARGUMENT_DIGITS).as_bytes())
-                }
-                Value::Number(number) => {
-                    out.push(values::number_text(*number, values::ARGUMENT_DIGITS).as_bytes())
-                }
-                _ => {
-                    let error = "ERR Lua redis lib command arguments must be strings or integers";
-                    return Err(Raised::reply(error));
-                }
-            }
-        }
-        Ok(bytes)
+        values::read(lua, &mut Reader::new(buffers.reply.as_bytes()), self.resp.get(), &self.meter)
     }
 
     fn carry_out(&self, buffers: &mut Buffers) -> Result<(), String> {
@@ -217,9 +218,10 @@ impl Caller<'_, '_> {
                 })
             }
             Handler::Node(NodeCommand::Ping) => {
-                match words.get(1) {
-                    Some(text) => reply.bulk(text),
-                    None => reply.push(Reply::Status(b"PONG")),
+                match (words.get(1), words.get(2)) {
+                    (_, Some(_)) => return Err(CommandError::WrongArity("ping").to_string()),
+                    (Some(text), None) => reply.bulk(text),
+                    (None, None) => reply.push(Reply::Status(b"PONG")),
                 }
                 Ok(())
             }

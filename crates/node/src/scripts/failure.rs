@@ -148,10 +148,11 @@ impl Failure {
                 None if Raised::is_memory(error) => return Failure::limit(Limit::Memory),
                 None => with_code(innermost(error).to_string().as_bytes()),
             },
-            Value::Table(table) => match table.raw_get::<Value>("err") {
-                Ok(Value::String(text)) => text.as_bytes().to_vec(),
+            Value::Table(table) => match table.raw_get("err").and_then(|text| lua.coerce_string(text)) {
+                Ok(Some(text)) => text.as_bytes().to_vec(),
                 _ => b"ERR the script raised a table without the field 'err'".to_vec(),
             },
+            Value::Boolean(truth) => with_code(truth.to_string().as_bytes()),
             value => match lua.coerce_string(value.clone()) {
                 Ok(Some(text)) => with_code(&text.as_bytes()),
                 _ => with_code(value.type_name().as_bytes()),

@@ -4,60 +4,183 @@
 //! they are texts and numbers.
 
 use super::failure::Raised;
-use super::meter::{CALL_COST, Limit, Meter};
-use super::values::number_text;
-use kv::limits::SCRIPT_MEMORY_BYTES_MAX;
-use mlua::{Lua, MultiValue, Table, Value};
+use super::given::Given;
+use super::meter::{CALL_COST, Meter};
+use super::values::{number_text, type_name};
+use mlua::{Function, Lua, MultiValue, Table, Value};
+use std::cell::Cell;
 use std::rc::Rc;
 
-/// The greatest nesting depth of tables, arrays and objects.
-const DEPTH_MAX: usize = 1000;
-/// The digits of a number.
-const DIGITS: usize = 14;
-/// An array may have any holes up to this length; if it is longer, every second element must be present.
-const SPARSE_LENGTH_SAFE: usize = 10;
-const SPARSE_RATIO_MAX: usize = 2;
+/// The greatest nesting depth of tables, arrays and objects. Redis's library lets a script choose more; here it is the
+/// most, since each level takes a part of the stack.
+const DEPTH_MAX: i64 = 1000;
+/// The most digits of a number.
+const DIGITS_MAX: i64 = 14;
 
 /// The cost of an element, beside its bytes.
 const ELEMENT_COST: u64 = 20;
 
-pub(super) fn table(lua: &Lua, meter: &Rc<Meter>) -> mlua::Result<Table> {
-    let table = lua.create_table()?;
-    let own = meter.clone();
-    let encode = move |lua: &Lua, arguments: MultiValue| {
-        if arguments.len() != 1 {
-            return Err(Raised::argument(lua, 1, "encode", "expected 1 argument"));
+/// What a script can choose. In Redis a choice lasts until the server ends; here until the run ends.
+#[derive(Clone, Copy, Debug)]
+struct Settings {
+    encode_depth: i64,
+    decode_depth: i64,
+    digits: i64,
+    /// Whether an array with too many holes becomes an object, and is no error.
+    sparse_convert: usize,
+    /// An array may have any holes up to the length `sparse_safe`; if it is longer, at most every `sparse_ratio`th
+    /// element may be the only one that is present. 0: any holes.
+    sparse_ratio: i64,
+    sparse_safe: i64,
+    /// What NaN and infinities become: an error, a word, or `null`.
+    encode_invalid: usize,
+    /// Whether numbers such as `inf`, `nan` and `0x10` are read.
+    decode_invalid: usize,
+    /// Without effect: it would only save memory.
+    keep_buffer: usize,
+}
+
+const DEFAULTS: Settings = Settings {
+    encode_depth: DEPTH_MAX,
+    decode_depth: DEPTH_MAX,
+    digits: DIGITS_MAX,
+    sparse_convert: 0,
+    sparse_ratio: 2,
+    sparse_safe: 10,
+    encode_invalid: 0,
+    decode_invalid: 1,
+    keep_buffer: 1,
+};
+
+const SWITCH: &[&str] = &["off", "on"];
+const INVALID: &[&str] = &["off", "on", "null"];
+
+/// The functions that read and change one setting.
+const SETTERS: [(&str, Setter); 7] = [
+    ("decode_invalid_numbers", |given, settings| switch(given, SWITCH, &mut settings.decode_invalid)),
+    ("decode_max_depth", |given, settings| range(given, 0, 1..=DEPTH_MAX, &mut settings.decode_depth)),
+    ("encode_invalid_numbers", |given, settings| switch(given, INVALID, &mut settings.encode_invalid)),
+    ("encode_keep_buffer", |given, settings| switch(given, SWITCH, &mut settings.keep_buffer)),
+    ("encode_max_depth", |given, settings| range(given, 0, 1..=DEPTH_MAX, &mut settings.encode_depth)),
+    ("encode_number_precision", |given, settings| range(given, 0, 1..=DIGITS_MAX, &mut settings.digits)),
+    ("encode_sparse_array", |given, settings| {
+        const ANY: std::ops::RangeInclusive<i64> = 0..=i32::MAX as i64;
+        switch(given, SWITCH, &mut settings.sparse_convert)?;
+        range(given, 1, ANY, &mut settings.sparse_ratio)?;
+        range(given, 2, ANY, &mut settings.sparse_safe)
+    }),
+];
+type Setter = fn(&Given<'_>, &mut Settings) -> mlua::Result<Value>;
+
+/// Sets a number if one is given, and returns the setting.
+fn range(
+    given: &Given<'_>,
+    place: usize,
+    allowed: std::ops::RangeInclusive<i64>,
+    setting: &mut i64,
+) -> mlua::Result<Value> {
+    let number = given.integer_or(place, *setting)?;
+    if !allowed.contains(&number) {
+        let why = format!("expected integer between {} and {}", allowed.start(), allowed.end());
+        return Err(given.wrong(0, &why));
+    }
+    *setting = number;
+    Ok(Value::Integer(number))
+}
+
+/// Sets one of some words if one is given: the first two may be written as false and true. Returns the setting.
+fn switch(given: &Given<'_>, words: &[&str], setting: &mut usize) -> mlua::Result<Value> {
+    match given.optional(0) {
+        None => {}
+        Some(Value::Boolean(truth)) => *setting = usize::from(*truth),
+        Some(_) => {
+            let word = given.text(0)?;
+            let found = words.iter().position(|known| known.as_bytes() == &*word.as_bytes());
+            *setting = found
+                .ok_or_else(|| given.wrong(0, &format!("invalid option '{}'", word.to_string_lossy())))?;
         }
-        let mut writer = Writer { lua, meter: &own, out: Vec::new() };
-        own.charge(2 * CALL_COST)?;
-        writer.value(&arguments[0], 0)?;
-        lua.create_string(&writer.out)
-    };
-    table.raw_set("encode", lua.create_function(encode)?)?;
-    let own = meter.clone();
-    let decode = move |lua: &Lua, arguments: MultiValue| {
-        let text = match (arguments.len(), arguments.front()) {
-            (1, Some(value)) => lua.coerce_string(value.clone())?,
-            _ => return Err(Raised::argument(lua, 1, "decode", "expected 1 argument")),
-        };
-        let Some(text) = text else {
-            let given = super::values::type_name(&arguments[0]);
-            let why = format!("string expected, got {given}");
-            return Err(Raised::argument(lua, 1, "decode", &why));
-        };
-        let text = text.as_bytes();
-        own.charge(2 * CALL_COST)?;
-        own.charge_bytes(text.len())?;
-        Reader { lua, meter: &own, text: &text, at: 0 }.document()
-    };
-    table.raw_set("decode", lua.create_function(decode)?)?;
+    }
+    match *setting {
+        0 | 1 => Ok(Value::Boolean(*setting == 1)),
+        other => Ok(Value::String(given.lua.create_string(words[other])?)),
+    }
+}
+
+pub(super) fn table(lua: &Lua, meter: &Rc<Meter>) -> mlua::Result<Table> {
+    let settings = Rc::new(Cell::new(DEFAULTS));
+    let table = lua.create_table()?;
+    for (name, function) in [("encode", encode as Body), ("decode", decode)] {
+        table.raw_set(name, body(lua, name, function, &settings, meter)?)?;
+    }
     table.raw_set("null", Value::NULL)?;
+    table.raw_set("_NAME", "cjson")?;
+    table.raw_set("_VERSION", "2.1.0")?;
+    for (name, setter) in SETTERS {
+        let (settings, meter) = (settings.clone(), meter.clone());
+        let call = move |lua: &Lua, values: MultiValue| {
+            meter.charge(2 * CALL_COST)?;
+            let most = if name == "encode_sparse_array" { 3 } else { 1 };
+            let given = Given { lua, function: name, values };
+            if given.values.len() > most {
+                return Err(given.wrong(most, "found too many arguments"));
+            }
+            let mut changed = settings.get();
+            let value = setter(&given, &mut changed)?;
+            settings.set(changed);
+            let mut results = MultiValue::from_iter([value]);
+            if name == "encode_sparse_array" {
+                results.push_front(Value::Integer(changed.sparse_ratio));
+                results.push_front(Value::Boolean(changed.sparse_convert == 1));
+            }
+            Ok(results)
+        };
+        table.raw_set(name, lua.create_function(call)?)?;
+    }
+    let meter = meter.clone();
+    let new = move |lua: &Lua, _: MultiValue| {
+        meter.charge(2 * CALL_COST)?;
+        self::table(lua, &meter)
+    };
+    table.raw_set("new", lua.create_function(new)?)?;
     Ok(table)
+}
+
+type Body = fn(&Given<'_>, Settings, &Meter) -> mlua::Result<Value>;
+
+fn body(
+    lua: &Lua,
+    function: &'static str,
+    body: Body,
+    settings: &Rc<Cell<Settings>>,
+    meter: &Rc<Meter>,
+) -> mlua::Result<Function> {
+    let (settings, meter) = (settings.clone(), meter.clone());
+    lua.create_function(move |lua, values: MultiValue| {
+        meter.charge(2 * CALL_COST)?;
+        if values.len() != 1 {
+            return Err(Raised::argument(lua, 1, function, "expected 1 argument"));
+        }
+        body(&Given { lua, function, values }, settings.get(), &meter)
+    })
+}
+
+fn encode(given: &Given<'_>, settings: Settings, meter: &Meter) -> mlua::Result<Value> {
+    let mut writer = Writer { lua: given.lua, meter, settings, out: Vec::new() };
+    writer.value(&given.values[0], 0)?;
+    Ok(Value::String(given.lua.create_string(&writer.out)?))
+}
+
+fn decode(given: &Given<'_>, settings: Settings, meter: &Meter) -> mlua::Result<Value> {
+    let text = given.text(0)?;
+    let text = text.as_bytes();
+    meter.charge_bytes(text.len())?;
+    Reader { lua: given.lua, meter, settings, text: &text, at: 0 }.document()
 }
 
 struct Writer<'w> {
     lua: &'w Lua,
     meter: &'w Meter,
+    settings: Settings,
     out: Vec<u8>,
 }
 
@@ -66,7 +189,7 @@ impl Writer<'_> {
         Err(Raised::text(self.lua, format!("Cannot serialise {what}: {why}")))
     }
 
-    fn value(&mut self, value: &Value, depth: usize) -> mlua::Result<()> {
+    fn value(&mut self, value: &Value, depth: i64) -> mlua::Result<()> {
         self.meter.charge(ELEMENT_COST)?;
         match value {
             Value::Nil => self.out.extend_from_slice(b"null"),
@@ -76,37 +199,38 @@ impl Writer<'_> {
             Value::Number(number) => self.number(*number)?,
             Value::String(text) => self.text(&text.as_bytes())?,
             Value::Table(table) => {
-                if depth == DEPTH_MAX {
-                    let depth = depth + 1;
+                let depth = depth + 1;
+                if depth > self.settings.encode_depth {
                     let error = format!("Cannot serialise, excessive nesting ({depth})");
                     return Err(Raised::text(self.lua, error));
                 }
                 match self.array_length(table)? {
-                    0 => self.object(table, depth + 1)?,
-                    length => self.array(table, length, depth + 1)?,
+                    0 => self.object(table, depth)?,
+                    length => self.array(table, length, depth)?,
                 }
             }
-            value => return self.refuse(super::values::type_name(value), "type not supported"),
+            value => return self.refuse(type_name(value), "type not supported"),
         }
         Ok(())
     }
 
     fn number(&mut self, number: f64) -> mlua::Result<()> {
-        if !number.is_finite() {
-            return self.refuse("number", "must not be NaN or Inf");
-        }
         self.meter.charge(ELEMENT_COST)?;
-        self.out.extend_from_slice(number_text(number, DIGITS).as_bytes());
+        let word = match (number.is_finite(), self.settings.encode_invalid) {
+            (true, _) => &number_text(number, self.settings.digits as usize),
+            (false, 0) => return self.refuse("number", "must not be NaN or Inf"),
+            (false, 1) if number.is_nan() => "nan",
+            (false, 1) if number < 0.0 => "-inf",
+            (false, 1) => "inf",
+            (false, _) => "null",
+        };
+        self.out.extend_from_slice(word.as_bytes());
         Ok(())
     }
 
     fn text(&mut self, text: &[u8]) -> mlua::Result<()> {
         self.meter.charge_bytes(text.len())?;
-        // A script can put one text into a table many times: its memory does not limit what is written.
-        if self.out.len() + text.len() > SCRIPT_MEMORY_BYTES_MAX {
-            self.meter.reach(Limit::Memory);
-            return Err(Raised::limit(Limit::Memory));
-        }
+        self.meter.check_room(self.out.len() + text.len())?;
         self.out.push(b'"');
         for byte in text {
             match byte {
@@ -136,7 +260,7 @@ impl Writer<'_> {
                 Value::Number(number) => number,
                 _ => 0.0,
             };
-            is_array &= number >= 1.0 && number.floor() == number && number < 2f64.powi(53);
+            is_array &= number >= 1.0 && number.floor() == number && number <= f64::from(i32::MAX);
             greatest = greatest.max(number as usize);
             count += 1;
             Ok(is_array)
@@ -144,8 +268,12 @@ impl Writer<'_> {
         if !is_array {
             return Ok(0);
         }
-        if greatest > SPARSE_LENGTH_SAFE && greatest > count * SPARSE_RATIO_MAX {
-            return self.refuse("table", "excessively sparse array");
+        let Settings { sparse_ratio, sparse_safe, .. } = self.settings;
+        if sparse_ratio > 0 && greatest > count * sparse_ratio as usize && greatest > sparse_safe as usize {
+            return match self.settings.sparse_convert {
+                0 => self.refuse("table", "excessively sparse array"),
+                _ => Ok(0),
+            };
         }
         Ok(greatest)
     }
@@ -166,7 +294,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn array(&mut self, table: &Table, length: usize, depth: usize) -> mlua::Result<()> {
+    fn array(&mut self, table: &Table, length: usize, depth: i64) -> mlua::Result<()> {
         self.out.push(b'[');
         for place in 1..=length {
             if place > 1 {
@@ -178,7 +306,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn object(&mut self, table: &Table, depth: usize) -> mlua::Result<()> {
+    fn object(&mut self, table: &Table, depth: i64) -> mlua::Result<()> {
         self.out.push(b'{');
         let mut is_first = true;
         for pair in table.pairs::<Value, Value>() {
@@ -193,7 +321,7 @@ impl Writer<'_> {
                     self.value(&key, depth)?;
                     self.out.push(b'"');
                 }
-                _ => return self.refuse("table", "table key must be a number or string"),
+                key => return self.refuse(type_name(&key), "table key must be a number or string"),
             }
             self.out.push(b':');
             self.value(&value, depth)?;
@@ -239,6 +367,7 @@ impl Token {
 struct Reader<'r> {
     lua: &'r Lua,
     meter: &'r Meter,
+    settings: Settings,
     text: &'r [u8],
     at: usize,
 }
@@ -261,28 +390,26 @@ impl Reader<'_> {
         Err(Raised::text(self.lua, error))
     }
 
-    fn value(&mut self, token: (Token, usize), depth: usize) -> mlua::Result<Value> {
+    fn value(&mut self, token: (Token, usize), depth: i64) -> mlua::Result<Value> {
         match token {
             (Token::Text(text), _) => Ok(Value::String(self.lua.create_string(text)?)),
             (Token::Number(number), _) => Ok(Value::Number(number)),
             (Token::Boolean(truth), _) => Ok(Value::Boolean(truth)),
             (Token::Null, _) => Ok(Value::NULL),
             (Token::Mark(mark @ (b'{' | b'[')), at) => {
-                if depth == DEPTH_MAX {
-                    let error = format!(
-                        "Found too many nested data structures ({}) at character {}",
-                        depth + 1,
-                        at + 1
-                    );
+                let depth = depth + 1;
+                if depth > self.settings.decode_depth {
+                    let error =
+                        format!("Found too many nested data structures ({depth}) at character {}", at + 1);
                     return Err(Raised::text(self.lua, error));
                 }
-                if mark == b'{' { self.object(depth + 1) } else { self.array(depth + 1) }
+                if mark == b'{' { self.object(depth) } else { self.array(depth) }
             }
             other => self.expected("value", &other),
         }
     }
 
-    fn object(&mut self, depth: usize) -> mlua::Result<Value> {
+    fn object(&mut self, depth: i64) -> mlua::Result<Value> {
         let table = self.lua.create_table()?;
         let mut token = self.next()?;
         if let (Token::Mark(b'}'), _) = token {
@@ -307,7 +434,7 @@ impl Reader<'_> {
         }
     }
 
-    fn array(&mut self, depth: usize) -> mlua::Result<Value> {
+    fn array(&mut self, depth: i64) -> mlua::Result<Value> {
         let table = self.lua.create_table()?;
         let mut token = self.next()?;
         if let (Token::Mark(b']'), _) = token {
@@ -333,7 +460,8 @@ impl Reader<'_> {
         let start = self.at;
         let rest = &self.text[start..];
         let token = match rest.first() {
-            None => Token::End,
+            // As in C, a zero byte is the end.
+            None | Some(0) => Token::End,
             Some(mark @ (b'{' | b'}' | b'[' | b']' | b':' | b',')) => {
                 self.at += 1;
                 Token::Mark(*mark)
@@ -344,13 +472,7 @@ impl Reader<'_> {
                 return Ok(text
                     .map_or_else(|(what, at)| (Token::Wrong(what), at), |text| (Token::Text(text), start)));
             }
-            Some(b'-' | b'0'..=b'9') => match number(rest) {
-                Some((number, length)) => {
-                    self.at += length;
-                    Token::Number(number)
-                }
-                None => Token::Wrong("invalid number"),
-            },
+            Some(b'-' | b'0'..=b'9') => self.number(self.settings.decode_invalid == 1 || !is_invalid(rest)),
             Some(_) => {
                 let words: [(&[u8], Token); 3] = [
                     (b"true", Token::Boolean(true)),
@@ -362,11 +484,22 @@ impl Reader<'_> {
                         self.at += word.len();
                         token
                     }
+                    None if self.settings.decode_invalid == 1 && is_invalid(rest) => self.number(true),
                     None => Token::Wrong("invalid token"),
                 }
             }
         };
         Ok((token, start))
+    }
+
+    fn number(&mut self, is_allowed: bool) -> Token {
+        match number(&self.text[self.at..]).filter(|_| is_allowed) {
+            Some((number, length)) => {
+                self.at += length;
+                Token::Number(number)
+            }
+            None => Token::Wrong("invalid number"),
+        }
     }
 
     /// Reads the rest of a text behind its first quotation mark. The error is what is wrong with it, and where.
@@ -375,7 +508,7 @@ impl Reader<'_> {
         loop {
             let rest = &self.text[self.at..];
             match rest.first() {
-                None => return Err(("unexpected end of string", self.at)),
+                None | Some(0) => return Err(("unexpected end of string", self.at)),
                 Some(b'"') => {
                     self.at += 1;
                     return Ok(text);
@@ -427,30 +560,104 @@ fn unicode(text: &[u8]) -> Option<(char, usize)> {
     }
 }
 
-/// Reads the decimal number at the front, as C does. Returns it and its length.
-fn number(text: &[u8]) -> Option<(f64, usize)> {
-    let digits = |at: usize| text[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let sign = usize::from(text.first() == Some(&b'-'));
-    let whole = digits(sign);
-    let mut end = sign + whole;
-    let mut count = whole;
-    if text.get(end) == Some(&b'.') {
-        let fraction = digits(end + 1);
-        count += fraction;
-        if count > 0 {
-            end += 1 + fraction;
-        }
+/// Whether what C reads as a number is none in JSON: `+1`, `0x1`, `01`, infinities and NaN.
+fn is_invalid(text: &[u8]) -> bool {
+    match text {
+        [b'+', ..] => true,
+        [b'-', rest @ ..] | rest => match rest {
+            [b'0', b'x' | b'X' | b'0'..=b'9', ..] => true,
+            [byte, ..] if *byte <= b'9' => false,
+            rest => starts_with_word(rest, b"inf") || starts_with_word(rest, b"nan"),
+        },
     }
-    if count == 0 {
+}
+
+fn starts_with_word(text: &[u8], word: &[u8]) -> bool {
+    text.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word))
+}
+
+/// Reads the number at the front, as C's `strtod` does. Returns it and its length.
+fn number(text: &[u8]) -> Option<(f64, usize)> {
+    let sign = usize::from(matches!(text.first(), Some(b'-' | b'+')));
+    let unsigned = &text[sign..];
+    let (number, length) = if starts_with_word(unsigned, b"infinity") {
+        (f64::INFINITY, 8)
+    } else if starts_with_word(unsigned, b"inf") {
+        (f64::INFINITY, 3)
+    } else if starts_with_word(unsigned, b"nan") {
+        let rest = &unsigned[3..];
+        let name =
+            rest.iter().skip(1).take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_').count();
+        let is_named = rest.first() == Some(&b'(') && rest.get(1 + name) == Some(&b')');
+        (f64::NAN, if is_named { 5 + name } else { 3 })
+    } else {
+        hexadecimal(unsigned).or_else(|| decimal(unsigned))?
+    };
+    let number = if text[0] == b'-' { -number } else { number };
+    Some((number, sign + length))
+}
+
+/// Reads digits with a point, then behind one of two letters an exponent. Returns the counts of digits before and
+/// behind the point, the exponent, and the length.
+fn parts(text: &[u8], is_digit: fn(&u8) -> bool, letters: [u8; 2]) -> Option<(usize, usize, i32, usize)> {
+    let digits = |at: usize, is_digit: fn(&u8) -> bool| {
+        text[at.min(text.len())..].iter().take_while(|byte| is_digit(byte)).count()
+    };
+    let whole = digits(0, is_digit);
+    let has_point = text.get(whole) == Some(&b'.');
+    let fraction = if has_point { digits(whole + 1, is_digit) } else { 0 };
+    if whole + fraction == 0 {
         return None;
     }
-    if let Some(b'e' | b'E') = text.get(end) {
-        let signed = usize::from(matches!(text.get(end + 1), Some(b'+' | b'-')));
-        let exponent = digits(end + 1 + signed);
-        if exponent > 0 {
-            end += 1 + signed + exponent;
+    let mut end = whole + usize::from(has_point) + fraction;
+    let mut exponent = 0_i32;
+    if text.get(end).is_some_and(|letter| letters.contains(letter)) {
+        let is_signed = matches!(text.get(end + 1), Some(b'+' | b'-'));
+        let start = end + 1 + usize::from(is_signed);
+        let count = digits(start, u8::is_ascii_digit);
+        if count > 0 {
+            let digits = &text[start..start + count];
+            exponent = digits.iter().fold(0_i32, |exponent, digit| {
+                exponent.saturating_mul(10).saturating_add(i32::from(digit - b'0'))
+            });
+            if text[end + 1] == b'-' {
+                exponent = -exponent;
+            }
+            end = start + count;
         }
     }
+    Some((whole, fraction, exponent, end))
+}
+
+fn decimal(text: &[u8]) -> Option<(f64, usize)> {
+    let (_, _, _, end) = parts(text, u8::is_ascii_digit, *b"eE")?;
     let number = std::str::from_utf8(&text[..end]).ok()?.parse().ok()?;
     Some((number, end))
+}
+
+/// Reads a number such as `0x1.8p3`: 1.5 times 2 to the power of 3.
+fn hexadecimal(text: &[u8]) -> Option<(f64, usize)> {
+    const DIGITS_KEPT: usize = 28;
+    let [b'0', b'x' | b'X', text @ ..] = text else { return None };
+    let (_, fraction, exponent, end) = parts(text, u8::is_ascii_hexdigit, *b"pP")?;
+    let digits = text.iter().filter(|byte| **byte != b'.');
+    let digits = digits.map_while(|byte| char::from(*byte).to_digit(16)).skip_while(|digit| *digit == 0);
+    let (mut mantissa, mut power) = (0_u128, i64::from(exponent) - 4 * fraction as i64);
+    for (place, digit) in digits.enumerate() {
+        if place < DIGITS_KEPT {
+            mantissa = mantissa << 4 | u128::from(digit);
+        } else {
+            // What is behind decides only how a half is rounded.
+            mantissa |= u128::from(digit != 0);
+            power += 4;
+        }
+    }
+    let mut number = mantissa as f64;
+    let mut power = power.clamp(-3000, 3000) as i32;
+    while power != 0 && number != 0.0 && number.is_finite() {
+        let step = power.clamp(-1000, 1000);
+        number *= 2f64.powi(step);
+        power -= step;
+    }
+    Some((number, 2 + end))
 }

@@ -81,6 +81,15 @@ impl Meter {
         self.charge((bytes / BYTES_PER_UNIT) as u64)
     }
 
+    /// Checks the size of what one of our functions gathers outside Lua's memory: a script can have the same text
+    /// gathered any number of times.
+    pub(super) fn check_room(&self, bytes: usize) -> mlua::Result<()> {
+        if bytes > SCRIPT_MEMORY_BYTES_MAX {
+            self.reach(Limit::Memory);
+        }
+        self.check_raised()
+    }
+
     /// Notes that the run has reached a limit.
     pub(super) fn reach(&self, limit: Limit) {
         self.reached.set(self.reached.get().or(Some(limit)));

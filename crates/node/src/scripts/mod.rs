@@ -20,13 +20,18 @@ mod bits;
 mod cache;
 mod calls;
 mod failure;
+mod given;
 mod header;
 mod json;
+mod message_pack;
 mod meter;
 mod patterns;
 mod random;
+#[cfg(test)]
+mod recorded;
 mod redis;
 mod sandbox;
+mod structs;
 #[cfg(test)]
 mod tests;
 mod texts;
@@ -126,7 +131,7 @@ fn run(
         begin(&lua, meter)?;
         sandbox.give_inputs(&lua, script, meter)?;
         Ok(call_protected(&lua, script, sandbox, meter)
-            .and_then(|value| Ok(values::write(&value, meter, out)?)))
+            .and_then(|value| Ok(values::write(&value, calls.resp.get(), meter, out)?)))
     });
     // If a limit was reached, that is the error, whatever error followed.
     meter.check()?;

@@ -1,12 +1,16 @@
 //! The table `redis` in a script's environment.
 
-use super::calls::Calls;
+use super::calls::{Calls, take_words};
 use super::digest_of;
 use super::failure::Raised;
 use super::meter::{CALL_COST, Meter};
 use super::sandbox::read_only;
+use super::values::{Resp, truncated};
+use crate::command::{self, CommandError};
 use mlua::{Function, Lua, MultiValue, Table, Value};
+use std::cell::Cell;
 use std::rc::Rc;
+use wire::resp::ArgumentsBuffer;
 
 /// Constants for scripts; no replication mode has an effect here, and nothing of a script is logged.
 const CONSTANTS: [(&str, i64); 10] = [
@@ -24,11 +28,11 @@ const CONSTANTS: [(&str, i64); 10] = [
 
 /// Makes the table. Its rarely used parts are made on first use.
 pub(super) fn table(lua: &Lua, calls: &Calls, meter: &Rc<Meter>) -> mlua::Result<Table> {
-    let meter = meter.clone();
+    let (meter, resp) = (meter.clone(), calls.resp.clone());
     let rare = move |lua: &Lua, (table, name): (Table, Value)| {
         let Value::String(name) = name else { return Ok(Value::Nil) };
         let name = name.as_bytes().to_vec();
-        let value = rare(lua, &name, &meter)?;
+        let value = rare(lua, &name, &meter, &resp)?;
         if !value.is_nil() {
             table.raw_set(lua.create_string(&name)?, value.clone())?;
         }
@@ -43,21 +47,30 @@ pub(super) fn table(lua: &Lua, calls: &Calls, meter: &Rc<Meter>) -> mlua::Result
     Ok(redis)
 }
 
-fn rare(lua: &Lua, name: &[u8], meter: &Rc<Meter>) -> mlua::Result<Value> {
+fn rare(lua: &Lua, name: &[u8], meter: &Rc<Meter>, resp: &Rc<Cell<Resp>>) -> mlua::Result<Value> {
     if let Some((_, number)) = CONSTANTS.iter().find(|(constant, _)| constant.as_bytes() == name) {
         return Ok(Value::Integer(*number));
     }
-    let nothing = |lua: &Lua| lua.create_function(|_, _: MultiValue| Ok(()));
     let function = match name {
         b"REDIS_VERSION" => return Ok(Value::String(lua.create_string(crate::REDIS_VERSION)?)),
         b"sha1hex" => sha1hex(lua, meter)?,
-        b"error_reply" => reply(lua, "err")?,
-        b"status_reply" => reply(lua, "ok")?,
-        b"log" => log(lua)?,
-        b"setresp" => lua.create_function(set_resp)?,
+        b"error_reply" => lua.create_function(error_reply)?,
+        b"status_reply" => lua.create_function(status_reply)?,
+        b"log" => lua.create_function(log)?,
+        b"setresp" => {
+            let resp = resp.clone();
+            lua.create_function(move |lua, arguments: MultiValue| {
+                resp.set(resp_of(lua, &arguments)?);
+                Ok(())
+            })?
+        }
+        b"acl_check_cmd" => acl_check_cmd(lua, meter)?,
         // Scripts are always replicated as themselves; these functions would choose how.
         b"replicate_commands" => lua.create_function(|_, _: MultiValue| Ok(true))?,
-        b"set_repl" => nothing(lua)?,
+        b"set_repl" => lua.create_function(set_repl)?,
+        // As in Redis when no debugger is attached, which cannot happen here.
+        b"breakpoint" => lua.create_function(|_, _: MultiValue| Ok(false))?,
+        b"debug" => lua.create_function(|_, _: MultiValue| Ok(()))?,
         _ => return Ok(Value::Nil),
     };
     Ok(Value::Function(function))
@@ -78,35 +91,92 @@ fn sha1hex(lua: &Lua, meter: &Rc<Meter>) -> mlua::Result<Function> {
     })
 }
 
-fn reply(lua: &Lua, field: &'static str) -> mlua::Result<Function> {
-    lua.create_function(move |lua, arguments: MultiValue| {
-        let table = lua.create_table_with_capacity(0, 1)?;
-        match (arguments.len(), arguments.front()) {
-            (1, Some(Value::String(text))) => table.raw_set(field, text)?,
-            _ => table.raw_set("err", "ERR wrong number or type of arguments")?,
-        }
-        Ok(table)
-    })
+fn one_field(lua: &Lua, field: &str, text: &[u8]) -> mlua::Result<Table> {
+    let table = lua.create_table_with_capacity(0, 1)?;
+    table.raw_set(field, lua.create_string(text)?)?;
+    Ok(table)
+}
+
+const WRONG_TYPE: &[u8] = b"ERR wrong number or type of arguments";
+
+fn status_reply(lua: &Lua, arguments: MultiValue) -> mlua::Result<Table> {
+    match (arguments.len(), arguments.front()) {
+        (1, Some(Value::String(text))) => one_field(lua, "ok", &text.as_bytes()),
+        _ => one_field(lua, "err", WRONG_TYPE),
+    }
+}
+
+/// An error of one word is not a code with its text, so it gets the code `ERR`.
+fn error_reply(lua: &Lua, arguments: MultiValue) -> mlua::Result<Table> {
+    let (1, Some(Value::String(text))) = (arguments.len(), arguments.front()) else {
+        return one_field(lua, "err", WRONG_TYPE);
+    };
+    let text = text.as_bytes();
+    let text = text.strip_prefix(b"-").unwrap_or(&text);
+    match text.contains(&b' ') {
+        true => one_field(lua, "err", text),
+        false => one_field(lua, "err", &[b"ERR ", text].concat()),
+    }
+}
+
+/// The first argument as C's `int`; 0 if it is no number.
+fn int(lua: &Lua, arguments: &MultiValue) -> mlua::Result<i64> {
+    let number = match arguments.front() {
+        Some(value) => lua.coerce_number(value.clone())?,
+        None => None,
+    };
+    Ok(number.map_or(0, truncated))
 }
 
 /// Checks its arguments with Redis's errors, but writes nothing: a script runs on every replica, and again after a
 /// restart.
-fn log(lua: &Lua) -> mlua::Result<Function> {
-    lua.create_function(|_, arguments: MultiValue| match (arguments.len(), arguments.front()) {
-        (..2, _) => Err(Raised::reply("ERR redis.log() requires two arguments or more.")),
-        (_, Some(Value::Integer(0..=3))) => Ok(()),
-        (_, Some(Value::Integer(_) | Value::Number(_))) => Err(Raised::reply("ERR Invalid debug level.")),
-        _ => Err(Raised::reply("ERR First argument must be a number (log level).")),
-    })
+fn log(lua: &Lua, arguments: MultiValue) -> mlua::Result<()> {
+    if arguments.len() < 2 {
+        return Err(Raised::reply("ERR redis.log() requires two arguments or more."));
+    }
+    if lua.coerce_number(arguments[0].clone())?.is_none() {
+        return Err(Raised::reply("ERR First argument must be a number (log level)."));
+    }
+    match int(lua, &arguments)? {
+        0..=3 => Ok(()),
+        _ => Err(Raised::reply("ERR Invalid debug level.")),
+    }
 }
 
-fn set_resp(_: &Lua, arguments: MultiValue) -> mlua::Result<()> {
-    match (arguments.len(), arguments.front()) {
-        (1, Some(Value::Integer(2))) => Ok(()),
-        (1, Some(Value::Integer(3))) => {
-            Err(Raised::reply("ERR scripts get replies of RESP version 2 only; nothing they call has others"))
-        }
-        (1, _) => Err(Raised::reply("ERR RESP version must be 2 or 3.")),
-        _ => Err(Raised::reply("ERR redis.setresp() requires one argument.")),
+fn set_repl(lua: &Lua, arguments: MultiValue) -> mlua::Result<()> {
+    if arguments.len() != 1 {
+        return Err(Raised::reply("ERR redis.set_repl() requires two arguments."));
     }
+    match int(lua, &arguments)? {
+        0..=3 => Ok(()),
+        _ => {
+            let error = "ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.";
+            Err(Raised::reply(error))
+        }
+    }
+}
+
+fn resp_of(lua: &Lua, arguments: &MultiValue) -> mlua::Result<Resp> {
+    if arguments.len() != 1 {
+        return Err(Raised::reply("ERR redis.setresp() requires one argument."));
+    }
+    match int(lua, arguments)? {
+        2 => Ok(Resp::Two),
+        3 => Ok(Resp::Three),
+        _ => Err(Raised::reply("ERR RESP version must be 2 or 3.")),
+    }
+}
+
+/// There are no users with fewer rights, so every command that exists is allowed.
+fn acl_check_cmd(lua: &Lua, meter: &Rc<Meter>) -> mlua::Result<Function> {
+    let meter = meter.clone();
+    lua.create_function(move |_, words: MultiValue| {
+        meter.charge(8 * CALL_COST)?;
+        let mut buffer = ArgumentsBuffer::default();
+        take_words(&words, &mut buffer, &meter)?;
+        match command::find(buffer.as_arguments()) {
+            Ok(_) | Err(CommandError::WrongArity(_)) => Ok(true),
+            Err(_) => Err(Raised::reply("ERR Invalid command passed to redis.acl_check_cmd()")),
+        }
+    })
 }

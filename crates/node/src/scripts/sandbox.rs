@@ -3,7 +3,7 @@
 use super::calls::Calls;
 use super::failure::Raised;
 use super::meter::{CALL_COST, Meter};
-use super::{bits, json, random, redis, texts};
+use super::{bits, json, message_pack, random, redis, structs, texts};
 use mlua::{Function, Lua, LuaString, MultiValue, StdLib, Table, Value};
 use std::rc::Rc;
 
@@ -63,6 +63,8 @@ fn guard(lua: &Lua, globals: &Table, meter: &Rc<Meter>) -> mlua::Result<Table> {
             }
             b"bit" => globals.raw_set("bit", bits::table(lua, &meter)?)?,
             b"cjson" => globals.raw_set("cjson", json::table(lua, &meter)?)?,
+            b"cmsgpack" => globals.raw_set("cmsgpack", message_pack::table(lua, &meter)?)?,
+            b"struct" => globals.raw_set("struct", structs::table(lua, &meter)?)?,
             name => {
                 let name = String::from_utf8_lossy(name);
                 let error = format!("Script attempted to access nonexistent global variable '{name}'");

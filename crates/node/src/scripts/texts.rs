@@ -1,25 +1,30 @@
 //! Lua's functions on texts that take patterns: `find`, `match`, `gmatch`, `gsub`.
 
 use super::failure::Raised;
-use super::meter::{CALL_COST, Limit, Meter};
+use super::given::Given;
+use super::meter::{CALL_COST, Meter};
 use super::patterns::{Capture, Matcher, Trouble};
 use super::values::type_name;
-use kv::limits::SCRIPT_MEMORY_BYTES_MAX;
 use mlua::{Function, Lua, MultiValue, Value};
 use std::cell::Cell;
 use std::rc::Rc;
 
 /// Returns the function with this name, if it is one of these.
 pub(super) fn function(lua: &Lua, name: &[u8], meter: &Rc<Meter>) -> mlua::Result<Option<Function>> {
-    let meter = meter.clone();
-    match name {
-        b"find" => lua.create_function(move |lua, given| find(lua, &given, &meter, "find")),
-        b"match" => lua.create_function(move |lua, given| find(lua, &given, &meter, "match")),
-        b"gmatch" => lua.create_function(move |lua, given| gmatch(lua, &given, &meter)),
-        b"gsub" => lua.create_function(move |lua, given| gsub(lua, &given, &meter)),
+    type Body = fn(&Given<'_>, &Rc<Meter>) -> mlua::Result<MultiValue>;
+    let (function, body): (&str, Body) = match name {
+        b"find" => ("find", |given, meter| find(given, meter)),
+        b"match" => ("match", |given, meter| find(given, meter)),
+        b"gmatch" => ("gmatch", |given, meter| {
+            let next = gmatch(given, meter)?;
+            Ok([Value::Function(next)].into_iter().collect())
+        }),
+        b"gsub" => ("gsub", |given, meter| gsub(given, meter)),
         _ => return Ok(None),
-    }
-    .map(Some)
+    };
+    let meter = meter.clone();
+    let call = move |lua: &Lua, values: MultiValue| body(&Given { lua, function, values }, &meter);
+    lua.create_function(call).map(Some)
 }
 
 /// Charges a matcher's steps, each of which takes as long as a unit.
@@ -36,46 +41,25 @@ fn trouble(lua: &Lua, meter: &Meter, trouble: Trouble) -> mlua::Error {
     }
 }
 
-/// Returns an argument that must be a text, or a number, which counts as one.
-fn text(lua: &Lua, given: &MultiValue, place: usize, function: &str) -> mlua::Result<Vec<u8>> {
-    let value = given.get(place).cloned().unwrap_or_default();
-    match &value {
-        Value::String(text) => return Ok(text.as_bytes().to_vec()),
-        Value::Integer(_) | Value::Number(_) => {
-            if let Some(text) = lua.coerce_string(value.clone())? {
-                return Ok(text.as_bytes().to_vec());
-            }
-        }
-        _ => {}
-    }
-    let kind = if place < given.len() { type_name(&value) } else { "no value" };
-    Err(Raised::argument(lua, place + 1, function, &format!("string expected, got {kind}")))
-}
-
-fn number(lua: &Lua, given: &MultiValue, place: usize, function: &str) -> mlua::Result<Option<i64>> {
-    match given.get(place) {
-        None | Some(Value::Nil) => Ok(None),
-        Some(value) => match lua.coerce_number(value.clone())? {
-            Some(number) => Ok(Some(number as i64)),
-            None => {
-                let why = format!("number expected, got {}", type_name(value));
-                Err(Raised::argument(lua, place + 1, function, &why))
-            }
-        },
-    }
-}
-
-fn find(lua: &Lua, given: &MultiValue, meter: &Meter, function: &str) -> mlua::Result<MultiValue> {
-    let (subject, pattern) = (text(lua, given, 0, function)?, text(lua, given, 1, function)?);
+/// A subject and a pattern. Copies: the interpreter holds only a limited number of its own values for our functions.
+fn subject_and_pattern(given: &Given<'_>, meter: &Meter) -> mlua::Result<(Vec<u8>, Vec<u8>)> {
+    let copy = |place| given.text(place).map(|text| text.as_bytes().to_vec());
+    let (subject, pattern) = (copy(0)?, copy(1)?);
     meter.charge(2 * CALL_COST)?;
     meter.charge_bytes(subject.len() + pattern.len())?;
-    let start = match number(lua, given, 2, function)?.unwrap_or(1) {
+    Ok((subject, pattern))
+}
+
+fn find(given: &Given<'_>, meter: &Meter) -> mlua::Result<MultiValue> {
+    let lua = given.lua;
+    let (subject, pattern) = subject_and_pattern(given, meter)?;
+    let start = match given.integer_or(2, 1)? {
         from @ ..0 => (subject.len() as i64 + from).max(0),
         from => (from - 1).max(0),
     };
     let start = (start as usize).min(subject.len());
-    let is_find = function == "find";
-    let is_plain = given.get(3).is_some_and(|value| !matches!(value, Value::Nil | Value::Boolean(false)));
+    let is_find = given.function == "find";
+    let is_plain = given.optional(3).is_some_and(|value| *value != Value::Boolean(false));
     let found = |start: usize, end: usize| [Value::Integer(start as i64 + 1), Value::Integer(end as i64)];
     if is_find && (is_plain || !has_specials(&pattern)) {
         return Ok(match position_of(&subject[start..], &pattern) {
@@ -144,13 +128,10 @@ fn capture(
     }
 }
 
-/// Keeps copies: the interpreter holds only a limited number of its own values for our functions.
-fn gmatch(lua: &Lua, given: &MultiValue, meter: &Rc<Meter>) -> mlua::Result<Function> {
-    let (subject, pattern) = (text(lua, given, 0, "gmatch")?, text(lua, given, 1, "gmatch")?);
-    meter.charge(2 * CALL_COST)?;
-    meter.charge_bytes(subject.len() + pattern.len())?;
+fn gmatch(given: &Given<'_>, meter: &Rc<Meter>) -> mlua::Result<Function> {
+    let (subject, pattern) = subject_and_pattern(given, meter)?;
     let (place, meter) = (Cell::new(0), meter.clone());
-    lua.create_function(move |lua, _: MultiValue| {
+    given.lua.create_function(move |lua, _: MultiValue| {
         meter.charge(2 * CALL_COST)?;
         let count = counter(&meter);
         let mut matcher = Matcher::new(&subject, &pattern, &count);
@@ -170,16 +151,15 @@ fn gmatch(lua: &Lua, given: &MultiValue, meter: &Rc<Meter>) -> mlua::Result<Func
     })
 }
 
-fn gsub(lua: &Lua, given: &MultiValue, meter: &Meter) -> mlua::Result<MultiValue> {
-    let (subject, pattern) = (text(lua, given, 0, "gsub")?, text(lua, given, 1, "gsub")?);
-    meter.charge(2 * CALL_COST)?;
-    meter.charge_bytes(subject.len() + pattern.len())?;
-    let replacement = match given.get(2) {
+fn gsub(given: &Given<'_>, meter: &Meter) -> mlua::Result<MultiValue> {
+    let lua = given.lua;
+    let (subject, pattern) = subject_and_pattern(given, meter)?;
+    let replacement = match given.values.get(2) {
         Some(Value::Table(_) | Value::Function(_)) => Vec::new(),
-        Some(Value::String(_) | Value::Integer(_) | Value::Number(_)) => text(lua, given, 2, "gsub")?,
-        _ => return Err(Raised::argument(lua, 3, "gsub", "string/function/table expected")),
+        Some(Value::String(_) | Value::Integer(_) | Value::Number(_)) => given.text(2)?.as_bytes().to_vec(),
+        _ => return Err(given.wrong(2, "string/function/table expected")),
     };
-    let most = number(lua, given, 3, "gsub")?.unwrap_or(subject.len() as i64 + 1);
+    let most = given.integer_or(3, subject.len() as i64 + 1)?;
     let (is_anchored, pattern) = anchored(&pattern);
     let count = counter(meter);
     let mut matcher = Matcher::new(&subject, pattern, &count);
@@ -192,7 +172,7 @@ fn gsub(lua: &Lua, given: &MultiValue, meter: &Meter) -> mlua::Result<MultiValue
             let before = out.len();
             let context =
                 Replacing { lua, meter, matcher: &matcher, subject: &subject, matched: (place, end) };
-            match &given[2] {
+            match &given.values[2] {
                 Value::Table(table) => {
                     meter.charge(CALL_COST)?;
                     let value = table.get(context.capture(0)?).map_err(Raised::of_callback)?;
@@ -208,10 +188,7 @@ fn gsub(lua: &Lua, given: &MultiValue, meter: &Meter) -> mlua::Result<MultiValue
                 _ => context.add_template(&replacement, &mut out)?,
             }
             meter.charge_bytes(out.len() - before)?;
-            if out.len() > SCRIPT_MEMORY_BYTES_MAX {
-                meter.reach(Limit::Memory);
-                return Err(Raised::limit(Limit::Memory));
-            }
+            meter.check_room(out.len())?;
         }
         match matched {
             Some(end) if end > place => place = end,

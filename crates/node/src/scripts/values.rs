@@ -24,68 +24,127 @@ pub(super) fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// Reads a command's reply as a script gets it. An error is a table with the field `err`.
-pub(super) fn read(lua: &Lua, reader: &mut Reader<'_>, meter: &Meter) -> mlua::Result<Value> {
-    meter.charge(ELEMENT_COST)?;
-    let field = |name: &str, text: &[u8]| {
-        let table = lua.create_table_with_capacity(0, 1)?;
-        table.raw_set(name, lua.create_string(text)?)?;
-        Ok(Value::Table(table))
-    };
-    let string = |bytes: &[u8]| Ok(Value::String(lua.create_string(bytes)?));
-    let Ok(reply) = Reply::decode(reader) else {
-        return Err(Raised::reply("ERR malformed reply"));
-    };
-    match reply {
-        Reply::Ok => field("ok", b"OK"),
-        Reply::Status(text) => field("ok", text),
-        Reply::Error(text) => field("err", text),
-        Reply::Null | Reply::NullArray => Ok(Value::Boolean(false)),
-        Reply::Integer(number) => Ok(Value::Number(number as f64)),
-        Reply::Bulk(bytes) | Reply::Text(bytes) => string(bytes),
-        Reply::Double(number) => string(number_text(number, ARGUMENT_DIGITS).as_bytes()),
-        Reply::Boolean(truth) => Ok(Value::Integer(truth.into())),
-        Reply::Array(count) | Reply::Set(count) | Reply::Push(count) => {
-            array(lua, reader, count as usize, meter)
-        }
-        Reply::Map(count) => array(lua, reader, count as usize * 2, meter),
-        Reply::Pairs(count) => {
-            // As in RESP2: one flat array.
-            let table = lua.create_table()?;
-            for pair in 0..count as usize {
-                let Ok(Reply::Pair) = Reply::decode(reader) else {
-                    return Err(Raised::reply("ERR malformed reply"));
-                };
-                table.raw_set(2 * pair + 1, read(lua, reader, meter)?)?;
-                table.raw_set(2 * pair + 2, read(lua, reader, meter)?)?;
-            }
-            Ok(Value::Table(table))
-        }
-        Reply::Entries(count) => array(lua, reader, count as usize, meter),
-        Reply::Entry => array(lua, reader, 2, meter),
-        Reply::Pair => Err(Raised::reply("ERR malformed reply")),
-        // Before a script runs, the values of all its keys are put into the table.
-        Reply::Unresolved(_) | Reply::Needs(_) | Reply::Reference(_) | Reply::Lent(_) => {
-            Err(Raised::reply("ERR a value is kept as fragments"))
-        }
-    }
+/// The version of the protocol whose replies a script gets, and in which it answers truth values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Resp {
+    Two,
+    Three,
 }
 
-fn array(lua: &Lua, reader: &mut Reader<'_>, count: usize, meter: &Meter) -> mlua::Result<Value> {
-    let table = lua.create_table()?;
-    for place in 1..=count {
-        table.raw_set(place, read(lua, reader, meter)?)?;
+/// Reads a command's reply as a script gets it. An error is a table with the field `err`.
+pub(super) fn read(lua: &Lua, reader: &mut Reader<'_>, resp: Resp, meter: &Meter) -> mlua::Result<Value> {
+    Receiver { lua, resp, meter }.value(reader)
+}
+
+struct Receiver<'r> {
+    lua: &'r Lua,
+    resp: Resp,
+    meter: &'r Meter,
+}
+
+impl Receiver<'_> {
+    fn value(&self, reader: &mut Reader<'_>) -> mlua::Result<Value> {
+        self.meter.charge(ELEMENT_COST)?;
+        let string = |bytes: &[u8]| Ok(Value::String(self.lua.create_string(bytes)?));
+        let is_resp3 = self.resp == Resp::Three;
+        let Ok(reply) = Reply::decode(reader) else {
+            return Err(Raised::reply("ERR malformed reply"));
+        };
+        match reply {
+            Reply::Ok => self.field("ok", string(b"OK")?),
+            Reply::Status(text) => self.field("ok", string(text)?),
+            Reply::Error(text) => self.field("err", string(text)?),
+            Reply::Null | Reply::NullArray if is_resp3 => Ok(Value::Nil),
+            Reply::Null | Reply::NullArray => Ok(Value::Boolean(false)),
+            Reply::Integer(number) => Ok(Value::Number(number as f64)),
+            Reply::Bulk(bytes) => string(bytes),
+            Reply::Text(bytes) if is_resp3 => {
+                let text = self.lua.create_table()?;
+                text.raw_set("format", "txt")?;
+                text.raw_set("string", string(bytes)?)?;
+                self.field("verbatim_string", Value::Table(text))
+            }
+            Reply::Text(bytes) => string(bytes),
+            Reply::Double(number) if is_resp3 => self.field("double", Value::Number(number)),
+            Reply::Double(number) => string(number_text(number, ARGUMENT_DIGITS).as_bytes()),
+            Reply::Boolean(truth) if is_resp3 => Ok(Value::Boolean(truth)),
+            Reply::Boolean(truth) => Ok(Value::Integer(truth.into())),
+            Reply::Map(count) | Reply::Entries(count) if is_resp3 => {
+                let map = self.lua.create_table()?;
+                for _ in 0..count {
+                    if let Reply::Entries(_) = reply {
+                        self.head(reader, Reply::Entry)?;
+                    }
+                    map.raw_set(self.value(reader)?, self.value(reader)?)?;
+                }
+                self.field("map", Value::Table(map))
+            }
+            Reply::Set(count) if is_resp3 => {
+                let set = self.lua.create_table()?;
+                for _ in 0..count {
+                    set.raw_set(self.value(reader)?, true)?;
+                }
+                self.field("set", Value::Table(set))
+            }
+            Reply::Array(count) | Reply::Set(count) | Reply::Push(count) => {
+                self.array(reader, count as usize)
+            }
+            Reply::Map(count) => self.array(reader, count as usize * 2),
+            Reply::Pairs(count) => {
+                // In RESP2 one flat array.
+                let table = self.lua.create_table()?;
+                for pair in 0..count as usize {
+                    self.head(reader, Reply::Pair)?;
+                    if is_resp3 {
+                        table.raw_set(pair + 1, self.array(reader, 2)?)?;
+                    } else {
+                        table.raw_set(2 * pair + 1, self.value(reader)?)?;
+                        table.raw_set(2 * pair + 2, self.value(reader)?)?;
+                    }
+                }
+                Ok(Value::Table(table))
+            }
+            Reply::Entries(count) => self.array(reader, count as usize),
+            Reply::Entry => self.array(reader, 2),
+            Reply::Pair => Err(Raised::reply("ERR malformed reply")),
+            // Before a script runs, the values of all its keys are put into the table.
+            Reply::Unresolved(_) | Reply::Needs(_) | Reply::Reference(_) | Reply::Lent(_) => {
+                Err(Raised::reply("ERR a value is kept as fragments"))
+            }
+        }
     }
-    Ok(Value::Table(table))
+
+    /// Takes the head of a pair of elements.
+    fn head(&self, reader: &mut Reader<'_>, expected: Reply<'_>) -> mlua::Result<()> {
+        match Reply::decode(reader) {
+            Ok(head) if head == expected => Ok(()),
+            _ => Err(Raised::reply("ERR malformed reply")),
+        }
+    }
+
+    fn field(&self, name: &str, value: Value) -> mlua::Result<Value> {
+        let table = self.lua.create_table_with_capacity(0, 1)?;
+        table.raw_set(name, value)?;
+        Ok(Value::Table(table))
+    }
+
+    fn array(&self, reader: &mut Reader<'_>, count: usize) -> mlua::Result<Value> {
+        let table = self.lua.create_table()?;
+        for place in 1..=count {
+            table.raw_set(place, self.value(reader)?)?;
+        }
+        Ok(Value::Table(table))
+    }
 }
 
 /// Appends a script's result as a reply.
-pub(super) fn write(value: &Value, meter: &Meter, out: &mut ReplyBuffer) -> mlua::Result<()> {
-    Writer { start: out.len(), meter, out }.value(value, 0)
+pub(super) fn write(value: &Value, resp: Resp, meter: &Meter, out: &mut ReplyBuffer) -> mlua::Result<()> {
+    Writer { start: out.len(), resp, meter, out }.value(value, 0)
 }
 
 struct Writer<'w> {
     start: usize,
+    resp: Resp,
     meter: &'w Meter,
     out: &'w mut ReplyBuffer,
 }
@@ -102,6 +161,7 @@ impl Writer<'_> {
             }
             Value::Integer(number) => self.out.integer(*number),
             Value::Number(number) => self.out.integer(truncated(*number)),
+            Value::Boolean(truth) if self.resp == Resp::Three => self.out.push(Reply::Boolean(*truth)),
             Value::Boolean(true) => self.out.integer(1),
             Value::Table(_) if depth == SCRIPT_REPLY_DEPTH_MAX => return Err(self.too_large()),
             Value::Table(table) => {
@@ -115,18 +175,12 @@ impl Writer<'_> {
 
     fn table(&mut self, table: &Table, depth: usize) -> mlua::Result<()> {
         if let Value::String(text) = table.raw_get("err")? {
-            let text = line_of(&text);
-            // As in Redis, an error may begin with the `-` that it has in the protocol.
-            let text = text.strip_prefix(b"-").unwrap_or(&text);
-            self.make_room(text.len())?;
-            self.out.push(Reply::Error(text));
-            return Ok(());
+            let line = line_of(&text);
+            return self.leaf(Reply::Error(&line), line.len());
         }
         if let Value::String(text) = table.raw_get("ok")? {
-            let text = line_of(&text);
-            self.make_room(text.len())?;
-            self.out.push(Reply::Status(&text));
-            return Ok(());
+            let line = line_of(&text);
+            return self.leaf(Reply::Status(&line), line.len());
         }
         let double = match table.raw_get("double")? {
             Value::Integer(number) => Some(number as f64),
@@ -137,6 +191,23 @@ impl Writer<'_> {
             self.out.push(Reply::Double(number));
             return Ok(());
         }
+        if let Value::Table(map) = table.raw_get("map")? {
+            return self.elements(&map, Reply::Map, true, depth);
+        }
+        if let Value::Table(set) = table.raw_get("set")? {
+            return self.elements(&set, Reply::Set, false, depth);
+        }
+        if let Value::String(number) = table.raw_get("big_number")? {
+            let line = line_of(&number);
+            return self.leaf(Reply::Bulk(&line), line.len());
+        }
+        if let Value::Table(verbatim) = table.raw_get("verbatim_string")?
+            && let (Value::String(_), Value::String(text)) =
+                (verbatim.raw_get("format")?, verbatim.raw_get("string")?)
+        {
+            let text = text.as_bytes();
+            return self.leaf(Reply::Text(&text), text.len());
+        }
         let mut count = 0;
         while !table.raw_get::<Value>(count + 1)?.is_nil() {
             self.meter.charge(ELEMENT_COST)?;
@@ -146,6 +217,41 @@ impl Writer<'_> {
         self.out.array(count);
         for place in 1..=count {
             self.value(&table.raw_get::<Value>(place)?, depth + 1)?;
+        }
+        Ok(())
+    }
+
+    fn leaf(&mut self, reply: Reply<'_>, bytes: usize) -> mlua::Result<()> {
+        self.make_room(bytes)?;
+        self.out.push(reply);
+        Ok(())
+    }
+
+    /// Writes a table's keys, with or without the values.
+    fn elements(
+        &mut self,
+        table: &Table,
+        kind: fn(u32) -> Reply<'static>,
+        with_values: bool,
+        depth: usize,
+    ) -> mlua::Result<()> {
+        if depth + 1 == SCRIPT_REPLY_DEPTH_MAX {
+            return Err(self.too_large());
+        }
+        let mut count = 0;
+        for pair in table.pairs::<Value, Value>() {
+            pair?;
+            self.meter.charge(ELEMENT_COST)?;
+            count += 1;
+        }
+        self.make_room(0)?;
+        self.out.push(kind(count));
+        for pair in table.pairs::<Value, Value>() {
+            let (key, value) = pair?;
+            self.value(&key, depth + 1)?;
+            if with_values {
+                self.value(&value, depth + 1)?;
+            }
         }
         Ok(())
     }
@@ -170,7 +276,7 @@ fn line_of(text: &LuaString) -> Vec<u8> {
 
 /// Converts a number to an integer reply: truncated. Anything that is not a 64-bit integer becomes the least one, as on
 /// the processors that Redis runs on.
-fn truncated(number: f64) -> i64 {
+pub(super) fn truncated(number: f64) -> i64 {
     const BEYOND: f64 = 9_223_372_036_854_775_808.0;
     match number {
         number if (-BEYOND..BEYOND).contains(&number) => number as i64,

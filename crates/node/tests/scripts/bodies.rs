@@ -77,7 +77,7 @@ const NUMBERS: [&str; 16] = [
     "0.1",
 ];
 
-const TEXTS: [&str; 14] = [
+const TEXTS: [&str; 17] = [
     "''",
     "'x'",
     "'a\\0b'",
@@ -90,12 +90,15 @@ const TEXTS: [&str; 14] = [
     "'[{\"a\":[1,null]}]'",
     "'0x10'",
     "' 12 '",
+    "'!4>bI3<sc0'",
+    "'!i16dfx'",
+    "'\\147\\1\\130\\161k\\192\\3\\202xyzw\\163end'",
     "KEYS[1]",
     "ARGV[2]",
 ];
 
 /// Expressions; each `$` is replaced by another one.
-const EXPRESSIONS: [&str; 64] = [
+const EXPRESSIONS: [&str; 76] = [
     "a",
     "b",
     "n",
@@ -148,6 +151,18 @@ const EXPRESSIONS: [&str; 64] = [
     "getmetatable($)",
     "cjson.encode($)",
     "cjson.decode($)",
+    "{cjson.encode_sparse_array($, $, $)}",
+    "cjson.encode_invalid_numbers($)",
+    "cjson.encode_max_depth($)",
+    "cmsgpack.pack($, $)",
+    "cmsgpack.unpack(cmsgpack.pack($))",
+    "cmsgpack.unpack($)",
+    "cmsgpack.unpack_limit($, $, $)",
+    "struct.pack($, $, $)",
+    "{struct.unpack($, $, $)}",
+    "struct.size($)",
+    "redis.setresp($)",
+    "{map = $}",
     "bit.bxor($, $)",
     "bit.tohex($, $)",
     "bit.lshift($, $)",

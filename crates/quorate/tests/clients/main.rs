@@ -12,6 +12,7 @@ mod bad_input;
 mod channels;
 mod commands;
 mod contents;
+mod differential;
 mod failover;
 mod faults;
 mod hashes;

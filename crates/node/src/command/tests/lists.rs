@@ -61,6 +61,8 @@ fn what_is_wrong_with_a_command_on_lists_is_said_as_in_redis() {
         ("LMPOP 1 a up", syntax),
         ("LMPOP 1 a left COUNT 0", "ERR count should be greater than 0"),
         ("LMPOP 1 a left COUNT x", "ERR count should be greater than 0"),
+        ("LMPOP 1 a left COUNT x COUNT 1", "ERR count should be greater than 0"),
+        ("LMPOP 1 a left COUNT 1 COUNT 1", "ERR syntax error"),
         ("LMPOP 1 a left COUNT", syntax),
         ("LMPOP 1 a left foo 1", syntax),
         ("LMPOP 1 a left COUNT 1 COUNT 2", syntax),

@@ -1,0 +1,170 @@
+//! Which replies count as the same.
+
+use super::reply::Reply;
+
+/// How the replies of a command may differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Alike {
+    /// Not at all, but for the digits of numbers: see [`same`].
+    Exactly,
+    /// The elements may come in any order: those of sets, and of SCAN and its kin.
+    Unordered,
+    /// The pairs of elements may come in any order: fields of hashes.
+    Pairs,
+    /// Numbers may differ by so much: what is left of a time.
+    Within(i64),
+    /// The second command of a step draws at random: as many elements, each of which the first command has returned.
+    Draw,
+}
+
+/// Arguments are checked before keys are looked at, and in Redis partly after. So where a key is missing or of another
+/// type, these errors stand for Redis's answer about that.
+const CHECKED_FIRST: [&str; 11] = [
+    "-ERR syntax error",
+    "-ERR value is not an integer or out of range",
+    "-ERR value is not a valid float",
+    "-ERR weight value is not a float",
+    "-ERR count should be greater than 0",
+    "-ERR value is out of range, must be positive",
+    "-ERR invalid expire time in",
+    "-ERR string exceeds maximum allowed size",
+    "-ERR offset is out of range",
+    "-ERR LIMIT can't be negative",
+    "-ERR Number of keys can't be",
+];
+
+/// Whether an error of ours is one that is found earlier than Redis finds it.
+fn is_earlier(theirs: &Reply, ours: &Reply) -> bool {
+    let is_missing = match theirs {
+        Reply::Elements(_, elements) => elements.iter().all(is_nothing),
+        Reply::Line(line) => {
+            is_nothing(theirs)
+                || ["-WRONGTYPE", "-ERR no such key", "-NOSCRIPT"]
+                    .iter()
+                    .any(|text| line.starts_with(text.as_bytes()))
+        }
+        Reply::Bulk(_) => false,
+    };
+    is_missing && begins(ours, &CHECKED_FIRST)
+}
+
+/// Whether a reply is what a missing key answers: null, 0, nothing, or the cursor of nothing.
+fn is_nothing(reply: &Reply) -> bool {
+    match reply {
+        Reply::Line(line) => [&b"$-1"[..], b"*-1", b"_", b":0"].contains(&&line[..]),
+        Reply::Bulk(bytes) => bytes == b"0",
+        Reply::Elements(_, elements) => elements.is_empty(),
+    }
+}
+
+fn begins(reply: &Reply, texts: &[&str]) -> bool {
+    matches!(reply, Reply::Line(line) if texts.iter().any(|text| line.starts_with(text.as_bytes())))
+}
+
+/// Commands on all keys are not for scripts.
+const NOT_IN_SCRIPTS: &str = "-ERR This Redis command is not allowed from script: ";
+
+/// Whether a reply says that a script has used a key that it had not declared, which Redis checks in clusters only. From
+/// there on the two servers hold different data.
+pub(super) fn parts_ways(ours: &Reply) -> bool {
+    begins(ours, &["-ERR Script attempted to access the key"])
+}
+
+/// Returns the place of the first pair of replies that differ.
+pub(super) fn difference(alike: Alike, theirs: &[Reply], ours: &[Reply]) -> Option<usize> {
+    (0..theirs.len()).find(|place| {
+        let (theirs, here) = (&theirs[*place], &ours[*place]);
+        !match (alike, place) {
+            (Alike::Draw, 0) => same(Alike::Unordered, theirs, here) || same(Alike::Pairs, theirs, here),
+            (Alike::Draw, 1) => is_draw(theirs, here, &ours[0]),
+            (Alike::Draw, _) => same(Alike::Exactly, theirs, here),
+            (alike, _) => same(alike, theirs, here),
+        }
+    })
+}
+
+fn same(alike: Alike, theirs: &Reply, ours: &Reply) -> bool {
+    match (theirs, ours) {
+        (Reply::Elements(kind, theirs), Reply::Elements(own_kind, ours)) => {
+            kind == own_kind
+                && theirs.len() == ours.len()
+                && match (alike, [theirs, ours].iter().any(|elements| has_aggregates(elements))) {
+                    // Those of a transaction, and what SCAN returns behind the next cursor, have arrays in them.
+                    (Alike::Unordered, false) => all_same(&sorted(theirs, 1), &sorted(ours, 1)),
+                    (Alike::Pairs, false) => all_same(&sorted(theirs, 2), &sorted(ours, 2)),
+                    _ => theirs.iter().zip(ours).all(|(theirs, ours)| same(alike, theirs, ours)),
+                }
+        }
+        (theirs, ours) if theirs == ours => true,
+        (theirs, ours) if is_earlier(theirs, ours) || begins(ours, &[NOT_IN_SCRIPTS]) => true,
+        (Reply::Line(theirs), Reply::Line(ours)) => match (theirs[0], ours[0], alike) {
+            (b':', b':', Alike::Within(most)) => match (integer(&theirs[1..]), integer(&ours[1..])) {
+                // A negative number says that there is no time.
+                (Some(theirs @ 0..), Some(ours @ 0..)) => theirs.abs_diff(ours) <= most.unsigned_abs(),
+                _ => false,
+            },
+            (b',', b',', _) => same_number(&theirs[1..], &ours[1..]),
+            _ => false,
+        },
+        (Reply::Bulk(theirs), Reply::Bulk(ours)) => same_number(theirs, ours),
+        _ => false,
+    }
+}
+
+/// Numbers are written with fewer digits than in Redis 7.0: as in 7.2. And a score has no sign if it is 0.
+fn same_number(theirs: &[u8], ours: &[u8]) -> bool {
+    let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<f64>().ok();
+    let is_written_otherwise = theirs.len() > 16 || theirs == b"-0";
+    is_written_otherwise && number(theirs).is_some() && number(theirs) == number(ours)
+}
+
+fn integer(text: &[u8]) -> Option<i64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+fn has_aggregates(elements: &[Reply]) -> bool {
+    elements.iter().any(|element| matches!(element, Reply::Elements(..)))
+}
+
+fn all_same(theirs: &[Vec<Reply>], ours: &[Vec<Reply>]) -> bool {
+    theirs
+        .iter()
+        .flatten()
+        .zip(ours.iter().flatten())
+        .all(|(theirs, ours)| same(Alike::Exactly, theirs, ours))
+}
+
+fn sorted(elements: &[Reply], size: usize) -> Vec<Vec<Reply>> {
+    let mut groups: Vec<Vec<Reply>> = elements.chunks(size).map(<[Reply]>::to_vec).collect();
+    groups
+        .sort_by_cached_key(|group| group.iter().map(|element| element.bytes().to_vec()).collect::<Vec<_>>());
+    groups
+}
+
+/// Whether a draw has the form of Redis's, and consists of what could be drawn.
+fn is_draw(theirs: &Reply, ours: &Reply, from: &Reply) -> bool {
+    let is_element = |drawn: &Reply| match from {
+        Reply::Elements(_, elements) => flat(elements).contains(&drawn.bytes()),
+        _ => false,
+    };
+    match (theirs, ours) {
+        (Reply::Elements(kind, theirs), Reply::Elements(own_kind, ours)) => {
+            kind == own_kind
+                && theirs.len() == ours.len()
+                && theirs.iter().zip(ours).all(|(theirs, ours)| is_draw(theirs, ours, from))
+        }
+        (Reply::Bulk(_), Reply::Bulk(_)) => is_element(ours),
+        (Reply::Line(theirs), Reply::Line(own)) if theirs[0] == b',' && own[0] == b',' => is_element(ours),
+        (theirs, ours) => theirs == ours,
+    }
+}
+
+fn flat(elements: &[Reply]) -> Vec<&[u8]> {
+    elements
+        .iter()
+        .flat_map(|element| match element {
+            Reply::Elements(_, elements) => flat(elements),
+            element => vec![element.bytes()],
+        })
+        .collect()
+}

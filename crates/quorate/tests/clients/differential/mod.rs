@@ -1,0 +1,257 @@
+//! Random programs of commands, sent to a node and to redis-server: both must give the same replies.
+//!
+//! A program is a sequence of steps on keys that do not exist at first. Its commands are made from the templates in
+//! `templates.rs`, with a love of edge cases, alone, in transactions and in scripts. The differences that are allowed are
+//! those that `compare.rs` names: the variants of [`Alike`], the digits of numbers, keys that a script has not declared. A program with another difference is shortened before it is
+//! shown.
+//!
+//! Seeds: a run of the tests takes some seconds and the same programs each time. To look for longer, with a seed from the
+//! clock: `QUORATE_DIFFERENTIAL_MINUTES=60 cargo test -p quorate --test clients differential -- --nocapture`.
+//! `QUORATE_DIFFERENTIAL_SEED` chooses another seed.
+
+mod compare;
+mod reply;
+mod templates;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::scripts::Redis;
+use crate::support::{Cluster, connect};
+use compare::{Alike, difference, parts_ways};
+use reply::{Connection, Reply, printable};
+use templates::{NOT_COMPARED, Template};
+
+type Words = Vec<Vec<u8>>;
+
+/// Some commands that stay together.
+#[derive(Clone, Debug)]
+struct Step {
+    commands: Vec<Words>,
+    /// How their replies are compared.
+    alike: Alike,
+    shape: Shape,
+}
+
+/// How the only command of a step is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    Alone,
+    /// In a script that returns its reply.
+    InScript,
+    /// Between `MULTI` and `EXEC`, twice.
+    InTransaction,
+}
+
+/// A pseudo-random sequence (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+
+    /// True in `times` of a hundred cases.
+    fn percent(&mut self, times: usize) -> bool {
+        self.below(100) < times
+    }
+
+    fn of<'a, T: ?Sized>(&mut self, choices: &[&'a T]) -> &'a T {
+        choices[self.below(choices.len())]
+    }
+}
+
+/// The two servers.
+struct Pair {
+    redis: Connection,
+    quorate: Connection,
+}
+
+/// Where two servers differ.
+struct Difference {
+    step: usize,
+    command: Words,
+    redis: Reply,
+    quorate: Reply,
+}
+
+const STEPS: usize = 40;
+
+impl Pair {
+    /// Runs a program on no keys. Returns the first difference.
+    fn run(&mut self, steps: &[Step], resp: &[u8]) -> Option<Difference> {
+        let mut requests: Vec<Words> =
+            vec![vec![b"HELLO".to_vec(), resp.to_vec()], vec![b"FLUSHALL".to_vec()]];
+        let sent: Vec<Vec<Words>> = steps.iter().map(Step::requests).collect();
+        requests.extend(sent.iter().flatten().cloned());
+        self.redis.send(&requests);
+        self.quorate.send(&requests);
+        let theirs = self.redis.replies(requests.len());
+        let ours = self.quorate.replies(requests.len());
+        // The answer to HELLO names the server.
+        let mut at = 2;
+        for (number, (step, sent)) in steps.iter().zip(&sent).enumerate() {
+            let end = at + sent.len();
+            let (theirs, ours) = (&theirs[at..end], &ours[at..end]);
+            if ours.iter().any(parts_ways) {
+                return None;
+            }
+            if let Some(place) = difference(step.alike, theirs, ours) {
+                return Some(Difference {
+                    step: number,
+                    command: sent[place].clone(),
+                    redis: theirs[place].clone(),
+                    quorate: ours[place].clone(),
+                });
+            }
+            at = end;
+        }
+        None
+    }
+
+    /// Shortens a program that shows a difference: removes steps as long as one remains.
+    fn shorten(&mut self, mut steps: Vec<Step>, resp: &[u8], first: Difference) -> (Vec<Step>, Difference) {
+        let mut found = first;
+        steps.truncate(found.step + 1);
+        let mut length = steps.len().div_ceil(2);
+        while length > 0 {
+            let mut start = 0;
+            while start < steps.len() {
+                let mut fewer = steps.clone();
+                fewer.drain(start..(start + length).min(steps.len()));
+                match self.run(&fewer, resp) {
+                    Some(difference) => {
+                        fewer.truncate(difference.step + 1);
+                        (steps, found) = (fewer, difference);
+                    }
+                    None => start += length,
+                }
+            }
+            length /= 2;
+        }
+        (steps, found)
+    }
+}
+
+impl Step {
+    fn requests(&self) -> Vec<Words> {
+        let (last, before) = self.commands.split_last().expect("a step has a command");
+        let mut requests = before.to_vec();
+        let word = |text: &str| text.as_bytes().to_vec();
+        match self.shape {
+            Shape::Alone => requests.push(last.clone()),
+            Shape::InScript => {
+                let keys = templates::all_keys();
+                let mut words = vec![
+                    word("EVAL"),
+                    word("return redis.pcall(unpack(ARGV))"),
+                    word(&keys.len().to_string()),
+                ];
+                words.extend(keys);
+                words.extend(last.iter().cloned());
+                requests.push(words);
+            }
+            Shape::InTransaction => {
+                requests.extend([vec![word("MULTI")], last.clone(), last.clone(), vec![word("EXEC")]]);
+            }
+        }
+        requests
+    }
+}
+
+fn program(random: &mut Random, known: &[&Template]) -> Vec<Step> {
+    (0..STEPS)
+        .map(|_| {
+            let template = known[random.below(known.len())];
+            let commands = template.make(random);
+            let shape = match random.below(10) {
+                0 if commands.len() == 1 => Shape::InScript,
+                1 if commands.len() == 1 => Shape::InTransaction,
+                _ => Shape::Alone,
+            };
+            Step { commands, alike: template.alike, shape }
+        })
+        .collect()
+}
+
+/// The names of all commands of a server.
+fn commands_of(connection: &mut Connection) -> Vec<String> {
+    connection.send(&[vec![b"COMMAND".to_vec(), b"LIST".to_vec()]]);
+    let Some(Reply::Elements(_, names)) = connection.replies(1).pop() else { panic!("COMMAND LIST") };
+    // Subcommands follow their command's name.
+    let names = names.iter().map(|name| String::from_utf8_lossy(name.bytes()).to_lowercase());
+    names.filter(|name| !name.contains('|')).collect()
+}
+
+fn show(steps: &[Step], found: &Difference) -> String {
+    let mut text = String::new();
+    for words in steps.iter().flat_map(Step::requests) {
+        text += &format!("    {}\n", words.iter().map(|word| printable(word)).collect::<Vec<_>>().join(" "));
+    }
+    let last = found.command.iter().map(|word| printable(word)).collect::<Vec<_>>().join(" ");
+    format!("{text}  {last}\n  redis:   {}\n  quorate: {}\n", found.redis, found.quorate)
+}
+
+#[test]
+fn random_programs_get_the_replies_of_redis() {
+    let Some(server) = Redis::start() else { return };
+    let cluster = Cluster::start(1, &["prefix= replication=consensus durability=os"]);
+    let mut pair =
+        Pair { redis: Connection::new(connect(server.1)), quorate: Connection::new(cluster.raw(1)) };
+    if !pair.redis.version().starts_with("7.0.") {
+        println!("skipped: redis-server is not of version 7.0");
+        return;
+    }
+    let (theirs, ours) = (commands_of(&mut pair.redis), commands_of(&mut pair.quorate));
+    let both = |name: &str| ours.iter().any(|own| own == name) && theirs.iter().any(|their| their == name);
+    let known: Vec<&Template> = (templates::TEMPLATES.iter())
+        .filter(|template| template.names().all(|name| name == "NOSUCH" || both(&name.to_lowercase())))
+        .collect();
+    let without: Vec<&String> = (ours.iter())
+        .filter(|name| both(name) && !NOT_COMPARED.contains(&name.as_str()))
+        .filter(|name| {
+            !known.iter().flat_map(|known| known.names()).any(|known| known.eq_ignore_ascii_case(name))
+        })
+        .collect();
+    assert!(without.is_empty(), "templates.rs has no template for {without:?}");
+
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    let minutes = number("QUORATE_DIFFERENTIAL_MINUTES");
+    let seed = number("QUORATE_DIFFERENTIAL_SEED").unwrap_or_else(|| match minutes {
+        None => 1,
+        Some(_) => std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |time| time.as_secs()),
+    });
+    let programs = if minutes.is_some() { usize::MAX } else { 1000 };
+    let time = Duration::from_secs(minutes.map_or(300, |minutes| minutes * 60));
+    println!("seed {seed}");
+
+    const SHOWN_MAX: usize = 30;
+    let begin = Instant::now();
+    // By the name of the command that was answered differently.
+    let mut found: BTreeMap<String, String> = BTreeMap::new();
+    let mut count = 0;
+    while count < programs && begin.elapsed() < time && found.len() < SHOWN_MAX {
+        let mut random = Random(seed.wrapping_mul(1 << 32).wrapping_add(count as u64));
+        let resp: &[u8] = if random.percent(50) { b"2" } else { b"3" };
+        let steps = program(&mut random, &known);
+        if let Some(first) = pair.run(&steps, resp) {
+            let (steps, difference) = pair.shorten(steps, resp, first);
+            let last = steps.last().and_then(|step| step.commands.last()).and_then(|words| words.first());
+            let name = String::from_utf8_lossy(last.map_or(b"", |name| name)).to_uppercase();
+            let text = show(&steps, &difference);
+            let resp = String::from_utf8_lossy(resp).into_owned();
+            found.entry(name).or_insert_with(|| format!("program {count}, RESP{resp}:\n{text}"));
+        }
+        count += 1;
+    }
+    println!("{count} programs of {STEPS} steps in {} s", begin.elapsed().as_secs());
+    let texts: Vec<String> = found.into_values().collect();
+    assert!(texts.is_empty(), "seed {seed}: {} differences\n{}", texts.len(), texts.join("\n"));
+}
