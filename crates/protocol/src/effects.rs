@@ -345,7 +345,7 @@ pub enum Trace {
         /// Why.
         why: &'static str,
     },
-    /// Registers: the replica has started without its memory, and answers no one until it has copied it.
+    /// Registers: the replica has started without its memory, and answers no one until it has it back.
     Refilling {
         /// Its new incarnation.
         incarnation: u16,

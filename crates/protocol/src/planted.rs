@@ -88,7 +88,7 @@ pub enum Fault {
     RolledBackVoterVotes,
     /// consensus: a new configuration begins when its stop-sign is accepted, not when it is decided.
     ConfigurationBeginsEarly,
-    /// consensus: a new member votes before it has a copy of what was decided before it joined.
+    /// consensus: a new member votes before it has what was decided before it joined.
     NewMemberVotesEarly,
     /// leader-follower and consensus: a transaction's watched keys are compared when it is ordered, not when it takes
     /// effect.

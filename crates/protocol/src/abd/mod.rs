@@ -25,7 +25,7 @@
 //!   the others, without any failure detection or election.
 //! * A read that no majority answers in time is refused (`NOQUORUM`), and so is a write that no majority has answered:
 //!   nothing was changed. A write that was sent and not acknowledged by a majority in time is unknown.
-//! * A minority may lose its memory at one time: a replica that comes back empty copies what it lacks before it answers.
+//! * A minority may lose its memory at one time: a replica that comes back empty gets what it lacks before it answers.
 //!   Replicas that keep records ([`Options::keeps_records`]) recover their memory, however many restart: nothing that a
 //!   coordinator counts is sent before it is durable ([`journal`](crate::registers::journal)).
 //!

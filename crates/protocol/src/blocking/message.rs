@@ -45,7 +45,7 @@ pub enum Message<'a> {
         /// The answers of the sender's replica.
         answers: Items<'a, Answer<'a>>,
     },
-    /// A message of any registers: about incarnations, copies, repair and tombstones.
+    /// A message of any registers: about incarnations, refills, repair and tombstones.
     Upkeep(upkeep::Message<'a>),
 }
 

@@ -295,7 +295,7 @@ fn every_uncommitted_record_has_its_entry(leader: &Leader, state: &State) {
     assert!(is_watched, "a deadline passes that nobody looks at");
 }
 
-// Resync.
+// Joining.
 
 /// What a follower is sent continues what it has, and what it needs is kept until it has it.
 fn is_served_from_this_history(follower: &serving::Follower, leader: &Leader, state: &State) {

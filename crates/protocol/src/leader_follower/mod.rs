@@ -45,7 +45,7 @@
 //! The greatest last position is enough because a leader commits what it inherited only together with a record of its own
 //! epoch: a replica that lacks a committed record cannot hold a record of a later epoch than a replica that has it.
 //!
-//! The follower's resync cuts off or replaces whatever is not part of the leader's history. It can cut because only
+//! Joining cuts off or replaces whatever is not part of the leader's history. It can cut because only
 //! committed records are applied, even at the leader. An acknowledgement counts only if it names the question whose answer
 //! serves the follower: one from before it lost its memory does not.
 //!

@@ -22,9 +22,14 @@ pub(super) struct Loading {
 }
 
 impl Loading {
-    /// Takes the next chunk of a snapshot.
-    pub(super) fn next(table: &mut Table, snapshot: SnapshotId, bytes_max: usize) -> Loading {
-        let (mut chunk, mut missing) = (Vec::new(), BTreeSet::new());
+    /// Takes the next chunk of a snapshot, in an empty buffer.
+    pub(super) fn next(
+        table: &mut Table,
+        snapshot: SnapshotId,
+        bytes_max: usize,
+        mut chunk: Vec<u8>,
+    ) -> Loading {
+        let mut missing = BTreeSet::new();
         let more = table.copy_chunk(snapshot, bytes_max, &mut chunk, &mut missing);
         Loading { chunk, missing, is_asked: false, more, progress_us: 0 }
     }

@@ -25,6 +25,8 @@ pub(crate) struct Outgoing {
     /// What was sent and is not acknowledged: links lose messages.
     unacknowledged: VecDeque<Vec<u8>>,
     acknowledged: u32,
+    /// An acknowledged chunk's memory, for the next one.
+    spare: Vec<u8>,
     /// When the receiver last made progress, or a value arrived for which it had to wait.
     progress_us: u64,
     /// The last chunk is sent even if it is empty, since it says that it is the last one.
@@ -38,6 +40,7 @@ impl Outgoing {
             loading: None,
             unacknowledged: VecDeque::new(),
             acknowledged: 0,
+            spare: Vec::new(),
             progress_us: now.monotonic_us,
             says_last: false,
         }
@@ -55,7 +58,7 @@ impl Outgoing {
             return None;
         }
         let snapshot = self.snapshot?;
-        let next = || Loading::next(table, snapshot, window.chunk_bytes);
+        let next = || Loading::next(table, snapshot, window.chunk_bytes, std::mem::take(&mut self.spare));
         let loading = self.loading.take().unwrap_or_else(next);
         if !loading.is_whole() {
             // The receiver is not what is waited for.
@@ -83,7 +86,9 @@ impl Outgoing {
     pub(crate) fn acknowledge(&mut self, now: Now, next: u32) -> bool {
         let is_news = self.acknowledged < next && next <= self.sent();
         if is_news {
-            self.unacknowledged.drain(..(next - self.acknowledged) as usize);
+            let received = (next - self.acknowledged) as usize;
+            self.spare = self.unacknowledged.drain(..received).next_back().unwrap_or_default();
+            self.spare.clear();
             self.acknowledged = next;
             self.progress_us = now.monotonic_us;
         }

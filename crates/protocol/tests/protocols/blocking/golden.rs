@@ -5,7 +5,7 @@
 //! ```
 //!
 //! How to read a transcript: see `kit::script`. `#7` is an attempt, `grant 1.5` the fifth grant of a replica in its first
-//! life, `3.1.1` a tag: counter 3, node 1, life 1. Messages of the upkeep (copies, repair) arrive and are not shown.
+//! life, `3.1.1` a tag: counter 3, node 1, life 1. Messages of the upkeep (refills, repair) arrive and are not shown.
 
 use super::{Blocking, World, show};
 use crate::kit::Letter;

@@ -38,7 +38,7 @@ pub(crate) enum Verb {
         /// Bytes of log that each node keeps in memory.
         #[arg(key)]
         log: Option<usize>,
-        /// Bytes of a copy's chunk.
+        /// Bytes of a snapshot's chunk.
         #[arg(key)]
         chunk: Option<usize>,
         /// Bytes that wait to be committed.

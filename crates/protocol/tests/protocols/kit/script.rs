@@ -297,7 +297,7 @@ impl<P: Scripted> Script<P> {
             writeln!(self.transcript, "{id} {}", show::request(request))?;
         }
         for notice in &consequences.notices {
-            // Behind a copy nothing is told: that is told already.
+            // Behind a snapshot nothing is told: that is told already.
             if let Notice::LockNotified { .. } = notice {
                 writeln!(self.transcript, "{id} ! {}", show::notice(notice))?;
             }

@@ -93,7 +93,7 @@ pub(crate) enum Verb {
         #[arg(key)]
         chunk: Option<usize>,
     },
-    /// A node's store has read the values for which its copies wait.
+    /// A node's store has read the values for which its snapshots wait.
     Values { node: NodeId },
     /// What each node's store holds.
     Stored,

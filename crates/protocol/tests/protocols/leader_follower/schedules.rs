@@ -43,7 +43,7 @@ fn random_schedules_keep_every_promise() {
     search(telling.chain(seeds(1_700)), replay, |seed| check(seed, None, false));
 }
 
-/// The same schedules, where tables hold references, resyncs wait for stores, and a crash takes what was put into a store
+/// The same schedules, where tables hold references, snapshots wait for stores, and a crash takes what was put into a store
 /// since its node's last checkpoint.
 #[test]
 fn random_schedules_lose_no_spilled_value() {

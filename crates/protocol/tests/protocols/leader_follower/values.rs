@@ -27,17 +27,17 @@ pub(crate) struct Values {
     leaving: BTreeSet<Reference>,
     /// To be removed, unless something refers to them again.
     removals: BTreeSet<Reference>,
-    /// Those for which copies wait.
+    /// Those for which snapshots wait.
     wanted: Vec<Reference>,
     /// A fault that the node has.
     planted: Planted,
 }
 
 impl Values {
-    /// The values for which copies wait, each of which must be there.
+    /// The values for which snapshots wait, each of which must be there.
     pub(crate) fn take_wanted(&mut self) -> Vec<(Reference, Vec<u8>)> {
         let value_of = |reference: &Reference| {
-            self.held.get(reference).cloned().unwrap_or_else(|| panic!("{reference:?} of a copy is lost"))
+            self.held.get(reference).cloned().unwrap_or_else(|| panic!("{reference:?} of a snapshot is lost"))
         };
         std::mem::take(&mut self.wanted).into_iter().map(|wanted| (wanted, value_of(&wanted))).collect()
     }

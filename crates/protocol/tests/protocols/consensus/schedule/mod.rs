@@ -42,7 +42,7 @@ pub(crate) fn schedule(seed: u64, planted: Planted, tells: bool) -> Schedule<Con
     let members = [1, 2, 3, 3, 3, 5][random.below(6) as usize];
     let spares = [0, 1, 2, 2][random.below(4) as usize];
     let lease = if random.percent(60) { Lease::Log } else { Lease::Off };
-    // Small enough for copies, and for batches that are closed within a turn.
+    // Small enough for snapshot transfers, and for batches that are closed within a turn.
     let log_bytes = [200, 2_000, 1 << 20][random.below(3) as usize];
     let options = Options { lease, reads_any: false, log_bytes, spill_bytes_min: usize::MAX, planted };
     let heartbeat_ms = [20, 80][random.below(2) as usize];

@@ -26,7 +26,7 @@ const CLIENTS: usize = 3;
 pub(crate) enum Event {
     /// The control group does what is due.
     Control,
-    /// A node's store has read the values for which copies wait.
+    /// A node's store has read the values for which snapshots wait.
     Read(NodeId),
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn schedule(
         2 | 3 => Acks::Majority,
         _ => Acks::All,
     };
-    // Small enough for full resyncs, batches that are closed within a turn, and waiting for slow followers.
+    // Small enough for snapshot transfers, batches that are closed within a turn, and waiting for slow followers.
     let options = Options {
         acks,
         reads_any: random.percent(50),
