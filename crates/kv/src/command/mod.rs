@@ -46,7 +46,7 @@ pub use sorted::{
     AddOptions, Aggregate, By, MemberBound, SortedCommand, parse_member_bound, parse_score, parse_score_bound,
 };
 pub use streams::{
-    DELIVERED_BYTES_MAX, DELIVERED_MAX, ID_TEXT_BYTES_MAX, NOT_AN_ID, NewId, StreamCommand, StreamId, Trim,
+    DELIVERED_BYTES_MAX, DELIVERED_MAX, ID_TEXT_BYTES, NOT_AN_ID, NewId, StreamCommand, StreamId, Trim,
     parse_id_bound,
 };
 pub use supplied::Supplied;

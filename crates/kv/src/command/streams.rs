@@ -5,7 +5,7 @@ use super::family::{Part, family};
 use crate::codec::{Malformed, Reader, Writer};
 use crate::number::parse_integer;
 
-/// What is no id of an entry.
+/// The reply where an id is expected and something else is there.
 pub const NOT_AN_ID: &str = "ERR Invalid stream ID specified as stream command argument";
 
 /// The name of an entry: a Unix time in milliseconds, and a number that tells the entries of one millisecond apart.
@@ -17,7 +17,7 @@ pub struct StreamId {
 }
 
 /// Bytes of the longest id as text.
-pub const ID_TEXT_BYTES_MAX: usize = 41;
+pub const ID_TEXT_BYTES: usize = 41;
 
 impl StreamId {
     /// Before the first id that an entry can have.
@@ -57,7 +57,7 @@ impl StreamId {
     }
 
     /// Writes the id as text into `buffer`, and returns the part that was used.
-    pub fn write(self, buffer: &mut [u8; ID_TEXT_BYTES_MAX]) -> &[u8] {
+    pub fn write(self, buffer: &mut [u8; ID_TEXT_BYTES]) -> &[u8] {
         let mut start = buffer.len();
         for (mut number, is_last) in [(self.seq, true), (self.ms, false)] {
             loop {
@@ -382,7 +382,7 @@ mod tests {
             assert_eq!(StreamId::parse(text, 9), expected, "{}", text.escape_ascii());
         }
         for id in [StreamId::MIN, StreamId::MAX, id(1_700_000_000_000, 12)] {
-            let mut buffer = [0; ID_TEXT_BYTES_MAX];
+            let mut buffer = [0; ID_TEXT_BYTES];
             assert_eq!(id.write(&mut buffer), id.to_string().as_bytes());
             assert_eq!(StreamId::parse(id.to_string().as_bytes(), 0), Some(id));
         }

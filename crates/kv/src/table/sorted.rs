@@ -553,7 +553,7 @@ impl Table {
         let Ok(found) = self.find_kind(key, Kind::Sorted, record) else { return false };
         self.edit_collection(found, Kind::Sorted, record, |sorted, discarded| {
             for (member, score) in members {
-                if sorted.key_of_member(member).is_none() {
+                if sorted.key_of_name(member).is_none() {
                     sorted.set_score(member, None, key_of(*score), discarded);
                 }
             }

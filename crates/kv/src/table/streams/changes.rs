@@ -1,6 +1,6 @@
 //! Changes of a stream, of which everything that commands do to one consists.
 
-use super::items::{self, Group, Head, Item, NAMES, NAMES_BYTES_MAX, NAMES_MAX, Pending, Text};
+use super::items::{self, Group, Head, Item, NAMES, NAMES_KEPT, NAMES_KEPT_BYTES, Pending, Text};
 use super::view::Stream;
 use crate::codec::{Malformed, Writer};
 use crate::command::{StreamId, Trim};
@@ -92,7 +92,7 @@ impl Changing<'_> {
             }
             last = number;
         }
-        if last >= NAMES_MAX || names.len() > NAMES_BYTES_MAX {
+        if last >= NAMES_KEPT || names.len() > NAMES_KEPT_BYTES {
             return 0;
         }
         if self.collection.len() == 0 {
@@ -274,7 +274,7 @@ pub(in crate::table) fn check_item(items: Items<'_>, item: &[u8]) -> Result<(), 
             Item::Head(head) => count == 0 && head.numbers < NUMBERS_MAX,
             _ if count == 0 => false,
             Item::Names { number, names } => {
-                Text::count(names)? > 0 && usize::from(number) == count && number <= NAMES_MAX
+                Text::count(names)? > 0 && usize::from(number) == count && number <= NAMES_KEPT
             }
             Item::Group { group, .. } => group.number <= view.head().numbers,
             Item::Named { group, consumer, .. } => group.max(consumer) <= view.head().numbers,

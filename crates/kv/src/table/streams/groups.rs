@@ -24,20 +24,22 @@ const LAST_IN_GROUP: &str = "ERR The $ ID is meaningless in the context of XREAD
 const NO_STREAM: &str = "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option to create an empty stream automatically.";
 const GROUP_EXISTS: &str = "BUSYGROUP Consumer Group name already exists";
 
-/// How many deliveries one command may make: each becomes pending.
+/// How many more deliveries one command may make, of all its streams together: each becomes pending.
 struct Room {
     entries: usize,
     bytes: usize,
 }
 
 impl Room {
-    fn of(count: u64) -> Room {
-        Room { entries: super::up_to(count).min(DELIVERED_MAX), bytes: DELIVERED_BYTES_MAX }
+    const WHOLE: Room = Room { entries: DELIVERED_MAX, bytes: DELIVERED_BYTES_MAX };
+
+    fn is_empty(&self) -> bool {
+        self.entries == 0 || self.bytes == 0
     }
 
     /// Takes room for an entry; false if there is none left.
     fn take(&mut self, item: Option<&[u8]>) -> bool {
-        let has_room = self.entries > 0 && self.bytes > 0;
+        let has_room = !self.is_empty();
         if has_room {
             self.entries -= 1;
             self.bytes = self.bytes.saturating_sub(item.map_or(0, <[u8]>::len));
@@ -258,7 +260,7 @@ impl Table {
                 _ => return out.error(NOT_AN_ID),
             }
         }
-        let mut served = 0_u32;
+        let (mut served, mut room) = (0_u32, Room::WHOLE);
         let mut replies = std::mem::take(&mut self.scratch);
         replies.clear();
         for (key, id) in streams.pairs() {
@@ -266,22 +268,23 @@ impl Table {
             let Some(state) = self.stream_at(found).group(group) else { continue };
             let is_quiet = self.is_quiet;
             let from = StreamId::parse(id, 0).filter(|id| *id != StreamId::MAX);
-            if from.is_none() && self.stream_at(found).edge(true) <= state.last {
+            let has_nothing = from.is_none() && self.stream_at(found).edge(true) <= state.last;
+            if has_nothing || room.is_empty() {
                 continue;
             }
             served += 1;
             replies.push(Reply::Entry);
             replies.bulk(key);
-            let replies = &mut replies;
+            let (replies, limits) = (&mut replies, (super::up_to(count), &mut room));
             self.change_one(found, record, |stream| match from {
                 Some(from) => {
                     let after = from.next().unwrap_or(StreamId::MAX);
-                    stream.tell_again((state, consumer), after, count, record.time, is_quiet, replies);
+                    stream.tell_again((state, consumer), after, limits, record.time, is_quiet, replies);
                 }
                 None => {
                     let pends = !acknowledges;
                     let reader = (group, state, consumer);
-                    stream.deliver(reader, count, pends, record.time, is_quiet, replies);
+                    stream.deliver(reader, limits, pends, record.time, is_quiet, replies);
                 }
             });
         }
@@ -368,14 +371,14 @@ impl Table {
         let mut words = words.iter().skip(1);
         let (consumer, start) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let (mut next, number) = (Some(parse_id_bound(start, false)?), group.number);
-        let mut room = Room::of(count);
+        let mut room = Room { entries: super::up_to(count).min(DELIVERED_MAX), ..Room::WHOLE };
         let mut tries = room.entries.saturating_mul(TRIED_FOR_ONE);
         let now = record.time;
         let (taken, gone, next) = self.change_one(found, record, |stream| {
             let (mut taken, mut gone) = (Vec::new(), Vec::new());
             while let Some((id, _)) = next.and_then(|from| stream.view().pending_from(number, from).next()) {
                 next = Some(id);
-                if tries == 0 || room.entries == 0 || room.bytes == 0 {
+                if tries == 0 || room.is_empty() {
                     break;
                 }
                 tries -= 1;
@@ -455,15 +458,14 @@ impl Changing<'_> {
         &mut self,
         (group, consumer): (Group, &[u8]),
         from: StreamId,
-        count: u64,
+        (count, room): (usize, &mut Room),
         now: UnixMs,
         is_quiet: bool,
         out: &mut ReplyBuffer,
     ) {
         let number = self.see_consumer(group.number, consumer, now);
-        let mut room = Room::of(count);
         let view = self.view();
-        let owned = view.owned_from(group.number, number, from);
+        let owned = view.owned_from(group.number, number, from).take(count);
         let ids: Vec<StreamId> = owned.take_while(|id| room.take(view.find(*id))).collect();
         let mut teller = view.teller();
         if !is_quiet {
@@ -496,7 +498,7 @@ impl Changing<'_> {
     fn deliver(
         &mut self,
         (name, mut group, consumer): (&[u8], Group, &[u8]),
-        count: u64,
+        (count, room): (usize, &mut Room),
         pends: bool,
         now: UnixMs,
         is_quiet: bool,
@@ -505,9 +507,8 @@ impl Changing<'_> {
         let number = self.see_consumer(group.number, consumer, now);
         let view = self.view();
         let from = group.last.next().unwrap_or(StreamId::MAX);
-        let mut room = Room::of(count);
         let ranks = view.ranks(from, StreamId::MAX);
-        let items = view.items.iter_from(ranks.start).take_while(|item| room.take(Some(item)));
+        let items = view.items.iter_from(ranks.start).take(count).take_while(|item| room.take(Some(item)));
         let (mut teller, mut told, mut ids) = (view.teller(), ReplyBuffer::new(), Vec::new());
         let gaps_up_to = view.gaps_up_to();
         for item in items {

@@ -31,12 +31,12 @@ pub(super) const OWNED: u8 = 6;
 pub(super) const ENTRIES: u8 = 16;
 
 /// Most lists of names that are kept once. They are looked through for each new entry.
-pub(super) const NAMES_MAX: u8 = 16;
+pub(super) const NAMES_KEPT: u8 = 16;
 /// Longest list of names that is kept once, in bytes.
-pub(super) const NAMES_BYTES_MAX: usize = 512;
+pub(super) const NAMES_KEPT_BYTES: usize = 512;
 
 /// Numbers below this take one byte.
-const SHORT_MAX: u8 = 240;
+const SHORT_END: u8 = 240;
 /// Added to the six bytes of a time.
 const MS_BASE: u64 = (ENTRIES as u64) << 40;
 /// Begins a time that six bytes do not hold.
@@ -46,19 +46,19 @@ const NOT_SHORTEST: Malformed = Malformed("a number that is written too long");
 
 /// Appends a number so that the bytes of numbers have their order.
 pub(super) fn put_number(number: u64, out: &mut Vec<u8>) {
-    if number < u64::from(SHORT_MAX) {
+    if number < u64::from(SHORT_END) {
         return out.put_u8(number as u8);
     }
     let bytes = number.to_be_bytes();
     let zeros = number.leading_zeros() as usize / 8;
-    out.put_u8(SHORT_MAX + (8 - zeros) as u8);
+    out.put_u8(SHORT_END + (8 - zeros) as u8);
     out.extend_from_slice(&bytes[zeros..]);
 }
 
 pub(super) fn take_number(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
     let length = match reader.u8()? {
-        number @ 0..SHORT_MAX => return Ok(number.into()),
-        length => usize::from(length - SHORT_MAX),
+        number @ 0..SHORT_END => return Ok(number.into()),
+        length => usize::from(length - SHORT_END),
     };
     if !(1..=8).contains(&length) {
         return Err(Malformed("a number that is too long"));
@@ -66,7 +66,7 @@ pub(super) fn take_number(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
     let mut bytes = [0; 8];
     bytes[8 - length..].copy_from_slice(reader.take(length)?);
     let number = u64::from_be_bytes(bytes);
-    let is_shortest = bytes[8 - length] > 0 && number >= u64::from(SHORT_MAX);
+    let is_shortest = bytes[8 - length] > 0 && number >= u64::from(SHORT_END);
     if is_shortest { Ok(number) } else { Err(NOT_SHORTEST) }
 }
 
@@ -155,7 +155,7 @@ impl<'a> Text<'a> {
             let bits = 64 - (integer ^ (integer >> 63)).leading_zeros() as usize + 1;
             let length = bits.div_ceil(8);
             if length < text.len() {
-                out.put_u8(SHORT_MAX + length as u8);
+                out.put_u8(SHORT_END + length as u8);
                 return out.extend_from_slice(&integer.to_le_bytes()[..length]);
             }
         }
@@ -179,7 +179,7 @@ impl<'a> Text<'a> {
             Self::LONG => reader.u32()? as usize,
             length @ 0..=239 => length as usize,
             tag @ 241..=248 => {
-                let bytes = reader.take(usize::from(tag - SHORT_MAX))?;
+                let bytes = reader.take(usize::from(tag - SHORT_END))?;
                 let is_negative = bytes.last().is_some_and(|byte| *byte >= 0x80);
                 let mut integer = if is_negative { [0xff; 8] } else { [0; 8] };
                 integer[..bytes.len()].copy_from_slice(bytes);

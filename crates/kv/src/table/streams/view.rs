@@ -2,7 +2,7 @@
 
 use super::items::{self, ENTRIES, Group, Head, Item, NAMES, OWNED, PENDING, Pending, Text, region};
 use crate::codec::{Malformed, Reader};
-use crate::command::{ID_TEXT_BYTES_MAX, StreamId};
+use crate::command::{ID_TEXT_BYTES, StreamId};
 use crate::number::INTEGER_TEXT_BYTES_MAX;
 use crate::reply::ReplyBuffer;
 use crate::table::tree::Items;
@@ -225,7 +225,7 @@ pub(super) fn id_of(item: &[u8]) -> StreamId {
 
 /// Appends an id.
 pub(super) fn tell_id(id: StreamId, out: &mut ReplyBuffer) {
-    out.bulk(id.write(&mut [0; ID_TEXT_BYTES_MAX]));
+    out.bulk(id.write(&mut [0; ID_TEXT_BYTES]));
 }
 
 /// Writes entries into replies. It remembers the names of the last one's fields.

@@ -2,7 +2,7 @@
 
 use super::script::play;
 use super::*;
-use crate::command::{Draft, StreamCommand, StreamId};
+use crate::command::{DELIVERED_MAX, Draft, Script, ScriptLimits, StreamCommand, StreamId};
 use crate::table::entry::Kind;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -353,6 +353,48 @@ fn what_is_no_stream_is_not_taken_from_elsewhere() {
             }
         }
     }
+}
+
+#[test]
+fn one_command_delivers_so_many_entries_and_no_more() {
+    let mut store = Store::new();
+    let mut scratch = Vec::new();
+    for key in [b"s", b"t"] {
+        for _ in 0..DELIVERED_MAX - 10 {
+            let words = List::build(&mut scratch, [&b"*"[..], b"", b"f", b"v"]);
+            let add = StreamCommand::Add { key, words, trim: None, if_present: false };
+            store.apply(&Command::OnStream(add));
+        }
+    }
+    store.play("XGROUP CREATE s g 0 -> OK\nXGROUP CREATE t g 0 -> OK\nXADD u 1 f v -> \"1-0\"");
+    store.play("XGROUP CREATE u g 0 -> OK");
+    let streams = List::build(&mut scratch, [&b"s"[..], b">", b"t", b">", b"u", b">"]);
+    let (group, consumer) = (&b"g"[..], &b"c"[..]);
+    let read = StreamCommand::ReadGroup { group, consumer, streams, count: 0, acknowledges: false };
+    let told = store.apply(&Command::OnStream(read));
+    assert_eq!(told.matches("\"f\"").count(), DELIVERED_MAX);
+    let left = DELIVERED_MAX - 20;
+    store.play(&format!("XINFO GROUPS t -> [{{\"name\"=\"g\" \"consumers\"=1 \"pending\"=10 \"last-delivered-id\"=\"1000000-9\" \"entries-read\"=10 \"lag\"={left}}}]"));
+    store.play("XPENDING u g -> [0 nil nil aborted]");
+    let claim = store.read(&Command::OnStream(StreamCommand::Pending { key: b"s", group }));
+    assert!(claim.starts_with(&format!("[{} ", DELIVERED_MAX - 10)), "{claim}");
+}
+
+#[test]
+fn a_script_that_is_undone_leaves_streams_as_they_were() {
+    let mut store = with_large_stream(300);
+    let bytes = store.table.entry_bytes;
+    let told =
+        |store: &mut Store| store.read(&Command::OnStream(StreamCommand::InfoFull { key: b"s", count: 0 }));
+    let before = told(&mut store);
+    store.table.set_interpreter(&super::scripts::Lines);
+    let limits = ScriptLimits { value_bytes_max: 100, cost_max: 1000 };
+    let text = b"XADD s * f v\nXTRIM s MAXLEN 5\nXACK s g 7\nXGROUP DESTROY s g\nXADD s * g v\nundo";
+    let mut scratch = Vec::new();
+    let script = Script::build(&mut scratch, text, [&b"s"[..]], 1, limits, true).unwrap();
+    store.apply(&Command::Script(script));
+    assert_eq!(told(&mut store), before);
+    assert_eq!(store.table.entry_bytes, bytes);
 }
 
 #[test]
