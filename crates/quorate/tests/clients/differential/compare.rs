@@ -19,7 +19,7 @@ pub(super) enum Alike {
 
 /// Arguments are checked before keys are looked at, and in Redis partly after. So where a key is missing or of another
 /// type, these errors stand for Redis's answer about that.
-const CHECKED_FIRST: [&str; 11] = [
+const CHECKED_FIRST: [&str; 14] = [
     "-ERR syntax error",
     "-ERR value is not an integer or out of range",
     "-ERR value is not a valid float",
@@ -31,6 +31,9 @@ const CHECKED_FIRST: [&str; 11] = [
     "-ERR offset is out of range",
     "-ERR LIMIT can't be negative",
     "-ERR Number of keys can't be",
+    "-ERR Invalid stream ID",
+    "-ERR Unrecognized XCLAIM option",
+    "-ERR Invalid RETRYCOUNT",
 ];
 
 /// Whether an error of ours is one that is found earlier than Redis finds it.
@@ -39,7 +42,7 @@ fn is_earlier(theirs: &Reply, ours: &Reply) -> bool {
         Reply::Elements(_, elements) => elements.iter().all(is_nothing),
         Reply::Line(line) => {
             is_nothing(theirs)
-                || ["-WRONGTYPE", "-ERR no such key", "-NOSCRIPT"]
+                || ["-WRONGTYPE", "-ERR no such key", "-NOSCRIPT", "-NOGROUP"]
                     .iter()
                     .any(|text| line.starts_with(text.as_bytes()))
         }
