@@ -305,9 +305,6 @@ impl Table {
             return Err("ERR no such key");
         }
         let stream = self.stream_at(found);
-        if id < stream.head().removed {
-            return Err("ERR The ID specified in XSETID is smaller than current max_deleted_entry_id");
-        }
         if stream.len() > 0 && id < stream.edge(true) {
             return Err("ERR The ID specified in XSETID is smaller than the target stream top item");
         }

