@@ -270,7 +270,7 @@ impl Space {
 
     /// Whether its large values can be on the disk.
     pub(crate) fn can_spill(&self) -> bool {
-        matches!(self.protocol, Protocol::LeaderFollower | Protocol::Consensus) && !self.is_coded()
+        matches!(self.protocol, Protocol::LeaderFollower | Protocol::Consensus)
     }
 
     /// Whether its large values are on the disk.

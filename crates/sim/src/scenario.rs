@@ -551,7 +551,9 @@ impl Scenario {
         for space in &mut self.spaces {
             let is_drawn = random.percent(25) || settings.spilled;
             let log_bytes = random.pick(&[2_000, 20_000, 200_000]);
-            if is_drawn && space.can_spill() {
+            // The seeds known to find planted faults were found without fragments on the disk.
+            let may_be_coded = self.planted == Planted::default() || settings.coded;
+            if is_drawn && space.can_spill() && (may_be_coded || !space.is_coded()) {
                 space.set_spilling(log_bytes);
             }
         }

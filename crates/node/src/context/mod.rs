@@ -116,8 +116,8 @@ pub(crate) enum Call {
     Fragments { group: u16, message: Vec<u8> },
     /// Keeps a piece of this node's own fragment of a value that it coordinates.
     KeepPiece { group: u16, piece: KeptPiece },
-    /// Keeps a piece of this node's own fragment that was rebuilt from others.
-    TakeRebuilt { group: u16, piece: KeptPiece },
+    /// Takes over what a replica has spilled outside its steps: pieces of fragments that were rebuilt.
+    Settle { group: u16 },
     /// Reads a piece that a node has asked for, which may be this one.
     ReadPiece { group: u16, to: NodeId, piece: StoredPiece },
     /// Tidies up after a session that has ended.

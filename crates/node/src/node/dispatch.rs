@@ -104,13 +104,8 @@ impl Node {
                 Call::KeepPiece { group, piece } => {
                     self.keep_piece(group, self.cx.configuration.node, piece);
                 }
-                Call::TakeRebuilt { group, piece } => {
-                    let replica = self.cx.groups.get_mut(group).and_then(|group| group.replica.as_mut());
-                    if let Some(fragments) = replica.and_then(|replica| replica.fragments_mut()) {
-                        fragments.take_rebuilt(self.cx.now, piece);
-                        self.settle(group);
-                    }
-                }
+                Call::Settle { group } if self.cx.groups.get(group).is_none() => {}
+                Call::Settle { group } => self.settle(group),
                 Call::ReadPiece { group, to, piece } => self.read_piece(group, to, piece),
                 Call::Fragments { group, message } => {
                     let own = self.cx.configuration.node;

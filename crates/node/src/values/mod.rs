@@ -242,6 +242,14 @@ impl Values {
         }
     }
 
+    /// Whether a value waits for a checkpoint to be removed. One that was released before, spilled again, and released
+    /// again, waits for a later checkpoint than at first: one that began between may refer to it.
+    fn is_released(&self, group: u16, reference: &Reference) -> bool {
+        let checkpoints = self.checkpoints.get(&group).into_iter().flatten();
+        let mut waiting = checkpoints.map(|checkpoint| &checkpoint.released).chain(self.released.get(&group));
+        waiting.any(|released| released.contains(reference))
+    }
+
     fn remove(&mut self, group: u16, references: impl IntoIterator<Item = Reference>) {
         self.removals.extend(references.into_iter().map(|reference| (group, reference)));
     }
@@ -351,8 +359,11 @@ impl Values {
             let Some((group, reference)) = self.removals.pop_front() else { break };
             let replica = cx.groups.get(group).and_then(|group| group.replica.as_ref());
             let values = replica.and_then(|replica| replica.spilled_values());
-            if values.is_some_and(|values| values.refers_to(&reference)) {
-                continue; // It was spilled again, for example after a snapshot transfer.
+            // It may have been spilled again, for example by a snapshot transfer.
+            if values.is_some_and(|values| values.refers_to(&reference))
+                || self.is_released(group, &reference)
+            {
+                continue;
             }
             let name = name_of(group, &reference);
             if self.lookups.contains(&name) || self.pending.contains_key(&name) {

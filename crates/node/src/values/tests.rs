@@ -48,6 +48,25 @@ fn what_is_released_goes_when_a_checkpoint_counts_that_began_later() {
 }
 
 #[test]
+fn what_is_released_a_second_time_waits_for_the_later_checkpoint() {
+    let mut values = values();
+    values.release(1, references([1, 2]));
+    // Value 1 is spilled again, so the checkpoint that begins refers to it.
+    values.begin_checkpoint(1);
+    values.release(1, references([1]));
+    values.log_says(News::Checkpoint(1));
+    let may_go = |values: &Values| {
+        let all = values.removals.iter().filter(|(group, reference)| !values.is_released(*group, reference));
+        all.map(|(_, reference)| reference.id.coordinator.life).collect::<Vec<_>>()
+    };
+    assert_eq!(may_go(&values), [2]);
+    values.begin_checkpoint(1);
+    assert_eq!(may_go(&values), [2]);
+    values.log_says(News::Checkpoint(1));
+    assert_eq!(may_go(&values), [1, 2, 1]);
+}
+
+#[test]
 fn a_checkpoint_waits_until_what_it_refers_to_is_safe() {
     let mut values = values();
     values.keep(1, &Reference::spilled(1, 1, 1, 0), Arc::new(vec![1]));

@@ -448,6 +448,7 @@ fn a_replica_that_was_away_rebuilds_its_fragments_on_the_disk() {
             && info(cluster, 3, "coded_fragments_lacking") == 0
             && info(cluster, 3, "values_pending_memory") == 0
     });
+    assert_eq!(info(&mut cluster, 3, "coded_fragments_rebuilt"), 50, "each once");
     assert!(cluster.values(3).len() >= 50);
     cluster.kill(1);
     let client = cluster.client(3);

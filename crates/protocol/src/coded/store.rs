@@ -238,6 +238,7 @@ impl FragmentStore {
             fragment.absent += 1;
             self.bytes -= fragment.layout.piece_bytes(piece.stripe as usize);
             self.stored.remove(&piece.name());
+            self.news.released.insert(piece.name());
             if table.reference(id).is_some() {
                 self.lacking.entry(id).or_insert(now_us);
             }
@@ -674,6 +675,8 @@ mod tests {
         replica.store.lose(&piece, &replica.table, 8);
         assert_eq!(replica.store.lacking_since(7).collect::<Vec<_>>(), [id(1)]);
         assert_eq!((replica.store.bytes(), replica.store.stored().len()), (0, 0));
+        let released = [piece.name()].into();
+        assert_eq!(replica.store.take_spilled(), Some(Spilled { kept: Vec::new(), released }));
         assert_eq!(replica.keep(1, 9), Kept::New);
         assert_eq!((replica.store.lacking_len(), stored(&replica, 1)), (0, piece));
         assert_eq!(replica.store.take_spilled().map(|news| news.kept.len()), Some(1));

@@ -25,6 +25,13 @@ fn find_spilled(fault: Fault, protocol: Protocol, first: u64) -> Broken {
     find_with(&format!("{fault:?}"), settings, protocol, first)
 }
 
+/// The same where values are kept as fragments, and these are on the disk.
+fn find_coded_on_disk(fault: Fault, first: u64) -> Broken {
+    let settings =
+        Settings { planted: Planted::one(fault), coded: true, spilled: true, ..Settings::default() };
+    find_with(&format!("{fault:?}"), settings, Protocol::Consensus, first)
+}
+
 /// The same where writes go in parts.
 fn find_long(fault: Fault, first: u64) -> Broken {
     let settings = Settings { planted: Planted::one(fault), long: true, ..Settings::default() };
@@ -316,4 +323,14 @@ fn a_leader_follower_checkpoint_counts_before_its_values_are_durable() {
 #[test]
 fn a_leader_follower_value_is_removed_while_a_start_may_come_back_to_it() {
     assert_eq!(find_spilled(Fault::ValueRemovedEarly, Protocol::LeaderFollower, 117), Broken::Storage);
+}
+
+#[test]
+fn a_checkpoint_counts_before_its_fragments_are_durable() {
+    assert_eq!(find_coded_on_disk(Fault::CheckpointBeforeValues, 21), Broken::Storage);
+}
+
+#[test]
+fn a_fragment_is_removed_while_a_start_may_come_back_to_it() {
+    assert_eq!(find_coded_on_disk(Fault::ValueRemovedEarly, 1), Broken::Storage);
 }
