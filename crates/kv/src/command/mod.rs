@@ -37,6 +37,7 @@ pub use hash::{HashCommand, HashPart};
 pub use list::List;
 pub use lists::ListCommand;
 pub use lock::{Fenced, Hold, LockCommand, WaiterId};
+pub(crate) use queue::Keys;
 pub use queue::{Awaited, QueueCommand, WISH_BYTES_MAX, Wish};
 pub(crate) use script::UNIT_NS;
 pub use script::{Script, ScriptLimits};

@@ -2,7 +2,7 @@
 
 use super::encoding::may_wait;
 use super::family::{Part, family};
-use super::{Command, List, ListCommand, SortedCommand, WaiterId};
+use super::{Command, List, ListCommand, SortedCommand, StreamCommand, WaiterId};
 use crate::codec::{Malformed, Reader, Writer};
 
 /// Longest command that can wait, encoded, in bytes: it is kept by every replica until it is served.
@@ -22,6 +22,8 @@ pub enum Awaited {
     Elements,
     /// Members of a sorted set.
     Members,
+    /// Entries of a stream.
+    Entries,
 }
 
 impl std::fmt::Debug for Wish<'_> {
@@ -123,6 +125,7 @@ impl<'a> QueueCommand<'a> {
             match wish.command() {
                 Command::OnList(command) => command.for_each_key(visit),
                 Command::OnSorted(command) => command.for_each_key(visit),
+                Command::OnStream(command) => command.for_each_key(visit),
                 _ => {}
             }
         }
@@ -140,6 +143,9 @@ impl<'a> Command<'a> {
             Command::OnSorted(SortedCommand::PopAny { keys, .. } | SortedCommand::MultiPop { keys, .. }) => {
                 Some((Awaited::Members, Keys::Any(keys)))
             }
+            Command::OnStream(
+                StreamCommand::Read { streams, .. } | StreamCommand::ReadGroup { streams, .. },
+            ) => Some((Awaited::Entries, Keys::Streams(streams))),
             _ => None,
         }
     }
@@ -150,14 +156,17 @@ impl<'a> Command<'a> {
 pub(crate) enum Keys<'a> {
     One(&'a [u8]),
     Any(List<'a>),
+    /// Each is followed by an id.
+    Streams(List<'a>),
 }
 
 impl<'a> Keys<'a> {
     pub(crate) fn iter(self) -> impl Iterator<Item = &'a [u8]> {
-        let (one, list) = match self {
-            Keys::One(key) => (Some(key), None),
-            Keys::Any(list) => (None, Some(list)),
+        let (one, list, step) = match self {
+            Keys::One(key) => (Some(key), None, 1),
+            Keys::Any(list) => (None, Some(list), 1),
+            Keys::Streams(list) => (None, Some(list), 2),
         };
-        one.into_iter().chain(list.into_iter().flat_map(|list| list.iter()))
+        one.into_iter().chain(list.into_iter().flat_map(|list| list.iter()).step_by(step))
     }
 }

@@ -202,6 +202,18 @@ impl Queues {
         self.waiting.get(place).map(|waiting| waiting.id)
     }
 
+    /// Those who wait for this at a key, in order.
+    pub(crate) fn all_at(&self, key: &[u8], awaited: Awaited) -> Vec<WaiterId> {
+        let places = self.by_key.get(key).into_iter();
+        let places = places.flat_map(|places| places.range((awaited, 0)..=(awaited, Version::MAX)));
+        places.filter_map(|(_, place)| self.waiting.get(place)).map(|waiting| waiting.id).collect()
+    }
+
+    /// What a request waits for.
+    pub(crate) fn wish_of(&self, id: WaiterId) -> Option<&[u8]> {
+        Some(&self.waiting.get(self.places.get(&id)?)?.wish)
+    }
+
     /// Whether a request waits.
     pub(crate) fn waits(&self, id: WaiterId) -> bool {
         self.places.contains_key(&id)

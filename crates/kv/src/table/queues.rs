@@ -9,7 +9,8 @@ use super::strings::WRONG_KIND;
 use super::{Record, Table};
 use crate::codec::Reader;
 use crate::command::{
-    Awaited, Command, List, ListCommand, LockCommand, QueueCommand, SortedCommand, WaiterId, Wish,
+    Awaited, Command, Keys, List, ListCommand, LockCommand, QueueCommand, SortedCommand, StreamCommand,
+    WaiterId, Wish,
 };
 use crate::locks::{LockEvent, LockNotification, QUEUED};
 use crate::queues::planted::{Fault, Planted};
@@ -34,6 +35,7 @@ impl Awaited {
         match kind {
             Kind::List => Some(Awaited::Elements),
             Kind::Sorted => Some(Awaited::Members),
+            Kind::Stream => Some(Awaited::Entries),
             _ => None,
         }
     }
@@ -128,6 +130,9 @@ impl Table {
         if !self.queues.has_room_for(wish) {
             return out.error(TOO_MANY_WAIT);
         }
+        if awaited == Awaited::Entries {
+            return self.ask_for_entries(id, &command, record, out);
+        }
         for key in keys.iter() {
             match self.peek(key, record.time).map(|entry| Awaited::of(entry.kind())) {
                 None => {}
@@ -150,8 +155,64 @@ impl Table {
         out.push(Reply::Status(QUEUED));
     }
 
-    /// Carries out a command that waits at a key that can serve it. The reply is the same on every replica, whether or
-    /// not a client of it is to be answered.
+    /// Streams are looked at together, and who waits for their entries waits for those behind certain ids.
+    fn ask_for_entries(
+        &mut self,
+        id: WaiterId,
+        command: &Command<'_>,
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) {
+        let reply = self.reply_to(command, record);
+        match Reply::first(&reply) {
+            Reply::NullArray => {}
+            Reply::Error(_) => return out.extend_encoded(&reply),
+            _ => {
+                out.extend_encoded(&reply);
+                let order = (record.version, 0);
+                self.queues.keep(id, Served { order, is_claimed: true, origin: Origin::None, reply });
+                if self.is_quiet {
+                    self.notify(id, LockNotification::Served);
+                }
+                return;
+            }
+        }
+        let (mut list, mut scratch) = (Vec::new(), Vec::new());
+        let command = match *command {
+            Command::OnStream(StreamCommand::Read { streams, count }) => {
+                let mut words: Vec<Vec<u8>> = Vec::with_capacity(streams.len());
+                for (key, id) in streams.pairs() {
+                    words.push(key.into());
+                    // What is the last one now.
+                    words.push(match id {
+                        b"$" => self.last_entry_id(key, record.time).to_string().into_bytes(),
+                        id => id.into(),
+                    });
+                }
+                let streams = List::build(&mut list, words.iter().map(Vec::as_slice));
+                Command::OnStream(StreamCommand::Read { streams, count })
+            }
+            command => command,
+        };
+        match Wish::build(&command, &mut scratch) {
+            Some(wish) => {
+                self.queues.add(record.version, id, wish);
+                out.push(Reply::Status(QUEUED));
+            }
+            None => out.error("ERR the keys of a command that waits have too many bytes"),
+        }
+    }
+
+    /// The reply to a command, the same on every replica, whether or not a client of it is to be answered.
+    fn reply_to(&mut self, command: &Command<'_>, record: Record) -> Box<[u8]> {
+        let mut reply = ReplyBuffer::new();
+        let was_quiet = std::mem::take(&mut self.is_quiet);
+        self.carry_out(command, record, &mut reply);
+        self.is_quiet = was_quiet;
+        reply.take().into()
+    }
+
+    /// Carries out a command that waits at a key that can serve it.
     fn take_for(
         &mut self,
         command: &Command<'_>,
@@ -178,15 +239,11 @@ impl Table {
             }
             command => command,
         };
-        let mut reply = ReplyBuffer::new();
-        let was_quiet = std::mem::take(&mut self.is_quiet);
-        self.carry_out(&narrowed, record, &mut reply);
-        self.is_quiet = was_quiet;
-        let is_nothing = matches!(Reply::first(reply.as_bytes()), Reply::Null | Reply::NullArray);
+        let reply = self.reply_to(&narrowed, record);
+        let is_nothing = matches!(Reply::first(&reply), Reply::Null | Reply::NullArray);
         assert!(!is_nothing, "a key of the right kind has an element: {narrowed:?}");
-        let is_error = ReplyBuffer::is_error(reply.as_bytes());
-        let origin = if is_error { Origin::None } else { origin_of(command) };
-        Served { order: (record.version, number), is_claimed, origin, reply: reply.take().into() }
+        let origin = if ReplyBuffer::is_error(&reply) { Origin::None } else { origin_of(command) };
+        Served { order: (record.version, number), is_claimed, origin, reply }
     }
 
     /// How many elements at an end of a collection one request gets, of `count` that it wants.
@@ -225,8 +282,12 @@ impl Table {
     fn serve(&mut self, mut ready: Ready, record: Record) {
         let mut number = 0;
         while let Some(key) = ready.pop_front() {
+            for id in self.queues.all_at(&key, Awaited::Entries) {
+                number += 1;
+                self.serve_reader(id, &key, (record, number));
+            }
             while let Some(entry) = self.peek(&key, record.time)
-                && let Some(awaited) = Awaited::of(entry.kind())
+                && let Some(awaited) = Awaited::of(entry.kind()).filter(|it| *it != Awaited::Entries)
                 && let Some(id) = self.queues.first_at(&key, awaited)
             {
                 let Some(waiting) = self.queues.remove_waiting(id) else {
@@ -244,6 +305,50 @@ impl Table {
                 }
             }
         }
+    }
+
+    /// Serves a request that waits for entries of a stream, if there are any that it has not seen: others may be served the
+    /// same, and those who wait behind an id that is not reached wait on. Who reads for a group that is gone gets an error.
+    fn serve_reader(&mut self, id: WaiterId, key: &[u8], (record, number): (Record, u32)) {
+        const NO_KEY: &[u8] = b"UNBLOCKED the stream key no longer exists";
+        const NO_GROUP: &[u8] = b"NOGROUP the consumer group this client was blocked on no longer exists";
+        let Some(wish) = self.queues.wish_of(id).map(<[u8]>::to_vec) else { return };
+        let command = Wish::of(&wish).expect("a wish is checked before it waits").command();
+        let mut scratch = Vec::new();
+        let Some((_, Keys::Streams(streams))) = command.awaited() else { unreachable!("a wish waits") };
+        let (key, behind) = streams.pairs().find(|(other, _)| *other == key).unwrap_or_default();
+        let only = List::build(&mut scratch, [key, behind]);
+        let narrowed = match command {
+            Command::OnStream(StreamCommand::Read { count, .. }) => {
+                StreamCommand::Read { streams: only, count }
+            }
+            Command::OnStream(StreamCommand::ReadGroup { group, consumer, count, acknowledges, .. }) => {
+                StreamCommand::ReadGroup { group, consumer, streams: only, count, acknowledges }
+            }
+            _ => unreachable!("nothing else waits for entries"),
+        };
+        let is_stream = self.peek(key, record.time).is_some_and(|entry| entry.kind() == Kind::Stream);
+        let mut told = ReplyBuffer::new();
+        let reply = match (is_stream, narrowed.is_write()) {
+            (true, _) => self.reply_to(&Command::OnStream(narrowed), record),
+            (false, false) => return,
+            (false, true) => {
+                told.push(Reply::Error(NO_KEY));
+                told.take().into()
+            }
+        };
+        let reply = match Reply::first(&reply) {
+            Reply::NullArray => return,
+            Reply::Error(error) if error.starts_with(b"NOGROUP") => {
+                told.push(Reply::Error(NO_GROUP));
+                told.take().into()
+            }
+            _ => reply,
+        };
+        self.queues.remove_waiting(id);
+        let order = (record.version, number);
+        self.queues.keep(id, Served { order, is_claimed: false, origin: Origin::None, reply });
+        self.notify(id, LockNotification::Served);
     }
 
     fn notify(&mut self, waiter: WaiterId, notification: LockNotification) {

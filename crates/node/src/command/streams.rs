@@ -243,11 +243,6 @@ impl<'a> ReadOptions<'a> {
         if options.streams_at == 0 {
             return Err(CommandError::Syntax);
         }
-        if options.block_ms.is_some() {
-            return Err(CommandError::OfStream(
-                "ERR BLOCK does not exist yet: ask again without it, after a while",
-            ));
-        }
         Ok(options)
     }
 
@@ -261,6 +256,13 @@ impl<'a> ReadOptions<'a> {
             .flat_map(|index| [at(arguments, index), at(arguments, index + count)]);
         Ok(List::build(scratch, pairs))
     }
+}
+
+/// How long `XREAD` and `XREADGROUP` wait, if they do.
+pub(super) fn wait(arguments: Arguments<'_>) -> Option<u64> {
+    let options = ReadOptions::read(arguments, is(at(arguments, 0), "XREADGROUP")).ok()?;
+    let most_us = |ms: u64| if ms == 0 { u64::MAX } else { ms.saturating_mul(1000) };
+    options.block_ms.map(most_us)
 }
 
 pub(super) fn xread<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {

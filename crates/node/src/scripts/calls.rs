@@ -4,6 +4,7 @@ use super::failure::Raised;
 use super::header::Header;
 use super::meter::Meter;
 use super::values::{self, Resp};
+use crate::command::spec::Group;
 use crate::command::{self, ChannelCommand, CommandError, Context, Flag, Handler, NodeCommand};
 use kv::codec::Reader;
 use kv::command::EncodingLimits;
@@ -194,6 +195,9 @@ impl Caller<'_, '_> {
             return Err(NO_WRITES.into());
         }
         let mut access = self.access.borrow_mut();
+        if spec.group == Group::Stream && spec.wait.is_some_and(|wait| wait(words).is_some()) {
+            return Err(format!("ERR {} command is not allowed with BLOCK option from scripts", spec.name));
+        }
         match spec.handler {
             Handler::Data(parse) => {
                 // Only what the record says may count here: see the parameter of that name.

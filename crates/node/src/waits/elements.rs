@@ -80,10 +80,17 @@ impl Waits {
                 wait.stage = Stage::Asking;
                 self.ask(cx, number, Question::Ask, false);
             }
-            (Outcome::Done { .. }, _) => self.deliver(cx, number, result, reply),
+            (Outcome::Done { .. }, Reply::NullArray)
+                if question == Question::Read && wait.stage != Stage::Ending =>
+            {
+                self.ask(cx, number, Question::Ask, false);
+            }
+            (Outcome::Done { .. }, _) => self.deliver(cx, number, (question, result), reply),
             // Nothing was done, and that will not change soon, as without memory.
             (Outcome::Refused, Reply::Error(error))
-                if question == Question::Ask && wait.is_new() && !is_temporary(error) =>
+                if matches!(question, Question::Ask | Question::Read)
+                    && wait.is_new()
+                    && !is_temporary(error) =>
             {
                 let error = error.to_vec();
                 self.end(cx, number, |replies| replies.push(Reply::Error(&error)));
@@ -102,7 +109,13 @@ impl Waits {
     }
 
     /// Answers the client with what it was served, or that there was nothing.
-    fn deliver(&mut self, cx: &mut Context, number: u64, result: Outcome, reply: &[u8]) {
+    fn deliver(
+        &mut self,
+        cx: &mut Context,
+        number: u64,
+        (question, result): (Question, Outcome),
+        reply: &[u8],
+    ) {
         let Some(wait) = self.remove(number) else { return };
         let is_nothing = Reply::first(reply) == Reply::NullArray;
         let mut replies = ReplyBuffer::new();
@@ -110,7 +123,9 @@ impl Waits {
             true => replies.push(Reply::Error(UNBLOCKED)),
             false => replies.extend_encoded(reply),
         }
-        let (group, is_served) = (wait.group, !is_nothing && !ReplyBuffer::is_error(reply));
+        // Errors are kept too, of readers whose stream is gone. The group does not know of what was read without waiting.
+        let is_kept = question != Question::Read && (wait.was_queued || !ReplyBuffer::is_error(reply));
+        let (group, is_served) = (wait.group, !is_nothing && is_kept);
         if let Some(ticket) = wait.ticket {
             self.answer(cx, ticket, group, result, replies);
         }

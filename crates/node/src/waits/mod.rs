@@ -102,7 +102,9 @@ impl Waits {
         let number = self.add(Wait::new(Some(ticket), group, want, ends_us));
         session.wait = Some(number);
         self.look_at(number, ends_us);
-        self.ask(cx, number, Question::Ask, follows);
+        // A read needs no record, if there is something.
+        let only_reads = self.get_mut(number).is_some_and(|wait| wait.only_reads());
+        self.ask(cx, number, if only_reads { Question::Read } else { Question::Ask }, follows);
     }
 
     /// Submits a question to the group of a waiting request. Its outcome goes to [`Waits::answered`].
@@ -122,12 +124,13 @@ impl Waits {
                 Command::Lock(LockCommand::Acquire { name, owner, hold: *hold, waiter: Some(waiter) })
             }
             (Want::Lock { name, .. }, Question::Check) => Command::Lock(LockCommand::Check { name, waiter }),
-            (Want::Lock { name, .. }, Question::Withdraw | Question::Conclude) => {
+            (Want::Lock { name, .. }, Question::Withdraw | Question::Conclude | Question::Read) => {
                 Command::Lock(LockCommand::Withdraw { name, waiter })
             }
             (Want::Elements(wish), Question::Ask) => {
                 Command::Queue(QueueCommand::Ask { waiter, wish: wish.as_wish() })
             }
+            (Want::Elements(wish), Question::Read) => wish.as_wish().command(),
             (Want::Elements(_), Question::Check) => Command::Queue(QueueCommand::Check { waiter }),
             (Want::Elements(_), Question::Conclude) => Command::Queue(QueueCommand::Conclude { waiter }),
             (Want::Elements(_), Question::Withdraw) => {
@@ -206,7 +209,9 @@ impl Waits {
             }
             // It was never submitted, or refused for good: there is nothing to withdraw.
             (Outcome::Refused, _) | (Outcome::Done { .. }, Reply::Error(_))
-                if question == Question::Ask && !wait.is_uncertain && !wait.was_queued =>
+                if matches!(question, Question::Ask | Question::Read)
+                    && !wait.is_uncertain
+                    && !wait.was_queued =>
             {
                 self.forget(number);
             }

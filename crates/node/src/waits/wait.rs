@@ -14,6 +14,8 @@ const PAUSE_US: u64 = 150_000;
 /// What a group was asked for a wait, and has not answered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Question {
+    /// Whether there is something to read: then it does not wait.
+    Read,
     /// Whether it gets the lock, or is served.
     Ask,
     /// How the request stands.
@@ -61,6 +63,11 @@ impl KeptWish {
 
     pub(super) fn as_wish(&self) -> Wish<'_> {
         Wish::of(&self.0).expect("it was a wish when it was kept")
+    }
+
+    /// Whether it only reads.
+    pub(super) fn only_reads(&self) -> bool {
+        !self.as_wish().command().is_write()
     }
 
     /// Whether elements are moved when it is served, and not taken: that cannot be undone.
@@ -141,6 +148,11 @@ impl Wait {
     /// Whether no record that asks for it has taken effect, nor may still do so.
     pub(super) fn is_new(&self) -> bool {
         self.stage == Stage::Asking && !self.is_uncertain && !self.was_queued
+    }
+
+    /// Whether it waits for what it only reads.
+    pub(super) fn only_reads(&self) -> bool {
+        matches!(&self.want, Want::Elements(wish) if wish.only_reads())
     }
 
     pub(super) fn is_for_elements(&self) -> bool {

@@ -300,6 +300,44 @@ fn those_who_wait_are_in_the_copy_that_a_node_gets_which_was_away() {
 }
 
 #[test]
+fn who_waits_for_entries_of_a_stream_gets_what_comes_since() {
+    for kind in KINDS {
+        let mut cluster = setup(3, &[kind]).start();
+        let pusher = cluster.client(1);
+        let readers = [1, 2, 3].map(|node| cluster.client(node));
+        assert_eq!(cluster.ask(pusher, "XADD s 1-1 f a"), "\"1-1\"");
+        let there = "[[\"s\", [[\"1-1\", [\"f\", \"a\"]]]]]";
+        assert_eq!(cluster.ask(readers[1], "XREAD BLOCK 0 STREAMS s 0"), there);
+        assert_eq!(left(&mut cluster), (0, 0, 0), "it has read, and not waited");
+        let took_ms =
+            cluster.time(|cluster| assert_eq!(cluster.ask(readers[1], "XREAD BLOCK 50 STREAMS s $"), "nil"));
+        assert!((50..75).contains(&took_ms), "{took_ms} ms");
+        for (index, reader) in readers.iter().enumerate() {
+            cluster.send(*reader, "XREAD BLOCK 0 STREAMS s $");
+            until_waiting(&mut cluster, index + 1);
+        }
+        assert_eq!(cluster.ask(pusher, "XADD s 2-1 f b"), "\"2-1\"");
+        for reader in readers {
+            assert_eq!(cluster.reply(reader), "[[\"s\", [[\"2-1\", [\"f\", \"b\"]]]]]", "{kind}");
+        }
+        assert_eq!(cluster.ask(pusher, "XGROUP CREATE s g $"), "OK");
+        for (index, reader) in readers.iter().enumerate() {
+            cluster.send(*reader, "XREADGROUP GROUP g c BLOCK 0 STREAMS s >");
+            until_waiting(&mut cluster, index + 1);
+        }
+        for (reader, number) in readers.iter().zip(3..).take(2) {
+            cluster.ask(pusher, &format!("XADD s {number}-1 f c"));
+            let reply = cluster.reply(*reader);
+            assert!(reply.contains(&format!("{number}-1")), "{kind}: {reply}");
+        }
+        assert_eq!(cluster.ask(pusher, "XGROUP DESTROY s g"), "1");
+        let no_group = "-NOGROUP the consumer group this client was blocked on no longer exists";
+        assert_eq!(cluster.reply(readers[2]), no_group);
+        until_settled(&mut cluster);
+    }
+}
+
+#[test]
 fn a_wait_can_be_ended_by_another_client() {
     let mut cluster = cluster();
     let (ann, bob) = (cluster.client(1), cluster.client(1));

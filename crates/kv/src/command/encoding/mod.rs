@@ -121,7 +121,7 @@ pub(super) fn may_stand_behind_a_fence(encoded: &[u8]) -> bool {
 
 /// Whether an encoded command may be one that waits.
 pub(super) fn may_wait(encoded: &[u8]) -> bool {
-    matches!(encoded.first(), Some(&(LIST | SORTED_WRITE)))
+    matches!(encoded.first(), Some(&(LIST | SORTED_WRITE | STREAM_READ | STREAM_WRITE)))
 }
 
 impl<'a> Command<'a> {

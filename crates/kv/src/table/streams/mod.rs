@@ -103,6 +103,12 @@ impl Table {
         }
     }
 
+    /// The id of the last entry that a stream had; the least one if there is no stream.
+    pub(super) fn last_entry_id(&self, key: &[u8], now: UnixMs) -> StreamId {
+        let stream = self.stream(key, now).filter(|stream| stream.items.len() > 0);
+        stream.map_or(StreamId::MIN, |stream| stream.head().last)
+    }
+
     fn stream_at(&self, found: Found<'_>) -> Stream<'_> {
         Stream { items: self.items_at(found) }
     }

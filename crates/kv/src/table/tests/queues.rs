@@ -2,7 +2,9 @@
 
 use super::script::play;
 use super::*;
-use crate::command::{Draft, ListCommand, LockCommand, QueueCommand, SortedCommand, WaiterId, Wish};
+use crate::command::{
+    Draft, ListCommand, LockCommand, QueueCommand, SortedCommand, StreamCommand, WaiterId, Wish,
+};
 use crate::locks::{LockEvent, LockNotification};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -299,6 +301,62 @@ fn one_request_gets_no_more_than_replicas_should_keep() {
     }
     store.ask(2, "BLMPOP 99999 m");
     store.play("LLEN m -> 1100");
+}
+
+#[test]
+fn all_who_wait_for_entries_of_a_stream_get_them_and_of_a_group_the_first() {
+    let read = |id: &'static [u8]| {
+        move |list: &mut Vec<u8>, scratch: &mut Vec<u8>| {
+            let streams = List::build(list, [&b"s"[..], id, b"t", b"0"]);
+            let command = Command::OnStream(StreamCommand::Read { streams, count: 0 });
+            Wish::build(&command, scratch).expect("it waits").bytes().to_vec()
+        }
+    };
+    let of_group = |list: &mut Vec<u8>, scratch: &mut Vec<u8>| {
+        let (group, consumer, streams) = (&b"g"[..], &b"c"[..], List::build(list, [&b"s"[..], b">"]));
+        let (count, acknowledges) = (0, false);
+        let command = StreamCommand::ReadGroup { group, consumer, streams, count, acknowledges };
+        Wish::build(&Command::OnStream(command), scratch).expect("it waits").bytes().to_vec()
+    };
+    let mut store = Store::new();
+    let ask = |store: &mut Store, number: u64, wish: &[u8]| {
+        let wish = Wish::of(wish).expect("it waits");
+        store.apply(&Command::Queue(QueueCommand::Ask { waiter: id(1, number), wish }))
+    };
+    let add = |store: &mut Store, entry: &[u8]| {
+        let mut scratch = Vec::new();
+        let words = List::build(&mut scratch, [entry, b"f", b"v"]);
+        let add = StreamCommand::Add { key: b"s", words, trim: None, if_present: false };
+        store.apply(&Command::OnStream(add))
+    };
+    let (mut list, mut scratch) = (Vec::new(), Vec::new());
+    let [last, first, far] = [&b"$"[..], b"0", b"7-0"].map(|id| read(id)(&mut list, &mut scratch));
+    let group = of_group(&mut list, &mut scratch);
+    assert_eq!(add(&mut store, b"1-1"), "\"1-1\"");
+    let create = StreamCommand::CreateGroup {
+        key: b"s",
+        group: b"g",
+        id: b"$",
+        entries_read: -1,
+        makes_stream: false,
+    };
+    assert_eq!(store.apply(&Command::OnStream(create)), "OK");
+    let now = ask(&mut store, 1, &first);
+    assert!(now.contains("1-1"), "there is an entry: {now}");
+    for (number, wish) in [(2, &last), (3, &far), (4, &group), (5, &group)] {
+        assert_eq!(ask(&mut store, number, wish), "QUEUED");
+    }
+    add(&mut store, b"2-1");
+    assert_eq!(store.served(), [2, 4], "one is far ahead, and a group gets an entry once");
+    let got = ask(&mut store, 2, &last);
+    assert!(got.contains("2-1") && !got.contains("1-1"), "what came since it asked: {got}");
+    assert_eq!(store.withdraw(id(1, 4)), "1");
+    add(&mut store, b"8-1");
+    assert_eq!(store.served(), [3, 5]);
+    assert_eq!(ask(&mut store, 6, &group), "QUEUED");
+    assert_eq!(store.delete("s"), "1");
+    assert_eq!(store.served(), [6]);
+    assert_eq!(ask(&mut store, 6, &group), "!UNBLOCKED the stream key no longer exists");
 }
 
 #[test]

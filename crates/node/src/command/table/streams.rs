@@ -94,12 +94,13 @@ pub(super) const STREAMS: [CommandSpec; 15] = [
         .docs(Group::Stream, "5.0.0", "O(log N + M) for N entries, M of which are returned")
         .help("key end start [COUNT count]", "Returns the entries of a range of ids, the last one first"),
     data("xread", -4, streams::xread)
+        .waits(streams::wait)
         .flags(READ.with(&[Blocking, MovableKeys]))
         .keys(row::streams(&[READS], 1))
         .in_categories(&[Stream])
         .docs(Group::Stream, "5.0.0", "O(log N + M) for each stream of N entries, M of which are returned")
         .help(
-            "[COUNT count] STREAMS key [key ...] id [id ...]",
+            "[COUNT count] [BLOCK milliseconds] STREAMS key [key ...] id [id ...]",
             "Returns the entries of several streams behind an id of each",
         ),
     changes("xdel", -3, streams::xdel)
@@ -130,12 +131,13 @@ pub(super) const STREAMS: [CommandSpec; 15] = [
         .docs(Group::Stream, "5.0.0", "Depends on the subcommand")
         .help("", "Holds commands that describe streams"),
     data("xreadgroup", -7, streams::xreadgroup)
+        .waits(streams::wait)
         .flags(Flags::of(&[Write, Blocking, MovableKeys]))
         .keys(row::streams(&[READS], 4))
         .in_categories(&[Stream])
         .docs(Group::Stream, "5.0.0", "O(M log N) for M entries that are returned, and N entries of a stream")
         .help(
-            "GROUP group consumer [COUNT count] [NOACK] STREAMS key [key ...] id [id ...]",
+            "GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key ...] id [id ...]",
             "Returns entries that a group has not read yet, which become pending, or those pending for a consumer",
         ),
     changes("xack", -4, streams::xack)

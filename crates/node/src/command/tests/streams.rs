@@ -105,7 +105,6 @@ fn what_is_wrong_with_a_command_on_streams_is_said_as_in_redis() {
         ("XREAD count 1 count 1", syntax),
         ("XREAD block x streams s 0", "ERR timeout is not an integer or out of range"),
         ("XREAD block -1 streams s 0", "ERR timeout is negative"),
-        ("XREAD block 0 streams s 0", "ERR BLOCK does not exist yet: ask again without it, after a while"),
         (
             "XREAD streams s 0 0",
             "ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified.",
