@@ -31,8 +31,13 @@ pub fn run(seed: u64, settings: &Settings, told: bool) -> Report {
     (report.simulated_us, report.counts) = (world.now(), world.counts);
     (report.turns, report.frames) = (world.turns, world.frames);
     let stayed: Vec<bool> = (0..world.scenario.spaces.len()).map(|index| world.is_judged(index)).collect();
+    let kept: Vec<usize> = match panic {
+        None => (0..stayed.len()).map(|index| world.kept_for_requests(index)).collect(),
+        Some(_) => vec![0; stayed.len()],
+    };
     let evidence = Evidence {
         stayed: &stayed,
+        kept: &kept,
         record: &world.record,
         spaces: &world.scenario.spaces,
         forgot: &world.forgot,

@@ -20,6 +20,8 @@ pub(crate) struct Evidence<'r> {
     pub(crate) forgot: &'r [bool],
     /// For each space, whether it existed to the end: dropped ones are not checked.
     pub(crate) stayed: &'r [bool],
+    /// For each space, how many elements a group may still keep for requests.
+    pub(crate) kept: &'r [usize],
     /// The width of the range of times on which a majority of clocks agreed.
     pub(crate) clocks_apart_ms: u64,
 }
@@ -47,7 +49,7 @@ impl Evidence<'_> {
                     Written::new(linearizable, space).lost(&finally(entries(), space));
             } else {
                 found = found.or_else(|| stale::judge_sessions(entries(), space));
-                found = found.or_else(|| queues::judge(entries(), space));
+                found = found.or_else(|| queues::judge(entries(), space, self.kept[index]));
                 let history = Written::new(linearizable, space);
                 seen[index].checked += history.history.operations().len() as u64;
                 found = found.or_else(|| history.judge(space));

@@ -17,7 +17,12 @@ struct Pushed<'e> {
     taken: Option<&'e Entry>,
 }
 
-pub(super) fn judge<'e>(entries: impl Iterator<Item = &'e Entry> + Clone, space: &Space) -> Option<Failure> {
+/// `kept`: so many elements may still be kept for requests whose end is not known to the group.
+pub(super) fn judge<'e>(
+    entries: impl Iterator<Item = &'e Entry> + Clone,
+    space: &Space,
+    mut kept: usize,
+) -> Option<Failure> {
     let broken = |what: String, entry: &Entry| {
         let end = entry.reply().map_or(u64::MAX, |(at, _)| at);
         let words = format!("keyspace '{}': {what}", space.keyspace.name());
@@ -61,9 +66,10 @@ pub(super) fn judge<'e>(entries: impl Iterator<Item = &'e Entry> + Clone, space:
             continue;
         }
         let left = unanswered.entry(*key).or_default();
-        match left.checked_sub(1) {
-            Some(less) => *left = less,
-            None => {
+        match (left.checked_sub(1), kept.checked_sub(1)) {
+            (Some(less), _) => *left = less,
+            (None, Some(less)) => kept = less,
+            (None, None) => {
                 let words =
                     format!("v{} of client {} was pushed, and came to nobody", value.number, entry.client);
                 return broken(words, entry);

@@ -59,6 +59,17 @@ impl World {
         self.hosts.get(usize::from(place_of(member)))?.node()?.group_health(group)
     }
 
+    /// How many requests of a keyspace have been served and are not settled. What they were served comes back, or is known
+    /// to have come to its client, within a minute.
+    pub(crate) fn kept_for_requests(&self, index: usize) -> usize {
+        let groups = self.promised().filter(|(.., space)| std::ptr::eq(*space, &self.scenario.spaces[index]));
+        let kept_in = |group| {
+            let left = |host: &Host| host.node()?.queues_left(group);
+            self.hosts.iter().filter_map(left).map(|(_, unsettled, _)| unsettled).max().unwrap_or(0)
+        };
+        groups.map(|(group, ..)| kept_in(group)).sum()
+    }
+
     // Memory.
 
     /// Whether a member of a group is without its data, as far as the group's keyspace promises to keep it.

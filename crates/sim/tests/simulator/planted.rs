@@ -251,11 +251,6 @@ fn a_lock_reuses_a_token() {
 }
 
 #[test]
-fn consensus_forgets_elements_that_were_served() {
-    assert_eq!(find(Fault::QueueServedForgotten, Protocol::Consensus, 0), Broken::Safety);
-}
-
-#[test]
 fn consensus_gives_elements_to_two_clients() {
     assert_eq!(find(Fault::QueueClaimedGivenBack, Protocol::Consensus, 0), Broken::Safety);
 }

@@ -73,7 +73,7 @@ pub static COMMANDS: [CommandSpec; COMMAND_ROWS] = {
 };
 
 /// The commands whose rows have no file of their own.
-const ROWS: [CommandSpec; 85] = [
+static ROWS: [CommandSpec; 85] = [
     // Strings.
     data("get", 2, strings::get)
         .flags(READ.with(&[Fast]))
