@@ -229,8 +229,8 @@ impl<'a> BytesCommand<'a> {
         /// What making one more sketch a part of the sum costs.
         const SKETCH_BYTES: u64 = 64 << 10;
         match *self {
-            CountBits { key, .. } | FindBit { key, .. } => bytes_of(key) / 4,
-            Combine { keys, .. } => keys.iter().map(|key| bytes_of(key) / 2).fold(0, u64::saturating_add),
+            CountBits { key, .. } | FindBit { key, .. } => bytes_of(key) / 2,
+            Combine { keys, .. } => keys.iter().map(&bytes_of).fold(0, u64::saturating_add),
             Estimate { keys } | Merge { keys, .. } => SKETCH_BYTES * (keys.len() as u64 + 1),
             // Each byte of one is compared with each of the other.
             Common { first, second, .. } => {

@@ -138,6 +138,8 @@ impl<'a> SetCommand<'a> {
         use SetCommand::*;
         /// What finding one member costs.
         const MEMBER_BYTES: u64 = 512;
+        /// How often each byte counts that is compared with other sets. Members are short.
+        const MADE_ONE: u64 = 24;
         let part =
             |bytes: u64, members: u64| bytes.saturating_mul(4).min(members.saturating_mul(MEMBER_BYTES));
         match *self {
@@ -149,17 +151,22 @@ impl<'a> SetCommand<'a> {
             }
             Pop { key, count: Some(count) } => part(bytes_of(key), count),
             Combine { operation, keys } | Store { operation, keys, .. } => match operation {
-                SetOperation::Union => keys.iter().map(&bytes_of).fold(0, u64::saturating_add),
+                SetOperation::Union => {
+                    keys.iter().map(&bytes_of).fold(0, u64::saturating_add).saturating_mul(MADE_ONE)
+                }
                 // Each member of one is looked up in all others.
                 SetOperation::Intersection => {
-                    keys.iter().map(&bytes_of).min().unwrap_or(0).saturating_mul(2 * keys.len() as u64)
+                    keys.iter().map(&bytes_of).min().unwrap_or(0).saturating_mul(MADE_ONE * keys.len() as u64)
                 }
-                SetOperation::Difference => {
-                    keys.iter().map(&bytes_of).next().unwrap_or(0).saturating_mul(2 * keys.len() as u64)
-                }
+                SetOperation::Difference => keys
+                    .iter()
+                    .map(&bytes_of)
+                    .next()
+                    .unwrap_or(0)
+                    .saturating_mul(MADE_ONE * keys.len() as u64),
             },
             CountCommon { keys, .. } => {
-                keys.iter().map(&bytes_of).min().unwrap_or(0).saturating_mul(2 * keys.len() as u64)
+                keys.iter().map(&bytes_of).min().unwrap_or(0).saturating_mul(MADE_ONE * keys.len() as u64)
             }
             _ => 0,
         }

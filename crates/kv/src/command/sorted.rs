@@ -277,12 +277,14 @@ impl<'a> SortedCommand<'a> {
                 SetOperation::Intersection => sizes.iter().copied().min().unwrap_or(0),
                 SetOperation::Difference => sizes.first().copied().unwrap_or(0),
             };
-            looked_up.saturating_mul(4 * sizes.len() as u64)
+            // Each member is looked up in all others, or put in order.
+            let times = if operation == SetOperation::Union { 2 } else { sizes.len() as u64 };
+            looked_up.saturating_mul(32 * times)
         };
         match *self {
             Range { key, by, ends, skip, count, .. } => limited(bytes_in_range(key, by, ends), skip, count),
             StoreRange { from, by, ends, skip, count, .. } => {
-                limited(bytes_in_range(from, by, ends), skip, count).saturating_mul(4)
+                limited(bytes_in_range(from, by, ends), skip, count).saturating_mul(64)
             }
             Random { key, count: Some(count), .. } if count >= 0 => part(bytes_of(key), count.unsigned_abs()),
             Random { count: Some(count), .. } => count.unsigned_abs().saturating_mul(MEMBER_BYTES),
@@ -294,8 +296,12 @@ impl<'a> SortedCommand<'a> {
             MultiPop { keys, count, .. } => {
                 keys.iter().map(|key| part(bytes_of(key), count)).max().unwrap_or(0)
             }
-            Combine { operation, inputs, is_weighted, .. } | Store { operation, inputs, is_weighted, .. } => {
+            Combine { operation, inputs, is_weighted, .. } => {
                 combined(operation, &mut keys_of(inputs, is_weighted))
+            }
+            // What is stored gets an index, too.
+            Store { operation, inputs, is_weighted, .. } => {
+                combined(operation, &mut keys_of(inputs, is_weighted)).saturating_mul(2)
             }
             // All members, whose distances are computed.
             Find { key, .. } => bytes_of(key).saturating_mul(16),

@@ -239,11 +239,15 @@ impl Collection {
         if !has_names(self.kind) || self.names.is_some() || self.small(1).is_some() {
             return;
         }
+        // In order, which takes a third of the time.
+        let pairs = self.items().iter_from(0).map(|item| key_and_name(self.kind, item));
+        let mut held: Vec<Vec<u8>> = pairs.map(|(key, name)| index_item(name, Some(key))).collect();
+        held.sort_unstable();
+        let name_of = |item: &[u8]| item.len() - KEY_BYTES;
+        let is_twice = |one: &[u8], other: &[u8]| one[..name_of(one)] == other[..name_of(other)];
+        assert!(held.windows(2).all(|pair| !is_twice(&pair[0], &pair[1])), "a name is there once");
         let mut index = Tree::new(true);
-        for item in self.items.items().iter_from(0) {
-            let is_new = index_new(self.kind, &mut index, item);
-            assert!(is_new, "a name is there once");
-        }
+        held.iter().for_each(|item| index.insert(index.len(), item));
         self.names = Some(index);
     }
 

@@ -44,10 +44,13 @@ impl Ways {
     }
 }
 
+/// A range of the first string and the equal one of the second.
+type Equal = (Range<usize>, Range<usize>);
+
 /// The ranges of both strings that the longest common subsequence consists of, the last one first, and its length.
-fn common(first: &[u8], second: &[u8]) -> (Vec<(Range<usize>, Range<usize>)>, u32) {
+fn common(first: &[u8], second: &[u8]) -> (Vec<Equal>, u32) {
     let (ways, length) = Ways::of(first, second);
-    let mut ranges: Vec<(Range<usize>, Range<usize>)> = Vec::new();
+    let mut ranges: Vec<Equal> = Vec::new();
     let (mut row, mut column) = (first.len(), second.len());
     while row > 0 && column > 0 {
         if first[row - 1] != second[column - 1] {

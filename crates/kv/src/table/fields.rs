@@ -35,7 +35,7 @@ impl<'i> Field<'i> {
         let field = Field::read(item).ok_or(NOT_A_FIELD)?;
         let mut again = Vec::with_capacity(item.len());
         field.put(&mut again);
-        let is_sound = again == item && (field.deadline == NO_DEADLINE) == !has_deadline(item);
+        let is_sound = again == item && (field.deadline == NO_DEADLINE) != has_deadline(item);
         if is_sound { Ok(field) } else { Err(NOT_A_FIELD) }
     }
 
