@@ -19,7 +19,7 @@ pub(super) enum Alike {
 
 /// Arguments are checked before keys are looked at, and in Redis partly after. So where a key is missing or of another
 /// type, these errors stand for Redis's answer about that.
-const CHECKED_FIRST: [&str; 14] = [
+const CHECKED_FIRST: [&str; 21] = [
     "-ERR syntax error",
     "-ERR value is not an integer or out of range",
     "-ERR value is not a valid float",
@@ -34,6 +34,23 @@ const CHECKED_FIRST: [&str; 14] = [
     "-ERR Invalid stream ID",
     "-ERR Unrecognized XCLAIM option",
     "-ERR Invalid RETRYCOUNT",
+    "-ERR need numeric",
+    "-ERR COUNT must be > 0",
+    "-ERR unsupported unit provided",
+    "-ERR radius cannot be negative",
+    "-ERR height or width cannot be negative",
+    "-ERR invalid longitude,latitude pair",
+    "-ERR If you want both the length and indexes",
+];
+
+/// What Redis says of keys where it has not looked at all arguments, or not in the same order.
+const FOUND_LATER: [&str; 6] = [
+    "-WRONGTYPE",
+    "-ERR no such key",
+    "-NOSCRIPT",
+    "-NOGROUP",
+    "-ERR could not decode requested zset member",
+    "-ERR The specified keys must contain string values",
 ];
 
 /// Whether an error of ours is one that is found earlier than Redis finds it.
@@ -41,20 +58,17 @@ fn is_earlier(theirs: &Reply, ours: &Reply) -> bool {
     let is_missing = match theirs {
         Reply::Elements(_, elements) => elements.iter().all(is_nothing),
         Reply::Line(line) => {
-            is_nothing(theirs)
-                || ["-WRONGTYPE", "-ERR no such key", "-NOSCRIPT", "-NOGROUP"]
-                    .iter()
-                    .any(|text| line.starts_with(text.as_bytes()))
+            is_nothing(theirs) || FOUND_LATER.iter().any(|text| line.starts_with(text.as_bytes()))
         }
         Reply::Bulk(_) => false,
     };
     is_missing && begins(ours, &CHECKED_FIRST)
 }
 
-/// Whether a reply is what a missing key answers: null, 0, nothing, or the cursor of nothing.
+/// Whether a reply is what a missing key answers: null, 0, -1, nothing, or the cursor of nothing.
 fn is_nothing(reply: &Reply) -> bool {
     match reply {
-        Reply::Line(line) => [&b"$-1"[..], b"*-1", b"_", b":0"].contains(&&line[..]),
+        Reply::Line(line) => [&b"$-1"[..], b"*-1", b"_", b":0", b":-1"].contains(&&line[..]),
         Reply::Bulk(bytes) => bytes == b"0",
         Reply::Elements(_, elements) => elements.is_empty(),
     }
@@ -110,6 +124,8 @@ fn same(alike: Alike, theirs: &Reply, ours: &Reply) -> bool {
             _ => false,
         },
         (Reply::Bulk(theirs), Reply::Bulk(ours)) => same_number(theirs, ours),
+        // Coordinates of places are strings in RESP3, too.
+        (Reply::Line(theirs), Reply::Bulk(ours)) => theirs[0] == b',' && theirs[1..] == **ours,
         _ => false,
     }
 }
