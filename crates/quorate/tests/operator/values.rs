@@ -66,10 +66,10 @@ fn assert_all_there(client: &mut Client, numbers: impl Iterator<Item = usize>) {
     }
 }
 
-/// Returns a number from `INFO values`.
+/// Returns a number from `INFO`.
 fn info(bare: &Bare, node: u16, field: &str) -> u64 {
     let mut client = Client::connect(bare.client_port(node));
-    client.send("INFO values\r\n");
+    client.send("INFO everything\r\n");
     let length = client.line().trim_start_matches('$').parse().unwrap();
     let text = String::from_utf8(client.bytes(length)).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(&format!("{field}:")));
@@ -115,6 +115,36 @@ fn a_node_that_was_away_gets_what_it_lacks(kind: Kind) {
     bare.wait_until_ready(&[1, 2, 3]);
     until("it has them all", || info(&bare, 3, "values_on_disk") == COUNT as u64);
     // It and one other node are a majority.
+    bare.kill(1);
+    assert_all_there(&mut Client::connect(bare.client_port(3)), 0..COUNT);
+}
+
+/// The fragments of all values are ten times the cache, too.
+fn fragments_are_on_the_disk(engine: &'static str) {
+    const COUNT: usize = 1200;
+    let coded = tables(("consensus", engine)).replace(
+        "replication = \"consensus\"",
+        "replication = \"consensus\"\ncoding = 2\ncoding_threshold = 4096",
+    );
+    let mut bare = Bare::new(&coded, |config, _| config);
+    (1..=3).for_each(|node| bare.start(node));
+    bare.wait_until_ready(&[1, 2, 3]);
+    let mut client = Client::connect(bare.client_port(1));
+    (0..COUNT).for_each(|number| set(&mut client, number));
+    bare.kill_all();
+    (1..=3).for_each(|node| bare.start(node));
+    bare.wait_until_ready(&[1, 2, 3]);
+    assert_all_there(&mut Client::connect(bare.client_port(3)), 0..COUNT);
+    assert!(info(&bare, 3, "values_cache_misses") > COUNT as u64 / 2, "most pieces are on the disk only");
+    assert!((1..=3).all(|node| info(&bare, node, "values_on_disk") == 0), "no value is there as a whole");
+    bare.kill(3);
+    let mut client = Client::connect(bare.client_port(1));
+    (0..100).for_each(|number| set(&mut client, number));
+    bare.start(3);
+    bare.wait_until_ready(&[1, 2, 3]);
+    until("it has rebuilt what it lacks", || {
+        info(&bare, 3, "coded_fragments_rebuilt") == 100 && info(&bare, 3, "coded_fragments_lacking") == 0
+    });
     bare.kill(1);
     assert_all_there(&mut Client::connect(bare.client_port(3)), 0..COUNT);
 }
@@ -179,6 +209,11 @@ macro_rules! with_engine {
             #[test]
             fn consensus_fills_a_node_that_was_away() {
                 super::a_node_that_was_away_gets_what_it_lacks(("consensus", ENGINE));
+            }
+
+            #[test]
+            fn consensus_keeps_fragments_of_ten_times_the_cache() {
+                super::fragments_are_on_the_disk(ENGINE);
             }
 
             #[test]
