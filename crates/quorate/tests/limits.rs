@@ -50,7 +50,6 @@ const INTERNAL: [&str; 58] = [
     "SHORT_ZEROS_MAX",
     "SPARE_BYTES_MAX",
     "SPARSE_BYTES_MAX",
-    "SPARSE_RATIO_MAX",
     "STOP_US_MAX",
     "TOMBSTONES_MAX",
     "TOMBSTONE_BYTES_MAX",
