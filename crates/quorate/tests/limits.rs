@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Constants that only bound how much the program does at once or caches, and limit no user.
-const INTERNAL: [&str; 58] = [
+const INTERNAL: [&str; 57] = [
     "ACCEPTS_PER_TURN_MAX",
     "BATCH_BYTES_MAX",
     "BURIED_MAX",

@@ -286,6 +286,8 @@ impl Node {
             && command.payload_bytes() > self.cx.configuration.long_command_bytes
             && self.cx.groups[group].keyspace.has_leader()
             && asked.leadership == 0
+            // A request that waits has at most `WISH_BYTES_MAX` bytes, and does not come in parts.
+            && !matches!(command, Command::Queue(_))
         {
             return self.long.begin(&mut self.cx, group, asked, command);
         }
