@@ -133,7 +133,7 @@ pub(crate) enum Submitted {
     Part(CommandPart),
 }
 
-/// See [`Command::LongPart`].
+/// See [`kv::Command::LongPart`].
 #[derive(Debug)]
 pub(crate) struct CommandPart {
     pub(crate) id: ValueId,
