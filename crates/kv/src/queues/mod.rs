@@ -21,7 +21,8 @@
 //!     v gone             v gone: goes back      v in another incarnation: forgotten
 //! ```
 //!
-//! A request that can be served when it comes is claimed at once.
+//! A request that can be served when it comes is claimed at once. One that is concluded with nothing is kept as claimed,
+//! with that reply, until it is settled: a record that asks for it and comes late takes nothing.
 
 mod copies;
 pub mod planted;
@@ -283,6 +284,11 @@ impl Queues {
     /// The number of requests that were served and are not settled.
     pub fn unsettled(&self) -> usize {
         self.served.len()
+    }
+
+    /// The number of requests whose elements are kept: of the others there is a reply only. O(unsettled requests).
+    pub fn kept(&self) -> usize {
+        self.served.values().filter(|served| served.origin != Origin::None).count()
     }
 
     /// Those that were served and have not claimed it.

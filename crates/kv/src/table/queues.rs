@@ -80,6 +80,7 @@ impl Table {
                 Some(reply) => out.extend_encoded(reply),
                 None => {
                     self.queues.remove_waiting(waiter);
+                    self.conclude_with_nothing(waiter, record);
                     out.push(Reply::NullArray);
                 }
             },
@@ -153,6 +154,14 @@ impl Table {
         }
         self.queues.add(record.version, id, wish);
         out.push(Reply::Status(QUEUED));
+    }
+
+    /// Keeps that a request is over, until its node settles it: a record that asks for it and comes late takes nothing.
+    fn conclude_with_nothing(&mut self, id: WaiterId, record: Record) {
+        let mut reply = ReplyBuffer::new();
+        reply.push(Reply::NullArray);
+        let (order, reply) = ((record.version, 0), reply.as_bytes().into());
+        self.queues.keep(id, Served { order, is_claimed: true, origin: Origin::None, reply });
     }
 
     /// Streams are looked at together, and who waits for their entries waits for those behind certain ids.

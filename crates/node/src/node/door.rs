@@ -99,6 +99,11 @@ impl Node {
         Some((queues.waiters(), queues.unsettled(), queues.unsettled() - queues.unclaimed().count()))
     }
 
+    /// The number of requests for which a replica here keeps elements.
+    pub fn requests_with_elements(&self, group: GroupId) -> Option<usize> {
+        Some(self.cx.groups.get(group)?.replica.as_ref()?.table().queues().kept())
+    }
+
     /// The numbers of locks that are held, of requests that wait for one, and of sessions, in a replica here.
     pub fn locks_left(&self, group: GroupId) -> Option<(usize, usize, usize)> {
         let locks = self.cx.groups.get(group)?.replica.as_ref()?.table().locks();

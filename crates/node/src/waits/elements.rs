@@ -135,7 +135,8 @@ impl Waits {
                 self.put(number, Wait { ticket: None, stage, ..wait });
                 self.linger(cx, number);
             }
-            false if is_served => self.settle(cx, group, number),
+            // That a request was concluded with nothing is kept, too.
+            false if is_served || question == Question::Conclude => self.settle(cx, group, number),
             false => {}
         }
     }

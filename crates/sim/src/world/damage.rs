@@ -59,13 +59,13 @@ impl World {
         self.hosts.get(usize::from(place_of(member)))?.node()?.group_health(group)
     }
 
-    /// How many requests of a keyspace have been served and are not settled. What they were served comes back, or is known
-    /// to have come to its client, within a minute.
+    /// For how many requests of a keyspace elements are kept, as they are not settled. These come back, or are
+    /// known to have come to their clients, within a minute.
     pub(crate) fn kept_for_requests(&self, index: usize) -> usize {
         let groups = self.promised().filter(|(.., space)| std::ptr::eq(*space, &self.scenario.spaces[index]));
         let kept_in = |group| {
-            let left = |host: &Host| host.node()?.queues_left(group);
-            self.hosts.iter().filter_map(left).map(|(_, unsettled, _)| unsettled).max().unwrap_or(0)
+            let kept = |host: &Host| host.node()?.requests_with_elements(group);
+            self.hosts.iter().filter_map(kept).max().unwrap_or(0)
         };
         groups.map(|(group, ..)| kept_in(group)).sum()
     }

@@ -105,6 +105,19 @@ impl Store {
 }
 
 #[test]
+fn a_request_that_was_concluded_takes_nothing_when_it_comes_late() {
+    let mut store = Store::new();
+    let late = id(1, 7);
+    assert_eq!(store.conclude(late), "aborted");
+    store.play("RPUSH l a -> 1");
+    assert_eq!(store.ask(7, "BLPOP l"), "aborted");
+    store.play("LRANGE l 0 -1 -> [\"a\"]");
+    assert_eq!((store.table.queues().unsettled(), store.table.queues().kept()), (1, 0));
+    store.settle(late);
+    assert_eq!(store.table.queues().unsettled(), 0);
+}
+
+#[test]
 fn what_can_be_served_is_served_at_once() {
     let mut store = Store::new();
     store.play("RPUSH l a b c d -> 4\nZADD z 1 m 2 n 3 o -> 3");
@@ -418,7 +431,14 @@ struct Request {
 #[derive(Clone, Debug, PartialEq)]
 enum State {
     Waits,
-    Served { key: usize, elements: Vec<u64>, is_claimed: bool, order: usize },
+    Served {
+        key: usize,
+        elements: Vec<u64>,
+        is_claimed: bool,
+        order: usize,
+    },
+    /// With nothing, and not settled: asked for again, it takes nothing.
+    Concluded,
     Over,
 }
 
@@ -548,12 +568,14 @@ proptest! {
                         record(Command::Queue(QueueCommand::Conclude { waiter: ids[place] }));
                         match &mut model.requests[place].state {
                             State::Served { is_claimed, .. } => *is_claimed = true,
-                            state => *state = State::Over,
+                            state => *state = State::Concluded,
                         }
                     }
                 }
                 Event::Settle(which) => {
-                    let is_served = |place: &usize| matches!(model.requests[*place].state, State::Served { .. });
+                    let is_served = |place: &usize| {
+                        matches!(model.requests[*place].state, State::Served { .. } | State::Concluded)
+                    };
                     if let Some(place) = known(which).filter(is_served) {
                         let WaiterId { node, life, number } = ids[place];
                         let numbers = number.get().to_le_bytes();
@@ -567,7 +589,7 @@ proptest! {
                     for place in (0..ids.len()).filter(|place| ids[*place].node == *node) {
                         match &mut model.requests[place].state {
                             State::Served { is_claimed: false, order, .. } => unclaimed.push((*order, place)),
-                            State::Served { .. } => {}
+                            State::Served { .. } | State::Concluded => {}
                             state => *state = State::Over,
                         }
                     }
@@ -593,7 +615,7 @@ proptest! {
                 table.read(&Command::Queue(QueueCommand::Check { waiter: *waiter }), 1, &mut out);
                 let expected = match &request.state {
                     State::Waits => "QUEUED",
-                    State::Served { .. } => "SERVED",
+                    State::Served { .. } | State::Concluded => "SERVED",
                     State::Over => "nil",
                 };
                 prop_assert_eq!(text_of(&out), expected, "{:?} after {:?}", waiter, event);
