@@ -19,7 +19,7 @@ const SETTLED_AT_ONCE: usize = 1000;
 const LINGER_US: u64 = 60_000_000;
 
 const UNBLOCKED: &[u8] = b"UNBLOCKED client unblocked via CLIENT UNBLOCK";
-const UNKNOWN_MOVE: &[u8] = b"UNKNOWN no leader has said in time whether an element was moved";
+const UNKNOWN_TAKE: &[u8] = b"UNKNOWN no leader has said in time whether an element was taken";
 
 /// Whether an error says that no leader can be asked now.
 fn is_temporary(error: &[u8]) -> bool {
@@ -156,12 +156,12 @@ impl Waits {
         let (is_free, gives_up_us) = (wait.question.is_none(), wait.ends_us.saturating_add(most_us));
         let was_never_taken = is_free && wait.is_new();
         if was_never_taken || now_us >= gives_up_us {
-            let moves = matches!(&wait.want, Want::Elements(wish) if wish.moves());
-            let error = match was_never_taken {
-                _ if wait.ends_with_error => UNBLOCKED.to_vec(),
-                true => std::mem::take(&mut wait.error),
-                false if moves => UNKNOWN_MOVE.to_vec(),
-                false => Vec::new(),
+            // Null would say that nothing was taken. What was taken goes back, but not if this node dies before.
+            let may_have_taken = !was_never_taken && !wait.only_reads();
+            let error = match may_have_taken {
+                true => UNKNOWN_TAKE.to_vec(),
+                false if wait.ends_with_error => UNBLOCKED.to_vec(),
+                false => std::mem::take(&mut wait.error),
             };
             return self.give_up(cx, number, &error);
         }

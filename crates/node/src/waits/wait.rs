@@ -1,6 +1,6 @@
 //! What a coordinator knows of its clients' requests that wait.
 
-use kv::{Command, Hold, ListCommand, Version, WaiterId, Wish};
+use kv::{Hold, Version, WaiterId, Wish};
 use protocol::{NodeId, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
@@ -68,11 +68,6 @@ impl KeptWish {
     /// Whether it only reads.
     pub(super) fn only_reads(&self) -> bool {
         !self.as_wish().command().is_write()
-    }
-
-    /// Whether elements are moved when it is served, and not taken: that cannot be undone.
-    pub(super) fn moves(&self) -> bool {
-        matches!(self.as_wish().command(), Command::OnList(ListCommand::Move { .. }))
     }
 }
 

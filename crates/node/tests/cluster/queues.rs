@@ -91,7 +91,8 @@ fn a_wait_lasts_as_long_as_it_says() {
             let took_ms = cluster.time(|cluster| assert_eq!(cluster.ask(client, request), "nil"));
             assert!((100..115).contains(&took_ms), "{request}: {took_ms} ms");
         }
-        assert_eq!(left(&mut cluster), (0, 0, 0));
+        assert_eq!(left(&mut cluster).0, 0, "nobody waits any more");
+        until_settled(&mut cluster);
         let client = cluster.client(3);
         assert_eq!(cluster.ask(client, "RPUSH l a"), "1", "nobody waits for it any more");
         assert_eq!(cluster.ask(client, "LLEN l"), "1");
