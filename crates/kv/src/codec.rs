@@ -75,6 +75,13 @@ impl<'a> Reader<'a> {
         Ok(i64::from_le_bytes(self.array()?))
     }
 
+    /// Takes a number of 64 bits, which may be infinite. NaN is refused: no command has it, and it equals nothing.
+    #[inline]
+    pub fn f64(&mut self) -> Result<f64, Malformed> {
+        let number = f64::from_bits(self.u64()?);
+        if number.is_nan() { Err(Malformed("not a number")) } else { Ok(number) }
+    }
+
     /// Takes a byte that must be 0 or 1.
     #[inline]
     pub fn bool(&mut self) -> Result<bool, Malformed> {
@@ -105,6 +112,8 @@ pub trait Writer {
     fn put_u64(&mut self, value: u64);
     /// Appends a signed 64-bit integer.
     fn put_i64(&mut self, value: i64);
+    /// Appends a number of 64 bits that is not NaN.
+    fn put_f64(&mut self, value: f64);
     /// Appends 0 or 1.
     fn put_bool(&mut self, value: bool);
     /// Appends a 32-bit length and the bytes. Strings longer than 4 GiB cannot occur: every input is limited.
@@ -131,6 +140,11 @@ impl Writer for Vec<u8> {
     #[inline]
     fn put_i64(&mut self, value: i64) {
         self.extend_from_slice(&value.to_le_bytes());
+    }
+    #[inline]
+    fn put_f64(&mut self, value: f64) {
+        debug_assert!(!value.is_nan(), "NaN would be refused when it is read");
+        self.put_u64(value.to_bits());
     }
     #[inline]
     fn put_bool(&mut self, value: bool) {

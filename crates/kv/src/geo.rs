@@ -215,21 +215,20 @@ pub struct Query<'a> {
 impl<'a> Query<'a> {
     /// Appends the query as bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let put_f64 = |out: &mut Vec<u8>, number: f64| out.put_u64(number.to_bits());
         let Told { distance, hash, place } = self.told;
         [self.takes_any, distance, hash, place, self.stores_distance]
             .into_iter()
             .for_each(|it| out.put_bool(it));
         out.put_u8(self.order as u8);
         out.put_u64(self.count);
-        put_f64(out, self.unit_m);
+        out.put_f64(self.unit_m);
         let (kind, width, height) = match self.shape {
             Shape::Circle(radius) => (0, radius, 0.0),
             Shape::Box(width, height) => (1, width, height),
         };
         out.put_u8(kind);
-        put_f64(out, width);
-        put_f64(out, height);
+        out.put_f64(width);
+        out.put_f64(height);
         match self.centre {
             Centre::Member(member) => {
                 out.put_u8(0);
@@ -237,8 +236,8 @@ impl<'a> Query<'a> {
             }
             Centre::Place(Place { longitude, latitude }) => {
                 out.put_u8(1);
-                put_f64(out, longitude);
-                put_f64(out, latitude);
+                out.put_f64(longitude);
+                out.put_f64(latitude);
             }
         }
     }
@@ -250,19 +249,18 @@ impl<'a> Query<'a> {
     pub fn decode(bytes: &'a [u8]) -> Result<Query<'a>, Malformed> {
         let mut reader = Reader::new(bytes);
         let reader = &mut reader;
-        let number = |reader: &mut Reader<'a>| reader.u64().map(f64::from_bits);
         let takes_any = reader.bool()?;
         let told = Told { distance: reader.bool()?, hash: reader.bool()?, place: reader.bool()? };
         let stores_distance = reader.bool()?;
         let orders = [Order::Any, Order::Ascending, Order::Descending];
         let order =
             orders.get(usize::from(reader.u8()?)).copied().ok_or(Malformed("unknown order of places"))?;
-        let (count, unit_m) = (reader.u64()?, number(reader)?);
-        let (kind, width, height) = (reader.u8()?, number(reader)?, number(reader)?);
+        let (count, unit_m) = (reader.u64()?, reader.f64()?);
+        let (kind, width, height) = (reader.u8()?, reader.f64()?, reader.f64()?);
         let shape = if kind == 0 { Shape::Circle(width) } else { Shape::Box(width, height) };
         let centre = match reader.u8()? {
             0 => Centre::Member(reader.bytes()?),
-            _ => Centre::Place(Place { longitude: number(reader)?, latitude: number(reader)? }),
+            _ => Centre::Place(Place { longitude: reader.f64()?, latitude: reader.f64()? }),
         };
         if !(unit_m.is_finite() && unit_m > 0.0) {
             return Err(Malformed("a unit of lengths that is none"));

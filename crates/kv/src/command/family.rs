@@ -85,11 +85,11 @@ impl<'a> Part<'a> for i64 {
 
 impl<'a> Part<'a> for f64 {
     fn put(self, out: &mut Vec<u8>) {
-        out.put_u64(self.to_bits());
+        out.put_f64(self);
     }
 
     fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
-        reader.u64().map(f64::from_bits)
+        reader.f64()
     }
 }
 

@@ -324,6 +324,19 @@ fn every_command_reads_back_as_it_was_written_and_no_shorter() {
     }
 }
 
+/// NaN equals nothing, so a command that had it would not even be equal to itself.
+#[test]
+fn a_command_whose_number_is_nan_is_malformed() {
+    let at = |unit_m| SortedCommand::Distance { key: b"k", from: b"a", to: b"b", unit_m };
+    let (mut bytes, needle) = (Vec::new(), 0.3048_f64.to_le_bytes());
+    Command::OnSorted(at(0.3048)).encode(&mut bytes);
+    let start = bytes.windows(8).position(|bytes| bytes == needle).expect("the unit is in the record");
+    for (number, is_read) in [(f64::INFINITY, true), (f64::NAN, false), (-f64::NAN, false)] {
+        bytes[start..start + 8].copy_from_slice(&number.to_le_bytes());
+        assert_eq!(Command::decode(&mut Reader::new(&bytes)).is_ok(), is_read, "{number}");
+    }
+}
+
 #[test]
 fn what_only_the_cluster_itself_asks_is_no_part_of_a_transaction() {
     let [reads, writes] = drafts();
