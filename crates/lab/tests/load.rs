@@ -45,7 +45,7 @@ fn assert_all_counted(report: &Report, count: u64) {
 #[test]
 fn a_sound_server_answers_everything() {
     let mock = start(Behaviour::Sound);
-    let mix = Mix { get: 3, set: 2, incr: 1, ping: 1 };
+    let mix = Mix { get: 3, set: 2, incr: 1, ping: 1, custom: 0 };
     let report = run_quietly(&Options { mix, ..options(mock.address) });
     assert_eq!(report.operations(), 1000, "{report}");
     assert_all_counted(&report, 1000);
@@ -279,7 +279,7 @@ fn redis_answers_everything() {
         eprintln!("skipped: redis-server is not installed (apt install redis-server)");
         return;
     };
-    let mix = Mix { get: 2, set: 2, incr: 1, ping: 1 };
+    let mix = Mix { get: 2, set: 2, incr: 1, ping: 1, custom: 0 };
     for pipeline in [1, 16, 64] {
         let options = Options { pipeline, mix, stop: Stop::Count(20_000), ..options(redis.address) };
         let report = run_quietly(&options);
@@ -422,7 +422,7 @@ fn keys_and_values_have_the_sizes_that_were_asked_for() {
 #[test]
 fn a_run_that_is_recorded_can_be_checked() {
     let mock = start(Behaviour::Sound);
-    let mix = Mix { get: 3, set: 2, incr: 1, ping: 1 };
+    let mix = Mix { get: 3, set: 2, incr: 1, ping: 1, custom: 0 };
     let recorded = Options { record: true, mix, keys: 10, threads: 2, ..options(mock.address) };
     let mut report = run_quietly(&recorded);
     let history = report.take_history().unwrap();
@@ -449,7 +449,7 @@ fn writes_that_were_lost_are_unknown_in_the_history() {
 fn an_http_server_answers_everything_on_connections_that_stay_open() {
     for manner in [Manner::Plain, Manner::Chunked] {
         let server = http::start(manner);
-        let mix = Mix { get: 3, set: 2, incr: 0, ping: 1 };
+        let mix = Mix { get: 3, set: 2, incr: 0, ping: 1, custom: 0 };
         for pipeline in [1, 8] {
             let mut report = run_quietly(&Options {
                 transport: Transport::Http,

@@ -388,7 +388,7 @@ impl Driven {
                 Some(Operation::Set) => {
                     figures.extend([("put_p50_ms", ms(row.p50_us)), ("put_p95_ms", ms(row.p95_us))]);
                 }
-                Some(Operation::Incr | Operation::Ping) => {}
+                Some(Operation::Incr | Operation::Ping | Operation::Custom) => {}
             }
         }
         if ended > 0 {

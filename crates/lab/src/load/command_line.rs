@@ -10,6 +10,7 @@ use check::{History, Verdict};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
+use super::custom::Custom;
 use super::flags::{
     Server, parse_duration, parse_key_choice, parse_mix, parse_server, parse_share, parse_sizes,
 };
@@ -34,6 +35,8 @@ Examples:
   quorate bench --addr 127.0.0.1:7000 --vs 127.0.0.1:6379 --rounds 5
   quorate bench --addr 127.0.0.1:7000 --rate 20000 --key-choice zipf --hgrm latencies
   quorate bench --addr 127.0.0.1:7000 --vs etcd://127.0.0.1:2379 -c 256 --command set --value-size 256
+  quorate bench --addr 127.0.0.1:7000 --send 'ZADD board {random} {key}'
+  quorate bench --addr 127.0.0.1:7000 --load-with 'RPUSH list {value}' --send 'LRANGE list 0 99' --vs 127.0.0.1:6379
   quorate bench --addr 127.0.0.1:8000 --http --get-ratio 0.9 --verify
 
 Latencies are in microseconds. With --rate they are measured from when a request was due, not from when it was sent.
@@ -76,6 +79,14 @@ pub struct BenchArgs {
     /// What to send, with weights: get=8,set=1,incr=1,ping=0
     #[arg(long, value_name = "WEIGHTS", conflicts_with_all = ["command", "get_ratio"], value_parser = parse_mix)]
     mix: Option<Mix>,
+
+    /// Send this command; {key}, {number}, {random}, {random:N} and {value} are filled in for each request
+    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["command", "get_ratio", "mix"])]
+    send: Option<Custom>,
+
+    /// Load each key with this command instead of SET: 'ZADD board {number} {key}'
+    #[arg(long, value_name = "COMMAND", conflicts_with = "no_load")]
+    load_with: Option<Custom>,
 
     /// Send this many requests per second, whether or not replies arrive, instead of waiting for each reply
     #[arg(long, value_name = "PER SECOND")]
@@ -302,6 +313,7 @@ impl BenchArgs {
         }
         let gets = (self.get_ratio * f64::from(RATIO_PARTS)).round() as u32;
         let mix = match (self.mix, self.command) {
+            _ if self.send.is_some() => Mix::only(Operation::Custom),
             (Some(mix), _) => mix,
             (None, CommandName::Set) => Mix::only(Operation::Set),
             (None, CommandName::Get) => Mix::only(Operation::Get),
@@ -314,6 +326,8 @@ impl BenchArgs {
             connections: self.connections,
             pipeline: self.pipeline,
             mix,
+            custom: self.send.clone(),
+            custom_load: self.load_with.clone(),
             keys: self.keys,
             key_choice: self.key_choice,
             key_prefix: self.key_prefix.clone(),
@@ -333,7 +347,10 @@ impl BenchArgs {
             wait_once: self.wait_once,
             wait: self.wait.map(|replicas| Wait { replicas, timeout_ms: self.wait_timeout }),
             // Only GET needs loaded keys; the others create theirs, except with ZooKeeper.
-            load: !self.no_load && (mix.get > 0 || mix.set > 0 && transport == Transport::ZooKeeper),
+            load: !self.no_load
+                && (mix.get > 0
+                    || self.load_with.is_some()
+                    || mix.set > 0 && transport == Transport::ZooKeeper),
             record: self.verify || self.history.is_some(),
             threads: self.threads,
             password: self.password.clone(),
@@ -411,6 +428,24 @@ mod tests {
         assert_eq!((mixed.mix.get, mixed.mix.set, mixed.mix.incr), (8, 0, 2));
         assert_eq!((mixed.key_bytes, mixed.value_bytes), (Some(30), Sizes { min: 40, max: 80 }));
         assert!(!mixed.record && mixed.pace == Pace::Closed);
+    }
+
+    #[test]
+    fn a_command_of_the_users_own_is_sent_alone() {
+        let args = Line::try_parse_from([
+            "bench",
+            "--send",
+            "ZRANK board {key}",
+            "--load-with",
+            "ZADD board {number} {key}",
+        ]);
+        let args = args.unwrap().args;
+        let options = args.options(&args.servers).unwrap();
+        assert_eq!((options.mix, options.load), (Mix::only(Operation::Custom), true));
+        assert_eq!(options.custom.unwrap().text(), "ZRANK board {key}");
+        for wrong in [["--send", "GET {keys}"], ["--load-with", ""]] {
+            assert!(Line::try_parse_from(["bench"].iter().chain(&wrong)).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

@@ -128,7 +128,7 @@ impl Requests {
                 values.write(key, sequence, out);
             }
             // `Options::validate` refuses INCR and PING.
-            Operation::Get | Operation::Incr | Operation::Ping => {
+            Operation::Get | Operation::Incr | Operation::Ping | Operation::Custom => {
                 streams.begin(&[&self.range, fields], key_bytes, out);
                 append_field_head(1, self.key.len(), out);
                 self.key.append(key, out);
@@ -287,7 +287,7 @@ fn read_reply(operation: Operation, message: &[u8]) -> Result<Reply<'_>, Malform
             Some(found) => Reply::Bulk(field(found, 5)?.unwrap_or_default()),
             None => Reply::Null,
         },
-        Operation::Incr | Operation::Ping => Reply::Status(b"PONG"),
+        Operation::Incr | Operation::Ping | Operation::Custom => Reply::Status(b"PONG"),
     })
 }
 

@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_mix_is_a_list_of_weights() {
-        assert_eq!(parse_mix("get=8,set=1,incr=1"), Ok(Mix { get: 8, set: 1, incr: 1, ping: 0 }));
+        assert_eq!(parse_mix("get=8,set=1,incr=1"), Ok(Mix { get: 8, set: 1, incr: 1, ..Mix::default() }));
         assert_eq!(parse_mix("ping=1"), Ok(Mix { ping: 1, ..Mix::default() }));
         for wrong in ["", "get", "get=x", "fly=1", "get=-1"] {
             assert!(parse_mix(wrong).is_err(), "{wrong}");

@@ -79,7 +79,7 @@ impl Language {
         }
     }
 
-    /// Appends a request; while keys are loaded, one that writes a key whether or not it exists.
+    /// Appends a request; while keys are loaded, one of those that load.
     pub(crate) fn append(
         &self,
         asked: Expected,
@@ -89,7 +89,7 @@ impl Language {
     ) {
         let Dialogue { fields, streams } = dialogue;
         match &self.kind {
-            Kind::Resp(requests) => requests.append(asked, values, out),
+            Kind::Resp(requests) => requests.append(asked, (values, is_loading), out),
             Kind::Http(requests, _) => requests.append(asked, values, fields, out),
             Kind::Etcd(requests) => requests.append(asked, values, (fields, streams), out),
             Kind::ZooKeeper(requests) => requests.append(asked, values, is_loading, out),

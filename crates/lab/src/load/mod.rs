@@ -20,6 +20,7 @@
 
 mod command_line;
 mod connection;
+mod custom;
 mod etcd;
 mod flags;
 mod hgrm;
@@ -51,6 +52,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 pub use command_line::{BenchArgs, bench};
+pub use custom::Custom;
 pub use hgrm::write_hgrm;
 pub use live::Live;
 pub use options::{Arrivals, KeyChoice, Mix, Options, Pace, Sizes, Stop, Transport, Wait};

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::custom::Custom;
 use super::outcome::Operation;
 use super::{Error, etcd, zookeeper};
 
@@ -47,6 +48,10 @@ pub struct Options {
     pub pipeline: usize,
     /// The share of each operation.
     pub mix: Mix,
+    /// The command that [`Operation::Custom`] sends.
+    pub custom: Option<Custom>,
+    /// The command that loads each key instead of SET.
+    pub custom_load: Option<Custom>,
     /// The number of keys.
     pub keys: u64,
     /// How a request's key is chosen.
@@ -96,6 +101,8 @@ pub struct Mix {
     pub incr: u32,
     /// The weight of PING, an empty round trip.
     pub ping: u32,
+    /// The weight of the custom command.
+    pub custom: u32,
 }
 
 impl Mix {
@@ -107,6 +114,7 @@ impl Mix {
             Operation::Set => &mut mix.set,
             Operation::Incr => &mut mix.incr,
             Operation::Ping => &mut mix.ping,
+            Operation::Custom => &mut mix.custom,
         } = 1;
         mix
     }
@@ -118,6 +126,7 @@ impl Mix {
             Operation::Set => self.set,
             Operation::Incr => self.incr,
             Operation::Ping => self.ping,
+            Operation::Custom => self.custom,
         }
     }
 
@@ -278,6 +287,8 @@ impl Default for Options {
             connections: 50,
             pipeline: 1,
             mix: Mix { get: 1, set: 1, ..Mix::default() },
+            custom: None,
+            custom_load: None,
             keys: 100_000,
             key_choice: KeyChoice::Uniform,
             key_prefix: "key:".to_owned(),
@@ -341,12 +352,25 @@ impl Options {
                 Duration::from_millis(wait_ms) >= self.reply_timeout,
                 "WAIT's timeout must be shorter than the reply timeout",
             ),
+            (self.mix.custom > 0 && self.custom.is_none(), "there is no custom command to send"),
+            (
+                self.is_custom() && self.transport != Transport::Resp,
+                "custom commands are sent by the Redis protocol only",
+            ),
+            (
+                self.is_custom() && self.record,
+                "what a custom command does to a key cannot be recorded or verified",
+            ),
             (self.wait_once && self.wait.is_none(), "there is no WAIT to send once for each batch"),
         ];
         match refusals.iter().chain(&self.transport.refusals(self)).find(|(is_refused, _)| *is_refused) {
             Some((_, reason)) => Err(Error::Usage((*reason).to_owned())),
             None => Ok(()),
         }
+    }
+
+    fn is_custom(&self) -> bool {
+        self.custom.is_some() || self.custom_load.is_some()
     }
 
     /// How many digits a key has after its prefix.
@@ -446,5 +470,14 @@ mod tests {
         }));
         assert!(refused(|options| options.wait = Some(Wait { replicas: 1, timeout_ms: 10_000 })));
         assert!(refused(|options| options.wait_once = true));
+        assert!(refused(|options| options.mix = Mix::only(Operation::Custom)));
+        assert!(refused(|options| {
+            options.custom = "LPUSH {key} {value}".parse().ok();
+            options.record = true;
+        }));
+        assert!(refused(|options| {
+            options.custom_load = "LPUSH {key} {value}".parse().ok();
+            options.transport = Transport::Http;
+        }));
     }
 }

@@ -13,11 +13,13 @@ pub enum Operation {
     Incr,
     /// An empty request: the cost of a round trip.
     Ping,
+    /// A command of the user's own, whatever it does.
+    Custom,
 }
 
 impl Operation {
     /// Every kind, in the order of reports.
-    pub const ALL: [Self; 4] = [Self::Get, Self::Set, Self::Incr, Self::Ping];
+    pub const ALL: [Self; 5] = [Self::Get, Self::Set, Self::Incr, Self::Ping, Self::Custom];
 
     /// The command's name.
     pub fn name(self) -> &'static str {
@@ -26,6 +28,7 @@ impl Operation {
             Self::Set => "SET",
             Self::Incr => "INCR",
             Self::Ping => "PING",
+            Self::Custom => "CUSTOM",
         }
     }
 }
@@ -35,7 +38,7 @@ impl Operation {
 pub enum Outcome {
     /// Success.
     Ok,
-    /// A GET found no value.
+    /// Nothing was found: the reply was null.
     Miss,
     /// The value could not have been written to that key by this generator.
     WrongValue,

@@ -101,8 +101,8 @@ impl Recorder {
             Operation::Get => Asked::Get,
             Operation::Set => Asked::Set(asked.sequence),
             Operation::Incr => Asked::Incr,
-            // It has neither key nor effect.
-            Operation::Ping => return,
+            // PING has neither key nor effect; with a custom command, nothing is recorded.
+            Operation::Ping | Operation::Custom => return,
         };
         let since = |time: Instant| time.saturating_duration_since(self.epoch).as_nanos() as u64;
         self.records.push(Record {

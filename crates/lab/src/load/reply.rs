@@ -10,6 +10,8 @@ pub(crate) enum Reply<'a> {
     Integer(i64),
     Bulk(&'a [u8]),
     Null,
+    /// An array, whatever is in it.
+    Array,
 }
 
 /// The buffer does not hold a reply; the connection cannot be used any further.

@@ -7,6 +7,7 @@ use check::History;
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
+use super::custom::Custom;
 use super::options::{Arrivals, KeyChoice, Options, Pace, Sizes, Stop};
 use super::outcome::{Operation, Outcome};
 use super::steal::DISTURBED_PERCENT;
@@ -285,6 +286,8 @@ impl Report {
                 "connections": options.connections,
                 "pipeline": options.pipeline,
                 "mix": mix,
+                "custom": options.custom.as_ref().map(Custom::text),
+                "custom_load": options.custom_load.as_ref().map(Custom::text),
                 "transport": options.transport.name(),
                 "keys": options.keys,
                 "key_choice": key_choice_in_words(options.key_choice),
@@ -434,7 +437,9 @@ pub(crate) fn describe(options: &Options) -> String {
         let weight = options.mix.weight(operation);
         if weight > 0 {
             let percent = f64::from(weight) * 100.0 / options.mix.total() as f64;
-            mix.push(format!("{} {}%", operation.name(), (percent * 100.0).round() / 100.0));
+            let custom = options.custom.as_ref().filter(|_| operation == Operation::Custom);
+            let name = custom.map_or(operation.name(), Custom::text);
+            mix.push(format!("{name} {}%", (percent * 100.0).round() / 100.0));
         }
     }
     let each = if options.wait_once { " once for each pipeline" } else { "" };
@@ -533,7 +538,7 @@ pub(crate) mod tests {
             (&json["loader_cpu_s_per_million"], &json["steal_percent"]),
             (&json!(474.53), &json!(12.3))
         );
-        assert_eq!(json["options"]["mix"], json!({"get": 1, "set": 1, "incr": 0, "ping": 0}));
+        assert_eq!(json["options"]["mix"], json!({"get": 1, "set": 1, "incr": 0, "ping": 0, "custom": 0}));
         assert_eq!(json["results"][0]["operation"], "GET");
         assert_eq!(json["results"][0]["p99_us"], 100);
         assert_eq!(json["results"][2]["operation"], "all");

@@ -2,10 +2,13 @@
 //!
 //! The buffer may end anywhere, also within a reply: then nothing is consumed and the scan starts again when
 //! more bytes have arrived. That costs no more than reading a short line again, because a bulk string is
-//! skipped by its length. Arrays, maps and pushes are refused: no request of the generator has such a reply.
+//! skipped by its length. Arrays are the replies of custom commands; what is in them is skipped. The types of RESP3 are
+//! refused: the generator asks for none.
 
+use super::custom::Custom;
 use super::options::{Options, Wait};
 use super::outcome::Operation;
+use super::random::Random;
 use super::reply::{Malformed, Reply};
 use super::template::{Template, append_number};
 use super::value::Values;
@@ -25,6 +28,12 @@ pub(crate) struct Requests {
     set_tail: Vec<u8>,
     /// The bytes after a batch with SETs: WAIT if one follows the batch.
     batch_tail: Vec<u8>,
+    /// A key's name alone, for custom commands.
+    name: Template,
+    custom: Option<Custom>,
+    custom_load: Option<Custom>,
+    keys: u64,
+    custom_seed: u64,
 }
 
 impl Requests {
@@ -45,6 +54,11 @@ impl Requests {
             incr: template("*2\r\n$4\r\nINCR\r\n", &format!("{prefix}counter:")),
             set_tail: [&b"\r\n"[..], &each].concat(),
             batch_tail,
+            name: Template::new(prefix, digits, ""),
+            custom: options.custom.clone(),
+            custom_load: options.custom_load.clone(),
+            keys: options.keys,
+            custom_seed: Random::new(options.seed).next(),
         }
     }
 
@@ -53,8 +67,8 @@ impl Requests {
         out.extend_from_slice(&self.batch_tail);
     }
 
-    /// Appends a request.
-    pub(crate) fn append(&self, asked: Expected, values: &Values, out: &mut Vec<u8>) {
+    /// Appends a request, of those that load keys or of the others.
+    pub(crate) fn append(&self, asked: Expected, (values, is_loading): (&Values, bool), out: &mut Vec<u8>) {
         let Expected { operation, key, sequence } = asked;
         match operation {
             Operation::Get => self.get.append(key, out),
@@ -68,6 +82,16 @@ impl Requests {
             }
             Operation::Incr => self.incr.append(key, out),
             Operation::Ping => out.extend_from_slice(PING),
+            Operation::Custom => {
+                let custom = if is_loading { &self.custom_load } else { &self.custom };
+                let custom = custom.as_ref().expect("options that ask for a custom command have one");
+                custom.append(
+                    asked,
+                    (self.keys, self.custom_seed, values),
+                    |key, out| self.name.append(key, out),
+                    out,
+                );
+            }
         }
     }
 }
@@ -93,7 +117,7 @@ pub(crate) fn scan(input: &[u8], bulk_bytes_max: usize) -> Result<Option<(Reply<
     let Some(&kind) = input.first() else {
         return Ok(None);
     };
-    if !matches!(kind, b'+' | b'-' | b':' | b'$' | b'_') {
+    if !matches!(kind, b'+' | b'-' | b':' | b'$' | b'_' | b'*') {
         return Err(Malformed);
     }
     let Some(line) = first_line(input)? else {
@@ -105,7 +129,8 @@ pub(crate) fn scan(input: &[u8], bulk_bytes_max: usize) -> Result<Option<(Reply<
         b'-' => Reply::Error(body),
         b':' => Reply::Integer(parse_integer(body).ok_or(Malformed)?),
         b'_' if body.is_empty() => Reply::Null,
-        b'$' if body == b"-1" => Reply::Null,
+        b'$' | b'*' if body == b"-1" => Reply::Null,
+        b'*' => return scan_array(input, line.len(), parse_integer(body), bulk_bytes_max),
         b'$' => return scan_bulk(input, line.len(), parse_integer(body), bulk_bytes_max),
         _ => return Err(Malformed),
     };
@@ -128,6 +153,31 @@ fn scan_bulk(
         Some(b"\r\n") => Ok(Some((Reply::Bulk(&input[start..end]), end + 2))),
         Some(_) => Err(Malformed),
     }
+}
+
+/// Skips the items of an array, whatever they are.
+fn scan_array(
+    input: &[u8],
+    start: usize,
+    items: Option<i64>,
+    bulk_bytes_max: usize,
+) -> Result<Option<(Reply<'_>, usize)>, Malformed> {
+    let count = |items: Option<i64>| items.and_then(|items| usize::try_from(items).ok()).ok_or(Malformed);
+    let (mut end, mut left) = (start, count(items)?);
+    while left > 0 {
+        let Some(rest) = input.get(end..).filter(|rest| !rest.is_empty()) else { return Ok(None) };
+        left -= 1;
+        // An array within is a line, and its items follow as if they were ours: that needs no recursion.
+        if rest[0] == b'*' && !rest.starts_with(b"*-1\r\n") {
+            let Some(line) = first_line(rest)? else { return Ok(None) };
+            left = left.checked_add(count(parse_integer(&line[1..line.len() - 2]))?).ok_or(Malformed)?;
+            end += line.len();
+        } else {
+            let Some((_, bytes)) = scan(rest, bulk_bytes_max)? else { return Ok(None) };
+            end += bytes;
+        }
+    }
+    Ok(Some((Reply::Array, end)))
 }
 
 /// The first line with its type byte and its line end.
@@ -171,7 +221,7 @@ mod tests {
         change(&mut options);
         let mut out = Vec::new();
         let asked = Expected { operation, key: 42, sequence: 7 };
-        Requests::new(&options).append(asked, &Values::new(options.value_bytes), &mut out);
+        Requests::new(&options).append(asked, (&Values::new(options.value_bytes), false), &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -225,11 +275,23 @@ mod tests {
         assert_eq!(whole(b"$0\r\n\r\n"), Ok(Some((Reply::Bulk(b""), 6))));
         assert_eq!(whole(b"$-1\r\n"), Ok(Some((Reply::Null, 5))));
         assert_eq!(whole(b"_\r\n"), Ok(Some((Reply::Null, 3))));
+        assert_eq!(whole(b"*-1\r\n"), Ok(Some((Reply::Null, 5))));
+        assert_eq!(whole(b"*0\r\n:1\r\n"), Ok(Some((Reply::Array, 4))));
+        let nested = b"*3\r\n*2\r\n$1\r\na\r\n*-1\r\n*0\r\n-ERR no\r\n";
+        assert_eq!(whole(nested), Ok(Some((Reply::Array, nested.len()))));
     }
 
     #[test]
     fn a_reply_that_is_cut_anywhere_is_waited_for() {
-        for reply in [&b"+OK\r\n"[..], b"-ERR x\r\n", b":12\r\n", b"$5\r\nhello\r\n", b"$-1\r\n", b"_\r\n"] {
+        for reply in [
+            &b"+OK\r\n"[..],
+            b"-ERR x\r\n",
+            b":12\r\n",
+            b"$5\r\nhello\r\n",
+            b"$-1\r\n",
+            b"_\r\n",
+            b"*2\r\n*1\r\n:1\r\n+a\r\n",
+        ] {
             for cut in 0..reply.len() {
                 assert_eq!(whole(&reply[..cut]), Ok(None), "{:?}", &reply[..cut]);
             }
@@ -240,7 +302,9 @@ mod tests {
     fn garbage_is_refused() {
         for input in [
             &b"HTTP/1.1 400\r\n"[..],
-            b"*1\r\n:1\r\n",
+            b"*1\r\nx1\r\n",
+            b"*-2\r\n",
+            b"*x\r\n",
             b"+OK\n",
             b"\n",
             b":\r\n",

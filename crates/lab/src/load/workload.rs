@@ -15,7 +15,7 @@ const SEQUENCE_BITS: u32 = 48;
 pub(crate) struct Expected {
     pub(crate) operation: Operation,
     pub(crate) key: u64,
-    /// The sequence number of the write, if it is one.
+    /// The sequence number of the write or custom command, if it is one.
     pub(crate) sequence: u64,
 }
 
@@ -30,6 +30,8 @@ pub(crate) struct Workload {
     values: Values,
     sequence: u64,
     loading: Option<Loading>,
+    /// What loads a key.
+    loads_with: Operation,
 }
 
 /// The keys that remain to be written before the run.
@@ -59,6 +61,7 @@ impl Workload {
             values: Values::new(options.value_bytes),
             sequence: (thread as u64) << SEQUENCE_BITS,
             loading: None,
+            loads_with: if options.custom_load.is_some() { Operation::Custom } else { Operation::Set },
         }
     }
 
@@ -83,7 +86,7 @@ impl Workload {
     pub(crate) fn next(&mut self) -> Expected {
         let (operation, key) = self.choose();
         let mut sequence = 0;
-        if operation == Operation::Set {
+        if matches!(operation, Operation::Set | Operation::Custom) {
             self.sequence += 1;
             sequence = self.sequence;
         }
@@ -101,7 +104,7 @@ impl Workload {
                 loading.next += 1;
                 loading.next - 1
             });
-            return (Operation::Set, key);
+            return (self.loads_with, key);
         }
         let operation = match self.shares[..] {
             [(_, only)] => only,
@@ -125,6 +128,8 @@ impl Workload {
             (Operation::Set, Reply::Status(b"OK")) | (Operation::Ping, Reply::Status(b"PONG")) => Outcome::Ok,
             (Operation::Incr, Reply::Integer(count)) if *count >= 1 => Outcome::Ok,
             (Operation::Incr, Reply::Integer(_)) => Outcome::WrongValue,
+            (Operation::Custom, Reply::Null) => Outcome::Miss,
+            (Operation::Custom, _) => Outcome::Ok,
             _ => Outcome::Protocol,
         }
     }
@@ -171,7 +176,7 @@ mod tests {
 
     #[test]
     fn the_mix_is_kept_and_a_seed_repeats_it() {
-        let mix = Mix { get: 8, set: 1, incr: 1, ping: 0 };
+        let mix = Mix { get: 8, set: 1, incr: 1, ..Mix::default() };
         let draw = || {
             let mut workload = workload(|options| options.mix = mix);
             (0..10_000).map(|_| workload.next()).collect::<Vec<_>>()
@@ -208,6 +213,9 @@ mod tests {
         assert_eq!(judge(Operation::Incr, Reply::Integer(1)), Outcome::Ok);
         assert_eq!(judge(Operation::Incr, Reply::Integer(0)), Outcome::WrongValue);
         assert_eq!(judge(Operation::Ping, Reply::Status(b"PONG")), Outcome::Ok);
+        assert_eq!(judge(Operation::Custom, Reply::Array), Outcome::Ok);
+        assert_eq!(judge(Operation::Custom, Reply::Null), Outcome::Miss);
+        assert_eq!(judge(Operation::Custom, Reply::Error(b"NO way")), no);
 
         let wait = |write, reply| workload.judge_wait(write, &reply);
         assert_eq!(wait(Outcome::Ok, Reply::Integer(2)), Outcome::Ok);

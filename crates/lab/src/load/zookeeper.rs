@@ -71,7 +71,7 @@ impl Requests {
                 });
             }
             // `Options::validate` refuses INCR.
-            Operation::Incr | Operation::Ping => packet(out, |out| {
+            Operation::Incr | Operation::Ping | Operation::Custom => packet(out, |out| {
                 append_integer(PING_NUMBER, out);
                 append_integer(PING, out);
             }),
@@ -145,7 +145,7 @@ fn read_reply(operation: Operation, number: i32, mut rest: &[u8]) -> Result<Repl
             Reply::Bulk(rest.get(..length).ok_or(Malformed)?)
         }
         (Operation::Set, 0) => Reply::Status(b"OK"),
-        (Operation::Incr | Operation::Ping, 0) => Reply::Status(b"PONG"),
+        (Operation::Incr | Operation::Ping | Operation::Custom, 0) => Reply::Status(b"PONG"),
         _ => Reply::Error(b"ZOOKEEPER an error"),
     })
 }

@@ -56,7 +56,7 @@ impl Requests {
                 out.extend_from_slice(BODY_END);
             }
             // `Options::validate` refuses INCR.
-            Operation::Incr | Operation::Ping => out.extend_from_slice(&health(fields)),
+            Operation::Incr | Operation::Ping | Operation::Custom => out.extend_from_slice(&health(fields)),
         }
     }
 }
