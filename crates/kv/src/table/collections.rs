@@ -76,17 +76,23 @@ pub(super) fn find_key(kind: Kind, items: Items<'_>, names: Option<&Tree>, name:
         let mut all = items.iter_from(0).map(|item| key_and_name(kind, item));
         return all.find(|(_, held)| *held == name).map(|(key, _)| key);
     };
+    find_name(index, name).map(|(_, key)| key)
+}
+
+/// The rank of a name in the index, and the key of its item.
+fn find_name(index: &Tree, name: &[u8]) -> Option<(usize, Key)> {
     let wanted = index_item(name, None);
-    let from = index.items().seek(&wanted);
+    let (from, items) = index.items().from_key(&wanted);
     // Another name can come in between only if it has the same hash and begins with this one.
-    let mut candidates = index.items().iter_from(from).take_while(|item| item.starts_with(&wanted));
-    candidates.find(|item| item.len() == wanted.len() + KEY_BYTES)?.last_chunk().copied()
+    let mut candidates = (from..).zip(items).take_while(|(_, item)| item.starts_with(&wanted));
+    let (rank, item) = candidates.find(|(_, item)| item.len() == wanted.len() + KEY_BYTES)?;
+    Some((rank, *item.last_chunk()?))
 }
 
 /// Adds an item to the index of a collection; returns false if its name is there.
 fn index_new(kind: Kind, index: &mut Tree, item: &[u8]) -> bool {
     let (key, name) = key_and_name(kind, item);
-    if find_key(kind, Items::EMPTY, Some(index), name).is_some() {
+    if find_name(index, name).is_some() {
         return false;
     }
     let held = index_item(name, Some(key));
@@ -202,6 +208,28 @@ impl Collection {
         self.index_if_large();
     }
 
+    /// Gives the item of this rank another key, and its place.
+    pub(super) fn change_key(&mut self, rank: usize, item: &[u8], discarded: &mut Discarded) {
+        self.remove(rank, rank + 1, discarded);
+        self.insert_in_order(item);
+        let Some(index) = &mut self.names else { return };
+        let (key, name) = key_and_name(self.kind, item);
+        let Some((rank, _)) = find_name(index, name) else { unreachable!("each name is in the index") };
+        let held = index_item(name, Some(key));
+        // Where a name stands in the index, its key hardly ever decides: only beside another name with the same hash that
+        // begins as this one does.
+        let hash = &held[..HASH_BYTES];
+        let before = rank.checked_sub(1).and_then(|before| index.items().get(before));
+        let is_alone = !before.is_some_and(|item| item.starts_with(hash))
+            && !index.items().get(rank + 1).is_some_and(|item| item.starts_with(hash));
+        if is_alone {
+            index.replace(rank, &held, discarded);
+        } else {
+            index.remove(rank, rank + 1, discarded);
+            index.insert(index.items().seek(&held), &held);
+        }
+    }
+
     /// Replaces the item of this rank by another one with the same key and name.
     pub(super) fn replace_named(&mut self, rank: usize, item: &[u8], discarded: &mut Discarded) {
         if self.due.len() > 0
@@ -209,8 +237,7 @@ impl Collection {
         {
             self.forget_due(&before, discarded);
         }
-        self.remove(rank, rank + 1, discarded);
-        self.insert(rank, item);
+        self.replace(rank, item, discarded);
         self.note_due(item);
         // It may be longer.
         self.index_if_large();

@@ -81,8 +81,8 @@ impl<'a> Hash<'a> {
             return fields.find(|(_, field)| field.name == name);
         }
         let number = find_key(Kind::Hash, self.items, self.names, name)?;
-        let rank = self.items.seek(&number);
-        Some((rank, Field::of(self.items.get(rank)?)))
+        let (rank, mut items) = self.items.from_key(&number);
+        Some((rank, Field::of(items.next()?)))
     }
 
     fn get(self, name: &[u8]) -> Option<Field<'a>> {

@@ -112,7 +112,7 @@ impl Collection {
         if let Some(before) = before {
             let (rank, is_there) = self.items().find(item_of(before, member, &mut item));
             assert!(is_there, "a member is where its score says");
-            self.remove_named(rank..rank + 1, discarded);
+            return self.change_key(rank, item_of(key, member, &mut item), discarded);
         }
         self.add_named(item_of(key, member, &mut item));
     }

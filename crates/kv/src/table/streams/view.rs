@@ -57,8 +57,8 @@ impl<'a> Stream<'a> {
 
     /// Where the item with this key is or belongs, and the item.
     pub(super) fn find_key(self, key: &[u8]) -> (usize, Option<&'a [u8]>) {
-        let rank = self.items.seek(key);
-        (rank, self.items.get(rank).filter(|item| item.starts_with(key)))
+        let (rank, mut items) = self.items.from_key(key);
+        (rank, items.next().filter(|item| item.starts_with(key)))
     }
 
     /// The id of the first entry or of the last one; 0-0 if there are none.

@@ -16,7 +16,7 @@ pub(super) mod piece;
 #[cfg(test)]
 mod tests;
 
-use piece::{Leaf, Piece, item_bytes};
+use piece::{Leaf, Piece, PieceIter, item_bytes};
 use std::sync::Arc;
 
 /// Most bytes of a leaf that has more than one item.
@@ -63,16 +63,39 @@ impl Shape {
 #[derive(Clone, Debug)]
 enum Node {
     Leaf(Leaf),
-    Inner(Vec<Child>),
+    Inner(Inner),
 }
 
+/// The children of a node. What a search looks at lies close together: it touches few lines of memory in each node.
+#[derive(Clone, Debug, Default)]
+struct Inner {
+    heads: Vec<Head>,
+    /// As many as heads.
+    rest: Vec<Rest>,
+}
+
+/// What a search looks at, of one child.
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    /// The first bytes of the child's bound, so that a comparison seldom has to look at the others.
+    lead: u64,
+    items: usize,
+}
+
+/// What a search does not look at.
 #[derive(Clone, Debug)]
-struct Child {
+struct Rest {
     /// In an ordered tree, unless this is the first child: greater than all items of the child before, and not greater
     /// than this child's first one. As short as that allows.
     bound: Box<[u8]>,
-    /// The first bytes of `bound`, so that a comparison seldom has to look at it.
-    lead: u64,
+    content: usize,
+    bytes: usize,
+    node: Arc<Node>,
+}
+
+/// A child that has no place yet.
+struct Child {
+    bound: Box<[u8]>,
     size: Size,
     node: Arc<Node>,
 }
@@ -91,6 +114,28 @@ impl std::ops::AddAssign for Size {
         self.items += other.items;
         self.content += other.content;
         self.bytes += other.bytes;
+    }
+}
+
+/// By how much the size of a node has changed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Change {
+    items: isize,
+    content: isize,
+    bytes: isize,
+}
+
+impl Size {
+    fn changed(self, change: Change) -> Size {
+        let Change { items, content, bytes } = change;
+        let changed = |size: usize, change| {
+            size.checked_add_signed(change).expect("a node has what is taken from it")
+        };
+        Size {
+            items: changed(self.items, items),
+            content: changed(self.content, content),
+            bytes: changed(self.bytes, bytes),
+        }
     }
 }
 
@@ -126,7 +171,7 @@ impl Discarded {
         match self.0.pop().and_then(Arc::into_inner) {
             Some(Node::Leaf(leaf)) => leaf.count().max(1),
             Some(Node::Inner(children)) => {
-                self.0.extend(children.into_iter().map(|child| child.node));
+                self.0.extend(children.rest.into_iter().map(|child| child.node));
                 1
             }
             None => 1,
@@ -134,10 +179,15 @@ impl Discarded {
     }
 }
 
+/// The first eight bytes as a number, with zeros behind a shorter string: if the numbers of two strings differ, their order
+/// is that of the strings.
+#[inline]
 fn lead_of(bytes: &[u8]) -> u64 {
+    if let Some(lead) = bytes.first_chunk::<8>() {
+        return u64::from_be_bytes(*lead);
+    }
     let mut lead = [0; 8];
-    let length = bytes.len().min(8);
-    lead[..length].copy_from_slice(&bytes[..length]);
+    lead[..bytes.len()].copy_from_slice(bytes);
     u64::from_be_bytes(lead)
 }
 
@@ -153,7 +203,7 @@ impl Node {
         NODE_BYTES
             + match self {
                 Node::Leaf(leaf) => leaf.capacity(),
-                Node::Inner(children) => children.capacity() * size_of::<Child>(),
+                Node::Inner(children) => children.own_bytes(),
             }
     }
 
@@ -163,9 +213,9 @@ impl Node {
             Node::Leaf(leaf) => Size { items: leaf.count(), content: leaf.byte_count(), bytes },
             Node::Inner(children) => {
                 let mut size = Size { bytes, ..Size::default() };
-                for child in children {
-                    size += child.size;
-                    size.bytes += child.bound.len();
+                for at in 0..children.len() {
+                    size += children.size(at);
+                    size.bytes += children.rest[at].bound.len();
                 }
                 size
             }
@@ -180,58 +230,123 @@ impl Node {
                 leaf.view().iter_from(leaf.count().saturating_sub(1)).next().unwrap_or_default()
             }
             Node::Leaf(leaf) => leaf.view().iter().next().unwrap_or_default(),
-            Node::Inner(children) if is_last => children[children.len() - 1].node.end_item(true),
-            Node::Inner(children) => children[0].node.end_item(false),
+            Node::Inner(children) if is_last => children.rest[children.len() - 1].node.end_item(true),
+            Node::Inner(children) => children.rest[0].node.end_item(false),
         }
     }
 }
 
 impl Child {
     fn of(node: Node, bound: Box<[u8]>) -> Child {
-        Child { lead: lead_of(&bound), bound, size: node.size(), node: Arc::new(node) }
-    }
-
-    fn is_above(&self, lead: u64, key: &[u8]) -> bool {
-        if self.lead == lead { *self.bound > *key } else { self.lead > lead }
+        Child { bound, size: node.size(), node: Arc::new(node) }
     }
 }
 
-/// The child that holds the item of this rank, or into which an item goes that gets this rank, and the number of items
-/// in front of it.
-fn child_for(children: &[Child], rank: usize, new: Option<&[u8]>) -> (usize, usize) {
-    let mut before = 0;
-    for (at, child) in children.iter().enumerate() {
-        let end = before + child.size.items;
-        let is_here = match (new, children.get(at + 1)) {
-            (_, None) => true,
-            (Some(item), Some(next)) => rank < end || rank == end && next.is_above(lead_of(item), item),
-            (None, Some(_)) => rank < end,
-        };
-        if is_here {
-            return (at, before);
-        }
-        before = end;
+impl Inner {
+    fn of(children: impl Iterator<Item = Child>) -> Inner {
+        let mut inner = Inner::default();
+        inner.insert(0, children);
+        inner
     }
-    unreachable!("an inner node has children, and the last one takes what is left")
+
+    fn len(&self) -> usize {
+        self.heads.len()
+    }
+
+    fn own_bytes(&self) -> usize {
+        self.heads.capacity() * size_of::<Head>() + self.rest.capacity() * size_of::<Rest>()
+    }
+
+    fn size(&self, at: usize) -> Size {
+        let Rest { content, bytes, .. } = self.rest[at];
+        Size { items: self.heads[at].items, content, bytes }
+    }
+
+    fn set_size(&mut self, at: usize, size: Size) {
+        self.heads[at].items = size.items;
+        (self.rest[at].content, self.rest[at].bytes) = (size.content, size.bytes);
+    }
+
+    fn measure(&mut self, at: usize) {
+        let size = self.rest[at].node.size();
+        self.set_size(at, size);
+    }
+
+    fn insert(&mut self, at: usize, children: impl Iterator<Item = Child>) {
+        let (heads, rest): (Vec<Head>, Vec<Rest>) = children
+            .map(|Child { bound, size: Size { items, content, bytes }, node }| {
+                (Head { lead: lead_of(&bound), items }, Rest { bound, content, bytes, node })
+            })
+            .unzip();
+        self.heads.splice(at..at, heads);
+        self.rest.splice(at..at, rest);
+    }
+
+    fn remove(&mut self, at: usize) -> (Arc<Node>, usize) {
+        (self.rest.remove(at).node, self.heads.remove(at).items)
+    }
+
+    fn split_off(&mut self, at: usize) -> Inner {
+        let right = Inner { heads: self.heads.split_off(at), rest: self.rest.split_off(at) };
+        self.heads.shrink_to_fit();
+        self.rest.shrink_to_fit();
+        right
+    }
+
+    /// Appends the children of the next node, whose bound is given.
+    fn append(&mut self, more: &Inner, bound: Box<[u8]>) {
+        let seam = self.len();
+        self.heads.extend_from_slice(&more.heads);
+        self.rest.extend_from_slice(&more.rest);
+        self.heads[seam].lead = lead_of(&bound);
+        self.rest[seam].bound = bound;
+    }
+
+    #[inline]
+    fn is_above(&self, at: usize, lead: u64, key: &[u8]) -> bool {
+        let bound_lead = self.heads[at].lead;
+        if bound_lead == lead { *self.rest[at].bound > *key } else { bound_lead > lead }
+    }
+
+    /// The child that holds the item of this rank, or into which an item goes that gets this rank, and the number of items
+    /// in front of it.
+    fn child_for(&self, rank: usize, new: Option<&[u8]>) -> (usize, usize) {
+        let mut before = 0;
+        let last = self.len() - 1;
+        for (at, head) in self.heads[..last].iter().enumerate() {
+            let end = before + head.items;
+            let is_here = match new {
+                Some(item) => rank < end || rank == end && self.is_above(at + 1, lead_of(item), item),
+                None => rank < end,
+            };
+            if is_here {
+                return (at, before);
+            }
+            before = end;
+        }
+        (last, before)
+    }
+
+    /// In an ordered tree, the child that holds a key or would, and the number of items in front of it.
+    #[inline]
+    fn child_with(&self, lead: u64, key: &[u8]) -> (usize, usize) {
+        let mut before = 0;
+        for at in 1..self.len() {
+            if self.is_above(at, lead, key) {
+                return (at - 1, before);
+            }
+            before += self.heads[at - 1].items;
+        }
+        (self.len() - 1, before)
+    }
 }
 
 /// What an item that was added has changed.
 enum Added {
-    /// Only nodes on its path, each of which now has so many more bytes of memory.
-    InPlace { bytes: isize },
+    /// Only nodes on its path.
+    InPlace(Change),
     /// Nodes were divided: these are to be added behind the node, and its size is another.
     Divided(Vec<Child>),
-}
-
-impl Size {
-    /// The size with one more item.
-    fn with(self, item: &[u8], bytes: isize) -> Size {
-        Size {
-            items: self.items + 1,
-            content: self.content + item_bytes(item.len()),
-            bytes: self.bytes.saturating_add_signed(bytes),
-        }
-    }
 }
 
 /// Adds an item below a node.
@@ -242,7 +357,8 @@ fn insert(node: &mut Arc<Node>, rank: usize, item: &[u8], shape: Shape) -> Added
         Node::Leaf(leaf) => {
             let more = insert_into_leaf(leaf, rank, item, shape);
             if more.is_empty() {
-                return Added::InPlace { bytes: node.own_bytes() as isize - bytes_before };
+                let bytes = node.own_bytes() as isize - bytes_before;
+                return Added::InPlace(Change { items: 1, content: item_bytes(item.len()) as isize, bytes });
             }
             let mut left = leaf.view();
             let bounds = more.iter().map(|next| {
@@ -259,17 +375,17 @@ fn insert(node: &mut Arc<Node>, rank: usize, item: &[u8], shape: Shape) -> Added
             Added::Divided(more.map(|(leaf, bound)| Child::of(Node::Leaf(leaf), bound)).collect())
         }
         Node::Inner(children) => {
-            let (at, before) = child_for(children, rank, Some(item));
-            let child = &mut children[at];
-            let more = match insert(&mut child.node, rank - before, item, shape) {
-                Added::InPlace { bytes } => {
-                    child.size = child.size.with(item, bytes);
-                    return Added::InPlace { bytes: bytes + node.own_bytes() as isize - bytes_before };
+            let (at, before) = children.child_for(rank, Some(item));
+            let more = match insert(&mut children.rest[at].node, rank - before, item, shape) {
+                Added::InPlace(change) => {
+                    children.set_size(at, children.size(at).changed(change));
+                    let bytes = change.bytes + node.own_bytes() as isize - bytes_before;
+                    return Added::InPlace(Change { bytes, ..change });
                 }
                 Added::Divided(more) => more,
             };
-            child.size = child.node.size();
-            children.splice(at + 1..at + 1, more);
+            children.measure(at);
+            children.insert(at + 1, more.into_iter());
             if children.len() <= FANOUT {
                 return Added::Divided(Vec::new());
             }
@@ -280,8 +396,7 @@ fn insert(node: &mut Arc<Node>, rank: usize, item: &[u8], shape: Shape) -> Added
                 _ => children.len() / 2,
             };
             let right = children.split_off(cut);
-            children.shrink_to_fit();
-            let bound = right[0].bound.clone();
+            let bound = right.rest[0].bound.clone();
             Added::Divided(vec![Child::of(Node::Inner(right), bound)])
         }
     }
@@ -322,74 +437,110 @@ fn insert_into_leaf(leaf: &mut Leaf, rank: usize, item: &[u8], shape: Shape) -> 
 }
 
 /// Removes items below a node.
-fn remove(node: &mut Arc<Node>, from: usize, to: usize, shape: Shape, discarded: &mut Discarded) {
-    let children = match Arc::make_mut(node) {
-        Node::Leaf(leaf) => return leaf.remove(from, to),
-        Node::Inner(children) => children,
-    };
-    let (first, mut before) = child_for(children, from, None);
-    let (mut at, mut from) = (first, from);
-    let mut left = to - from;
-    while left > 0 {
-        let child = &mut children[at];
-        let (start, count) = (from - before, left.min(child.size.items - (from - before)));
-        if count == child.size.items {
-            let Child { node, size, .. } = children.remove(at);
-            discarded.take(node, size.items);
-        } else {
-            remove(&mut child.node, start, start + count, shape, discarded);
-            child.size = child.node.size();
-            before += child.size.items;
-            at += 1;
-        }
-        from = before;
-        left -= count;
-    }
-    // The children at both ends of the gap may be small now.
-    for at in (first.saturating_sub(1)..=first + 1).rev() {
-        join(children, at, shape);
-    }
-}
-
-/// Overwrites an item by another one of the same length. Returns false, with nothing done, if its length is another.
-fn overwrite(node: &mut Arc<Node>, rank: usize, item: &[u8]) -> bool {
+fn remove(
+    node: &mut Arc<Node>,
+    from: usize,
+    to: usize,
+    shape: Shape,
+    discarded: &mut Discarded,
+) -> Change {
+    let bytes_before = node.own_bytes() as isize;
+    let mut change = Change::default();
     match Arc::make_mut(node) {
-        Node::Leaf(leaf) => leaf.overwrite(rank, item),
+        Node::Leaf(leaf) => {
+            let content_before = leaf.byte_count() as isize;
+            leaf.remove(from, to);
+            change.items -= (to - from) as isize;
+            change.content += leaf.byte_count() as isize - content_before;
+        }
         Node::Inner(children) => {
-            let (at, before) = child_for(children, rank, None);
-            let child = &mut children[at];
-            let is_done = overwrite(&mut child.node, rank - before, item);
-            child.size = child.node.size();
-            is_done
+            let (first, mut before) = children.child_for(from, None);
+            let (mut at, mut from) = (first, from);
+            let mut left = to - from;
+            while left > 0 {
+                let size = children.size(at);
+                let (start, count) = (from - before, left.min(size.items - (from - before)));
+                if count == size.items {
+                    change.items -= size.items as isize;
+                    change.content -= size.content as isize;
+                    change.bytes -= (size.bytes + children.rest[at].bound.len()) as isize;
+                    let (node, items) = children.remove(at);
+                    discarded.take(node, items);
+                } else {
+                    let node = &mut children.rest[at].node;
+                    let less = remove(node, start, start + count, shape, discarded);
+                    children.set_size(at, size.changed(less));
+                    change.items += less.items;
+                    change.content += less.content;
+                    change.bytes += less.bytes;
+                    before += children.heads[at].items;
+                    at += 1;
+                }
+                from = before;
+                left -= count;
+            }
+            // The children at both ends of the gap may be small now.
+            for at in (first.saturating_sub(1)..=first + 1).rev() {
+                change.bytes += join(children, at, shape);
+            }
         }
     }
+    change.bytes += node.own_bytes() as isize - bytes_before;
+    change
 }
 
-/// Makes one of a child and the next one, if they are small.
-fn join(children: &mut Vec<Child>, at: usize, shape: Shape) {
-    let Some([left, right]) = children.get_mut(at..at + 2) else { return };
-    let is_small = match (&*left.node, &*right.node) {
-        (Node::Leaf(left), Node::Leaf(right)) => {
-            left.byte_count() + right.byte_count() <= shape.leaf_bytes() * 3 / 4
-                && left.count() + right.count() <= shape.leaf_items() * 3 / 4
+/// Overwrites an item by another one of the same length, and returns by how much memory has changed: a node that was
+/// shared is copied.
+fn overwrite(node: &mut Arc<Node>, rank: usize, item: &[u8]) -> isize {
+    let bytes_before = node.own_bytes() as isize;
+    let below = match Arc::make_mut(node) {
+        Node::Leaf(leaf) => {
+            leaf.overwrite(rank, item);
+            0
         }
-        (Node::Inner(left), Node::Inner(right)) => left.len() + right.len() <= FANOUT * 3 / 4,
-        _ => unreachable!("the children of a node have the same height"),
+        Node::Inner(children) => {
+            let (at, before) = children.child_for(rank, None);
+            let bytes = overwrite(&mut children.rest[at].node, rank - before, item);
+            children.rest[at].bytes = children.rest[at].bytes.saturating_add_signed(bytes);
+            bytes
+        }
+    };
+    below + node.own_bytes() as isize - bytes_before
+}
+
+/// Makes one of a child and the next one, if they are small, and returns by how much the memory of what is below the
+/// children's node has changed.
+fn join(children: &mut Inner, at: usize, shape: Shape) -> isize {
+    if at + 1 >= children.len() {
+        return 0;
+    }
+    // A leaf's content is its bytes, so a leaf that is too large is not looked at.
+    let (left, right) = (children.size(at), children.size(at + 1));
+    let is_small = match &*children.rest[at].node {
+        Node::Leaf(_) => {
+            left.content + right.content <= shape.leaf_bytes() * 3 / 4
+                && left.items + right.items <= shape.leaf_items() * 3 / 4
+        }
+        Node::Inner(node) if node.len() > FANOUT * 3 / 4 => false,
+        Node::Inner(node) => match &*children.rest[at + 1].node {
+            Node::Inner(more) => node.len() + more.len() <= FANOUT * 3 / 4,
+            Node::Leaf(_) => unreachable!("the children of a node have the same height"),
+        },
     };
     if !is_small {
-        return;
+        return 0;
     }
-    match (Arc::make_mut(&mut left.node), &*right.node) {
+    let bound = std::mem::take(&mut children.rest[at + 1].bound);
+    let mut change = -((left.bytes + right.bytes + bound.len()) as isize);
+    let (next, _) = children.remove(at + 1);
+    match (Arc::make_mut(&mut children.rest[at].node), &*next) {
         (Node::Leaf(left), Node::Leaf(right)) => left.append(right.view()),
-        (Node::Inner(left), Node::Inner(more)) => {
-            let seam = left.len();
-            left.extend_from_slice(more);
-            (left[seam].bound, left[seam].lead) = (right.bound.clone(), right.lead);
-        }
-        _ => {}
+        (Node::Inner(left), Node::Inner(more)) => left.append(more, bound),
+        _ => unreachable!("the children of a node have the same height"),
     }
-    left.size = left.node.size();
-    children.remove(at + 1);
+    children.measure(at);
+    change += children.size(at).bytes as isize;
+    change
 }
 
 impl Tree {
@@ -459,13 +610,12 @@ impl Tree {
             None => self.root = Some(Arc::new(Node::Leaf(Leaf::of(item)))),
             Some(root) => {
                 let more = match insert(root, rank, item, self.shape) {
-                    Added::InPlace { bytes } => return self.size = self.size.with(item, bytes),
+                    Added::InPlace(change) => return self.size = self.size.changed(change),
                     Added::Divided(more) => more,
                 };
                 if !more.is_empty() {
-                    let size = root.size();
-                    let left = Child { bound: Box::default(), lead: 0, size, node: Arc::clone(root) };
-                    *root = Arc::new(Node::Inner(std::iter::once(left).chain(more).collect()));
+                    let left = Child { bound: Box::default(), size: root.size(), node: Arc::clone(root) };
+                    *root = Arc::new(Node::Inner(Inner::of(std::iter::once(left).chain(more))));
                 }
             }
         }
@@ -486,25 +636,27 @@ impl Tree {
             return;
         }
         let Some(root) = &mut self.root else { return };
-        remove(root, from, to, self.shape, discarded);
+        let change = remove(root, from, to, self.shape, discarded);
+        self.size = self.size.changed(change);
         while let Node::Inner(children) = &**root
-            && let [only] = &children[..]
+            && let [only] = &children.rest[..]
         {
             *root = Arc::clone(&only.node);
+            self.size = root.size();
         }
-        self.measure();
     }
 
-    /// Replaces the item of a rank.
+    /// Replaces the item of a rank. In an ordered tree, the new one must belong where the other one is.
     ///
     /// # Panics
     /// If there is no such rank.
     pub(super) fn replace(&mut self, rank: usize, item: &[u8], discarded: &mut Discarded) {
         assert!(rank < self.len(), "the rank of an item");
-        if self.root.as_mut().is_some_and(|root| overwrite(root, rank, item)) {
-            return self.measure();
+        let is_as_long = self.items().get(rank).is_some_and(|before| before.len() == item.len());
+        if let (true, Some(root)) = (is_as_long, &mut self.root) {
+            let bytes = overwrite(root, rank, item);
+            return self.size.bytes = self.size.bytes.saturating_add_signed(bytes);
         }
-        self.measure(); // A node that was shared may have been copied.
         self.remove(rank, rank + 1, discarded);
         self.insert(rank, item);
     }
@@ -525,14 +677,14 @@ impl Tree {
                 assert!(leaf.count() > 0);
                 return 0;
             };
-            assert!(!children.is_empty() && children.len() <= FANOUT, "{}", children.len());
-            let heights: Vec<usize> = children.iter().map(|child| check(&child.node, shape)).collect();
+            assert!((1..=FANOUT).contains(&children.len()) && children.rest.len() == children.len());
+            let heights: Vec<usize> = children.rest.iter().map(|child| check(&child.node, shape)).collect();
             assert!(heights.iter().all(|height| *height == heights[0]), "all leaves are equally deep");
-            for (at, child) in children.iter().enumerate() {
-                assert_eq!(child.size, child.node.size());
+            for (at, child) in children.rest.iter().enumerate() {
+                assert_eq!(children.size(at), child.node.size());
                 if at > 0 && shape.is_ordered {
-                    assert_eq!(child.lead, lead_of(&child.bound));
-                    assert!(children[at - 1].node.end_item(true) < &*child.bound);
+                    assert_eq!(children.heads[at].lead, lead_of(&child.bound));
+                    assert!(children.rest[at - 1].node.end_item(true) < &*child.bound);
                     assert!(&*child.bound <= child.node.end_item(false));
                 }
             }
@@ -578,9 +730,9 @@ impl<'a> Items<'a> {
             match &**node {
                 Node::Leaf(leaf) => return (leaf.view(), rank.min(leaf.count())),
                 Node::Inner(children) => {
-                    let (at, before) = child_for(children, rank, None);
+                    let (at, before) = children.child_for(rank, None);
                     rank -= before;
-                    node = &children[at].node;
+                    node = &children.rest[at].node;
                 }
             }
         }
@@ -594,7 +746,12 @@ impl<'a> Items<'a> {
     /// The items from a rank on.
     pub(super) fn iter_from(self, rank: usize) -> impl Iterator<Item = &'a [u8]> {
         let (piece, within) = self.piece_at(rank);
-        let (mut next, mut items) = (rank, piece.iter_from(within));
+        self.iter_in(rank, piece.iter_from(within))
+    }
+
+    /// The items from a rank on, of which the first ones are those of a piece that are left.
+    fn iter_in(self, rank: usize, piece: PieceIter<'a>) -> impl Iterator<Item = &'a [u8]> {
+        let (mut next, mut items) = (rank, piece);
         std::iter::from_fn(move || {
             if let Some(item) = items.next() {
                 next += 1;
@@ -634,28 +791,39 @@ impl<'a> Items<'a> {
         self.find(key).0
     }
 
+    /// The number of items that are less than `key`, and the other items from there on: the items must be in order.
+    pub(super) fn from_key(self, key: &[u8]) -> (usize, impl Iterator<Item = &'a [u8]>) {
+        let (before, piece) = self.piece_with(key);
+        let (rank, at, _) = piece.find(key);
+        (before + rank, self.iter_in(before + rank, piece.iter_at(at)))
+    }
+
     /// The number of items that are less than `key`, and whether the next one is equal to it: the items must be in
     /// order.
     pub(super) fn find(self, key: &[u8]) -> (usize, bool) {
+        let (before, piece) = self.piece_with(key);
+        let (rank, _, is_there) = piece.find(key);
+        (before + rank, is_there)
+    }
+
+    /// The piece that holds a key or would, and the number of items in front of it. All items behind it are greater: they
+    /// are not less than the next piece's bound, and `key` is.
+    fn piece_with(self, key: &[u8]) -> (usize, Piece<'a>) {
         let mut node = match self {
-            Items::Piece(piece) => return piece.find(key),
+            Items::Piece(piece) => return (0, piece),
             Items::Tree(tree) => match &tree.root {
                 Some(root) => root,
-                None => return (0, false),
+                None => return (0, Piece::EMPTY),
             },
         };
         let (mut before, lead) = (0, lead_of(key));
         loop {
             match &**node {
-                Node::Leaf(leaf) => {
-                    // All items of the next leaf are greater than its bound, and so than `key`.
-                    let (rank, is_there) = leaf.view().find(key);
-                    return (before + rank, is_there);
-                }
+                Node::Leaf(leaf) => return (before, leaf.view()),
                 Node::Inner(children) => {
-                    let at = children[1..].partition_point(|child| !child.is_above(lead, key));
-                    before += children[..at].iter().map(|child| child.size.items).sum::<usize>();
-                    node = &children[at].node;
+                    let (at, in_front) = children.child_with(lead, key);
+                    before += in_front;
+                    node = &children.rest[at].node;
                 }
             }
         }

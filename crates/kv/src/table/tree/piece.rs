@@ -6,7 +6,8 @@
 //!
 //! Pieces are short, so an item is found by walking.
 
-use crate::codec::{Malformed, Reader, Writer};
+use super::lead_of;
+use crate::codec::{Malformed, Reader};
 
 const LONG: u8 = 254;
 const LONGEST: u8 = 255;
@@ -21,18 +22,26 @@ pub(in crate::table) fn item_bytes(length: usize) -> usize {
 }
 
 pub(in crate::table) fn put_item(item: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    out.resize(start + item_bytes(item.len()), 0);
+    write_item(item, &mut out[start..]);
+}
+
+/// Writes an item over as many bytes as it takes.
+fn write_item(item: &[u8], out: &mut [u8]) {
+    let head = out.len() - item.len();
     match item.len() {
-        length @ 0..=253 => out.put_u8(length as u8),
+        length @ 0..=253 => out[0] = length as u8,
         length @ 254..=0xffff => {
-            out.put_u8(LONG);
-            out.put_u16(length as u16);
+            out[0] = LONG;
+            out[1..head].copy_from_slice(&(length as u16).to_le_bytes());
         }
         length => {
-            out.put_u8(LONGEST);
-            out.put_u32(length as u32);
+            out[0] = LONGEST;
+            out[1..head].copy_from_slice(&(length as u32).to_le_bytes());
         }
     }
-    out.extend_from_slice(item);
+    out[head..].copy_from_slice(item);
 }
 
 /// Takes an item off the front of bytes from elsewhere.
@@ -63,6 +72,18 @@ fn item_at(bytes: &[u8], at: usize) -> std::ops::Range<usize> {
         length => (at + 1, length as usize),
     };
     start..start + length
+}
+
+/// What [`lead_of`] is of an item in a piece, without a branch for its length where eight bytes can be read.
+#[inline]
+fn lead_in(bytes: &[u8], item: std::ops::Range<usize>) -> u64 {
+    match bytes[item.start..].first_chunk::<8>() {
+        Some(chunk) if !item.is_empty() => {
+            let others = 8_usize.saturating_sub(item.len()) * 8;
+            u64::from_be_bytes(*chunk) >> others << others
+        }
+        _ => lead_of(&bytes[item]),
+    }
 }
 
 /// A read-only view of a piece.
@@ -104,15 +125,32 @@ impl<'a> Piece<'a> {
         PieceIter { bytes: self.bytes, at: self.offset(rank) }
     }
 
-    /// The number of items that are less than `key`, and whether the next one is equal to it, if the items are in order.
-    pub(super) fn find(self, key: &[u8]) -> (usize, bool) {
-        for (rank, item) in self.iter().enumerate() {
-            match item.cmp(key) {
-                std::cmp::Ordering::Less => {}
-                order => return (rank, order.is_eq()),
+    /// The items from an offset on, at which one begins.
+    pub(super) fn iter_at(self, at: usize) -> PieceIter<'a> {
+        PieceIter { bytes: self.bytes, at }
+    }
+
+    /// The number of items that are less than `key`, the offset of the next one, and whether that is equal to it, if the
+    /// items are in order.
+    pub(super) fn find(self, key: &[u8]) -> (usize, usize, bool) {
+        let (lead, mut at) = (lead_of(key), 0);
+        for rank in 0..self.count {
+            let range = item_at(self.bytes, at);
+            let end = range.end;
+            // Most items are told from the key by their first bytes.
+            let item_lead = lead_in(self.bytes, range.clone());
+            if item_lead > lead {
+                return (rank, at, false);
             }
+            if item_lead == lead {
+                match self.bytes[range].cmp(key) {
+                    std::cmp::Ordering::Less => {}
+                    order => return (rank, at, order.is_eq()),
+                }
+            }
+            at = end;
         }
-        (self.count, false)
+        (self.count, self.bytes.len(), false)
     }
 }
 
@@ -180,8 +218,9 @@ impl Leaf {
         if self.bytes.capacity() - before < needed {
             self.bytes.reserve_exact(needed + before / 4);
         }
-        put_item(item, &mut self.bytes);
-        self.bytes[at..].rotate_right(needed);
+        self.bytes.resize(before + needed, 0);
+        self.bytes.copy_within(at..before, at + needed);
+        write_item(item, &mut self.bytes[at..at + needed]);
         self.count += 1;
     }
 
@@ -194,14 +233,13 @@ impl Leaf {
         }
     }
 
-    /// Replaces an item by one of the same length, if it is; returns whether it did.
-    pub(super) fn overwrite(&mut self, rank: usize, item: &[u8]) -> bool {
+    /// Replaces an item by one of the same length.
+    ///
+    /// # Panics
+    /// If its length is another.
+    pub(super) fn overwrite(&mut self, rank: usize, item: &[u8]) {
         let range = item_at(&self.bytes, self.view().offset(rank));
-        let fits = range.len() == item.len();
-        if fits {
-            self.bytes[range].copy_from_slice(item);
-        }
-        fits
+        self.bytes[range].copy_from_slice(item);
     }
 
     /// Gives back the room for further items.

@@ -13,6 +13,7 @@ fn told(tree: &Tree) -> Vec<Vec<u8>> {
 enum Step {
     Insert(usize, Vec<u8>),
     Remove(usize, usize),
+    Replace(usize, Vec<u8>),
     Copy,
 }
 
@@ -25,6 +26,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => vec(any::<u8>(), 0..4).prop_map(|item| Step::Insert(0, item)),
         2 => any::<u16>().prop_map(|at| Step::Remove(at.into(), 1)),
         1 => (any::<u16>(), 0..40usize).prop_map(|(at, count)| Step::Remove(at.into(), count)),
+        2 => (any::<u16>(), vec(any::<u8>(), 2..5)).prop_map(|(at, item)| Step::Replace(at.into(), item)),
         1 => Just(Step::Copy),
     ]
 }
@@ -49,6 +51,12 @@ proptest! {
                     tree.remove(from, to, &mut discarded);
                     model.drain(from..to);
                 }
+                Step::Replace(at, item) if !model.is_empty() => {
+                    let at = at % model.len();
+                    tree.replace(at, &item, &mut discarded);
+                    model[at] = item;
+                }
+                Step::Replace(..) => {}
                 Step::Copy => copies.push((tree.clone(), model.clone())),
             }
             tree.check_invariants();
@@ -80,6 +88,9 @@ proptest! {
             let is_there = tree.items().get(rank) == Some(&item[..]);
             prop_assert_eq!(is_there, model.contains(&item));
             prop_assert_eq!(tree.items().contains(&item), is_there);
+            let (from, rest) = tree.items().from_key(&item);
+            prop_assert_eq!(from, rank);
+            prop_assert!(rest.eq(model.range(item.clone()..)));
             if adds && !is_there {
                 tree.insert(rank, &item);
                 model.insert(item);
@@ -107,7 +118,7 @@ fn a_tree_that_grows_at_an_end_has_full_leaves() {
         fn leaves(node: &Node) -> usize {
             match node {
                 Node::Leaf(_) => 1,
-                Node::Inner(children) => children.iter().map(|child| leaves(&child.node)).sum(),
+                Node::Inner(children) => children.rest.iter().map(|child| leaves(&child.node)).sum(),
             }
         }
         assert!(leaves(tree.root.as_deref().unwrap()) <= 4000 / LEAF_ITEMS + 1);
