@@ -23,7 +23,7 @@ use super::fields::Field;
 use super::index::{KeyHash, Place};
 use super::strings::WrongKind;
 use super::tree::piece::{Piece, put_item, take_item};
-use super::tree::{Discarded, Items, LEAF_BYTES, LEAF_ITEMS, Shape, Tree};
+use super::tree::{Descent, Discarded, Items, LEAF_BYTES, LEAF_ITEMS, Shape, Tree};
 use super::{NO_DEADLINE, Record, Table, sorted, streams};
 use crate::UnixMs;
 use crate::codec::{Malformed, Reader};
@@ -161,6 +161,25 @@ impl Collection {
     /// The deadlines of fields, the first one first, each with the field's number.
     pub(super) fn due(&self) -> Items<'_> {
         self.due.items()
+    }
+
+    /// A search for the item of a member or a field, or in the index of these. `None` for a list or a stream.
+    pub(super) fn descent(&self, name: &[u8]) -> Option<Descent<'_>> {
+        let tree = match self.kind {
+            Kind::Set => &self.items,
+            _ => self.names.as_ref()?,
+        };
+        let mut start = [0; 8];
+        let more = name.len().min(8 - HASH_BYTES);
+        start[..HASH_BYTES].copy_from_slice(&hash_of(name));
+        start[HASH_BYTES..HASH_BYTES + more].copy_from_slice(&name[..more]);
+        Some(Descent::new(tree, &start))
+    }
+
+    /// A search for the item that another one found in the index.
+    pub(super) fn descent_behind(&self, index: Descent<'_>) -> Option<Descent<'_>> {
+        self.names.as_ref()?;
+        Some(Descent::new(&self.items, index.item()?.last_chunk::<KEY_BYTES>()?))
     }
 
     /// The first deadline of a field.

@@ -63,7 +63,7 @@ use snapshot::Snapshot;
 use spill::SpilledValues;
 use std::collections::{BTreeMap, BTreeSet};
 use transactions::RemovedVersions;
-use tree::Discarded;
+use tree::{Descent, Discarded};
 
 pub use coded::CodedChanges;
 pub use interpreter::{Interpreter, NoInterpreter};
@@ -87,8 +87,9 @@ pub const REPLICATED_VERSION_MAX: Version = 1 << 62;
 /// used.
 pub const WARMED_KEYS_MAX: usize = 16;
 
-/// With fewer keys than this, [`Table::warm`] does not pay off.
+/// With fewer keys than this, and less memory, [`Table::warm`] does not pay off.
 const FEW_KEYS: usize = 1000;
+const FEW_BYTES: usize = 1 << 20;
 
 /// Counters since the table was created. Each replica counts for itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -483,24 +484,41 @@ impl Table {
         0
     }
 
-    /// Touches what commands on these keys will need, so that it is in the processor's cache. Takes at most
+    /// Touches what commands on these keys will need, so that it is in the processor's cache. Beside each key stands the
+    /// name of a member or a field that the command may look for, if the key holds a collection. Takes at most
     /// [`WARMED_KEYS_MAX`] keys and ignores the rest. Changes nothing.
     ///
     /// In a large table a command spends nearly all of its time waiting for memory, twice in a row: for the place,
     /// which the index finds, and for the entry. Here the first wait begins for all keys before the second, so that the
-    /// waits of each step overlap.
-    pub fn warm<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
-        let mut entries = [None; WARMED_KEYS_MAX];
-        for (place, key) in entries.iter_mut().zip(keys) {
-            *place = self.index.likely(self.index.hash(key));
+    /// waits of each step overlap. In a large collection each level of its tree is such a step.
+    pub fn warm<'k>(&self, keys: impl Iterator<Item = (&'k [u8], &'k [u8])>) {
+        let (mut entries, mut names) = ([None; WARMED_KEYS_MAX], [&b""[..]; WARMED_KEYS_MAX]);
+        for ((entry, place), (key, name)) in entries.iter_mut().zip(&mut names).zip(keys) {
+            *entry = self.index.likely(self.index.hash(key));
+            *place = name;
         }
         let seen = entries.iter().flatten().fold(0, |seen, entry: &&Entry| seen ^ entry.touch());
         std::hint::black_box(seen); // The result is unused, but the work must not be optimised away.
+
+        let collections = entries.map(|entry| entry.and_then(Entry::collection));
+        if collections.iter().all(Option::is_none) {
+            return;
+        }
+        let mut descents = [None; WARMED_KEYS_MAX];
+        for ((descent, collection), name) in descents.iter_mut().zip(collections).zip(names) {
+            *descent = collection.and_then(|collection| collection.descent(name));
+        }
+        Descent::all(&mut descents);
+        let mut behind = [None; WARMED_KEYS_MAX];
+        for ((behind, collection), descent) in behind.iter_mut().zip(collections).zip(descents) {
+            *behind = collection.zip(descent).and_then(|(collection, index)| collection.descent_behind(index));
+        }
+        Descent::all(&mut behind);
     }
 
-    /// Whether [`Table::warm`] pays off: not for a table of few keys, which are in the caches anyway.
+    /// Whether [`Table::warm`] pays off: not for a small table, which is in the caches anyway.
     pub fn gains_by_warming(&self) -> bool {
-        self.index.len() >= FEW_KEYS
+        self.index.len() >= FEW_KEYS || self.entry_bytes >= FEW_BYTES
     }
 
     /// The number of keys, including expired ones that have not been removed yet. Tombstones are not counted.

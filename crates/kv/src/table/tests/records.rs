@@ -104,8 +104,8 @@ fn warming_changes_nothing() {
     let mut store = Store::new();
     store.set("k", "v");
     let (digest, statistics) = (store.table.digest(), store.table.statistics());
-    store.table.warm([&b"k"[..], b"missing", b""].into_iter());
+    store.table.warm([(&b"k"[..], &b"name"[..]), (b"missing", b""), (b"", b"name")].into_iter());
     store.table.warm(std::iter::empty());
-    store.table.warm(std::iter::repeat_n(&b"k"[..], 100));
+    store.table.warm(std::iter::repeat_n((&b"k"[..], &b""[..]), 100));
     assert_eq!((store.table.digest(), store.table.statistics()), (digest, statistics));
 }

@@ -16,6 +16,7 @@ pub(super) mod piece;
 #[cfg(test)]
 mod tests;
 
+use arrayvec::ArrayVec;
 use piece::{Leaf, Piece, PieceIter, item_bytes};
 use std::sync::Arc;
 
@@ -25,13 +26,15 @@ pub(super) const LEAF_BYTES: usize = if cfg!(test) { 64 } else { 1024 };
 pub(super) const LEAF_ITEMS: usize = if cfg!(test) { 8 } else { 128 };
 /// Most children of an inner node.
 const FANOUT: usize = if cfg!(test) { 4 } else { 32 };
+/// Most nodes that are added behind one that is divided.
+const DIVIDED_MAX: usize = 2;
 /// Memory of a node beside what it holds: its counts, the allocator's overhead and its parent's part.
 const NODE_BYTES: usize = 64;
 
 /// A sequence of byte strings.
 #[derive(Clone, Debug)]
 pub(super) struct Tree {
-    root: Option<Arc<Node>>,
+    root: Option<Node>,
     size: Size,
     shape: Shape,
 }
@@ -60,29 +63,32 @@ impl Shape {
     }
 }
 
+/// A node, which trees share. What kind it is stands beside the pointer, so that a search need not look at it first.
 #[derive(Clone, Debug)]
 enum Node {
-    Leaf(Leaf),
-    Inner(Inner),
+    Leaf(Arc<Leaf>),
+    Inner(Arc<Inner>),
 }
 
-/// The children of a node. What a search looks at lies close together: it touches few lines of memory in each node.
+/// The children of a node. What a search looks at lies close together: it touches few lines of memory in each node, and
+/// the way to the next one is in the last of them.
 #[derive(Clone, Debug, Default)]
 struct Inner {
-    heads: Vec<Head>,
+    heads: ArrayVec<Head, { FANOUT + DIVIDED_MAX }>,
     /// As many as heads.
     rest: Vec<Rest>,
 }
 
 /// What a search looks at, of one child.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Head {
     /// The first bytes of the child's bound, so that a comparison seldom has to look at the others.
     lead: u64,
     items: usize,
+    node: Node,
 }
 
-/// What a search does not look at.
+/// What a search seldom looks at.
 #[derive(Clone, Debug)]
 struct Rest {
     /// In an ordered tree, unless this is the first child: greater than all items of the child before, and not greater
@@ -90,14 +96,13 @@ struct Rest {
     bound: Box<[u8]>,
     content: usize,
     bytes: usize,
-    node: Arc<Node>,
 }
 
 /// A child that has no place yet.
 struct Child {
     bound: Box<[u8]>,
     size: Size,
-    node: Arc<Node>,
+    node: Node,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -141,11 +146,11 @@ impl Size {
 
 /// Nodes that belong to no tree any more and still occupy memory. Millions of items take too long to be freed at once.
 #[derive(Debug, Default)]
-pub(super) struct Discarded(Vec<Arc<Node>>);
+pub(super) struct Discarded(Vec<Node>);
 
 impl Discarded {
     /// Drops a part of a tree: a small one at once, a large one little by little.
-    fn take(&mut self, node: Arc<Node>, items: usize) {
+    fn take(&mut self, node: Node, items: usize) {
         const AT_ONCE: usize = 1000;
         if items > AT_ONCE {
             self.0.push(node);
@@ -168,10 +173,11 @@ impl Discarded {
 
     /// Frees a node, unless another tree shares it, and returns how many items it held, at least one.
     pub(super) fn drop_some(&mut self) -> usize {
-        match self.0.pop().and_then(Arc::into_inner) {
-            Some(Node::Leaf(leaf)) => leaf.count().max(1),
+        match self.0.pop() {
+            Some(Node::Leaf(leaf)) => Arc::into_inner(leaf).map_or(1, |leaf| leaf.count().max(1)),
             Some(Node::Inner(children)) => {
-                self.0.extend(children.rest.into_iter().map(|child| child.node));
+                let children = Arc::into_inner(children).into_iter().flat_map(|children| children.heads);
+                self.0.extend(children.map(|head| head.node));
                 1
             }
             None => 1,
@@ -213,7 +219,7 @@ impl Node {
             Node::Leaf(leaf) => Size { items: leaf.count(), content: leaf.byte_count(), bytes },
             Node::Inner(children) => {
                 let mut size = Size { bytes, ..Size::default() };
-                for at in 0..children.len() {
+                for at in 0..children.heads.len() {
                     size += children.size(at);
                     size.bytes += children.rest[at].bound.len();
                 }
@@ -230,31 +236,26 @@ impl Node {
                 leaf.view().iter_from(leaf.count().saturating_sub(1)).next().unwrap_or_default()
             }
             Node::Leaf(leaf) => leaf.view().iter().next().unwrap_or_default(),
-            Node::Inner(children) if is_last => children.rest[children.len() - 1].node.end_item(true),
-            Node::Inner(children) => children.rest[0].node.end_item(false),
+            Node::Inner(children) if is_last => children.heads[children.len() - 1].node.end_item(true),
+            Node::Inner(children) => children.heads[0].node.end_item(false),
         }
     }
 }
 
 impl Child {
     fn of(node: Node, bound: Box<[u8]>) -> Child {
-        Child { bound, size: node.size(), node: Arc::new(node) }
+        Child { bound, size: node.size(), node }
     }
 }
 
 impl Inner {
-    fn of(children: impl Iterator<Item = Child>) -> Inner {
-        let mut inner = Inner::default();
-        inner.insert(0, children);
-        inner
+    /// Memory beside the node's own.
+    fn own_bytes(&self) -> usize {
+        size_of::<Inner>() + self.rest.capacity() * size_of::<Rest>()
     }
 
     fn len(&self) -> usize {
         self.heads.len()
-    }
-
-    fn own_bytes(&self) -> usize {
-        self.heads.capacity() * size_of::<Head>() + self.rest.capacity() * size_of::<Rest>()
     }
 
     fn size(&self, at: usize) -> Size {
@@ -268,27 +269,24 @@ impl Inner {
     }
 
     fn measure(&mut self, at: usize) {
-        let size = self.rest[at].node.size();
+        let size = self.heads[at].node.size();
         self.set_size(at, size);
     }
 
-    fn insert(&mut self, at: usize, children: impl Iterator<Item = Child>) {
-        let (heads, rest): (Vec<Head>, Vec<Rest>) = children
-            .map(|Child { bound, size: Size { items, content, bytes }, node }| {
-                (Head { lead: lead_of(&bound), items }, Rest { bound, content, bytes, node })
-            })
-            .unzip();
-        self.heads.splice(at..at, heads);
-        self.rest.splice(at..at, rest);
+    fn insert(&mut self, at: usize, child: Child) {
+        let Child { bound, size: Size { items, content, bytes }, node } = child;
+        self.heads.insert(at, Head { lead: lead_of(&bound), items, node });
+        self.rest.insert(at, Rest { bound, content, bytes });
     }
 
-    fn remove(&mut self, at: usize) -> (Arc<Node>, usize) {
-        (self.rest.remove(at).node, self.heads.remove(at).items)
+    fn remove(&mut self, at: usize) -> (Node, usize) {
+        self.rest.remove(at);
+        let Head { node, items, .. } = self.heads.remove(at);
+        (node, items)
     }
 
     fn split_off(&mut self, at: usize) -> Inner {
-        let right = Inner { heads: self.heads.split_off(at), rest: self.rest.split_off(at) };
-        self.heads.shrink_to_fit();
+        let right = Inner { heads: self.heads.drain(at..).collect(), rest: self.rest.split_off(at) };
         self.rest.shrink_to_fit();
         right
     }
@@ -296,7 +294,7 @@ impl Inner {
     /// Appends the children of the next node, whose bound is given.
     fn append(&mut self, more: &Inner, bound: Box<[u8]>) {
         let seam = self.len();
-        self.heads.extend_from_slice(&more.heads);
+        self.heads.extend(more.heads.iter().cloned());
         self.rest.extend_from_slice(&more.rest);
         self.heads[seam].lead = lead_of(&bound);
         self.rest[seam].bound = bound;
@@ -327,6 +325,12 @@ impl Inner {
         (last, before)
     }
 
+    /// In an ordered tree, the child that holds what begins with these bytes, most likely.
+    #[inline]
+    fn child_with_lead(&self, lead: u64) -> (usize, usize) {
+        self.child_with(lead, &[])
+    }
+
     /// In an ordered tree, the child that holds a key or would, and the number of items in front of it.
     #[inline]
     fn child_with(&self, lead: u64, key: &[u8]) -> (usize, usize) {
@@ -350,11 +354,12 @@ enum Added {
 }
 
 /// Adds an item below a node.
-fn insert(node: &mut Arc<Node>, rank: usize, item: &[u8], shape: Shape) -> Added {
+fn insert(node: &mut Node, rank: usize, item: &[u8], shape: Shape) -> Added {
     // A node that was shared is copied here, which may change what it takes.
     let bytes_before = node.own_bytes() as isize;
-    match Arc::make_mut(node) {
+    match node {
         Node::Leaf(leaf) => {
+            let leaf = Arc::make_mut(leaf);
             let more = insert_into_leaf(leaf, rank, item, shape);
             if more.is_empty() {
                 let bytes = node.own_bytes() as isize - bytes_before;
@@ -372,11 +377,12 @@ fn insert(node: &mut Arc<Node>, rank: usize, item: &[u8], shape: Shape) -> Added
             });
             let bounds: Vec<Box<[u8]>> = bounds.map(Into::into).collect();
             let more = more.into_iter().zip(bounds);
-            Added::Divided(more.map(|(leaf, bound)| Child::of(Node::Leaf(leaf), bound)).collect())
+            Added::Divided(more.map(|(leaf, bound)| Child::of(Node::Leaf(leaf.into()), bound)).collect())
         }
         Node::Inner(children) => {
+            let children = Arc::make_mut(children);
             let (at, before) = children.child_for(rank, Some(item));
-            let more = match insert(&mut children.rest[at].node, rank - before, item, shape) {
+            let more = match insert(&mut children.heads[at].node, rank - before, item, shape) {
                 Added::InPlace(change) => {
                     children.set_size(at, children.size(at).changed(change));
                     let bytes = change.bytes + node.own_bytes() as isize - bytes_before;
@@ -385,7 +391,9 @@ fn insert(node: &mut Arc<Node>, rank: usize, item: &[u8], shape: Shape) -> Added
                 Added::Divided(more) => more,
             };
             children.measure(at);
-            children.insert(at + 1, more.into_iter());
+            for (child, at) in more.into_iter().zip(at + 1..) {
+                children.insert(at, child);
+            }
             if children.len() <= FANOUT {
                 return Added::Divided(Vec::new());
             }
@@ -397,7 +405,7 @@ fn insert(node: &mut Arc<Node>, rank: usize, item: &[u8], shape: Shape) -> Added
             };
             let right = children.split_off(cut);
             let bound = right.rest[0].bound.clone();
-            Added::Divided(vec![Child::of(Node::Inner(right), bound)])
+            Added::Divided(vec![Child::of(Node::Inner(right.into()), bound)])
         }
     }
 }
@@ -438,7 +446,7 @@ fn insert_into_leaf(leaf: &mut Leaf, rank: usize, item: &[u8], shape: Shape) -> 
 
 /// Removes items below a node.
 fn remove(
-    node: &mut Arc<Node>,
+    node: &mut Node,
     from: usize,
     to: usize,
     shape: Shape,
@@ -446,14 +454,16 @@ fn remove(
 ) -> Change {
     let bytes_before = node.own_bytes() as isize;
     let mut change = Change::default();
-    match Arc::make_mut(node) {
+    match node {
         Node::Leaf(leaf) => {
+            let leaf = Arc::make_mut(leaf);
             let content_before = leaf.byte_count() as isize;
             leaf.remove(from, to);
             change.items -= (to - from) as isize;
             change.content += leaf.byte_count() as isize - content_before;
         }
         Node::Inner(children) => {
+            let children = Arc::make_mut(children);
             let (first, mut before) = children.child_for(from, None);
             let (mut at, mut from) = (first, from);
             let mut left = to - from;
@@ -467,7 +477,7 @@ fn remove(
                     let (node, items) = children.remove(at);
                     discarded.take(node, items);
                 } else {
-                    let node = &mut children.rest[at].node;
+                    let node = &mut children.heads[at].node;
                     let less = remove(node, start, start + count, shape, discarded);
                     children.set_size(at, size.changed(less));
                     change.items += less.items;
@@ -491,16 +501,17 @@ fn remove(
 
 /// Overwrites an item by another one of the same length, and returns by how much memory has changed: a node that was
 /// shared is copied.
-fn overwrite(node: &mut Arc<Node>, rank: usize, item: &[u8]) -> isize {
+fn overwrite(node: &mut Node, rank: usize, item: &[u8]) -> isize {
     let bytes_before = node.own_bytes() as isize;
-    let below = match Arc::make_mut(node) {
+    let below = match node {
         Node::Leaf(leaf) => {
-            leaf.overwrite(rank, item);
+            Arc::make_mut(leaf).overwrite(rank, item);
             0
         }
         Node::Inner(children) => {
+            let children = Arc::make_mut(children);
             let (at, before) = children.child_for(rank, None);
-            let bytes = overwrite(&mut children.rest[at].node, rank - before, item);
+            let bytes = overwrite(&mut children.heads[at].node, rank - before, item);
             children.rest[at].bytes = children.rest[at].bytes.saturating_add_signed(bytes);
             bytes
         }
@@ -516,13 +527,13 @@ fn join(children: &mut Inner, at: usize, shape: Shape) -> isize {
     }
     // A leaf's content is its bytes, so a leaf that is too large is not looked at.
     let (left, right) = (children.size(at), children.size(at + 1));
-    let is_small = match &*children.rest[at].node {
+    let is_small = match &children.heads[at].node {
         Node::Leaf(_) => {
             left.content + right.content <= shape.leaf_bytes() * 3 / 4
                 && left.items + right.items <= shape.leaf_items() * 3 / 4
         }
         Node::Inner(node) if node.len() > FANOUT * 3 / 4 => false,
-        Node::Inner(node) => match &*children.rest[at + 1].node {
+        Node::Inner(node) => match &children.heads[at + 1].node {
             Node::Inner(more) => node.len() + more.len() <= FANOUT * 3 / 4,
             Node::Leaf(_) => unreachable!("the children of a node have the same height"),
         },
@@ -533,9 +544,9 @@ fn join(children: &mut Inner, at: usize, shape: Shape) -> isize {
     let bound = std::mem::take(&mut children.rest[at + 1].bound);
     let mut change = -((left.bytes + right.bytes + bound.len()) as isize);
     let (next, _) = children.remove(at + 1);
-    match (Arc::make_mut(&mut children.rest[at].node), &*next) {
-        (Node::Leaf(left), Node::Leaf(right)) => left.append(right.view()),
-        (Node::Inner(left), Node::Inner(more)) => left.append(more, bound),
+    match (&mut children.heads[at].node, &next) {
+        (Node::Leaf(left), Node::Leaf(right)) => Arc::make_mut(left).append(right.view()),
+        (Node::Inner(left), Node::Inner(more)) => Arc::make_mut(left).append(more, bound),
         _ => unreachable!("the children of a node have the same height"),
     }
     children.measure(at);
@@ -560,15 +571,11 @@ impl Tree {
         if piece.len() == 0 {
             self.root = None;
         } else {
-            let root = self.root.get_or_insert_with(|| Arc::new(Node::Leaf(Leaf::default())));
-            match Arc::get_mut(root) {
-                Some(Node::Leaf(leaf)) => leaf.load(piece),
-                _ => {
-                    let mut leaf = Leaf::default();
-                    leaf.load(piece);
-                    *root = Arc::new(Node::Leaf(leaf));
-                }
+            if !matches!(self.root, Some(Node::Leaf(_))) {
+                self.root = Some(Node::Leaf(Arc::default()));
             }
+            let Some(Node::Leaf(leaf)) = &mut self.root else { unreachable!("it has just been made one") };
+            Arc::make_mut(leaf).load(piece);
         }
         self.measure();
     }
@@ -593,7 +600,7 @@ impl Tree {
 
     /// All items, if they are in one piece.
     pub(super) fn only_piece(&self) -> Option<Piece<'_>> {
-        match self.root.as_deref() {
+        match &self.root {
             None => Some(Piece::default()),
             Some(Node::Leaf(leaf)) => Some(leaf.view()),
             Some(Node::Inner(_)) => None,
@@ -607,15 +614,17 @@ impl Tree {
     pub(super) fn insert(&mut self, rank: usize, item: &[u8]) {
         assert!(rank <= self.len(), "a place between the items");
         match &mut self.root {
-            None => self.root = Some(Arc::new(Node::Leaf(Leaf::of(item)))),
+            None => self.root = Some(Node::Leaf(Leaf::of(item).into())),
             Some(root) => {
                 let more = match insert(root, rank, item, self.shape) {
                     Added::InPlace(change) => return self.size = self.size.changed(change),
                     Added::Divided(more) => more,
                 };
                 if !more.is_empty() {
-                    let left = Child { bound: Box::default(), size: root.size(), node: Arc::clone(root) };
-                    *root = Arc::new(Node::Inner(Inner::of(std::iter::once(left).chain(more))));
+                    let mut above = Inner::default();
+                    above.insert(0, Child::of(root.clone(), Box::default()));
+                    more.into_iter().zip(1..).for_each(|(child, at)| above.insert(at, child));
+                    *root = Node::Inner(above.into());
                 }
             }
         }
@@ -638,10 +647,10 @@ impl Tree {
         let Some(root) = &mut self.root else { return };
         let change = remove(root, from, to, self.shape, discarded);
         self.size = self.size.changed(change);
-        while let Node::Inner(children) = &**root
-            && let [only] = &children.rest[..]
+        while let Node::Inner(children) = root
+            && let [only] = &children.heads[..]
         {
-            *root = Arc::clone(&only.node);
+            *root = only.node.clone();
             self.size = root.size();
         }
     }
@@ -678,14 +687,14 @@ impl Tree {
                 return 0;
             };
             assert!((1..=FANOUT).contains(&children.len()) && children.rest.len() == children.len());
-            let heights: Vec<usize> = children.rest.iter().map(|child| check(&child.node, shape)).collect();
+            let heights: Vec<usize> = children.heads.iter().map(|head| check(&head.node, shape)).collect();
             assert!(heights.iter().all(|height| *height == heights[0]), "all leaves are equally deep");
-            for (at, child) in children.rest.iter().enumerate() {
-                assert_eq!(children.size(at), child.node.size());
+            for (at, (head, Rest { bound, .. })) in children.heads.iter().zip(&children.rest).enumerate() {
+                assert_eq!(children.size(at), head.node.size());
                 if at > 0 && shape.is_ordered {
-                    assert_eq!(children.heads[at].lead, lead_of(&child.bound));
-                    assert!(children.rest[at - 1].node.end_item(true) < &*child.bound);
-                    assert!(&*child.bound <= child.node.end_item(false));
+                    assert_eq!(head.lead, lead_of(bound));
+                    assert!(children.heads[at - 1].node.end_item(true) < &**bound);
+                    assert!(&**bound <= head.node.end_item(false));
                 }
             }
             heights[0] + 1
@@ -693,10 +702,80 @@ impl Tree {
         let Some(root) = &self.root else { return assert_eq!(self.size, Size::default()) };
         check(root, self.shape);
         assert_eq!(self.size, root.size());
-        assert!(!matches!(&**root, Node::Inner(children) if children.len() == 1), "no needless level");
+        assert!(!matches!(root, Node::Inner(children) if children.len() == 1), "no needless level");
         let items: Vec<&[u8]> = self.items().iter_from(0).collect();
         assert_eq!(items.len(), self.len());
         assert!(!self.shape.is_ordered || items.is_sorted_by(|one, other| one < other));
+    }
+}
+
+/// A search that goes down a tree step by step, beside others: each step waits for memory, and so they wait together. It
+/// goes by the first bytes of what it looks for, so it may end beside the right leaf.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Descent<'a> {
+    node: Option<&'a Node>,
+    lead: u64,
+}
+
+impl<'a> Descent<'a> {
+    /// At the root of an ordered tree.
+    pub(super) fn new(tree: &'a Tree, key: &[u8]) -> Descent<'a> {
+        Descent { node: tree.root.as_ref(), lead: lead_of(key) }
+    }
+
+    /// Goes down all of these at the same time.
+    pub(super) fn all(descents: &mut [Option<Descent<'a>>]) {
+        loop {
+            // First all loads begin, of which none decides what the others are, then each is waited for.
+            let touched = descents.iter().flatten().fold(0, |seen, descent| seen ^ descent.touch());
+            std::hint::black_box(touched); // The result is unused, but the loads must not be optimised away.
+            let mut is_under_way = false;
+            for Descent { node, lead } in descents.iter_mut().flatten() {
+                if let Some(Node::Inner(children)) = *node {
+                    let (at, _) = children.child_with_lead(*lead);
+                    *node = Some(&children.heads[at].node);
+                    is_under_way = true;
+                }
+            }
+            if !is_under_way {
+                break;
+            }
+        }
+        let touched = descents.iter().flatten().fold(0, |seen, descent| seen ^ descent.touch_items());
+        std::hint::black_box(touched);
+    }
+
+    /// Loads what a search looks at first in the node.
+    fn touch(&self) -> u64 {
+        const HEADS_IN_LINES: usize = 4;
+        const LOADS: usize = 6;
+        match self.node {
+            None => 0,
+            Some(Node::Leaf(leaf)) => leaf.count() as u64,
+            Some(Node::Inner(children)) => (0..LOADS).fold(0, |seen, load| {
+                seen ^ children.heads.get(load * HEADS_IN_LINES).map_or(0, |head| head.lead)
+            }),
+        }
+    }
+
+    fn touch_items(&self) -> u64 {
+        const LINE_BYTES: usize = 64;
+        const LOADS: usize = 16;
+        let bytes = self.leaf().bytes();
+        (0..LOADS).fold(0, |seen, load| seen ^ bytes.get(load * LINE_BYTES).map_or(0, |byte| u64::from(*byte)))
+    }
+
+    fn leaf(&self) -> Piece<'a> {
+        match self.node {
+            Some(Node::Leaf(leaf)) => leaf.view(),
+            _ => Piece::EMPTY,
+        }
+    }
+
+    /// The item that it found, if it begins as what it looked for.
+    pub(super) fn item(&self) -> Option<&'a [u8]> {
+        let (_, at, _) = self.leaf().find(&self.lead.to_be_bytes());
+        self.leaf().iter_at(at).next().filter(|item| lead_of(item) == self.lead)
     }
 }
 
@@ -727,12 +806,12 @@ impl<'a> Items<'a> {
             },
         };
         loop {
-            match &**node {
+            match node {
                 Node::Leaf(leaf) => return (leaf.view(), rank.min(leaf.count())),
                 Node::Inner(children) => {
                     let (at, before) = children.child_for(rank, None);
                     rank -= before;
-                    node = &children.rest[at].node;
+                    node = &children.heads[at].node;
                 }
             }
         }
@@ -818,12 +897,12 @@ impl<'a> Items<'a> {
         };
         let (mut before, lead) = (0, lead_of(key));
         loop {
-            match &**node {
+            match node {
                 Node::Leaf(leaf) => return (before, leaf.view()),
                 Node::Inner(children) => {
                     let (at, in_front) = children.child_with(lead, key);
                     before += in_front;
-                    node = &children.rest[at].node;
+                    node = &children.heads[at].node;
                 }
             }
         }

@@ -61,8 +61,17 @@ pub(in crate::table) fn take_item<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8
 }
 
 /// The range of the item that begins at `at`. The bytes are trusted: written here, or checked.
-#[inline]
+#[inline(always)]
 fn item_at(bytes: &[u8], at: usize) -> std::ops::Range<usize> {
+    let first = bytes[at];
+    if first < LONG {
+        return at + 1..at + 1 + first as usize;
+    }
+    long_item_at(bytes, at)
+}
+
+#[cold]
+fn long_item_at(bytes: &[u8], at: usize) -> std::ops::Range<usize> {
     let (start, length) = match bytes[at] {
         LONG => (at + 3, u16::from_le_bytes([bytes[at + 1], bytes[at + 2]]) as usize),
         LONGEST => {

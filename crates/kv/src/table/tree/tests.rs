@@ -114,14 +114,14 @@ fn a_tree_that_grows_at_an_end_has_full_leaves() {
             tree.insert(if at_front { 0 } else { tree.len() }, &number.to_be_bytes());
         }
         tree.check_invariants();
-        let Some(Node::Inner(_)) = tree.root.as_deref() else { panic!("a tree of many items has levels") };
+        let Some(Node::Inner(_)) = tree.root.as_ref() else { panic!("a tree of many items has levels") };
         fn leaves(node: &Node) -> usize {
             match node {
                 Node::Leaf(_) => 1,
-                Node::Inner(children) => children.rest.iter().map(|child| leaves(&child.node)).sum(),
+                Node::Inner(children) => children.heads.iter().map(|head| leaves(&head.node)).sum(),
             }
         }
-        assert!(leaves(tree.root.as_deref().unwrap()) <= 4000 / LEAF_ITEMS + 1);
+        assert!(leaves(tree.root.as_ref().unwrap()) <= 4000 / LEAF_ITEMS + 1);
     }
 }
 
