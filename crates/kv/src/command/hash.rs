@@ -79,6 +79,20 @@ family! {
 }
 
 impl<'a> HashCommand<'a> {
+    /// The first field that it looks for; empty if it looks for none.
+    pub(super) fn first_name(&self) -> &'a [u8] {
+        use HashCommand::*;
+        match *self {
+            Get { field, .. } | Exists { field, .. } | ValueLength { field, .. } => field,
+            SetIfAbsent { field, .. } | IncrementBy { field, .. } | IncrementByFloat { field, .. } => field,
+            MultiGet { fields, .. } | Delete { fields, .. } | TimeToLive { fields, .. } => fields.first(),
+            Expire { fields, .. } | Persist { fields, .. } | GetExpire { fields, .. } => fields.first(),
+            GetDelete { fields, .. } => fields.first(),
+            Set { pairs, .. } | SetExpire { pairs, .. } => pairs.first(),
+            All { .. } | Length { .. } | Scan { .. } | Random { .. } => &[],
+        }
+    }
+
     /// The hash's key.
     pub fn key(&self) -> &'a [u8] {
         use HashCommand::*;

@@ -50,6 +50,11 @@ impl<'a> List<'a> {
         self.encoded.len()
     }
 
+    /// The first item; empty if there is none.
+    pub(crate) fn first(&self) -> &'a [u8] {
+        self.iter().next().unwrap_or_default()
+    }
+
     /// The number of items.
     pub fn len(&self) -> usize {
         self.count as usize

@@ -377,6 +377,19 @@ impl<'a> Command<'a> {
         }
     }
 
+    /// The first member or field that the command looks for in a collection; empty for most commands.
+    pub(crate) fn first_name(&self) -> &'a [u8] {
+        match *self {
+            Command::Hash(ref command) => command.first_name(),
+            Command::OnSet(SetCommand::Contains { member, .. }) => member,
+            Command::OnSet(SetCommand::Add { members, .. } | SetCommand::Remove { members, .. }) => {
+                members.first()
+            }
+            Command::OnSorted(ref command) => command.first_name(),
+            _ => &[],
+        }
+    }
+
     /// Calls `visit` with each key that the command names, in order. Visits none for commands on the whole table.
     pub fn for_each_key(&self, mut visit: impl FnMut(&'a [u8])) {
         use Command::*;

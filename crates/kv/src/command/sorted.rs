@@ -160,6 +160,17 @@ fn keys_of<'a>(inputs: List<'a>, is_weighted: bool) -> impl Iterator<Item = &'a 
 }
 
 impl<'a> SortedCommand<'a> {
+    /// The first member that it looks for; empty if it looks for none.
+    pub(super) fn first_name(&self) -> &'a [u8] {
+        use SortedCommand::*;
+        match *self {
+            Score { member, .. } | Rank { member, .. } | Increment { member, .. } => member,
+            Add { pairs, .. } => pairs.pairs().next().map_or(&[], |(_, member)| member),
+            Scores { members, .. } | Remove { members, .. } => members.first(),
+            _ => &[],
+        }
+    }
+
     /// Calls `visit` with each key, in order.
     pub fn for_each_key(&self, mut visit: impl FnMut(&'a [u8])) {
         use SortedCommand::*;

@@ -163,8 +163,12 @@ impl Collection {
         self.due.items()
     }
 
-    /// A search for the item of a member or a field, or in the index of these. `None` for a list or a stream.
+    /// A search for the item of a member or a field, or in the index of these. `None` for a list or a stream, or without a
+    /// name.
     pub(super) fn descent(&self, name: &[u8]) -> Option<Descent<'_>> {
+        if name.is_empty() {
+            return None;
+        }
         let tree = match self.kind {
             Kind::Set => &self.items,
             _ => self.names.as_ref()?,

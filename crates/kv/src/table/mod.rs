@@ -511,9 +511,25 @@ impl Table {
         Descent::all(&mut descents);
         let mut behind = [None; WARMED_KEYS_MAX];
         for ((behind, collection), descent) in behind.iter_mut().zip(collections).zip(descents) {
-            *behind = collection.zip(descent).and_then(|(collection, index)| collection.descent_behind(index));
+            *behind =
+                collection.zip(descent).and_then(|(collection, index)| collection.descent_behind(index));
         }
         Descent::all(&mut behind);
+    }
+
+    /// [`Table::warm`] for these commands.
+    pub fn warm_for<'c, 'k: 'c>(&self, commands: impl Iterator<Item = &'c Command<'k>>) {
+        let (mut keys, mut count) = ([(&b""[..], &b""[..]); WARMED_KEYS_MAX], 0);
+        for command in commands {
+            let name = command.first_name();
+            command.for_each_key(|key| {
+                if let Some(place) = keys.get_mut(count) {
+                    *place = (key, name);
+                    count += 1;
+                }
+            });
+        }
+        self.warm(keys[..count].iter().copied());
     }
 
     /// Whether [`Table::warm`] pays off: not for a small table, which is in the caches anyway.

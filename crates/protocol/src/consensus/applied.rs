@@ -381,17 +381,7 @@ fn next_commands<'a>(reader: &mut Reader<'a>, table: &Table, commands: &mut Vec<
         commands.push(Command::decode(reader).expect("entries are checked before they are kept"));
     }
     if commands.len() > 1 {
-        let mut keys: [&[u8]; WARMED_KEYS_MAX] = [&[]; WARMED_KEYS_MAX];
-        let mut places = keys.iter_mut();
-        for command in commands.iter() {
-            command.for_each_key(|key| {
-                if let Some(place) = places.next() {
-                    *place = key;
-                }
-            });
-        }
-        let missing = places.len();
-        table.warm(keys[..WARMED_KEYS_MAX - missing].iter().copied());
+        table.warm_for(commands.iter());
     }
     !commands.is_empty()
 }

@@ -82,17 +82,7 @@ impl<'a> Windows<'a> {
             self.next += 1;
         }
         if self.commands.len() > 1 {
-            let mut keys: [&[u8]; WARMED_KEYS_MAX] = [&[]; WARMED_KEYS_MAX];
-            let mut places = keys.iter_mut();
-            for (_, command) in &self.commands {
-                command.for_each_key(|key| {
-                    if let Some(place) = places.next() {
-                        *place = key;
-                    }
-                });
-            }
-            let missing = places.len();
-            table.warm(keys[..WARMED_KEYS_MAX - missing].iter().copied());
+            table.warm_for(self.commands.iter().map(|(_, command)| command));
         }
         !self.commands.is_empty()
     }

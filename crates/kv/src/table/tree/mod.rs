@@ -133,9 +133,8 @@ struct Change {
 impl Size {
     fn changed(self, change: Change) -> Size {
         let Change { items, content, bytes } = change;
-        let changed = |size: usize, change| {
-            size.checked_add_signed(change).expect("a node has what is taken from it")
-        };
+        let changed =
+            |size: usize, change| size.checked_add_signed(change).expect("a node has what is taken from it");
         Size {
             items: changed(self.items, items),
             content: changed(self.content, content),
@@ -445,13 +444,7 @@ fn insert_into_leaf(leaf: &mut Leaf, rank: usize, item: &[u8], shape: Shape) -> 
 }
 
 /// Removes items below a node.
-fn remove(
-    node: &mut Node,
-    from: usize,
-    to: usize,
-    shape: Shape,
-    discarded: &mut Discarded,
-) -> Change {
+fn remove(node: &mut Node, from: usize, to: usize, shape: Shape, discarded: &mut Discarded) -> Change {
     let bytes_before = node.own_bytes() as isize;
     let mut change = Change::default();
     match node {
@@ -762,7 +755,8 @@ impl<'a> Descent<'a> {
         const LINE_BYTES: usize = 64;
         const LOADS: usize = 16;
         let bytes = self.leaf().bytes();
-        (0..LOADS).fold(0, |seen, load| seen ^ bytes.get(load * LINE_BYTES).map_or(0, |byte| u64::from(*byte)))
+        (0..LOADS)
+            .fold(0, |seen, load| seen ^ bytes.get(load * LINE_BYTES).map_or(0, |byte| u64::from(*byte)))
     }
 
     fn leaf(&self) -> Piece<'a> {
