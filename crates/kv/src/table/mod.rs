@@ -87,8 +87,9 @@ pub const REPLICATED_VERSION_MAX: Version = 1 << 62;
 /// used.
 pub const WARMED_KEYS_MAX: usize = 16;
 
-/// With fewer keys than this, and less memory, [`Table::warm`] does not pay off.
+/// With fewer keys than this [`Table::warm`] does not pay off, unless they hold large collections.
 const FEW_KEYS: usize = 1000;
+/// A table of few keys with less memory than this has no large collections.
 const FEW_BYTES: usize = 1 << 20;
 
 /// Counters since the table was created. Each replica counts for itself.
@@ -532,9 +533,15 @@ impl Table {
         self.warm(keys[..count].iter().copied());
     }
 
-    /// Whether [`Table::warm`] pays off: not for a small table, which is in the caches anyway.
-    pub fn gains_by_warming(&self) -> bool {
-        self.index.len() >= FEW_KEYS || self.entry_bytes >= FEW_BYTES
+    /// Whether [`Table::warm`] pays off for commands of which one is on this key: not in a small table, which is in the
+    /// caches anyway.
+    pub fn gains_by_warming(&self, key: &[u8]) -> bool {
+        let is_large = || self.entry_bytes >= FEW_BYTES;
+        let has_names = || {
+            let collection = self.index.likely(self.index.hash(key)).and_then(Entry::collection);
+            collection.is_some_and(|collection| collection.descent(key).is_some())
+        };
+        self.index.len() >= FEW_KEYS || is_large() && has_names()
     }
 
     /// The number of keys, including expired ones that have not been removed yet. Tombstones are not counted.

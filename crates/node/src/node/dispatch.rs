@@ -25,12 +25,13 @@ use wire::resp::Arguments;
 impl Node {
     /// Loads from memory what requests need whose first argument is a key here. Called before the first of several
     /// requests is carried out, so that it waits for all of them at once.
-    pub fn warm<'a>(&self, requests: impl Iterator<Item = Arguments<'a>>) {
+    pub fn warm<'a>(&self, requests: impl Iterator<Item = Arguments<'a>> + Clone) {
         // With many keyspaces, sorting the keys by group would cost more than it saves.
         const GROUPS_MAX: usize = 4;
+        let Some(first) = requests.clone().find_map(|arguments| arguments.get(1)) else { return };
         let tables = self.cx.groups.iter().take(GROUPS_MAX).filter_map(|(id, group)| {
             let table = group.replica.as_ref()?.table();
-            table.gains_by_warming().then_some((id, table))
+            table.gains_by_warming(first).then_some((id, table))
         });
         let mut tables = tables.peekable();
         if tables.peek().is_none() {

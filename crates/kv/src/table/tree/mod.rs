@@ -203,6 +203,14 @@ fn bound_between<'r>(left: &[u8], right: &'r [u8]) -> &'r [u8] {
 }
 
 impl Node {
+    /// Whether another tree shares it.
+    fn is_shared(&self) -> bool {
+        match self {
+            Node::Leaf(leaf) => Arc::strong_count(leaf) > 1,
+            Node::Inner(children) => Arc::strong_count(children) > 1,
+        }
+    }
+
     /// Memory of the node itself.
     fn own_bytes(&self) -> usize {
         NODE_BYTES
@@ -493,9 +501,10 @@ fn remove(node: &mut Node, from: usize, to: usize, shape: Shape, discarded: &mut
 }
 
 /// Overwrites an item by another one of the same length, and returns by how much memory has changed: a node that was
-/// shared is copied.
+/// shared is copied, without spare room.
 fn overwrite(node: &mut Node, rank: usize, item: &[u8]) -> isize {
-    let bytes_before = node.own_bytes() as isize;
+    // Whether the node is shared is seen on the way, what memory it takes is not.
+    let bytes_before = node.is_shared().then(|| node.own_bytes() as isize);
     let below = match node {
         Node::Leaf(leaf) => {
             Arc::make_mut(leaf).overwrite(rank, item);
@@ -505,11 +514,13 @@ fn overwrite(node: &mut Node, rank: usize, item: &[u8]) -> isize {
             let children = Arc::make_mut(children);
             let (at, before) = children.child_for(rank, None);
             let bytes = overwrite(&mut children.heads[at].node, rank - before, item);
-            children.rest[at].bytes = children.rest[at].bytes.saturating_add_signed(bytes);
+            if bytes != 0 {
+                children.rest[at].bytes = children.rest[at].bytes.saturating_add_signed(bytes);
+            }
             bytes
         }
     };
-    below + node.own_bytes() as isize - bytes_before
+    below + bytes_before.map_or(0, |before| node.own_bytes() as isize - before)
 }
 
 /// Makes one of a child and the next one, if they are small, and returns by how much the memory of what is below the
