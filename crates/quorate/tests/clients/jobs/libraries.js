@@ -185,8 +185,7 @@ async function socketIo() {
   const { createAdapter } = require("@socket.io/redis-streams-adapter");
   const { Redis } = require("ioredis");
   const { createClient } = require("redis");
-  // All servers at one node: PUBSUB NUMSUB, by which they count each other, tells of the node that is asked.
-  const clients = [new Redis(ports[1]), createClient({ url: `redis://127.0.0.1:${ports[1]}` })];
+  const clients = [new Redis(ports[0]), createClient({ url: `redis://127.0.0.1:${ports[1]}` })];
   await clients[1].connect();
   const options = (client) => ({ adapter: createAdapter(client, { blockTimeInMs: 200 }), connectionStateRecovery: {} });
   const servers = clients.map((client) => new Server(0, options(client)));
