@@ -27,6 +27,8 @@ const CLOCK_ASKED: u8 = 14;
 const CLOCK_ANSWER: u8 = 15;
 const ALIVE: u8 = 16;
 const ROOM: u8 = 17;
+const LISTENERS_ASKED: u8 = 18;
+const LISTENERS: u8 = 19;
 
 /// No deadline.
 pub(crate) const NO_DEADLINE_MS: u32 = u32::MAX;
@@ -56,6 +58,10 @@ pub(crate) enum Envelope<'a> {
     ForgetScripts,
     /// A message for those of the receiver's clients that subscribe to a channel.
     Published { is_sharded: bool, channel: &'a [u8], message: &'a [u8] },
+    /// Asks how many of the receiver's clients listen to each of these channels. The names have their lengths.
+    ListenersAsked { id: u64, is_sharded: bool, names: &'a [u8] },
+    /// How many do, in the order of the question: eight bytes each.
+    Listeners { id: u64, counts: &'a [u8] },
     /// A part of an outcome whose reply is long.
     OutcomePart(OutcomePart<'a>),
     /// Whether the sender has no memory left for data that grows.
@@ -102,6 +108,11 @@ impl<'a> Envelope<'a> {
                 let (is_sharded, channel) = (reader.bool()?, reader.bytes()?);
                 Envelope::Published { is_sharded, channel, message: reader.rest() }
             }
+            LISTENERS_ASKED => {
+                let (id, is_sharded) = (reader.u64()?, reader.bool()?);
+                Envelope::ListenersAsked { id, is_sharded, names: reader.rest() }
+            }
+            LISTENERS => Envelope::Listeners { id: reader.u64()?, counts: reader.rest() },
             OUTCOME_PART => Envelope::OutcomePart(OutcomePart::decode(&mut reader)?),
             PARTS_ARRIVED => {
                 let (id, is_wanted, so_far) = (reader.u64()?, reader.bool()?, reader.u32()?);
@@ -173,6 +184,17 @@ impl<'a> Envelope<'a> {
                 out.put_bool(*is_sharded);
                 out.put_bytes(channel);
                 out.extend_from_slice(message);
+            }
+            Envelope::ListenersAsked { id, is_sharded, names } => {
+                out.put_u8(LISTENERS_ASKED);
+                out.put_u64(*id);
+                out.put_bool(*is_sharded);
+                out.extend_from_slice(names);
+            }
+            Envelope::Listeners { id, counts } => {
+                out.put_u8(LISTENERS);
+                out.put_u64(*id);
+                out.extend_from_slice(counts);
             }
             Envelope::OutcomePart(part) => {
                 out.put_u8(OUTCOME_PART);

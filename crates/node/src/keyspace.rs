@@ -437,6 +437,17 @@ impl Router {
         (groups.len() == 1 || has_tag()).then(|| self.group_of(start))
     }
 
+    /// The prefix of a key's keyspace, followed by the prefixes of other keyspaces that begin with it; nothing if the
+    /// keyspace has several shards. So all keys with the first and none of the others are in the key's group.
+    pub(crate) fn extent_of(&self, key: &[u8]) -> impl Iterator<Item = &[u8]> {
+        let found = self.prefixes.iter().position(|(prefix, _)| key.starts_with(prefix));
+        let found = found.filter(|place| self.prefixes[*place].1.len() == 1);
+        let within = found.map(|place| self.prefixes[place].0.as_slice());
+        let longer = self.prefixes[..found.unwrap_or(0)].iter().map(|(prefix, _)| prefix.as_slice());
+        let begin_with_it = move |other: &&[u8]| within.is_some_and(|within| other.starts_with(within));
+        within.into_iter().chain(longer.filter(begin_with_it))
+    }
+
     /// The first group of the default keyspace.
     pub(crate) fn default_group(&self) -> u16 {
         self.prefixes.last().and_then(|(_, groups)| groups.first()).copied().unwrap_or_default()
@@ -476,6 +487,17 @@ mod tests {
         assert_eq!(router.group_of_pattern(b"c:*"), None, "an item may begin with x:");
         assert_eq!(router.group_of_pattern(b"c:x:*"), Some(4));
         assert_eq!(router.group_of_pattern(b"*"), None);
+    }
+
+    #[test]
+    fn the_extent_of_a_key_is_what_is_surely_in_its_group() {
+        let groups = [(b"".to_vec(), vec![1]), (b"c:".to_vec(), vec![2]), (b"c:x:".to_vec(), vec![3, 4])];
+        let router = Router::new(groups.into_iter());
+        let extent =
+            |key: &[u8]| router.extent_of(key).map(|it| it.escape_ascii().to_string()).collect::<Vec<_>>();
+        assert_eq!(extent(b"k"), ["", "c:x:", "c:"]);
+        assert_eq!(extent(b"c:k"), ["c:", "c:x:"]);
+        assert!(extent(b"c:x:k").is_empty(), "only its slot says where a key is");
     }
 
     #[test]

@@ -62,7 +62,7 @@ impl Cache {
         }
     }
 
-    /// Returns the script that a request runs, with its text.
+    /// Returns the script that a request runs, with its text. `in_transaction`: it is queued after `MULTI`.
     ///
     /// # Errors
     /// The text of the error that the client gets.
@@ -71,6 +71,7 @@ impl Cache {
         cx: &Context,
         how: RunScript,
         arguments: Arguments<'_>,
+        in_transaction: bool,
         scratch: &'s mut Vec<u8>,
     ) -> Result<Script<'s>, Vec<u8>> {
         let inputs = arguments.skip(3);
@@ -101,7 +102,10 @@ impl Cache {
                 .get(group)
                 .map_or(SCRIPT_COST_DEFAULT, |group| group.keyspace.script_cost_max),
         };
-        Script::build(scratch, text, inputs.iter(), key_count, limits, writes)
+        // Without keys, the rest of a transaction decides which group it is for.
+        let is_known = first_key.is_some() || !in_transaction || cx.groups.ids().len() == 1;
+        let extent = cx.router.extent_of(first_key.unwrap_or_default()).filter(|_| is_known);
+        Script::build_in(scratch, text, inputs.iter(), key_count, extent, limits, writes)
             .ok_or_else(|| CommandError::Syntax.to_string().into())
     }
 

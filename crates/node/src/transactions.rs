@@ -111,7 +111,7 @@ pub(crate) fn gather(
     let mut script_bytes = Vec::new();
     let script = match found.spec.handler {
         Handler::Node(NodeCommand::Script(ScriptCommand::Run(how))) => {
-            Some(scripts.script_of(cx, how, arguments, &mut script_bytes))
+            Some(scripts.script_of(cx, how, arguments, true, &mut script_bytes))
         }
         _ => None,
     };

@@ -14,9 +14,10 @@ pub(crate) const UNIT_NS: u64 = 10;
 /// A program with the keys that it may use and its arguments.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Script<'a> {
-    /// The text, then the keys, then the arguments.
+    /// The text, then the keys, then the arguments, then the prefixes of its extent.
     parts: List<'a>,
     key_count: u32,
+    extent_count: u32,
     limits: ScriptLimits,
     writes: bool,
 }
@@ -33,8 +34,11 @@ pub struct ScriptLimits {
 
 impl std::fmt::Debug for Script<'_> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Script { parts, key_count, limits, writes } = self;
-        write!(formatter, "Script {{ {parts:?}, {key_count} keys, {limits:?}, writes: {writes} }}")
+        let Script { parts, key_count, extent_count, limits, writes } = self;
+        write!(
+            formatter,
+            "Script {{ {parts:?}, {key_count} keys, {extent_count} prefixes, {limits:?}, writes: {writes} }}"
+        )
     }
 }
 
@@ -49,9 +53,33 @@ impl<'a> Script<'a> {
         limits: ScriptLimits,
         writes: bool,
     ) -> Option<Script<'a>> {
-        let parts = List::build(scratch, std::iter::once(text).chain(inputs));
-        let key_count = u32::try_from(key_count).ok().filter(|count| (*count as usize) < parts.len())?;
-        Some(Script { parts, key_count, limits, writes })
+        Script::build_in(scratch, text, inputs, key_count, [], limits, writes)
+    }
+
+    /// As [`Script::build`], with an extent: its keyspace's prefix, followed by the prefixes of other keyspaces that begin
+    /// with that one. The script may use all keys with the first prefix and none of the others, declared or not.
+    ///
+    /// Keyspaces come and go, and replicas learn of it at different times. So the extent travels with the script.
+    pub fn build_in<'i>(
+        scratch: &'a mut Vec<u8>,
+        text: &'i [u8],
+        inputs: impl IntoIterator<Item = &'i [u8]>,
+        key_count: usize,
+        extent: impl IntoIterator<Item = &'i [u8]>,
+        limits: ScriptLimits,
+        writes: bool,
+    ) -> Option<Script<'a>> {
+        let mut extent_count = 0;
+        let extent = extent.into_iter().inspect(|_| extent_count += 1);
+        let parts = List::build(scratch, std::iter::once(text).chain(inputs).chain(extent));
+        let key_count = u32::try_from(key_count).ok()?;
+        let script = Script { parts, key_count, extent_count, limits, writes };
+        script.is_whole().then_some(script)
+    }
+
+    /// Whether it has as many parts as its counts say.
+    fn is_whole(&self) -> bool {
+        1 + self.key_count as usize + self.extent_count as usize <= self.parts.len()
     }
 
     /// Bytes of its text, its keys and its arguments.
@@ -69,14 +97,20 @@ impl<'a> Script<'a> {
         self.parts.iter().next().unwrap_or_default()
     }
 
-    /// The keys that it may use.
+    /// The keys that it declares.
     pub fn keys(&self) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
         self.parts.iter().skip(1).take(self.key_count as usize)
     }
 
     /// Its arguments.
     pub fn arguments(&self) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
-        self.parts.iter().skip(1 + self.key_count as usize)
+        let before = 1 + self.key_count as usize;
+        self.parts.iter().take(self.parts.len() - self.extent_count as usize).skip(before)
+    }
+
+    /// The prefixes of its extent, if it has one: see [`Script::build_in`].
+    pub fn extent(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        self.parts.iter().skip(self.parts.len() - self.extent_count as usize)
     }
 
     /// The number of keys.
@@ -99,6 +133,14 @@ impl<'a> Script<'a> {
         out.put_u32(self.key_count);
         out.put_u64(self.limits.value_bytes_max);
         out.put_u32(self.limits.cost_max);
+        if self.extent_count > 0 {
+            out.put_u32(self.extent_count);
+        }
+    }
+
+    /// Whether it may use keys that it does not declare.
+    pub fn has_extent(&self) -> bool {
+        self.extent_count > 0
     }
 
     /// Decodes a script; with `has_cost` false, one from before scripts carried their cost limit.
@@ -106,14 +148,17 @@ impl<'a> Script<'a> {
         reader: &mut Reader<'a>,
         writes: bool,
         has_cost: bool,
+        has_extent: bool,
     ) -> Result<Script<'a>, Malformed> {
         let parts = List::decode(reader)?;
         let (key_count, value_bytes_max) = (reader.u32()?, reader.u64()?);
         let cost_max = if has_cost { reader.u32()? } else { SCRIPT_COST_DEFAULT };
         let limits = ScriptLimits { value_bytes_max, cost_max };
-        if key_count as usize >= parts.len() {
-            return Err(Malformed("a script has more keys than it holds"));
+        let extent_count = if has_extent { reader.u32()? } else { 0 };
+        let script = Script { parts, key_count, extent_count, limits, writes };
+        if !script.is_whole() || script.has_extent() != has_extent {
+            return Err(Malformed("a script does not hold what its counts say"));
         }
-        Ok(Script { parts, key_count, limits, writes })
+        Ok(script)
     }
 }

@@ -150,6 +150,8 @@ pub struct Table {
     locks: Locks,
     /// The requests that wait for elements.
     queues: Queues,
+    /// Awaited keys that scripts of the record being applied have written and not declared.
+    written: queues::Ready,
     /// Events that followed from records about locks and queues, until [`Table::take_lock_events`] takes them.
     lock_events: Vec<LockEvent>,
     /// For replies whose head is known only once they are complete.
@@ -203,6 +205,7 @@ impl Table {
             statistics: Statistics::default(),
             locks: Locks::default(),
             queues: Queues::default(),
+            written: queues::Ready::new(),
             lock_events: Vec::new(),
             scratch: ReplyBuffer::new(),
             is_quiet: false,

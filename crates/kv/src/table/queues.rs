@@ -28,7 +28,7 @@ const TOO_MANY_WAIT: &str =
     "TRYAGAIN OVERLOADED too many clients wait for elements of this group's keys already";
 
 /// Keys at which requests may be served now.
-type Ready = VecDeque<Box<[u8]>>;
+pub(super) type Ready = VecDeque<Box<[u8]>>;
 
 impl Awaited {
     fn of(kind: Kind) -> Option<Awaited> {
@@ -284,7 +284,15 @@ impl Table {
                 ready.push_back(key.into());
             }
         });
+        ready.append(&mut self.written);
         self.serve(ready, record);
+    }
+
+    /// Notes a key that the record has written although its command does not name it, for [`Table::serve_after`].
+    pub(super) fn note_written(&mut self, key: &[u8]) {
+        if self.queues.is_awaited(key) {
+            self.written.push_back(key.into());
+        }
     }
 
     /// Serves the requests that wait at these keys, in their order, as far as there are elements.

@@ -1,23 +1,30 @@
 //! Scripts: what a program may do with the table while it runs.
 //!
-//! A script declares its keys beforehand and may use no others. So it runs in the group that has them, and its changes
-//! can be undone: when a limit ends a script, none of its writes remain ([`Access::undo`]).
+//! A script runs in the group of the keys that it declares. It may use those, and others of its extent, which are in this
+//! group too ([`Script::build_in`]). Its changes can be undone: when a limit ends a script, none of its writes remain
+//! ([`Access::undo`]).
 
 use super::entry::Entry;
 use super::index::KeyHash;
+use super::reads::refuse_large_reply;
 use super::{Record, Table, scan};
 use crate::UnixMs;
 use crate::command::{By, Command, Known, List, Script, UNIT_NS};
+use crate::glob::Pattern;
 use crate::limits::SCRIPT_PUBLISHED_BYTES_MAX;
 use crate::reply::{Announcement, ReplyBuffer};
+use std::collections::BTreeMap;
 
 /// Why a command of a script was not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptRefusal<'a> {
     /// The command is a write, and the script may only read.
     Write,
-    /// The command uses this key, which the script has not declared.
+    /// The command uses this key, which the script has not declared, and which is not in its extent.
     Undeclared(&'a [u8]),
+    /// The command uses this key, which the script has not declared, and whose value is not in memory. Only of declared
+    /// keys are such values there when the script runs.
+    NotInMemory(&'a [u8]),
     /// The command's effect or reply differs between replicas, or it concerns all keys.
     NotInScripts,
 }
@@ -31,6 +38,10 @@ pub struct Access<'t> {
     now: UnixMs,
     /// The declared keys in ascending order, each with its state before the run first wrote it.
     keys: Vec<(&'t [u8], Before)>,
+    /// The prefixes of its extent.
+    extent: Vec<&'t [u8]>,
+    /// The other keys that the run has written, each with its state before.
+    others: BTreeMap<Box<[u8]>, Before>,
     /// What the run has published so far, and its size in bytes.
     announcements: Vec<Announcement>,
     announced_bytes: usize,
@@ -97,17 +108,19 @@ impl Access<'_> {
         command: &Command<'c>,
         out: &mut ReplyBuffer,
     ) -> Result<(), ScriptRefusal<'c>> {
+        if let Command::Keys { pattern } = command
+            && !self.extent.is_empty()
+        {
+            self.list_keys(pattern, out);
+            return Ok(());
+        }
         if !may_stand_in_a_script(command) {
             return Err(ScriptRefusal::NotInScripts);
         }
-        let mut undeclared = None;
-        command.for_each_key(|key| {
-            if undeclared.is_none() && self.position(key).is_none() {
-                undeclared = Some(key);
-            }
-        });
-        if let Some(key) = undeclared {
-            return Err(ScriptRefusal::Undeclared(key));
+        let mut refusal = None;
+        command.for_each_key(|key| refusal = refusal.or_else(|| self.refusal_of(key)));
+        if let Some(refusal) = refusal {
+            return Err(refusal);
         }
         if !command.is_write() {
             self.table.read(command, self.now, out);
@@ -117,6 +130,25 @@ impl Access<'_> {
         command.for_each_key(|key| self.remember(key));
         self.table.carry_out(command, record, out);
         Ok(())
+    }
+
+    /// The number of keys that have not expired, if that is at most `most`; otherwise `most`. O(most), beside expired keys.
+    pub fn live_keys(&self, most: usize) -> usize {
+        self.table.index.iter().filter(|entry| !entry.expired(self.now)).take(most).count()
+    }
+
+    /// `KEYS`, of the extent. The reply is in ascending order: keys whose hashes are equal may stand in the table in
+    /// different orders on different replicas.
+    fn list_keys(&self, pattern: &[u8], out: &mut ReplyBuffer) {
+        let pattern = Pattern::new(pattern);
+        let entries = self.table.index.iter().filter(|entry| !entry.expired(self.now)).map(Entry::key);
+        let mut keys: Vec<_> = entries.filter(|key| pattern.matches(key) && self.extends_to(key)).collect();
+        keys.sort_unstable();
+        if keys.iter().map(|key| key.len()).sum::<usize>() > out.reply_bytes_max() {
+            return refuse_large_reply(out.len(), out);
+        }
+        out.array(keys.len());
+        keys.iter().for_each(|key| out.bulk(key));
     }
 
     /// Bytes stored under a key in one piece; 0 if it does not exist. A change in the middle can take time in proportion
@@ -168,7 +200,8 @@ impl Access<'_> {
     pub fn undo(&mut self) {
         self.announcements.clear();
         let Some(record) = self.record else { return };
-        for (key, before) in &mut self.keys {
+        let others = self.others.iter_mut().map(|(key, before)| (&**key, before));
+        for (key, before) in self.keys.iter_mut().map(|(key, before)| (*key, before)).chain(others) {
             match std::mem::replace(before, Before::Untouched) {
                 Before::Untouched => {}
                 Before::Absent => self.table.put_back(key, None, record),
@@ -181,9 +214,31 @@ impl Access<'_> {
         self.keys.binary_search_by(|(declared, _)| (*declared).cmp(key)).ok()
     }
 
+    /// Why the script may not use a key, if it may not.
+    fn refusal_of<'c>(&self, key: &'c [u8]) -> Option<ScriptRefusal<'c>> {
+        if self.position(key).is_some() {
+            return None;
+        }
+        if !self.extends_to(key) {
+            return Some(ScriptRefusal::Undeclared(key));
+        }
+        let is_elsewhere = self.table.peek(key, self.now).is_some_and(|entry| entry.reference().is_some());
+        is_elsewhere.then_some(ScriptRefusal::NotInMemory(key))
+    }
+
+    fn extends_to(&self, key: &[u8]) -> bool {
+        let mut prefixes = self.extent.iter();
+        prefixes.next().is_some_and(|within| key.starts_with(within))
+            && !prefixes.any(|other| key.starts_with(other))
+    }
+
+    /// Keeps the state of a key before it is written for the first time.
     fn remember(&mut self, key: &[u8]) {
-        let Some(position) = self.position(key) else { return };
-        let (_, before) = &mut self.keys[position];
+        let before = match self.position(key) {
+            Some(position) => &mut self.keys[position].1,
+            None if self.others.contains_key(key) => return,
+            None => self.others.entry(key.into()).or_insert(Before::Untouched),
+        };
         if let Before::Untouched = before {
             let found = self.table.find(self.table.index.hash(key), key);
             *before = found.map_or(Before::Absent, |(_, entry)| Before::Was(entry.clone()));
@@ -269,12 +324,26 @@ impl Table {
         }
         let before = self.transaction_cost;
         let cost_max = u64::from(script.limits().cost_max).saturating_sub(before.unwrap_or(0));
-        let mut access =
-            Access { table: self, record, now, keys, announcements, announced_bytes, cost_max, cost: 0 };
+        let (extent, others) = (script.extent().collect(), BTreeMap::new());
+        let mut access = Access {
+            table: self,
+            record,
+            now,
+            keys,
+            extent,
+            others,
+            announcements,
+            announced_bytes,
+            cost_max,
+            cost: 0,
+        };
         interpreter.run(script, &mut access, out);
         out.announce(&mut access.announcements);
         let cost = access.cost;
-        for (_, before) in std::mem::take(&mut access.keys) {
+        let others = std::mem::take(&mut access.others);
+        others.keys().for_each(|key| access.table.note_written(key));
+        let declared = std::mem::take(&mut access.keys).into_iter().map(|(_, before)| before);
+        for before in declared.chain(others.into_values()) {
             if let Before::Was(entry) = before {
                 access.table.bury(entry.into_collection());
             }

@@ -1,5 +1,6 @@
 //! The clients' commands `SUBSCRIBE`, `PUBLISH` and their kin.
 
+use super::counts::COUNTED_CHANNELS_MAX;
 use super::{
     Channels, PATTERN_BYTE_NS, PATTERNS_BYTES_MAX, PATTERNS_MAX, PATTERNS_PART_OF_MEMORY, SUBSCRIPTIONS_MAX,
 };
@@ -79,17 +80,17 @@ impl Channels {
                 });
             }
             ChannelCommand::Counts(how) => {
-                let named = arguments.iter().skip(2);
-                let counts: Vec<_> = named
-                    .map(|name| (name, self.of(how).get(name).map_or(0, |listeners| listeners.clients.len())))
-                    .collect();
-                cx.answer(client, |replies| {
-                    replies.array(2 * counts.len());
-                    for (name, count) in counts {
-                        replies.bulk(name);
-                        replies.integer(count as i64);
-                    }
-                });
+                let names = arguments.skip(2);
+                if names.len() > COUNTED_CHANNELS_MAX {
+                    let text = format!(
+                        "ERR a request counts the listeners of at most {COUNTED_CHANNELS_MAX} channels"
+                    );
+                    return cx.answer(client, |replies| replies.error(&text));
+                }
+                if let Some(name) = names.iter().find(|name| name.len() > CHANNEL_BYTES_MAX) {
+                    return refuse_name(cx, client, name);
+                }
+                self.count(cx, client, how, names.iter());
             }
             ChannelCommand::PatternCount => {
                 let count = self.pattern_count();

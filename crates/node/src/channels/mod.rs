@@ -12,9 +12,10 @@
 //! later, since followers learn last what is committed, and after a change of leader some clients would get a message
 //! twice.)
 //!
-//! `commands` has the clients' commands; this file has the subscriptions.
+//! `commands` has the clients' commands, `counts` how listeners of all nodes are counted; this file has the subscriptions.
 
 mod commands;
+mod counts;
 
 use crate::context::Context;
 use crate::context::work::TURN_NS;
@@ -55,6 +56,7 @@ pub(crate) struct Channels {
     listeners: [BTreeMap<Vec<u8>, Listeners>; Listening::COUNT],
     /// The bytes of all patterns.
     pattern_bytes: usize,
+    questions: counts::Questions,
     /// Messages from peers that wait for the next turn.
     put_off: VecDeque<PutOff>,
     put_off_bytes: usize,

@@ -80,6 +80,11 @@ impl Clients {
     pub(crate) fn capture(&mut self, captured: Option<ReplyBuffer>) -> Option<ReplyBuffer> {
         std::mem::replace(&mut self.captured, captured)
     }
+
+    /// Whether answers are collected: then each has to be given at once.
+    pub(crate) fn is_capturing(&self) -> bool {
+        self.captured.is_some()
+    }
 }
 
 impl Context {
@@ -111,7 +116,7 @@ impl Context {
         after: Duration,
         write: impl FnOnce(&mut ReplyBuffer),
     ) {
-        if self.clients.captured.is_some() {
+        if self.clients.is_capturing() {
             return self.answer(client, write);
         }
         let Some(session) = self.clients.sessions.get_mut(client) else { return };

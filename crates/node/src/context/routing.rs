@@ -30,6 +30,10 @@ impl Context {
         });
         let looks_up = |command: &Command<'_>| match command {
             Command::Sort(sort) => sort.patterns().all(|it| self.router.group_of_pattern(it) == found),
+            // Between MULTI and EXEC keyspaces may come or go.
+            Command::Script(script) if script.has_extent() => {
+                script.keys().next().is_some_and(|key| self.router.extent_of(key).eq(script.extent()))
+            }
             _ => true,
         };
         agree &= match command {

@@ -161,6 +161,12 @@ impl Node {
             Envelope::Published { is_sharded, channel, message } => {
                 self.channels.hear(&mut self.cx, is_sharded, channel, message)
             }
+            Envelope::ListenersAsked { id, is_sharded, names } => {
+                self.channels.listeners_asked(&mut self.cx, from, (id, is_sharded), names)?;
+            }
+            Envelope::Listeners { id, counts } => {
+                self.channels.listeners_answered(&mut self.cx, from, id, counts)?;
+            }
             Envelope::Requests(items) => self.forwarded_requests(from, items)?,
             Envelope::Outcomes(items) => {
                 let mut reader = Reader::new(items);

@@ -179,6 +179,7 @@ impl Node {
             self.checked_us = now.monotonic_us;
             self.rate.update(now, self.cx.counters.commands);
             self.forwarding.end_overdue_forwards(&mut self.cx);
+            self.channels.end_late_questions(&mut self.cx);
             self.forwarding.watch_silent_peers(&mut self.cx);
             self.forget_dismissed();
             self.waits.drop_waiters_of_old_incarnations(&mut self.cx);

@@ -222,7 +222,7 @@ impl Node {
     /// Sends a script to the group of its keys.
     fn run_script(&mut self, client: ClientId, how: RunScript, arguments: Arguments<'_>) {
         let mut scratch = std::mem::take(&mut self.scratch);
-        match self.scripts.script_of(&self.cx, how, arguments, &mut scratch) {
+        match self.scripts.script_of(&self.cx, how, arguments, false, &mut scratch) {
             Ok(script) => {
                 let command = Command::Script(script);
                 let group = match script.key_count() {

@@ -2,7 +2,7 @@
 
 use super::failure::Raised;
 use super::header::Header;
-use super::meter::Meter;
+use super::meter::{Limit, Meter};
 use super::values::{self, Resp};
 use crate::command::spec::Group;
 use crate::command::{self, ChannelCommand, CommandError, Context, Flag, Handler, NodeCommand};
@@ -22,6 +22,9 @@ const WORD_COST: u64 = 15;
 
 /// Moving memory is faster than looking at it.
 const MOVED_BYTES_PER_UNIT: usize = 128;
+
+/// The cost of each key of the table for `KEYS`: it is counted, compared with the pattern and sorted.
+const LISTED_KEY_COST: usize = 20;
 
 const NOT_ALLOWED: &str = "ERR This Redis command is not allowed from script";
 const NO_WRITES: &str = "ERR Write commands are not allowed from read-only scripts.";
@@ -170,8 +173,9 @@ impl Caller<'_, '_> {
         take_words(words, &mut buffers.words, &self.meter)?;
         self.meter.charge(COMMAND_COST)?;
         buffers.reply.clear();
-        self.carry_out(buffers).map_err(Raised::reply)?;
+        let done = self.carry_out(buffers);
         self.meter.charge((buffers.moved_bytes / MOVED_BYTES_PER_UNIT) as u64)?;
+        done.map_err(Raised::reply)?;
         self.meter.charge_bytes(buffers.reply.len())?;
         if let Reply::Error(text) = Reply::first(buffers.reply.as_bytes()) {
             return Err(Raised::reply(text));
@@ -208,11 +212,30 @@ impl Caller<'_, '_> {
                     encodings: EncodingLimits::default(),
                 };
                 let command = parse(words, scratch, &context).map_err(|error| error.to_string())?;
-                *moved_bytes = moved_by(&command, &access);
+                *moved_bytes = match command {
+                    Command::Keys { pattern } => {
+                        // One more than the run can pay for ends it, before the keys are listed.
+                        let cost = LISTED_KEY_COST * (1 + pattern.len() / 64);
+                        let most = self.meter.left() as usize / cost;
+                        let keys = access.live_keys(most + 1);
+                        if keys > most {
+                            *moved_bytes = usize::MAX;
+                            return Err(Limit::Cost(self.meter.left()).text());
+                        }
+                        keys * cost * MOVED_BYTES_PER_UNIT
+                    }
+                    _ => moved_by(&command, &access),
+                };
                 access.call(&command, reply).map_err(|refusal| match refusal {
                     ScriptRefusal::Write => NO_WRITES.into(),
                     ScriptRefusal::Undeclared(key) => format!(
-                        "ERR Script attempted to access the key '{}', which is not among its KEYS",
+                        "ERR Script attempted to access the key '{}', which is not among its KEYS, and in another keyspace or \
+                         shard",
+                        command::printable(key)
+                    ),
+                    ScriptRefusal::NotInMemory(key) => format!(
+                        "ERR Script attempted to access the key '{}', which is not among its KEYS, and whose value is not in \
+                         memory",
                         command::printable(key)
                     ),
                     ScriptRefusal::NotInScripts => format!(

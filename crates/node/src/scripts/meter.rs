@@ -63,6 +63,11 @@ impl Meter {
         self.most - self.left.get()
     }
 
+    /// What the run may still cost.
+    pub(super) fn left(&self) -> u64 {
+        self.left.get()
+    }
+
     /// Charges `units`.
     pub(super) fn charge(&self, units: u64) -> mlua::Result<()> {
         match self.left.get().checked_sub(units) {

@@ -49,6 +49,34 @@ fn in_resp3_a_message_overtakes_what_is_waited_for_but_not_the_confirmation() {
 }
 
 #[test]
+fn the_listeners_of_all_nodes_that_answer_are_counted() {
+    let mut cluster = setup(3, &[]).start();
+    subscribed(&mut cluster, 1, "2");
+    for _ in 0..2 {
+        subscribed(&mut cluster, 3, "3");
+    }
+    let (client, sharded) = (cluster.client(2), cluster.client(3));
+    assert_eq!(cluster.ask(client, "PUBSUB NUMSUB news other"), "[\"news\", 3, \"other\", 0]");
+    assert_eq!(cluster.ask(client, "PUBSUB NUMSUB"), "[]");
+    assert_eq!(cluster.ask(sharded, "SSUBSCRIBE news"), "[\"ssubscribe\", \"news\", 1]");
+    assert_eq!(cluster.ask(client, "PUBSUB SHARDNUMSUB news"), "[\"news\", 1]");
+    // Replies keep their order.
+    cluster.send(client, "PUBSUB NUMSUB news");
+    cluster.send(client, "PING");
+    assert_eq!(cluster.reply(client), "[\"news\", 3]");
+    assert_eq!(cluster.reply(client), "PONG");
+    // A transaction does not wait.
+    for (request, reply) in [("MULTI", "OK"), ("PUBSUB NUMSUB news", "QUEUED"), ("EXEC", "[[\"news\", 0]]")] {
+        assert_eq!(cluster.ask(client, request), reply);
+    }
+    cluster.cut_off(1);
+    assert_eq!(cluster.ask(client, "PUBSUB NUMSUB news"), "[\"news\", 2]");
+    let names = vec!["c"; 1001].join(" ");
+    let error = "-ERR a request counts the listeners of at most 1000 channels";
+    assert_eq!(cluster.ask(client, &format!("PUBSUB NUMSUB {names}")), error);
+}
+
+#[test]
 fn who_is_gone_or_reset_listens_no_more() {
     let mut cluster = setup(2, &[]).start();
     let publisher = cluster.client(1);

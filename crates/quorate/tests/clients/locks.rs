@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::support::Cluster;
-use crate::tools::{finish, is_installed, tests};
+use crate::tools::{finish, python_with, tests};
 
 const KEYSPACES: &[&str] = &["prefix=f: replication=leader-follower acks=majority"];
 
@@ -21,14 +21,6 @@ fn run_everywhere(program: impl AsRef<std::ffi::OsStr> + Copy, words: &[&str], f
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "node {id}, prefix '{prefix}': {told}{error}");
     }
-}
-
-/// Returns a Python that has a module.
-fn python_with(module: &str, package: &str) -> Option<String> {
-    let python = std::env::var("QUORATE_PYTHON").unwrap_or("python3".into());
-    let what = format!("{module} (pip install {package})");
-    is_installed(&what, Command::new(&python).args(["-c", &format!("import redis, {module}")]))
-        .then_some(python)
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod failover;
 mod faults;
 mod hashes;
 mod http;
+mod jobs;
 mod locks;
 mod queues;
 mod redisson;

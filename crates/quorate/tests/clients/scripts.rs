@@ -249,6 +249,45 @@ impl Drop for Redis {
     }
 }
 
+/// Queues and brokers compute the names of keys in their scripts.
+#[test]
+fn a_script_uses_keys_of_its_keyspace_that_it_has_not_named() {
+    let cluster = Cluster::start(3, &["prefix=c:", "prefix=s: shards=2"]);
+    let script = |body: &str, keys: &str| {
+        let mut command = redis::cmd("EVAL");
+        command.arg(body).arg(usize::from(!keys.is_empty()));
+        if !keys.is_empty() {
+            command.arg(keys);
+        }
+        command
+    };
+    let said = |id, body: &str, keys: &str| match script(body, keys).query(&mut cluster.client(id)) {
+        Ok(value) => told(&value),
+        Err(error) => error.to_string(),
+    };
+    assert_eq!(said(1, "return redis.call('rpush', KEYS[1] .. '-list', 'a')", "k"), "1");
+    assert_eq!(said(2, "return redis.call('lrange', 'k-list', 0, -1)", ""), "[\"a\"]");
+    assert_eq!(said(3, "return redis.call('set', 'c:' .. KEYS[1]:sub(3), 'v')", "c:x"), "OK");
+    assert_eq!(ask(&mut cluster.client(1), "GET c:x"), "\"v\"");
+    assert_eq!(said(2, "return redis.call('keys', '*')", ""), "[\"k-list\"]");
+    assert_eq!(said(2, "return redis.call('keys', '*')", "c:any"), "[\"c:x\"]");
+    for (body, keys) in [
+        ("return redis.call('get', 'c:x')", "k"),
+        ("return redis.call('get', 'k')", "c:k"),
+        ("return redis.call('get', 's:k')", "s:l"),
+        ("return redis.call('get', 's:k')", ""),
+    ] {
+        let error = said(1, body, keys);
+        assert!(error.contains("which is not among its KEYS"), "{body}: {error}");
+    }
+    // The transaction is for the other keyspace, where the script could write what nobody would find.
+    let mut client = cluster.client(1);
+    assert_eq!(ask(&mut client, "MULTI"), "OK");
+    assert_eq!(ask(&mut client, "SET c:x w"), "QUEUED");
+    assert_eq!(told(&script("return redis.call('set', 'k', 'v')", "").query(&mut client).unwrap()), "QUEUED");
+    assert!(ask(&mut client, "EXEC").contains("which is not among its KEYS"));
+}
+
 #[test]
 fn scripts_answer_as_in_redis() {
     let Some(redis) = Redis::start() else { return };

@@ -22,6 +22,14 @@ pub(crate) fn is_installed(what: &str, probe: &mut Command) -> bool {
     found
 }
 
+/// Returns a Python that has a module.
+pub(crate) fn python_with(module: &str, package: &str) -> Option<String> {
+    let python = std::env::var("QUORATE_PYTHON").unwrap_or("python3".into());
+    let what = format!("{module} (pip install {package})");
+    is_installed(&what, Command::new(&python).args(["-c", &format!("import redis, {module}")]))
+        .then_some(python)
+}
+
 /// Returns the folder of the programs in other languages.
 pub(crate) fn tests() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients"))

@@ -43,6 +43,7 @@ const ENCODING_WITHIN: u8 = 34;
 const BYTES_READ: u8 = 32;
 const SORT_READ: u8 = 33;
 const QUEUE_READ: u8 = 35;
+const READING_SCRIPT_WITH_EXTENT: u8 = 36;
 const SET: u8 = 64;
 const GET_DELETE: u8 = 65;
 const GET_EXPIRE: u8 = 66;
@@ -81,6 +82,7 @@ const STREAM_WRITE: u8 = 100;
 const BYTES_WRITE: u8 = 104;
 const SORT_WRITE: u8 = 105;
 const QUEUE: u8 = 106;
+const SCRIPT_WITH_EXTENT: u8 = 107;
 /// The plain `SET key value`: by far the most frequent record, so it has a short form.
 const SET_PLAIN: u8 = 127;
 /// Bytes of its encoding beside key and value.
@@ -343,7 +345,12 @@ impl<'a> Command<'a> {
                 fenced.encode(out);
             }
             Script(script) => {
-                out.put_u8(if script.is_write() { SCRIPT } else { READING_SCRIPT });
+                out.put_u8(match (script.is_write(), script.has_extent()) {
+                    (false, false) => READING_SCRIPT,
+                    (false, true) => READING_SCRIPT_WITH_EXTENT,
+                    (true, false) => SCRIPT,
+                    (true, true) => SCRIPT_WITH_EXTENT,
+                });
                 script.encode(out);
             }
             Hash(command) => {
@@ -442,10 +449,12 @@ impl<'a> Command<'a> {
             QUEUE_READ => Queue(super::QueueCommand::decode(reader, false)?),
             QUEUE => Queue(super::QueueCommand::decode(reader, true)?),
             FENCED => Fenced(super::Fenced::decode(reader)?),
-            READING_SCRIPT => Script(super::Script::decode(reader, false, true)?),
-            SCRIPT => Script(super::Script::decode(reader, true, true)?),
-            READING_SCRIPT_WITHOUT_COST => Script(super::Script::decode(reader, false, false)?),
-            SCRIPT_WITHOUT_COST => Script(super::Script::decode(reader, true, false)?),
+            READING_SCRIPT => Script(super::Script::decode(reader, false, true, false)?),
+            SCRIPT => Script(super::Script::decode(reader, true, true, false)?),
+            READING_SCRIPT_WITH_EXTENT => Script(super::Script::decode(reader, false, true, true)?),
+            SCRIPT_WITH_EXTENT => Script(super::Script::decode(reader, true, true, true)?),
+            READING_SCRIPT_WITHOUT_COST => Script(super::Script::decode(reader, false, false, false)?),
+            SCRIPT_WITHOUT_COST => Script(super::Script::decode(reader, true, false, false)?),
             HASH_READ => Hash(super::HashCommand::decode_any(reader, false)?),
             HASH => Hash(super::HashCommand::decode_any(reader, true)?),
             LIST_READ => OnList(super::ListCommand::decode(reader, false)?),

@@ -16,7 +16,7 @@ fn every_command<'a>(
     pairs: List<'a>,
     drafts: &'a [Draft; 2],
     fenced: Fenced<'a>,
-    scripts: [script::Script<'a>; 2],
+    scripts: [script::Script<'a>; 4],
     supplied: Supplied<'a>,
     wish: Wish<'a>,
 ) -> Vec<Command<'a>> {
@@ -87,6 +87,8 @@ fn every_command<'a>(
         Fenced(fenced),
         Script(scripts[0]),
         Script(scripts[1]),
+        Script(scripts[2]),
+        Script(scripts[3]),
         Supplied(supplied),
         LongPart { id, offset: 3, length: u32::MAX, bytes: value },
         LongEnd { id, watched_in: Some(u64::MAX) },
@@ -298,12 +300,16 @@ fn every_command_reads_back_as_it_was_written_and_no_shorter() {
     };
     let mut third = Vec::new();
     let fenced = Fenced::build(b"lock", 7, &set, &mut third).expect("a SET stands behind a fence");
-    let (mut fourth, mut fifth) = (Vec::new(), Vec::new());
+    let (mut fourth, mut fifth, mut ninth, mut tenth) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let extent = [&b"k"[..], b"kk:"];
     let inputs = [&b"k"[..], b"l", b"argument"];
     let scripts = [
         script::Script::build(&mut fourth, b"return 1", inputs, 2, LIMITS, true).unwrap(),
         script::Script::build(&mut fifth, b"", [], 0, LIMITS, false).unwrap(),
+        script::Script::build_in(&mut ninth, b"return 1", inputs, 2, extent, LIMITS, true).unwrap(),
+        script::Script::build_in(&mut tenth, b"", [], 0, [&b""[..]], LIMITS, false).unwrap(),
     ];
+    assert!(scripts[2].arguments().eq([b"argument"]) && scripts[2].extent().eq(extent));
     let (mut sixth, mut seventh) = (Vec::new(), Vec::new());
     let reference = Reference::spilled(7, 1, 1, crate::digest::digest_of(b"v"));
     Command::GetDelete { key: b"k" }.encode(&mut sixth);

@@ -213,6 +213,17 @@ fn a_script_has_every_value_that_it_names_before_it_runs() {
 }
 
 #[test]
+fn a_script_is_refused_a_value_that_is_not_in_memory_and_that_it_has_not_named() {
+    let mut store = store();
+    store.table.set_interpreter(&super::scripts::Lines);
+    put(&mut store, "k", 1);
+    store.set("l", "v");
+    let text = "GET k\nSET k w\nGET l\nRENAME l k";
+    let told = "not in memory k, not in memory k, v, not in memory k";
+    assert_eq!(store.eval_in(text, &[], &[""], true), told);
+}
+
+#[test]
 fn what_stands_behind_a_fence_is_asked_again_with_the_fence() {
     let mut store = store();
     put(&mut store, "k", 1);

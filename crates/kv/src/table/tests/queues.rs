@@ -171,6 +171,17 @@ fn whatever_brings_elements_serves() {
 }
 
 #[test]
+fn a_script_serves_at_keys_that_it_has_not_declared() {
+    let mut store = Store::scripted();
+    assert_eq!(store.ask(1, "BLPOP l"), "QUEUED");
+    assert_eq!(store.eval_in("RPUSH l a\nRPUSH l b\nundo", &["k"], &[""], true), "1, 2");
+    assert!(store.served().is_empty());
+    assert_eq!(store.eval_in("RPUSH l a\nRPUSH l b", &["k"], &[""], true), "1, 2");
+    assert_eq!(store.served(), [1]);
+    assert_eq!(store.list("l"), r#"["b"]"#);
+}
+
+#[test]
 fn of_several_keys_the_first_written_serves_in_a_transaction_after_it() {
     let mut store = Store::new();
     assert_eq!(store.ask(1, "BLPOP k l"), "QUEUED");

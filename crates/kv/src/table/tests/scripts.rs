@@ -36,6 +36,7 @@ impl Interpreter for Lines {
                 Ok(()) => text_of(&reply),
                 Err(ScriptRefusal::Write) => "writes".into(),
                 Err(ScriptRefusal::Undeclared(key)) => format!("undeclared {}", key.escape_ascii()),
+                Err(ScriptRefusal::NotInMemory(key)) => format!("not in memory {}", key.escape_ascii()),
                 Err(ScriptRefusal::NotInScripts) => "not in scripts".into(),
             });
         }
@@ -44,7 +45,7 @@ impl Interpreter for Lines {
 }
 
 impl Store {
-    fn scripted() -> Store {
+    pub(super) fn scripted() -> Store {
         let mut store = Store::new();
         store.table.set_interpreter(&Lines);
         store
@@ -55,12 +56,32 @@ impl Store {
     }
 
     fn eval_as(&mut self, text: &str, keys: &[&str], writes: bool) -> String {
+        self.eval_in(text, keys, &[], writes)
+    }
+
+    pub(super) fn eval_in(&mut self, text: &str, keys: &[&str], extent: &[&str], writes: bool) -> String {
         let mut scratch = Vec::new();
         let inputs = keys.iter().map(|key| key.as_bytes());
-        let script = Script::build(&mut scratch, text.as_bytes(), inputs, keys.len(), SCRIPT_LIMITS, writes);
+        let extent = extent.iter().map(|prefix| prefix.as_bytes());
+        let (text, count) = (text.as_bytes(), keys.len());
+        let script = Script::build_in(&mut scratch, text, inputs, count, extent, SCRIPT_LIMITS, writes);
         let command = Command::Script(script.expect("so many keys there are"));
         if writes { self.apply(&command) } else { self.read(&command) }
     }
+}
+
+#[test]
+fn a_script_uses_other_keys_of_its_extent_and_they_are_put_back_like_declared_ones() {
+    let mut store = Store::scripted();
+    store.play("SET p:a 1 -> OK");
+    let told = store.eval_in("GET p:a\nSET p:b 2\nSET p:x:c 3\nGET q", &["p:d"], &["p:", "p:x:"], true);
+    assert_eq!(told, "1, OK, undeclared p:x:c, undeclared q");
+    assert_eq!(store.eval_in("GET p:b\nGET p:x:c", &[], &["p:", "p:x:"], false), "2, undeclared p:x:c");
+    assert_eq!((store.version("p:a"), store.version("p:b")), (1, 2));
+    store.eval_in("DEL p:a\nSET p:b 9\nSET p:new 1\nSET p:new 2\nSET p:d 1\nundo", &["p:d"], &["p:"], true);
+    assert_eq!(store.eval_in("KEYS *\nKEYS *b", &[], &["p:", "p:x:"], false), "[p:a p:b], [p:b]");
+    store.play("GET p:a -> \"1\"\nGET p:b -> \"2\"\nGET p:new -> nil\nGET p:d -> nil");
+    assert_eq!((store.version("p:a"), store.version("p:b")), (1, 2));
 }
 
 #[test]

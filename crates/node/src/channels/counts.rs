@@ -1,0 +1,151 @@
+//! `PUBSUB NUMSUB` and its kin: how many clients of all nodes listen to a channel.
+//!
+//! No node knows the listeners of another one, so it asks. A node that does not answer counts as one without listeners:
+//! no message would reach them.
+
+use super::{Channels, PEER_OUTPUT_BYTES_MAX};
+use crate::context::Context;
+use crate::envelope::Envelope;
+use crate::session::{ClientId, Listening, SessionReply};
+use kv::ReplyBuffer;
+use kv::codec::{Malformed, Reader, Writer};
+use protocol::{NodeId, Result as Outcome, Ticket};
+use std::collections::{BTreeMap, BTreeSet};
+use wire::frame;
+
+/// The most channels that one request counts.
+pub(super) const COUNTED_CHANNELS_MAX: usize = 1000;
+
+/// How long a node has to answer.
+const ANSWER_US: u64 = 1_000_000;
+
+/// Questions of this node's clients to other nodes, by their numbers.
+#[derive(Debug, Default)]
+pub(super) struct Questions {
+    open: BTreeMap<u64, Question>,
+    last: u64,
+}
+
+#[derive(Debug)]
+struct Question {
+    client: ClientId,
+    ticket: Ticket,
+    /// The channels, each with the listeners that are known of.
+    counts: Vec<(Vec<u8>, u64)>,
+    unanswered: BTreeSet<NodeId>,
+    due_us: u64,
+}
+
+impl Channels {
+    /// Answers a client with the listeners of channels on all nodes; within a transaction, which does not wait, with
+    /// those of this node.
+    pub(super) fn count<'a>(
+        &mut self,
+        cx: &mut Context,
+        client: ClientId,
+        how: Listening,
+        names: impl Iterator<Item = &'a [u8]>,
+    ) {
+        let counts: Vec<_> = names.map(|name| (name.to_vec(), self.listeners_here(how, name))).collect();
+        let mut encoded = Vec::new();
+        counts.iter().for_each(|(name, _)| encoded.put_bytes(name));
+        let (id, is_sharded) = (self.questions.last + 1, how == Listening::Shard);
+        let envelope = Envelope::ListenersAsked { id, is_sharded, names: &encoded };
+        let mut unanswered = BTreeSet::new();
+        if !counts.is_empty() && !cx.clients.is_capturing() {
+            for (peer, node) in cx.peers.iter_mut().zip(1..) {
+                if peer.up && peer.output.len() <= PEER_OUTPUT_BYTES_MAX {
+                    frame::append(&mut peer.output, |out| envelope.encode(out));
+                    unanswered.insert(node);
+                }
+            }
+        }
+        if unanswered.is_empty() {
+            return cx.answer(client, |replies| tell(&counts, replies));
+        }
+        let Some(session) = cx.clients.sessions.get_mut(client) else { return };
+        let (ticket, due_us) = (session.begin(false), cx.now.monotonic_us + ANSWER_US);
+        self.questions.last = id;
+        self.questions.open.insert(id, Question { client, ticket, counts, unanswered, due_us });
+    }
+
+    fn listeners_here(&self, how: Listening, name: &[u8]) -> u64 {
+        self.of(how).get(name).map_or(0, |listeners| listeners.clients.len() as u64)
+    }
+
+    /// Answers another node.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the names are not what a node sends.
+    pub(crate) fn listeners_asked(
+        &self,
+        cx: &mut Context,
+        from: NodeId,
+        (id, is_sharded): (u64, bool),
+        names: &[u8],
+    ) -> Result<(), Malformed> {
+        let how = if is_sharded { Listening::Shard } else { Listening::Channel };
+        let (mut names, mut counts) = (Reader::new(names), Vec::new());
+        while !names.is_empty() {
+            counts.put_u64(self.listeners_here(how, names.bytes()?));
+        }
+        let peer = &mut cx.peers[usize::from(from) - 1];
+        if peer.up && peer.output.len() <= PEER_OUTPUT_BYTES_MAX {
+            frame::append(&mut peer.output, |out| Envelope::Listeners { id, counts: &counts }.encode(out));
+        }
+        Ok(())
+    }
+
+    /// Takes another node's answer. One that comes late, or twice, is not for any question.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the counts are not one for each channel.
+    pub(crate) fn listeners_answered(
+        &mut self,
+        cx: &mut Context,
+        from: NodeId,
+        id: u64,
+        counts: &[u8],
+    ) -> Result<(), Malformed> {
+        let Some(question) = self.questions.open.get_mut(&id) else { return Ok(()) };
+        if !question.unanswered.remove(&from) {
+            return Ok(());
+        }
+        let mut counts = Reader::new(counts);
+        for (_, count) in &mut question.counts {
+            *count = count.saturating_add(counts.u64()?);
+        }
+        if !counts.is_empty() {
+            return Err(Malformed("more counts than channels"));
+        }
+        if question.unanswered.is_empty() {
+            self.end_question(cx, id);
+        }
+        Ok(())
+    }
+
+    /// Ends the questions that have waited long enough.
+    pub(crate) fn end_late_questions(&mut self, cx: &mut Context) {
+        while let Some((id, question)) = self.questions.open.first_key_value()
+            && question.due_us <= cx.now.monotonic_us
+        {
+            self.end_question(cx, *id);
+        }
+    }
+
+    fn end_question(&mut self, cx: &mut Context, id: u64) {
+        let Some(Question { client, ticket, counts, .. }) = self.questions.open.remove(&id) else { return };
+        let mut replies = ReplyBuffer::new();
+        tell(&counts, &mut replies);
+        let done = Outcome::Done { version: 0, offset: 0 };
+        cx.complete_session(client, ticket.sequence, 0, done, SessionReply::Encoded(replies.as_bytes()));
+    }
+}
+
+fn tell(counts: &[(Vec<u8>, u64)], replies: &mut ReplyBuffer) {
+    replies.array(2 * counts.len());
+    for (name, count) in counts {
+        replies.bulk(name);
+        replies.integer(i64::try_from(*count).unwrap_or(i64::MAX));
+    }
+}
