@@ -409,8 +409,12 @@ fn is_ordered(kind: Kind) -> bool {
 }
 
 fn shape_of(kind: Kind) -> Shape {
-    // Streams grow at their end, and have many short entries.
-    let leaf_factor = if kind == Kind::Stream { 4 } else { 1 };
+    // Lists and streams grow at an end, where leaves are full, and their items may be short: nodes count there.
+    let leaf_factor = match kind {
+        Kind::Stream => 4,
+        Kind::List => 2,
+        _ => 1,
+    };
     Shape { is_ordered: is_ordered(kind), leaf_factor }
 }
 

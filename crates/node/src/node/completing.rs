@@ -304,6 +304,8 @@ impl Node {
     fn ask_again(&mut self, ticket: Ticket, group: u16, deadline_us: u64, command: Command<'_>) {
         // Another node's command was forwarded to this one because it leads.
         let hops = if matches!(Origin::of(ticket), Origin::Session(_)) { 0 } else { HOPS_MAX };
+        // Any leadership may order it, though its sender may have meant it for one: what needs values was applied, so its
+        // record is in the log of that leadership, and no sender takes it for void (`Replica::is_void`) and sends it again.
         let asked = Asked { ticket, follows: true, seen: u64::MAX, deadline_us, hops, leadership: 0 };
         self.submit(group, asked, Request::Command(command));
     }

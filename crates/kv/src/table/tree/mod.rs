@@ -434,6 +434,7 @@ fn insert_into_leaf(leaf: &mut Leaf, rank: usize, item: &[u8], shape: Shape) -> 
         return vec![Leaf::of(item)];
     }
     if rank == 0 {
+        leaf.shrink();
         return vec![std::mem::replace(leaf, Leaf::of(item))];
     }
     let middle = leaf.middle();
@@ -684,7 +685,7 @@ impl Tree {
         fn check(node: &Node, shape: Shape) -> usize {
             let Node::Inner(children) = node else {
                 let Node::Leaf(leaf) = node else { return 0 };
-                assert_eq!(leaf.view().iter().count(), leaf.count());
+                leaf.check_invariants();
                 let is_short = leaf.byte_count() <= shape.leaf_bytes() && leaf.count() <= shape.leaf_items();
                 assert!(leaf.count() == 1 || is_short);
                 assert!(leaf.count() > 0);

@@ -4,7 +4,7 @@
 //! item: length u8, or 254 and u16, or 255 and u32 | bytes
 //! ```
 //!
-//! Pieces are short, so an item is found by walking.
+//! Pieces are short, so an item is found by walking; where all items have the same length, without that.
 
 use super::lead_of;
 use crate::codec::{Malformed, Reader};
@@ -100,13 +100,15 @@ fn lead_in(bytes: &[u8], item: std::ops::Range<usize>) -> u64 {
 pub(in crate::table) struct Piece<'a> {
     bytes: &'a [u8],
     count: usize,
+    /// Bytes that each item takes; 0 if they are not known to be the same for all.
+    stride: usize,
 }
 
 impl<'a> Piece<'a> {
-    pub(in crate::table) const EMPTY: Piece<'static> = Piece { bytes: &[], count: 0 };
+    pub(in crate::table) const EMPTY: Piece<'static> = Piece { bytes: &[], count: 0, stride: 0 };
 
     pub(in crate::table) fn new(bytes: &'a [u8], count: usize) -> Piece<'a> {
-        Piece { bytes, count }
+        Piece { bytes, count, stride: 0 }
     }
 
     pub(in crate::table) fn len(self) -> usize {
@@ -122,6 +124,9 @@ impl<'a> Piece<'a> {
     pub(super) fn offset(self, rank: usize) -> usize {
         if rank == self.count {
             return self.bytes.len();
+        }
+        if self.stride > 0 {
+            return rank * self.stride;
         }
         (0..rank).fold(0, |at, _| item_at(self.bytes, at).end)
     }
@@ -142,8 +147,18 @@ impl<'a> Piece<'a> {
     /// The number of items that are less than `key`, the offset of the next one, and whether that is equal to it, if the
     /// items are in order.
     pub(super) fn find(self, key: &[u8]) -> (usize, usize, bool) {
-        let (lead, mut at) = (lead_of(key), 0);
-        for rank in 0..self.count {
+        let (lead, mut at, mut from) = (lead_of(key), 0, 0);
+        if self.stride > 0 {
+            // By halves, to the last item whose first bytes are less.
+            let mut to = self.count;
+            while to - from > 1 {
+                let middle = (from + to) / 2;
+                let is_less = lead_in(self.bytes, item_at(self.bytes, middle * self.stride)) < lead;
+                (from, to) = if is_less { (middle, to) } else { (from, middle) };
+            }
+            at = from * self.stride;
+        }
+        for rank in from..self.count {
             let range = item_at(self.bytes, at);
             let end = range.end;
             // Most items are told from the key by their first bytes.
@@ -188,6 +203,8 @@ impl<'a> Iterator for PieceIter<'a> {
 pub(super) struct Leaf {
     bytes: Vec<u8>,
     count: usize,
+    /// Bytes that each item takes; 0 if they are not known to be the same for all.
+    stride: usize,
 }
 
 impl Leaf {
@@ -198,7 +215,7 @@ impl Leaf {
     }
 
     pub(super) fn view(&self) -> Piece<'_> {
-        Piece::new(&self.bytes, self.count)
+        Piece { bytes: &self.bytes, count: self.count, stride: self.stride }
     }
 
     pub(super) fn count(&self) -> usize {
@@ -217,7 +234,7 @@ impl Leaf {
     pub(super) fn load(&mut self, piece: Piece<'_>) {
         self.bytes.clear();
         self.bytes.extend_from_slice(piece.bytes);
-        self.count = piece.count;
+        (self.count, self.stride) = (piece.count, piece.stride);
     }
 
     pub(super) fn insert(&mut self, rank: usize, item: &[u8]) {
@@ -230,6 +247,7 @@ impl Leaf {
         self.bytes.resize(before + needed, 0);
         self.bytes.copy_within(at..before, at + needed);
         write_item(item, &mut self.bytes[at..at + needed]);
+        self.stride = if self.count == 0 || self.stride == needed { needed } else { 0 };
         self.count += 1;
     }
 
@@ -262,7 +280,15 @@ impl Leaf {
         let count = self.count - rank;
         self.count = rank;
         self.bytes.shrink_to_fit();
-        Leaf { bytes, count }
+        Leaf { bytes, count, stride: self.stride }
+    }
+
+    /// Asserts that items are as long as it is known of them.
+    #[cfg(test)]
+    pub(super) fn check_invariants(&self) {
+        assert_eq!(self.view().iter().count(), self.count);
+        let is_uniform = self.view().iter().all(|item| item_bytes(item.len()) == self.stride);
+        assert!(self.stride == 0 || is_uniform);
     }
 
     /// The rank at which half of the bytes are in front; neither 0 nor the end.
@@ -278,5 +304,8 @@ impl Leaf {
     pub(super) fn append(&mut self, other: Piece<'_>) {
         self.bytes.extend_from_slice(other.bytes);
         self.count += other.count;
+        if self.stride != other.stride {
+            self.stride = 0;
+        }
     }
 }
