@@ -30,7 +30,7 @@ async function bullmq() {
   const failing = await queue.add("fail", {}, { attempts: 3 });
   const later = await queue.add("add", { a: 3, b: 3 }, { delay: 500 });
   const many = await queue.addBulk([...Array(20).keys()].map((a) => ({ name: "add", data: { a, b: 1 } })));
-  await queue.add("add", { a: 5, b: 5 }, { jobId: "only-once" });
+  const twice = await queue.add("add", { a: 5, b: 5 }, { jobId: "only-once" });
   await queue.add("add", { a: 5, b: 5 }, { jobId: "only-once" });
   assert.equal((await queue.getJobCounts("wait", "prioritized", "delayed")).wait, 23);
   const removed = await queue.add("add", { a: 7, b: 7 });
@@ -57,6 +57,7 @@ async function bullmq() {
     ...[...Array(20).keys()].map((a) => a + 1),
   ]);
   await assert.rejects(done(failing), /always/);
+  assert.equal(await done(twice), 10);
   assert(order.indexOf(urgent.id) < order.indexOf(slow.id));
   assert(!order.includes(removed.id));
   assert.equal(order.filter((id) => id === "only-once").length, 1);
