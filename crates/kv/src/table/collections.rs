@@ -82,7 +82,7 @@ pub(super) fn find_key(kind: Kind, items: Items<'_>, names: Option<&Tree>, name:
 /// The rank of a name in the index, and the key of its item.
 fn find_name(index: &Tree, name: &[u8]) -> Option<(usize, Key)> {
     let wanted = index_item(name, None);
-    let (from, items) = index.items().from_key(&wanted);
+    let (from, items) = index.items().iter_from_key(&wanted);
     // Another name can come in between only if it has the same hash and begins with this one.
     let mut candidates = (from..).zip(items).take_while(|(_, item)| item.starts_with(&wanted));
     let (rank, item) = candidates.find(|(_, item)| item.len() == wanted.len() + KEY_BYTES)?;

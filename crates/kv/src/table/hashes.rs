@@ -81,7 +81,7 @@ impl<'a> Hash<'a> {
             return fields.find(|(_, field)| field.name == name);
         }
         let number = find_key(Kind::Hash, self.items, self.names, name)?;
-        let (rank, mut items) = self.items.from_key(&number);
+        let (rank, mut items) = self.items.iter_from_key(&number);
         Some((rank, Field::of(items.next()?)))
     }
 

@@ -57,7 +57,7 @@ impl<'a> Stream<'a> {
 
     /// Where the item with this key is or belongs, and the item.
     pub(super) fn find_key(self, key: &[u8]) -> (usize, Option<&'a [u8]>) {
-        let (rank, mut items) = self.items.from_key(key);
+        let (rank, mut items) = self.items.iter_from_key(key);
         (rank, items.next().filter(|item| item.starts_with(key)))
     }
 

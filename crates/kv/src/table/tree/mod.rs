@@ -877,7 +877,7 @@ impl<'a> Items<'a> {
     }
 
     /// The number of items that are less than `key`, and the other items from there on: the items must be in order.
-    pub(super) fn from_key(self, key: &[u8]) -> (usize, impl Iterator<Item = &'a [u8]>) {
+    pub(super) fn iter_from_key(self, key: &[u8]) -> (usize, impl Iterator<Item = &'a [u8]>) {
         let (before, piece) = self.piece_with(key);
         let (rank, at, _) = piece.find(key);
         (before + rank, self.iter_in(before + rank, piece.iter_at(at)))

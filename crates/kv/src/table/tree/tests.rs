@@ -88,7 +88,7 @@ proptest! {
             let is_there = tree.items().get(rank) == Some(&item[..]);
             prop_assert_eq!(is_there, model.contains(&item));
             prop_assert_eq!(tree.items().contains(&item), is_there);
-            let (from, rest) = tree.items().from_key(&item);
+            let (from, rest) = tree.items().iter_from_key(&item);
             prop_assert_eq!(from, rank);
             prop_assert!(rest.eq(model.range(item.clone()..)));
             if adds && !is_there {
