@@ -196,6 +196,11 @@ impl Queues {
         self.by_key.contains_key(key)
     }
 
+    /// The keys at which requests wait, in ascending order.
+    pub(crate) fn awaited_keys(&self) -> impl Iterator<Item = &Box<[u8]>> {
+        self.by_key.keys()
+    }
+
     /// Who has waited longest for this at a key.
     pub(crate) fn first_at(&self, key: &[u8], awaited: Awaited) -> Option<WaiterId> {
         let places = self.by_key.get(key)?;

@@ -65,6 +65,7 @@ impl Table {
 
     pub(super) fn clear(&mut self, record: Record, out: &mut ReplyBuffer) {
         if !self.is_empty() {
+            self.note_all_written();
             self.remove_all(record);
         }
         out.ok();

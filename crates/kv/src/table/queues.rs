@@ -295,6 +295,11 @@ impl Table {
         }
     }
 
+    /// Notes all keys at which requests wait: the record removes whatever they hold.
+    pub(super) fn note_all_written(&mut self) {
+        self.written.extend(self.queues.awaited_keys().cloned());
+    }
+
     /// Serves the requests that wait at these keys, in their order, as far as there are elements.
     fn serve(&mut self, mut ready: Ready, record: Record) {
         let mut number = 0;

@@ -125,6 +125,19 @@ impl Collection {
     }
 }
 
+/// The first rank whose member is not before a place, found by halves: as if members were in order.
+fn partition(items: Items<'_>, is_before: impl Fn(&[u8]) -> bool) -> usize {
+    let (mut start, mut end) = (0, items.len());
+    while start < end {
+        let middle = start.midpoint(end);
+        match items.get(middle) {
+            Some(item) if is_before(parts(item).1) => start = middle + 1,
+            _ => end = middle,
+        }
+    }
+    start
+}
+
 /// The ranks of a range, or why it is none.
 fn ranks_of(items: Items<'_>, by: By, ends: List<'_>) -> Result<Range<usize>, &'static str> {
     let mut ends = ends.iter();
@@ -147,11 +160,16 @@ fn ranks_of(items: Items<'_>, by: By, ends: List<'_>) -> Result<Range<usize>, &'
         By::Member => {
             let start = parse_member_bound(start).ok_or(NOT_A_MEMBER_RANGE)?;
             let end = parse_member_bound(end).ok_or(NOT_A_MEMBER_RANGE)?;
-            // Such a range makes sense only if all scores are the same.
-            let key = items.get(0).map(|item| parts(item).0).unwrap_or_default();
+            // Such a range makes sense only if all scores are the same. If they are not, members are compared without
+            // their scores, as in Redis.
+            let key_at = |rank| items.get(rank).map(|item| parts(item).0).unwrap_or_default();
+            let (key, last_key) = (key_at(0), key_at(items.len().saturating_sub(1)));
             let rank = |bound: MemberBound<'_>, is_end: bool| match bound {
                 MemberBound::Lowest => 0,
                 MemberBound::Highest => items.len(),
+                MemberBound::At(member, is_open) if key != last_key => {
+                    partition(items, |other| other < member || is_open != is_end && other == member)
+                }
                 MemberBound::At(member, is_open) => {
                     let mut item = Vec::new();
                     item_of(key, member, &mut item);

@@ -381,6 +381,11 @@ fn all_who_wait_for_entries_of_a_stream_get_them_and_of_a_group_the_first() {
     assert_eq!(store.delete("s"), "1");
     assert_eq!(store.served(), [6]);
     assert_eq!(ask(&mut store, 6, &group), "!UNBLOCKED the stream key no longer exists");
+    add(&mut store, b"9-1");
+    assert_eq!(store.apply(&Command::OnStream(create)), "OK");
+    assert_eq!(ask(&mut store, 7, &group), "QUEUED");
+    assert_eq!(store.apply(&Command::Clear), "OK");
+    assert_eq!(store.served(), [7], "FLUSHALL takes the key away, too");
 }
 
 #[test]

@@ -95,6 +95,9 @@ fn ranges_are_of_ranks_scores_or_members() {
         ZRANGE l [b + BYLEX REV LIMIT 0 2 -> ["c" "bb"]
         ZLEXCOUNT l [b +        -> 3
         ZLEXCOUNT l - (b        -> 1
+        ZADD m 1 a 2 b 3 c 4 d  -> 4
+        ZRANGE m [b (d BYLEX    -> ["b" "c"]
+        ZRANGE m (b [d BYLEX    -> ["c" "d"]
         ZREMRANGEBYLEX l [b [bb -> 2
         ZREMRANGEBYRANK z 0 0   -> 1
         ZREMRANGEBYSCORE z (2 3 -> 1
