@@ -47,6 +47,17 @@ fn gather(bits: u64) -> u32 {
     (0..32).fold(0, |number, at| number | ((bits >> (2 * at) & 1) as u32) << at)
 }
 
+/// The bits of a score. One that is no place's has those that Redis finds on the usual processors: the bits of a negative
+/// number, and none of a number that is too large.
+fn bits_of(score: f64) -> u64 {
+    const TOO_LARGE: f64 = 18_446_744_073_709_551_616.0;
+    match score {
+        ..0.0 => score as i64 as u64,
+        TOO_LARGE.. => 0,
+        score => score as u64,
+    }
+}
+
 impl Place {
     /// Whether it can be a member's.
     pub fn is_valid(self) -> bool {
@@ -68,7 +79,7 @@ impl Place {
 
     /// The place of a member, by its score: nearly the one that it was given.
     pub fn of_score(score: f64) -> Place {
-        let area = Cell { bits: score as u64, steps: BITS }.area();
+        let area = Cell { bits: bits_of(score), steps: BITS }.area();
         Place {
             longitude: ((area.west + area.east) / 2.0).clamp(-LONGITUDE_MAX, LONGITUDE_MAX),
             latitude: ((area.south + area.north) / 2.0).clamp(-LATITUDE_MAX, LATITUDE_MAX),
@@ -140,7 +151,11 @@ impl Cell {
     /// The cell so many cells to the east and to the north; at an end of the map it goes on at the other one.
     fn beside(self, east: i32, north: i32) -> Cell {
         let mask = u32::MAX >> (32 - self.steps);
-        let moved = |bits: u64, by: i32| spread(gather(bits).wrapping_add_signed(by) & mask);
+        // At the eastern and the northern end of the map a place is beyond the last cell, in one that has a bit more.
+        let moved = |bits: u64, by: i32| match by {
+            0 => spread(gather(bits)),
+            by => spread(gather(bits).wrapping_add_signed(by) & mask),
+        };
         Cell { bits: moved(self.bits, north) | moved(self.bits >> 1, east) << 1, ..self }
     }
 
@@ -367,6 +382,43 @@ mod tests {
         assert_eq!(&catania.letters(), b"sqdtr74hyu0");
     }
 
+    #[test]
+    fn scores_of_no_place_have_the_bits_of_redis() {
+        let scores = [-5.0, f64::NEG_INFINITY, 9_223_372_036_854_775_808.0, 1e300, f64::INFINITY];
+        assert_eq!(scores.map(bits_of), [5_u64.wrapping_neg(), 1 << 63, 1 << 63, 0, 0]);
+        let letters = |score| Place::of_score(score).letters();
+        assert_eq!([f64::INFINITY, 1e300].map(letters), [*b"00bh0hbj200"; 2]);
+        assert_eq!(&letters(-5.0), b"bp05b5048p0");
+    }
+
+    fn around(place: Place, radius_m: f64) -> Query<'static> {
+        Query {
+            centre: Centre::Place(place),
+            shape: Shape::Circle(radius_m),
+            unit_m: 1.0,
+            order: Order::Any,
+            count: 0,
+            takes_any: false,
+            told: Told::default(),
+            stores_distance: false,
+        }
+    }
+
+    #[test]
+    fn places_at_the_ends_of_the_map_are_found_where_they_are() {
+        for (longitude, latitude) in
+            [(180.0, 0.0), (0.0, LATITUDE_MAX), (180.0, -LATITUDE_MAX), (-180.0, 5.0)]
+        {
+            let place = Place { longitude, latitude };
+            let ranges = around(place, 1000.0).ranges(place);
+            let score = place.score();
+            assert!(
+                ranges.iter().any(|(least, end)| (*least..*end).contains(&score)),
+                "{place:?}: {ranges:?}"
+            );
+        }
+    }
+
     fn place() -> impl Strategy<Value = Place> {
         (-180.0..180.0, -85.0..85.0).prop_map(|(longitude, latitude)| Place { longitude, latitude })
     }
@@ -394,16 +446,7 @@ mod tests {
                 latitude: centre.latitude + beside.1 * reach,
             };
             let shape = if is_box { Shape::Box(radius_m * 2.0, radius_m) } else { Shape::Circle(radius_m) };
-            let query = Query {
-                centre: Centre::Place(centre),
-                shape,
-                unit_m: 1.0,
-                order: Order::Any,
-                count: 0,
-                takes_any: false,
-                told: Told::default(),
-                stores_distance: false,
-            };
+            let query = Query { shape, ..around(centre, radius_m) };
             prop_assume!(query.distance_m(centre, place).is_some());
             let score = place.score();
             let ranges = query.ranges(centre);

@@ -219,6 +219,19 @@ impl Decimal {
     }
 }
 
+/// Formats a number as a decimal with at most 17 digits after the point, as Redis formats coordinates.
+///
+/// ```
+/// use kv::number::format_decimal;
+/// assert_eq!(format_decimal(2.5), "2.5");
+/// assert_eq!(format_decimal(-0.0), "0");
+/// ```
+pub fn format_decimal(value: f64) -> String {
+    let text = format!("{value:.17}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "-0" { "0".to_owned() } else { text.to_owned() }
+}
+
 /// Formats a number as Redis does: the fewest digits that parse to the same number, whole numbers without a point, and
 /// an exponent for those that would need many zeros.
 pub fn format_double(value: f64) -> String {

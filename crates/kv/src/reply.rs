@@ -30,6 +30,8 @@ pub enum Reply<'a> {
     Text(&'a [u8]),
     /// A floating-point number.
     Double(f64),
+    /// A number that is written as a decimal: see [`crate::number::format_decimal`].
+    Decimal(f64),
     /// A truth value: an integer in RESP2.
     Boolean(bool),
     /// An array: the next n elements.
@@ -113,6 +115,7 @@ const PAIRS: u8 = 14;
 const PAIR: u8 = 15;
 const ENTRIES: u8 = 16;
 const ENTRY: u8 = 17;
+const DECIMAL: u8 = 18;
 const UNRESOLVED: u8 = 100;
 const NEEDS: u8 = 101;
 const REFERENCE: u8 = 102;
@@ -325,6 +328,10 @@ impl ReplyBuffer {
                 out.put_u8(DOUBLE);
                 out.put_u64(value.to_bits());
             }
+            Reply::Decimal(value) => {
+                out.put_u8(DECIMAL);
+                out.put_u64(value.to_bits());
+            }
             Reply::Boolean(value) => {
                 out.put_u8(BOOLEAN);
                 out.put_bool(value);
@@ -444,6 +451,7 @@ impl<'a> Reply<'a> {
             ERROR => Reply::Error(reader.bytes()?),
             TEXT => Reply::Text(reader.bytes()?),
             DOUBLE => Reply::Double(f64::from_bits(reader.u64()?)),
+            DECIMAL => Reply::Decimal(f64::from_bits(reader.u64()?)),
             BOOLEAN => Reply::Boolean(reader.bool()?),
             ARRAY => Reply::Array(reader.u32()?),
             SET => Reply::Set(reader.u32()?),
@@ -487,6 +495,7 @@ mod tests {
             Reply::Error(b"ERR no"),
             Reply::Text(b"# Server"),
             Reply::Double(-0.5),
+            Reply::Decimal(2.5),
             Reply::Boolean(true),
             Reply::Array(3),
             Reply::Set(0),

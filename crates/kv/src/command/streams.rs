@@ -312,12 +312,13 @@ impl<'a> StreamCommand<'a> {
         )
     }
 
-    /// The most bytes of its streams that it looks at or returns, if `bytes_of` tells how large a key is, and
-    /// `bytes_between` how large the entries of a range of ids.
+    /// The most bytes of its streams that it looks at or returns, if `bytes_of` tells how large a key is,
+    /// `bytes_between` how large the entries of a range of ids, and `pending_of` how many pending entries a consumer has.
     pub(super) fn walked_bytes(
         &self,
         bytes_of: impl Fn(&[u8]) -> u64,
         bytes_between: impl Fn(&[u8], &[u8], &[u8]) -> u64,
+        pending_of: impl Fn(&[u8], &[u8], &[u8]) -> u64,
     ) -> u64 {
         use StreamCommand::*;
         /// A guess: an entry of a usual size.
@@ -350,7 +351,9 @@ impl<'a> StreamCommand<'a> {
                 part(bytes_of(key).saturating_mul(32), delivered(count), 4 * PENDING_BYTES)
             }
             PendingRange { key, min_idle_ms: 0, count, .. } => part(bytes_of(key), count.max(1), ENTRY_BYTES),
-            DeleteConsumer { key, .. } => bytes_of(key).saturating_mul(8),
+            DeleteConsumer { key, group, consumer } => {
+                pending_of(key, group, consumer).saturating_mul(PENDING_BYTES)
+            }
             Pending { key, .. } | PendingRange { key, .. } | InfoConsumers { key, .. } => bytes_of(key),
             InfoFull { key, count: 0 } => bytes_of(key),
             InfoFull { key, count } => part(bytes_of(key), count.saturating_mul(100), ENTRY_BYTES),

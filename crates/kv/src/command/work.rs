@@ -31,20 +31,21 @@ impl Command<'_> {
     }
 
     /// The most bytes of collections that the command looks at or returns, if `bytes_of` tells how large a key is,
-    /// `bytes_in_range` how large a range of a sorted set, and `bytes_between` how large the entries of a stream between
-    /// two ids.
+    /// `bytes_in_range` how large a range of a sorted set, `bytes_between` how large the entries of a stream between two
+    /// ids, and `pending_of` how many pending entries a consumer has.
     pub(crate) fn walked_bytes(
         &self,
         bytes_of: impl Fn(&[u8]) -> u64,
         bytes_in_range: impl Fn(&[u8], By, List<'_>) -> u64,
         bytes_between: impl Fn(&[u8], &[u8], &[u8]) -> u64,
+        pending_of: impl Fn(&[u8], &[u8], &[u8]) -> u64,
     ) -> u64 {
         match self {
             Command::Hash(command) => command.walked_bytes(bytes_of),
             Command::OnList(command) => command.walked_bytes(bytes_of),
             Command::OnSet(command) => command.walked_bytes(bytes_of),
             Command::OnSorted(command) => command.walked_bytes(bytes_of, bytes_in_range),
-            Command::OnStream(command) => command.walked_bytes(bytes_of, bytes_between),
+            Command::OnStream(command) => command.walked_bytes(bytes_of, bytes_between, pending_of),
             Command::OnBytes(command) => command.walked_bytes(bytes_of),
             Command::Sort(command) => command.walked_bytes(bytes_of),
             _ => 0,
@@ -80,7 +81,9 @@ impl Command<'_> {
                 let bytes_of = |key: &[u8]| known.bytes_of(key) as u64;
                 let in_range = |key: &[u8], by, ends: List<'_>| known.bytes_in_range(key, by, ends);
                 let between = |key: &[u8], start: &[u8], end: &[u8]| known.bytes_between(key, start, end);
-                self.walked_bytes(bytes_of, in_range, between) / 2
+                let pending =
+                    |key: &[u8], group: &[u8], consumer: &[u8]| known.pending_of(key, group, consumer);
+                self.walked_bytes(bytes_of, in_range, between, pending) / 2
             }
             Script(script) => known.script_ns(script),
             Transaction(transaction) => {
@@ -116,6 +119,9 @@ pub trait Known {
     /// Bytes that the entries of a stream between two ids occupy.
     fn bytes_between(&self, key: &[u8], start: &[u8], end: &[u8]) -> u64;
 
+    /// Pending entries of a consumer of a stream.
+    fn pending_of(&self, key: &[u8], group: &[u8], consumer: &[u8]) -> u64;
+
     /// The time that a script will take, in nanoseconds, as far as known beforehand.
     fn script_ns(&self, script: &Script<'_>) -> u64;
 }
@@ -148,6 +154,10 @@ mod tests {
 
         fn bytes_between(&self, _: &[u8], _: &[u8], _: &[u8]) -> u64 {
             1 << 16
+        }
+
+        fn pending_of(&self, _: &[u8], _: &[u8], _: &[u8]) -> u64 {
+            1000
         }
 
         fn script_ns(&self, _: &Script<'_>) -> u64 {

@@ -15,12 +15,10 @@ fn bit_at(value: &[u8], offset: u64) -> bool {
     byte.is_some_and(|byte| byte >> (7 - offset % 8) & 1 == 1)
 }
 
-/// The bits from `start` to `end` inclusive, each of them a byte or a bit, by the rules of `GETRANGE`.
+/// The bits from `start` to `end` inclusive, each of them a byte or a bit. Negative positions count from the end of the
+/// value; one before its beginning is the beginning.
 fn range_of(value: &[u8], start: i64, end: i64, in_bits: bool) -> Range<u64> {
     let length = value.len() as i64 * if in_bits { 8 } else { 1 };
-    if start < 0 && end < 0 && start > end {
-        return 0..0;
-    }
     let position = |at: i64| if at < 0 { at.saturating_add(length).max(0) } else { at };
     let (start, end) = (position(start), position(end).min(length - 1));
     if start > end {
@@ -139,6 +137,8 @@ impl Table {
         };
         match *command {
             GetBit { offset, .. } => out.integer(bit_at(value, offset).into()),
+            // Unlike `BITPOS`, it compares two negative positions as they are given.
+            CountBits { start, end, .. } if start < 0 && end < 0 && start > end => out.integer(0),
             CountBits { start, end, in_bits, .. } => {
                 out.integer(count(value, range_of(value, start, end, in_bits)) as i64);
             }

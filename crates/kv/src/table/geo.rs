@@ -8,7 +8,7 @@ use super::{Record, Table};
 use crate::UnixMs;
 use crate::command::List;
 use crate::geo::{Centre, Order, Place, Query};
-use crate::reply::ReplyBuffer;
+use crate::reply::{Reply, ReplyBuffer};
 use std::cmp::Ordering;
 
 /// A place that a search has found.
@@ -23,17 +23,10 @@ fn place_of(sorted: Sorted<'_>, member: &[u8]) -> Option<Place> {
     sorted.key(member).map(|key| Place::of_score(score_of(key)))
 }
 
-/// A coordinate with Redis's digits.
-fn coordinate(degrees: f64) -> String {
-    let text = format!("{degrees:.17}");
-    let text = text.trim_end_matches('0').trim_end_matches('.');
-    if text == "-0" { "0".to_owned() } else { text.to_owned() }
-}
-
 fn tell_place(place: Place, out: &mut ReplyBuffer) {
     out.array(2);
-    out.bulk(coordinate(place.longitude).as_bytes());
-    out.bulk(coordinate(place.latitude).as_bytes());
+    out.push(Reply::Decimal(place.longitude));
+    out.push(Reply::Decimal(place.latitude));
 }
 
 fn tell_distance(distance_m: f64, unit_m: f64, out: &mut ReplyBuffer) {
@@ -62,7 +55,7 @@ pub(super) fn tell_places(sorted: Sorted<'_>, members: List<'_>, out: &mut Reply
     for member in members.iter() {
         match place_of(sorted, member) {
             Some(place) => tell_place(place, out),
-            None => out.push(crate::reply::Reply::NullArray),
+            None => out.push(Reply::NullArray),
         }
     }
 }

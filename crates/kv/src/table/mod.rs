@@ -362,7 +362,8 @@ impl Table {
         let bytes_of = |key: &[u8]| self.peek(key, now).map_or(0, Entry::content_bytes) as u64;
         let in_range = |key: &[u8], by: By, ends: List<'_>| self.bytes_in_range(key, by, ends, now);
         let between = |key: &[u8], start: &[u8], end: &[u8]| self.bytes_between(key, start, end, now);
-        command.walked_bytes(bytes_of, in_range, between)
+        let pending = |key: &[u8], group: &[u8], consumer: &[u8]| self.pending_of(key, group, consumer, now);
+        command.walked_bytes(bytes_of, in_range, between, pending)
     }
 
     fn carry_out(&mut self, command: &Command<'_>, record: Record, out: &mut ReplyBuffer) -> Version {

@@ -283,6 +283,10 @@ impl Known for Table {
         Table::bytes_between(self, key, start, end, 0)
     }
 
+    fn pending_of(&self, key: &[u8], group: &[u8], consumer: &[u8]) -> u64 {
+        Table::pending_of(self, key, group, consumer, 0)
+    }
+
     fn script_ns(&self, script: &Script<'_>) -> u64 {
         // As much as one turn may take: a script that was never run here is admitted alone.
         const UNKNOWN_NS: u64 = 5_000_000;

@@ -429,6 +429,11 @@ fn group_options(arguments: Arguments<'_>, is_create: bool) -> Result<(i64, bool
         }
         index += 1;
     }
+    // Options may be repeated as far as there is room for each of them once.
+    let most = if is_create { 8 } else { 7 };
+    if arguments.len() > most {
+        return Err(misused("XGROUP", arguments));
+    }
     Ok((entries_read, makes_stream))
 }
 

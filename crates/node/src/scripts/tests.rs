@@ -43,7 +43,7 @@ fn element(reader: &mut Reader<'_>) -> String {
     match Reply::decode(reader).expect("a reply is well-formed") {
         Reply::Null => "nil".into(),
         Reply::Integer(number) => number.to_string(),
-        Reply::Double(number) => format!("{number}d"),
+        Reply::Double(number) | Reply::Decimal(number) => format!("{number}d"),
         Reply::Bulk(bytes) => format!("'{}'", bytes.escape_ascii()),
         Reply::Status(text) => format!("+{}", text.escape_ascii()),
         Reply::Error(text) => format!("-{}", String::from_utf8_lossy(text)),

@@ -4,6 +4,7 @@ use super::failure::{Raised, on_one_line};
 use super::meter::{Limit, Meter};
 use kv::codec::Reader;
 use kv::limits::{SCRIPT_REPLY_BYTES_MAX, SCRIPT_REPLY_DEPTH_MAX};
+use kv::number::format_decimal;
 use kv::{Reply, ReplyBuffer};
 use mlua::{Lua, LuaString, Table, Value};
 
@@ -65,7 +66,10 @@ impl Receiver<'_> {
                 self.field("verbatim_string", Value::Table(text))
             }
             Reply::Text(bytes) => string(bytes),
-            Reply::Double(number) if is_resp3 => self.field("double", Value::Number(number)),
+            Reply::Double(number) | Reply::Decimal(number) if is_resp3 => {
+                self.field("double", Value::Number(number))
+            }
+            Reply::Decimal(number) => string(format_decimal(number).as_bytes()),
             Reply::Double(number) => string(number_text(number, ARGUMENT_DIGITS).as_bytes()),
             Reply::Boolean(truth) if is_resp3 => Ok(Value::Boolean(truth)),
             Reply::Boolean(truth) => Ok(Value::Integer(truth.into())),

@@ -4,7 +4,7 @@
 //! elements, a set an array, a double and a text become strings, a boolean becomes 1 or 0.
 
 use kv::codec::{Malformed, Reader};
-use kv::number::format_double;
+use kv::number::{format_decimal, format_double};
 use kv::{Reply, ReplyBuffer};
 
 /// The version of the protocol that a client speaks: 2 at first, 3 after a `HELLO` that asks for it.
@@ -108,6 +108,8 @@ pub fn write_element(reply: Reply<'_>, protocol: Protocol, out: &mut Vec<u8>) {
         Reply::Text(text) => write_bulk(text, out),
         Reply::Double(value) if is_resp3 => write_line(b',', format_double(value).as_bytes(), out),
         Reply::Double(value) => write_bulk(format_double(value).as_bytes(), out),
+        Reply::Decimal(value) if is_resp3 => write_line(b',', format_decimal(value).as_bytes(), out),
+        Reply::Decimal(value) => write_bulk(format_decimal(value).as_bytes(), out),
         Reply::Boolean(value) if is_resp3 => out.extend_from_slice(if value { b"#t\r\n" } else { b"#f\r\n" }),
         Reply::Boolean(value) => write_head(b':', i64::from(value), out),
         Reply::Array(count) => write_head(b'*', i64::from(count), out),

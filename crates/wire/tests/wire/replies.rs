@@ -45,6 +45,9 @@ fn what_resp2_lacks_becomes_what_it_has() {
     assert_written(&[Reply::NullArray], "*-1\r\n", "_\r\n");
     assert_written(&[Reply::Boolean(true), Reply::Boolean(false)], ":1\r\n:0\r\n", "#t\r\n#f\r\n");
     assert_written(&[Reply::Double(1.5)], "$3\r\n1.5\r\n", ",1.5\r\n");
+    let digits = "15.08726745843887329";
+    let decimal = [Reply::Decimal(15.087_267_458_438_873)];
+    assert_written(&decimal, &format!("$20\r\n{digits}\r\n"), &format!(",{digits}\r\n"));
     assert_written(&[Reply::Text(b"# Server")], "$8\r\n# Server\r\n", "=12\r\ntxt:# Server\r\n");
 }
 

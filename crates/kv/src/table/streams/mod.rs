@@ -134,6 +134,17 @@ impl Table {
         (entry.content_bytes() as u64).saturating_mul(entries) / stream.items.len().max(1) as u64
     }
 
+    /// Pending entries of a consumer, in O(log N).
+    pub(super) fn pending_of(&self, key: &[u8], group: &[u8], consumer: &[u8], now: UnixMs) -> u64 {
+        let Some(entry) = self.peek(key, now).filter(|entry| entry.kind() == Kind::Stream) else { return 0 };
+        let stream = Stream { items: entry.items() };
+        let found = stream.group(group).and_then(|group| {
+            let consumer = stream.consumer(group.number, consumer)?;
+            Some(stream.pending_count(group.number, Some(consumer)))
+        });
+        found.unwrap_or(0) as u64
+    }
+
     pub(super) fn read_stream(
         &mut self,
         command: &StreamCommand<'_>,

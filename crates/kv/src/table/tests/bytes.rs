@@ -33,6 +33,12 @@ fn bits_are_set_and_told() {
     assert_eq!([whole, one].map(|it| ask(&mut store, it)), ["1", "9"]);
     store.apply(&plain_set(key, &[0xff; 3]));
     assert_eq!([zero(None), zero(Some(-1))].map(|it| ask(&mut store, it)), ["24", "-1"]);
+    // Both are the first byte, since the value has one; BITCOUNT finds that the end is before the start.
+    store.apply(&plain_set(key, &[0b1000]));
+    let (start, end) = (-1, -5);
+    let find = BytesCommand::FindBit { key, bit: true, start, end: Some(end), in_bits: false };
+    let count = BytesCommand::CountBits { key, start, end, in_bits: false };
+    assert_eq!([find, count].map(|it| ask(&mut store, it)), ["4", "0"]);
     store.play("SADD s a -> 1");
     for command in [
         BytesCommand::GetBit { key: b"s", offset: 1 },

@@ -47,7 +47,7 @@ fn members_tell_their_places() {
     let hashes = SortedCommand::Hashes { key, members };
     assert_eq!(store.read(&Command::OnSorted(hashes)), "[\"sqdtr74hyu0\" nil]");
     let places = SortedCommand::Places { key, members };
-    let told = "[[\"15.08726745843887329\" \"37.50266842333162032\"] aborted]";
+    let told = "[[15.08726745843887329 37.50266842333162032] aborted]";
     assert_eq!(store.read(&Command::OnSorted(places)), told, "the second is a null array");
 }
 

@@ -113,6 +113,7 @@ fn element(reader: &mut Reader<'_>) -> String {
             format!("[{}]", elements.join(" "))
         }
         Reply::Double(number) => number.to_string(),
+        Reply::Decimal(number) => crate::number::format_decimal(number),
         Reply::Pairs(count) => {
             let mut pair = || {
                 assert_eq!(Reply::decode(reader), Ok(Reply::Pair));

@@ -597,3 +597,27 @@ proptest! {
         prop_assert_eq!(copy.digest(), store.table.digest());
     }
 }
+
+#[test]
+fn a_consumer_with_many_pending_entries_takes_long_to_delete() {
+    let mut store = Store::new();
+    store.play(
+        "
+        XADD s 1 a b -> \"1-0\"
+        XADD s 2 a b -> \"2-0\"
+        XADD s 3 a b -> \"3-0\"
+        XGROUP CREATE s g 0 -> OK
+        XGROUP CREATECONSUMER s g idle -> 1
+        ",
+    );
+    let mut scratch = Vec::new();
+    let streams = List::build(&mut scratch, [&b"s"[..], b">"]);
+    let read =
+        StreamCommand::ReadGroup { group: b"g", consumer: b"busy", streams, count: 2, acknowledges: false };
+    store.apply(&Command::OnStream(read));
+    let delete_ns = |consumer: &[u8]| {
+        let delete = StreamCommand::DeleteConsumer { key: b"s", group: b"g", consumer };
+        Command::OnStream(delete).walk_ns(&store.table)
+    };
+    assert_eq!([b"idle", b"busy", b"none"].map(|consumer| delete_ns(consumer)), [0, 2 * 1024, 0]);
+}

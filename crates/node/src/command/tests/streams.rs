@@ -142,6 +142,14 @@ fn what_is_wrong_with_a_command_on_streams_is_said_as_in_redis() {
             "XGROUP create s g 0 foo",
             "ERR unknown subcommand or wrong number of arguments for 'create'. Try XGROUP HELP.",
         ),
+        (
+            "XGROUP CREATE s g 0 ENTRIESREAD 1 ENTRIESREAD 2",
+            "ERR unknown subcommand or wrong number of arguments for 'CREATE'. Try XGROUP HELP.",
+        ),
+        (
+            "XGROUP SETID s g 0 ENTRIESREAD 1 ENTRIESREAD 2",
+            "ERR unknown subcommand or wrong number of arguments for 'SETID'. Try XGROUP HELP.",
+        ),
         ("XGROUP CREATE s g 0 entriesread -2", "ERR value for ENTRIESREAD must be positive or -1"),
         ("XGROUP foo", "ERR unknown subcommand 'foo'. Try XGROUP HELP."),
         (
