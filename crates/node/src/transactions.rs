@@ -32,6 +32,10 @@ const WATCHED_BYTES_MAX: usize = 4 << 20;
 pub(crate) const CROSSSLOT: &str =
     "CROSSSLOT Keys in request don't hash to the same slot (they are in several keyspaces)";
 
+/// The answer to `EXEC` with arguments, which discards the transaction.
+pub(crate) const EXEC_HAS_ARGUMENTS: &str =
+    "EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command";
+
 pub(crate) const NOT_ALLOWED: &str = "ERR Command not allowed inside a transaction";
 
 /// Has a client watch keys. Returns the group that is asked for their versions, and the keys whose versions are

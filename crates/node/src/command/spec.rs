@@ -156,6 +156,7 @@ pub enum ClientCommand {
     SetInfo,
     Kill,
     Unblock,
+    Reply,
     NoEvict,
     NoTouch,
 }

@@ -6,7 +6,7 @@ use crate::command::{self, ConfigCommand};
 use crate::configuration::DebugCommand;
 use crate::context::Context;
 use crate::session::Listening;
-use crate::session::{ClientId, ClientKind, Session};
+use crate::session::{ClientId, ClientKind, Replies, Session};
 use crate::slab::Handle;
 use crate::words::is_printable;
 use kv::{Reply, ReplyBuffer};
@@ -204,6 +204,25 @@ pub(crate) fn switch(
         *place(session) = on;
     }
     cx.answer(client, ReplyBuffer::ok);
+}
+
+/// `CLIENT REPLY`: only `ON` is answered.
+pub(crate) fn choose_replies(cx: &mut Context, client: ClientId, word: &[u8]) {
+    let replies = match word.to_ascii_lowercase().as_slice() {
+        b"on" => Replies::All,
+        b"off" => Replies::None,
+        b"skip" => Replies::AllButNext,
+        _ => return cx.answer(client, |replies| replies.error(SYNTAX)),
+    };
+    let Some(session) = cx.clients.sessions.get_mut(client) else { return };
+    match (replies, session.replies) {
+        (Replies::All, _) => {
+            session.replies = Replies::All;
+            cx.answer(client, ReplyBuffer::ok);
+        }
+        (Replies::AllButNext, Replies::None) => {}
+        _ => session.replies = replies,
+    }
 }
 
 pub(crate) fn kill(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {

@@ -157,11 +157,14 @@ impl Context {
                 session.saw(group, offset);
             }
         }
-        let reply_bytes = reply.len();
+        let (reply_bytes, is_error) = (reply.len(), reply.is_error());
         let (command, begun_us) = session.complete(sequence, known, reply);
         self.memory.follow(session);
         if let Some(number) = command {
             self.clients.statistics.took(number, self.now.monotonic_us.saturating_sub(begun_us));
+            if is_error {
+                self.clients.statistics.failed(number);
+            }
         }
         self.sent(client, reply_bytes);
     }

@@ -3,14 +3,15 @@
 use super::Node;
 use super::facts;
 use crate::command::{
-    self, ClientCommand, Context, Handler, NodeCommand, RunScript, ScriptCommand, TransactionCommand,
+    self, ClientCommand, CommandError, Context, Handler, NodeCommand, RunScript, ScriptCommand,
+    TransactionCommand,
 };
 use crate::connections;
 use crate::gather::Combine;
 use crate::log::{Level, Line};
 use crate::operators;
 use crate::session::{ClientId, Session};
-use crate::transactions::CROSSSLOT;
+use crate::transactions::{CROSSSLOT, EXEC_HAS_ARGUMENTS};
 use crate::waits::{self, LockAsked};
 use kv::limits::KEY_BYTES_MAX;
 use kv::table::scan_group;
@@ -57,15 +58,23 @@ impl Node {
             Err(_) if is_http(&arguments[0]) => return self.refuse_http(client),
             Err(error) => {
                 session.last_command = None;
-                session.break_transaction();
+                let is_exec = matches!(error, CommandError::WrongArity("exec"));
+                match is_exec {
+                    true => drop(session.end_transaction()),
+                    false => session.break_transaction(),
+                }
                 if let Ok(named) = command::named(arguments) {
                     self.cx.clients.statistics.rejected(named.number);
                 }
-                let text = error.to_string();
+                let text = match is_exec {
+                    true => EXEC_HAS_ARGUMENTS.to_owned(),
+                    false => error.to_string(),
+                };
                 return self.cx.answer(client, |replies| replies.error(&text));
             }
         };
-        session.last_command = Some(found.number);
+        // A refused command is not a call, and has no time.
+        session.last_command = None;
         if !session.authenticated && !found.spec.flags.has(command::Flag::NoAuth) {
             self.cx.clients.statistics.rejected(found.number);
             return self.cx.answer(client, |replies| replies.error("NOAUTH Authentication required."));
@@ -76,6 +85,7 @@ impl Node {
             self.cx.clients.statistics.rejected(found.number);
             return self.cx.answer(client, |replies| replies.error(&text));
         }
+        session.last_command = Some(found.number);
         self.cx.clients.statistics.called(found.number);
         if session.is_gathering() && !ends_or_escapes_a_transaction(found.spec.handler) {
             return self.queue(client, found, arguments);
@@ -95,7 +105,6 @@ impl Node {
                         None => self.data_request(client, command),
                     },
                     Err(error) => {
-                        self.cx.clients.statistics.failed(found.number);
                         let text = error.to_string();
                         self.cx.answer(client, |replies| replies.error(&text));
                     }
@@ -302,6 +311,7 @@ impl Node {
                 }
                 ClientCommand::Kill => connections::kill(&mut self.cx, client, arguments),
                 ClientCommand::Unblock => self.unblock(client, arguments),
+                ClientCommand::Reply => connections::choose_replies(&mut self.cx, client, &arguments[2]),
                 ClientCommand::NoEvict => {
                     connections::switch(&mut self.cx, client, &arguments[2], |session| &mut session.no_evict);
                 }

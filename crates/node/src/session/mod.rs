@@ -7,7 +7,7 @@ use crate::output::{OUTPUT_CHUNK_BYTES, Output};
 pub(crate) use crate::slab::ClientId;
 use kv::SharedBytes;
 use kv::codec::Reader;
-use kv::{Reply, Version};
+use kv::{Reply, ReplyBuffer, Version};
 use protocol::Ticket;
 pub(crate) use queued::{Gathered, ITEM_BYTES, Item, Pending};
 use std::collections::VecDeque;
@@ -78,12 +78,32 @@ impl SessionReply<'_> {
             SessionReply::Long(bytes) | SessionReply::Value(bytes) => bytes.len(),
         }
     }
+
+    pub(crate) fn is_error(&self) -> bool {
+        matches!(self, SessionReply::Encoded(encoded) if ReplyBuffer::is_error(encoded))
+    }
+
+    /// Whether it confirms a subscription, which is like a message.
+    fn is_push(&self) -> bool {
+        matches!(self, SessionReply::Encoded(encoded) if matches!(Reply::first(encoded), Reply::Push(_)))
+    }
+}
+
+/// Which requests get their replies (`CLIENT REPLY`). What they did not request, such as messages, clients always get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replies {
+    All,
+    /// All but that of the request that begins next.
+    AllButNext,
+    None,
 }
 
 /// The place of one request's reply among those of the session.
 #[derive(Debug)]
 struct Slot {
     state: SlotState,
+    /// The client does not want the reply.
+    is_silent: bool,
     /// The number of its command.
     command: Option<usize>,
     begun_us: u64,
@@ -111,6 +131,7 @@ pub(crate) struct Session {
     pub(crate) library_name: Vec<u8>,
     pub(crate) library_version: Vec<u8>,
     pub(crate) protocol: Protocol,
+    pub(crate) replies: Replies,
     pub(crate) authenticated: bool,
     pub(crate) created_us: u64,
     /// Its number in the order of arrival among all sessions of this node: many arrive in one turn.
@@ -172,6 +193,7 @@ impl Session {
             library_name: Vec::new(),
             library_version: Vec::new(),
             protocol: Protocol::Resp2,
+            replies: Replies::All,
             authenticated,
             created_us: now_us,
             arrival: 0,
@@ -209,6 +231,7 @@ impl Session {
     pub(crate) fn reset(&mut self, authenticated: bool) {
         self.name.clear();
         self.protocol = Protocol::Resp2;
+        self.replies = Replies::All;
         self.authenticated = authenticated;
         self.no_evict = false;
         self.no_touch = false;
@@ -318,7 +341,11 @@ impl Session {
         self.waiting_bytes += bytes;
         self.waiting_ns += work_ns;
         let (command, begun_us) = (self.last_command, self.active_us);
-        self.slots.push_back(Slot { state, command, begun_us, bytes, work_ns });
+        let is_silent = self.replies != Replies::All;
+        if self.replies == Replies::AllButNext {
+            self.replies = Replies::All;
+        }
+        self.slots.push_back(Slot { state, is_silent, command, begun_us, bytes, work_ns });
         ticket
     }
 
@@ -334,7 +361,7 @@ impl Session {
         self.window = PENDING_MAX.min(self.window + 1);
         self.reply_bytes = reply.len().max(self.reply_bytes - self.reply_bytes / 64);
         let place = (sequence - self.first) as usize;
-        let Slot { state, command, begun_us, bytes, work_ns } = &mut self.slots[place];
+        let Slot { state, is_silent, command, begun_us, bytes, work_ns } = &mut self.slots[place];
         self.waiting_bytes -= std::mem::take(bytes);
         self.waiting_ns -= std::mem::take(work_ns);
         let measured = (*command, *begun_us);
@@ -346,10 +373,11 @@ impl Session {
         };
         let reply = match version {
             Some(version) if is_written => {
-                integer = kv::ReplyBuffer::new();
+                integer = ReplyBuffer::new();
                 integer.integer(version as i64);
                 SessionReply::Encoded(integer.as_bytes())
             }
+            _ if *is_silent && !reply.is_push() => SessionReply::Encoded(&[]),
             _ => reply,
         };
         if place > 0 {
@@ -407,7 +435,8 @@ impl Session {
             return self.write(encoded);
         }
         let state = SlotState::Ready(encoded.to_vec());
-        self.slots.push_back(Slot { state, command: None, begun_us: self.active_us, bytes: 0, work_ns: 0 });
+        let begun_us = self.active_us;
+        self.slots.push_back(Slot { state, is_silent: false, command: None, begun_us, bytes: 0, work_ns: 0 });
         self.kept_bytes += encoded.len();
     }
 
@@ -514,7 +543,7 @@ mod tests {
 
     /// Answers all waiting requests, and takes the replies like a client that reads them.
     fn answer_all(session: &mut Session, bytes: usize) {
-        let mut reply = kv::ReplyBuffer::default();
+        let mut reply = ReplyBuffer::default();
         reply.bulk(&vec![b'v'; bytes]);
         for _ in 0..session.slots.len() {
             session.complete(session.first, None, SessionReply::Encoded(reply.as_bytes()));
@@ -576,7 +605,7 @@ mod tests {
     fn a_large_value_is_written_piece_by_piece_in_its_place_among_the_replies() {
         let mut session = Session::new(ClientId::from_bits(0), ClientKind::Internal, true, 0);
         session.kind = ClientKind::Resp { address: String::new(), local_address: String::new(), fd: 0 };
-        let mut ok = kv::ReplyBuffer::default();
+        let mut ok = ReplyBuffer::default();
         ok.ok();
         let value = SharedBytes::from(vec![b'v'; 3 * OUTPUT_CHUNK_BYTES + 5]);
         let answer = |session: &mut Session, first: u64| {
@@ -610,7 +639,7 @@ mod tests {
 
     #[test]
     fn a_long_reply_is_written_as_any_other_and_large_values_in_it_stay_where_they_are() {
-        let mut reply = kv::ReplyBuffer::default();
+        let mut reply = ReplyBuffer::default();
         let large = [vec![b'a'; OUTPUT_CHUNK_BYTES], vec![b'b'; 2 * OUTPUT_CHUNK_BYTES]];
         reply.map(2);
         reply.bulk(b"field");
@@ -629,7 +658,7 @@ mod tests {
                 let mut expected = Vec::new();
                 write_reply(reply.as_bytes(), protocol, &mut expected).expect("a whole reply");
                 let long = SharedBytes::from(reply.as_bytes().to_vec());
-                let mut ok = kv::ReplyBuffer::default();
+                let mut ok = ReplyBuffer::default();
                 ok.ok();
                 let ok = || SessionReply::Encoded(ok.as_bytes());
                 (0..3).for_each(|_| _ = session.begin(false));

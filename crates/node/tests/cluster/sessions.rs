@@ -291,3 +291,40 @@ fn the_outcome_of_a_command_may_be_an_error_and_nothing_changes() {
         assert_eq!(cluster.ask(client, "MGET text number"), r#"["abc", "9223372036854775807"]"#);
     }
 }
+
+#[test]
+fn a_client_may_do_without_replies_but_gets_its_messages() {
+    let mut cluster = one_node();
+    let client = cluster.client(1);
+    assert_eq!(cluster.ask(client, "CLIENT REPLY ON"), "OK");
+    assert_eq!(cluster.ask(client, "CLIENT REPLY maybe"), "-ERR syntax error");
+    for silent in ["CLIENT REPLY SKIP", "SET k v"] {
+        cluster.send(client, silent);
+    }
+    assert_eq!(cluster.ask(client, "GET k"), "\"v\"", "after the one that was skipped");
+    for silent in ["CLIENT REPLY OFF", "SET k w", "GET k", "NOSUCH", "CLIENT REPLY SKIP", "GET k", "GET k"] {
+        cluster.send(client, silent);
+    }
+    cluster.send(client, "SUBSCRIBE c");
+    assert!(cluster.reply(client).contains("subscribe"));
+    cluster.send(client, "UNSUBSCRIBE c");
+    assert!(cluster.reply(client).contains("unsubscribe"));
+    assert_eq!(cluster.ask(client, "CLIENT REPLY ON"), "OK");
+    assert_eq!(cluster.ask(client, "GET k"), "\"w\"");
+    cluster.send(client, "CLIENT REPLY OFF");
+    assert_eq!(cluster.ask(client, "RESET"), "RESET", "RESET answers");
+    assert_eq!(cluster.ask(client, "MULTI"), "OK");
+    assert_eq!(cluster.ask(client, "CLIENT REPLY OFF"), "-ERR Command not allowed inside a transaction");
+}
+
+#[test]
+fn an_error_counts_as_a_failure_of_its_command_and_a_refusal_does_not() {
+    let mut cluster = one_node();
+    let client = cluster.client(1);
+    for request in ["SET k v", "GEOADD k 0 0 a", "GEOADD k x 0 a", "GEOADD", "GEOADD g 0 0 a"] {
+        cluster.ask(client, request);
+    }
+    let statistics = cluster.ask(client, "INFO commandstats");
+    let line = statistics.split("cmdstat_").find(|line| line.starts_with("geoadd")).expect("it was called");
+    assert!(line.contains("calls=3,") && line.contains("rejected_calls=1,failed_calls=2"), "{line}");
+}

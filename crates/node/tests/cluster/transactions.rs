@@ -86,6 +86,11 @@ fn the_rules_and_their_errors_are_those_of_redis() {
         SET k y         -> QUEUED
         RESET           -> RESET
         EXEC            -> -ERR EXEC without MULTI
+        MULTI           -> OK
+        SET k y         -> QUEUED
+        EXEC now        -> -EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command
+        EXEC            -> -ERR EXEC without MULTI
+        EXEC now        -> -EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command
         GET k           -> \"x\"
         ",
     );

@@ -13,7 +13,7 @@ use crate::command::spec::CommandCommand::{
     Count, Docs, GetKeys, GetKeysAndFlags, Info as CommandInfo, List,
 };
 use crate::command::spec::ConfigCommand::{Get, ResetStat, Set};
-use crate::command::spec::Flag::{AllowBusy, Fast, NoScript, Stale, Write};
+use crate::command::spec::Flag::{AllowBusy, Fast, Loading, NoMulti, NoScript, Stale, Write};
 use crate::command::spec::NodeCommand::{self, Command, Config, DebugSleep, Lock};
 use crate::command::spec::{
     ClientCommand, ClusterCommand, CommandSpec, Flags, Group, KeyspaceCommand, LockVerb, ScriptCommand,
@@ -96,7 +96,7 @@ pub(super) static MEMORY: [CommandSpec; 2] = [
     help_of("memory|help").docs(Group::Server, "4.0.0", "O(1)"),
 ];
 
-pub(super) static CLIENT: [CommandSpec; 11] = [
+pub(super) static CLIENT: [CommandSpec; 12] = [
     client("client|id", 2, Id)
         .docs(Group::Connection, "5.0.0", "O(1)")
         .help("", "Returns the number of this connection"),
@@ -133,6 +133,10 @@ pub(super) static CLIENT: [CommandSpec; 11] = [
     client("client|setinfo", 4, SetInfo)
         .docs(Group::Connection, "7.2.0", "O(1)")
         .help("LIB-NAME|LIB-VER value", "Tells which client library this connection uses"),
+    client("client|reply", 3, ClientCommand::Reply)
+        .flags(Flags::of(&[NoScript, Loading, Stale, NoMulti]))
+        .docs(Group::Connection, "3.2.0", "O(1)")
+        .help("ON|OFF|SKIP", "Whether this connection gets replies; SKIP leaves out the next one"),
     client("client|no-evict", 3, NoEvict)
         .flags(OPERATORS)
         .docs(Group::Connection, "7.0.0", "O(1)")

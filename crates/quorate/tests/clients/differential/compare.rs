@@ -124,8 +124,6 @@ fn same(alike: Alike, theirs: &Reply, ours: &Reply) -> bool {
             _ => false,
         },
         (Reply::Bulk(theirs), Reply::Bulk(ours)) => same_number(theirs, ours),
-        // Coordinates of places are strings in RESP3, too.
-        (Reply::Line(theirs), Reply::Bulk(ours)) => theirs[0] == b',' && theirs[1..] == **ours,
         _ => false,
     }
 }
