@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn replicas_that_differ_are_told_by_key() {
+    fn replicas_that_differ_are_reported_by_key() {
         let replica = |pairs: &[(&'static str, u32)]| pairs.iter().copied().collect::<BTreeMap<_, _>>();
         let full = replica(&[("a", 1), ("b", 2), ("c", 3)]);
         assert_eq!(differing_keys(&[full.clone(), full.clone(), full.clone()]), Vec::<&str>::new());

@@ -15,6 +15,7 @@ pub mod glob;
 pub mod limits;
 pub mod locks;
 pub mod number;
+pub mod planted;
 pub mod queues;
 mod range;
 pub mod reply;

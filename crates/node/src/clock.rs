@@ -29,7 +29,6 @@ use crate::log::{Level, Line};
 use protocol::planted::{Fault, Planted};
 use protocol::{CLOCK_BOUND_MS, NodeId, Now, not_before};
 use std::collections::BTreeMap;
-use wire::frame;
 
 /// How often each other node is asked.
 const ASK_MS: u64 = 1000;
@@ -226,9 +225,7 @@ impl Clock {
         if cx.now.ms_since(self.asked_us) >= every_ms {
             self.asked_us = now_us;
             self.agree(now_us);
-            for place in 0..cx.peers.len() {
-                ask(cx, place as NodeId + 1);
-            }
+            cx.peers.ids().for_each(|id| ask(cx, id));
         }
         cx.log.extend(self.look());
     }
@@ -252,10 +249,9 @@ pub(crate) fn ask(cx: &mut Context, peer: NodeId) {
 }
 
 fn send(cx: &mut Context, to: NodeId, envelope: &Envelope<'_>) {
-    let peer = &mut cx.peers[usize::from(to) - 1];
-    if peer.up {
-        let output = if peer.has_urgent_link { &mut peer.urgent_output } else { &mut peer.output };
-        frame::append(output, |out| envelope.encode(out));
+    let peer = &mut cx.peers[to];
+    if peer.is_up() {
+        peer.send_urgently(envelope);
     }
 }
 

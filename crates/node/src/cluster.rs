@@ -1,8 +1,7 @@
 //! This node's part in the cluster: the control component with its records in the node's log, and the changes of the map
 //! that clients and replicas of this node want.
 
-use crate::context::status;
-use crate::context::{Call, Context};
+use crate::context::{Call, Context, peers, status};
 use crate::control::{CONTROL_GROUP, Change, ChangeError, Control, Effects, Event, MAP_GROUP};
 use crate::journal::{Released, Tail};
 use crate::log::{Level, Line};
@@ -134,7 +133,7 @@ impl Cluster {
     pub(crate) fn notify_durable(&mut self, cx: &mut Context) {
         if let Some(record) = cx.journal.news(&mut self.tail) {
             while let Some(Released { to, bytes, .. }) = self.tail.release() {
-                cx.send(CONTROL_GROUP, to, [&bytes, &[]]);
+                peers::send(cx, CONTROL_GROUP, to, [&bytes, &[]]);
             }
             self.input(cx, |control, now, effects| control.durable(now, record, effects));
         }
@@ -170,7 +169,7 @@ impl Cluster {
         for message in effects.messages.drain(..) {
             let parts = message.bytes.parts(&effects.bytes);
             if self.tail.may_leave(message.after_record) {
-                cx.send(CONTROL_GROUP, message.to, parts);
+                peers::send(cx, CONTROL_GROUP, message.to, parts);
             } else {
                 self.tail.hold(message.after_record, message.to, Recipient::Replica, parts);
             }

@@ -279,7 +279,7 @@ fn address(cx: &Context, id: NodeId) -> Option<&NodeAddress> {
 }
 
 fn is_reached(cx: &Context, id: NodeId) -> bool {
-    id == cx.configuration.node || cx.peer_is_up(id)
+    id == cx.configuration.node || cx.peers.is_up(id)
 }
 
 /// Whether a group answers requests now, as far as this node knows.

@@ -11,7 +11,6 @@ use crate::session::ClientId;
 use kv::limits::{KEY_BYTES_MAX, SCRIPT_BYTES_MAX, SCRIPT_COST_DEFAULT};
 use kv::number::parse_integer;
 use kv::{ReplyBuffer, Script, ScriptLimits};
-use wire::frame;
 use wire::resp::Arguments;
 
 const NOSCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
@@ -43,7 +42,7 @@ impl Cache {
                     return cx.answer(client, |replies| replies.error(error));
                 }
                 self.clear();
-                send_to_peers(cx, &Envelope::ForgetScripts);
+                cx.peers.send_to_all(&Envelope::ForgetScripts);
                 cx.answer(client, ReplyBuffer::ok);
             }
             // Its limits end a script before any client could ask for that.
@@ -128,7 +127,7 @@ impl Cache {
     fn load_script(&mut self, cx: &mut Context, client: ClientId, text: &[u8]) {
         match self.remember_script(text) {
             Ok(digest) => {
-                send_to_peers(cx, &Envelope::Script(text));
+                cx.peers.send_to_all(&Envelope::Script(text));
                 cx.answer(client, |replies| replies.bulk(digest.to_string().as_bytes()));
             }
             Err(error) => cx.answer(client, |replies| replies.push(kv::Reply::Error(&error))),
@@ -140,13 +139,6 @@ impl Cache {
         if text.len() <= SCRIPT_BYTES_MAX {
             self.remember(text);
         }
-    }
-}
-
-/// Sends all peers that can be reached the same.
-fn send_to_peers(cx: &mut Context, envelope: &Envelope<'_>) {
-    for peer in cx.peers.iter_mut().filter(|peer| peer.up) {
-        frame::append(&mut peer.output, |out| envelope.encode(out));
     }
 }
 

@@ -48,7 +48,7 @@ fn a_linearizable_history_is_ok() {
 }
 
 #[test]
-fn a_violation_is_told_in_words_and_drawn() {
+fn a_violation_is_explained_in_words_and_drawn() {
     let folder = tempfile::tempdir().unwrap();
     let (svg, html) = (path(folder.path(), "window.svg"), path(folder.path(), "window.html"));
     let history = format!("{SET}{STALE}");

@@ -32,7 +32,7 @@ fn a_seed_is_replayed_byte_for_byte() {
 }
 
 #[test]
-fn a_search_tells_what_it_has_seen() {
+fn a_search_reports_what_it_has_seen() {
     let output = sim(&["--runs", "5", "--seed", "1", "--json"]);
     assert!(output.status.success(), "{}", text(&output));
     let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it prints JSON");

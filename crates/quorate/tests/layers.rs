@@ -84,7 +84,7 @@ const MODULES: [(&str, &[&[&str]]); 11] = [
             &["locks", "queues", "watch"],
             &["command", "reply"],
             &["coded", "geo"],
-            &["codec", "digest", "glob", "limits", "number", "range", "shared", "sketch"],
+            &["codec", "digest", "glob", "limits", "number", "planted", "range", "shared", "sketch"],
         ],
     ),
     (

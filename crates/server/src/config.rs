@@ -544,7 +544,7 @@ peer_port = 9000
     }
 
     #[test]
-    fn a_wrong_kind_of_value_is_refused_without_telling_the_secret() {
+    fn a_wrong_kind_of_value_is_refused_without_showing_the_secret() {
         let told = refusal(&GOOD.replace("node = 1", "node = \"one\""));
         assert!(told.contains("line 2, key node"), "{told}");
         let told = refusal(&GOOD.replace("cdef\"", "cdef\" x"));

@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_told_by_name() {
+    fn errors_are_shown_by_name() {
         let path = empty_folder("errors");
         let mut disk = FolderDisk::open(&path).unwrap();
         let missing = disk.length("nothing").unwrap_err();
@@ -569,7 +569,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn a_full_disk_is_told_as_such() {
+    fn a_full_disk_is_reported_as_full() {
         let path = empty_folder("full");
         let mut disk = FolderDisk::open(&path).unwrap();
         // The system's own file that is always full.

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_has_one_user_at_a_time_and_the_second_is_told_who() {
+    fn a_folder_has_one_user_at_a_time_and_the_second_learns_which() {
         let path = empty_folder("lock");
         let folder = DataFolder::open(&path).unwrap();
         let told = format!("{:#}", DataFolder::open(&path).unwrap_err());

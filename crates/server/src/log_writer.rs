@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_file_is_begun_anew_for_whoever_appends_and_its_contents_are_kept_once() {
+    fn a_long_file_is_begun_anew_and_its_contents_are_kept_once() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("quorate.log");
         let mut appending = OpenOptions::new().create(true).append(true).open(&path).unwrap();

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn byte_strings_are_told_as_words_or_by_their_length() {
+    fn byte_strings_are_shown_as_words_or_by_their_length() {
         assert_eq!(shorten("Query { key: [107, 48] }"), "Query { key: k0 }");
         assert_eq!(
             shorten("Append { epoch: 1, records: [1, 22, 3] }"),

@@ -44,7 +44,7 @@ const RELEASE: &str =
 const NEXT: &str = r#"{"client":3,"operation":"acquire","lock":"l","owner":"they","lease_ms":1,"token":6,"start":100,"queued":105,"end":110,"outcome":"ok"}"#;
 
 #[test]
-fn porcupine_is_told_everything_that_can_have_happened() {
+fn porcupine_gets_everything_that_can_have_happened() {
     let (lines, told) =
         exported(&[SET, OPEN, READ, UNREAD, REFUSED, IF_ABSENT, SWAP, DELETED, ADD], Checker::Porcupine);
     assert_eq!(
@@ -63,7 +63,7 @@ fn porcupine_is_told_everything_that_can_have_happened() {
 }
 
 #[test]
-fn porcupine_is_told_of_locks_with_leases() {
+fn porcupine_gets_locks_with_leases() {
     let (lines, told) = exported(&[ACQUIRE, DENIED, VAIN, RELEASE, NEXT], Checker::Porcupine);
     assert_eq!(
         lines,
@@ -80,7 +80,7 @@ fn porcupine_is_told_of_locks_with_leases() {
 
 /// An unknown outcome ends the process, and operations that touch at one instant are concurrent.
 #[test]
-fn knossos_is_told_a_key_as_a_register() {
+fn knossos_gets_a_key_as_a_register() {
     let (lines, told) =
         exported(&[SET, OPEN, READ, UNREAD, REFUSED, IF_ABSENT, SWAP, DELETE], Checker::Knossos);
     assert_eq!(
@@ -108,7 +108,7 @@ fn knossos_is_told_a_key_as_a_register() {
 }
 
 #[test]
-fn knossos_is_told_a_lock_as_a_mutex_if_no_lease_ran_out() {
+fn knossos_gets_a_lock_as_a_mutex_if_no_lease_ran_out() {
     let (lines, _) = exported(&[ACQUIRE, DENIED, VAIN, RELEASE, NEXT], Checker::Knossos);
     let told: Vec<&str> = lines.iter().map(|line| line.split_once(":process ").unwrap().1).collect();
     assert_eq!(
@@ -134,7 +134,7 @@ fn knossos_is_told_a_lock_as_a_mutex_if_no_lease_ran_out() {
 }
 
 #[test]
-fn elle_is_told_transactions_of_reads_and_writes() {
+fn elle_gets_transactions_of_reads_and_writes() {
     let (lines, _) = exported(&[SET, OPEN, READ, SWAP], Checker::Elle);
     let told: Vec<&str> = lines.iter().map(|line| line.split_once(":type ").unwrap().1).collect();
     assert_eq!(

@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_line_is_told_with_its_number_and_a_reason() {
+    fn a_bad_line_is_reported_with_its_number_and_a_reason() {
         let good =
             r#"{"client":1,"operation":"get","key":"a","value":"v","start":10,"end":20,"outcome":"ok"}"#;
         let cases = [

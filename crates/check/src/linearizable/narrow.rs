@@ -212,7 +212,7 @@ mod tests {
     use crate::{Verdict, linearizable};
 
     #[test]
-    fn a_window_has_what_contradicts_itself_and_tells_where_its_values_came_from() {
+    fn a_window_has_what_contradicts_itself_and_shows_where_its_values_came_from() {
         let mut history = History::new();
         let (key, one, two) = (history.key(b"k"), history.value(b"1"), history.value(b"2"));
         let mut ids = Vec::new();

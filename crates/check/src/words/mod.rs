@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_in_the_unit_that_suits_them() {
+    fn times_are_shown_in_the_unit_that_suits_them() {
         let cases = [(0, "0 ns"), (999, "999 ns"), (1_500, "1.5 us"), (12_345_678, "12.345678 ms")];
         for (nanoseconds, text) in cases.into_iter().chain([(3_000_000_000, "3 s"), (61_000_000_001, "61 s")])
         {

@@ -104,7 +104,7 @@ family! {
 
         // Writes.
         /// Asks to be served: returns the reply to the wish, or `QUEUED`. Asked again, it returns what the request was
-        /// served meanwhile, or was served before.
+        /// served, if it was served since.
         Ask = 64 { waiter: WaiterId, wish: Wish<'a> }
         /// Withdraws a request that waits, and returns a null array. One that was served is claimed: the reply to its
         /// wish is returned. Until it is settled, nothing is served to it any more.

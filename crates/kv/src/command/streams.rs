@@ -159,7 +159,7 @@ impl<'a> Part<'a> for Trim {
 }
 
 /// Most entries that one command of a group delivers or claims, as `XREADGROUP` without `COUNT` would: each becomes
-/// pending, and a group does nothing else meanwhile.
+/// pending, and until the command ends its group serves no other one.
 pub const DELIVERED_MAX: usize = 10_000;
 /// Once it has this many bytes of entries, such a command goes no further.
 pub const DELIVERED_BYTES_MAX: usize = 8 << 20;

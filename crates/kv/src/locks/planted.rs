@@ -1,7 +1,4 @@
-//! Planted faults of locks, to show that tests and simulator find them.
-//!
-//! Without the feature `planted-bugs` no fault can be planted: [`Planted::has`] returns false and the branches behind
-//! it are not compiled in.
+//! The faults that can be planted in locks: see [`crate::planted`].
 
 /// A fault of published systems, each the absence of one rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,29 +11,5 @@ pub enum Fault {
     SessionNotRechecked,
 }
 
-/// The fault that is planted, if any.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Planted {
-    #[cfg(feature = "planted-bugs")]
-    fault: Option<Fault>,
-}
-
-impl Planted {
-    /// Plants one fault.
-    #[cfg(feature = "planted-bugs")]
-    pub fn one(fault: Fault) -> Planted {
-        Planted { fault: Some(fault) }
-    }
-
-    /// Whether this fault is planted.
-    #[inline]
-    pub fn has(self, fault: Fault) -> bool {
-        #[cfg(feature = "planted-bugs")]
-        return self.fault == Some(fault);
-        #[cfg(not(feature = "planted-bugs"))]
-        {
-            let _ = fault;
-            false
-        }
-    }
-}
+/// The fault that is planted in locks, if any.
+pub type Planted = crate::planted::Planted<Fault>;

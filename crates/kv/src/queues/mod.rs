@@ -270,12 +270,12 @@ impl Queues {
         })
     }
 
-    /// Whether nobody waits, nor was served what it has not claimed.
+    /// Whether no request waits, and none was served that is not claimed yet.
     pub fn is_still(&self) -> bool {
         self.waiting.is_empty() && self.unclaimed.is_empty()
     }
 
-    /// Whether nobody waits.
+    /// Whether no request waits.
     #[inline]
     pub fn nobody_waits(&self) -> bool {
         self.waiting.is_empty()

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_tells_every_key_once_tombstones_too() {
+    fn a_walk_returns_every_key_once_tombstones_too() {
         let mut table = Table::new(1);
         let keys: Vec<Vec<u8>> = (0..100).map(|number: u32| number.to_le_bytes().to_vec()).collect();
         for (key, version) in keys.iter().zip(1..) {

@@ -24,7 +24,6 @@ use crate::session::{ClientId, Listening, Subscriptions};
 use kv::glob::Pattern;
 use kv::{Reply, ReplyBuffer};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use wire::frame;
 
 /// The most channels and patterns that one client may subscribe to.
 const SUBSCRIPTIONS_MAX: usize = 10_000;
@@ -168,10 +167,10 @@ impl Channels {
         message: &[u8],
     ) -> usize {
         let envelope = Envelope::Published { is_sharded, channel, message };
-        for peer in cx.peers.iter_mut().filter(|peer| peer.up) {
-            match peer.output.len() > PEER_OUTPUT_BYTES_MAX {
+        for peer in cx.peers.up_mut() {
+            match peer.output_bytes() > PEER_OUTPUT_BYTES_MAX {
                 true => cx.counters.messages_dropped += 1,
-                false => frame::append(&mut peer.output, |out| envelope.encode(out)),
+                false => peer.send(&envelope),
             }
         }
         self.deliver(cx, is_sharded, channel, message)

@@ -230,7 +230,7 @@ impl Coding {
     pub(super) fn is_counted_on(&self, cx: &Context, node: NodeId) -> bool {
         let now_us = cx.now.monotonic_us;
         let is_silent = self.silent.get(&node).is_some_and(|until| *until > now_us);
-        node == cx.configuration.node || cx.peer_is_up(node) && !is_silent
+        node == cx.configuration.node || cx.peers.is_up(node) && !is_silent
     }
 
     /// Begins an attempt, of which nothing is sent yet.
@@ -257,7 +257,7 @@ impl Coding {
         };
         let targets: Vec<Target> = members.iter().filter_map(target).collect();
         let nodes = targets.iter().map(|target| target.node);
-        let reached = nodes.filter(|node| *node == coordinator.node || cx.peer_is_up(*node)).collect();
+        let reached = nodes.filter(|node| *node == coordinator.node || cx.peers.is_up(*node)).collect();
         let patience_us = patience_us(length, parts, members.len(), cx.configuration.patience);
         let until_us = deadline_us.min(cx.now.monotonic_us + patience_us);
         self.wake_at(until_us);
@@ -334,11 +334,11 @@ impl Coding {
             let in_transit = (estimates.in_round_trip(node, now_us) as usize).min(IN_TRANSIT_BYTES_MAX);
             let window = estimates.in_turnaround(node, now_us) as usize;
             let window = window.clamp(UNDER_WAY_BYTES, UNDER_WAY_BYTES + in_transit);
-            let has_room = match cx.peers.get(usize::from(node).wrapping_sub(1)) {
+            let has_room = match cx.peers.get(node) {
                 _ if node == own => true,
-                Some(peer) if peer.up => {
-                    is_held_up |= peer.output.len() >= PEER_OUTPUT_BYTES;
-                    peer.output.len() < PEER_OUTPUT_BYTES
+                Some(peer) if peer.is_up() => {
+                    is_held_up |= peer.output_bytes() >= PEER_OUTPUT_BYTES;
+                    peer.output_bytes() < PEER_OUTPUT_BYTES
                 }
                 _ => false,
             };
@@ -495,7 +495,7 @@ impl Coding {
             }
             let own = cx.configuration.node;
             let may_keep = |target: &&Target| {
-                let is_reached = target.node == own || cx.peer_is_up(target.node);
+                let is_reached = target.node == own || cx.peers.is_up(target.node);
                 target.kept.is_none() && !target.refused && is_reached
             };
             let ((membership, members), kept) = dispersal.attempt.newest();

@@ -592,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_up_tells_how_little_has_left() {
+    fn a_transfer_that_is_given_up_shows_how_little_has_left() {
         let mut sender = Sender::new();
         sender.begin(id(1), (10_000_000, false), vec![2, 3]);
         sender.estimates.given_up(2, id(1), 1_000_000, 1002 * MS);

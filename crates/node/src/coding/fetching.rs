@@ -228,7 +228,7 @@ impl Coding {
             *node != own
                 && !fetch.asked.contains(node)
                 && !fetch.missing.contains(node)
-                && cx.peer_is_up(*node)
+                && cx.peers.is_up(*node)
         };
         let mut free: Vec<NodeId> = members.iter().copied().filter(is_free).collect();
         let is_silent = |node: &NodeId| self.silent.contains_key(node);

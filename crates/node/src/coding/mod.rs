@@ -305,8 +305,7 @@ pub(crate) fn send_encoded(cx: &mut Context, group: u16, to: NodeId, message: &[
 
 /// Writes a frame to a node, if that can be reached.
 fn append_to_peer(cx: &mut Context, to: NodeId, write: impl FnOnce(&mut Vec<u8>)) -> bool {
-    let peer = cx.peers.get_mut(usize::from(to).wrapping_sub(1));
-    let Some(peer) = peer.filter(|peer| peer.up) else { return false };
-    frame::append(&mut peer.output, write);
+    let Some(peer) = cx.peers.get_mut(to).filter(|peer| peer.is_up()) else { return false };
+    frame::append(peer.output(), write);
     true
 }

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn folding_tells_apart_what_differs_in_more_than_case() {
+    fn folding_keeps_apart_what_differs_in_more_than_case() {
         for byte in 0..=u8::MAX {
             for position in 0..15 {
                 let mut name = *b"abcdefghijklmno";

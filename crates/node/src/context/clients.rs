@@ -2,7 +2,7 @@
 
 use crate::command::statistics::CommandStatistics;
 use crate::context::delays::Delays;
-use crate::context::{Call, Context};
+use crate::context::{Call, Context, memory};
 use crate::log::{Level, Line};
 use crate::session::{ClientId, ClientKind, Session, SessionReply};
 use crate::slab::Slab;
@@ -187,7 +187,7 @@ impl Context {
             self.clients.ready.push(client);
         }
         if self.memory.answered(bytes) {
-            self.bound_sessions();
+            memory::bound_sessions(self);
         }
     }
 

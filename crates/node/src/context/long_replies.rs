@@ -160,8 +160,8 @@ pub(crate) fn reply_in_parts(
     reply: (Vec<u8>, SharedBytes),
 ) {
     let sizes = (part_bytes(&cx.configuration), cx.memory.replies_max());
-    let peer = &mut cx.peers[usize::from(to) - 1];
-    if !peer.up || peer.link != link {
+    let peer = &mut cx.peers[to];
+    if !peer.is_linked_by(link) {
         return;
     }
     // A read that is not answered has not happened. What a write has to report must not be left out.

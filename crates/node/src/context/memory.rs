@@ -22,8 +22,7 @@ use crate::envelope::Envelope;
 use crate::log::{Level, Line};
 use crate::session::{ClientId, Session};
 use kv::Command;
-use protocol::Now;
-use wire::frame;
+use protocol::{NodeId, Now};
 
 /// The error for a command that would make the data larger, as in Redis.
 pub(crate) const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
@@ -195,111 +194,114 @@ impl Memory {
     }
 }
 
-impl Context {
-    /// Takes a measurement: see [`crate::Node::measured`].
-    pub(crate) fn measured(&mut self, resident: u64, inputs: u64, traffic: u64) {
-        let memory = &mut self.memory;
-        (memory.resident, memory.inputs, memory.traffic) = (resident, inputs, traffic);
-        memory.measured_us = self.now.monotonic_us;
-        memory.forget_growth(self.now);
-        if resident > memory.bytes_max / 2 {
-            self.bound_sessions();
-        } else {
-            self.memory.sessions = 0;
-        }
-        if self.memory.judge() {
-            self.announce_memory();
-        }
+/// Takes a measurement: see [`crate::Node::measured`].
+pub(crate) fn take_measurement(cx: &mut Context, resident: u64, inputs: u64, traffic: u64) {
+    let memory = &mut cx.memory;
+    (memory.resident, memory.inputs, memory.traffic) = (resident, inputs, traffic);
+    memory.measured_us = cx.now.monotonic_us;
+    memory.forget_growth(cx.now);
+    if resident > memory.bytes_max / 2 {
+        bound_sessions(cx);
+    } else {
+        cx.memory.sessions = 0;
     }
-
-    /// Reports to the peers and to the log whether this node is full.
-    fn announce_memory(&mut self) {
-        let is_full = self.memory.is_full;
-        for peer in self.peers.iter_mut().filter(|peer| peer.up) {
-            frame::append(&mut peer.output, |out| Envelope::Memory { is_full }.encode(out));
-        }
-        let (data, most) = (self.memory.data_bytes() >> 20, self.memory.data_max() >> 20);
-        let text = match is_full {
-            true => format!(
-                "data takes {data} MiB of memory, and {most} MiB is all that it may: commands that make it larger are \
-                 refused (OOM); delete data, or raise limits.memory_max on a machine that has more"
-            ),
-            false => {
-                format!("data takes {data} MiB of memory again, of {most} MiB: it may grow")
-            }
-        };
-        self.memory_line(text);
+    if cx.memory.judge() {
+        announce(cx);
     }
+}
 
-    fn memory_line(&mut self, text: String) {
-        if self.now.monotonic_us >= self.memory.line_after_us {
-            self.memory.line_after_us = self.now.monotonic_us + LINE_MS * 1000;
-            self.log.push(Line { level: Level::Warning, text });
+/// Reports to the peers and to the log whether this node is full.
+fn announce(cx: &mut Context) {
+    let is_full = cx.memory.is_full;
+    cx.peers.send_to_all(&Envelope::Memory { is_full });
+    let (data, most) = (cx.memory.data_bytes() >> 20, cx.memory.data_max() >> 20);
+    let text = match is_full {
+        true => format!(
+            "data takes {data} MiB of memory, and {most} MiB is all that it may: commands that make it larger are \
+             refused (OOM); delete data, or raise limits.memory_max on a machine that has more"
+        ),
+        false => {
+            format!("data takes {data} MiB of memory again, of {most} MiB: it may grow")
         }
+    };
+    log_line(cx, text);
+}
+
+fn log_line(cx: &mut Context, text: String) {
+    if cx.now.monotonic_us >= cx.memory.line_after_us {
+        cx.memory.line_after_us = cx.now.monotonic_us + LINE_MS * 1000;
+        cx.log.push(Line { level: Level::Warning, text });
     }
+}
 
-    /// Notes whether any peer is full.
-    pub(crate) fn note_full_peers(&mut self) {
-        self.memory.is_a_peer_full = self.peers.iter().any(|peer| peer.is_full);
+/// Informs a peer that has just connected.
+pub(crate) fn announce_to(cx: &mut Context, id: NodeId) {
+    if cx.memory.is_full {
+        cx.peers[id].send(&Envelope::Memory { is_full: true });
     }
+}
 
-    /// Whether a write must be refused for the memory that it may take, here or at a member that has to keep it too.
-    #[inline]
-    pub(crate) fn refuses_growth(&mut self, group: u16, command: &Command<'_>) -> bool {
-        let Memory { is_full, is_a_peer_full, .. } = self.memory;
-        if (is_full || is_a_peer_full) && self.is_full_for(group, command) {
-            return true;
-        }
-        let replica = self.groups[group].replica.as_ref();
-        let bytes_of = |key: &[u8]| replica.map_or(0, |replica| replica.table().bytes_of(key));
-        let growth = command.growth_bytes(&bytes_of);
-        if growth > self.memory.room() && growth > 0 {
-            return true;
-        }
-        self.memory.grown[0] = self.memory.grown[0].saturating_add(growth);
-        false
+/// Notes whether any peer is full.
+pub(crate) fn note_full_peers(cx: &mut Context) {
+    cx.memory.is_a_peer_full = cx.peers.any_is_full();
+}
+
+/// Whether a write must be refused for the memory that it may take, here or at a member that has to keep it too.
+#[inline]
+pub(crate) fn refuses_growth(cx: &mut Context, group: u16, command: &Command<'_>) -> bool {
+    let Memory { is_full, is_a_peer_full, .. } = cx.memory;
+    if (is_full || is_a_peer_full) && is_full_for(cx, group, command) {
+        return true;
     }
-
-    #[cold]
-    fn is_full_for(&self, group: u16, command: &Command<'_>) -> bool {
-        let group = &self.groups[group];
-        let Some(replica) = &group.replica else { return false };
-        let orders = replica.is_leader() || !group.keyspace.has_leader();
-        let is_full = |id: u16| self.peers.get(usize::from(id).wrapping_sub(1)).is_some_and(|it| it.is_full);
-        let refuses = self.memory.is_full || orders && group.members.iter().any(|id| is_full(*id));
-        refuses && command.may_grow()
+    let replica = cx.groups[group].replica.as_ref();
+    let bytes_of = |key: &[u8]| replica.map_or(0, |replica| replica.table().bytes_of(key));
+    let growth = command.growth_bytes(&bytes_of);
+    if growth > cx.memory.room() && growth > 0 {
+        return true;
     }
+    cx.memory.grown[0] = cx.memory.grown[0].saturating_add(growth);
+    false
+}
 
-    /// Counts what sessions hold, and closes the largest if that is too much.
-    #[cold]
-    pub(crate) fn bound_sessions(&mut self) {
-        self.memory.answered = 0;
-        let held = self.clients.sessions.iter().map(|(id, session)| (session.memory_bytes() as u64, id));
-        let mut held: Vec<(u64, ClientId)> = held.collect();
-        self.memory.sessions = held.iter().map(|(bytes, _)| bytes).sum();
-        let most = self.memory.sessions_max();
-        if self.memory.sessions <= most || !self.memory.is_bounded() {
-            return;
+#[cold]
+fn is_full_for(cx: &Context, group: u16, command: &Command<'_>) -> bool {
+    let group = &cx.groups[group];
+    let Some(replica) = &group.replica else { return false };
+    let orders = replica.is_leader() || !group.keyspace.has_leader();
+    let is_full = |id: NodeId| cx.peers.get(id).is_some_and(|it| it.is_full());
+    let refuses = cx.memory.is_full || orders && group.members.iter().any(|id| is_full(*id));
+    refuses && command.may_grow()
+}
+
+/// Counts what sessions hold, and closes the largest if that is too much.
+#[cold]
+pub(crate) fn bound_sessions(cx: &mut Context) {
+    cx.memory.answered = 0;
+    let held = cx.clients.sessions.iter().map(|(id, session)| (session.memory_bytes() as u64, id));
+    let mut held: Vec<(u64, ClientId)> = held.collect();
+    cx.memory.sessions = held.iter().map(|(bytes, _)| bytes).sum();
+    let most = cx.memory.sessions_max();
+    if cx.memory.sessions <= most || !cx.memory.is_bounded() {
+        return;
+    }
+    held.sort_unstable_by(|one, other| other.cmp(one));
+    let all = cx.memory.sessions;
+    for (bytes, client) in held {
+        // Some extra room is made, so that not every reply closes a client.
+        if cx.memory.sessions <= most - most / 8 {
+            break;
         }
-        held.sort_unstable_by(|one, other| other.cmp(one));
-        let all = self.memory.sessions;
-        for (bytes, client) in held {
-            // Some extra room is made, so that not every reply closes a client.
-            if self.memory.sessions <= most - most / 8 {
-                break;
-            }
-            self.memory.sessions -= bytes;
-            self.counters.memory_closed += 1;
-            let text = format!(
-                "client {} is closed, since it holds {} MiB: clients hold {} MiB of memory in all, and may hold {} MiB",
-                client.to_bits(),
-                bytes >> 20,
-                all >> 20,
-                most >> 20
-            );
-            self.memory_line(text);
-            self.kill(client);
-        }
+        cx.memory.sessions -= bytes;
+        cx.counters.memory_closed += 1;
+        let text = format!(
+            "client {} is closed, since it holds {} MiB: clients hold {} MiB of memory in all, and may hold {} MiB",
+            client.to_bits(),
+            bytes >> 20,
+            all >> 20,
+            most >> 20
+        );
+        log_line(cx, text);
+        cx.kill(client);
     }
 }
 

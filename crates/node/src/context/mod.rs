@@ -14,7 +14,7 @@ pub(crate) mod work;
 use crate::configuration::Configuration;
 use crate::context::clients::Clients;
 use crate::context::memory::Memory;
-use crate::context::peers::Peer;
+use crate::context::peers::Peers;
 use crate::context::room::Room;
 use crate::control::{Change, ClusterMap};
 use crate::envelope::put_request;
@@ -79,7 +79,7 @@ pub(crate) struct Context {
     pub(crate) refusal: Option<String>,
     pub(crate) router: Router,
     pub(crate) clients: Clients,
-    pub(crate) peers: Vec<Peer>,
+    pub(crate) peers: Peers,
     /// The buffer that holds the requests that are being taken, if it may be kept.
     pub(crate) lent: Option<Arc<Vec<u8>>>,
     pub(crate) random: u64,

@@ -1,6 +1,6 @@
 //! Which group a command is for, and which node to ask for a group.
 
-use crate::context::Context;
+use crate::context::{Context, room};
 use crate::groups::Group;
 use crate::setting::Protocol;
 use kv::Command;
@@ -48,29 +48,26 @@ impl Context {
     pub(crate) fn coordinator_of(&self, group: u16) -> NodeId {
         let Group { keyspace, members, leader, reported_leader, refused_by, .. } = &self.groups[group];
         // When this node stands aside, others take over what it leads; it may not have heard of that yet.
-        let is_taken_over = *leader == self.configuration.node && self.stands_aside(group);
+        let is_taken_over = *leader == self.configuration.node && room::stands_aside(self, group);
         if keyspace.replication == Protocol::LeaderFollower && !is_taken_over {
             return *leader;
         }
         let told = *reported_leader;
-        if self.peer_is_up(told)
-            && !self.peers[told as usize - 1].is_silent(self.now, self.configuration.patience)
-        {
+        if self.peers.is_up(told) && !self.peers[told].is_silent(self.now, self.configuration.patience) {
             return told;
         }
         // A node that has lost its disk never knows the leader: skip a node that refused until the others were asked.
         let behind = if *refused_by == 0 { self.configuration.node } else { *refused_by };
         let ring = members.iter().filter(|member| **member > behind).chain(members).copied();
         let serves = |member: &NodeId| self.map.quarantine.stands(group, *member).is_none();
-        let mut reached = ring.filter(|member| self.peer_is_up(*member) && serves(member)).peekable();
+        let mut reached = ring.filter(|member| self.peers.is_up(*member) && serves(member)).peekable();
         let first = reached.peek().copied();
         let patience = self.configuration.patience;
-        let mut answering = reached
-            .filter(|member| !self.peers[*member as usize - 1].is_silent(self.now, patience))
-            .peekable();
+        let mut answering =
+            reached.filter(|member| !self.peers[*member].is_silent(self.now, patience)).peekable();
         let silent = answering.peek().copied();
         // A machine that lost power leaves its link up for a while.
-        let with_room = answering.find(|member| !self.peers[*member as usize - 1].is_short);
+        let with_room = answering.find(|member| !self.peers[*member].is_short());
         with_room.or(silent).or(first).unwrap_or(members[0])
     }
 

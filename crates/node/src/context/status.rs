@@ -22,7 +22,7 @@ pub(crate) fn group_status(cx: &Context, id: u16) -> Status {
         return Status { role: "none", explanation, ..Status::default() };
     }
     let coordinator = cx.coordinator_of(id);
-    let ready = cx.peer_is_up(coordinator);
+    let ready = cx.peers.is_up(coordinator);
     let (leader, explanation) = match (group.keyspace.has_leader(), ready) {
         (true, true) => (coordinator, String::new()),
         (true, false) => (coordinator, format!("node {coordinator}, its leader, cannot be reached")),

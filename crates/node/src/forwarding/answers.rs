@@ -48,7 +48,7 @@ impl Forwarding {
         let now_us = cx.now.monotonic_us;
         let is_overdue = |entry: &Forwarded| entry.deadline_us.saturating_add(GRACE_US) <= now_us;
         let overdue = self.entries.iter().map(|(_, entry)| entry).filter(|entry| is_overdue(entry));
-        overdue.for_each(|entry| cx.peers[entry.to as usize - 1].silent_since_us = Some(now_us));
+        overdue.for_each(|entry| cx.peers[entry.to].left_unanswered(cx.now));
         self.end_forwards_for_good(cx, is_overdue, "did not answer in time");
     }
 

@@ -16,7 +16,6 @@ use kv::Version;
 use kv::codec::Reader;
 use protocol::{NodeId, Request, Result as Outcome, Ticket};
 use std::ops::Range;
-use wire::frame;
 
 use crate::origin::{Asked, HOPS_MAX};
 pub(crate) use answers::note_refusal;
@@ -105,7 +104,7 @@ impl Forwarding {
         cx.counters.forwarded += 1;
         if let Origin::Peer(from, _) = Origin::of(asked.ticket) {
             let envelope = Envelope::Leader { group, leader: to };
-            frame::append(&mut cx.peers[from as usize - 1].output, |out| envelope.encode(out));
+            cx.peers[from].send(&envelope);
         }
         let Asked { ticket, follows, seen, deadline_us, hops, .. } = asked;
         let (leadership, position) = self.leadership_of(cx, group, to, ticket);
@@ -143,7 +142,7 @@ impl Forwarding {
                 (deadline_us.saturating_sub(cx.now.monotonic_us) / 1000).min(NO_DEADLINE_MS as u64 - 1) as u32
             }
         };
-        let peer = &mut cx.peers[to as usize - 1];
+        let peer = &mut cx.peers[to];
         let forwarded = ForwardedRequest {
             id: entry.to_bits(),
             group,
@@ -154,8 +153,7 @@ impl Forwarding {
             leadership,
             request,
         };
-        let request_start = forwarded.encode(&mut peer.requests);
-        let request = &peer.requests[request_start..];
+        let request = peer.add_request(&forwarded);
         if request.len() <= FORWARDED_BYTES_MAX
             && let Some(entry) = self.entries.get_mut(entry)
         {
@@ -182,14 +180,14 @@ impl Forwarding {
     #[inline]
     fn cannot_forward(&self, cx: &Context, group: u16, to: NodeId, asked: &Asked) -> Option<String> {
         let own = cx.configuration.node;
-        let reaches = to != own && cx.peer_is_up(to);
+        let reaches = to != own && cx.peers.is_up(to);
         let has_hops = !matches!(Origin::of(asked.ticket), Origin::Peer(..))
             || asked.hops < HOPS_MAX && cx.groups[group].keyspace.has_leader();
         if cx.is_admitted
             && reaches
             && has_hops
             && !self.stands_behind(cx, group, asked, to)
-            && cx.peers[usize::from(to) - 1].probed_us <= cx.peers[usize::from(to) - 1].heard_us
+            && !cx.peers[to].is_probed()
         {
             return None;
         }
@@ -213,7 +211,7 @@ impl Forwarding {
                 "LOADING the control group has not admitted node {own} yet; nothing was done"
             ));
         }
-        let is_mute = reaches && cx.peers[usize::from(to) - 1].is_mute(cx.now, cx.configuration.patience);
+        let is_mute = reaches && cx.peers[to].is_mute(cx.now, cx.configuration.patience);
         if !has_hops && !has_leader {
             return Some(format!(
                 "CLUSTERDOWN NOQUORUM node {own} cannot serve keyspace '{name}' yet; nothing was done, try again"

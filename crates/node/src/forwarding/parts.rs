@@ -9,7 +9,6 @@ use crate::slab::Handle;
 use kv::SharedBytes;
 use kv::codec::Malformed;
 use protocol::{NodeId, Ticket};
-use wire::frame;
 use wire::resp::reply::element_end;
 
 impl Forwarding {
@@ -73,15 +72,11 @@ impl Forwarding {
 fn is_wanted(cx: &Context, ticket: Ticket) -> bool {
     match Origin::of(ticket) {
         Origin::Session(client) => cx.clients.sessions.get(client).is_some(),
-        Origin::Peer(id, link) => {
-            let peer = &cx.peers[usize::from(id) - 1];
-            peer.up && peer.link == link
-        }
+        Origin::Peer(id, link) => cx.peers[id].is_linked_by(link),
         Origin::Part(_) | Origin::Wait | Origin::LongPart | Origin::Coding(_) | Origin::Nobody => true,
     }
 }
 
 fn answer_part(cx: &mut Context, to: NodeId, id: u64, so_far: Option<u32>) {
-    let output = &mut cx.peers[usize::from(to) - 1].output;
-    frame::append(output, |out| Envelope::PartsArrived { id, so_far }.encode(out));
+    cx.peers[to].send(&Envelope::PartsArrived { id, so_far });
 }

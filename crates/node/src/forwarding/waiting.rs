@@ -8,7 +8,7 @@
 use super::{Forwarded, Forwarding};
 use crate::clock;
 use crate::context::Context;
-use crate::context::peers::Peer;
+use crate::context::peers::MUTE_MS;
 use crate::envelope::put_request;
 use crate::groups::Group;
 use crate::groups::Kept;
@@ -24,9 +24,6 @@ const LOOK_MS: u64 = 10;
 /// less.
 const REQUESTS_MAX: usize = 100_000;
 const BYTES_MAX: u64 = 64 << 20;
-
-/// A peer that was asked and says nothing for this long is taken to stand still.
-const MUTE_MS: u64 = 300;
 
 /// After this long, a node without a replica of a group gives up a peer that stands still: it does not learn by itself
 /// which node leads the group.
@@ -220,15 +217,15 @@ impl Forwarding {
             return;
         }
         let patience = cx.configuration.patience;
-        for place in 0..cx.peers.len() {
-            let (id, peer) = (place as NodeId + 1, &cx.peers[place]);
-            let silent_ms = cx.now.ms_since(peer.heard_us);
+        for id in cx.peers.ids() {
+            let peer = &mut cx.peers[id];
+            let silent_ms = peer.silent_ms(cx.now);
             let is_asked = cx.groups.iter().any(|(_, group)| group.has_under_way(id));
-            if !peer.up || !is_asked || silent_ms < MUTE_MS * patience / 3 {
+            if !peer.is_up() || !is_asked || silent_ms < MUTE_MS * patience / 3 {
                 continue;
             }
-            if peer.probed_us <= peer.heard_us {
-                cx.peers[place].probed_us = cx.now.monotonic_us;
+            if !peer.is_probed() {
+                peer.probe(cx.now);
                 clock::ask(cx, id);
                 continue;
             }
@@ -262,15 +259,5 @@ fn settled_leader(cx: &Context, group: u16) -> Option<NodeId> {
     match group.keyspace.replication {
         Protocol::LeaderFollower => Some(group.leader),
         Protocol::Consensus | Protocol::Abd | Protocol::Blocking => group.replica.as_ref()?.led_by(cx.now),
-    }
-}
-
-impl Peer {
-    /// Whether it was asked for a sign of life and has not given any for a while.
-    pub(crate) fn is_mute(&self, now: Now, patience: u64) -> bool {
-        self.up
-            && self.probed_us > self.heard_us
-            && now.ms_since(self.heard_us) >= MUTE_MS * patience
-            && now.ms_since(self.probed_us) >= MUTE_MS * patience / 2
     }
 }

@@ -16,7 +16,7 @@ fn titles(sections: &str) -> Vec<String> {
 }
 
 #[test]
-fn sections_are_told_in_order_whatever_the_order_asked() {
+fn sections_come_in_a_fixed_order() {
     assert_eq!(titles("keyspace SERVER nosuch"), ["Server", "Keyspace"]);
     assert_eq!(titles("nosuch"), [""; 0]);
     assert_eq!(titles(""), titles("default"));
@@ -83,7 +83,7 @@ fn a_leader_lists_its_followers() {
 }
 
 #[test]
-fn a_follower_tells_whom_it_follows() {
+fn a_follower_names_its_leader() {
     let replication = ReplicationFacts {
         leader_host: "10.0.0.1".into(),
         leader_port: 7000,
@@ -104,7 +104,7 @@ fn a_follower_tells_whom_it_follows() {
 }
 
 #[test]
-fn keyspaces_are_summed_up_for_redis_and_told_one_by_one() {
+fn keyspaces_are_summed_up_for_redis_and_listed_one_by_one() {
     let keyspace = KeyspaceFacts {
         prefix: "cache:".into(),
         replication: "leader-follower".into(),
@@ -156,7 +156,7 @@ fn statistics_of_commands_and_errors() {
 }
 
 #[test]
-fn bytes_are_told_for_people_too() {
+fn bytes_are_written_for_people_too() {
     for (bytes, expected) in
         [(0, "0B"), (1023, "1023B"), (1536, "1.50K"), (1_111_490, "1.06M"), (3 << 40, "3.00T")]
     {

@@ -3,11 +3,12 @@
 use super::Node;
 use crate::coding;
 use crate::context::long_replies::{reply_in_parts, takes_shared};
-use crate::context::memory::OUT_OF_MEMORY;
-use crate::context::room::Verdict;
-use crate::context::{Call, CommandPart, Submitted};
+use crate::context::memory::{self, OUT_OF_MEMORY};
+use crate::context::room::{self, Verdict};
+use crate::context::{Call, CommandPart, Submitted, peers};
 use crate::envelope::{ForwardedOutcome, ForwardedRequest, NO_DEADLINE_MS, take_request};
 use crate::gather::{Combine, Gather};
+use crate::groups::Group;
 use crate::origin::Asked;
 use crate::origin::Origin;
 use crate::session::{ClientId, Session, SessionReply};
@@ -220,8 +221,8 @@ impl Node {
         {
             session.wrote(group);
             if self.coding.is_on
-                && !self.cx.refuses_growth(group, command)
-                && !self.cx.is_refused_by_room(group, command)
+                && !memory::refuses_growth(&mut self.cx, group, command)
+                && !room::refuses(&self.cx, group, command)
                 && self.coding.disperse(&mut self.cx, client, group, wants_version, command, deadline_us)
             {
                 return;
@@ -278,7 +279,7 @@ impl Node {
         if let Request::Command(command) = &request
             && command.is_write()
             && self.cx.memory.is_bounded()
-            && self.cx.refuses_growth(group, command)
+            && memory::refuses_growth(&mut self.cx, group, command)
         {
             self.cx.counters.memory_refused += 1;
             return self.complete_with_error(asked.ticket, group, Outcome::Refused, OUT_OF_MEMORY);
@@ -399,7 +400,8 @@ impl Node {
             // takes.
         }
         for event in effects.trace.drain(..) {
-            self.cx.log_trace(group, event);
+            let name = self.cx.groups.get(group).map_or_else(String::new, Group::name);
+            self.cx.log.extend(crate::log::describe(&name, &event));
         }
         if effects.handed_on.is_empty() && effects.control_requests.is_empty() && effects.notices.is_empty() {
             return self.reuse_effects(effects);
@@ -462,13 +464,13 @@ impl Node {
     /// can.
     #[inline]
     fn is_settled_by_room(&mut self, group: u16, asked: &Asked, request: &Request<'_>) -> bool {
-        if !self.cx.room.is_any_short {
+        if !self.cx.room.is_any_short() {
             return false;
         }
-        match self.cx.judge_room(group, request) {
+        match room::judge(&self.cx, group, request) {
             Verdict::Goes => false,
             Verdict::Refused(error) => {
-                self.cx.room.refused += 1;
+                self.cx.room.count_refused();
                 self.complete_with_error(asked.ticket, group, Outcome::Refused, &error);
                 true
             }
@@ -499,7 +501,7 @@ impl Node {
         [message, behind]: [&[u8]; 2],
     ) {
         match recipient {
-            Recipient::Replica => self.cx.send(group, to, [message, behind]),
+            Recipient::Replica => peers::send(&mut self.cx, group, to, [message, behind]),
             Recipient::Coordinator => {
                 assert!(behind.is_empty(), "a piece of a fragment is no entry, whose bytes are shared");
                 coding::send_encoded(&mut self.cx, group, to, message);
@@ -541,11 +543,9 @@ impl Node {
                         (Vec::new(), reply),
                     );
                 }
-                let peer = &mut self.cx.peers[from as usize - 1];
-                // A newer link may be that of another incarnation of the node, which numbers its requests anew.
-                if peer.up && peer.link == link {
-                    ForwardedOutcome { id: ticket.sequence, result, reply }.encode(&mut peer.outcomes);
-                    peer.flush_if_large();
+                let peer = &mut self.cx.peers[from];
+                if peer.is_linked_by(link) {
+                    peer.add_outcome(&ForwardedOutcome { id: ticket.sequence, result, reply });
                 }
             }
             Origin::Wait => self.waits.answered(&mut self.cx, ticket.sequence, result, reply),
@@ -587,19 +587,19 @@ impl Node {
             let rest = reader.rest();
             let asked = ForwardedRequest::decode(&mut reader)?;
             let is_spent = self.is_spent();
-            let peer = &mut self.cx.peers[from as usize - 1];
-            if !peer.deferred.is_empty() || peer.owes_too_much() || is_spent {
+            let peer = &mut self.cx.peers[from];
+            if peer.must_wait() || is_spent {
                 while !reader.is_empty() {
                     ForwardedRequest::decode(&mut reader)?;
                 }
-                self.cx.peers[from as usize - 1].deferred.extend_from_slice(rest);
+                peer.defer(rest);
                 return Ok(());
             }
             let deadline_us = match asked.remaining_ms {
                 NO_DEADLINE_MS => u64::MAX,
                 remaining_ms => self.cx.now.monotonic_us + remaining_ms as u64 * 1000,
             };
-            let link = self.cx.peers[from as usize - 1].link;
+            let link = peer.link();
             let ticket = Origin::Peer(from, link).ticket(asked.id);
             let ForwardedRequest { follows, seen, hops, leadership, .. } = asked;
             // A node with another map may send a key to another group, where it would not be found later.

@@ -4,6 +4,7 @@
 use super::Node;
 use super::describe::{self, KeyspaceDescription};
 use super::report::{self, Health, KeyspaceHealth};
+use crate::context::memory;
 use crate::context::work::TURN_NS;
 use crate::control::{ClusterMap, GroupId};
 use crate::log::Line;
@@ -88,7 +89,7 @@ impl Node {
 
     /// Bytes of long replies on their way to other nodes, and of those that have not wholly arrived here.
     pub fn long_reply_bytes(&self) -> (usize, usize) {
-        let sent = self.cx.peers.iter().map(|peer| peer.long_replies.bytes()).sum();
+        let sent = self.cx.peers.long_reply_bytes();
         (sent, self.forwarding.entries.iter().map(|(_, entry)| entry.arrived.capacity()).sum())
     }
 
@@ -127,7 +128,7 @@ impl Node {
     /// clients, and what the process has read and written in all. This decides whether commands that make data larger
     /// are refused, and whether clients are closed.
     pub fn measured(&mut self, resident: u64, inputs: u64, traffic: u64) {
-        self.cx.measured(resident, inputs, traffic);
+        memory::take_measurement(&mut self.cx, resident, inputs, traffic);
         self.carry_out_calls();
     }
 

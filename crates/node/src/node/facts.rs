@@ -51,7 +51,7 @@ fn facts(node: &Node) -> Facts {
         commands: node.cx.clients.statistics.clone(),
         disk_is_full: node.cx.room.is_short(),
         disk_ready_bytes: node.cx.journal.ready_bytes(),
-        disk_refused: node.cx.room.refused,
+        disk_refused: node.cx.room.refused(),
         loading: statuses.iter().any(|status| status.role == "recovering"),
     }
 }

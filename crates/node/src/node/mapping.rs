@@ -1,14 +1,14 @@
 //! How a node follows the cluster map: the groups that it takes part in, and its peers.
 
 use super::Node;
-use crate::context::peers::Peer;
+use crate::context::peers;
 use crate::control::{self, CONTROL_GROUP, ClusterMap, Rejoin};
 use crate::groups::Group;
 use crate::journal::Tail;
 use crate::keyspace::Router;
 use crate::replica::Replica;
 use crate::setting::Protocol;
-use protocol::{ControlRequest, Input, NodeId};
+use protocol::{ControlRequest, Input};
 use std::rc::Rc;
 
 /// How much longer than the command timeout a group of a dropped keyspace is kept, so that waiting clients get an
@@ -22,9 +22,7 @@ impl Node {
         self.cx.configuration.keyspaces =
             map.keyspaces.values().map(|entry| entry.keyspace.clone()).collect();
         let last = map.nodes.keys().max().copied().unwrap_or_default();
-        if self.cx.peers.len() < usize::from(last) {
-            self.cx.peers.resize_with(usize::from(last), Peer::default);
-        }
+        self.cx.peers.grow(last);
         let prefixes = map.keyspaces.iter();
         self.cx.router =
             Router::new(prefixes.map(|(prefix, entry)| (prefix.clone().into(), entry.groups.clone())));
@@ -120,11 +118,11 @@ impl Node {
                 self.step(*id, Input::Configure(&configuration));
                 let until_us = self.cluster.control.lease_until_us();
                 self.step(*id, Input::Lease { until_us });
-                let up: Vec<NodeId> =
-                    (1..=self.cx.peers.len() as NodeId).filter(|id| self.cx.peer_is_up(*id)).collect();
-                for peer in up {
-                    self.step(*id, Input::Link { peer, up: true });
-                    self.cx.set_reached(*id, peer);
+                for peer in self.cx.peers.ids() {
+                    if self.cx.peers.is_up(peer) {
+                        self.step(*id, Input::Link { peer, up: true });
+                        peers::set_reached(&mut self.cx, *id, peer);
+                    }
                 }
             }
         }

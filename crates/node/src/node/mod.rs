@@ -26,7 +26,7 @@ use crate::cluster::Cluster;
 use crate::coding::Coding;
 use crate::configuration::Configuration;
 use crate::context::Context;
-use crate::context::peers::Peer;
+use crate::context::{peers, room};
 use crate::control::{CONTROL_GROUP, MAP_GROUP};
 use crate::forwarding::Forwarding;
 use crate::gather::Gather;
@@ -41,7 +41,7 @@ use crate::slab::Slab;
 use crate::usage::{Rate, Usage};
 use crate::values::Values;
 use crate::waits::Waits;
-use protocol::{Effects, Input, NodeId, Now, Progress, Result as Outcome, Trace};
+use protocol::{Effects, Input, Now, Progress, Result as Outcome};
 use storage::ValueWork;
 use storage::{Disk, DiskError, Work};
 
@@ -54,8 +54,6 @@ pub struct Node {
     pub(crate) clock: Clock,
     pub(crate) started: Now,
     pub(crate) cluster: Cluster,
-    /// When this node next sends the others a sign of life.
-    pub(crate) alive_due_us: u64,
     pub(crate) forwarding: Forwarding,
     /// When what is due periodically was last done.
     pub(crate) checked_us: u64,
@@ -79,15 +77,6 @@ pub struct Node {
     pub(crate) scratch: Vec<u8>,
     /// The scripts that clients can name by their digests.
     pub(crate) scripts: scripts::Cache,
-}
-
-impl Context {
-    pub(crate) fn log_trace(&mut self, group: u16, event: Trace) {
-        let name = self.groups.get(group).map_or_else(String::new, Group::name);
-        if let Some(line) = crate::log::describe(&name, &event) {
-            self.log.push(line);
-        }
-    }
 }
 
 impl Node {
@@ -144,7 +133,7 @@ impl Node {
         let now = self.clock.read(now);
         self.waits.note_pause(now.monotonic_us, self.cx.now.monotonic_us);
         self.cx.now = now;
-        self.watch_peers();
+        peers::tend(&mut self.cx);
         self.for_each_awake(|node, id| {
             if node.cx.groups[id].next_tick_us <= now.monotonic_us {
                 node.step(id, Input::Tick);
@@ -156,12 +145,12 @@ impl Node {
         self.coding.coding_tick(&mut self.cx);
         self.tend_lacking();
         self.cluster.tick(&mut self.cx);
-        for index in 0..self.cx.peers.len() {
-            if self.cx.peers[index].has_due_requests() {
+        for id in self.cx.peers.ids() {
+            if self.cx.peers[id].has_due_requests() {
                 // Each peer has its own share, and this node's clients have theirs.
                 self.cx.spent_ns = 0;
-                let deferred = std::mem::take(&mut self.cx.peers[index].deferred);
-                let outcome = self.forwarded_requests(index as NodeId + 1, &deferred);
+                let deferred = self.cx.peers[id].take_deferred();
+                let outcome = self.forwarded_requests(id, &deferred);
                 debug_assert_eq!(outcome, Ok(()), "they were read whole when they were put off");
             }
         }
@@ -187,7 +176,7 @@ impl Node {
             self.report_members();
             self.clock.tend(&mut self.cx);
             self.quarantine.tend(&mut self.cx);
-            self.cx.tend_room(self.values.is_full());
+            room::tend(&mut self.cx, self.values.is_full());
         }
         self.carry_out_calls();
     }
@@ -233,11 +222,11 @@ impl Node {
         }
         self.cx.groups.end_turn(self.cx.now);
         if self.cx.room.is_short() != (self.cx.journal.is_short() || self.values.is_full()) {
-            self.cx.tend_room(self.values.is_full());
+            room::tend(&mut self.cx, self.values.is_full());
         }
         self.cluster.end_wanted(&mut self.cx);
         self.carry_out_calls();
-        self.cx.peers.iter_mut().for_each(Peer::end_turn);
+        self.cx.peers.end_turn();
     }
 
     /// Notifies replicas of records that have become durable, and sends the messages that waited for them.
@@ -381,7 +370,7 @@ impl Node {
         let writes_checkpoint = |group| !self.values.holds_checkpoint(group) && !self.cx.journal.is_pacing();
         let is_busy =
             self.cx.journal.has_unwritten() || self.cx.journal.checkpointing().is_some_and(writes_checkpoint);
-        if is_busy || self.channels.has_put_off() || self.cx.peers.iter().any(Peer::has_due_requests) {
+        if is_busy || self.channels.has_put_off() || self.cx.peers.any_has_due_requests() {
             return self.cx.now.monotonic_us;
         }
         const IDLE_US: u64 = 100_000;
@@ -391,7 +380,7 @@ impl Node {
             .min(self.waits.next_due_us())
             .min(self.cx.clients.delays.next_due_us())
             .min(self.forwarding.waiting.next_due_us());
-        let own = own.min(self.alive_due_us);
+        let own = own.min(self.cx.peers.wakeup_us());
         let own = own.min(self.coding.wakeup_us()).min(self.values.wakeup_us()).min(self.long.wakeup_us());
         let own = own.min(self.completing.wakeup_us());
         self.cx.groups.awake().map(|group| group.next_tick_us).fold(own, u64::min)

@@ -10,6 +10,7 @@ use crate::coding::Coding;
 use crate::configuration::Configuration;
 use crate::context::clients::Clients;
 use crate::context::memory::Memory;
+use crate::context::peers::Peers;
 use crate::context::room::Room;
 use crate::context::{Context, Counters};
 use crate::control::MAP_GROUP;
@@ -189,7 +190,7 @@ impl Node {
             refusal: None,
             router: Router::default(),
             clients: Clients::new(),
-            peers: Vec::new(),
+            peers: Peers::default(),
             lent: None,
             calls: VecDeque::new(),
             random: configuration.seed,
@@ -202,7 +203,6 @@ impl Node {
             clock: Clock::new(now, map.nodes.len().max(1), configuration.planted),
             started: now,
             cluster: Cluster::new(control, map_record, positions),
-            alive_due_us: 0,
             forwarding: Forwarding::default(),
             checked_us: 0,
             gathers: Slab::default(),

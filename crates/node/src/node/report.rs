@@ -244,7 +244,7 @@ pub(crate) fn metrics(node: &Node, out: &mut String) {
         "disk_refused_total",
         "counter",
         "Commands refused for lack of room on a disk.",
-        node.cx.room.refused,
+        node.cx.room.refused(),
     );
     let (for_locks, for_elements) = node.waits.waiting();
     single("lock_waiting_clients", "gauge", "Clients that wait for a lock.", for_locks as u64);

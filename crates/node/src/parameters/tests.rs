@@ -45,7 +45,7 @@ fn get_answers_each_parameter_that_matches_once() {
 }
 
 #[test]
-fn live_parameters_take_effect_and_are_told_in_one_form() {
+fn live_parameters_take_effect_and_are_returned_in_one_form() {
     let mut parameters = Parameters::with(&[(MAXCLIENTS, 50), (PROTO_MAX_BULK_LEN, 1000)]);
     assert_eq!((parameters.connections_max(), parameters.value_bytes_max()), (50, 1000));
     assert_eq!(parameters.idle_timeout_seconds(), 0);
@@ -67,7 +67,7 @@ fn sizes_of_encodings_have_two_names() {
 }
 
 #[test]
-fn kept_parameters_are_told_as_they_were_set() {
+fn kept_parameters_are_returned_as_they_were_set() {
     let mut parameters = Parameters::with(&[]);
     assert_eq!(set(&mut parameters, "hz 100 latency-tracking NO"), Ok(()));
     assert_eq!(get(&parameters, "hz latency-tracking"), "%2 $2 hz $3 100 $16 latency-tracking $2 no");

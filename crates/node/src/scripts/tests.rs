@@ -226,7 +226,7 @@ fn what_reaches_outside_or_differs_from_run_to_run_is_not_there() {
 }
 
 #[test]
-fn addresses_are_not_told() {
+fn addresses_are_not_shown() {
     assert_eq!(
         eval("return {tostring({}), tostring(type), tostring(redis)}"),
         "['table' 'function' 'table']"

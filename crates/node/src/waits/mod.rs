@@ -75,7 +75,6 @@ pub(crate) use locks::{LockAsked, refusal};
 use protocol::{NodeId, Notice, Request, Result as Outcome, Ticket};
 pub(crate) use wait::Waits;
 use wait::{Question, Stage, Wait, Want};
-use wire::frame;
 
 /// How often a queued request is checked, though nothing seems to be lost.
 const CHECK_US: u64 = 5_000_000;
@@ -354,12 +353,7 @@ impl Waits {
                 if waiter.node == cx.configuration.node {
                     return self.notified(cx, group, notified);
                 }
-                let peer = cx.peers.get_mut(usize::from(waiter.node).wrapping_sub(1));
-                if let Some(peer) = peer.filter(|peer| peer.up) {
-                    frame::append(&mut peer.output, |out| {
-                        Envelope::LockNotified { group, notified }.encode(out)
-                    });
-                }
+                cx.peers.send(waiter.node, &Envelope::LockNotified { group, notified });
             }
         }
     }
@@ -418,7 +412,7 @@ impl Waits {
     /// Where this node leads, ends the waits of clients that a node had in an earlier incarnation.
     pub(crate) fn drop_waiters_of_old_incarnations(&mut self, cx: &mut Context) {
         let own = (cx.configuration.node, self.life());
-        let peers = (1..).zip(&cx.peers).filter_map(|(id, peer)| Some((id, peer.life?)));
+        let peers = cx.peers.iter().filter_map(|(id, peer)| Some((id, peer.life()?)));
         let lives: Vec<(NodeId, u64)> = peers.chain([own]).collect();
         let mut place = 0;
         while let Some(group) = cx.groups.awake_at(place) {

@@ -30,7 +30,7 @@ fn an_error_of_a_forwarded_command_is_the_clients_answer_and_nothing_more() {
 }
 
 #[test]
-fn replies_come_in_the_order_of_the_requests_whoever_answers_them() {
+fn replies_come_in_the_order_of_the_requests_from_any_node() {
     let keyspaces = ["prefix= acks=majority", "prefix=b: acks=none leader=2", "prefix=c: acks=all leader=3"];
     let mut cluster = setup(3, &keyspaces).start();
     let client = cluster.client(2);

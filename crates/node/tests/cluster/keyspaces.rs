@@ -91,7 +91,7 @@ fn the_longest_prefix_wins() {
 }
 
 #[test]
-fn commands_on_all_keys_tell_of_all_keyspaces() {
+fn commands_on_all_keys_cover_all_keyspaces() {
     let mut cluster = three_keyspaces();
     for node in 1..=3 {
         let client = cluster.client(node);
@@ -127,7 +127,7 @@ fn a_random_key_is_found_when_only_one_keyspace_has_any() {
 }
 
 #[test]
-fn a_whole_scan_tells_every_key_once_with_any_count() {
+fn a_whole_scan_returns_every_key_once_with_any_count() {
     let mut cluster = three_keyspaces();
     let filler = cluster.client(1);
     let keys = fill(&mut cluster, filler, 25);
@@ -147,7 +147,7 @@ fn a_whole_scan_tells_every_key_once_with_any_count() {
 }
 
 #[test]
-fn a_scan_tells_keys_that_stay_once_while_others_come_and_go() {
+fn a_scan_returns_keys_that_stay_once_while_others_come_and_go() {
     let mut cluster = three_keyspaces();
     let client = cluster.client(2);
     let keys = fill(&mut cluster, client, 30);
@@ -200,7 +200,7 @@ fn a_scan_whose_leader_dies_goes_on_at_the_next_one() {
 
 /// As clients with several connections do, which take the next one each time.
 #[test]
-fn a_scan_of_all_nodes_in_turns_tells_every_key_once() {
+fn a_scan_of_all_nodes_in_turns_returns_every_key_once() {
     for keyspace in [
         "prefix= replication=consensus reads=any",
         "prefix= replication=leader-follower acks=all reads=any",
@@ -248,7 +248,7 @@ fn keys_of_several_keyspaces_in_one_command_are_refused() {
 }
 
 #[test]
-fn an_unreachable_keyspace_makes_commands_on_all_keys_fail_rather_than_tell_half() {
+fn an_unreachable_keyspace_makes_commands_on_all_keys_fail_rather_than_answer_half() {
     let mut cluster = one_without_copies();
     let client = cluster.client(1);
     fill(&mut cluster, client, 3);
@@ -259,7 +259,7 @@ fn an_unreachable_keyspace_makes_commands_on_all_keys_fail_rather_than_tell_half
 }
 
 #[test]
-fn a_flush_that_reached_some_keyspaces_only_is_not_told_as_one_that_did_nothing() {
+fn a_flush_that_reached_some_keyspaces_only_does_not_claim_that_nothing_was_done() {
     let mut cluster = one_without_copies();
     let client = cluster.client(1);
     fill(&mut cluster, client, 3);
@@ -324,7 +324,7 @@ fn a_keyspace_is_made_changed_and_dropped_while_the_cluster_runs() {
 }
 
 #[test]
-fn whoever_waits_in_a_keyspace_that_is_dropped_has_an_answer() {
+fn a_client_that_waits_in_a_keyspace_that_is_dropped_has_an_answer() {
     let mut cluster = setup(3, &["prefix=", "prefix=x: acks=2"]).start();
     let (waiting, operator) = (cluster.client(1), cluster.client(1));
     cluster.pause(3);

@@ -97,7 +97,7 @@ fn a_follower_that_asks_for_much_gets_it_piece_by_piece() {
 }
 
 #[test]
-fn reads_behind_a_write_tell_so_much_at_once_and_no_more() {
+fn replies_of_reads_behind_a_write_are_bounded() {
     let setup = setup(3, &["prefix= acks=majority"]);
     let mut cluster = setup.with(|configuration| configuration.output_bytes_max = 1 << 30).start();
     let client = cluster.client(1);

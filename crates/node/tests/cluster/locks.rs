@@ -260,7 +260,7 @@ fn a_release_that_meets_a_request_on_its_way_is_not_missed() {
 
 /// A lease that was not checked again after a wait is how etcd's lock once went wrong (etcd #11456).
 #[test]
-fn a_grant_that_is_read_long_after_it_came_is_checked_before_anybody_is_told() {
+fn a_grant_that_is_read_long_after_it_came_is_checked_before_the_answer() {
     let mut cluster = cluster();
     let lead = leader(&cluster);
     let (paused, other) = (lead % 3 + 1, (lead + 1) % 3 + 1);

@@ -123,7 +123,7 @@ fn no_frame_of_it_is_long_and_what_is_short_goes_as_ever() {
 }
 
 #[test]
-fn a_value_that_changes_on_its_way_is_told_as_it_was() {
+fn a_value_that_changes_on_its_way_arrives_as_it_was() {
     for keyspace in [CONSENSUS, LEADER_FOLLOWER] {
         let mut cluster = three(keyspace).start();
         let (client, _) = client_elsewhere(&mut cluster);

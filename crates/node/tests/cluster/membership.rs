@@ -11,7 +11,7 @@ const KEYSPACES: &[&str] = &[
 ];
 
 #[test]
-fn a_node_that_lost_its_storage_is_not_let_in_as_what_it_was_and_comes_in_as_a_new_member() {
+fn a_node_that_lost_its_storage_is_refused_and_joins_as_a_new_member() {
     let mut cluster = setup(3, KEYSPACES).start();
     let client = cluster.client(1);
     for number in 0..50 {
@@ -49,7 +49,7 @@ fn a_node_that_lost_its_storage_is_not_let_in_as_what_it_was_and_comes_in_as_a_n
 }
 
 #[test]
-fn who_has_no_replica_asks_another_node_when_one_that_was_not_let_in_refuses() {
+fn a_node_without_a_replica_asks_another_when_one_that_is_not_admitted_refuses() {
     // The replicas are on nodes 1, 2 and 3. Node 4 has just started, so it asks node 1 first.
     let mut cluster = setup(4, &["prefix= replication=consensus replicas=3"]).start();
     for node in [1, 4] {
@@ -149,7 +149,7 @@ fn a_removed_node_knows_it_and_comes_in_again_with_the_folder_that_it_had() {
 }
 
 #[test]
-fn a_node_that_did_not_hear_that_it_was_removed_and_added_is_let_in_as_it_runs() {
+fn a_node_that_missed_its_removal_and_addition_is_admitted_as_it_runs() {
     let mut cluster = setup(4, REMOVABLE).start();
     let client = cluster.client(1);
     cluster.cut_off(4);

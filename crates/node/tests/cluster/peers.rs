@@ -309,7 +309,7 @@ fn parts_of_a_reply_that_do_not_follow_each_other_are_refused_and_the_request_ha
 }
 
 #[test]
-fn whoever_says_of_a_reply_that_more_has_arrived_than_was_sent_is_refused() {
+fn a_peer_that_acknowledges_more_of_a_reply_than_was_sent_is_refused() {
     let setup = setup(3, &["prefix= acks=majority"]);
     let mut cluster = setup.with(|configuration| configuration.long_command_bytes = 400).start();
     let client = cluster.client(2);

@@ -35,6 +35,14 @@ fn until_waiting(cluster: &mut Cluster, count: usize) {
     cluster.until("they wait", |cluster| left(cluster).0 == count);
 }
 
+/// Has both clients wait for an element of the same list, the first one in front.
+fn wait_in_order(cluster: &mut Cluster, clients: [Client; 2]) {
+    for (index, client) in clients.into_iter().enumerate() {
+        cluster.send(client, "BLPOP l 0");
+        until_waiting(cluster, index + 1);
+    }
+}
+
 fn until_settled(cluster: &mut Cluster) {
     cluster.until("nothing is left", |cluster| left(cluster) == (0, 0, 0));
 }
@@ -156,10 +164,7 @@ fn an_element_that_crosses_the_end_of_its_connection_goes_to_the_next() {
             let mut cluster = setup(3, &[kind]).start();
             let away = leader(&cluster) % 3 + 1;
             let (ann, bob, cat) = (cluster.client(1), cluster.client(away), cluster.client(2));
-            cluster.send(bob, "BLPOP l 0");
-            until_waiting(&mut cluster, 1);
-            cluster.send(cat, "BLPOP l 0");
-            until_waiting(&mut cluster, 2);
+            wait_in_order(&mut cluster, [bob, cat]);
             cluster.send(ann, "RPUSH l a");
             cluster.turns(moment);
             if cluster.arrived(bob).is_some() {
@@ -184,10 +189,7 @@ fn an_element_on_its_way_to_a_node_that_dies_goes_to_the_next_unless_it_was_clai
             let lead = leader(&cluster);
             let (away, other) = (lead % 3 + 1, (lead + 1) % 3 + 1);
             let (ann, bob, cat) = (cluster.client(lead), cluster.client(away), cluster.client(other));
-            cluster.send(bob, "BLPOP l 0");
-            until_waiting(&mut cluster, 1);
-            cluster.send(cat, "BLPOP l 0");
-            until_waiting(&mut cluster, 2);
+            wait_in_order(&mut cluster, [bob, cat]);
             cluster.send(ann, "RPUSH l a");
             cluster.turns(moment);
             let has_bob = cluster.arrived(bob).is_some();
@@ -219,10 +221,7 @@ fn a_change_of_leader_is_not_noticed_by_who_waits() {
         let dead = leader(&cluster);
         let (there, elsewhere) = (dead % 3 + 1, (dead + 1) % 3 + 1);
         let (ann, bob, cat) = (cluster.client(there), cluster.client(elsewhere), cluster.client(there));
-        cluster.send(bob, "BLPOP l 0");
-        until_waiting(&mut cluster, 1);
-        cluster.send(cat, "BLPOP l 0");
-        until_waiting(&mut cluster, 2);
+        wait_in_order(&mut cluster, [bob, cat]);
         cluster.kill(dead);
         assert_eq!(insist(&mut cluster, ann, "RPUSH l a b"), "2");
         assert_eq!(cluster.reply(bob), "[\"l\", \"a\"]", "{kind}");
@@ -239,10 +238,7 @@ fn an_element_that_meets_the_death_of_the_leader_comes_once() {
         let dead = leader(&cluster);
         let (there, elsewhere) = (dead % 3 + 1, (dead + 1) % 3 + 1);
         let (ann, bob, cat) = (cluster.client(there), cluster.client(elsewhere), cluster.client(there));
-        cluster.send(bob, "BLPOP l 0");
-        until_waiting(&mut cluster, 1);
-        cluster.send(cat, "BLPOP l 0");
-        until_waiting(&mut cluster, 2);
+        wait_in_order(&mut cluster, [bob, cat]);
         cluster.send(ann, "RPUSH l a");
         cluster.turns(moment);
         cluster.kill(dead);

@@ -39,7 +39,7 @@ fn a_leader_without_memory_answers_nothing_until_it_has_it_back() {
 }
 
 #[test]
-fn a_client_of_a_follower_is_told_that_the_leader_is_loading() {
+fn a_client_of_a_follower_learns_that_the_leader_is_loading() {
     let mut cluster = cluster_with("prefix= acks=majority");
     let writer = cluster.client(1);
     cluster.ask(writer, "SET k v");
@@ -101,7 +101,7 @@ fn under_all_one_surviving_follower_is_enough() {
 }
 
 #[test]
-fn whoever_is_left_of_the_in_sync_set_leads() {
+fn the_last_member_of_the_in_sync_set_leads() {
     let mut cluster = cluster_with("prefix= acks=all");
     let writer = cluster.client(1);
     cluster.ask(writer, "SET k v");
@@ -249,7 +249,7 @@ fn no_acknowledged_write_is_lost(acks: &str, seed: u64) {
 }
 
 #[test]
-fn no_acknowledged_write_is_lost_whoever_dies() {
+fn no_acknowledged_write_is_lost_by_the_death_of_any_node() {
     for seed in 0..20 {
         no_acknowledged_write_is_lost("majority", seed);
         no_acknowledged_write_is_lost("all", seed);

@@ -109,7 +109,7 @@ fn a_forwarded_reply_is_in_the_clients_own_protocol() {
 }
 
 #[test]
-fn authentication_without_a_password_is_told_so_or_taken() {
+fn authentication_without_a_password_is_refused_or_taken() {
     let mut cluster = one_node();
     let client = cluster.client(1);
     let told = cluster.ask(client, "AUTH secret");
@@ -226,7 +226,7 @@ fn no_word_of_a_client_ends_a_line() {
 }
 
 #[test]
-fn settings_are_told_and_changed() {
+fn settings_are_read_and_changed() {
     let mut cluster = one_node();
     let client = cluster.client(1);
     assert_eq!(cluster.ask(client, "CONFIG GET maxclients"), r#"["maxclients", "100"]"#);

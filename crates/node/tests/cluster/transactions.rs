@@ -144,7 +144,7 @@ fn what_the_node_answers_itself_stands_in_its_place_and_counts_only_with_the_res
 }
 
 #[test]
-fn a_queued_request_is_told_in_the_list_of_clients() {
+fn a_queued_request_is_in_the_list_of_clients() {
     let mut cluster = one_node();
     let (client, other) = (cluster.client(1), cluster.client(1));
     cluster.pipeline(client, &["MULTI", "GET k", "PING"]);
@@ -168,7 +168,7 @@ fn an_abort_is_a_null_in_each_protocol() {
 }
 
 #[test]
-fn a_watched_key_that_another_client_changes_aborts_whoever_asks_whom() {
+fn a_watched_key_that_another_client_changes_aborts_through_any_nodes() {
     for mut cluster in both_protocols() {
         for (watcher, writer) in [(1, 1), (1, 2), (2, 1), (2, 3), (3, 3)] {
             let (client, other) = (cluster.client(watcher), cluster.client(writer));

@@ -31,7 +31,7 @@ fn a_node_is_added_and_takes_its_part() {
 }
 
 #[test]
-fn a_node_that_nobody_added_is_told_so() {
+fn a_node_that_nobody_added_is_refused() {
     let mut world = cluster(3);
     world.provide(4);
     world.start(4);
@@ -89,7 +89,7 @@ fn a_dead_node_is_replaced_by_one_with_new_storage() {
 }
 
 #[test]
-fn every_node_takes_changes_and_tells_what_came_of_them() {
+fn every_node_takes_changes_and_answers_with_their_outcome() {
     let mut world = cluster(5);
     for id in 1..=5 {
         let prefix = format!("of{id}:");

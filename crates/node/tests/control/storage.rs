@@ -93,7 +93,7 @@ fn outdated(world: &mut World, node: u16) -> Disk {
     copy
 }
 
-fn is_let_in(world: &World, node: u16) -> bool {
+fn is_admitted(world: &World, node: u16) -> bool {
     world.control(node).expect("it runs").is_admitted()
 }
 
@@ -105,7 +105,7 @@ fn a_disk_that_was_put_back_within_one_life_is_refused() {
         world.put_back(node, copy);
         world.start(node);
         world.run_for(1_000_000);
-        assert!(is_refused(&world, node) && !is_let_in(&world, node), "node {node}");
+        assert!(is_refused(&world, node) && !is_admitted(&world, node), "node {node}");
     }
 }
 
@@ -120,7 +120,7 @@ fn a_disk_that_was_put_back_is_known_to_a_control_leader_that_took_over() {
     world.put_back(4, copy);
     world.start(4);
     world.run_for(1_000_000);
-    assert!(is_refused(&world, 4) && !is_let_in(&world, 4));
+    assert!(is_refused(&world, 4) && !is_admitted(&world, 4));
 }
 
 #[test]
@@ -135,8 +135,8 @@ fn a_disk_that_was_put_back_is_known_to_control_nodes_that_lost_their_power() {
     world.put_back(4, copy);
     world.start(4);
     world.run_for(3_000_000);
-    assert!(is_refused(&world, 4) && !is_let_in(&world, 4));
-    assert!((1..=3).all(|id| is_let_in(&world, id) && !is_refused(&world, id)));
+    assert!(is_refused(&world, 4) && !is_admitted(&world, 4));
+    assert!((1..=3).all(|id| is_admitted(&world, id) && !is_refused(&world, id)));
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn a_disk_that_was_put_back_is_known_to_one_that_was_cut_off_from_its_node() {
     world.start(4);
     world.run_for(1_000_000);
     assert_eq!(world.control_leader(), Some(leader), "it has not heard the node itself");
-    assert!(is_refused(&world, 4) && !is_let_in(&world, 4));
+    assert!(is_refused(&world, 4) && !is_admitted(&world, 4));
 }
 
 #[test]
@@ -165,14 +165,14 @@ fn what_an_older_disk_appends_does_not_make_it_complete() {
         world.run_for(1_000);
         world.write(4, 5000); // As a voter would, before another node has refused it.
         world.run_for(1_000_000);
-        assert!(is_refused(&world, 4) && !is_let_in(&world, 4));
+        assert!(is_refused(&world, 4) && !is_admitted(&world, 4));
         world.told.clear();
         world.kill(4, 0);
     }
 }
 
 #[test]
-fn the_right_disk_is_let_in_after_an_older_one_was_tried() {
+fn the_right_disk_is_admitted_after_an_older_one_was_tried() {
     let mut world = cluster(4);
     let copy = outdated(&mut world, 4);
     let right = world.copy(4);
@@ -191,7 +191,7 @@ fn the_right_disk_is_let_in_after_an_older_one_was_tried() {
 }
 
 #[test]
-fn a_node_that_loses_what_nobody_counted_on_is_let_in() {
+fn a_node_that_loses_what_nobody_counted_on_is_admitted() {
     let mut world = cluster(4);
     for round in 0..20 {
         for node in [4, 1 + round % 3] {
@@ -208,7 +208,7 @@ fn a_node_that_loses_what_nobody_counted_on_is_let_in() {
 }
 
 #[test]
-fn a_start_that_dies_before_it_is_let_in_does_no_harm() {
+fn a_start_that_dies_before_its_admission_does_no_harm() {
     let mut world = cluster(4);
     for _ in 0..5 {
         world.kill(4, 0);
@@ -234,7 +234,7 @@ fn a_node_that_was_replaced_begins_to_count_anew() {
     assert!(is_refused(&world, 4));
     world.make(1, &Change::ReplaceNode { id: 4, accept_loss: false }).expect("it is as good as dead");
     world.run_for(1_000_000);
-    assert!(is_let_in(&world, 4), "with the very disk that it has, as a new member");
+    assert!(is_admitted(&world, 4), "with the very disk that it has, as a new member");
     // Everything heard of it before is irrelevant, although it is more than the log has now.
     world.write(4, 10);
     world.run_for(200_000);
@@ -250,7 +250,7 @@ fn a_node_that_was_replaced_begins_to_count_anew() {
 }
 
 #[test]
-fn a_refusal_that_comes_after_the_node_was_let_in_is_of_no_account() {
+fn a_refusal_that_comes_after_the_admission_is_ignored() {
     let mut world = cluster(4);
     world.kill(4, 0);
     world.roll_back(4);

@@ -228,7 +228,7 @@ impl Coordinator {
                 tag,
                 key,
             };
-            self.outbox.tell_all(query, registers, cx.timing, cx.effects);
+            self.outbox.add_for_all(query, registers, cx.timing, cx.effects);
         }
         self.own_holds(cx, place);
         self.look_at_answers(cx, place);
@@ -424,7 +424,7 @@ impl Coordinator {
                 key: operation.key(),
                 register: operation.register(),
             };
-            self.outbox.tell_all(update, registers, cx.timing, cx.effects);
+            self.outbox.add_for_all(update, registers, cx.timing, cx.effects);
         }
         self.own_holds(cx, place);
         self.look_at_holders(cx, place);
@@ -445,7 +445,7 @@ impl Coordinator {
             register: operation.register(),
         };
         for member in to.iter() {
-            self.outbox.tell(member, update, cx.registers, cx.timing, cx.effects);
+            self.outbox.add(member, update, cx.registers, cx.timing, cx.effects);
         }
     }
 
@@ -557,7 +557,7 @@ impl Coordinator {
                 let query =
                     Item::Query { operation: id, wants_value: operation.kind == Kind::Read, tag, key };
                 for member in silent.iter() {
-                    self.outbox.tell(member, query, cx.registers, cx.timing, cx.effects);
+                    self.outbox.add(member, query, cx.registers, cx.timing, cx.effects);
                 }
             }
             Phase::Update => {

@@ -269,7 +269,7 @@ impl Replica {
                     match answer_to_query(held, operation, wants_value, tag) {
                         // No coordinator counts on what is older than what it asked about.
                         older @ Item::Older { .. } => {
-                            coordinator.outbox.tell(from, older, registers, timing, effects);
+                            coordinator.outbox.add(from, older, registers, timing, effects);
                         }
                         // A write continues from the greatest tag that it hears of, whichever member holds it.
                         Item::Same { .. } | Item::Newer { .. }
@@ -277,7 +277,7 @@ impl Replica {
                         {
                             let (tag, deadline) = (Tag::of_version(held.version), held.deadline);
                             let seen = Item::Seen { operation, tag, deadline };
-                            coordinator.outbox.tell(from, seen, registers, timing, effects);
+                            coordinator.outbox.add(from, seen, registers, timing, effects);
                         }
                         answer => coordinator.outbox.vouch(from, key, answer, registers, timing, effects),
                     }

@@ -40,7 +40,7 @@ impl Outbox {
 
     /// Adds an item for all peers.
     #[inline]
-    pub(super) fn tell_all(
+    pub(super) fn add_for_all(
         &mut self,
         item: Item<'_>,
         registers: &Registers,
@@ -53,7 +53,7 @@ impl Outbox {
 
     /// Adds an item for one member.
     #[inline]
-    pub(super) fn tell(
+    pub(super) fn add(
         &mut self,
         member: usize,
         item: Item<'_>,
@@ -78,7 +78,7 @@ impl Outbox {
     ) {
         let record = registers.held_after(key);
         if record == 0 {
-            return self.tell(member, item, registers, timing, effects);
+            return self.add(member, item, registers, timing, effects);
         }
         self.make_room(&item, self.waiting[member].1.len(), registers, timing, effects);
         let (after, items) = &mut self.waiting[member];

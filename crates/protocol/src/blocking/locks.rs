@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_again_has_the_same_grant_and_no_longer_a_lease() {
+    fn a_repeated_request_has_the_same_grant_and_no_longer_a_lease() {
         let mut locks = Locks::new(5);
         let grant = locks.acquire(0, b"k", holder(1));
         assert_eq!(locks.acquire(4000, b"k", holder(1)), grant);

@@ -24,7 +24,7 @@ impl Fragments for Replica {
         if !self.links.is_started() {
             // It is to be a member, and does not know yet of what group.
             let refused = Message::Refused { id: piece.piece().reference.id, why: Refusal::NoMember };
-            return tell(from, 0, refused, effects);
+            return send(from, 0, refused, effects);
         }
         let state = (&self.settings, self.members.group(), &self.log);
         self.applied.take_piece(now, from, piece, state, effects);
@@ -125,7 +125,7 @@ impl Applied {
         let piece = kept.piece();
         let (id, stripe) = (piece.reference.id, piece.stripe);
         let refuse = |why: Refusal, effects: &mut Effects| {
-            tell(from, 0, Message::Refused { id, why }, effects);
+            send(from, 0, Message::Refused { id, why }, effects);
         };
         if !group.contains(settings.id) {
             return refuse(Refusal::NoMember, effects);
@@ -144,13 +144,13 @@ impl Applied {
             Kept::Unfit => return refuse(Refusal::Unfit, effects),
         };
         if !self.fragments().get(id).is_some_and(Fragment::is_whole) {
-            tell(from, piece_record, Message::Taken { id, stripe }, effects);
+            send(from, piece_record, Message::Taken { id, stripe }, effects);
         }
         if let Some(record) = self.fragments().safe_behind(id) {
             let told_early = settings.options.planted.has(Fault::FragmentToldBeforeDurable);
             let after_record = if told_early { 0 } else { record };
             let (membership, members) = (group.id, group.members.len() as u16);
-            tell(from, after_record, Message::Kept { id, membership, members }, effects);
+            send(from, after_record, Message::Kept { id, membership, members }, effects);
         }
     }
 
@@ -163,7 +163,7 @@ impl Applied {
     }
 }
 
-fn tell(to: NodeId, after_record: u64, message: Message<'_>, effects: &mut Effects) {
+fn send(to: NodeId, after_record: u64, message: Message<'_>, effects: &mut Effects) {
     let bytes = effects.encode(|out| {
         message.encode(out);
         None

@@ -283,13 +283,13 @@ impl Members {
         for newcomer in &self.wanted.members {
             let is_member = *newcomer == self.id || self.group.contains(*newcomer);
             if !is_member && out.links.meet(*newcomer) {
-                self.tell_who_they_are(now, *newcomer, out);
+                self.send_members(now, *newcomer, out);
             }
         }
     }
 
-    /// Tells somebody what the configuration is that holds, once a round at most.
-    pub(super) fn tell_who_they_are(&self, now: Now, to: NodeId, out: &mut Outbox<'_>) {
+    /// Sends a node the members of the current configuration, once a round at most.
+    pub(super) fn send_members(&self, now: Now, to: NodeId, out: &mut Outbox<'_>) {
         out.send_rate_limited(now, to, Body::Newer { members: self.group.nodes() });
     }
 
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn a_voter_is_told_only_the_end_of_its_configuration() {
+    fn a_voter_is_sent_only_the_end_of_its_configuration() {
         let (members, mut peers) = (members(), Peers::new());
         let told = || vec![entry(2, 1, &["a"]), entry(2, 2, &["b"]), stop(4), entry(2, 3, &["c"])];
         let mut useful = |members: &Members, index, told, applied| {

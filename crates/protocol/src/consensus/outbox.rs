@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_unasked_is_told_once_a_round() {
+    fn what_is_sent_unasked_is_sent_once_a_round() {
         let mut peers = Peers::new();
         for ms in [100, 179, 180] {
             peers.out().send_rate_limited(at_ms(ms), 2, accepted());

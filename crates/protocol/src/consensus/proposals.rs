@@ -142,7 +142,7 @@ impl Proposals {
     ) {
         while let Some(proposal) = self.pop_if(|proposal| proposal.index < index) {
             for (ticket, _) in proposal.askers.into_iter().flatten() {
-                tell_unknown(ticket, settings, counters, effects);
+                end_as_unknown(ticket, settings, counters, effects);
             }
         }
     }
@@ -165,7 +165,7 @@ impl Proposals {
         for (asker, index) in askers {
             match *asker {
                 Some((ticket, deadline_us)) if deadline_us <= now_us => {
-                    tell_unknown(ticket, settings, counters, effects);
+                    end_as_unknown(ticket, settings, counters, effects);
                     overdue.push(index);
                     *asker = None;
                 }
@@ -186,7 +186,7 @@ impl Proposals {
     }
 }
 
-fn tell_unknown(ticket: Ticket, settings: &Settings, counters: &mut Counters, effects: &mut Effects) {
+fn end_as_unknown(ticket: Ticket, settings: &Settings, counters: &mut Counters, effects: &mut Effects) {
     let error = "UNKNOWN the write was proposed, but not known to be committed in time: it may still happen";
     if settings.options.planted.has(Fault::UnknownToldAsRefused) {
         return effects.refuse(ticket, error);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overdue_asker_is_told_once_that_its_outcome_is_unknown() {
+    fn an_overdue_request_ends_once_with_an_unknown_outcome() {
         let (mut proposals, mut effects) = (three(), Effects::default());
         let (settings, mut counters) = (settings(1), Counters::default());
         let overdue = proposals.end_overdue(200, &settings, &mut counters, &mut effects);

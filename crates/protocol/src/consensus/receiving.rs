@@ -139,7 +139,7 @@ impl Replica {
         effects: &mut Effects,
     ) -> bool {
         if configuration < self.members.group().id {
-            self.members.tell_who_they_are(now, from, &mut outbox!(self, effects));
+            self.members.send_members(now, from, &mut outbox!(self, effects));
         }
         // It is sent to members only.
         self.hears_of_newer(now, from, configuration, None, effects);

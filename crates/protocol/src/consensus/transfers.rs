@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_chunks_are_under_way_and_what_is_silent_is_said_again() {
+    fn so_many_chunks_are_under_way_and_what_is_not_answered_is_sent_again() {
         let mut world = World::new();
         world.begin(0);
         assert_eq!(world.advance(1), ["SnapshotBegin", "SnapshotChunk", "SnapshotChunk", "SnapshotChunk"]);

@@ -307,7 +307,7 @@ impl Replica {
                 drop(log);
                 self.begin_transfer(now, from, "it lacks what is cut off here", effects);
             }
-            _ => self.members.tell_who_they_are(now, from, &mut out),
+            _ => self.members.send_members(now, from, &mut out),
         }
     }
 

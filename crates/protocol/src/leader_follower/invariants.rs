@@ -163,14 +163,14 @@ fn all_that_is_held_is_recorded(state: &State) {
 /// O(batches that are not durable).
 fn records_become_durable_in_order(state: &State) {
     let journal = &state.journal;
-    assert!(journal.durable <= journal.told, "a record is durable that was never told");
-    assert!(journal.epoch_record <= journal.told, "an epoch's record was never told");
+    assert!(journal.durable <= journal.emitted, "a record is durable that was never emitted");
+    assert!(journal.epoch_record <= journal.emitted, "an epoch's record was never emitted");
     let mut before = (journal.durable, None);
     for (record, offset) in &journal.marks {
         assert!(*record > before.0 && before.1 < Some(*offset), "records out of order: {:?}", journal.marks);
         before = (*record, Some(*offset));
     }
-    assert!(before.0 <= journal.told, "a record is waited for that was never told");
+    assert!(before.0 <= journal.emitted, "a record is waited for that was never emitted");
 }
 
 /// A follower holds what it has acknowledged to its leader in this service. (Before its service begins it may be cut off.)
@@ -301,7 +301,7 @@ fn every_uncommitted_record_has_its_entry(leader: &Leader, state: &State) {
 fn is_served_from_this_history(follower: &serving::Follower, leader: &Leader, state: &State) {
     let (id, head) = (follower.id, leader.head);
     assert!(follower.acked <= head, "follower {id} holds what was never written");
-    assert!(follower.sent_commit <= state.applied, "follower {id} was told more than is committed");
+    assert!(follower.sent_commit <= state.applied, "follower {id} was sent more than is committed");
     assert!(follower.fills_until <= head, "follower {id} is filled beyond what there is");
     let base = state.backlog.base().offset;
     let is_kept = follower.needs_after().is_none_or(|after| base <= after);

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 pub(super) struct Journal {
     is_kept: bool,
     /// The records emitted in this incarnation.
-    pub(super) told: u64,
+    pub(super) emitted: u64,
     /// The last durable record.
     pub(super) durable: u64,
     /// The record of the newest epoch.
@@ -32,7 +32,7 @@ impl Journal {
     pub(super) fn new(is_kept: bool) -> Journal {
         Journal {
             is_kept,
-            told: 0,
+            emitted: 0,
             durable: 0,
             epoch_record: 0,
             earlier_epoch: 0,
@@ -52,7 +52,7 @@ impl Journal {
     /// Returns the last record emitted: a message that vouches for everything held now must wait for it. 0 without
     /// records.
     pub(super) fn last(&self) -> u64 {
-        self.told
+        self.emitted
     }
 
     /// Everything held was found on the disk.
@@ -68,31 +68,31 @@ impl Journal {
         self.marks.back().map_or(self.held, |(_, offset)| *offset)
     }
 
-    pub(super) fn tell(&mut self, change: &Change<'_>, effects: &mut Effects) {
+    pub(super) fn record(&mut self, change: &Change<'_>, effects: &mut Effects) {
         if !self.is_kept {
             return;
         }
         effects.record(|out| change.encode(out));
-        self.told += 1;
+        self.emitted += 1;
         if let Change::Epoch { .. } = change {
-            self.epoch_record = self.told;
+            self.epoch_record = self.emitted;
         }
     }
 
     /// Records that a batch was added to the history.
-    pub(super) fn tell_batch(&mut self, batch: &Batch, commit: Version, effects: &mut Effects) {
+    pub(super) fn record_batch(&mut self, batch: &Batch, commit: Version, effects: &mut Effects) {
         if !self.is_kept {
             return;
         }
         assert_eq!(batch.first, self.recorded() + 1, "a batch is recorded that leaves a hole");
-        self.tell(&Change::Batch { batch: RecordedBatch::of(batch), commit }, effects);
+        self.record(&Change::Batch { batch: RecordedBatch::of(batch), commit }, effects);
         self.commit = self.commit.max(commit);
-        self.marks.push_back((self.told, batch.end().offset));
+        self.marks.push_back((self.emitted, batch.end().offset));
     }
 
     /// Records that the history's end was cut off.
-    pub(super) fn tell_truncated(&mut self, after: Version, effects: &mut Effects) {
-        self.tell(&Change::Truncate { after }, effects);
+    pub(super) fn record_truncated(&mut self, after: Version, effects: &mut Effects) {
+        self.record(&Change::Truncate { after }, effects);
         self.held = self.held.min(after);
         // The part that is kept may not be durable yet: it becomes so with its own record.
         while self.marks.back().is_some_and(|(_, offset)| *offset > after) {
@@ -101,21 +101,21 @@ impl Journal {
     }
 
     /// Records that the table and the history are now those of a snapshot, up to this offset.
-    pub(super) fn tell_installed(&mut self, offset: Version, effects: &mut Effects) {
+    pub(super) fn record_installed(&mut self, offset: Version, effects: &mut Effects) {
         if !self.is_kept {
             return;
         }
-        self.tell(&Change::SnapshotEnd, effects);
+        self.record(&Change::SnapshotEnd, effects);
         self.held = 0;
         self.marks.clear();
-        self.marks.push_back((self.told, offset));
+        self.marks.push_back((self.emitted, offset));
     }
 
     /// Periodically records what is committed, if no batch does: after a crash less must be fetched from others.
-    pub(super) fn tell_commit(&mut self, now: Now, commit: Version, effects: &mut Effects) {
+    pub(super) fn record_commit(&mut self, now: Now, commit: Version, effects: &mut Effects) {
         const INTERVAL_MS: u64 = 1000;
         if self.is_kept && commit > self.commit && now.ms_since(self.commit_us) >= INTERVAL_MS {
-            self.tell(&Change::Commit { offset: commit }, effects);
+            self.record(&Change::Commit { offset: commit }, effects);
             self.commit = commit;
             self.commit_us = now.monotonic_us;
         }
@@ -128,7 +128,7 @@ impl Journal {
 
     /// Notes that records are durable up to this one.
     pub(super) fn durable(&mut self, record: u64) {
-        self.durable = self.durable.max(record.min(self.told));
+        self.durable = self.durable.max(record.min(self.emitted));
         while let Some((_, offset)) = self.marks.pop_front_if(|(record, _)| *record <= self.durable) {
             self.held = offset;
         }

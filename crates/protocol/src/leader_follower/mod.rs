@@ -476,7 +476,7 @@ impl crate::contract::Replica for Replica {
             }
             Input::Tick => {
                 state.table.tidy(TIDIED_KEYS);
-                state.journal.tell_commit(now, state.applied, effects);
+                state.journal.record_commit(now, state.applied, effects);
                 match &mut self.role {
                     Role::Leader(leader) => leader.tick(state, now, effects),
                     Role::Follower(follower) => follower.tick(state, now, effects),

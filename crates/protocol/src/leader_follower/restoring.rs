@@ -110,7 +110,7 @@ impl State {
             self.set_intact(effects);
         }
         if !self.intact {
-            self.journal.tell(&Change::Intact(false), effects); // No later incarnation may trust the records, either.
+            self.journal.record(&Change::Intact(false), effects); // No later incarnation may trust the records, either.
         }
     }
 

@@ -175,7 +175,7 @@ impl State {
         assert!(!leads || epoch >= self.epoch, "a replica is to lead in an epoch that has passed");
         if epoch > self.epoch || leads {
             self.epoch = self.epoch.max(epoch);
-            self.journal.tell(&Change::Epoch { epoch: self.epoch, leads }, effects);
+            self.journal.record(&Change::Epoch { epoch: self.epoch, leads }, effects);
         }
     }
 
@@ -183,13 +183,13 @@ impl State {
     pub(super) fn set_intact(&mut self, effects: &mut Effects) {
         if !self.intact {
             self.intact = true;
-            self.journal.tell(&Change::Intact(true), effects);
+            self.journal.record(&Change::Intact(true), effects);
         }
     }
 
     /// Appends a batch to the history.
     pub(super) fn push(&mut self, batch: Batch, effects: &mut Effects) {
-        self.journal.tell_batch(&batch, self.applied, effects);
+        self.journal.record_batch(&batch, self.applied, effects);
         self.backlog.push(batch);
     }
 
@@ -198,7 +198,7 @@ impl State {
         assert!(after >= self.applied, "what is applied is committed, and would be cut off");
         let records = self.backlog.truncate_after(after);
         if records > 0 {
-            self.journal.tell_truncated(after, effects);
+            self.journal.record_truncated(after, effects);
             self.counters.truncated_records += records;
             effects.trace.push(Trace::Truncated { after, records });
         }

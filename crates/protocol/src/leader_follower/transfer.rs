@@ -162,7 +162,7 @@ impl Receiver {
         effects: &mut Effects,
     ) -> Option<Receiver> {
         let Message::SnapshotBegin { transfer, moment, kept, .. } = *message else { return None };
-        state.journal.tell(&Change::SnapshotBegin(moment), effects);
+        state.journal.record(&Change::SnapshotBegin(moment), effects);
         let snapshot = Some(Snapshot::new(moment, state));
         let after = Receiver::resume(now, from, moment.position, until);
         Some(Receiver { transfer, snapshot, kept, has_snapshot: false, ..after })
@@ -217,7 +217,7 @@ impl Receiver {
                 match Batch::received(&message, now) {
                     Some(batch) if previous == last => {
                         if self.snapshot.is_some() {
-                            state.journal.tell(&Change::SnapshotBatch(RecordedBatch::of(&batch)), effects);
+                            state.journal.record(&Change::SnapshotBatch(RecordedBatch::of(&batch)), effects);
                         }
                         self.rest.push(batch);
                     }
@@ -255,7 +255,7 @@ impl Receiver {
             Arrival::Early => return Received::Broken("a chunk is missing"),
             Arrival::Unreadable => return Received::Broken("a chunk cannot be read"),
         }
-        state.journal.tell(&Change::SnapshotChunk(entries), effects);
+        state.journal.record(&Change::SnapshotChunk(entries), effects);
         let (epoch, transfer, next) = (state.epoch, self.transfer, self.chunks.next());
         let message = Message::SnapshotProgress { epoch, transfer, next };
         effects.send([self.from], |out| message.encode(out));
@@ -275,7 +275,7 @@ impl Receiver {
                 let keys = snapshot.table.len() as u64;
                 snapshot.install(state);
                 self.rest.into_iter().for_each(|batch| state.backlog.push(batch));
-                state.journal.tell_installed(last.offset, effects);
+                state.journal.record_installed(last.offset, effects);
                 state.counters.transfers += 1;
                 effects.trace.push(Trace::Installed { offset, keys });
                 effects.notices.push(Notice::Skipped);

@@ -32,7 +32,7 @@ impl Registers {
     /// When an invariant is broken.
     pub(crate) fn check_invariants(&self, now: Now, operations: usize) {
         generations_only_grow(&self.generations, operations);
-        what_is_told_is_recorded(&self.journal);
+        what_leaves_is_recorded(&self.journal);
         if self.group.is_empty() {
             return;
         }
@@ -94,10 +94,10 @@ fn generations_only_grow(generations: &Generations, operations: usize) {
 }
 
 /// Whatever a coordinator counts is recorded before it is sent. O(registers that are not durable).
-fn what_is_told_is_recorded(journal: &Journal) {
+fn what_leaves_is_recorded(journal: &Journal) {
     let last = journal.last();
     assert!(
-        journal.durable_to() <= journal.told && journal.told <= last,
+        journal.durable_to() <= journal.emitted && journal.emitted <= last,
         "a record is durable that has not left"
     );
     assert!(

@@ -23,7 +23,7 @@ pub struct Journal {
     gathered: Vec<u8>,
     ends: Vec<usize>,
     /// The records that have left in this incarnation.
-    pub(super) told: u64,
+    pub(super) emitted: u64,
     /// The last durable record.
     durable: u64,
     /// The record that makes all registers held when it was made durable: a snapshot's end.
@@ -46,7 +46,7 @@ impl Journal {
             is_kept,
             gathered: Vec::new(),
             ends: Vec::new(),
-            told: 0,
+            emitted: 0,
             durable: 0,
             all: 0,
             registers: BTreeMap::new(),
@@ -75,12 +75,12 @@ impl Journal {
     }
 
     /// Adds a change to this turn's records and returns the number of its record; 0 when none are kept.
-    pub(super) fn tell(&mut self, change: &Change<'_>) -> u64 {
+    pub(super) fn record(&mut self, change: &Change<'_>) -> u64 {
         if !self.is_kept {
             return 0;
         }
         change.encode(&mut self.gathered);
-        let record = self.told + self.ends.len() as u64 + 1;
+        let record = self.emitted + self.ends.len() as u64 + 1;
         if self.gathered.len() - self.gathered_whole() >= RECORD_BYTES {
             self.ends.push(self.gathered.len());
         }
@@ -93,9 +93,9 @@ impl Journal {
 
     /// Records a register that was taken.
     #[inline]
-    pub(super) fn tell_register(&mut self, key: &[u8], register: Register<'_>) {
+    pub(super) fn record_register(&mut self, key: &[u8], register: Register<'_>) {
         if self.is_kept {
-            let record = self.tell(&Change::Register { key, register });
+            let record = self.record(&Change::Register { key, register });
             let digest = digest(key);
             self.registers.insert(digest, record);
             self.undurable.push_back((record, digest));
@@ -103,22 +103,22 @@ impl Journal {
     }
 
     /// Records newly learned incarnations.
-    pub(super) fn tell_lives(&mut self, starts: u64, lives: &Lives) {
-        self.life = self.tell(&Change::Lives { starts, lives: KnownLives::of(&lives.known_bytes()) });
+    pub(super) fn record_lives(&mut self, starts: u64, lives: &Lives) {
+        self.life = self.record(&Change::Lives { starts, lives: KnownLives::of(&lives.known_bytes()) });
     }
 
     /// Records how far the group has come in the collection of tombstones.
-    pub(super) fn tell_bounds(&mut self, bounds: Bounds) {
+    pub(super) fn record_bounds(&mut self, bounds: Bounds) {
         if self.is_kept && self.bounds != bounds {
             self.bounds = bounds;
-            self.tell(&Change::Bounds(bounds));
+            self.record(&Change::Bounds(bounds));
         }
     }
 
     /// Records that the replica vouches for everything that it holds. If it crashes before that is durable, it has not
     /// answered any request.
-    pub(super) fn tell_vouches(&mut self) {
-        self.all = self.tell(&Change::Vouches);
+    pub(super) fn record_vouches(&mut self) {
+        self.all = self.record(&Change::Vouches);
         self.life = self.all;
     }
 
@@ -143,7 +143,7 @@ impl Journal {
     /// Returns the record that makes everything so far durable. 0: there is none.
     pub(super) fn last(&self) -> u64 {
         let begun = u64::from(self.gathered.len() > self.gathered_whole());
-        self.told + self.ends.len() as u64 + begun
+        self.emitted + self.ends.len() as u64 + begun
     }
 
     /// Ends the turn: its records leave.
@@ -158,7 +158,7 @@ impl Journal {
         let mut start = 0;
         for end in self.ends.drain(..) {
             effects.record(|out| out.extend_from_slice(&self.gathered[start..end]));
-            self.told += 1;
+            self.emitted += 1;
             start = end;
         }
         self.gathered.clear();
@@ -167,7 +167,7 @@ impl Journal {
 
     /// Notes that records are durable up to this one.
     pub(super) fn durable(&mut self, record: u64) {
-        self.durable = self.durable.max(record.min(self.told));
+        self.durable = self.durable.max(record.min(self.emitted));
         while let Some((record, digest)) = self.undurable.pop_front_if(|(record, _)| *record <= self.durable)
         {
             if self.registers.get(&digest) == Some(&record) {
@@ -201,12 +201,12 @@ mod tests {
         Register { version: 1 << 20, deadline: Register::NEVER, value: b"value" };
 
     #[test]
-    fn a_register_is_told_when_the_record_of_its_last_write_is_durable() {
+    fn a_register_leaves_when_the_record_of_its_last_write_is_durable() {
         let (mut journal, mut effects) = (Journal::new(true), Effects::default());
-        journal.tell_register(b"a", REGISTER);
-        journal.tell_register(b"b", REGISTER);
+        journal.record_register(b"a", REGISTER);
+        journal.record_register(b"b", REGISTER);
         journal.flush(&mut effects);
-        journal.tell_register(b"a", REGISTER);
+        journal.record_register(b"a", REGISTER);
         journal.flush(&mut effects);
         assert_eq!(effects.records.len(), 2);
         assert_eq!([journal.register(b"a"), journal.register(b"b"), journal.register(b"c")], [2, 1, 0]);
@@ -223,14 +223,14 @@ mod tests {
         let value = vec![7; RECORD_BYTES];
         assert_eq!(journal.last(), 0);
         for key in [b"a", b"b"] {
-            journal.tell_register(key, Register { value: &value, ..REGISTER });
+            journal.record_register(key, Register { value: &value, ..REGISTER });
         }
-        journal.tell_register(b"c", REGISTER);
+        journal.record_register(b"c", REGISTER);
         assert_eq!([b"a", b"b", b"c"].map(|key| journal.register(key)), [1, 2, 3]);
         assert_eq!(journal.last(), 3);
         journal.flush(&mut effects);
         assert_eq!((effects.records.len(), journal.last()), (3, 3));
-        journal.tell_vouches();
+        journal.record_vouches();
         assert_eq!(
             (journal.last(), journal.register(b"never written")),
             (4, 4),
@@ -242,10 +242,10 @@ mod tests {
     }
 
     #[test]
-    fn without_a_durability_nothing_is_told_and_nothing_waits() {
+    fn without_a_durability_nothing_is_recorded_and_nothing_waits() {
         let (mut journal, mut effects) = (Journal::new(false), Effects::default());
-        journal.tell_register(b"a", REGISTER);
-        journal.tell_vouches();
+        journal.record_register(b"a", REGISTER);
+        journal.record_vouches();
         journal.flush(&mut effects);
         assert_eq!((journal.register(b"a"), journal.last(), effects.records.len()), (0, 0, 0));
     }

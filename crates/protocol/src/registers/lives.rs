@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_of_an_earlier_life_is_told_apart_and_news_travel_with_every_message() {
+    fn a_message_of_an_earlier_life_is_recognized_and_news_travel_with_every_message() {
         let (mut first, mut second) = (lives_of(1, 1), lives_of(2, 1));
         assert!(second.admit(2, 5, 9), "member 3 begins its fifth life");
         let bytes = encoded(&second);

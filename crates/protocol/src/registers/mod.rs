@@ -252,7 +252,7 @@ impl Registers {
         let is_taken = self.table.put_register(key, register);
         if is_taken {
             self.changes += 1;
-            self.journal.tell_register(key, register);
+            self.journal.record_register(key, register);
         }
         is_taken
     }
@@ -302,7 +302,7 @@ impl Registers {
     fn note_lives(&mut self) {
         if self.lives.take_changed() {
             self.changes += 1;
-            self.journal.tell_lives(self.starts, &self.lives);
+            self.journal.record_lives(self.starts, &self.lives);
         }
     }
 
@@ -487,7 +487,7 @@ impl Registers {
     /// Records that the bounds of the collection have changed.
     fn note_bounds(&mut self) {
         self.changes += 1;
-        self.journal.tell_bounds(self.bounds());
+        self.journal.record_bounds(self.bounds());
     }
 
     fn take_bounds(&mut self, bounds: Bounds) {

@@ -266,7 +266,7 @@ impl Rejoin {
                         return Progress::Waiting;
                     }
                 }
-                registers.journal.tell(&Change::SnapshotChunk(entries));
+                registers.journal.record(&Change::SnapshotChunk(entries));
                 registers.take_bounds(bounds);
                 self.sources[from] = match last {
                     true => Source::Whole(registers.lives.of(from)),

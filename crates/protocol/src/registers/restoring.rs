@@ -126,7 +126,7 @@ impl Registers {
             }
             self.memory.born = starts;
             self.clear();
-            self.journal.tell(&Change::Born { starts, first: self.memory.first });
+            self.journal.record(&Change::Born { starts, first: self.memory.first });
         }
         self.starts = starts;
         self.note_lives();
@@ -138,7 +138,7 @@ impl Registers {
         assert!(incarnation > self.lives.own(), "no life has the number of an earlier one");
         self.lives.begin(incarnation, self.nonce);
         self.memory.first = false;
-        self.journal.tell(&Change::Born { starts: self.starts, first: false });
+        self.journal.record(&Change::Born { starts: self.starts, first: false });
         self.note_lives();
     }
 
@@ -161,14 +161,14 @@ impl Registers {
     /// Drops what snapshots have brought so far.
     pub(super) fn forget_snapshots(&mut self) {
         self.clear();
-        self.journal.tell(&Change::Cleared);
+        self.journal.record(&Change::Cleared);
     }
 
     /// Begins to vouch for what it holds.
     pub(super) fn vouch(&mut self) {
         self.memory.vouches = true;
-        self.journal.tell_bounds(self.bounds());
-        self.journal.tell_vouches();
+        self.journal.record_bounds(self.bounds());
+        self.journal.record_vouches();
     }
 
     /// See [`crate::Replica::begin_checkpoint`]. Returns false until the replica vouches for what it holds.

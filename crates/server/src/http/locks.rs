@@ -141,12 +141,12 @@ impl Routes {
             let session = query.as_deref().and_then(|query| query.strip_prefix("session="));
             let session =
                 session.ok_or_else(|| Refusal::bad_request("the query must be session= and its id"))?;
-            return self.tell_session("CLOSE", key_of(encoded, None)?, session, "closed").await;
+            return self.change_session("CLOSE", key_of(encoded, None)?, session, "closed").await;
         }
         if let Some(encoded) = encoded.strip_suffix("/renew") {
             let key = key_of(encoded, None)?;
             let (Keep { session }, _permit) = self.body(request).await?;
-            return self.tell_session("RENEW", key, &session, "renewed").await;
+            return self.change_session("RENEW", key, &session, "renewed").await;
         }
         let key = key_of(encoded, None)?;
         let (Open { ttl_ms }, _permit) = self.body(request).await?;
@@ -159,7 +159,7 @@ impl Routes {
         Ok(Answer::json(StatusCode::OK, &Value::Object(told)))
     }
 
-    async fn tell_session(
+    async fn change_session(
         &self,
         verb: &str,
         key: Vec<u8>,

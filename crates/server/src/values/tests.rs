@@ -264,7 +264,7 @@ fn a_folder_that_fjall_has_written_is_not_for_rocksdb() {
 
 #[test]
 #[cfg(feature = "rocksdb")]
-fn rocksdb_tells_a_damaged_value_and_reads_the_others() {
+fn rocksdb_reports_a_damaged_value_and_reads_the_others() {
     use std::os::unix::fs::FileExt as _;
     const VALUES: u32 = 512;
     let folder = Folder::new(Engine::Rocksdb, "damaged");

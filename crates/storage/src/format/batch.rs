@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_come_back_with_the_positions_that_were_told() {
+    fn entries_come_back_with_the_positions_that_were_returned() {
         let mut gathered = Gathered::new(7, 4096, vec![9; 64]);
         let mut expected = Vec::new();
         for (group, kind, bytes) in [(1, 2, &b"first"[..]), (9, 0, b""), (1, 3, &[5; 100])] {
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_make_no_sense_are_told() {
+    fn entries_that_make_no_sense_are_reported() {
         let header = BatchHeader { length: 8, checksum: 0, position: u64::MAX, durable: 0, entries: 1 };
         assert!(each_entry(&header, &[0; 8], |_| {}));
         assert!(!each_entry(&header, &[0; 16], |_| {}), "more bytes than entries");

@@ -278,7 +278,7 @@ fn a_snapshot_of_which_a_part_does_not_come_to_the_disk_stops_the_log() {
 }
 
 #[test]
-fn a_sector_that_cannot_be_read_is_told_by_file() {
+fn a_sector_that_cannot_be_read_is_reported_by_file() {
     let mut disk = SimulatedDisk::new(1);
     start(&mut disk);
     let mut told = Vec::new();

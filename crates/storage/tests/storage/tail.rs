@@ -58,7 +58,7 @@ const SECOND_POSITION: u64 = 64;
 const THIRD_POSITION: u64 = 3 * 480;
 
 #[test]
-fn what_lived_is_kept_though_nobody_was_told_that_it_is_durable() {
+fn what_was_written_is_kept_though_it_was_not_reported_durable() {
     let (log, kinds, torn) = start(&mut crashed(false)).unwrap();
     assert_eq!((kinds, torn), (vec![1, 2, 3], None));
     assert_eq!(log.durable(), log.end());
@@ -161,7 +161,7 @@ fn a_changed_bit_in_the_very_last_batch_is_damage_and_no_torn_tail() {
 }
 
 #[test]
-fn a_silent_log_is_told_from_a_torn_one_once_it_was_noted() {
+fn a_silent_log_is_distinguished_from_a_torn_one_once_it_was_noted() {
     for noted in [false, true] {
         let mut disk = SimulatedDisk::new(1);
         let (mut log, ..) = start(&mut disk).unwrap();

@@ -190,7 +190,7 @@ fn messages_must_come_in_order() {
 }
 
 #[test]
-fn something_else_than_a_node_is_told_so() {
+fn something_else_than_a_node_gets_an_error() {
     let mut acceptor = Acceptor::new(identity("main", 2, "secret"), ACCEPTOR_NONCE);
     let error = acceptor.on_hello(b"\x01GET / HTTP/1.1\r\n", anyone).unwrap_err();
     assert_eq!(

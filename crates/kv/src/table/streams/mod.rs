@@ -29,7 +29,7 @@ pub(super) use changes::{check_item, check_whole};
 const NO_ID_LEFT: &str = "ERR The stream has exhausted the last possible ID, unable to add more items";
 const NOT_GREATER: &str = "ERR The ID specified in XADD is equal or smaller than the target stream top item";
 
-/// The reply to a read whose record cannot be read: nobody sends it.
+/// The reply to a read that lacks a word: the parser refuses such a command, so no node sends one.
 const NO_COMMAND: &str = "ERR a command on streams lacks a word";
 
 /// Parses ids that must all be ones.
@@ -195,7 +195,7 @@ impl Table {
                 out.error("ERR no such key");
             }
             Info { .. } => info::tell_stream(stream, out),
-            InfoFull { count, .. } => info::tell_all(stream, up_to(count), out),
+            InfoFull { count, .. } => info::send_to_all(stream, up_to(count), out),
             InfoGroups { .. } => info::tell_groups(stream, out),
             InfoConsumers { group, .. } => info::tell_consumers(stream, key, group, now, out),
             _ => out.integer(stream.len() as i64),

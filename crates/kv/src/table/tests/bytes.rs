@@ -17,7 +17,7 @@ fn field(action: FieldAction, bits: u8, offset: u64, operand: i64) -> FieldOpera
 }
 
 #[test]
-fn bits_are_set_and_told() {
+fn bits_are_set_and_read() {
     let (mut store, key) = (Store::new(), &b"k"[..]);
     let whole = BytesCommand::CountBits { key, start: 0, end: -1, in_bits: false };
     let zero = |end| BytesCommand::FindBit { key, bit: false, start: 0, end, in_bits: false };

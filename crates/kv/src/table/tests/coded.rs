@@ -258,7 +258,7 @@ fn a_watched_key_is_as_it_was_when_its_bytes_are_put_in() {
 }
 
 #[test]
-fn who_keeps_fragments_is_told_of_the_first_and_the_last_reference() {
+fn the_first_and_the_last_reference_to_fragments_are_reported() {
     let mut store = store();
     put(&mut store, "k", 1);
     assert_eq!(changes(&mut store.table), [(1, true)]);
@@ -282,7 +282,7 @@ fn who_keeps_fragments_is_told_of_the_first_and_the_last_reference() {
 }
 
 #[test]
-fn a_value_that_is_not_stored_is_told_as_one_that_never_will_be() {
+fn a_value_that_is_not_stored_is_reported_as_one_that_never_will_be() {
     let mut store = store();
     store.set("k", "v");
     let encoded = reference(1).encoded();
@@ -337,7 +337,7 @@ fn a_plain_update_does_not_overlook_a_reference() {
 }
 
 #[test]
-fn an_empty_range_tells_the_length_of_a_value_that_is_not_here() {
+fn an_empty_range_returns_the_length_of_a_value_that_is_not_here() {
     let mut store = store();
     put(&mut store, "k", 1);
     assert_eq!(store.apply(&Command::SetRange { key: b"k", offset: 5, value: b"" }), "10000");

@@ -49,7 +49,7 @@ fn the_time_left_is_rounded_to_the_nearest_second() {
 }
 
 #[test]
-fn set_clears_the_expiry_unless_told_to_keep_it() {
+fn set_clears_the_expiry_unless_it_is_to_be_kept() {
     play(
         r#"
         SET k v EX 10           -> OK

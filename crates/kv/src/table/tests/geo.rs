@@ -38,7 +38,7 @@ fn found(store: &mut Store, key: &[u8], query: Query<'_>) -> String {
 }
 
 #[test]
-fn members_tell_their_places() {
+fn members_have_their_places() {
     let (mut store, key, mut scratch) = (sicily(), &b"k"[..], Vec::new());
     let distance = |to| SortedCommand::Distance { key, from: b"Palermo", to, unit_m: 1000.0 };
     assert_eq!(store.read(&Command::OnSorted(distance(b"Catania"))), "\"166.2742\"");

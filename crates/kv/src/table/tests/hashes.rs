@@ -15,7 +15,7 @@ use proptest::prelude::*;
 const WRONGTYPE: &str = "!WRONGTYPE Operation against a key holding the wrong kind of value";
 
 #[test]
-fn fields_are_set_told_and_removed() {
+fn fields_are_set_read_and_removed() {
     play(
         r#"
         HSET h a 1 b 2          -> 2
@@ -279,7 +279,7 @@ fn deadlines_of_fields_are_set_on_conditions() {
 }
 
 #[test]
-fn fields_are_told_or_set_together_with_their_expiry() {
+fn fields_are_read_or_set_together_with_their_expiry() {
     play(
         r#"
         HSETEX h FXX FIELDS a 1 -> 0
@@ -340,7 +340,7 @@ fn a_purge_removes_fields_that_are_due_and_a_hash_that_is_left_without() {
     let before = store.version("h");
     store.play("PURGE 1000100 -> 0\nDBSIZE -> 3");
     assert_eq!(store.table.purge_until(store.time, 10), None);
-    assert_ne!(store.version("h"), before, "who watches the hash is told of the change");
+    assert_ne!(store.version("h"), before, "a transaction that watches the hash must abort");
     store.play("wait 100\nEXISTS g -> 1\nHLEN g -> 0\nPURGE 1000200 -> 0\nEXISTS g h -> 1");
     assert!(store.table.fields_due.is_empty());
 }
@@ -371,7 +371,7 @@ fn names(count: usize) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_scan_tells_every_field_once_whatever_goes_meanwhile() {
+fn a_scan_returns_every_field_once_while_others_go() {
     let mut store = Store::new();
     let (names, key, mut scratch) = (names(2000), &b"h"[..], Vec::new());
     let pairs = List::build(&mut scratch, names.iter().flat_map(|name| [&name[..], b"v"]));
@@ -587,7 +587,7 @@ proptest! {
 }
 
 #[test]
-fn the_digest_tells_a_hash_from_a_string_of_its_bytes() {
+fn the_digest_of_a_hash_differs_from_that_of_a_string_of_its_bytes() {
     let [mut hash, mut string] = [Store::new(), Store::new()];
     hash.play("HSET h a 1 -> 1");
     let bytes = hash.table.register(b"h").value.to_vec();

@@ -88,7 +88,7 @@ fn a_set_in_parts_leaves_what_one_in_one_piece_does_whatever_was_there_before() 
 }
 
 #[test]
-fn whoever_sends_a_part_learns_how_far_they_have_come() {
+fn the_sender_of_a_part_learns_how_many_have_arrived() {
     let mut store = Store::new();
     let whole = encoded(&plain_set(b"k", b"0123456789"));
     assert_eq!(store.part(LONG, &whole, 5, 9), "0", "the first one has not come");

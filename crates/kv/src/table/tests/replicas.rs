@@ -41,7 +41,7 @@ proptest! {
 }
 
 #[test]
-fn the_digest_tells_any_difference() {
+fn the_digest_shows_any_difference() {
     let play = |script: &str| {
         let mut store = Store::new();
         store.play(script);

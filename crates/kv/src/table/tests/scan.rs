@@ -119,7 +119,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn a_key_that_is_present_throughout_is_told_exactly_once(
+    fn a_key_that_is_present_throughout_is_returned_exactly_once(
         first in vec(0..200u32, 0..200),
         writes in vec((0..4u8, 0..200u32, 0..200u32), 0..400),
         count in 1..30u64,

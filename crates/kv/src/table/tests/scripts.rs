@@ -203,7 +203,7 @@ impl Interpreter for Moves {
 }
 
 #[test]
-fn a_script_is_told_the_same_where_nobody_waits_for_its_answer() {
+fn a_script_sees_the_same_where_nobody_waits_for_its_answer() {
     let mut tables = [Store::new(), Store::new()];
     let mut scratch = Vec::new();
     let script = Script::build(&mut scratch, b"", [&b"a"[..], b"b"], 2, SCRIPT_LIMITS, true).unwrap();

@@ -120,7 +120,7 @@ fn large(byte: u8) -> Vec<u8> {
 }
 
 #[test]
-fn a_large_value_is_told_in_pieces_as_it_was_when_the_snapshot_began() {
+fn a_large_value_comes_in_pieces_as_it_was_when_the_snapshot_began() {
     type Change = fn(&mut Store);
     let changes: [(&str, Change); 6] = [
         ("nothing", |_| {}),

@@ -196,7 +196,7 @@ fn set_with_answer(key: &[u8], answer: SetAnswer) -> Command<'_> {
 }
 
 #[test]
-fn the_value_before_is_told() {
+fn the_value_before_is_returned() {
     let mut replica = Replica::new(1);
     assert_eq!(replica.ask(&set_with_answer(b"k", SetAnswer::Before), 1, 0), "nil");
     let told = replica.ask(&set_with_answer(b"k", SetAnswer::Before), 2, 0);

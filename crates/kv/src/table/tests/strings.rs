@@ -181,7 +181,7 @@ fn a_position_that_no_value_can_have_is_refused() {
 }
 
 #[test]
-fn the_encoding_is_told_in_words_of_redis() {
+fn the_encoding_has_the_names_of_redis() {
     play(
         r#"
         ENCODING k              -> nil

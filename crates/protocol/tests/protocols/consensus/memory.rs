@@ -112,14 +112,14 @@ fn read_behind_a_write(is_on_its_way: bool) -> (Vec<usize>, Vec<Vec<u8>>) {
 }
 
 #[test]
-fn large_values_that_many_wait_for_are_told_a_few_in_each_turn() {
+fn large_values_that_many_wait_for_are_returned_a_few_in_each_turn() {
     let (told, refused) = read_behind_a_write(true);
     assert_eq!((told, refused.len()), (vec![4, 4, 2], 0));
 }
 
 /// Their place is within the batch, and there are no later ones.
 #[test]
-fn large_values_that_are_asked_for_within_a_batch_are_told_as_far_as_there_is_room() {
+fn large_values_that_are_asked_for_within_a_batch_are_returned_as_far_as_there_is_room() {
     let (told, refused) = read_behind_a_write(false);
     assert_eq!((told, refused.len()), (vec![4], 6));
 }
@@ -162,7 +162,7 @@ fn scripts_that_take_long_are_carried_out_a_few_in_each_step() {
 
 /// Each takes about as long as a step may: others are served between any two.
 #[test]
-fn walks_that_were_waited_for_are_told_one_in_each_step() {
+fn walks_that_were_waited_for_end_one_in_each_step() {
     let mut world = alone();
     let deadline_us = world.now(1).monotonic_us + 10_000_000;
     let asked =

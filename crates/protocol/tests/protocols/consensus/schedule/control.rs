@@ -152,7 +152,7 @@ impl Schedule<Consensus> {
     }
 
     /// In peace everybody is told the newest configuration.
-    pub(super) fn tell_all(&mut self) -> Check {
+    pub(super) fn send_to_all(&mut self) -> Check {
         let newest = self.own.configurations.len() - 1;
         self.world.members().try_for_each(|id| self.configure(id, newest))
     }

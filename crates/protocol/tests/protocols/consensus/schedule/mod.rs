@@ -178,7 +178,7 @@ impl Scheduled for Consensus {
     }
 
     fn heal(schedule: &mut Schedule<Consensus>) -> Check {
-        schedule.tell_all()
+        schedule.send_to_all()
     }
 
     fn mend(schedule: &mut Schedule<Consensus>) -> Check {
