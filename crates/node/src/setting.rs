@@ -24,12 +24,18 @@ pub enum Protocol {
 impl Protocol {
     /// Whether one replica leads. Otherwise any replica coordinates.
     pub(crate) fn has_leader(self) -> bool {
-        matches!(self, Protocol::LeaderFollower | Protocol::Consensus)
+        match self {
+            Protocol::LeaderFollower | Protocol::Consensus => true,
+            Protocol::Abd | Protocol::Blocking => false,
+        }
     }
 
     /// Whether keys are registers: values that are written whole, and never read and written in one step.
     pub(crate) fn has_registers(self) -> bool {
-        matches!(self, Protocol::Abd | Protocol::Blocking)
+        match self {
+            Protocol::LeaderFollower | Protocol::Consensus => false,
+            Protocol::Abd | Protocol::Blocking => true,
+        }
     }
 }
 

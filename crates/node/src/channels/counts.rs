@@ -11,7 +11,6 @@ use kv::ReplyBuffer;
 use kv::codec::{Malformed, Reader, Writer};
 use protocol::{NodeId, Result as Outcome, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
-use wire::frame;
 
 /// The most channels that one request counts.
 pub(super) const COUNTED_CHANNELS_MAX: usize = 1000;
@@ -53,9 +52,9 @@ impl Channels {
         let envelope = Envelope::ListenersAsked { id, is_sharded, names: &encoded };
         let mut unanswered = BTreeSet::new();
         if !counts.is_empty() && !cx.clients.is_capturing() {
-            for (peer, node) in cx.peers.iter_mut().zip(1..) {
-                if peer.up && peer.output.len() <= PEER_OUTPUT_BYTES_MAX {
-                    frame::append(&mut peer.output, |out| envelope.encode(out));
+            for (node, peer) in cx.peers.up_mut() {
+                if peer.output_bytes() <= PEER_OUTPUT_BYTES_MAX {
+                    peer.send(&envelope);
                     unanswered.insert(node);
                 }
             }
@@ -89,9 +88,9 @@ impl Channels {
         while !names.is_empty() {
             counts.put_u64(self.listeners_here(how, names.bytes()?));
         }
-        let peer = &mut cx.peers[usize::from(from) - 1];
-        if peer.up && peer.output.len() <= PEER_OUTPUT_BYTES_MAX {
-            frame::append(&mut peer.output, |out| Envelope::Listeners { id, counts: &counts }.encode(out));
+        let peer = &mut cx.peers[from];
+        if peer.is_up() && peer.output_bytes() <= PEER_OUTPUT_BYTES_MAX {
+            peer.send(&Envelope::Listeners { id, counts: &counts });
         }
         Ok(())
     }

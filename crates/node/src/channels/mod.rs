@@ -167,7 +167,7 @@ impl Channels {
         message: &[u8],
     ) -> usize {
         let envelope = Envelope::Published { is_sharded, channel, message };
-        for peer in cx.peers.up_mut() {
+        for (_, peer) in cx.peers.up_mut() {
             match peer.output_bytes() > PEER_OUTPUT_BYTES_MAX {
                 true => cx.counters.messages_dropped += 1,
                 false => peer.send(&envelope),

@@ -110,8 +110,8 @@ impl Peers {
     }
 
     /// The peers to which a link is up.
-    pub(crate) fn up_mut(&mut self) -> impl Iterator<Item = &mut Peer> {
-        self.peers.iter_mut().filter(|peer| peer.is_up)
+    pub(crate) fn up_mut(&mut self) -> impl Iterator<Item = (NodeId, &mut Peer)> {
+        (1..).zip(&mut self.peers).filter(|(_, peer)| peer.is_up)
     }
 
     /// Whether the link to a peer is up.
@@ -129,7 +129,7 @@ impl Peers {
 
     /// Writes a frame to all peers to which there is a link.
     pub(crate) fn send_to_all(&mut self, envelope: &Envelope<'_>) {
-        self.up_mut().for_each(|peer| peer.send(envelope));
+        self.up_mut().for_each(|(_, peer)| peer.send(envelope));
     }
 
     /// Whether any peer has no memory left for data that grows.
@@ -165,7 +165,7 @@ impl Peers {
         const SILENCE_MS: u64 = 1000;
         let mut silent = Vec::new();
         self.alive_due_us = now.monotonic_us + ALIVE_MS * patience * 1000;
-        for (id, peer) in (1..).zip(&mut self.peers).filter(|(_, peer)| peer.is_up) {
+        for (id, peer) in self.up_mut() {
             if is_of_use {
                 peer.send_urgently(&Envelope::Alive);
             }

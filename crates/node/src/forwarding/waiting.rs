@@ -258,6 +258,6 @@ fn settled_leader(cx: &Context, group: u16) -> Option<NodeId> {
     let group = &cx.groups[group];
     match group.keyspace.replication {
         Protocol::LeaderFollower => Some(group.leader),
-        Protocol::Consensus | Protocol::Abd | Protocol::Blocking => group.replica.as_ref()?.led_by(cx.now),
+        _ => group.replica.as_ref()?.led_by(cx.now),
     }
 }
