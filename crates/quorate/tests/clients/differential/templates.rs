@@ -264,7 +264,9 @@ pub(super) const TEMPLATES: &[Template] = &[
     exactly("XGROUP CREATE k:q group ($|entry)"),
     exactly("XGROUP CREATE k:q group ($|entry) MKSTREAM ENTRIESREAD count"),
     exactly("XGROUP CREATE k:q group 0 MKSTREAM"),
-    exactly("XGROUP (CREATE|SETID) q1 g1 0 ENTRIESREAD 1 ENTRIESREAD 2"),
+    exactly(
+        "DEL q1 ; XGROUP CREATE q1 g1 0 MKSTREAM ; XGROUP (CREATE|SETID) q1 g1 0 ENTRIESREAD 1 ENTRIESREAD 2",
+    ),
     exactly("XGROUP SETID k:q group ($|entry) (ENTRIESREAD|x) count"),
     exactly("XGROUP SETID k:q group ($|entry)"),
     exactly("XGROUP (DESTROY k:q group|CREATECONSUMER k:q group consumer|DELCONSUMER k:q group consumer)"),
