@@ -106,8 +106,8 @@ family! {
         /// Asks to be served: returns the reply to the wish, or `QUEUED`. Asked again, it returns what the request was
         /// served, if it was served since.
         Ask = 64 { waiter: WaiterId, wish: Wish<'a> }
-        /// Withdraws a request that waits, and returns a null array. One that was served is claimed: the reply to its
-        /// wish is returned. Until it is settled, nothing is served to it any more.
+        /// Withdraws a request that waits, and returns a null array; or null, if the request never waited. One that was
+        /// served is claimed: the reply to its wish is returned. Until it is settled, nothing is served to it any more.
         Conclude = 65 { waiter: WaiterId }
         /// Withdraws a request whose client is gone. What it was served goes back to where it came from, also if it was
         /// claimed, unless `only_unclaimed`. Returns 1, or 0 when there was nothing to do.

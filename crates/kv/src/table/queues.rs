@@ -79,9 +79,10 @@ impl Table {
             QueueCommand::Conclude { waiter } => match self.queues.claim(waiter) {
                 Some(reply) => out.extend_encoded(reply),
                 None => {
-                    self.queues.remove_waiting(waiter);
-                    self.conclude_with_nothing(waiter, record);
-                    out.push(Reply::NullArray);
+                    let has_waited = self.queues.remove_waiting(waiter).is_some();
+                    let reply = if has_waited { Reply::NullArray } else { Reply::Null };
+                    self.conclude_with_nothing(waiter, reply, record);
+                    out.push(reply);
                 }
             },
             QueueCommand::Withdraw { waiter, only_unclaimed } => {
@@ -157,10 +158,10 @@ impl Table {
     }
 
     /// Keeps that a request is over, until its node settles it: a record that asks for it and comes late takes nothing.
-    fn conclude_with_nothing(&mut self, id: WaiterId, record: Record) {
-        let mut reply = ReplyBuffer::new();
-        reply.push(Reply::NullArray);
-        let (order, reply) = ((record.version, 0), reply.as_bytes().into());
+    fn conclude_with_nothing(&mut self, id: WaiterId, reply: Reply<'_>, record: Record) {
+        let mut replies = ReplyBuffer::new();
+        replies.push(reply);
+        let (order, reply) = ((record.version, 0), replies.as_bytes().into());
         self.queues.keep(id, Served { order, is_claimed: true, origin: Origin::None, reply });
     }
 

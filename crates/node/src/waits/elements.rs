@@ -19,6 +19,8 @@ const SETTLED_AT_ONCE: usize = 1000;
 const LINGER_US: u64 = 60_000_000;
 
 const UNBLOCKED: &[u8] = b"UNBLOCKED client unblocked via CLIENT UNBLOCK";
+const NOT_LOOKED: &[u8] =
+    b"CLUSTERDOWN NOLEADER no leader has looked for an element in time; nothing was taken, try again";
 const UNKNOWN_TAKE: &[u8] = b"UNKNOWN no leader has said in time whether an element was taken";
 
 /// Whether an error says that no leader can be asked now.
@@ -117,10 +119,14 @@ impl Waits {
         reply: &[u8],
     ) {
         let Some(wait) = self.remove(number) else { return };
-        let is_nothing = Reply::first(reply) == Reply::NullArray;
+        let is_nothing = matches!(Reply::first(reply), Reply::NullArray | Reply::Null);
+        // Null says that there was nothing, so the group must have looked.
+        let has_looked = Reply::first(reply) != Reply::Null || wait.was_queued;
         let mut replies = ReplyBuffer::new();
-        match is_nothing && wait.ends_with_error {
-            true => replies.push(Reply::Error(UNBLOCKED)),
+        match is_nothing {
+            true if wait.ends_with_error => replies.push(Reply::Error(UNBLOCKED)),
+            true if !has_looked => replies.push(Reply::Error(NOT_LOOKED)),
+            true => replies.push(Reply::NullArray),
             false => replies.extend_encoded(reply),
         }
         // Errors are kept too, of readers whose stream is gone. The group does not know of what was read without waiting.
