@@ -33,7 +33,15 @@ replication = "blocking"
 
 /// Commands that end a connection, change its state, wait, or are for operators; and those that leave nothing to
 /// compare.
-const LEFT_OUT: [&str; 28] = [
+const LEFT_OUT: [&str; 36] = [
+    "blmove",
+    "blmpop",
+    "blpop",
+    "brpop",
+    "brpoplpush",
+    "bzmpop",
+    "bzpopmax",
+    "bzpopmin",
     "flushall",
     "flushdb",
     "auth",

@@ -313,7 +313,9 @@ const CONVERSATION: &[(&str, &str)] = &[
     ("GEODIST map Palermo Catania km", "\"166.2742\""),
     ("GEODIST map Palermo Rome", "nil"),
     ("GEOHASH map Palermo Catania", "[\"sqc8b49rny0\", \"sqdtr74hyu0\"]"),
-    ("GEOPOS map Palermo Rome", "[[\"13.36138933897018433\", \"38.11555639549629859\"], nil]"),
+    // Numbers in RESP3, texts before.
+    ("GEOPOS map Palermo Rome", "*"),
+    ("GEOPOS map Rome", "[nil]"),
     (
         "GEOSEARCH map FROMLONLAT 15 37 BYRADIUS 200 km ASC WITHDIST",
         "[[\"Catania\", \"56.4413\"], [\"Palermo\", \"190.4424\"]]",
