@@ -119,7 +119,7 @@ fn bench_warmed(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, keys: &[[u
     group.bench_function(name, |bencher| {
         bencher.iter(|| {
             let drawn: [&[u8]; BATCH] = std::array::from_fn(|_| &keys[order.next()][..]);
-            table.warm(drawn.into_iter().map(|key| (key, &b""[..])));
+            table.warm(drawn.into_iter());
             let batch = drawn.map(|key| set(key, value));
             for command in &batch {
                 offset += 1;

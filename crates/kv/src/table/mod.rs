@@ -489,32 +489,33 @@ impl Table {
         0
     }
 
-    /// Touches what commands on these keys will need, so that it is in the processor's cache. Beside each key stands the
-    /// name of a member or a field that the command may look for, if the key holds a collection. Takes at most
-    /// [`WARMED_KEYS_MAX`] keys and ignores the rest. Changes nothing.
+    /// Touches what commands on these keys will need, so that it is in the processor's cache. Takes at most
+    /// [`WARMED_KEYS_MAX`] keys and ignores the rest. Changes nothing. Returns whether some of them hold large collections:
+    /// then [`Table::warm_names`] pays off, too.
     ///
     /// In a large table a command spends nearly all of its time waiting for memory, twice in a row: for the place,
     /// which the index finds, and for the entry. Here the first wait begins for all keys before the second, so that the
-    /// waits of each step overlap. In a large collection each level of its tree is such a step.
-    pub fn warm<'k>(&self, keys: impl Iterator<Item = (&'k [u8], &'k [u8])>) {
-        let (mut entries, mut names) = ([None; WARMED_KEYS_MAX], [&b""[..]; WARMED_KEYS_MAX]);
-        for ((entry, place), (key, name)) in entries.iter_mut().zip(&mut names).zip(keys) {
-            *entry = self.index.likely(self.index.hash(key));
-            *place = name;
+    /// waits of each step overlap.
+    pub fn warm<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> bool {
+        let mut entries = [None; WARMED_KEYS_MAX];
+        for (place, key) in entries.iter_mut().zip(keys) {
+            *place = self.index.likely(self.index.hash(key));
         }
         let seen = entries.iter().flatten().fold(0, |seen, entry: &&Entry| seen ^ entry.touch());
         std::hint::black_box(seen); // The result is unused, but the work must not be optimised away.
+        entries.iter().flatten().any(|entry| entry.collection().is_some())
+    }
 
-        let collections = entries.map(|entry| entry.and_then(Entry::collection));
-        if collections.iter().all(Option::is_none) {
-            return;
-        }
-        let mut descents = [None; WARMED_KEYS_MAX];
-        for ((descent, collection), name) in descents.iter_mut().zip(collections).zip(names) {
+    /// Touches what commands will need that look for these members or fields of these keys, as [`Table::warm`] does. Each
+    /// level of a collection's tree is a step.
+    pub fn warm_names<'k>(&self, names: impl Iterator<Item = (&'k [u8], &'k [u8])>) {
+        let (mut descents, mut behind) = ([None; WARMED_KEYS_MAX], [None; WARMED_KEYS_MAX]);
+        let mut collections = [None; WARMED_KEYS_MAX];
+        for ((descent, collection), (key, name)) in descents.iter_mut().zip(&mut collections).zip(names) {
+            *collection = self.index.likely(self.index.hash(key)).and_then(Entry::collection);
             *descent = collection.and_then(|collection| collection.descent(name));
         }
         Descent::all(&mut descents);
-        let mut behind = [None; WARMED_KEYS_MAX];
         for ((behind, collection), descent) in behind.iter_mut().zip(collections).zip(descents) {
             *behind =
                 collection.zip(descent).and_then(|(collection, index)| collection.descent_behind(index));
@@ -522,19 +523,25 @@ impl Table {
         Descent::all(&mut behind);
     }
 
-    /// [`Table::warm`] for these commands.
-    pub fn warm_for<'c, 'k: 'c>(&self, commands: impl Iterator<Item = &'c Command<'k>>) {
-        let (mut keys, mut count) = ([(&b""[..], &b""[..]); WARMED_KEYS_MAX], 0);
-        for command in commands {
-            let name = command.first_name();
+    /// [`Table::warm`] and [`Table::warm_names`] for these commands.
+    pub fn warm_for<'c, 'k: 'c>(&self, commands: impl Iterator<Item = &'c Command<'k>> + Clone) {
+        let (mut keys, mut count) = ([&b""[..]; WARMED_KEYS_MAX], 0);
+        for command in commands.clone() {
             command.for_each_key(|key| {
                 if let Some(place) = keys.get_mut(count) {
-                    *place = (key, name);
+                    *place = key;
                     count += 1;
                 }
             });
         }
-        self.warm(keys[..count].iter().copied());
+        if self.warm(keys[..count].iter().copied()) {
+            let key_of = |command: &Command<'k>| {
+                let mut first = &b""[..];
+                command.for_each_key(|key| first = if first.is_empty() { key } else { first });
+                first
+            };
+            self.warm_names(commands.map(|command| (key_of(command), command.first_name())));
+        }
     }
 
     /// Whether [`Table::warm`] pays off for commands of which one is on this key: not in a small table, which is in the

@@ -38,20 +38,23 @@ impl Node {
         if tables.peek().is_none() {
             return;
         }
-        // Of commands on a member or a field, most have it behind the key, and ZADD has it last.
-        let name = |arguments: &Arguments<'a>| {
-            let is_zadd = arguments.get(0).is_some_and(|name| name.eq_ignore_ascii_case(b"zadd"));
-            arguments.get(if is_zadd { arguments.len() - 1 } else { 2 }).unwrap_or_default()
-        };
-        let mut keys = [(0, (&b""[..], &b""[..])); WARMED_KEYS_MAX];
+        let mut keys = [(0, &b""[..]); WARMED_KEYS_MAX];
         let mut count = 0;
-        let with_key = requests.filter_map(|arguments| Some((arguments.get(1)?, name(&arguments))));
-        for (place, (key, name)) in keys.iter_mut().zip(with_key) {
-            *place = (self.cx.router.group_of(key), (key, name));
+        let with_key = requests.clone().filter_map(|arguments| arguments.get(1));
+        for (place, key) in keys.iter_mut().zip(with_key) {
+            *place = (self.cx.router.group_of(key), key);
             count += 1;
         }
         for (id, table) in tables {
-            table.warm(keys[..count].iter().filter(|(group, _)| *group == id).map(|(_, key)| *key));
+            if table.warm(keys[..count].iter().filter(|(group, _)| *group == id).map(|(_, key)| *key)) {
+                // Of commands on a member or a field, most have it behind the key, and ZADD has it last.
+                let names = requests.clone().filter_map(|arguments| {
+                    let is_zadd = arguments.get(0)?.eq_ignore_ascii_case(b"zadd");
+                    let name = arguments.get(if is_zadd { arguments.len() - 1 } else { 2 });
+                    Some((arguments.get(1)?, name.unwrap_or_default()))
+                });
+                table.warm_names(names.filter(|(key, _)| self.cx.router.group_of(key) == id));
+            }
         }
     }
 

@@ -104,8 +104,10 @@ fn warming_changes_nothing() {
     let mut store = Store::new();
     store.set("k", "v");
     let (digest, statistics) = (store.table.digest(), store.table.statistics());
-    store.table.warm([(&b"k"[..], &b"name"[..]), (b"missing", b""), (b"", b"name")].into_iter());
+    assert!(!store.table.warm([&b"k"[..], b"missing", b""].into_iter()));
     store.table.warm(std::iter::empty());
-    store.table.warm(std::iter::repeat_n((&b"k"[..], &b""[..]), 100));
+    store.table.warm(std::iter::repeat_n(&b"k"[..], 100));
+    store.table.warm_names([(&b"k"[..], &b"name"[..]), (b"missing", b""), (b"", b"name")].into_iter());
+    store.table.warm_names(std::iter::repeat_n((&b"k"[..], &b"name"[..]), 100));
     assert_eq!((store.table.digest(), store.table.statistics()), (digest, statistics));
 }

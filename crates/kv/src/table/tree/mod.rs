@@ -27,7 +27,7 @@ pub(super) const LEAF_ITEMS: usize = if cfg!(test) { 8 } else { 128 };
 /// Most children of an inner node.
 const FANOUT: usize = if cfg!(test) { 4 } else { 32 };
 /// Most nodes that are added behind one that is divided.
-const DIVIDED_MAX: usize = 2;
+const NODES_ADDED: usize = 2;
 /// Memory of a node beside what it holds: its counts, the allocator's overhead and its parent's part.
 const NODE_BYTES: usize = 64;
 
@@ -74,7 +74,7 @@ enum Node {
 /// the way to the next one is in the last of them.
 #[derive(Clone, Debug, Default)]
 struct Inner {
-    heads: ArrayVec<Head, { FANOUT + DIVIDED_MAX }>,
+    heads: ArrayVec<Head, { FANOUT + NODES_ADDED }>,
     /// As many as heads.
     rest: Vec<Rest>,
 }
