@@ -81,6 +81,8 @@ fn operation(entry: &Entry) -> Option<Operation> {
     };
     let answer = match (operation.kind, entry.reply()) {
         (_, Some((_, Reply::Refused(_)))) => return None,
+        // The time may be over before the group has looked.
+        (Kind::Take, Some((_, Reply::Nil))) => return None,
         (_, None | Some((_, Reply::Unknown | Reply::Wrong | Reply::Torn))) => None,
         (kind, Some((at, reply))) => Some((at, answer(kind, reply))),
     };
