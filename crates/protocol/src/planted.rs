@@ -103,10 +103,6 @@ pub enum Fault {
     QueueServedForgotten,
     /// queues: an element that was claimed goes back when its node seems gone, though a client may have it.
     QueueClaimedGivenBack,
-    /// queues: an element that goes back when its client is gone goes to the other end of its list.
-    QueueGivenBackBehind,
-    /// sets: a member that is taken at random is not drawn from the record: replicas differ.
-    SetDrawnApart,
     /// locks: a write's token is compared when the write is ordered, not when it takes effect.
     FenceNotRechecked,
     /// Coding: a value is ordered once a bare majority keeps its fragments.
@@ -140,9 +136,6 @@ pub enum Fault {
 impl Fault {
     /// The faults planted in queues of clients that wait for elements.
     pub const OF_QUEUES: [Fault; 2] = [Fault::QueueServedForgotten, Fault::QueueClaimedGivenBack];
-
-    /// The faults planted in lists and sets that take more than clients that wait.
-    pub const OF_COLLECTIONS: [Fault; 2] = [Fault::QueueGivenBackBehind, Fault::SetDrawnApart];
 
     /// The faults planted in what drives a node.
     pub const OF_DRIVERS: [Fault; 3] =
@@ -207,8 +200,6 @@ impl Planted {
         match self.fault {
             Some(Fault::QueueServedForgotten) => PlantedInQueues::one(InQueues::ServedForgotten),
             Some(Fault::QueueClaimedGivenBack) => PlantedInQueues::one(InQueues::ClaimedGivenBack),
-            Some(Fault::QueueGivenBackBehind) => PlantedInQueues::one(InQueues::GivenBackBehind),
-            Some(Fault::SetDrawnApart) => PlantedInQueues::one(InQueues::DrawnApart),
             _ => PlantedInQueues::default(),
         }
     }

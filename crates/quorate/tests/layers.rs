@@ -171,7 +171,7 @@ const MODULES: [(&str, &[&[&str]]); 11] = [
             &["export", "locks", "prepare", "weaker", "words"],
             &["json_lines", "model", "window"],
             &["history"],
-            &["collections", "interner"],
+            &["interner"],
         ],
     ),
     (

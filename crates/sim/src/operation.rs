@@ -6,10 +6,6 @@ use wire::resp::ArgumentsBuffer;
 /// The number of lists of a keyspace whose elements clients wait for.
 pub(crate) const QUEUES: u8 = 2;
 
-/// The number of collections of each type in a keyspace, and of their members.
-pub(crate) const COLLECTIONS: u8 = 2;
-pub(crate) const MEMBERS: u32 = 4;
-
 /// What a client requests for one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
@@ -37,34 +33,6 @@ pub(crate) enum Kind {
     Push,
     /// `BLPOP` of these.
     Take,
-    /// `LPUSH` of such a value.
-    PushFront,
-    /// `LPOP`.
-    PopFront,
-    /// `RPOP`.
-    PopBack,
-    /// `SADD` of one of a few members, on separate keys.
-    Add,
-    /// `SREM`.
-    Remove,
-    /// `SISMEMBER`.
-    Contains,
-    /// `SPOP`.
-    Draw,
-    /// `ZADD` of one of a few members, on separate keys.
-    SetScore,
-    /// `ZINCRBY`.
-    AddScore,
-    /// `ZREM`.
-    RemoveScored,
-    /// `ZPOPMIN`.
-    PopLowest,
-    /// `XADD` of a value that no other operation ever adds, on separate keys.
-    Append,
-    /// `XGROUP CREATE` of a group that gets all entries. It is created once.
-    CreateGroup,
-    /// `XREADGROUP ... >` of one entry.
-    Deliver,
     /// An operation on locks, drawn when it is sent: one of those below, or a read of a guarded key. See
     /// [`crate::locking`].
     Lock,
@@ -90,23 +58,6 @@ impl Kind {
         use Kind::*;
         matches!(self, Acquire | Renew | Release | OpenSession | RenewSession | CloseSession)
     }
-
-    /// The class of the keys of lists, sets, sorted sets and streams.
-    pub(crate) fn collection(self) -> Option<u8> {
-        use Kind::*;
-        match self {
-            Push | Take | PushFront | PopFront | PopBack => Some(b'q'),
-            Add | Remove | Contains | Draw => Some(b'm'),
-            SetScore | AddScore | RemoveScored | PopLowest => Some(b'z'),
-            Append | CreateGroup | Deliver => Some(b'x'),
-            _ => None,
-        }
-    }
-
-    /// Whether it takes one element after the other, until none is left.
-    pub(crate) fn empties(self) -> bool {
-        matches!(self, Kind::Take | Kind::Draw | Kind::PopLowest | Kind::Deliver)
-    }
 }
 
 /// Adds one to a key, and writes to a hash values that would differ between replicas if scripts were not
@@ -129,7 +80,7 @@ pub(crate) struct Key {
     /// The keyspace's index in the scenario.
     pub(crate) space: u8,
     /// `k` for plain keys, `n` for counters, `e` for keys that expire, `p` for pairs, `l` for locks, `f` for guarded
-    /// keys, `q` for lists, `m` for sets, `z` for sorted sets, `x` for streams.
+    /// keys, `q` for lists.
     pub(crate) class: u8,
     pub(crate) number: u8,
 }
@@ -199,42 +150,17 @@ impl Operation {
             Kind::Transact => b"TRANSACT",
             Kind::Push => b"RPUSH",
             Kind::Take => b"BLPOP",
-            Kind::PushFront => b"LPUSH",
-            Kind::PopFront => b"LPOP",
-            Kind::PopBack => b"RPOP",
-            Kind::Add => b"SADD",
-            Kind::Remove => b"SREM",
-            Kind::Contains => b"SISMEMBER",
-            Kind::Draw => b"SPOP",
-            Kind::SetScore => b"ZADD",
-            Kind::AddScore => b"ZINCRBY",
-            Kind::RemoveScored => b"ZREM",
-            Kind::PopLowest => b"ZPOPMIN",
-            Kind::Append => b"XADD",
-            Kind::CreateGroup | Kind::Deliver => return self.group_request(prefix, arguments),
             Kind::Script => return self.script_request(prefix, arguments),
             _ => return self.lock_request(prefix, arguments),
         };
         arguments.push(name);
         arguments.push_with(|out| self.key.write(prefix, out));
-        if self.kind == Kind::Append {
-            arguments.push(b"*");
-            arguments.push(b"f");
-        }
-        use Kind::{Append, GetAndSet, Push, PushFront, Set, SetFleeting, SetIfAbsent};
-        let stores = [Set, SetIfAbsent, SetFleeting, GetAndSet, Push, PushFront, Append];
+        let stores = [Kind::Set, Kind::SetIfAbsent, Kind::SetFleeting, Kind::GetAndSet, Kind::Push];
         if stores.contains(&self.kind) {
             arguments.push_with(|out| self.value.write(out));
         }
         match self.kind {
             Kind::SetIfAbsent => arguments.push(b"NX"),
-            Kind::Add | Kind::Remove | Kind::Contains | Kind::RemoveScored => {
-                arguments.push(self.member().to_string().as_bytes());
-            }
-            Kind::SetScore | Kind::AddScore => {
-                arguments.push(self.score().to_string().as_bytes());
-                arguments.push(self.member().to_string().as_bytes());
-            }
             Kind::Take => arguments.push(format!("{}", f64::from(self.lives_ms) / 1000.0).as_bytes()),
             Kind::SetFleeting => {
                 arguments.push(b"PX");
@@ -242,30 +168,6 @@ impl Operation {
             }
             _ => {}
         }
-    }
-
-    /// The member of a set that it concerns.
-    pub(crate) fn member(&self) -> u32 {
-        self.value.number % MEMBERS
-    }
-
-    /// The score that it sets or adds.
-    pub(crate) fn score(&self) -> i64 {
-        i64::from(self.value.number / MEMBERS % 7) - 2
-    }
-
-    fn group_request(&self, prefix: &str, arguments: &mut ArgumentsBuffer) {
-        let before: &[&[u8]] = match self.kind {
-            Kind::CreateGroup => &[b"XGROUP", b"CREATE"],
-            _ => &[b"XREADGROUP", b"GROUP", b"g", b"c", b"COUNT", b"1", b"STREAMS"],
-        };
-        before.iter().for_each(|word| arguments.push(word));
-        arguments.push_with(|out| self.key.write(prefix, out));
-        let after: &[&[u8]] = match self.kind {
-            Kind::CreateGroup => &[b"g", b"0", b"MKSTREAM"],
-            _ => &[b">"],
-        };
-        after.iter().for_each(|word| arguments.push(word));
     }
 
     fn lock_request(&self, prefix: &str, arguments: &mut ArgumentsBuffer) {
@@ -411,12 +313,6 @@ fn read_decimal(text: &[u8]) -> Option<i64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-fn is_entry_id(text: &[u8]) -> bool {
-    let mut numbers =
-        text.split(|byte| *byte == b'-').map(|part| std::str::from_utf8(part).ok()?.parse::<u64>().ok());
-    matches!((numbers.next(), numbers.next(), numbers.next()), (Some(Some(_)), Some(Some(_)), None))
-}
-
 /// A reply as the client understands it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
@@ -425,8 +321,6 @@ pub(crate) enum Reply {
     Integer(i64),
     Value(Value),
     Session(SessionId),
-    /// A member of a sorted set, and its score.
-    Scored(u32, i64),
     /// An error that says that nothing happened.
     Refused(&'static str),
     /// An error that says that it may have happened.
@@ -439,7 +333,7 @@ pub(crate) enum Reply {
 
 /// The first words of errors that mean a refusal. Every code that a node may send to a simulated client is here; any
 /// other is a failure.
-const REFUSALS: [&str; 12] = [
+const REFUSALS: [&str; 11] = [
     "NOREPLICAS",
     "NOSPACE",
     "LOCKED",
@@ -450,7 +344,6 @@ const REFUSALS: [&str; 12] = [
     "NOSESSION",
     "FENCED",
     "CROSSSLOT",
-    "NOGROUP",
     "ERR",
 ];
 const UNKNOWN: &str = "UNKNOWN";
@@ -473,13 +366,10 @@ impl Reply {
                 return Some(match (Value::read(body), SessionId::parse(body)) {
                     (Some(value), _) => Reply::Value(value),
                     (None, Some(session)) => Reply::Session(session),
-                    // The id of an entry says nothing that is checked.
-                    (None, None) if is_entry_id(body) => Reply::Ok,
                     (None, None) => read_decimal(body).map_or(Reply::Wrong, Reply::Integer),
                 });
             }
-            b'*' if matches!(text, b"-1" | b"0") => Reply::Nil,
-            b'*' if text == b"1" => return Reply::take_delivered(bytes),
+            b'*' if text == b"-1" => Reply::Nil,
             b'*' if text == b"2" => return Reply::take_taken(bytes),
             b'-' => Reply::error(text),
             _ => Reply::Wrong,
@@ -488,29 +378,14 @@ impl Reply {
         Some(reply)
     }
 
-    /// Takes the streams of a reply to `XREADGROUP` off `bytes`: the value of one entry, which comes last.
-    fn take_delivered(bytes: &mut &[u8]) -> Option<Reply> {
-        let length = Reply::length(bytes)?;
-        let (reply, rest) = bytes.split_at(length);
-        *bytes = rest;
-        let last = reply.iter().rposition(|byte| *byte == b'$')?;
-        Reply::take(&mut &reply[last..])
-    }
-
-    /// Takes a list's key and an element of it off `bytes`, or a member and its score.
+    /// Takes a list's key and an element of it off `bytes`.
     fn take_taken(bytes: &mut &[u8]) -> Option<Reply> {
         let length = Reply::length(bytes)?;
         let (reply, rest) = bytes.split_at(length);
         *bytes = rest;
         let head = reply.iter().position(|byte| *byte == b'\n')? + 1;
         let key = Reply::length(reply.get(head..)?)?;
-        let first = Reply::take(&mut reply.get(head..)?)?;
-        Some(match (first, Reply::take(&mut reply.get(head + key..)?)?) {
-            (Reply::Integer(member), Reply::Integer(score)) => {
-                u32::try_from(member).map_or(Reply::Wrong, |member| Reply::Scored(member, score))
-            }
-            (_, taken) => taken,
-        })
+        Reply::take(&mut reply.get(head + key..)?)
     }
 
     /// Returns the length of the first reply in `bytes`, whatever it is. `None`: it is incomplete.
@@ -536,17 +411,13 @@ impl Reply {
         if code == UNKNOWN.as_bytes() {
             return Reply::Unknown;
         }
-        if code == b"BUSYGROUP" {
-            return Reply::Ok; // The group is there.
-        }
         let refusal = REFUSALS.iter().find(|refusal| refusal.as_bytes() == code);
         refusal.map_or(Reply::Wrong, |refusal| Reply::Refused(refusal))
     }
 
     /// Whether the request was executed.
     pub(crate) fn is_done(self) -> bool {
-        use Reply::{Integer, Nil, Ok, Scored, Session, Value};
-        matches!(self, Ok | Nil | Integer(_) | Value(_) | Session(_) | Scored(..))
+        matches!(self, Reply::Ok | Reply::Nil | Reply::Integer(_) | Reply::Value(_) | Reply::Session(_))
     }
 }
 
@@ -558,7 +429,6 @@ impl std::fmt::Display for Reply {
             Reply::Integer(number) => write!(formatter, "{number}"),
             Reply::Value(value) => write!(formatter, "v{}", value.number),
             Reply::Session(session) => write!(formatter, "session {session}"),
-            Reply::Scored(member, score) => write!(formatter, "{member} with {score}"),
             Reply::Refused(code) => write!(formatter, "refused ({code})"),
             Reply::Unknown => formatter.write_str("unknown"),
             Reply::Torn => formatter.write_str("that keys differ which only change together"),
@@ -600,10 +470,6 @@ mod tests {
         assert_eq!(take(taken), (Some(Reply::Value(Value { number: 7, padding: 0 })), 0));
         assert_eq!(take(&taken[..20]), (None, 20));
         assert_eq!(take(b"*-1\r\n"), (Some(Reply::Nil), 0));
-        assert_eq!(take(b"*2\r\n$1\r\n3\r\n$2\r\n-4\r\n"), (Some(Reply::Scored(3, -4)), 0));
-        let delivered = b"*1\r\n*2\r\n$2\r\nx1\r\n*1\r\n*2\r\n$3\r\n5-0\r\n*2\r\n$1\r\nf\r\n$3\r\nv7.\r\n";
-        assert_eq!(take(delivered), (Some(Reply::Value(Value { number: 7, padding: 0 })), 0));
-        assert_eq!(take(&delivered[..40]), (None, 40));
         assert_eq!(take(b"$3\r\nv7.\r\n"), (Some(Reply::Value(Value { number: 7, padding: 0 })), 0));
         assert_eq!(take(b"$2\r\n12\r\n"), (Some(Reply::Integer(12)), 0), "a counter is a string");
         assert_eq!(take(b"$3\r\nv7"), (None, 6));

@@ -33,7 +33,6 @@ pub(crate) mod stream {
     pub(crate) const CLOCKS: u64 = 24;
     pub(crate) const BUFFERS: u64 = 25;
     pub(crate) const QUEUES: u64 = 26;
-    pub(crate) const COLLECTIONS: u64 = 27;
     pub(crate) const NODES: u64 = 100;
     pub(crate) const CLIENTS: u64 = 200;
     pub(crate) const DISKS: u64 = 500;
@@ -309,7 +308,6 @@ impl Scenario {
         scenario.draw_clocks();
         scenario.draw_buffers();
         scenario.draw_queues();
-        scenario.draw_collections();
         scenario.restrict(settings);
         scenario
     }
@@ -380,31 +378,6 @@ impl Scenario {
                 let times = random.between(2, 10) as usize;
                 space.kinds.extend(std::iter::repeat_n(Kind::Push, times));
                 space.kinds.extend(std::iter::repeat_n(Kind::Take, times + 1));
-            }
-        }
-    }
-
-    /// In some keyspaces clients use lists from both ends, sets, sorted sets, and streams with a group.
-    fn draw_collections(&mut self) {
-        let storage_planted = self.planted_in_storage != storage::planted::Planted::default();
-        let finds = PlantedFault::OF_COLLECTIONS.into_iter().any(|fault| self.planted.has(fault));
-        if storage_planted || self.planted != Planted::default() && !finds {
-            return;
-        }
-        use Kind::*;
-        const TYPES: [&[Kind]; 4] = [
-            &[Push, PushFront, Push, PopFront, PopBack, Take, Take],
-            &[Add, Add, Remove, Contains, Draw],
-            &[SetScore, AddScore, RemoveScored, PopLowest],
-            &[CreateGroup, Append, Append, Deliver, Deliver],
-        ];
-        let mut random = Random::new(self.seed, stream::COLLECTIONS);
-        for space in self.spaces.iter_mut().filter(|space| !space.protocol.has_registers()) {
-            for kinds in TYPES {
-                if random.percent(15) {
-                    let times = random.between(1, 2) as usize;
-                    (0..times).for_each(|_| space.kinds.extend(kinds));
-                }
             }
         }
     }

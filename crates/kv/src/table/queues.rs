@@ -391,8 +391,7 @@ impl Table {
             self.give_back_members(key, &members, record)
         } else {
             let elements: Vec<_> = items.iter().map(|(element, _)| *element).collect();
-            let at_front = (origin == Origin::Front) != self.queues.has_planted(Fault::GivenBackBehind);
-            self.give_back_elements(key, &elements, at_front, record)
+            self.give_back_elements(key, &elements, origin == Origin::Front, record)
         };
         self.queues.count_return(went_back);
         if self.queues.is_awaited(key) {

@@ -12,7 +12,6 @@ use super::{Record, Table};
 use crate::command::{EncodingLimits, List, SetCommand, SetOperation};
 use crate::glob::Pattern;
 use crate::number::parse_integer;
-use crate::queues::planted::Fault;
 use crate::reply::{Reply, ReplyBuffer};
 use crate::{UnixMs, Version};
 use std::collections::BTreeSet;
@@ -80,9 +79,6 @@ impl Table {
 
     /// Random numbers for a write, which follow from its record.
     pub(super) fn draws_to_write(&mut self) -> Draws {
-        if self.queues.has_planted(Fault::DrawnApart) {
-            return self.draws_to_read();
-        }
         self.drawn = self.drawn.wrapping_add(1);
         Draws(mix(self.drawn))
     }

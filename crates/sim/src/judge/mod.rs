@@ -1,6 +1,5 @@
 //! Checks, keyspace by keyspace, whether the replies that clients got can be right.
 
-mod collections;
 mod fleeting;
 mod locks;
 mod queues;
@@ -51,9 +50,6 @@ impl Evidence<'_> {
             } else {
                 found = found.or_else(|| stale::judge_sessions(entries(), space));
                 found = found.or_else(|| queues::judge(entries(), space, self.kept[index]));
-                let (checked, broken) = collections::judge(entries(), space);
-                seen[index].checked += checked;
-                found = found.or(broken);
                 let history = Written::new(linearizable, space);
                 seen[index].checked += history.history.operations().len() as u64;
                 found = found.or_else(|| history.judge(space));
@@ -81,8 +77,8 @@ impl Evidence<'_> {
 /// Whether an operation must have a place in one order that all clients see.
 fn is_ordered(entry: &Entry, space: &Space) -> bool {
     let may_be_stale = space.reads_any && entry.operation.kind == Kind::Get;
-    let kind = entry.operation.kind;
-    let has_own_judge = matches!(kind, Kind::SetFleeting | Kind::GetFleeting) || kind.collection().is_some();
+    use Kind::{GetFleeting, Push, SetFleeting, Take};
+    let has_own_judge = matches!(entry.operation.kind, SetFleeting | GetFleeting | Push | Take);
     !may_be_stale && !has_own_judge
 }
 
@@ -212,6 +208,6 @@ fn outcome(
         (_, Reply::Nil) => Answer::Value(None),
         (_, Reply::Integer(number)) => Answer::Sum(number),
         (_, Reply::Value(read)) => Answer::Value(Some(value(read, history, bytes))),
-        (_, Reply::Session(_) | Reply::Scored(..)) => Answer::Value(None),
+        (_, Reply::Session(_)) => Answer::Value(None),
     })
 }

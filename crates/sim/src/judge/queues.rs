@@ -1,4 +1,4 @@
-//! Checks lists, and streams with a group, however long their histories are: each element is given to one client, and none vanishes but with an
+//! Checks lists whose elements clients wait for: each element is given to one client, and none vanishes but with an
 //! answer that is lost.
 //!
 //! At the end observers have taken all elements that were left. So an element that was pushed and came to nobody is
@@ -28,14 +28,12 @@ pub(super) fn judge<'e>(
         let words = format!("keyspace '{}': {what}", space.keyspace.name());
         Some(Failure { broken: Broken::Safety, words, window_us: (entry.start, end), picture: None })
     };
-    let adds = |kind| matches!(kind, Kind::Push | Kind::PushFront | Kind::Append);
-    let takes = |kind| matches!(kind, Kind::Take | Kind::PopFront | Kind::PopBack | Kind::Deliver);
-    let pushes = entries.clone().filter(|entry| adds(entry.operation.kind));
+    let pushes = entries.clone().filter(|entry| entry.operation.kind == Kind::Push);
     let mut pushed: BTreeMap<(Key, Value), Pushed<'e>> = pushes
         .map(|entry| ((entry.operation.key, entry.operation.value), Pushed { entry, taken: None }))
         .collect();
     let mut unanswered: BTreeMap<Key, usize> = BTreeMap::new();
-    for entry in entries.filter(|entry| takes(entry.operation.kind)) {
+    for entry in entries.filter(|entry| entry.operation.kind == Kind::Take) {
         let key = entry.operation.key;
         let value = match entry.reply() {
             Some((_, Reply::Value(value))) => value,
@@ -63,8 +61,7 @@ pub(super) fn judge<'e>(
         }
     }
     for ((key, value), Pushed { entry, taken }) in &pushed {
-        let was_pushed =
-            matches!(entry.reply(), Some((_, Reply::Integer(_) | Reply::Session(_) | Reply::Ok)));
+        let was_pushed = matches!(entry.reply(), Some((_, Reply::Integer(_))));
         if !was_pushed || taken.is_some() {
             continue;
         }

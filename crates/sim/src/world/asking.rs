@@ -7,7 +7,7 @@ use crate::clients::{Client, Upstream};
 use crate::events::{Event, Place};
 use crate::faults::{Class, MS};
 use crate::locking::WAIT_MS_MAX;
-use crate::operation::{COLLECTIONS, Key, Kind, Operation, QUEUES, Reply, Value};
+use crate::operation::{Key, Kind, Operation, QUEUES, Reply, Value};
 use crate::report::Broken;
 use crate::trace::id;
 
@@ -90,13 +90,10 @@ impl World {
             Kind::Increment => b'n',
             Kind::SetFleeting | Kind::GetFleeting => b'e',
             Kind::Transact => b'p',
-            _ => kind.collection().unwrap_or(b'k'),
+            Kind::Push | Kind::Take => b'q',
+            _ => b'k',
         };
-        let keys = match class {
-            b'q' => QUEUES,
-            b'm' | b'z' | b'x' => COLLECTIONS,
-            _ => spaces[index].keys,
-        };
+        let keys = if class == b'q' { QUEUES } else { spaces[index].keys };
         let key = Key { space: index as u8, class, number: random.below(keys.into()) as u8 };
         let most_ms = if kind == Kind::Take { WAIT_MS_MAX } else { self.scenario.lives_ms_max.into() };
         let lives_ms = random.scaled(1, most_ms) as u16;
@@ -195,7 +192,7 @@ impl World {
         }
         let pause_us = match &mut who.script {
             // It takes all elements.
-            Some(_) if operation.kind.empties() && reply.is_done() && reply != Reply::Nil => 0,
+            Some(_) if operation.kind == Kind::Take && matches!(reply, Reply::Value(_)) => 0,
             // A lock must be granted in the end, so no other reply to an acquisition counts.
             Some(script) if reply.is_done() && (operation.kind != Kind::Acquire || reply != Reply::Nil) => {
                 script.pop_front();

@@ -10,7 +10,7 @@ use crate::faults::{Class, MS, Mask, SECOND, has};
 use crate::host::Host;
 use crate::locking::{LOCKS, Locking, WAIT_MS_MAX};
 use crate::operation::guarded;
-use crate::operation::{COLLECTIONS, Key, Kind, Operation, QUEUES, Value};
+use crate::operation::{Key, Kind, Operation, QUEUES, Value};
 use crate::promise::{Protocol, Space};
 use crate::random::Random;
 use crate::report::Broken;
@@ -391,14 +391,6 @@ impl World {
                 let key = Key { space: index as u8, class: b'q', number };
                 let take = Operation::new(Kind::Take, key, Value::default());
                 script.push_back(Operation { lives_ms: OBSERVED_MS, ..take });
-            }
-            let emptied = [Kind::Draw, Kind::PopLowest, Kind::CreateGroup, Kind::Deliver];
-            for kind in emptied.into_iter().filter(|kind| kinds_there.contains(kind)) {
-                let class = kind.collection().unwrap_or_default();
-                for number in 0..COLLECTIONS {
-                    let key = Key { space: index as u8, class, number };
-                    script.push_back(Operation::new(kind, key, Value::default()));
-                }
             }
             for number in 0..self.scenario.spaces[index].keys {
                 for kind in kinds {

@@ -256,11 +256,6 @@ fn consensus_gives_elements_to_two_clients() {
 }
 
 #[test]
-fn a_member_is_not_drawn_from_its_record() {
-    assert_eq!(find(Fault::SetDrawnApart, Protocol::Consensus, 1), Broken::Convergence);
-}
-
-#[test]
 fn a_lock_is_granted_under_a_session_that_is_over() {
     find(Fault::LockSessionNotRechecked, Protocol::Consensus, 18);
 }
