@@ -428,7 +428,7 @@ fn tell(command: &HashCommand<'_>, hash: Hash<'_>, draws: &mut Draws, out: &mut 
     match *command {
         Get { field, .. } => tell_value(hash.value(field), out),
         MultiGet { fields, .. } => tell_fields(hash, fields, out),
-        All { part, .. } => send_to_all(hash, part, out),
+        All { part, .. } => tell_all(hash, part, out),
         Length { .. } => out.integer(hash.len() as i64),
         Exists { field, .. } => out.integer(hash.get(field).is_some().into()),
         ValueLength { field, .. } => out.integer(hash.value(field).map_or(0, <[u8]>::len) as i64),
@@ -462,7 +462,7 @@ fn time_to_live(deadline: UnixMs, unit: ExpiryUnit, now: UnixMs) -> u64 {
     }
 }
 
-fn send_to_all(hash: Hash<'_>, part: HashPart, out: &mut ReplyBuffer) {
+fn tell_all(hash: Hash<'_>, part: HashPart, out: &mut ReplyBuffer) {
     let (start, count) = (out.len(), hash.len());
     if part == HashPart::Both {
         out.map(count)

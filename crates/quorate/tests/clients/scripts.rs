@@ -280,7 +280,7 @@ fn a_script_uses_keys_of_its_keyspace_that_it_has_not_named() {
         let error = said(1, body, keys);
         assert!(error.contains("which is not among its KEYS"), "{body}: {error}");
     }
-    // The transaction is for the other keyspace, where the script could write what nobody would find.
+    // The transaction goes to the other keyspace: a key that the script wrote there could not be read again.
     let mut client = cluster.client(1);
     assert_eq!(ask(&mut client, "MULTI"), "OK");
     assert_eq!(ask(&mut client, "SET c:x w"), "QUEUED");

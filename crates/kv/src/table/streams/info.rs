@@ -62,7 +62,7 @@ pub(super) fn tell_stream(stream: Stream<'_>, out: &mut ReplyBuffer) {
 }
 
 /// Appends everything, with at most `count` elements of each list.
-pub(super) fn send_to_all(stream: Stream<'_>, count: usize, out: &mut ReplyBuffer) {
+pub(super) fn tell_all(stream: Stream<'_>, count: usize, out: &mut ReplyBuffer) {
     let start = out.len();
     out.map(9);
     tell_head(stream, out);

@@ -195,7 +195,7 @@ impl Table {
                 out.error("ERR no such key");
             }
             Info { .. } => info::tell_stream(stream, out),
-            InfoFull { count, .. } => info::send_to_all(stream, up_to(count), out),
+            InfoFull { count, .. } => info::tell_all(stream, up_to(count), out),
             InfoGroups { .. } => info::tell_groups(stream, out),
             InfoConsumers { group, .. } => info::tell_consumers(stream, key, group, now, out),
             _ => out.integer(stream.len() as i64),

@@ -161,7 +161,7 @@ impl<'a> Piece<'a> {
         for rank in from..self.count {
             let range = item_at(self.bytes, at);
             let end = range.end;
-            // Most items are told from the key by their first bytes.
+            // For most items the first bytes decide.
             let item_lead = lead_in(self.bytes, range.clone());
             if item_lead > lead {
                 return (rank, at, false);

@@ -1,0 +1,75 @@
+//! Searches that go down trees together, before the commands that need what they find.
+
+use super::piece::Piece;
+use super::{Node, Tree, lead_of};
+
+/// A search that goes down a tree step by step, beside others: each step waits for memory, and so they wait together. It
+/// goes by the first bytes of what it looks for, so it may end beside the right leaf.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::table) struct Descent<'a> {
+    node: Option<&'a Node>,
+    lead: u64,
+}
+
+impl<'a> Descent<'a> {
+    /// At the root of an ordered tree.
+    pub(in crate::table) fn new(tree: &'a Tree, key: &[u8]) -> Descent<'a> {
+        Descent { node: tree.root.as_ref(), lead: lead_of(key) }
+    }
+
+    /// Goes down all of these at the same time.
+    pub(in crate::table) fn all(descents: &mut [Option<Descent<'a>>]) {
+        loop {
+            // First all loads begin, of which none decides what the others are, then each is waited for.
+            let touched = descents.iter().flatten().fold(0, |seen, descent| seen ^ descent.touch());
+            std::hint::black_box(touched); // The result is unused, but the loads must not be optimised away.
+            let mut is_under_way = false;
+            for Descent { node, lead } in descents.iter_mut().flatten() {
+                if let Some(Node::Inner(children)) = *node {
+                    let (at, _) = children.child_with_lead(*lead);
+                    *node = Some(&children.heads[at].node);
+                    is_under_way = true;
+                }
+            }
+            if !is_under_way {
+                break;
+            }
+        }
+        let touched = descents.iter().flatten().fold(0, |seen, descent| seen ^ descent.touch_items());
+        std::hint::black_box(touched);
+    }
+
+    /// Loads what a search looks at first in the node.
+    fn touch(&self) -> u64 {
+        const HEADS_IN_LINES: usize = 4;
+        const LOADS: usize = 6;
+        match self.node {
+            None => 0,
+            Some(Node::Leaf(leaf)) => leaf.count() as u64,
+            Some(Node::Inner(children)) => (0..LOADS).fold(0, |seen, load| {
+                seen ^ children.heads.get(load * HEADS_IN_LINES).map_or(0, |head| head.lead)
+            }),
+        }
+    }
+
+    fn touch_items(&self) -> u64 {
+        const LINE_BYTES: usize = 64;
+        const LOADS: usize = 16;
+        let bytes = self.leaf().bytes();
+        (0..LOADS)
+            .fold(0, |seen, load| seen ^ bytes.get(load * LINE_BYTES).map_or(0, |byte| u64::from(*byte)))
+    }
+
+    fn leaf(&self) -> Piece<'a> {
+        match self.node {
+            Some(Node::Leaf(leaf)) => leaf.view(),
+            _ => Piece::EMPTY,
+        }
+    }
+
+    /// The item that it found, if it begins as what it looked for.
+    pub(in crate::table) fn item(&self) -> Option<&'a [u8]> {
+        let (_, at, _) = self.leaf().find(&self.lead.to_be_bytes());
+        self.leaf().iter_at(at).next().filter(|item| lead_of(item) == self.lead)
+    }
+}
