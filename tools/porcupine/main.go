@@ -1,4 +1,4 @@
-// Asks Porcupine, a checker that shares nothing with Quorate's, about histories that `quorate export --to porcupine` wrote.
+// Asks Porcupine, a checker that shares nothing with Quorate's, about histories that `quorate-lab export --to porcupine` wrote.
 //
 //	go run . [-timeout 60s] FILE...
 //

@@ -2,9 +2,11 @@
 //!
 //! Read `history` for what is recorded; `linearizable` for the check, which rests on `model` (the behaviour of a
 //! key), `prepare` (what can be decided before any search) and `search`; `window`, `words` and `picture` for reports
-//! about a violation; `locks` for locks, which have a separate model; `weaker` for weaker promises; and `export` for
+//! about a violation; `locks` for locks, which have a separate model; `collections` for lists, sets and sorted sets, which have one of
+//! their own; `weaker` for weaker promises; and `export` for
 //! writing histories for other checkers.
 
+pub mod collections;
 mod export;
 mod history;
 mod interner;

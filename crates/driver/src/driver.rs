@@ -141,6 +141,7 @@ impl<S: Socket> Driver<S> {
         self.take_finished(world);
         self.code_values(world);
         self.node.flush();
+        self.measure(world);
     }
 
     /// If the turn is about to write to the disk, first sends what does not depend on that write, so that peers can
@@ -161,6 +162,7 @@ impl<S: Socket> Driver<S> {
     pub fn write<W: World<Socket = S>>(&mut self, world: &mut W) -> Result<(), Stopped> {
         self.enter(Step::Write, Step::Give);
         self.node.end_turn(world.disk());
+        self.measure(world);
         if let Some(why) = self.node.stopped() {
             let why = why.to_owned();
             self.log_lines(world);
@@ -176,6 +178,14 @@ impl<S: Socket> Driver<S> {
         self.give_output(world);
         self.measure_memory(world);
         self.run_periodic_tasks(world);
+    }
+
+    /// Gives the node the time, if commands have ended that may have taken long.
+    #[inline]
+    fn measure<W: World<Socket = S>>(&mut self, world: &W) {
+        if self.node.is_measuring() {
+            self.node.measure(world.clock().monotonic_us());
+        }
     }
 
     #[inline]

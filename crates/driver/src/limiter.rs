@@ -17,16 +17,16 @@ impl Limiter {
     /// Adds a warning to `lines`, unless the window already has too many. The next window begins with the
     /// number of lines left out.
     pub fn warn(&mut self, now_us: u64, lines: &mut Vec<Line>, text: impl FnOnce() -> String) {
-        let mut tell = |text| lines.push(Line { level: Level::Warning, text });
+        let mut log = |text| lines.push(Line { level: Level::Warning, text });
         if now_us.saturating_sub(self.window_start_us) >= Self::WINDOW_US {
             if self.left_out > 0 {
-                tell(format!("{} more lines of this kind were left out", self.left_out));
+                log(format!("{} more lines of this kind were left out", self.left_out));
             }
             *self = Limiter { window_start_us: now_us, lines: 0, left_out: 0 };
         }
         if self.lines < Self::LINES_PER_WINDOW {
             self.lines += 1;
-            tell(text());
+            log(text());
         } else {
             self.left_out += 1;
         }

@@ -82,6 +82,11 @@ impl Reference {
         Reference { id, parts: 1, length, digest }
     }
 
+    /// About how many bytes a fragment of it has.
+    pub fn fragment_bytes(&self) -> usize {
+        (self.length as usize).div_ceil(usize::from(self.parts).max(1))
+    }
+
     /// Whether every replica stores the value whole, for itself, outside the table.
     pub fn is_spilled(&self) -> bool {
         self.id.coordinator.node == SPILLED
@@ -201,8 +206,8 @@ mod tests {
         assert!(Reference::decode(&Reference { parts: 0, ..reference }.encoded()).is_err());
         assert!(Reference::decode(&Reference { length: u32::MAX, ..reference }.encoded()).is_err());
         for view in [View::Whole, View::Range { start: -2, end: 9 }] {
-            let told = ValueRef { reference, view };
-            assert_eq!(ValueRef::decode(&told.encoded()), Ok(told));
+            let value = ValueRef { reference, view };
+            assert_eq!(ValueRef::decode(&value.encoded()), Ok(value));
         }
         assert_eq!(View::Range { start: -2, end: -1 }.of(b"value"), b"ue");
     }

@@ -197,7 +197,7 @@ pub enum Order {
 
 /// What a search returns of each place, beside its member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct Shown {
     /// The distance from the centre.
     pub distance: bool,
     /// The score.
@@ -222,7 +222,7 @@ pub struct Query<'a> {
     /// Whether it may return any places, and not the nearest ones.
     pub takes_any: bool,
     /// What it returns.
-    pub told: Told,
+    pub shown: Shown,
     /// Whether it stores distances as scores.
     pub stores_distance: bool,
 }
@@ -230,7 +230,7 @@ pub struct Query<'a> {
 impl<'a> Query<'a> {
     /// Appends the query as bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let Told { distance, hash, place } = self.told;
+        let Shown { distance, hash, place } = self.shown;
         [self.takes_any, distance, hash, place, self.stores_distance]
             .into_iter()
             .for_each(|it| out.put_bool(it));
@@ -265,7 +265,7 @@ impl<'a> Query<'a> {
         let mut reader = Reader::new(bytes);
         let reader = &mut reader;
         let takes_any = reader.bool()?;
-        let told = Told { distance: reader.bool()?, hash: reader.bool()?, place: reader.bool()? };
+        let shown = Shown { distance: reader.bool()?, hash: reader.bool()?, place: reader.bool()? };
         let stores_distance = reader.bool()?;
         let orders = [Order::Any, Order::Ascending, Order::Descending];
         let order =
@@ -280,7 +280,7 @@ impl<'a> Query<'a> {
         if !(unit_m.is_finite() && unit_m > 0.0) {
             return Err(Malformed("a unit of lengths that is none"));
         }
-        Ok(Query { centre, shape, unit_m, order, count, takes_any, told, stores_distance })
+        Ok(Query { centre, shape, unit_m, order, count, takes_any, shown, stores_distance })
     }
 
     /// The distance of a place from the centre in metres, if the place is in the area.
@@ -399,7 +399,7 @@ mod tests {
             order: Order::Any,
             count: 0,
             takes_any: false,
-            told: Told::default(),
+            shown: Shown::default(),
             stores_distance: false,
         }
     }
@@ -457,10 +457,10 @@ mod tests {
         fn queries_are_read_as_they_were_written(member: Vec<u8>, place in place(), count: u64, flag: bool) {
             for centre in [Centre::Member(&member), Centre::Place(place)] {
                 for shape in [Shape::Circle(1.5), Shape::Box(2.5, 3.5)] {
-                    let told = Told { distance: flag, hash: !flag, place: true };
+                    let shown = Shown { distance: flag, hash: !flag, place: true };
                     let (order, takes_any, stores_distance) = (Order::Descending, flag, !flag);
                     let query =
-                        Query { centre, shape, unit_m: 0.3048, order, count, takes_any, told, stores_distance };
+                        Query { centre, shape, unit_m: 0.3048, order, count, takes_any, shown, stores_distance };
                     let mut bytes = Vec::new();
                     query.encode(&mut bytes);
                     prop_assert_eq!(Query::decode(&bytes), Ok(query));

@@ -13,11 +13,14 @@ pub const VALUE_BYTES_MAX_DEFAULT: usize = 64 * 1024 * 1024;
 pub const VALUE_BYTES_MAX_CEILING: usize = 512 * 1024 * 1024;
 
 /// `HSCAN` returns a hash of up to this many fields at once, as Redis does.
-pub const SCANNED_AT_ONCE: u64 = 512;
+pub const SCANNED_AT_ONCE: u64 = 128;
 
 /// Most that one command may look at or store, in bytes of its keys, each counted as often as the command looks at it: some
 /// 200 ms, during which its group does nothing else. All replicas count alike.
 pub const WALKED_BYTES_MAX: u64 = 400 << 20;
+
+/// Most items of a value that `RESTORE` stores: elements, members, fields, entries, and what is pending. Some 300 ms.
+pub const RESTORED_ITEMS_MAX: usize = 1_000_000;
 
 /// Most bytes in one reply, unless a node has less memory to spare. A larger one (an `MGET` of many large values) is
 /// refused.
@@ -28,7 +31,7 @@ pub const REPLY_BYTES_MAX: usize = 512 * 1024 * 1024;
 pub const REPLIES_BYTES_MAX: usize = 128 << 20;
 
 /// Most commands in one transaction. It is carried out in one step, during which its group does nothing else.
-pub const TRANSACTION_COMMANDS_MAX: usize = 10_000;
+pub const TRANSACTION_COMMANDS_MAX: usize = 25_000;
 // Scripts. Each replica decides for itself whether a run is within a limit, and all must decide alike. So these limits
 // cannot be configured (except the cost, which travels in the record), and they and the interpreter may only change on
 // all nodes of a cluster at once.

@@ -2,43 +2,103 @@
 //!
 //! Without the feature `planted-bugs` no fault can be planted: [`Planted::has`] returns false and the branches behind
 //! it are not compiled in.
+//!
+//! Invariants would stop a replica before a fault shows in any answer, so a test could not show that the checks of
+//! answers find it. So a fault can be planted in two ways: without invariants (`Planted::one`), and with them
+//! (`Planted::one_with_invariants`).
 
 use std::marker::PhantomData;
 
-/// The fault that is planted, if any; `Fault` lists those that can be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Planted<Fault> {
-    #[cfg(feature = "planted-bugs")]
-    fault: Option<Fault>,
-    faults: PhantomData<Fault>,
+/// The faults that can be planted in a table, each the absence of one rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// Any client that names a lock can release or renew it, whatever the token.
+    LockFreedByNonOwner,
+    /// Tokens are counted from those of the held locks: they start over when these are free.
+    LockTokenReused,
+    /// A waiting request is granted the lock under a session that has ended.
+    LockSessionNotRechecked,
+    /// What was served and not claimed is forgotten when the node is gone or the request withdrawn.
+    QueueServedForgotten,
+    /// What was claimed goes back when the node seems gone, though a client may have it.
+    QueueClaimedGivenBack,
+    /// What goes back to a list goes to the other end.
+    QueueGivenBackBehind,
+    /// A member that is taken from a set at random is drawn from what this replica happened to read.
+    SetDrawnApart,
+    /// A follower ignores which key its leader evicts, and evicts the one that it would choose itself.
+    EvictsApart,
+    /// Those who follow changes are not told of a snapshot that takes the place of the table.
+    SnapshotNotNoted,
+    /// The history of changes goes on although a snapshot takes the place of the table.
+    HistoryOutlivesSnapshot,
 }
 
-impl<Fault> Default for Planted<Fault> {
-    fn default() -> Planted<Fault> {
+/// The fault that is planted, if any; `F` lists those that can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Planted<F = Fault> {
+    #[cfg(feature = "planted-bugs")]
+    fault: Option<F>,
+    /// Invariants are checked nevertheless.
+    #[cfg(feature = "planted-bugs")]
+    keeps_invariants: bool,
+    faults: PhantomData<F>,
+}
+
+impl<F> Default for Planted<F> {
+    fn default() -> Planted<F> {
         Planted {
             #[cfg(feature = "planted-bugs")]
             fault: None,
+            #[cfg(feature = "planted-bugs")]
+            keeps_invariants: false,
             faults: PhantomData,
         }
     }
 }
 
-impl<Fault: Copy + PartialEq> Planted<Fault> {
-    /// Plants one fault.
+impl<F: Copy + PartialEq> Planted<F> {
+    /// Plants one fault. The invariants that it may break are skipped: something else has to find it.
     #[cfg(feature = "planted-bugs")]
-    pub fn one(fault: Fault) -> Planted<Fault> {
-        Planted { fault: Some(fault), faults: PhantomData }
+    pub fn one(fault: F) -> Planted<F> {
+        Planted { fault: Some(fault), ..Planted::default() }
+    }
+
+    /// Plants one fault where all invariants are checked.
+    #[cfg(feature = "planted-bugs")]
+    pub fn one_with_invariants(fault: F) -> Planted<F> {
+        Planted { keeps_invariants: true, ..Planted::one(fault) }
     }
 
     /// Whether this fault is planted.
     #[inline]
-    pub fn has(self, fault: Fault) -> bool {
+    pub fn has(self, fault: F) -> bool {
         #[cfg(feature = "planted-bugs")]
         return self.fault == Some(fault);
         #[cfg(not(feature = "planted-bugs"))]
         {
             let _ = fault;
             false
+        }
+    }
+
+    /// Whether invariants are checked: always, in the shipped program.
+    #[inline]
+    pub fn has_invariants(self) -> bool {
+        #[cfg(feature = "planted-bugs")]
+        return self.fault.is_none() || self.keeps_invariants;
+        #[cfg(not(feature = "planted-bugs"))]
+        true
+    }
+
+    /// The part that concerns something with faults of its own; `part` names the fault of it that a fault stands for.
+    pub fn within<Part: Copy + PartialEq>(self, part: impl Fn(F) -> Option<Part>) -> Planted<Part> {
+        #[cfg(feature = "planted-bugs")]
+        return self.fault.and_then(part).map(Planted::one).unwrap_or_default();
+        #[cfg(not(feature = "planted-bugs"))]
+        {
+            let _ = part;
+            Planted::default()
         }
     }
 }

@@ -32,6 +32,8 @@ pub enum Reply<'a> {
     Double(f64),
     /// A number that is written as a decimal: see [`crate::number::format_decimal`].
     Decimal(f64),
+    /// An integer of any length, in decimal digits: a byte string in RESP2.
+    BigNumber(&'a [u8]),
     /// A truth value: an integer in RESP2.
     Boolean(bool),
     /// An array: the next n elements.
@@ -116,6 +118,7 @@ const PAIR: u8 = 15;
 const ENTRIES: u8 = 16;
 const ENTRY: u8 = 17;
 const DECIMAL: u8 = 18;
+const BIG_NUMBER: u8 = 19;
 const UNRESOLVED: u8 = 100;
 const NEEDS: u8 = 101;
 const REFERENCE: u8 = 102;
@@ -332,6 +335,10 @@ impl ReplyBuffer {
                 out.put_u8(DECIMAL);
                 out.put_u64(value.to_bits());
             }
+            Reply::BigNumber(digits) => {
+                out.put_u8(BIG_NUMBER);
+                out.put_bytes(digits);
+            }
             Reply::Boolean(value) => {
                 out.put_u8(BOOLEAN);
                 out.put_bool(value);
@@ -452,6 +459,7 @@ impl<'a> Reply<'a> {
             TEXT => Reply::Text(reader.bytes()?),
             DOUBLE => Reply::Double(f64::from_bits(reader.u64()?)),
             DECIMAL => Reply::Decimal(f64::from_bits(reader.u64()?)),
+            BIG_NUMBER => Reply::BigNumber(reader.bytes()?),
             BOOLEAN => Reply::Boolean(reader.bool()?),
             ARRAY => Reply::Array(reader.u32()?),
             SET => Reply::Set(reader.u32()?),
@@ -496,6 +504,7 @@ mod tests {
             Reply::Text(b"# Server"),
             Reply::Double(-0.5),
             Reply::Decimal(2.5),
+            Reply::BigNumber(b"12345678901234567890"),
             Reply::Boolean(true),
             Reply::Array(3),
             Reply::Set(0),

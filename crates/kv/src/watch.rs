@@ -64,13 +64,13 @@ impl Watching {
 
     /// Notes that the current record runs a script: the interpreter is not safe code.
     pub(crate) fn begin_script(&self, script: &Script<'_>) {
-        self.tell();
+        self.note_begun();
         if cfg!(debug_assertions) && script.text().starts_with(PLANTED_ABORT) {
             std::process::abort();
         }
     }
 
-    fn tell(&self) {
+    fn note_begun(&self) {
         if let Some(watch) = self.watch {
             watch.begun(self.group, self.under_way);
         }
@@ -87,7 +87,7 @@ impl Watching {
 impl Drop for Watching {
     fn drop(&mut self) {
         if self.is_under_way {
-            self.tell();
+            self.note_begun();
         }
     }
 }

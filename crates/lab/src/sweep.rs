@@ -161,8 +161,8 @@ impl Sweep<'_> {
             std::fs::create_dir_all(&work).with_context(|| format!("cannot make {}", work.display()))?;
         }
         state.run.arms.insert(arm.name.clone(), note);
-        let tell = |progress: &Progress| line.tell(progress);
-        let mut arena = Arena::new(running, &work, repeat, self.plan.scale, self.plan.verify, &tell);
+        let show = |progress: &Progress| line.show(progress);
+        let mut arena = Arena::new(running, &work, repeat, self.plan.scale, self.plan.verify, &show);
         for point in left {
             line.point(&arm.name, &point.words());
             let before = ProcessorTime::look();

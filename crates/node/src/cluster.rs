@@ -2,8 +2,9 @@
 //! that clients and replicas of this node want.
 
 use crate::context::{Call, Context, peers, status};
-use crate::control::{CONTROL_GROUP, Change, ChangeError, Control, Effects, Event, MAP_GROUP};
+use crate::control::{CONTROL_GROUP, Change, ChangeError, Control, Effects, Event, Group, MAP_GROUP};
 use crate::journal::{Released, Tail};
+use crate::libraries::{Policy, Step};
 use crate::log::{Level, Line};
 use crate::session::ClientId;
 use kv::codec::Malformed;
@@ -21,6 +22,8 @@ pub(crate) struct Wanted {
     version: Option<u64>,
     /// The keyspace that it makes: the client is answered when that serves, or has had some time to.
     creates: Option<String>,
+    /// The name of the library that it adds: the answer.
+    loads: Option<String>,
     until_us: u64,
 }
 
@@ -205,6 +208,7 @@ impl Cluster {
             cx.call(Call::FollowMap(map.unwrap_or_else(|| Rc::clone(self.control.map()))));
         }
         if let Some(until_us) = lease {
+            cx.lease_until_us = until_us;
             cx.call(Call::ExtendLease { until_us });
         }
     }
@@ -225,19 +229,47 @@ impl Cluster {
         self.change(cx, &Change::InSync { group, epoch, revision, in_sync });
     }
 
+    /// Reports to the control group which nodes take part in a new membership of the consensus groups that this node
+    /// leads. `has_fragments` says whether a node has its fragments in a group, in an epoch.
+    pub(crate) fn report_members(
+        &mut self,
+        cx: &mut Context,
+        has_fragments: impl Fn(&Context, u16, NodeId, u64) -> bool,
+    ) {
+        let map = Rc::clone(&cx.map);
+        let is_whole = |group: &Group| group.settled && group.in_sync.len() == group.members.len();
+        for (id, entry) in map.groups.iter().filter(|(id, group)| **id != CONTROL_GROUP && !is_whole(group)) {
+            let replica = cx.groups.get(*id).and_then(|group| group.replica.as_ref());
+            let voters = replica.and_then(|replica| replica.voters_of(cx.now, entry.epoch));
+            let Some(mut in_sync) = voters else { continue };
+            in_sync.retain(|node| entry.members.contains(node) && has_fragments(cx, *id, *node, entry.epoch));
+            if entry.in_sync != in_sync && (!entry.settled || in_sync.len() > entry.in_sync.len()) {
+                self.request(cx, *id, ControlRequest::InSync { epoch: entry.epoch, in_sync });
+            }
+        }
+    }
+
     /// Asks the control group for a change that a client wants.
     pub(crate) fn change_for(&mut self, cx: &mut Context, client: ClientId, change: &Change) {
         let Some(session) = cx.clients.sessions.get_mut(client) else { return };
+        // The client's next request sees the change.
+        session.close_gate();
         let ticket = session.begin(false);
         let creates = match change {
             Change::CreateKeyspace(keyspace) => Some(keyspace.prefix.clone()),
+            _ => None,
+        };
+        let loads = match change {
+            Change::Libraries(Step::Add { libraries, policy: Policy::New | Policy::Replace }) => {
+                libraries.keys().next().cloned()
+            }
             _ => None,
         };
         const SERVES_MS: u64 = 2000;
         let until_us = cx.now.monotonic_us + SERVES_MS * 1000;
         // The answer may come before the request returns.
         let request = self.requests + 1;
-        self.wanted.push(Wanted { request, ticket, version: None, creates, until_us });
+        self.wanted.push(Wanted { request, ticket, version: None, creates, loads, until_us });
         self.change(cx, change);
     }
 
@@ -255,9 +287,12 @@ impl Cluster {
     /// Answers the clients whose changes are in this node's map.
     pub(crate) fn end_wanted(&mut self, cx: &mut Context) {
         while let Some(at) = self.wanted.iter().position(|wanted| self.is_done(cx, wanted)) {
-            let Wanted { ticket, .. } = self.wanted.remove(at);
+            let Wanted { ticket, loads, .. } = self.wanted.remove(at);
             let mut replies = kv::ReplyBuffer::new();
-            replies.ok();
+            match loads {
+                Some(name) => replies.bulk(name.as_bytes()),
+                None => replies.ok(),
+            }
             cx.complete_with(ticket, 0, Outcome::Done { version: 0, offset: 0 }, replies);
         }
     }

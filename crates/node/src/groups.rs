@@ -6,6 +6,8 @@ use crate::keyspace::Keyspace;
 use crate::origin::Asked;
 use crate::replica::Replica;
 use crate::setting::CodingSettings;
+use kv::Command;
+use kv::table::{Chooser, Eviction};
 use protocol::{Configuration, NodeId, Now};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Index, IndexMut};
@@ -32,6 +34,8 @@ pub(crate) struct Group {
     pub(crate) replica: Option<Replica>,
     /// The record before which the replica stands still.
     pub(crate) holds: Option<FatalRecord>,
+    /// The evictions that this node has ordered here, as leader.
+    pub(crate) chooser: Chooser,
     /// Whether the node's log holds anything of the group.
     pub(crate) is_recorded: bool,
     /// The configuration that the replica was last given.
@@ -84,6 +88,7 @@ impl Group {
             replica: None,
             is_recorded: false,
             holds: None,
+            chooser: Chooser::default(),
             configured: None,
             next_tick_us: 0,
             rests: false,
@@ -100,6 +105,20 @@ impl Group {
     /// Whether turns may pass it by.
     fn may_rest(&self) -> bool {
         self.tail.is_settled() && self.replica.as_ref().is_none_or(|replica| replica.is_resting())
+    }
+
+    /// What its replica here takes of a bound on memory, as far as it is applied, in bytes.
+    pub(crate) fn bounded_bytes(&self) -> Option<usize> {
+        let table = self.replica.as_ref()?.table();
+        let fragments = if self.keyspace.spills() { 0 } else { table.fragment_bytes() };
+        Some(table.memory_bytes() + fragments)
+    }
+
+    /// Whether its bound on memory is exceeded here, no key may be evicted, and a command may take more.
+    pub(crate) fn is_too_full_for(&self, command: &Command<'_>) -> bool {
+        let is_above = || self.bounded_bytes().is_some_and(|it| it as u64 > self.keyspace.shard_memory_max());
+        let is_bounded = self.keyspace.memory_max > 0 && self.keyspace.eviction == Eviction::None;
+        is_bounded && command.may_grow() && is_above()
     }
 
     /// Its name in texts.

@@ -7,6 +7,7 @@ use crate::slots::{SLOTS, slot_of};
 use crate::words::{is_word, one_line};
 use coding::data_fragments_max;
 use kv::limits::{SCRIPT_COST_DEFAULT, SCRIPT_COST_LEAST, SCRIPT_COST_MOST};
+use kv::table::Eviction;
 use protocol::NodeId;
 use protocol::blocking::{self, Retry};
 use protocol::consensus::{self, Lease};
@@ -91,6 +92,17 @@ pub struct Keyspace {
     /// The most that a run of a script may cost, in units: a simple instruction costs one. The scripts of one
     /// transaction share it.
     pub script_cost_max: u32,
+    /// The most that its keys may take in the memory of a replica, in bytes, in all shards together. 0: as much as the
+    /// node has.
+    #[serde(deserialize_with = "setting::deserialize_bytes")]
+    pub memory_max: u64,
+    /// Which keys are removed when it is full. Without any, writes are refused.
+    #[serde(serialize_with = "setting::serialize", deserialize_with = "setting::deserialize")]
+    pub eviction: Eviction,
+    /// consensus and leader-follower: how many bytes of its latest changes each replica keeps for those who read them, in
+    /// all shards together. 0: none.
+    #[serde(deserialize_with = "setting::deserialize_bytes")]
+    pub changes_bytes: u64,
 }
 
 impl Default for Keyspace {
@@ -112,6 +124,9 @@ impl Default for Keyspace {
             leader: 1,
             backlog_bytes: BACKLOG_BYTES_DEFAULT,
             script_cost_max: SCRIPT_COST_DEFAULT,
+            memory_max: 0,
+            eviction: Eviction::None,
+            changes_bytes: 0,
         }
     }
 }
@@ -158,6 +173,8 @@ impl Keyspace {
                     | "coding_threshold"
                     | "storage_threshold"
                     | "script_cost_max"
+                    | "memory_max"
+                    | "changes_bytes"
             );
             let value = match value.parse::<i64>() {
                 Ok(integer) if is_number => toml::Value::Integer(integer),
@@ -221,6 +238,29 @@ impl Keyspace {
                 "script_cost_max = {} is not between {SCRIPT_COST_LEAST} and {SCRIPT_COST_MOST} units",
                 self.script_cost_max
             ));
+        }
+        if protocol.has_registers() && self.eviction != Eviction::None {
+            let eviction = self.eviction.text();
+            return refuse(format!(
+                "eviction = \"{eviction}\" is for consensus and leader-follower; {name} has no leader that could choose a key: \
+                 a full keyspace refuses writes"
+            ));
+        }
+        if self.changes_bytes > 0 {
+            let why = match (protocol.has_registers(), self.acks, self.coding) {
+                (true, ..) => Some(format!("{name} has registers, whose changes have no order")),
+                (_, Acks::None, _) => Some(
+                    "with acks = \"none\" what was applied may be lost, and be followed by something else"
+                        .into(),
+                ),
+                (_, _, Some(_)) => Some("values that are kept as fragments are in no change".into()),
+                _ => None,
+            };
+            if let Some(why) = why {
+                return refuse(format!(
+                    "changes_bytes is for keyspaces whose changes are committed in one order: {why}"
+                ));
+            }
         }
         if protocol != Protocol::LeaderFollower && self.acks != Acks::Majority {
             let acks = self.acks.text();
@@ -357,6 +397,7 @@ impl Keyspace {
             reads_any: self.reads == Reads::Any,
             log_bytes: self.backlog_bytes,
             spill_bytes_min: self.spill_bytes_min(),
+            is_bounded: self.memory_max > 0,
             planted,
         }
     }
@@ -385,6 +426,17 @@ impl Keyspace {
     /// How large values are kept as fragments; `None` if they are not.
     pub(crate) fn coding(&self) -> Option<CodingSettings> {
         self.coding.map(|parts| CodingSettings { parts, threshold: self.coding_threshold })
+    }
+
+    /// How many bytes of changes a replica of one of its shards keeps.
+    pub(crate) fn shard_changes_bytes(&self) -> usize {
+        usize::try_from(self.changes_bytes.div_ceil(u64::from(self.shards.max(1)))).unwrap_or(usize::MAX)
+    }
+
+    /// The most that the keys of one of its shards may take, in bytes; 0: not bounded. Hash slots are alike, so shards get
+    /// equal parts.
+    pub(crate) fn shard_memory_max(&self) -> u64 {
+        self.memory_max.div_ceil(u64::from(self.shards.max(1)))
     }
 
     /// The number of its replicas on `nodes` nodes.
@@ -471,6 +523,9 @@ mod tests {
         assert_eq!(keyspace.reads, Reads::Linearizable, "what is left out has its default");
         let numbered = Keyspace::parse("prefix=c: replication=leader-follower acks=2").unwrap();
         assert_eq!(numbered.acks, Acks::Count(2));
+        let bounded = Keyspace::parse("prefix=c: memory_max=2mb eviction=volatile-lru shards=4").unwrap();
+        assert_eq!((bounded.memory_max, bounded.shard_memory_max()), (2 << 20, 512 << 10));
+        assert_eq!(bounded.eviction, Eviction::VolatileLru);
         let safe = Keyspace::parse("prefix=").unwrap();
         assert_eq!((safe.replication, safe.durability()), (Protocol::Consensus, Durability::Fsync));
     }
@@ -566,6 +621,12 @@ mod tests {
                 "script_cost_max = 49999 is not between 50000 and 10000000 units",
             ),
             ("prefix=s: script_cost_max=10000001", "script_cost_max = 10000001 is not between"),
+            ("prefix=s: memory_max=1tb", "\"1tb\" is no number of bytes"),
+            ("prefix=s: eviction=mru", "unknown eviction \"mru\"; use none, lru,"),
+            (
+                "prefix=s: replication=abd eviction=lru",
+                "eviction = \"lru\" is for consensus and leader-follower",
+            ),
             ("acks=all", "it has no prefix"),
             ("prefix=s: acks", "'acks' is not of the form setting=value"),
             ("prefix=s: colour=red", "unknown field `colour`"),

@@ -7,7 +7,7 @@
 //! what they ask of the node), `session` (replies in order), `keyspace` (prefixes and promises), then the components:
 //! `forwarding` (requests that other nodes carry out, and those that wait), `waits` (clients that wait for locks and elements),
 //! `channels` (subscribers), `cluster` (the control group, which `control` is), `coding` and `values` (large values),
-//! `long` (long commands), `quarantine`, `clock`.
+//! `long` (long commands), `following` (who is told what changes), `quarantine`, `clock`.
 
 mod cache;
 mod channels;
@@ -15,11 +15,14 @@ mod clock;
 mod cluster;
 mod coding;
 pub mod command;
+mod completing;
 mod configuration;
 mod connections;
 mod context;
 pub mod control;
 mod envelope;
+mod events;
+mod following;
 mod forwarding;
 mod gather;
 mod groups;
@@ -27,6 +30,7 @@ mod guard;
 mod info;
 mod journal;
 mod keyspace;
+mod libraries;
 mod log;
 mod long;
 mod node;
@@ -43,6 +47,7 @@ mod session;
 mod setting;
 mod slab;
 pub mod slots;
+mod slow;
 mod start_error;
 mod transactions;
 mod transfer;
@@ -59,7 +64,7 @@ pub use envelope::{fragment_message, payload_words, replica_message};
 pub use guard::AuthGuard;
 pub use keyspace::Keyspace;
 pub use log::{Level, Line};
-pub use node::{GroupDescription, Health, KeyspaceDescription, KeyspaceHealth, Node};
+pub use node::{BoundedMemory, GroupDescription, Health, KeyspaceDescription, KeyspaceHealth, Node};
 pub use output::Output;
 pub use parameters::Parameters;
 pub use protocol::NodeId;

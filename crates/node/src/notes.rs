@@ -59,10 +59,10 @@ fn differences(configured: &Keyspace, present: &Keyspace, nodes: usize) -> Vec<S
     let Ok(configured) = configured.clone().resolved(nodes) else { return Vec::new() };
     let configured: BTreeMap<String, String> = configured.settings().into_iter().collect();
     let differs = |(name, value): &(String, String)| configured.get(name) != Some(value);
-    let told = |(name, value): (String, String)| {
+    let line = |(name, value): (String, String)| {
         format!("{name} = {value} and not {}", configured.get(&name).map_or("", String::as_str))
     };
-    present.settings().into_iter().filter(differs).map(told).collect()
+    present.settings().into_iter().filter(differs).map(line).collect()
 }
 
 /// Logs which keys go with this process, for a node that is about to stop.

@@ -5,9 +5,9 @@
 
 use crate::command::{ClusterCommand, KeyspaceCommand};
 use crate::configuration::NodeAddress;
-use crate::context::status::group_status;
+use crate::context::status::{group_status, quarantined};
 use crate::context::{Call, Context};
-use crate::control::{CONTROL_GROUP, Change, QuarantineStep, Slots};
+use crate::control::{CONTROL_GROUP, Change, QuarantineStep, Refusal, Slots, refuse};
 use crate::keyspace::Keyspace;
 use crate::quarantine;
 use crate::session::ClientId;
@@ -23,7 +23,7 @@ use wire::resp::Arguments;
 /// The result of a request to recover a keyspace.
 enum Recovery {
     /// What is lost.
-    Told(Vec<String>),
+    Loss(Vec<String>),
     /// The change that accepts the loss.
     Wanted(Box<Change>),
 }
@@ -61,10 +61,12 @@ pub(crate) fn keyspace_command(
                 prefixes.iter().for_each(|prefix| replies.bulk(prefix.as_bytes()));
             });
         }
+        // Carried out by `following`.
+        KeyspaceCommand::Changes | KeyspaceCommand::Watch | KeyspaceCommand::Unwatch => return,
         KeyspaceCommand::Get => return keyspace_get(cx, client, &arguments[2]),
         KeyspaceCommand::Drop => text(&arguments[2]).map(|prefix| Change::DropKeyspace(prefix.to_string())),
         KeyspaceCommand::Recover => match recovery(cx, &arguments[2], arguments.get(3)) {
-            Ok(Recovery::Told(lines)) => {
+            Ok(Recovery::Loss(lines)) => {
                 return cx.answer(client, |replies| {
                     replies.array(lines.len());
                     lines.iter().for_each(|line| replies.bulk(line.as_bytes()));
@@ -89,8 +91,7 @@ pub(crate) fn keyspace_command(
 fn keyspace_get(cx: &mut Context, client: ClientId, prefix: &[u8]) {
     let found = text(prefix).ok().and_then(|prefix| cx.map.keyspaces.get(prefix));
     let Some(entry) = found else {
-        let text = format!("ERR there is no keyspace '{}'", String::from_utf8_lossy(prefix));
-        return cx.answer(client, |replies| replies.error(&text));
+        return refuse(cx, client, &Refusal::NoKeyspace(String::from_utf8_lossy(prefix).into_owned()));
     };
     let settings = entry.keyspace.settings();
     cx.answer(client, |replies| {
@@ -104,20 +105,20 @@ fn keyspace_get(cx: &mut Context, client: ClientId, prefix: &[u8]) {
 
 /// What is lost of a keyspace that stands still, as far as its replicas here know. With `ACCEPTLOSS`, the change
 /// that continues without it.
-fn recovery(cx: &Context, prefix: &[u8], word: Option<&[u8]>) -> Result<Recovery, String> {
+fn recovery(cx: &Context, prefix: &[u8], word: Option<&[u8]>) -> Result<Recovery, Refusal> {
     let is_accepted = match word {
         None => false,
         Some(word) if word.eq_ignore_ascii_case(b"ACCEPTLOSS") => true,
-        Some(_) => return Err("syntax error".into()),
+        Some(_) => refuse!("syntax error"),
     };
     let prefix = text(prefix)?;
-    let entry = cx.map.keyspaces.get(prefix).ok_or_else(|| format!("there is no keyspace '{prefix}'"))?;
+    let entry = cx.map.keyspaces.get(prefix).ok_or_else(|| Refusal::NoKeyspace(prefix.into()))?;
     let name = entry.keyspace.name();
     if entry.keyspace.has_leader() {
-        return Err(format!(
+        refuse!(
             "keyspace '{name}' has a leader, which goes on by itself as soon as enough of its replicas are there: start \
              the nodes that are missing, or say CLUSTER REPLACE id [ACCEPTLOSS] of those that never come back"
-        ));
+        );
     }
     let replicas = entry.groups.iter().filter_map(|id| Some((*id, cx.groups.get(*id)?)));
     let here: Vec<_> =
@@ -131,17 +132,17 @@ fn recovery(cx: &Context, prefix: &[u8], word: Option<&[u8]>) -> Result<Recovery
             .collect();
         members.sort_unstable();
         members.dedup();
-        return Err(format!("this node holds no replica of keyspace '{name}'; ask one of {members:?}"));
+        refuse!("this node holds no replica of keyspace '{name}'; ask one of {members:?}");
     }
     let (mut lines, mut lost) = (Vec::new(), BTreeMap::new());
     for (id, group, replica) in &here {
         let Some(loss) = replica.loss(cx.now) else { continue };
         if !loss.silent.is_empty() {
-            return Err(format!(
+            refuse!(
                 "nodes {:?} of keyspace '{name}' are not heard: they may hold what the others have lost. Start them, or \
                  replace those that never come back, and ask again",
                 loss.silent
-            ));
+            );
         }
         lines.push(format!(
             "keyspace '{name}', shard {}: nodes {:?} have lost their memory, nodes {:?} have theirs. Lost are those \
@@ -157,7 +158,7 @@ fn recovery(cx: &Context, prefix: &[u8], word: Option<&[u8]>) -> Result<Recovery
     if lost.is_empty() {
         let why = here.iter().map(|(_, _, replica)| replica.summary(cx.now).explanation);
         let why = why.into_iter().find(|why| !why.is_empty()).unwrap_or("it is served".into());
-        return Err(format!("keyspace '{name}' has lost nothing that must be given up: {why}"));
+        refuse!("keyspace '{name}' has lost nothing that must be given up: {why}");
     }
     if is_accepted {
         let change = Change::RecoverKeyspace { prefix: prefix.into(), lost };
@@ -166,14 +167,18 @@ fn recovery(cx: &Context, prefix: &[u8], word: Option<&[u8]>) -> Result<Recovery
     lines.push(format!(
         "KEYSPACE RECOVER \"{prefix}\" ACCEPTLOSS goes on with what these nodes hold; KEYSPACE DROP and CREATE begin anew"
     ));
-    Ok(Recovery::Told(lines))
+    Ok(Recovery::Loss(lines))
 }
 
-fn change_or_refuse(cx: &mut Context, client: ClientId, change: Result<Change, String>) {
+fn change_or_refuse(cx: &mut Context, client: ClientId, change: Result<Change, Refusal>) {
     match change {
         Ok(change) => cx.call(Call::Change { client: Some(client), change: Box::new(change) }),
-        Err(why) => cx.answer(client, |replies| replies.error(&format!("ERR {why}"))),
+        Err(why) => refuse(cx, client, &why),
     }
+}
+
+fn refuse(cx: &mut Context, client: ClientId, why: &Refusal) {
+    cx.answer(client, |replies| replies.error(&format!("{} {why}", why.code())));
 }
 
 // CLUSTER
@@ -191,14 +196,14 @@ pub(crate) fn cluster_command(
             Some(word) if word.eq_ignore_ascii_case(b"FORCE") => {
                 number(&arguments[2]).map(|id| Change::RemoveNode { id, force: true })
             }
-            Some(_) => Err("syntax error".into()),
+            Some(_) => Err(Refusal::Other("syntax error".into())),
         },
         ClusterCommand::Replace => match arguments.get(3) {
             None => number(&arguments[2]).map(|id| Change::ReplaceNode { id, accept_loss: false }),
             Some(word) if word.eq_ignore_ascii_case(b"ACCEPTLOSS") => {
                 number(&arguments[2]).map(|id| Change::ReplaceNode { id, accept_loss: true })
             }
-            Some(_) => Err("syntax error".into()),
+            Some(_) => Err(Refusal::Other("syntax error".into())),
         },
         ClusterCommand::Quarantine => match (&arguments[2], arguments.get(3), arguments.get(4)) {
             (word, None, None) if word.eq_ignore_ascii_case(b"LIST") => {
@@ -212,7 +217,7 @@ pub(crate) fn cluster_command(
             (word, Some(group), None) if word.eq_ignore_ascii_case(b"RETRY") => {
                 number(group).map(|group| Change::Quarantine { group, step: QuarantineStep::Retry })
             }
-            _ => Err("syntax error".into()),
+            _ => Err(Refusal::Other("syntax error".into())),
         },
         ClusterCommand::KeySlot => {
             let slot = slot_of(&arguments[2]);
@@ -227,22 +232,22 @@ pub(crate) fn cluster_command(
             return cx.answer(client, |replies| replies.push(Reply::Text(&map)));
         }
         ClusterCommand::Info => {
-            let told = cluster_info(cx);
-            return cx.answer(client, |replies| replies.push(Reply::Text(told.as_bytes())));
+            let text = cluster_info(cx);
+            return cx.answer(client, |replies| replies.push(Reply::Text(text.as_bytes())));
         }
         ClusterCommand::Nodes => {
-            let told = cluster_nodes(cx);
-            return cx.answer(client, |replies| replies.push(Reply::Text(told.as_bytes())));
+            let text = cluster_nodes(cx);
+            return cx.answer(client, |replies| replies.push(Reply::Text(text.as_bytes())));
         }
         ClusterCommand::Slots => {
-            let mut told = ReplyBuffer::new();
-            cluster_slots(cx, &mut told);
-            return cx.answer(client, |replies| replies.extend_encoded(told.as_bytes()));
+            let mut text = ReplyBuffer::new();
+            cluster_slots(cx, &mut text);
+            return cx.answer(client, |replies| replies.extend_encoded(text.as_bytes()));
         }
         ClusterCommand::Shards => {
-            let mut told = ReplyBuffer::new();
-            cluster_shards(cx, &mut told);
-            return cx.answer(client, |replies| replies.extend_encoded(told.as_bytes()));
+            let mut text = ReplyBuffer::new();
+            cluster_shards(cx, &mut text);
+            return cx.answer(client, |replies| replies.extend_encoded(text.as_bytes()));
         }
     };
     change_or_refuse(cx, client, change);
@@ -284,7 +289,7 @@ fn is_reached(cx: &Context, id: NodeId) -> bool {
 
 /// Whether a group answers requests now, as far as this node knows.
 fn serving(cx: &Context, id: u16) -> Serving {
-    let Some(group) = cx.groups.get(id).filter(|_| cx.quarantined(id).is_none()) else {
+    let Some(group) = cx.groups.get(id).filter(|_| quarantined(cx, id).is_none()) else {
         return Serving::Not;
     };
     let is_majority = |members: &[NodeId]| {
@@ -345,7 +350,7 @@ fn cluster_info(cx: &Context) -> String {
 
 fn cluster_nodes(cx: &Context) -> String {
     let ranges = ranges(cx);
-    let mut told = String::new();
+    let mut text = String::new();
     for (id, node) in &cx.map.nodes {
         let led: Vec<&Range<'_>> = ranges.iter().filter(|range| range.leader == *id).collect();
         let followed = ranges.iter().find(|range| range.members.contains(id));
@@ -362,15 +367,15 @@ fn cluster_nodes(cx: &Context) -> String {
         let (name, version) = (name_of(cx, *id), cx.map.version);
         // Writing to a string does not fail.
         let _ = write!(
-            told,
+            text,
             "{name} {host}:{port}@{peer_port} {myself}{role}{failed} {leader} 0 0 {version} {link}"
         );
         for Range { slots: Slots { first, last }, .. } in led {
-            let _ = if first == last { write!(told, " {first}") } else { write!(told, " {first}-{last}") };
+            let _ = if first == last { write!(text, " {first}") } else { write!(text, " {first}-{last}") };
         }
-        told.push('\n');
+        text.push('\n');
     }
-    told
+    text
 }
 
 fn cluster_slots(cx: &Context, replies: &mut ReplyBuffer) {
@@ -430,15 +435,15 @@ fn cluster_shards(cx: &Context, replies: &mut ReplyBuffer) {
     }
 }
 
-fn text(argument: &[u8]) -> Result<&str, String> {
-    std::str::from_utf8(argument).map_err(|_| "the prefix of a keyspace is text".to_string())
+fn text(argument: &[u8]) -> Result<&str, Refusal> {
+    std::str::from_utf8(argument).map_err(|_| Refusal::Other("the prefix of a keyspace is text".into()))
 }
 
 /// Settings of a keyspace and their values.
 type Settings<'a> = Vec<(&'a str, &'a str)>;
 
 /// The prefix, and `setting=value` for each of the others.
-fn words<'a>(arguments: Arguments<'a>) -> Result<(&'a str, Settings<'a>), String> {
+fn words<'a>(arguments: Arguments<'a>) -> Result<(&'a str, Settings<'a>), Refusal> {
     let setting = |argument: &'a [u8]| {
         let word = std::str::from_utf8(argument).ok();
         let given = || String::from_utf8_lossy(argument).into_owned();
@@ -449,13 +454,14 @@ fn words<'a>(arguments: Arguments<'a>) -> Result<(&'a str, Settings<'a>), String
     Ok((text(arguments.get(2).unwrap_or_default())?, settings?))
 }
 
-fn number<Number: std::str::FromStr>(argument: &[u8]) -> Result<Number, String> {
+fn number<Number: std::str::FromStr>(argument: &[u8]) -> Result<Number, Refusal> {
     let parsed = std::str::from_utf8(argument).ok().and_then(|text| text.parse().ok());
-    parsed.ok_or_else(|| format!("'{}' is not a number that can be", String::from_utf8_lossy(argument)))
+    let given = || String::from_utf8_lossy(argument);
+    parsed.ok_or_else(|| Refusal::Other(format!("'{}' is not a number that can be", given())))
 }
 
 /// `CLUSTER ADD id host client-port http-port peer-port`.
-fn added(arguments: Arguments<'_>) -> Result<NodeAddress, String> {
+fn added(arguments: Arguments<'_>) -> Result<NodeAddress, Refusal> {
     Ok(NodeAddress {
         id: number(&arguments[2])?,
         host: String::from_utf8_lossy(&arguments[3]).into_owned(),

@@ -19,6 +19,12 @@ pub(crate) enum Origin {
     Wait,
     /// A part of a long command: the sequence is the part's number.
     LongPart,
+    /// A question how new this node's replica is: the sequence is when it was asked.
+    Freshness,
+    /// An eviction that this node has ordered as leader: the sequence is its victim's name.
+    Eviction,
+    /// A question for changes that are not kept here: the sequence is the question's number.
+    Changes,
     /// A request of this node itself, which it tries again if it has to: nothing waits for the outcome.
     Nobody,
 }
@@ -32,7 +38,12 @@ const PART: u64 = 2;
 const CODING: u64 = 3;
 const WAIT: u64 = 4;
 const LONG_PART: u64 = 5;
-const NOBODY: u64 = 6;
+const FRESHNESS: u64 = 6;
+const NOBODY: u64 = 7;
+/// The rest of the tickets of an eviction and of a question for changes, whose kind is [`NOBODY`]: three bits name no more
+/// kinds.
+const EVICTION: u64 = 1;
+const CHANGES: u64 = 2;
 
 impl Origin {
     #[inline]
@@ -45,6 +56,9 @@ impl Origin {
             CODING => Origin::Coding(Handle::from_bits(rest)),
             WAIT => Origin::Wait,
             LONG_PART => Origin::LongPart,
+            FRESHNESS => Origin::Freshness,
+            NOBODY if rest == EVICTION => Origin::Eviction,
+            NOBODY if rest == CHANGES => Origin::Changes,
             _ => Origin::Nobody,
         }
     }
@@ -59,6 +73,9 @@ impl Origin {
             Origin::Coding(operation) => (CODING, operation.to_bits()),
             Origin::Wait => (WAIT, 0),
             Origin::LongPart => (LONG_PART, 0),
+            Origin::Freshness => (FRESHNESS, 0),
+            Origin::Eviction => (NOBODY, EVICTION),
+            Origin::Changes => (NOBODY, CHANGES),
             Origin::Nobody => (NOBODY, 0),
         };
         Ticket { client: kind << KIND_SHIFT | rest, sequence }
@@ -99,6 +116,9 @@ mod tests {
             Origin::Coding(last),
             Origin::Wait,
             Origin::LongPart,
+            Origin::Freshness,
+            Origin::Eviction,
+            Origin::Changes,
             Origin::Nobody,
         ] {
             assert_eq!(Origin::of(origin.ticket(7)), origin);

@@ -180,41 +180,20 @@ impl Quarantine {
     }
 }
 
-impl Context {
-    /// Why no replica answers requests to a group, if that is so.
-    pub(crate) fn quarantined(&self, id: u16) -> Option<String> {
-        let group = self.groups.get(id)?;
-        // While the map does not know that this replica stands still, no other one can have taken over.
-        let is_untold = self.map.quarantine.stands(id, self.configuration.node).is_none();
-        let held = group.holds.filter(|_| is_untold);
-        let FatalRecord { offset, .. } = self.map.stopped_before(id).or(held)?;
-        let name = group.keyspace.name();
-        Some(format!(
-            "QUARANTINED keyspace '{name}' stands still before record {offset} of group {id}, which has ended its nodes; nothing was \
-             done; see CLUSTER QUARANTINE LIST"
-        ))
-    }
-
-    /// The number of groups whose replica here stands still.
-    pub(crate) fn quarantined_groups(&self) -> u64 {
-        self.groups.iter().filter(|(_, group)| group.holds.is_some()).count() as u64
-    }
-}
-
 impl Quarantine {
     /// Follows a new map: lets replicas continue that may, and informs them of the records to skip.
     pub(crate) fn follow(&mut self, cx: &mut Context, map: &ClusterMap) {
         let own = cx.configuration.node;
-        let told = &map.quarantine;
+        let known = &map.quarantine;
         let mut changed = false;
         for doubt in &mut self.doubts {
             let record = doubt.record();
             let is_released = cx.map.quarantine.stands(doubt.group, own) == Some(record)
-                && told.stands(doubt.group, own).is_none();
-            let is_skipped = told.skipped(doubt.group).contains(&record);
+                && known.stands(doubt.group, own).is_none();
+            let is_skipped = known.skipped(doubt.group).contains(&record);
             if is_skipped && !doubt.is_skipped || doubt.holds && is_released {
                 (doubt.is_skipped, doubt.holds, doubt.deaths, changed) = (is_skipped, false, 0, true);
-                doubt.goes_on = told.standing.contains_key(&doubt.group);
+                doubt.goes_on = known.standing.contains_key(&doubt.group);
                 let (name, offset) = (map.name_of(doubt.group), record.offset);
                 let what = if is_skipped { "is skipped" } else { "is tried again" };
                 let text =
@@ -222,7 +201,7 @@ impl Quarantine {
                 cx.log.push(Line { level: Level::Warning, text });
             }
         }
-        for (group, records) in &told.skipped {
+        for (group, records) in &known.skipped {
             for record in records {
                 if !self.of(*group).any(|doubt| doubt.record() == *record) {
                     let doubt = Doubt::of(*group, *record, self.program.clone());
@@ -234,7 +213,7 @@ impl Quarantine {
         if changed {
             self.keep();
         }
-        self.is_on = !told.is_empty() || !self.doubts.is_empty();
+        self.is_on = !known.is_empty() || !self.doubts.is_empty();
         if self.is_on {
             let mut place = 0;
             while let Some(id) = cx.groups.id_at(place) {
@@ -360,14 +339,14 @@ impl Quarantine {
 
 /// `CLUSTER QUARANTINE LIST`: a line for each record.
 pub(crate) fn list(cx: &mut Context, client: ClientId) {
-    let mut told = String::new();
+    let mut text = String::new();
     let mut line = |id: u16, record: FatalRecord, state: &str, nodes: &str| {
         let (keyspace, shard) =
             cx.map.groups.get(&id).map_or(("", 0), |group| (group.keyspace.as_str(), group.shard));
         let FatalRecord { offset, time } = record;
         // Writing to a string does not fail.
         let _ = writeln!(
-            told,
+            text,
             "group={id} offset={offset} state={state} nodes={nodes} shard={shard} time={time} keyspace={keyspace}"
         );
     };
@@ -384,5 +363,5 @@ pub(crate) fn list(cx: &mut Context, client: ClientId) {
     for (id, records) in &cx.map.quarantine.skipped {
         records.iter().for_each(|record| line(*id, *record, "skipped", "all"));
     }
-    cx.answer(client, |replies| replies.push(Reply::Text(told.as_bytes())));
+    cx.answer(client, |replies| replies.push(Reply::Text(text.as_bytes())));
 }

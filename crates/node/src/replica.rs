@@ -40,7 +40,7 @@ impl Replica {
         let Configuration { node, life, planted, .. } = *configuration;
         let seed = configuration.seed.wrapping_add(u64::from(id));
         let table_seed = configuration.table_seed.wrapping_add(u64::from(id));
-        match keyspace.replication {
+        let mut replica = match keyspace.replication {
             Protocol::LeaderFollower => {
                 let options = keyspace.leader_follower(planted);
                 let mut timing = leader_follower::Timing::default();
@@ -72,7 +72,10 @@ impl Replica {
                 replica.set_interpreter(&LUA);
                 Replica::Consensus(replica)
             }
-        }
+        };
+        replica.set_eviction(keyspace.eviction);
+        replica.keep_history(keyspace.shard_changes_bytes());
+        replica
     }
 
     /// Adopts the settings of its keyspace that can change at run time.
@@ -83,6 +86,8 @@ impl Replica {
             Replica::Consensus(replica) => replica.set_options(keyspace.consensus(planted)),
             Replica::Abd(_) => {}
         }
+        self.set_eviction(keyspace.eviction);
+        self.keep_history(keyspace.shard_changes_bytes());
     }
 
     /// Takes one step. A message comes as the peer sent it.

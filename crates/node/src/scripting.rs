@@ -1,19 +1,33 @@
-//! The clients' commands `EVAL` and its kin, `SCRIPT`, and `FUNCTION FLUSH`.
+//! The clients' commands `EVAL`, `FCALL` and their kin, `SCRIPT`, and `FUNCTION`.
 //!
 //! The node that a client is connected to looks up a script's text, so that a request to the group holds everything
 //! that a replica needs. The node also checks whether a text is a script at all: if not, it never gets into a log.
+//!
+//! Libraries of functions are in the cluster map. Their changes are acknowledged when no node can run functions by an
+//! older map: a node runs them only while it holds the control group's lease, which counts only with the newest map.
 
-use crate::command::{CommandError, RunScript, ScriptCommand};
-use crate::context::Context;
+use crate::command::{CommandError, FunctionCommand, NamedBy, RunScript, ScriptCommand, printable};
+use crate::context::{Call, Context};
+use crate::control::Change;
 use crate::envelope::Envelope;
-use crate::scripts::{Cache, Digest, Header, check, digest_of};
+use crate::libraries::{self, Flag, Libraries, Library, Policy, Step};
+use crate::scripts::{Cache, Digest, Header, check, check_library, digest_of};
 use crate::session::ClientId;
+use kv::glob::PATTERN_BYTES_MAX;
 use kv::limits::{KEY_BYTES_MAX, SCRIPT_BYTES_MAX, SCRIPT_COST_DEFAULT};
 use kv::number::parse_integer;
 use kv::{ReplyBuffer, Script, ScriptLimits};
+use rdb::payload::{self, Refusal};
+use std::rc::Rc;
 use wire::resp::Arguments;
 
 const NOSCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
+const NOTBUSY: &str = "NOTBUSY No scripts in execution right now.";
+
+/// Without a lease this node may lack a change of functions that was acknowledged. A node alone makes all changes
+/// itself.
+const NO_LEASE: &str = "TRYAGAIN NOLEADER the control group has not answered this node for a while, so it may not know the \
+     newest functions";
 
 impl Cache {
     /// Carries out a command about the scripts that are kept; running one is the group's part.
@@ -47,16 +61,7 @@ impl Cache {
             }
             // Its limits end a script before any client could ask for that.
             ScriptCommand::Kill => {
-                cx.answer(client, |replies| {
-                    replies.error("NOTBUSY No scripts in execution right now.");
-                });
-            }
-            ScriptCommand::FlushFunctions => {
-                cx.answer(client, |replies| match is_flush_mode(arguments) {
-                    // No functions exist.
-                    true => replies.ok(),
-                    false => replies.error("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"),
-                });
+                cx.answer(client, |replies| replies.error(NOTBUSY));
             }
         }
     }
@@ -74,7 +79,12 @@ impl Cache {
         scratch: &'s mut Vec<u8>,
     ) -> Result<Script<'s>, Vec<u8>> {
         let inputs = arguments.skip(3);
+        let function = match how.named_by {
+            NamedBy::Function => Some(self.function_of(cx, &arguments[1])?),
+            NamedBy::Text | NamedBy::Digest => None,
+        };
         let key_count = match parse_integer(&arguments[2]) {
+            None if function.is_some() => return Err("ERR Bad number of keys provided".into()),
             None => return Err(CommandError::NotAnInteger.to_string().into()),
             Some(..0) => return Err("ERR Number of keys can't be negative".into()),
             Some(count) => match usize::try_from(count) {
@@ -85,12 +95,22 @@ impl Cache {
         if let Some(key) = inputs.iter().take(key_count).find(|key| key.len() > KEY_BYTES_MAX) {
             return Err(CommandError::KeyTooLong(key.len()).to_string().into());
         }
-        let digest = match how.by_digest {
-            true => Digest::parse(&arguments[1]).ok_or(NOSCRIPT)?,
-            false => self.remember_script(&arguments[1])?,
+        let (text, flags) = match &function {
+            Some(function) => (&*function.library, Some(function.flags.clone())),
+            None => {
+                let digest = match how.named_by {
+                    NamedBy::Digest => Digest::parse(&arguments[1]).ok_or(NOSCRIPT)?,
+                    _ => self.remember_script(&arguments[1])?,
+                };
+                let text = self.find(digest).ok_or(NOSCRIPT)?;
+                (text, Header::of(text)?.flags)
+            }
         };
-        let text = self.find(digest).ok_or(NOSCRIPT)?;
-        let writes = !how.only_reads && !Header::of(text)?.no_writes;
+        let declares = |flag| flags.as_ref().is_some_and(|flags| flags.contains(&flag));
+        if how.only_reads && flags.is_some() && !declares(Flag::NoWrites) {
+            return Err("ERR Can not execute a script with write flag using *_ro command.".into());
+        }
+        let writes = !how.only_reads && !declares(Flag::NoWrites);
         // Keys of several groups are refused later.
         let first_key = inputs.iter().take(key_count).next();
         let group = first_key.map_or_else(|| cx.router.default_group(), |key| cx.router.group_of(key));
@@ -103,9 +123,70 @@ impl Cache {
         };
         // Without keys, the rest of a transaction decides which group it is for.
         let is_known = first_key.is_some() || !in_transaction || cx.groups.ids().len() == 1;
-        let extent = cx.router.extent_of(first_key.unwrap_or_default()).filter(|_| is_known);
-        Script::build_in(scratch, text, inputs.iter(), key_count, extent, limits, writes)
+        let extent = || cx.router.extent_of(first_key.unwrap_or_default());
+        if declares(Flag::NoCluster) && extent().next().is_none() {
+            return Err("ERR Can not run script on cluster, 'no-cluster' flag is set.".into());
+        }
+        // A record that runs a library calls the function that the first of its arguments names.
+        let (keys, rest) = (inputs.iter().take(key_count), inputs.iter().skip(key_count));
+        let inputs = keys.chain(function.iter().map(|function| &*function.name)).chain(rest);
+        Script::build_in(scratch, text, inputs, key_count, extent().filter(|_| is_known), limits, writes)
             .ok_or_else(|| CommandError::Syntax.to_string().into())
+    }
+
+    /// The function with this name, if this node is sure to know it as it was acknowledged last.
+    fn function_of(&mut self, cx: &Context, name: &[u8]) -> Result<Rc<libraries::Callable>, Vec<u8>> {
+        if cx.now.monotonic_us >= cx.lease_until_us && cx.map.nodes.len() > 1 {
+            return Err(NO_LEASE.into());
+        }
+        self.functions.follow(cx.map.version, &cx.map.libraries);
+        Ok(Rc::clone(self.functions.find(name).ok_or("ERR Function not found")?))
+    }
+
+    /// Carries out a subcommand of `FUNCTION`.
+    pub(crate) fn function_command(
+        &mut self,
+        cx: &mut Context,
+        client: ClientId,
+        command: FunctionCommand,
+        arguments: Arguments<'_>,
+    ) {
+        let step = match command {
+            FunctionCommand::Load => loaded(arguments),
+            FunctionCommand::Delete => match std::str::from_utf8(&arguments[2]) {
+                Ok(name) => Ok(Step::Delete(name.to_string())),
+                Err(_) => Err("ERR Library not found".into()),
+            },
+            FunctionCommand::Flush if arguments.len() > 3 => Err(wrong_number(arguments)),
+            FunctionCommand::Flush if !is_flush_mode(arguments) => {
+                Err("ERR FUNCTION FLUSH only supports SYNC|ASYNC option".into())
+            }
+            FunctionCommand::Flush => Ok(Step::Add { libraries: Libraries::new(), policy: Policy::Flush }),
+            FunctionCommand::Dump => return dump(cx, client),
+            FunctionCommand::Restore if arguments.len() > 4 => Err(wrong_number(arguments)),
+            FunctionCommand::Restore => restored(&arguments[2], arguments.get(3)),
+            FunctionCommand::List => return list(cx, client, arguments),
+            FunctionCommand::Stats => return stats(cx, client),
+            FunctionCommand::Kill => Err(NOTBUSY.into()),
+        };
+        match step {
+            Ok(step) => {
+                cx.call(Call::Change { client: Some(client), change: Box::new(Change::Libraries(step)) })
+            }
+            Err(error) => cx.answer(client, |replies| replies.push(kv::Reply::Error(&error))),
+        }
+    }
+
+    /// Whether a script that is named so may write, as far as that is known.
+    pub(crate) fn may_write(&mut self, cx: &Context, how: RunScript, name: &[u8]) -> bool {
+        let flags = match how.named_by {
+            NamedBy::Function => self.function_of(cx, name).ok().map(|function| function.flags.clone()),
+            NamedBy::Digest => {
+                Digest::parse(name).and_then(|digest| Header::of(self.find(digest)?).ok()?.flags)
+            }
+            NamedBy::Text => Header::of(name).ok().and_then(|header| header.flags),
+        };
+        !how.only_reads && !flags.is_some_and(|flags| flags.contains(&Flag::NoWrites))
     }
 
     /// Keeps a text for `EVALSHA` if it is a script.
@@ -148,4 +229,138 @@ fn is_flush_mode(arguments: Arguments<'_>) -> bool {
         (Some(mode), 3) => [&b"SYNC"[..], b"ASYNC"].iter().any(|known| mode.eq_ignore_ascii_case(known)),
         _ => false,
     }
+}
+
+/// Redis's error where a subcommand of `FUNCTION` has too many arguments.
+fn wrong_number(arguments: Arguments<'_>) -> Vec<u8> {
+    let subcommand = printable(&arguments[1]);
+    format!("ERR unknown subcommand or wrong number of arguments for '{subcommand}'. Try FUNCTION HELP.")
+        .into()
+}
+
+/// `FUNCTION LOAD [REPLACE] text`: runs the library, to know its functions.
+fn loaded(arguments: Arguments<'_>) -> Result<Step, Vec<u8>> {
+    let count = arguments.len();
+    let mut options = arguments.iter().take(count - 1).skip(2);
+    if let Some(option) = options.find(|option| !option.eq_ignore_ascii_case(b"REPLACE")) {
+        return Err(format!("ERR Unknown option given: {}", printable(option)).into());
+    }
+    let policy = if count == 3 { Policy::New } else { Policy::Replace };
+    let (name, library) = check_library(&arguments[count - 1], &mut SCRIPT_COST_DEFAULT.into())?;
+    Ok(Step::Add { libraries: Libraries::from([(name, library)]), policy })
+}
+
+/// `FUNCTION DUMP`: Redis's format.
+fn dump(cx: &mut Context, client: ClientId) {
+    let mut payload = Vec::new();
+    for library in cx.map.libraries.values() {
+        payload::put_library(&library.text.bytes(), &mut payload);
+    }
+    payload::close(payload::VERSION, 0, &mut payload);
+    cx.answer(client, |replies| replies.bulk(&payload));
+}
+
+/// `FUNCTION RESTORE payload [FLUSH | APPEND | REPLACE]`. All its libraries together may cost as much as one that is loaded.
+fn restored(payload: &[u8], policy: Option<&[u8]>) -> Result<Step, Vec<u8>> {
+    let policy = match policy.map(<[u8]>::to_ascii_lowercase).as_deref() {
+        None | Some(b"append") => Policy::Append,
+        Some(b"flush") => Policy::Flush,
+        Some(b"replace") => Policy::Overwrite,
+        Some(_) => {
+            return Err(
+                "ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.".into()
+            );
+        }
+    };
+    let texts = payload::libraries(payload).map_err(|refusal| match refusal {
+        Refusal::Footer => "ERR DUMP payload version or checksum are wrong",
+        Refusal::Type(_) => "ERR given type is not a function",
+    })?;
+    let (mut libraries, mut cost_left) = (Libraries::new(), SCRIPT_COST_DEFAULT.into());
+    for text in texts {
+        let (name, library) = check_library(&text, &mut cost_left)?;
+        if libraries.contains_key(&name) {
+            return Err(format!("ERR {}", libraries::exists(&name)).into());
+        }
+        libraries.insert(name, library);
+    }
+    Ok(Step::Add { libraries, policy })
+}
+
+/// `FUNCTION LIST [LIBRARYNAME pattern] [WITHCODE]`.
+fn list(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
+    let (mut pattern, mut with_code) = (None, false);
+    let mut words = arguments.iter().skip(2);
+    while let Some(word) = words.next() {
+        let error = if !with_code && word.eq_ignore_ascii_case(b"WITHCODE") {
+            with_code = true;
+            continue;
+        } else if pattern.is_none() && word.eq_ignore_ascii_case(b"LIBRARYNAME") {
+            pattern = words.next();
+            match pattern {
+                Some(pattern) if pattern.len() > PATTERN_BYTES_MAX => {
+                    CommandError::PatternTooLong(pattern.len()).to_string()
+                }
+                Some(_) => continue,
+                None => "ERR library name argument was not given".to_string(),
+            }
+        } else {
+            format!("ERR Unknown argument {}", printable(word))
+        };
+        return cx.answer(client, |replies| replies.error(&error));
+    }
+    let map = Rc::clone(&cx.map);
+    let found: Vec<(&String, &Library)> = libraries::matching(&map.libraries, pattern).collect();
+    cx.answer(client, |replies| {
+        replies.array(found.len());
+        for (name, library) in found {
+            replies.map(if with_code { 4 } else { 3 });
+            replies.bulk(b"library_name");
+            replies.bulk(name.as_bytes());
+            replies.bulk(b"engine");
+            replies.bulk(b"LUA");
+            replies.bulk(b"functions");
+            replies.array(library.functions.len());
+            for function in &library.functions {
+                replies.map(3);
+                replies.bulk(b"name");
+                replies.bulk(function.name.as_bytes());
+                replies.bulk(b"description");
+                match &function.description {
+                    Some(text) => replies.bulk(&text.bytes()),
+                    None => replies.push(kv::Reply::Null),
+                }
+                replies.bulk(b"flags");
+                replies.push(kv::Reply::Set(function.flags.len() as u32));
+                function
+                    .flags
+                    .iter()
+                    .for_each(|flag| replies.push(kv::Reply::Status(flag.name().as_bytes())));
+            }
+            if with_code {
+                replies.bulk(b"library_code");
+                replies.bulk(&library.text.bytes());
+            }
+        }
+    });
+}
+
+/// `FUNCTION STATS`. No function is ever seen running: a client is answered between two of them.
+fn stats(cx: &mut Context, client: ClientId) {
+    let libraries = &cx.map.libraries;
+    let functions: usize = libraries.values().map(|library| library.functions.len()).sum();
+    let libraries = libraries.len();
+    cx.answer(client, |replies| {
+        replies.map(2);
+        replies.bulk(b"running_script");
+        replies.push(kv::Reply::Null);
+        replies.bulk(b"engines");
+        replies.map(1);
+        replies.bulk(b"LUA");
+        replies.map(2);
+        for (name, count) in [(&b"libraries_count"[..], libraries), (b"functions_count", functions)] {
+            replies.bulk(name);
+            replies.integer(count as i64);
+        }
+    });
 }

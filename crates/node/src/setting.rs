@@ -1,6 +1,7 @@
 //! The values that a keyspace's settings may have, and how each is written, alike in configuration files, commands, the
 //! cluster map and reports. Text becomes a value here and nowhere else.
 
+use kv::table::Eviction;
 use protocol::blocking::Retry;
 use protocol::consensus::Lease;
 use protocol::leader_follower::{Acks, Durability};
@@ -129,6 +130,57 @@ words!(
     "off" => Lease::Off
 );
 
+/// The eight policies of Redis, by shorter names; those of Redis are read, too.
+impl Setting for Eviction {
+    const NAME: &'static str = "eviction";
+    const CHOICES: &'static str =
+        "none, lru, lfu, random, ttl, volatile-lru, volatile-lfu or volatile-random";
+
+    fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "none" | "noeviction" => Eviction::None,
+            "lru" | "allkeys-lru" => Eviction::Lru,
+            "lfu" | "allkeys-lfu" => Eviction::Lfu,
+            "random" | "allkeys-random" => Eviction::Random,
+            "ttl" | "volatile-ttl" => Eviction::Ttl,
+            "volatile-lru" => Eviction::VolatileLru,
+            "volatile-lfu" => Eviction::VolatileLfu,
+            "volatile-random" => Eviction::VolatileRandom,
+            _ => return None,
+        })
+    }
+
+    fn text(&self) -> impl Display {
+        match self {
+            Eviction::None => "none",
+            Eviction::Lru => "lru",
+            Eviction::Lfu => "lfu",
+            Eviction::Random => "random",
+            Eviction::Ttl => "ttl",
+            Eviction::VolatileLru => "volatile-lru",
+            Eviction::VolatileLfu => "volatile-lfu",
+            Eviction::VolatileRandom => "volatile-random",
+        }
+    }
+}
+
+/// The names of these policies in Redis (`maxmemory-policy`).
+pub(crate) const POLICIES: [&str; 8] = [
+    "noeviction",
+    "allkeys-lru",
+    "allkeys-lfu",
+    "allkeys-random",
+    "volatile-ttl",
+    "volatile-lru",
+    "volatile-lfu",
+    "volatile-random",
+];
+
+/// The name of a policy in Redis.
+pub(crate) fn policy_name(eviction: Eviction) -> &'static str {
+    POLICIES.into_iter().find(|name| Eviction::parse(name) == Some(eviction)).unwrap_or("noeviction")
+}
+
 /// `None` is the protocol's default.
 impl Setting for Option<Durability> {
     const NAME: &'static str = Durability::NAME;
@@ -209,6 +261,38 @@ pub(crate) fn deserialize<'de, T: Setting, D: Deserializer<'de>>(deserializer: D
         .ok_or_else(|| D::Error::custom(format_args!("unknown {} \"{text}\"; use {}", T::NAME, T::CHOICES)))
 }
 
+/// Parses a number of bytes with or without a unit: `k` is 1000, `kb` is 1024, and so on.
+pub(crate) fn parse_bytes(text: &str) -> Option<u64> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let unit: u64 = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" => 1000,
+        "kb" => 1 << 10,
+        "m" => 1_000_000,
+        "mb" => 1 << 20,
+        "g" => 1_000_000_000,
+        "gb" => 1 << 30,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(unit).filter(|bytes| i64::try_from(*bytes).is_ok())
+}
+
+/// For `#[serde(deserialize_with)]`: a number of bytes, or a text with a unit.
+pub(crate) fn deserialize_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "a number of bytes, or a text such as \"100mb\"")]
+    enum Given {
+        Number(u64),
+        Text(String),
+    }
+    match Given::deserialize(deserializer)? {
+        Given::Number(bytes) => Ok(bytes),
+        Given::Text(text) => parse_bytes(&text)
+            .ok_or_else(|| D::Error::custom(format_args!("\"{text}\" is no number of bytes such as 100mb"))),
+    }
+}
+
 /// Into how many parts a keyspace wants its large values cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parts {
@@ -256,6 +340,11 @@ mod tests {
         every_text_is_parsed_again(&[Lease::Log, Lease::Off]);
         every_text_is_parsed_again(&[Acks::None, Acks::Count(2), Acks::Majority, Acks::All]);
         every_text_is_parsed_again(&[None, Some(Parts::Adaptive), Some(Parts::Fixed(3))]);
+        use Eviction::{Lfu, Lru, Random, Ttl, VolatileLfu, VolatileLru, VolatileRandom};
+        let policies = [Eviction::None, Lru, Lfu, Random, Ttl, VolatileLru, VolatileLfu, VolatileRandom];
+        every_text_is_parsed_again(&policies);
+        assert_eq!(policies.map(|policy| Eviction::parse(policy_name(policy))), policies.map(Some));
+        assert_eq!(POLICIES.len(), policies.len());
         assert_eq!(Option::<Parts>::parse("0"), None, "a value cannot be cut into no parts");
     }
 }

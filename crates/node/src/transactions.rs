@@ -12,6 +12,7 @@
 
 use crate::command::{self, CommandError, Found, Handler, NodeCommand, ScriptCommand};
 use crate::context::Context;
+use crate::context::memory::OUT_OF_MEMORY;
 use crate::parameters::request_bytes_max;
 use crate::scripts;
 use crate::session::{ClientId, ITEM_BYTES, Item, Pending};
@@ -129,19 +130,19 @@ pub(crate) fn gather(
     if gathered.bytes() + argument_bytes + ITEM_BYTES > bytes_max {
         return Err(format!("ERR the transaction would take more than {bytes_max} bytes"));
     }
-    let told = |write: &dyn Fn(&mut ReplyBuffer)| {
+    let answered = |write: &dyn Fn(&mut ReplyBuffer)| {
         let mut reply = ReplyBuffer::new();
         write(&mut reply);
-        Item::Told(reply.as_bytes().to_vec())
+        Item::Answered(reply.as_bytes().to_vec())
     };
     let item = match found.spec.handler {
         Handler::Node(NodeCommand::Script(ScriptCommand::Run(_))) => match script {
             Some(Ok(script)) if gathered.draft.push(&Command::Script(script)) => Item::Data,
-            Some(Err(error)) => told(&|reply| reply.push(Reply::Error(&error))),
+            Some(Err(error)) => answered(&|reply| reply.push(Reply::Error(&error))),
             _ => return Err(NOT_ALLOWED.into()),
         },
         Handler::Container => return Err(CommandError::WrongArity(found.spec.name).to_string()),
-        Handler::Node(NodeCommand::Transaction(_)) => told(&ReplyBuffer::ok), // UNWATCH.
+        Handler::Node(NodeCommand::Transaction(_)) => answered(&ReplyBuffer::ok), // UNWATCH.
         Handler::Node(_) => {
             let mut kept = ArgumentsBuffer::new();
             arguments.iter().for_each(|argument| kept.push(argument));
@@ -149,7 +150,7 @@ pub(crate) fn gather(
         }
         // As in Redis, an error in the arguments is reported in its place, and does not stop the others.
         Handler::Data(parse) => match parse(arguments, scratch, &context) {
-            Err(error) => told(&|reply| reply.error(&error.to_string())),
+            Err(error) => answered(&|reply| reply.error(&error.to_string())),
             Ok(command) => {
                 let command = match (command, only_group) {
                     (Command::RandomKey { .. }, Some(_)) => Command::RandomKey { draw },
@@ -170,6 +171,11 @@ pub(crate) fn gather(
                         "CROSSSLOT {name} concerns all keyspaces, which no transaction can change or read in one step"
                     ));
                 }
+                let mut group = only_group;
+                command.for_each_key(|key| group = group.or_else(|| Some(cx.router.group_of(key))));
+                if group.is_some_and(|group| cx.groups[group].is_too_full_for(&command)) {
+                    return Err(OUT_OF_MEMORY.into());
+                }
                 if !gathered.draft.push(&command) {
                     return Err(NOT_ALLOWED.into());
                 }
@@ -179,7 +185,7 @@ pub(crate) fn gather(
     };
     gathered.item_bytes += match &item {
         Item::Data => 0,
-        Item::Told(reply) => reply.len(),
+        Item::Answered(reply) => reply.len(),
         Item::Node(_) => argument_bytes,
     };
     gathered.items.push(item);

@@ -40,9 +40,9 @@ pub(crate) fn take_apart(reply: &[u8], bytes_max: usize) -> Option<Parts<'_>> {
 /// The value that is all of a read's reply, if that is so.
 pub(crate) fn only_value(element: &[u8]) -> Option<Reference> {
     let mut reader = Reader::new(element);
-    let Ok(Reply::Reference(told)) = Reply::decode(&mut reader) else { return None };
-    let told = ValueRef::decode(told).ok()?;
-    (reader.is_empty() && told.view == View::Whole).then_some(told.reference)
+    let Ok(Reply::Reference(encoded)) = Reply::decode(&mut reader) else { return None };
+    let part = ValueRef::decode(encoded).ok()?;
+    (reader.is_empty() && part.view == View::Whole).then_some(part.reference)
 }
 
 /// A read's reply with values in place of references, as far as they are here. If some are not, it can be taken apart
@@ -55,11 +55,11 @@ pub(crate) fn put_in<'v>(
     let (mut out, mut is_whole) = (ReplyBuffer::new(), true);
     let mut reader = Reader::new(element);
     while let Ok(reply) = Reply::decode(&mut reader) {
-        let told = match reply {
-            Reply::Reference(told) => ValueRef::decode(told).ok(),
+        let part = match reply {
+            Reply::Reference(encoded) => ValueRef::decode(encoded).ok(),
             _ => None,
         };
-        match told.map(|told| (told.view, value_of(&told.reference))) {
+        match part.map(|part| (part.view, value_of(&part.reference))) {
             Some((view, Some(value))) => out.bulk(view.of(value)),
             Some((_, None)) => {
                 is_whole = false;
@@ -87,8 +87,8 @@ mod tests {
         let mut reply = ReplyBuffer::new();
         reply.array(2);
         for reference in references {
-            let told = ValueRef { reference, view: View::Range { start: 0, end: 1 } };
-            reply.push(Reply::Reference(&told.encoded()));
+            let part = ValueRef { reference, view: View::Range { start: 0, end: 1 } };
+            reply.push(Reply::Reference(&part.encoded()));
         }
         assert_eq!(only_value(reply.as_bytes()), None);
         let first = put_in(&command, reply.as_bytes(), |it| (*it == references[0]).then_some(b"first"));

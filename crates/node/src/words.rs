@@ -110,8 +110,8 @@ mod tests {
         assert_eq!(field(NASTY), "a_b____ ___\"\\___ü".replacen("____ ___", "___ ___", 1));
         assert_eq!(word("a b\nc\td"), "a_b_c_d");
         assert_eq!(label("a\n\"\\\r"), "a\\n\\\"\\\\\\\\u{d}");
-        for told in [one_line(NASTY).into_owned(), field(NASTY), word(NASTY), label(NASTY)] {
-            assert!(!told.contains(is_unseen), "{told:?}");
+        for text in [one_line(NASTY).into_owned(), field(NASTY), word(NASTY), label(NASTY)] {
+            assert!(!text.contains(is_unseen), "{text:?}");
         }
     }
 

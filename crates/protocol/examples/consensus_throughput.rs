@@ -26,6 +26,7 @@ impl Group {
             reads_any: false,
             log_bytes: 64 << 20,
             spill_bytes_min: usize::MAX,
+            is_bounded: false,
             planted: Default::default(),
         };
         let replicas = (1..=3).map(|id| Replica::new(id, options, Timing::default(), 1, u64::from(id)));
@@ -111,7 +112,7 @@ fn main() {
                 };
                 let ticket = Ticket { client: 1, sequence: number };
                 let (follows, seen, deadline_us) = (false, 0, u64::MAX);
-                let request = Request::Command(command);
+                let request = &Request::Command(command);
                 group.step(
                     leader,
                     Input::Request { ticket, request, follows, seen, deadline_us, fenced: false },

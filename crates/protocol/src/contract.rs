@@ -8,7 +8,7 @@ use crate::coded::Fragments;
 use crate::registers::{Loss, Replacement};
 use crate::status::Status;
 use kv::codec::Malformed;
-use kv::table::Spilled;
+use kv::table::{Changes, Eviction, Spilled};
 use kv::{RecordName, Reference, Table, Version, Watch};
 
 pub use crate::effects::{
@@ -80,8 +80,30 @@ pub trait Replica {
         self.table().memory_bytes()
     }
 
+    /// Returns how many commands a leader has taken that are not applied, and how many bytes these have.
+    fn unapplied(&self) -> (usize, usize) {
+        (0, 0)
+    }
+
     /// Returns the replica's status, in terms that all protocols share. O(members), with registers O(members and locks).
     fn summary(&self, now: Now) -> Status;
+
+    /// See [`Table::follow_changes`]. Registers have no changes that all replicas agree on, and note none.
+    fn follow_changes(&mut self, _changes: bool, _misses: bool) {}
+
+    /// See [`Table::keep_history`]. Registers keep none.
+    fn keep_history(&mut self, _bytes_max: usize) {}
+
+    /// The table, for a copy of it in the form of Redis: [`Table::begin_snapshot`], [`Table::dump_chunk`] and
+    /// [`Table::end_snapshot`]. Registers have no moment that a copy could show.
+    fn dumped(&mut self) -> Option<&mut Table> {
+        None
+    }
+
+    /// See [`Table::take_changes`].
+    fn take_changes(&mut self) -> Option<Changes> {
+        None
+    }
 
     // Leadership. Registers have no leader.
 
@@ -150,6 +172,9 @@ pub trait Replica {
 
     /// See [`Table::set_watch`]. Call this before anything else. Registers hold values and execute nothing.
     fn set_watch(&mut self, _group: u16, _watch: &'static dyn Watch) {}
+
+    /// See [`Table::set_eviction`]. Registers are not evicted.
+    fn set_eviction(&mut self, _eviction: Eviction) {}
 
     /// See [`Table::skip`]. Call this on all replicas before any of them reaches one of these records.
     fn skip(&mut self, _records: &[RecordName]) {}

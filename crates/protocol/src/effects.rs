@@ -80,7 +80,7 @@ pub enum Input<'a, Message> {
         /// Identifies the request's outcome.
         ticket: Ticket,
         /// The request.
-        request: Request<'a>,
+        request: &'a Request<'a>,
         /// True when earlier requests of the same client have no outcome yet: this one takes effect after them.
         follows: bool,
         /// The newest write that this client has seen acknowledged here: a stale read must not be older.
@@ -453,13 +453,28 @@ pub struct Effects {
 
 impl Effects {
     /// Clears everything but keeps the buffers' capacity.
+    #[inline]
     pub fn clear(&mut self) {
         self.outcomes.clear();
         self.replies.clear();
+        // A request that is answered at once leaves nothing else.
+        let others = self.messages.len()
+            | self.records.len()
+            | self.bytes.len()
+            | self.handed_on.len()
+            | self.control_requests.len()
+            | self.notices.len()
+            | self.trace.len();
+        if others != 0 {
+            self.clear_others();
+        }
+    }
+
+    fn clear_others(&mut self) {
+        const RETAINED_BYTES_MAX: usize = 4 << 20;
         self.messages.clear();
         self.records.clear();
         self.bytes.clear();
-        const RETAINED_BYTES_MAX: usize = 4 << 20;
         if self.bytes.capacity() > RETAINED_BYTES_MAX {
             self.bytes.shrink_to(RETAINED_BYTES_MAX);
         }

@@ -1,11 +1,5 @@
-//! Known faults that a test can plant in a replica, to show that the simulator finds them.
-//!
-//! Without the feature `planted-bugs` nothing can be planted: [`Planted::has`] is false and the branches behind it are
-//! not compiled in.
-//!
-//! Invariants would stop a replica before a fault shows in any answer, so a test could not show that the checks of
-//! answers find it. So a fault can be planted in two ways: without invariants (`Planted::one`), and with them
-//! (`Planted::one_with_invariants`).
+//! Known faults that a test can plant in a replica, to show that the simulator finds them: see
+//! [`kv::planted`].
 
 /// A fault seen in published systems, each the absence of one rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,6 +97,14 @@ pub enum Fault {
     QueueServedForgotten,
     /// queues: an element that was claimed goes back when its node seems gone, though a client may have it.
     QueueClaimedGivenBack,
+    /// queues: an element that goes back when its client is gone goes to the other end of its list.
+    QueueGivenBackBehind,
+    /// sets: a member that is taken at random is not drawn from the record: replicas differ.
+    SetDrawnApart,
+    /// eviction: a follower evicts another key than its leader.
+    EvictsApart,
+    /// eviction: keys are evicted although `eviction = none`.
+    EvictsWithoutPolicy,
     /// locks: a write's token is compared when the write is ordered, not when it takes effect.
     FenceNotRechecked,
     /// Coding: a value is ordered once a bare majority keeps its fragments.
@@ -123,6 +125,16 @@ pub enum Fault {
     ClockUnbounded,
     /// Any protocol: a write of unknown outcome is reported as refused.
     UnknownToldAsRefused,
+    /// Tracking: a client is told that a key is invalid at once, and not behind the reply of a read that is under way.
+    InvalidatedBeforeReply,
+    /// Tracking: clients keep what they have read although the replica here has not shown that it is new.
+    CachesOutliveLink,
+    /// Tracking: clients keep what they have read although a snapshot is installed.
+    CachesOutliveSnapshot,
+    /// Change streams: what is kept of changes goes on although a snapshot is installed.
+    ChangesOutliveSnapshot,
+    /// Change streams: the change whose version a reader has is read again.
+    ChangesRepeated,
     /// control: a node is admitted although its log ends before what it was known to have made durable.
     OlderDiskLetIn,
     /// driver: a buffer lent to the node is given back while it holds the beginning of the next request.
@@ -137,88 +149,41 @@ impl Fault {
     /// The faults planted in queues of clients that wait for elements.
     pub const OF_QUEUES: [Fault; 2] = [Fault::QueueServedForgotten, Fault::QueueClaimedGivenBack];
 
+    /// The faults planted in lists and sets that take more than clients that wait.
+    pub const OF_COLLECTIONS: [Fault; 2] = [Fault::QueueGivenBackBehind, Fault::SetDrawnApart];
+
+    /// The faults planted in eviction.
+    pub const OF_EVICTION: [Fault; 2] = [Fault::EvictsApart, Fault::EvictsWithoutPolicy];
+
+    /// The faults planted in what clients with a cache are told.
+    pub const OF_TRACKING: [Fault; 3] =
+        [Fault::InvalidatedBeforeReply, Fault::CachesOutliveLink, Fault::CachesOutliveSnapshot];
+
+    /// The faults planted in what readers of changes get.
+    pub const OF_CHANGES: [Fault; 2] = [Fault::ChangesOutliveSnapshot, Fault::ChangesRepeated];
+
     /// The faults planted in what drives a node.
     pub const OF_DRIVERS: [Fault; 3] =
         [Fault::BufferGivenBackEarly, Fault::PeerReadWhileBehind, Fault::FinishedTakenTwice];
 }
 
-/// The fault that is planted, if any.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Planted {
-    #[cfg(feature = "planted-bugs")]
-    fault: Option<Fault>,
-    /// Invariants are checked nevertheless.
-    #[cfg(feature = "planted-bugs")]
-    keeps_invariants: bool,
-}
+/// The fault that is planted in a replica, if any.
+pub type Planted = kv::planted::Planted<Fault>;
 
-impl Planted {
-    /// Plants one fault. The replica skips the invariants that the fault may break: something else has to find it.
-    #[cfg(feature = "planted-bugs")]
-    pub fn one(fault: Fault) -> Planted {
-        Planted { fault: Some(fault), keeps_invariants: false }
-    }
-
-    /// Plants one fault in a replica that checks all its invariants.
-    #[cfg(feature = "planted-bugs")]
-    pub fn one_with_invariants(fault: Fault) -> Planted {
-        Planted { fault: Some(fault), keeps_invariants: true }
-    }
-
-    /// True when invariants are checked: always, in the shipped program.
-    #[inline]
-    pub(crate) fn has_invariants(self) -> bool {
-        #[cfg(feature = "planted-bugs")]
-        return self.fault.is_none() || self.keeps_invariants;
-        #[cfg(not(feature = "planted-bugs"))]
-        true
-    }
-
-    /// Returns the part that concerns the state machine of locks.
-    #[cfg(feature = "planted-bugs")]
-    pub(crate) fn in_locks(self) -> kv::locks::planted::Planted {
-        use kv::locks::planted::{Fault as InLocks, Planted as PlantedInLocks};
-        let fault = match self.fault {
-            Some(Fault::LockFreedByNonOwner) => InLocks::FreedByNonOwner,
-            Some(Fault::LockTokenReused) => InLocks::TokenReused,
-            Some(Fault::LockSessionNotRechecked) => InLocks::SessionNotRechecked,
-            _ => return PlantedInLocks::default(),
-        };
-        PlantedInLocks::one(fault)
-    }
-
-    /// Returns the part that concerns the state machine of locks: none.
-    #[cfg(not(feature = "planted-bugs"))]
-    pub(crate) fn in_locks(self) -> kv::locks::planted::Planted {
-        kv::locks::planted::Planted::default()
-    }
-
-    /// Returns the part that concerns the queues of clients that wait for elements.
-    #[cfg(feature = "planted-bugs")]
-    pub(crate) fn in_queues(self) -> kv::queues::planted::Planted {
-        use kv::queues::planted::{Fault as InQueues, Planted as PlantedInQueues};
-        match self.fault {
-            Some(Fault::QueueServedForgotten) => PlantedInQueues::one(InQueues::ServedForgotten),
-            Some(Fault::QueueClaimedGivenBack) => PlantedInQueues::one(InQueues::ClaimedGivenBack),
-            _ => PlantedInQueues::default(),
-        }
-    }
-
-    /// Returns the part that concerns the queues of clients that wait for elements: none.
-    #[cfg(not(feature = "planted-bugs"))]
-    pub(crate) fn in_queues(self) -> kv::queues::planted::Planted {
-        kv::queues::planted::Planted::default()
-    }
-
-    /// True when this fault is planted.
-    #[inline]
-    pub fn has(self, fault: Fault) -> bool {
-        #[cfg(feature = "planted-bugs")]
-        return self.fault == Some(fault);
-        #[cfg(not(feature = "planted-bugs"))]
-        {
-            let _ = fault;
-            false
-        }
-    }
+/// The part of a planted fault that concerns the table.
+pub(crate) fn in_table(planted: Planted) -> kv::planted::Planted {
+    use kv::planted::Fault as InTable;
+    planted.within(|fault| match fault {
+        Fault::LockFreedByNonOwner => Some(InTable::LockFreedByNonOwner),
+        Fault::LockTokenReused => Some(InTable::LockTokenReused),
+        Fault::LockSessionNotRechecked => Some(InTable::LockSessionNotRechecked),
+        Fault::QueueServedForgotten => Some(InTable::QueueServedForgotten),
+        Fault::QueueClaimedGivenBack => Some(InTable::QueueClaimedGivenBack),
+        Fault::QueueGivenBackBehind => Some(InTable::QueueGivenBackBehind),
+        Fault::SetDrawnApart => Some(InTable::SetDrawnApart),
+        Fault::EvictsApart => Some(InTable::EvictsApart),
+        Fault::CachesOutliveSnapshot => Some(InTable::SnapshotNotNoted),
+        Fault::ChangesOutliveSnapshot => Some(InTable::HistoryOutlivesSnapshot),
+        _ => None,
+    })
 }

@@ -8,7 +8,7 @@
 //! No protocol's safety depends on this: a replica that stays quiescent too long costs time, like one whose heartbeats are
 //! late.
 
-use crate::effects::NodeId;
+use crate::effects::{NodeId, Now};
 use kv::{Table, UnixMs};
 use std::collections::BTreeSet;
 
@@ -77,11 +77,17 @@ impl Rest {
     }
 }
 
-/// Whether nothing in a table expires by itself, and no work is left in it.
+/// Whether a table has no deadlines, locks, sessions or waiting requests. Memory that is still to be freed does not count,
+/// because it concerns this node alone: see [`tidied_us`].
 pub(crate) fn is_still(table: &Table) -> bool {
     let locks = table.locks();
     table.purge_until(UnixMs::MAX, 1).is_none()
         && (locks.len(), locks.waiters(), locks.sessions()) == (0, 0, 0)
         && table.queues().is_still()
-        && table.is_tidy()
+}
+
+/// When a table wants a tick that frees memory: never if there is none to free. A quiescent replica wants it too, for the
+/// end of a checkpoint leaves the memory of what the checkpoint kept.
+pub(crate) fn tidied_us(table: &Table, now: Now, heartbeat_ms: u64) -> u64 {
+    if table.is_tidy() { u64::MAX } else { now.monotonic_us + heartbeat_ms * 1000 }
 }

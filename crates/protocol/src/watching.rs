@@ -31,7 +31,7 @@ pub(crate) fn read(
 /// Checks a write before the leader of an epoch orders it: false for a transaction that will not take effect.
 #[inline]
 pub(crate) fn may_be_ordered(
-    command: &mut Command<'_>,
+    command: &Command<'_>,
     table: &Table,
     epoch: u64,
     now: UnixMs,
@@ -39,20 +39,29 @@ pub(crate) fn may_be_ordered(
 ) -> bool {
     match command {
         Command::Transaction(transaction) if planted.has(Fault::WatchNotRechecked) => {
-            let is_as_it_was = table.is_as_it_was(transaction, now);
-            *transaction = transaction.unconditional();
-            is_as_it_was
+            table.is_as_it_was(transaction, now)
         }
         Command::Transaction(transaction) => !is_of_another_epoch(transaction, epoch),
         // A transaction as well, whose commands were sent before.
         Command::LongEnd { watched_in: Some(watched_in), .. } => *watched_in == epoch,
-        Command::Fenced(fenced) if planted.has(Fault::FenceNotRechecked) => {
-            if table.locks().allows(fenced.name, fenced.token) {
-                *command = fenced.command().unwrap_or(*command);
-            }
-            true
-        }
         _ => true,
+    }
+}
+
+/// The command as a leader orders it that has checked it already, and so lacks the check where it takes effect: a
+/// planted fault. `None`: it is ordered as it is.
+#[inline]
+pub(crate) fn unchecked<'c>(command: &Command<'c>, table: &Table, planted: Planted) -> Option<Command<'c>> {
+    match command {
+        Command::Transaction(transaction) if planted.has(Fault::WatchNotRechecked) => {
+            Some(Command::Transaction(transaction.unconditional()))
+        }
+        Command::Fenced(fenced)
+            if planted.has(Fault::FenceNotRechecked) && table.locks().allows(fenced.name, fenced.token) =>
+        {
+            fenced.command()
+        }
+        _ => None,
     }
 }
 

@@ -1,4 +1,4 @@
-//! `quorate export`: writes a recorded history for another checker.
+//! `quorate-lab export`: writes a recorded history for another checker.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
@@ -15,9 +15,9 @@ const EXIT_USAGE: u8 = 2;
 
 const EXAMPLES: &str = "\
 Examples:
-  quorate export --to porcupine history.jsonl.gz > operations.jsonl
-  quorate export --to knossos --key cart:17 history.jsonl --out history.edn
-  quorate export --to elle history.jsonl --out history.edn
+  quorate-lab export --to porcupine history.jsonl.gz > operations.jsonl
+  quorate-lab export --to knossos --key cart:17 history.jsonl --out history.edn
+  quorate-lab export --to elle history.jsonl --out history.edn
 
 docs/guide/checking.md says how to run each of these checkers.
 
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &ExportArgs) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("quorate export: {error:#}");
+            eprintln!("quorate-lab export: {error:#}");
             ExitCode::from(EXIT_USAGE)
         }
     }

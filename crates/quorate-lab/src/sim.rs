@@ -57,6 +57,17 @@ pub(crate) struct SimArgs {
     #[arg(long)]
     long: bool,
 
+    /// There are clients that keep what they read
+    #[arg(long)]
+    tracking: bool,
+
+    /// Every keyspace has a bound on memory, which it reaches
+    #[arg(long)]
+    bounded: bool,
+    /// There are clients that read all changes of a keyspace
+    #[arg(long)]
+    changes: bool,
+
     /// Leave out these faults
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = part)]
     without: Vec<Part>,
@@ -134,6 +145,9 @@ fn simulate(args: &SimArgs) -> Result<ExitCode> {
         coded: args.coded,
         spilled: args.spilled,
         long: args.long,
+        tracking: args.tracking,
+        bounded: args.bounded,
+        changes: args.changes,
         without: args.without.iter().copied().collect::<BTreeSet<Part>>(),
         clients_max: args.clients,
         length_ms_max: args.length_ms,

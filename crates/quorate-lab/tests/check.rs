@@ -1,4 +1,4 @@
-//! `quorate check` and `quorate export`: what they print, draw and exit with.
+//! `quorate check` and `quorate-lab export`: what they print, draw and exit with.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

@@ -1,11 +1,12 @@
-//! Quorate's command line: runs a node, runs a cluster on this machine, and creates a new node for a cluster. Measuring,
-//! simulating and checking are in a program of their own, `quorate-lab`, to which the commands of these names are handed
-//! over.
+//! Quorate's command line: runs a node, runs a cluster on this machine, creates a new node for a cluster, and moves keys
+//! from Redis's files and into them. Measuring, simulating and checking are in a program of their own, `quorate-lab`, to
+//! which the commands of these names are handed over.
 //!
 //! This crate parses words and prints lines; the work is done in the other crates. Exit codes: 0 done, 1 failed, 2 wrong
 //! usage.
 
 mod cluster;
+mod exchange;
 mod join;
 mod memory;
 
@@ -27,6 +28,7 @@ Examples:
   redis-cli -p 7000 set hello world              talk to the first of them
   quorate server --config data/node-1/quorate.toml   restart one node
   quorate join --like data/node-1/quorate.toml --dir data/node-4   create a fourth
+  quorate import dump.rdb --addr 127.0.0.1:7000   take the keys of a Redis
   quorate bench --addr 127.0.0.1:7000            measure it
   quorate lab run leader-follower --quick        reproduce a study
   quorate check history.jsonl                    is this history linearizable?
@@ -49,12 +51,14 @@ enum Command {
     Server(ServerArgs),
     /// Create a new node for a running cluster
     Join(join::JoinArgs),
+    /// Read files of Redis into a running cluster
+    Import(exchange::ImportArgs),
+    /// Write the keys of a running cluster to a file that Redis and Valkey load
+    Export(exchange::ExportArgs),
     /// Measure a server that speaks the Redis protocol, HTTP, etcd or ZooKeeper
     Bench(HandedOver),
     /// Check whether recorded histories are linearizable
     Check(HandedOver),
-    /// Write a recorded history for another checker: Porcupine, Knossos or Elle
-    Export(HandedOver),
     /// Reproduce published studies, and compare results
     Lab(HandedOver),
     /// Run whole clusters in a simulated world and check the replies that clients got
@@ -107,9 +111,10 @@ fn main() -> ExitCode {
         Command::Cluster(args) => ("cluster", cluster::run(&args)),
         Command::Server(args) => ("server", serve(&args)),
         Command::Join(args) => ("join", join::run(&args)),
+        Command::Import(args) => ("import", exchange::import(&args)),
+        Command::Export(args) => ("export", exchange::export(&args)),
         Command::Bench(rest) => ("bench", hand_over(Some("bench"), &rest)),
         Command::Check(rest) => ("check", hand_over(Some("check"), &rest)),
-        Command::Export(rest) => ("export", hand_over(Some("export"), &rest)),
         Command::Lab(rest) => ("lab", hand_over(None, &rest)),
         Command::Sim(rest) => ("sim", hand_over(Some("sim"), &rest)),
         Command::Advise(rest) => ("advise", hand_over(Some("advise"), &rest)),

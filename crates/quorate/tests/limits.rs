@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Constants that only bound how much the program does at once or caches, and limit no user.
-const INTERNAL: [&str; 57] = [
+const INTERNAL: [&str; 59] = [
     "ACCEPTS_PER_TURN_MAX",
     "BATCH_BYTES_MAX",
     "BURIED_MAX",
@@ -14,12 +14,14 @@ const INTERNAL: [&str; 57] = [
     "DISTANCE_MAX",
     "DOUBLINGS_MAX",
     "EMBEDDED_BYTES_MAX",
+    "ENDS_MAX",
     "ENTRIES_BYTES_MAX",
     "ERROR_CODES_MAX",
     "EXPIRIES_MAX",
     "FETCHED_MAX",
     "FRACTION_DIGITS_MAX",
     "GENERATION_MAX",
+    "GONE_MAX",
     "IN_TRANSIT_BYTES_MAX",
     "ITEM_HEAD_BYTES_MAX",
     "LAST_REPLIES_US_MAX",

@@ -439,17 +439,17 @@ impl WorkThreads {
     /// # Errors
     /// The system has no threads left.
     pub fn start(disk: &FolderDisk, wake: impl Fn() + Clone + Send + 'static) -> io::Result<WorkThreads> {
-        let (told, finished) = channel();
+        let (sender, finished) = channel();
         let mut threads = Vec::new();
         let mut lane = |name: &str, is_patient: bool| -> io::Result<Sender<Work>> {
             let (begin, begun) = channel::<Work>();
-            let (mut disk, told, wake) = (disk.clone(), told.clone(), wake.clone());
+            let (mut disk, sender, wake) = (disk.clone(), sender.clone(), wake.clone());
             disk.is_patient = is_patient;
             threads.push(std::thread::Builder::new().name(name.to_owned()).spawn(move || {
                 for work in begun {
                     let result = work.run(&mut disk);
                     // There is no receiver any more when the server ends.
-                    let _ = told.send((work, result));
+                    let _ = sender.send((work, result));
                     wake();
                 }
             })?);

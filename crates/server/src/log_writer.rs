@@ -89,18 +89,18 @@ pub(crate) fn start(file: Option<PathBuf>) -> io::Result<(LineWriter, Settled)> 
 
 fn write(lines: Receiver<Vec<u8>>, file: Option<PathBuf>, progress: &Progress) {
     let mut file = file.map(BoundedFile::new);
-    let mut told = 0;
+    let mut reported = 0;
     for line in lines {
         let lost = lost_lines();
         let mut out = io::stderr().lock();
         let mut written = Ok(());
-        if lost > told {
+        if lost > reported {
             let why = "as they could not be written";
             written =
-                out.write_all(format!("{} lines of this log were lost, {why}\n", lost - told).as_bytes());
+                out.write_all(format!("{} lines of this log were lost, {why}\n", lost - reported).as_bytes());
         }
         if written.and_then(|()| out.write_all(&line)).is_ok() {
-            told = lost;
+            reported = lost;
         } else {
             LOST.fetch_add(1, Ordering::Relaxed);
         }

@@ -1,9 +1,11 @@
 //! Simulated clients: each sends requests, waits for the replies, thinks, and sends again.
 
+use crate::caching::Caching;
 use crate::events::Place;
 use crate::locking::Locking;
 use crate::operation::{Operation, Reply};
 use crate::random::Random;
+use crate::reading::{News, Reading};
 use std::collections::VecDeque;
 
 /// What a client sends to a node.
@@ -12,6 +14,16 @@ pub(crate) enum Upstream {
     Hello,
     Request(Operation),
     Goodbye,
+}
+
+/// What a node sends to a client.
+#[derive(Clone, Debug)]
+pub(crate) enum Downstream {
+    Reply(Reply),
+    /// A key, or all, is not valid any more.
+    Invalid(Option<Box<[u8]>>),
+    /// Something has changed.
+    News(News),
 }
 
 /// One client and its connection.
@@ -30,12 +42,16 @@ pub(crate) struct Client {
     /// What is in flight to nodes, and to the client, in order of arrival.
     pub(crate) upstream: VecDeque<(Place, u32, Upstream)>,
     pub(crate) upstream_until: u64,
-    pub(crate) downstream: VecDeque<(u32, Reply)>,
+    pub(crate) downstream: VecDeque<(u32, Downstream)>,
     pub(crate) downstream_until: u64,
     /// The number of the newest alarm; older ones are ignored.
     pub(crate) alarm: u32,
     pub(crate) think_us: u64,
     pub(crate) locking: Locking,
+    /// Of a client that keeps what it reads, and does nothing else.
+    pub(crate) caching: Option<Caching>,
+    /// Of a client that reads all changes of a keyspace, and does nothing else.
+    pub(crate) reading: Option<Reading>,
     /// An observer's remaining requests, in order. It asks one node, and repeats a request until the reply is not an
     /// error.
     pub(crate) script: Option<VecDeque<Operation>>,
@@ -58,9 +74,21 @@ impl Client {
             alarm: 0,
             think_us,
             locking: Locking::default(),
+            caching: None,
+            reading: None,
             script: None,
             last_reply: None,
         }
+    }
+
+    /// Creates a client that keeps what it reads.
+    pub(crate) fn keeper(random: Random, think_us: u64, is_broadcast: bool) -> Client {
+        Client { caching: Some(Caching::new(is_broadcast)), ..Client::new(random, think_us) }
+    }
+
+    /// Creates a client that reads all changes of a keyspace.
+    pub(crate) fn reader(random: Random, think_us: u64, space: u8) -> Client {
+        Client { reading: Some(Reading::new(space)), ..Client::new(random, think_us) }
     }
 
     /// Creates an observer: a client that sends a script to one node until every request has been answered.

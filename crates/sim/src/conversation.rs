@@ -98,7 +98,12 @@ impl Conversation {
             }),
             (Stage::Write(_), 1) => (Reply::take(bytes)? == Reply::Ok).then_some(Next::Wait),
             (Stage::Write(_), 2..=4) => {
-                *bytes = bytes.strip_prefix(b"+QUEUED\r\n")?;
+                match bytes.strip_prefix(b"+QUEUED\r\n") {
+                    Some(rest) => *bytes = rest,
+                    // It is not queued, and EXEC will refuse the others.
+                    None if Reply::take(bytes)? == Reply::Refused("OOM") => {}
+                    None => return None,
+                }
                 Some(Next::Wait)
             }
             (Stage::Write(count), _) => {
@@ -161,6 +166,16 @@ mod tests {
         }
         assert_eq!(conversation.take(&mut bytes), Some(Next::End(Reply::Integer(5))));
         assert_eq!(bytes, b"rest");
+    }
+
+    #[test]
+    fn writes_that_find_no_room_are_not_queued_and_exec_refuses() {
+        let mut conversation = Conversation { stage: Stage::Write(1), answers: 0, ..conversation() };
+        let mut bytes = &b"+OK\r\n-OOM no room\r\n-OOM no room\r\n+QUEUED\r\n-EXECABORT because\r\n"[..];
+        for _ in 0..4 {
+            assert_eq!(conversation.take(&mut bytes), Some(Next::Wait));
+        }
+        assert_eq!(conversation.take(&mut bytes), Some(Next::End(Reply::Refused("EXECABORT"))));
     }
 
     #[test]

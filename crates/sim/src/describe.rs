@@ -41,6 +41,16 @@ impl Scenario {
             "commands have {} ms; replicas without a leader compare their keys every {} ms",
             self.command_timeout_ms, self.sweep_ms
         ));
+        if !self.keepers.is_empty() {
+            let broadcast = self.keepers.iter().filter(|(_, is_broadcast)| *is_broadcast).count();
+            lines.push(format!(
+                "{} further clients keep what they read, {broadcast} of them told of all keys",
+                self.keepers.len()
+            ));
+        }
+        if !self.readers.is_empty() {
+            lines.push(format!("{} further clients read all changes of a keyspace", self.readers.len()));
+        }
         if self.long_command_bytes < node::LONG_COMMAND_BYTES {
             lines.push(format!(
                 "writes and replies of more than {} bytes go in parts",

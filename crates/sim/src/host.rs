@@ -63,6 +63,8 @@ pub(crate) struct Session {
     /// The node's id for it, once the node has accepted it.
     pub(crate) id: Option<ClientId>,
     pub(crate) pipe: Rc<RefCell<Pipe>>,
+    /// Unanswered requests that the connection begins with.
+    pub(crate) greetings: u8,
     /// Unanswered single requests.
     pub(crate) owed: u32,
     /// The transaction in progress, if any.
@@ -72,7 +74,7 @@ pub(crate) struct Session {
 impl Session {
     /// Creates a connection that the node has not accepted yet.
     pub(crate) fn new(client: u8, connection: u32, room: usize) -> Session {
-        Session { client, connection, id: None, pipe: Pipe::new(room), owed: 0, talk: None }
+        Session { client, connection, id: None, pipe: Pipe::new(room), greetings: 0, owed: 0, talk: None }
     }
 
     /// Whether the node has closed the connection.

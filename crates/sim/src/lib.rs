@@ -8,6 +8,7 @@
 //! replies that clients got, and whether they can be right), `shrink` (finds a smaller run that still fails).
 
 mod buffers;
+mod caching;
 mod clients;
 mod clock;
 mod conversation;
@@ -24,6 +25,7 @@ mod operation;
 mod pipe;
 mod promise;
 mod random;
+mod reading;
 mod record;
 mod report;
 mod run;

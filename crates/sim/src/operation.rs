@@ -6,9 +6,15 @@ use wire::resp::ArgumentsBuffer;
 /// The number of lists of a keyspace whose elements clients wait for.
 pub(crate) const QUEUES: u8 = 2;
 
+/// The number of collections of each type in a keyspace, and of their members.
+pub(crate) const COLLECTIONS: u8 = 2;
+pub(crate) const MEMBERS: u32 = 4;
+
 /// What a client requests for one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
+    /// `PING`. Its node answers it alone.
+    Ping,
     /// `GET`.
     Get,
     /// `SET` of a value that no other operation ever sets.
@@ -33,6 +39,42 @@ pub(crate) enum Kind {
     Push,
     /// `BLPOP` of these.
     Take,
+    /// `LPUSH` of such a value.
+    PushFront,
+    /// `LPOP`.
+    PopFront,
+    /// `RPOP`.
+    PopBack,
+    /// `LMOVE ... LEFT RIGHT` from a list to itself.
+    Rotate,
+    /// `SADD` of one of a few members, on separate keys.
+    Add,
+    /// `SREM`.
+    Remove,
+    /// `SISMEMBER`.
+    Contains,
+    /// `SPOP`.
+    Draw,
+    /// `ZADD` of one of a few members, on separate keys.
+    SetScore,
+    /// `ZINCRBY`.
+    AddScore,
+    /// `ZREM`.
+    RemoveScored,
+    /// `ZPOPMIN`.
+    PopLowest,
+    /// `BZPOPMIN`.
+    TakeLowest,
+    /// `XADD` of a value that no other operation ever adds, on separate keys.
+    Append,
+    /// `XGROUP CREATE` of a group that gets all entries. It is created once.
+    CreateGroup,
+    /// `XREADGROUP ... >` of one entry.
+    Deliver,
+    /// `XAUTOCLAIM` of the first pending entry.
+    Claim,
+    /// `XACK` of the first pending entry.
+    Acknowledge,
     /// An operation on locks, drawn when it is sent: one of those below, or a read of a guarded key. See
     /// [`crate::locking`].
     Lock,
@@ -58,6 +100,28 @@ impl Kind {
         use Kind::*;
         matches!(self, Acquire | Renew | Release | OpenSession | RenewSession | CloseSession)
     }
+
+    /// The class of the keys of lists, sets, sorted sets and streams.
+    pub(crate) fn collection(self) -> Option<u8> {
+        use Kind::*;
+        match self {
+            Push | Take | PushFront | PopFront | PopBack | Rotate => Some(b'q'),
+            Add | Remove | Contains | Draw => Some(b'm'),
+            SetScore | AddScore | RemoveScored | PopLowest | TakeLowest => Some(b'z'),
+            Append | CreateGroup | Deliver | Claim | Acknowledge => Some(b'x'),
+            _ => None,
+        }
+    }
+
+    /// Whether it waits for an element.
+    pub(crate) fn waits(self) -> bool {
+        matches!(self, Kind::Take | Kind::TakeLowest)
+    }
+
+    /// Whether it takes one element after the other, until none is left.
+    pub(crate) fn empties(self) -> bool {
+        self.waits() || matches!(self, Kind::Draw | Kind::PopLowest | Kind::Deliver | Kind::Acknowledge)
+    }
 }
 
 /// Adds one to a key, and writes to a hash values that would differ between replicas if scripts were not
@@ -74,13 +138,23 @@ const SCRIPT: &str = "local sum = tonumber(redis.call('get', KEYS[1]) or 0) + 1\
     if ARGV[1] then string.rep('x', 1000000000) end\n\
     return sum";
 
+/// Claims the first pending entry of a group, and returns its value.
+const CLAIM: &str = "local claimed = redis.call('xautoclaim', KEYS[1], 'g', 'd', 0, '0-0', 'COUNT', 1)[2]\n\
+    return #claimed > 0 and claimed[1][2][2]";
+
+/// Acknowledges the first pending entry of a group, and returns its value.
+const ACKNOWLEDGE: &str = "local pending = redis.call('xpending', KEYS[1], 'g', '-', '+', 1)\n\
+    if #pending == 0 then return false end\n\
+    redis.call('xack', KEYS[1], 'g', pending[1][1])\n\
+    return redis.call('xrange', KEYS[1], pending[1][1], pending[1][1])[1][2][2]";
+
 /// A key of a keyspace: kinds that must not mix have separate keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     /// The keyspace's index in the scenario.
     pub(crate) space: u8,
     /// `k` for plain keys, `n` for counters, `e` for keys that expire, `p` for pairs, `l` for locks, `f` for guarded
-    /// keys, `q` for lists.
+    /// keys, `q` for lists, `m` for sets, `z` for sorted sets, `x` for streams.
     pub(crate) class: u8,
     pub(crate) number: u8,
 }
@@ -142,6 +216,7 @@ impl Operation {
     pub(crate) fn request(&self, prefix: &str, arguments: &mut ArgumentsBuffer) {
         arguments.clear();
         let name: &[u8] = match self.kind {
+            Kind::Ping => return arguments.push(b"PING"),
             Kind::Get | Kind::GetFleeting => b"GET",
             Kind::Set | Kind::SetIfAbsent | Kind::SetFleeting => b"SET",
             Kind::Delete => b"DEL",
@@ -150,24 +225,88 @@ impl Operation {
             Kind::Transact => b"TRANSACT",
             Kind::Push => b"RPUSH",
             Kind::Take => b"BLPOP",
+            Kind::PushFront => b"LPUSH",
+            Kind::PopFront => b"LPOP",
+            Kind::PopBack => b"RPOP",
+            Kind::Rotate => b"LMOVE",
+            Kind::Add => b"SADD",
+            Kind::Remove => b"SREM",
+            Kind::Contains => b"SISMEMBER",
+            Kind::Draw => b"SPOP",
+            Kind::SetScore => b"ZADD",
+            Kind::AddScore => b"ZINCRBY",
+            Kind::RemoveScored => b"ZREM",
+            Kind::PopLowest => b"ZPOPMIN",
+            Kind::TakeLowest => b"BZPOPMIN",
+            Kind::Append => b"XADD",
+            Kind::CreateGroup | Kind::Deliver => return self.group_request(prefix, arguments),
             Kind::Script => return self.script_request(prefix, arguments),
+            Kind::Claim | Kind::Acknowledge => {
+                arguments.push(b"EVAL");
+                arguments.push(if self.kind == Kind::Claim { CLAIM } else { ACKNOWLEDGE }.as_bytes());
+                arguments.push(b"1");
+                return arguments.push_with(|out| self.key.write(prefix, out));
+            }
             _ => return self.lock_request(prefix, arguments),
         };
         arguments.push(name);
         arguments.push_with(|out| self.key.write(prefix, out));
-        let stores = [Kind::Set, Kind::SetIfAbsent, Kind::SetFleeting, Kind::GetAndSet, Kind::Push];
+        if self.kind == Kind::Append {
+            arguments.push(b"*");
+            arguments.push(b"f");
+        }
+        use Kind::{Append, GetAndSet, Push, PushFront, Set, SetFleeting, SetIfAbsent};
+        let stores = [Set, SetIfAbsent, SetFleeting, GetAndSet, Push, PushFront, Append];
         if stores.contains(&self.kind) {
             arguments.push_with(|out| self.value.write(out));
         }
         match self.kind {
             Kind::SetIfAbsent => arguments.push(b"NX"),
-            Kind::Take => arguments.push(format!("{}", f64::from(self.lives_ms) / 1000.0).as_bytes()),
+            Kind::Rotate => {
+                arguments.push_with(|out| self.key.write(prefix, out));
+                arguments.push(b"LEFT");
+                arguments.push(b"RIGHT");
+            }
+            Kind::Add | Kind::Remove | Kind::Contains | Kind::RemoveScored => {
+                arguments.push(self.member().to_string().as_bytes());
+            }
+            Kind::SetScore | Kind::AddScore => {
+                arguments.push(self.score().to_string().as_bytes());
+                arguments.push(self.member().to_string().as_bytes());
+            }
+            Kind::Take | Kind::TakeLowest => {
+                arguments.push(format!("{}", f64::from(self.lives_ms) / 1000.0).as_bytes())
+            }
             Kind::SetFleeting => {
                 arguments.push(b"PX");
                 arguments.push(self.lives_ms.to_string().as_bytes());
             }
             _ => {}
         }
+    }
+
+    /// The member of a set that it concerns.
+    pub(crate) fn member(&self) -> u32 {
+        self.value.number % MEMBERS
+    }
+
+    /// The score that it sets or adds.
+    pub(crate) fn score(&self) -> i64 {
+        i64::from(self.value.number / MEMBERS % 7) - 2
+    }
+
+    fn group_request(&self, prefix: &str, arguments: &mut ArgumentsBuffer) {
+        let before: &[&[u8]] = match self.kind {
+            Kind::CreateGroup => &[b"XGROUP", b"CREATE"],
+            _ => &[b"XREADGROUP", b"GROUP", b"g", b"c", b"COUNT", b"1", b"STREAMS"],
+        };
+        before.iter().for_each(|word| arguments.push(word));
+        arguments.push_with(|out| self.key.write(prefix, out));
+        let after: &[&[u8]] = match self.kind {
+            Kind::CreateGroup => &[b"g", b"0", b"MKSTREAM"],
+            _ => &[b">"],
+        };
+        after.iter().for_each(|word| arguments.push(word));
     }
 
     fn lock_request(&self, prefix: &str, arguments: &mut ArgumentsBuffer) {
@@ -245,11 +384,17 @@ impl Operation {
 
     /// Describes the request as a readable line.
     pub(crate) fn describe(&self, prefix: &str) -> String {
-        if self.kind == Kind::Script {
+        let does = match self.kind {
+            Kind::Script if self.is_cut_off() => Some("adds one and is cut off"),
+            Kind::Script => Some("adds one"),
+            Kind::Claim => Some("claims the first pending entry"),
+            Kind::Acknowledge => Some("acknowledges the first pending entry"),
+            _ => None,
+        };
+        if let Some(does) = does {
             let mut key = Vec::new();
             self.key.write(prefix, &mut key);
-            let ends = if self.is_cut_off() { " and is cut off" } else { "" };
-            return format!("EVAL (adds one{ends}) {}", String::from_utf8_lossy(&key));
+            return format!("EVAL ({does}) {}", String::from_utf8_lossy(&key));
         }
         let mut arguments = ArgumentsBuffer::new();
         self.request(prefix, &mut arguments);
@@ -313,6 +458,12 @@ fn read_decimal(text: &[u8]) -> Option<i64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
+fn is_entry_id(text: &[u8]) -> bool {
+    let mut numbers =
+        text.split(|byte| *byte == b'-').map(|part| std::str::from_utf8(part).ok()?.parse::<u64>().ok());
+    matches!((numbers.next(), numbers.next(), numbers.next()), (Some(Some(_)), Some(Some(_)), None))
+}
+
 /// A reply as the client understands it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
@@ -321,6 +472,8 @@ pub(crate) enum Reply {
     Integer(i64),
     Value(Value),
     Session(SessionId),
+    /// A member of a sorted set, and its score.
+    Scored(u32, i64),
     /// An error that says that nothing happened.
     Refused(&'static str),
     /// An error that says that it may have happened.
@@ -333,7 +486,9 @@ pub(crate) enum Reply {
 
 /// The first words of errors that mean a refusal. Every code that a node may send to a simulated client is here; any
 /// other is a failure.
-const REFUSALS: [&str; 11] = [
+const REFUSALS: [&str; 14] = [
+    "OOM",
+    "EXECABORT",
     "NOREPLICAS",
     "NOSPACE",
     "LOCKED",
@@ -344,6 +499,7 @@ const REFUSALS: [&str; 11] = [
     "NOSESSION",
     "FENCED",
     "CROSSSLOT",
+    "NOGROUP",
     "ERR",
 ];
 const UNKNOWN: &str = "UNKNOWN";
@@ -356,9 +512,10 @@ impl Reply {
         let (kind, text) = line.split_first()?;
         let rest = &bytes[end + 1..];
         let reply = match kind {
-            b'+' if text == b"OK" => Reply::Ok,
+            b'+' if matches!(text, b"OK" | b"PONG") => Reply::Ok,
             b':' => read_decimal(text).map_or(Reply::Wrong, Reply::Integer),
             b'$' if text == b"-1" => Reply::Nil,
+            b'_' => Reply::Nil,
             b'$' => {
                 let length = usize::try_from(read_decimal(text)?).ok()?;
                 let body = rest.get(..length)?;
@@ -366,11 +523,14 @@ impl Reply {
                 return Some(match (Value::read(body), SessionId::parse(body)) {
                     (Some(value), _) => Reply::Value(value),
                     (None, Some(session)) => Reply::Session(session),
+                    // The id of an entry says nothing that is checked.
+                    (None, None) if is_entry_id(body) => Reply::Ok,
                     (None, None) => read_decimal(body).map_or(Reply::Wrong, Reply::Integer),
                 });
             }
-            b'*' if text == b"-1" => Reply::Nil,
-            b'*' if text == b"2" => return Reply::take_taken(bytes),
+            b'*' if matches!(text, b"-1" | b"0") => Reply::Nil,
+            b'*' if text == b"1" => return Reply::take_delivered(bytes),
+            b'*' if matches!(text, b"2" | b"3") => return Reply::take_taken(bytes),
             b'-' => Reply::error(text),
             _ => Reply::Wrong,
         };
@@ -378,14 +538,32 @@ impl Reply {
         Some(reply)
     }
 
-    /// Takes a list's key and an element of it off `bytes`.
+    /// Takes the streams of a reply to `XREADGROUP` off `bytes`: the value of one entry, which comes last.
+    fn take_delivered(bytes: &mut &[u8]) -> Option<Reply> {
+        let length = Reply::length(bytes)?;
+        let (reply, rest) = bytes.split_at(length);
+        *bytes = rest;
+        let last = reply.iter().rposition(|byte| *byte == b'$')?;
+        Reply::take(&mut &reply[last..])
+    }
+
+    /// Takes a list's key and an element of it off `bytes`, or a member and its score, perhaps with their key in front.
     fn take_taken(bytes: &mut &[u8]) -> Option<Reply> {
         let length = Reply::length(bytes)?;
         let (reply, rest) = bytes.split_at(length);
         *bytes = rest;
-        let head = reply.iter().position(|byte| *byte == b'\n')? + 1;
+        let mut head = reply.iter().position(|byte| *byte == b'\n')? + 1;
+        if reply.starts_with(b"*3") {
+            head += Reply::length(reply.get(head..)?)?;
+        }
         let key = Reply::length(reply.get(head..)?)?;
-        Reply::take(&mut reply.get(head + key..)?)
+        let first = Reply::take(&mut reply.get(head..)?)?;
+        Some(match (first, Reply::take(&mut reply.get(head + key..)?)?) {
+            (Reply::Integer(member), Reply::Integer(score)) => {
+                u32::try_from(member).map_or(Reply::Wrong, |member| Reply::Scored(member, score))
+            }
+            (_, taken) => taken,
+        })
     }
 
     /// Returns the length of the first reply in `bytes`, whatever it is. `None`: it is incomplete.
@@ -396,8 +574,9 @@ impl Reply {
         let mut length = end + 1;
         match bytes[0] {
             b'$' => length += count().map_or(0, |count| count + 2),
-            b'*' => {
-                for _ in 0..count().unwrap_or(0) {
+            mark @ (b'*' | b'>' | b'~' | b'%') => {
+                let each = if mark == b'%' { 2 } else { 1 };
+                for _ in 0..each * count().unwrap_or(0) {
                     length += Reply::length(bytes.get(length..)?)?;
                 }
             }
@@ -406,10 +585,32 @@ impl Reply {
         (length <= bytes.len()).then_some(length)
     }
 
+    /// Takes an invalidation off `bytes`: the keys that it names; none: all keys. `None`: this is something else.
+    pub(crate) fn take_invalidation<'b>(bytes: &mut &'b [u8]) -> Option<Vec<&'b [u8]>> {
+        let length = Reply::length(bytes)?;
+        let (message, rest) = bytes.split_at(length);
+        *bytes = rest;
+        let mut left = message.strip_prefix(b">2\r\n$10\r\ninvalidate\r\n")?;
+        let mut keys = Vec::new();
+        if let Some(named) = left.strip_prefix(b"*") {
+            left = &named[named.iter().position(|byte| *byte == b'\n')? + 1..];
+            while !left.is_empty() {
+                let (key, others) = left.split_at(Reply::length(left)?);
+                let head = key.iter().position(|byte| *byte == b'\n')? + 1;
+                keys.push(&key[head..key.len() - 2]);
+                left = others;
+            }
+        }
+        Some(keys)
+    }
+
     fn error(text: &[u8]) -> Reply {
         let code = text.split(|byte| *byte == b' ').next().unwrap_or_default();
         if code == UNKNOWN.as_bytes() {
             return Reply::Unknown;
+        }
+        if code == b"BUSYGROUP" {
+            return Reply::Ok; // The group is there.
         }
         let refusal = REFUSALS.iter().find(|refusal| refusal.as_bytes() == code);
         refusal.map_or(Reply::Wrong, |refusal| Reply::Refused(refusal))
@@ -417,7 +618,8 @@ impl Reply {
 
     /// Whether the request was executed.
     pub(crate) fn is_done(self) -> bool {
-        matches!(self, Reply::Ok | Reply::Nil | Reply::Integer(_) | Reply::Value(_) | Reply::Session(_))
+        use Reply::{Integer, Nil, Ok, Scored, Session, Value};
+        matches!(self, Ok | Nil | Integer(_) | Value(_) | Session(_) | Scored(..))
     }
 }
 
@@ -429,6 +631,7 @@ impl std::fmt::Display for Reply {
             Reply::Integer(number) => write!(formatter, "{number}"),
             Reply::Value(value) => write!(formatter, "v{}", value.number),
             Reply::Session(session) => write!(formatter, "session {session}"),
+            Reply::Scored(member, score) => write!(formatter, "{member} with {score}"),
             Reply::Refused(code) => write!(formatter, "refused ({code})"),
             Reply::Unknown => formatter.write_str("unknown"),
             Reply::Torn => formatter.write_str("that keys differ which only change together"),
@@ -470,12 +673,29 @@ mod tests {
         assert_eq!(take(taken), (Some(Reply::Value(Value { number: 7, padding: 0 })), 0));
         assert_eq!(take(&taken[..20]), (None, 20));
         assert_eq!(take(b"*-1\r\n"), (Some(Reply::Nil), 0));
+        assert_eq!(take(b"*2\r\n$1\r\n3\r\n$2\r\n-4\r\n"), (Some(Reply::Scored(3, -4)), 0));
+        let with_key = b"*3\r\n$2\r\nz0\r\n$1\r\n3\r\n$2\r\n-4\r\n";
+        assert_eq!(take(with_key), (Some(Reply::Scored(3, -4)), 0));
+        let delivered = b"*1\r\n*2\r\n$2\r\nx1\r\n*1\r\n*2\r\n$3\r\n5-0\r\n*2\r\n$1\r\nf\r\n$3\r\nv7.\r\n";
+        assert_eq!(take(delivered), (Some(Reply::Value(Value { number: 7, padding: 0 })), 0));
+        assert_eq!(take(&delivered[..40]), (None, 40));
         assert_eq!(take(b"$3\r\nv7.\r\n"), (Some(Reply::Value(Value { number: 7, padding: 0 })), 0));
         assert_eq!(take(b"$2\r\n12\r\n"), (Some(Reply::Integer(12)), 0), "a counter is a string");
         assert_eq!(take(b"$3\r\nv7"), (None, 6));
         assert_eq!(take(b"-CLUSTERDOWN NOQUORUM too few\r\n"), (Some(Reply::Refused("CLUSTERDOWN")), 0));
         assert_eq!(take(b"-UNKNOWN perhaps\r\n"), (Some(Reply::Unknown), 0));
         assert_eq!(take(b"-WHATEVER\r\n"), (Some(Reply::Wrong), 0));
+        assert_eq!(take(b"_\r\n"), (Some(Reply::Nil), 0));
+    }
+
+    #[test]
+    fn invalidations_name_keys_or_none_for_all() {
+        let keys = |mut bytes: &'static [u8]| (Reply::take_invalidation(&mut bytes), bytes.len());
+        let two = b">2\r\n$10\r\ninvalidate\r\n*2\r\n$2\r\nk1\r\n$2\r\nk2\r\n+OK\r\n";
+        assert_eq!(keys(two), (Some(vec![&b"k1"[..], b"k2"]), 5));
+        assert_eq!(keys(b">2\r\n$10\r\ninvalidate\r\n_\r\n"), (Some(Vec::new()), 0));
+        assert_eq!(keys(b">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nb\r\n").0, None);
+        assert_eq!(Reply::length(b"%1\r\n$1\r\na\r\n:1\r\nrest"), Some(15));
     }
 
     #[test]

@@ -278,6 +278,31 @@ impl Space {
         self.keyspace.storage == node::Storage::Disk
     }
 
+    /// Bounds its memory. Policies other than `none` are for groups with a leader.
+    pub(crate) fn set_bound(&mut self, bytes: u64, eviction: &str) {
+        self.text += &format!(" memory_max={bytes} eviction={eviction}");
+        self.keyspace = Keyspace::parse(&self.text).unwrap_or_default();
+    }
+
+    /// Whether clients can read its changes, and can compare versions of them.
+    pub(crate) fn can_keep_changes(&self) -> bool {
+        let keyspace = &self.keyspace;
+        let is_ordered =
+            !self.protocol.has_registers() && self.acks != Acks::None && keyspace.coding.is_none();
+        is_ordered && keyspace.shards == 1 && !self.is_created
+    }
+
+    /// Has it keep its latest changes.
+    pub(crate) fn keep_changes(&mut self, bytes: u64) {
+        self.text += &format!(" changes_bytes={bytes}");
+        self.keyspace = Keyspace::parse(&self.text).unwrap_or_default();
+    }
+
+    /// Whether keys may be removed that no client has removed.
+    pub(crate) fn evicts(&self) -> bool {
+        self.keyspace.eviction != kv::table::Eviction::None
+    }
+
     /// Whether its large values are stored as fragments.
     pub(crate) fn is_coded(&self) -> bool {
         self.keyspace.coding.is_some()

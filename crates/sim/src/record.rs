@@ -1,7 +1,8 @@
 //! What clients requested, and the replies they got, as it happened.
 
+use crate::caching::Outlasted;
 use crate::events::Place;
-use crate::operation::{Operation, Reply};
+use crate::operation::{Kind, Operation, Reply};
 
 /// How an operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,11 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// The operations on keys.
+    pub(crate) fn on_keys(&self) -> impl Iterator<Item = &Entry> + Clone {
+        self.entries.iter().filter(|entry| entry.operation.kind != Kind::Ping)
+    }
+
     /// Records that an operation is sent. Returns its number.
     pub(crate) fn begin(
         &mut self,
@@ -52,6 +58,13 @@ impl Record {
         operation.number = self.entries.len() as u32;
         self.entries.push(Entry { operation, client, connection, node, start, end: End::Open });
         operation
+    }
+
+    /// Records what a client has kept beyond the bound, until now, as a read.
+    pub(crate) fn outlast(&mut self, outlasted: Outlasted, (client, connection): (u8, u32), now: u64) {
+        let Outlasted { operation, reply, node, start } = outlasted;
+        let operation = self.begin(operation, (client, connection), node, start);
+        self.end(&operation, now, reply);
     }
 
     pub(crate) fn end(&mut self, operation: &Operation, at: u64, reply: Reply) {

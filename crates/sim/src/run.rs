@@ -31,13 +31,14 @@ pub fn run(seed: u64, settings: &Settings, told: bool) -> Report {
     (report.simulated_us, report.counts) = (world.now(), world.counts);
     (report.turns, report.frames) = (world.turns, world.frames);
     let stayed: Vec<bool> = (0..world.scenario.spaces.len()).map(|index| world.is_judged(index)).collect();
-    let kept: Vec<usize> = match panic {
-        None => (0..stayed.len()).map(|index| world.kept_for_requests(index)).collect(),
-        Some(_) => vec![0; stayed.len()],
+    let served: Vec<(usize, u64)> = match panic {
+        None => (0..stayed.len()).map(|index| world.served_requests(index)).collect(),
+        Some(_) => vec![(0, 0); stayed.len()],
     };
+    let misread = if panic.is_none() { world.misread() } else { None };
     let evidence = Evidence {
         stayed: &stayed,
-        kept: &kept,
+        served: &served,
         record: &world.record,
         spaces: &world.scenario.spaces,
         forgot: &world.forgot,
@@ -56,7 +57,7 @@ pub fn run(seed: u64, settings: &Settings, told: bool) -> Report {
         Failure { broken: Broken::Panic, words, window_us, picture: None }
     });
     let (failure, digest, lines) = world.finish();
-    report.failure = panic.or(unsafe_answer).or(failure);
+    report.failure = panic.or(unsafe_answer).or(misread).or(failure);
     (report.digest, report.lines) = (digest, lines);
     report
 }

@@ -33,6 +33,11 @@ pub(crate) mod stream {
     pub(crate) const CLOCKS: u64 = 24;
     pub(crate) const BUFFERS: u64 = 25;
     pub(crate) const QUEUES: u64 = 26;
+    pub(crate) const COLLECTIONS: u64 = 27;
+    /// By this number none of the seeds that have shown failures of nodes gets bounds, which would make another run of it.
+    pub(crate) const BOUNDS: u64 = 57;
+    pub(crate) const TRACKING: u64 = 29;
+    pub(crate) const READERS: u64 = 30;
     pub(crate) const NODES: u64 = 100;
     pub(crate) const CLIENTS: u64 = 200;
     pub(crate) const DISKS: u64 = 500;
@@ -83,6 +88,12 @@ pub struct Settings {
     pub spilled: bool,
     /// Whether many writes are too long for one record, and are sent in parts.
     pub long: bool,
+    /// Whether there are clients that keep what they read.
+    pub tracking: bool,
+    /// Whether every keyspace has a bound on memory, which it reaches.
+    pub bounded: bool,
+    /// Whether there are clients that read all changes of a keyspace.
+    pub changes: bool,
     /// The planted fault of the replicas, in tests.
     pub planted: Planted,
     /// The planted fault of the logs, in tests.
@@ -112,6 +123,15 @@ impl Settings {
         }
         if self.long {
             command += " --long";
+        }
+        if self.tracking {
+            command += " --tracking";
+        }
+        if self.bounded {
+            command += " --bounded";
+        }
+        if self.changes {
+            command += " --changes";
         }
         if let Some(clients) = self.clients_max {
             command += &format!(" --clients {clients}");
@@ -148,6 +168,9 @@ pub(crate) struct NetworkFaults {
     pub(crate) delay: u32,
 }
 
+/// What an empty table takes, in bytes.
+const EMPTY_TABLE_BYTES: u64 = 66_000;
+
 /// The nodes' command timeout unless a draw changes it.
 const USUAL_TIMEOUT_MS: u64 = 5_000;
 const USUAL_SWEEP_MS: u64 = 100;
@@ -168,6 +191,10 @@ pub(crate) struct Scenario {
     pub(crate) planted_in_storage: storage::planted::Planted,
     /// How long each client thinks between two operations, on average.
     pub(crate) think_us: Vec<u64>,
+    /// Further clients, which keep what they read: how long each thinks, and whether it is told of all keys.
+    pub(crate) keepers: Vec<(u64, bool)>,
+    /// Further clients, which read all changes of a keyspace: how long each thinks, and the index of the keyspace.
+    pub(crate) readers: Vec<(u64, u8)>,
     /// The most requests that a client sends without waiting.
     pub(crate) pipeline: u64,
     /// The number of bytes that follow the number in each value.
@@ -244,6 +271,8 @@ impl Scenario {
             planted: settings.planted,
             planted_in_storage: settings.planted_in_storage,
             think_us: (0..clients).map(|_| random.between(1, 2 * clients * SECOND / rate)).collect(),
+            keepers: Vec::new(),
+            readers: Vec::new(),
             pipeline: if random.percent(40) { random.between(2, 8) } else { 1 },
             value_bytes: if random.percent(20) { random.scaled(10, 3_000) as u16 } else { 0 },
             patience_us: random.percent(70).then_some(random.scaled(100 * MS, 8 * SECOND)),
@@ -308,6 +337,10 @@ impl Scenario {
         scenario.draw_clocks();
         scenario.draw_buffers();
         scenario.draw_queues();
+        scenario.draw_collections();
+        scenario.draw_keepers(settings);
+        scenario.draw_bounds(settings);
+        scenario.draw_readers(settings);
         scenario.restrict(settings);
         scenario
     }
@@ -380,6 +413,103 @@ impl Scenario {
                 space.kinds.extend(std::iter::repeat_n(Kind::Take, times + 1));
             }
         }
+    }
+
+    /// In some keyspaces clients use lists from both ends, sets, sorted sets, and streams with a group.
+    fn draw_collections(&mut self) {
+        let storage_planted = self.planted_in_storage != storage::planted::Planted::default();
+        let finds = PlantedFault::OF_COLLECTIONS.into_iter().any(|fault| self.planted.has(fault));
+        if storage_planted || self.planted != Planted::default() && !finds {
+            return;
+        }
+        use Kind::*;
+        const TYPES: [&[Kind]; 4] = [
+            &[Push, PushFront, Push, PopFront, PopBack, Rotate, Take, Take],
+            &[Add, Add, Remove, Contains, Draw],
+            &[SetScore, SetScore, AddScore, RemoveScored, PopLowest, TakeLowest],
+            &[CreateGroup, Append, Append, Deliver, Deliver, Claim, Acknowledge],
+        ];
+        // A search for a fault of collections meets them more often.
+        let percent = if finds { 60 } else { 15 };
+        let mut random = Random::new(self.seed, stream::COLLECTIONS);
+        for space in self.spaces.iter_mut().filter(|space| !space.protocol.has_registers()) {
+            for kinds in TYPES {
+                if random.percent(percent) {
+                    let times = random.between(1, 2) as usize;
+                    (0..times).for_each(|_| space.kinds.extend(kinds));
+                }
+            }
+        }
+    }
+
+    /// Some keyspaces have a bound on memory, which they reach. In most of these keys are evicted.
+    fn draw_bounds(&mut self, settings: &Settings) {
+        // The seeds known to find planted faults were found without this.
+        let storage_planted = self.planted_in_storage != storage::planted::Planted::default();
+        if !settings.bounded && (storage_planted || self.planted != Planted::default()) {
+            return;
+        }
+        const POLICIES: [&str; 8] =
+            ["none", "lru", "lfu", "random", "ttl", "volatile-lru", "volatile-lfu", "volatile-random"];
+        let mut random = Random::new(self.seed, stream::BOUNDS);
+        if !random.percent(15) && !settings.bounded {
+            return;
+        }
+        let value_bytes = random.scaled(50, 3_000) as u16;
+        for space in &mut self.spaces {
+            let (eviction, share) = (random.pick(&POLICIES), random.scaled(300, 20_000));
+            let eviction =
+                if self.planted.has(PlantedFault::EvictsWithoutPolicy) { "none" } else { eviction };
+            let eviction = if space.protocol.has_registers() { "none" } else { eviction };
+            // Each shard has an empty table, too.
+            let bytes = u64::from(space.keyspace.shards) * (EMPTY_TABLE_BYTES + share);
+            space.set_bound(bytes, eviction);
+            // Of two keys that only change together one may go alone. A stream may go with its group, or there is no room for
+            // one; and nobody makes it again.
+            let evicts = space.evicts();
+            space
+                .kinds
+                .retain(|kind| kind.collection() != Some(b'x') && !(evicts && *kind == Kind::Transact));
+        }
+        self.value_bytes = self.value_bytes.max(value_bytes);
+    }
+
+    /// In some clusters there are clients that keep what they read.
+    fn draw_keepers(&mut self, settings: &Settings) {
+        // The seeds known to find other planted faults were found without this.
+        let storage_planted = self.planted_in_storage != storage::planted::Planted::default();
+        let finds = PlantedFault::OF_TRACKING.into_iter().any(|fault| self.planted.has(fault));
+        let is_planted = storage_planted || self.planted != Planted::default();
+        let mut random = Random::new(self.seed, stream::TRACKING);
+        let is_drawn = random.percent(25) && !is_planted;
+        if is_drawn || finds || settings.tracking {
+            let count = random.between(1, 4);
+            let keeper = |_| (random.scaled(20 * MS, 400 * MS), random.percent(25));
+            self.keepers = (0..count).map(keeper).collect();
+        }
+    }
+
+    /// In some clusters there are clients that read all changes of a keyspace.
+    fn draw_readers(&mut self, settings: &Settings) {
+        let storage_planted = self.planted_in_storage != storage::planted::Planted::default();
+        let finds = PlantedFault::OF_CHANGES.into_iter().any(|fault| self.planted.has(fault));
+        let is_planted = storage_planted || self.planted != Planted::default();
+        let mut random = Random::new(self.seed, stream::READERS);
+        let is_drawn = random.percent(25) && !is_planted;
+        let bytes = random.pick(&[3_000, 100_000, 10_000_000]);
+        let can_be_read: Vec<u8> = (0..self.spaces.len() as u8)
+            .filter(|index| self.spaces[usize::from(*index)].can_keep_changes())
+            .collect();
+        if !(is_drawn || finds || settings.changes) || can_be_read.is_empty() {
+            return;
+        }
+        let bytes = if finds { 10_000_000 } else { bytes };
+        for index in &can_be_read {
+            self.spaces[usize::from(*index)].keep_changes(bytes);
+        }
+        let count = random.between(2, 5);
+        let reader = |_| (random.scaled(20 * MS, 400 * MS), random.pick(&can_be_read));
+        self.readers = (0..count).map(reader).collect();
     }
 
     /// Where nodes write before a turn ends, some die before that write.

@@ -1,7 +1,4 @@
-//! Known faults that a test can plant in the log, to show that tests and simulator find them.
-//!
-//! Without the feature `planted-bugs` nothing can be planted: [`Planted::has`] is false and the branches
-//! behind it are not compiled in.
+//! Known faults that a test can plant in the log, to show that tests and simulator find them: see [`kv::planted`].
 
 /// A fault seen in published systems: each is the absence of one rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,28 +24,4 @@ pub enum Fault {
 }
 
 /// The planted fault, if any.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Planted {
-    #[cfg(feature = "planted-bugs")]
-    fault: Option<Fault>,
-}
-
-impl Planted {
-    /// Plants one fault.
-    #[cfg(feature = "planted-bugs")]
-    pub fn one(fault: Fault) -> Planted {
-        Planted { fault: Some(fault) }
-    }
-
-    /// Whether this fault is planted.
-    #[inline]
-    pub fn has(self, fault: Fault) -> bool {
-        #[cfg(feature = "planted-bugs")]
-        return self.fault == Some(fault);
-        #[cfg(not(feature = "planted-bugs"))]
-        {
-            let _ = fault;
-            false
-        }
-    }
-}
+pub type Planted = kv::planted::Planted<Fault>;

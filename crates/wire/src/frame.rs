@@ -21,16 +21,31 @@ pub(crate) const LENGTH_TAG_BYTES: usize = 5;
 /// # Panics
 /// When the payload exceeds 4 GiB, or `write` removed bytes. Every message is limited far below that.
 pub fn append(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    append_framed(out, write, |header: &mut [u8; HEADER_BYTES], length, _| {
+        header[..LENGTH_BYTES].copy_from_slice(&length);
+    });
+    out.extend_from_slice(&[0; TAG_BYTES]);
+}
+
+/// Appends a header and what `write` appends. `head` gets the header, which is zero until then, the payload's length as
+/// it is encoded, and the payload.
+#[inline]
+pub(crate) fn append_framed<const HEADER: usize>(
+    out: &mut Vec<u8>,
+    write: impl FnOnce(&mut Vec<u8>),
+    head: impl FnOnce(&mut [u8; HEADER], [u8; LENGTH_BYTES], &[u8]),
+) {
     let start = out.len();
-    out.extend_from_slice(&[0; HEADER_BYTES]);
+    out.extend_from_slice(&[0; HEADER]);
     write(out);
-    let (header, payload) = out[start..].split_at_mut(HEADER_BYTES);
+    let Some((header, payload)) = out[start..].split_first_chunk_mut() else {
+        panic!("a payload was written over its header");
+    };
     let Ok(length) = u32::try_from(payload.len()) else {
         panic!("a frame of {} bytes", payload.len());
     };
-    assert!(*header == [0; HEADER_BYTES], "a payload was written over its header");
-    header[..LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
-    out.extend_from_slice(&[0; TAG_BYTES]);
+    assert!(*header == [0; HEADER], "a payload was written over its header");
+    head(header, length.to_le_bytes(), payload);
 }
 
 /// The result of [`next`]: what the received bytes begin with.
@@ -69,6 +84,18 @@ pub enum FrameError {
     Forged {
         /// The number of frames before it on this connection.
         sequence: u64,
+    },
+    /// The bytes differ from those that were sent: of a frame with a checksum, see [`crate::greeting`].
+    #[error(
+        "a frame of {bytes} bytes is damaged: its checksum is {expected:08x}, its bytes give {actual:08x}"
+    )]
+    Damaged {
+        /// Length of the payload, in bytes.
+        bytes: usize,
+        /// The checksum in the header.
+        expected: u32,
+        /// The checksum of the received bytes.
+        actual: u32,
     },
     /// A frame that was not sealed has a tag.
     #[error("a frame of {bytes} bytes has a tag, where none was expected")]
@@ -117,7 +144,7 @@ impl Header {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     fn framed(payload: &[u8]) -> Vec<u8> {
@@ -126,37 +153,43 @@ mod tests {
         bytes
     }
 
-    #[test]
-    fn frames_come_out_in_the_order_in_which_they_went_in() {
-        let mut bytes = framed(b"first");
-        append(&mut bytes, |_| {});
-        append(&mut bytes, |out| out.extend_from_slice(b"third"));
-
+    /// Checks what holds for all frames, whatever is in their headers.
+    pub(crate) fn check_frames(
+        framed: fn(&[u8]) -> Vec<u8>,
+        next: for<'a> fn(&'a [u8], usize) -> Result<Next<'a>, FrameError>,
+        header_bytes: usize,
+    ) {
+        // They come out in the order in which they went in.
+        let bytes = [framed(b"first"), framed(b""), framed(b"third")].concat();
         let mut rest = &bytes[..];
         for expected in [&b"first"[..], b"", b"third"] {
             let Ok(Next::Frame { payload, consumed }) = next(rest, 5) else { panic!("no frame in {rest:?}") };
             assert_eq!(payload, expected);
             rest = &rest[consumed..];
         }
-        assert_eq!(next(rest, 5), Ok(Next::Incomplete { needed: HEADER_BYTES }));
-    }
+        assert_eq!(next(rest, 5), Ok(Next::Incomplete { needed: header_bytes }));
 
-    #[test]
-    fn a_frame_that_is_cut_anywhere_asks_for_the_rest() {
+        // One that is cut anywhere asks for the rest.
         let bytes = framed(b"payload");
         for end in 0..bytes.len() {
             let Ok(Next::Incomplete { needed }) = next(&bytes[..end], 7) else { panic!("cut at {end}") };
-            let missing = if end < HEADER_BYTES { HEADER_BYTES - end } else { bytes.len() - end };
+            let missing = if end < header_bytes { header_bytes - end } else { bytes.len() - end };
             assert_eq!(needed, missing, "cut at {end}");
         }
+
+        // One over the limit is refused by its header alone.
+        assert_eq!(next(&bytes[..header_bytes], 6), Err(FrameError::TooLong { bytes: 7, bytes_max: 6 }));
+        let error = next(&bytes, 6).unwrap_err().to_string();
+        assert_eq!(error, "a frame announces 7 bytes; at most 6 are allowed");
     }
 
     #[test]
-    fn a_frame_over_the_limit_is_refused_by_its_header_alone() {
-        let bytes = framed(b"payload");
-        assert_eq!(next(&bytes[..HEADER_BYTES], 6), Err(FrameError::TooLong { bytes: 7, bytes_max: 6 }));
-        let error = next(&bytes, 6).unwrap_err().to_string();
-        assert_eq!(error, "a frame announces 7 bytes; at most 6 are allowed");
+    fn frames_are_delimited() {
+        check_frames(framed, next, HEADER_BYTES);
+        // Behind others, and empty.
+        let mut bytes = framed(b"first");
+        append(&mut bytes, |_| {});
+        assert_eq!(bytes, [framed(b"first"), framed(b"")].concat());
     }
 
     #[test]

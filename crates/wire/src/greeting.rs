@@ -8,6 +8,9 @@
 //! faulty network may produce, is not a valid empty message. It detects accidents, not attacks. This format never
 //! changes, so that nodes of different releases can read each other's version.
 
+use crate::frame::append_framed;
+pub use crate::frame::{FrameError, Next};
+
 /// Length of the header before each payload, in bytes.
 pub const HEADER_BYTES: usize = 8;
 
@@ -16,59 +19,10 @@ pub const HEADER_BYTES: usize = 8;
 /// # Panics
 /// When the payload exceeds 4 GiB, or `write` removed bytes. Every message is limited far below that.
 pub fn append(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
-    let start = out.len();
-    out.extend_from_slice(&[0; HEADER_BYTES]);
-    write(out);
-    let (header, payload) = out[start..].split_at_mut(HEADER_BYTES);
-    let Ok(length) = u32::try_from(payload.len()) else {
-        panic!("a frame of {} bytes", payload.len());
-    };
-    assert!(*header == [0; HEADER_BYTES], "a payload was written over its header");
-    let length = length.to_le_bytes();
-    header[..4].copy_from_slice(&length);
-    header[4..].copy_from_slice(&checksum(length, payload).to_le_bytes());
-}
-
-/// The result of [`next`]: what the received bytes begin with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next<'a> {
-    /// A whole frame.
-    Frame {
-        /// The bytes that the sender wrote.
-        payload: &'a [u8],
-        /// The frame's length in bytes: the next one begins there.
-        consumed: usize,
-    },
-    /// The beginning of a frame.
-    Incomplete {
-        /// At least this many more bytes belong to it. Exact once the header has arrived, and then within the limit.
-        needed: usize,
-    },
-}
-
-/// The bytes are not a valid frame. Where the next one would begin is unknown: close the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FrameError {
-    /// The payload is longer than the receiver accepts.
-    #[error("a frame announces {bytes} bytes; at most {bytes_max} are allowed")]
-    TooLong {
-        /// The announced length, in bytes.
-        bytes: usize,
-        /// The limit, in bytes.
-        bytes_max: usize,
-    },
-    /// The bytes differ from those that were sent.
-    #[error(
-        "a frame of {bytes} bytes is damaged: its checksum is {expected:08x}, its bytes give {actual:08x}"
-    )]
-    Damaged {
-        /// Length of the payload, in bytes.
-        bytes: usize,
-        /// The checksum in the header.
-        expected: u32,
-        /// The checksum of the received bytes.
-        actual: u32,
-    },
+    append_framed(out, write, |header: &mut [u8; HEADER_BYTES], length, payload| {
+        header[..4].copy_from_slice(&length);
+        header[4..].copy_from_slice(&checksum(length, payload).to_le_bytes());
+    });
 }
 
 /// Takes the first frame off `bytes`. A payload over `payload_bytes_max` is refused before it has arrived.
@@ -116,36 +70,8 @@ mod tests {
     }
 
     #[test]
-    fn frames_come_out_in_the_order_in_which_they_went_in() {
-        let mut bytes = framed(b"first");
-        append(&mut bytes, |_| {});
-        append(&mut bytes, |out| out.extend_from_slice(b"third"));
-
-        let mut rest = &bytes[..];
-        for expected in [&b"first"[..], b"", b"third"] {
-            let Ok(Next::Frame { payload, consumed }) = next(rest, 5) else { panic!("no frame in {rest:?}") };
-            assert_eq!(payload, expected);
-            rest = &rest[consumed..];
-        }
-        assert_eq!(next(rest, 5), Ok(Next::Incomplete { needed: HEADER_BYTES }));
-    }
-
-    #[test]
-    fn a_frame_that_is_cut_anywhere_asks_for_the_rest() {
-        let bytes = framed(b"payload");
-        for end in 0..bytes.len() {
-            let Ok(Next::Incomplete { needed }) = next(&bytes[..end], 7) else { panic!("cut at {end}") };
-            let missing = if end < HEADER_BYTES { HEADER_BYTES - end } else { bytes.len() - end };
-            assert_eq!(needed, missing, "cut at {end}");
-        }
-    }
-
-    #[test]
-    fn a_frame_over_the_limit_is_refused_by_its_header_alone() {
-        let bytes = framed(b"payload");
-        assert_eq!(next(&bytes[..HEADER_BYTES], 6), Err(FrameError::TooLong { bytes: 7, bytes_max: 6 }));
-        let error = next(&bytes, 6).unwrap_err().to_string();
-        assert_eq!(error, "a frame announces 7 bytes; at most 6 are allowed");
+    fn frames_are_delimited() {
+        crate::frame::tests::check_frames(framed, next, HEADER_BYTES);
     }
 
     #[test]

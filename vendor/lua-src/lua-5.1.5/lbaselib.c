@@ -107,9 +107,9 @@ static int luaB_setmetatable (lua_State *L) {
   luaL_checktype(L, 1, LUA_TTABLE);
   luaL_argcheck(L, t == LUA_TNIL || t == LUA_TTABLE, 2,
                     "nil or table expected");
+  luaL_checkwritable(L, 1);  /* Quorate */
   if (luaL_getmetafield(L, 1, "__metatable"))
     luaL_error(L, "cannot change a protected metatable");
-  luaL_checkwritable(L, 1);  /* Quorate */
   lua_settop(L, 2);
   lua_setmetatable(L, 1);
   return 1;

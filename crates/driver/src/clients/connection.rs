@@ -163,7 +163,7 @@ impl<S: Socket> Connection<S> {
             self.input.extend_from_slice(arrived);
             return self.parse_kept(turn);
         }
-        let (taken, _) = self.parse(arrived, turn.node, turn.ahead);
+        let (taken, _) = self.parse(arrived, turn.node, turn.ahead, turn.clock);
         if taken < count {
             self.input.extend_from_slice(&arrived[taken..]);
             self.note_partial(taken, turn);
@@ -178,7 +178,7 @@ impl<S: Socket> Connection<S> {
         let (taken, needed) = if input.len() >= turn.sizes.lent_bytes_min {
             let lent = Arc::new(input);
             turn.node.lend(Some(Arc::clone(&lent)));
-            let (taken, needed) = self.parse(&lent, turn.node, turn.ahead);
+            let (taken, needed) = self.parse(&lent, turn.node, turn.ahead, turn.clock);
             turn.node.lend(None);
             match Arc::try_unwrap(lent) {
                 _ if turn.planted.has(Fault::BufferGivenBackEarly) => input = Vec::new(),
@@ -190,7 +190,7 @@ impl<S: Socket> Connection<S> {
             }
             (taken, needed)
         } else {
-            let (taken, needed) = self.parse(&input, turn.node, turn.ahead);
+            let (taken, needed) = self.parse(&input, turn.node, turn.ahead, turn.clock);
             input.drain(..taken);
             (taken, needed)
         };
@@ -215,7 +215,13 @@ impl<S: Socket> Connection<S> {
 
     /// Gives the node every complete request in `bytes` that it wants. Returns how many bytes these took, and the least
     /// number of bytes that the incomplete request still needs.
-    fn parse(&mut self, bytes: &[u8], node: &mut Node, ahead: &mut LookAhead) -> (usize, usize) {
+    fn parse(
+        &mut self,
+        bytes: &[u8],
+        node: &mut Node,
+        ahead: &mut LookAhead,
+        clock: impl Clock,
+    ) -> (usize, usize) {
         let mut limits = node.request_limits(self.id);
         let mut taken = 0;
         self.is_put_off = false;
@@ -251,6 +257,9 @@ impl<S: Socket> Connection<S> {
                 };
                 if !arguments.is_empty() {
                     node.request(self.id, arguments);
+                    if node.is_measuring() {
+                        node.measure(clock.monotonic_us());
+                    }
                 }
                 taken += consumed;
             }

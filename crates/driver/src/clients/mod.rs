@@ -269,6 +269,8 @@ impl<S: Socket> Clients<S> {
             if !connection.awaits_rest() {
                 shrink(&mut connection.input);
             }
+            let room = connection.input.capacity() - connection.input.len();
+            turn.node.note_input(id, connection.input.len(), room);
             if let Some(output) = turn.node.output_in_parts(id) {
                 shrink(&mut output.bytes);
             }

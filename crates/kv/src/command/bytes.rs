@@ -223,7 +223,7 @@ impl<'a> BytesCommand<'a> {
         )
     }
 
-    /// The most work that it does, as bytes that are looked at, if `bytes_of` tells how large a key is.
+    /// The most work that it does, as bytes that are looked at, if `bytes_of` returns how large a key is.
     pub(super) fn walked_bytes(&self, bytes_of: impl Fn(&[u8]) -> u64) -> u64 {
         use BytesCommand::*;
         /// What making one more sketch a part of the sum costs.

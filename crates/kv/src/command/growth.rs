@@ -9,7 +9,11 @@ impl Command<'_> {
         use Command::*;
         match self {
             Set { .. } | SetIf { .. } | MultiSet { .. } | Append { .. } | SetRange { .. } => true,
-            IncrementBy { .. } | IncrementByFloat { .. } | Copy { .. } | Replicate { .. } => true,
+            IncrementBy { .. }
+            | IncrementByFloat { .. }
+            | Copy { .. }
+            | Replicate { .. }
+            | Restore { .. } => true,
             SetCoded { .. } | LongPart { .. } | Fenced(_) => true,
             Lock(command) => {
                 matches!(command, LockCommand::Acquire { .. } | LockCommand::OpenSession { .. })
@@ -36,9 +40,8 @@ impl Command<'_> {
     pub fn only_deletes(&self) -> bool {
         use Command::*;
         match self {
-            Delete { .. } | GetDelete { .. } | DeleteIf { .. } | Clear | Purge { .. } | Abandon { .. } => {
-                true
-            }
+            Delete { .. } | GetDelete { .. } | DeleteIf { .. } | Clear | Abandon { .. } => true,
+            Purge { .. } | Evict { .. } => true,
             Hash(command) => command.only_deletes(),
             // A request that waits takes something away.
             Queue(QueueCommand::Ask { wish, .. }) => wish.command().only_deletes(),

@@ -154,7 +154,7 @@ impl<'a> HashCommand<'a> {
         matches!(self, All { .. } | Scan { .. } | Random { count: Some(_), .. })
     }
 
-    /// The most bytes of the hash that it looks at or returns, if `bytes_of` tells how large a key is.
+    /// The most bytes of the hash that it looks at or returns, if `bytes_of` returns how large a key is.
     pub(super) fn walked_bytes(&self, bytes_of: impl Fn(&[u8]) -> u64) -> u64 {
         use HashCommand::*;
         /// What finding one field costs.

@@ -110,7 +110,7 @@ impl<'a> ListCommand<'a> {
         )
     }
 
-    /// The most bytes of its lists that it looks at or returns, if `bytes_of` tells how large a key is.
+    /// The most bytes of its lists that it looks at or returns, if `bytes_of` returns how large a key is.
     pub(super) fn walked_bytes(&self, bytes_of: impl Fn(&[u8]) -> u64) -> u64 {
         use ListCommand::*;
         /// A guess: an element of a usual size.

@@ -195,14 +195,21 @@ pub enum Command<'a> {
     Size,
     /// How Redis would store the value, in Redis's terms, or null (`OBJECT ENCODING`).
     Encoding { key: &'a [u8], limits: EncodingLimits },
+    /// Returns how long a key was not used, or how often it was (`OBJECT IDLETIME`, `OBJECT FREQ`).
+    Used { key: &'a [u8], usage: Usage },
     /// Bytes that the key and its value occupy, or null (`MEMORY USAGE`).
     MemoryUsage { key: &'a [u8] },
     /// The digest of the value, or null (`DIGEST`).
     Digest { key: &'a [u8] },
+    /// The value in Redis's serialization format, or null (`DUMP`).
+    Dump { key: &'a [u8] },
     /// The current state of the keys, for a later [`Transaction`] to compare (`WATCH`): an array of the table's highest
     /// version in use and each key's version, 0 for a missing key. Where a failover can lose writes, the version of
     /// this read's outcome is its leader's epoch, else 0: versions of different epochs cannot be compared.
     Watch { keys: List<'a> },
+    /// The latest changes behind a version, with about so many bytes at most, from where they are kept: see
+    /// [`crate::table::History`] (`KEYSPACE WATCH`).
+    Recent { from: Version, bytes_max: u32 },
 
     // Writes.
     /// Stores a value (`SET`, `SETNX`, `SETEX`, `PSETEX`, `GETSET`).
@@ -232,6 +239,9 @@ pub enum Command<'a> {
     Rename { from: &'a [u8], to: &'a [u8], if_absent: bool },
     /// Copies a key with its expiry; returns 1 or 0 (`COPY`).
     Copy { from: &'a [u8], to: &'a [u8], replace: bool },
+    /// Stores a value that is given in Redis's serialization format and replies `OK` (`RESTORE`). An existing key is an
+    /// error unless it `replaces` that.
+    Restore { key: &'a [u8], payload: &'a [u8], deadline: Option<Deadline>, replaces: bool },
     /// Stores a value if the current one meets a condition (`SET … IFEQ` and its kin).
     SetIf { key: &'a [u8], value: &'a [u8], expiry: Expiry, comparison: Comparison<'a>, answer: SetAnswer },
     /// Removes a key if its value meets a condition; returns 1 or 0 (`DELIFEQ`, `DELEX`).
@@ -240,6 +250,8 @@ pub enum Command<'a> {
     Clear,
     /// Removes every key whose deadline is at or before `until`; returns how many. Proposed by the leader.
     Purge { until: UnixMs },
+    /// Removes a key that still has this version, to free memory; returns 1 or 0. Proposed by the leader.
+    Evict { key: &'a [u8], version: Version },
     /// Stores a value that was versioned elsewhere, if its version is newer than the key's; returns an array of 1 or 0
     /// and the key's version afterwards (`POST /replicate`).
     Replicate { key: &'a [u8], value: &'a [u8], version: Version },
@@ -313,7 +325,13 @@ impl<'a> Command<'a> {
             GetRange { .. } | TimeToLive { .. } | Keys { .. } | Scan { .. } | RandomKey { .. } | Size => {
                 false
             }
-            Encoding { .. } | MemoryUsage { .. } | Digest { .. } | Watch { .. } => false,
+            Encoding { .. }
+            | MemoryUsage { .. }
+            | Used { .. }
+            | Digest { .. }
+            | Dump { .. }
+            | Recent { .. }
+            | Watch { .. } => false,
             Set { .. }
             | GetDelete { .. }
             | GetExpire { .. }
@@ -325,8 +343,8 @@ impl<'a> Command<'a> {
             | IncrementByFloat { .. }
             | Expire { .. }
             | Persist { .. } => true,
-            Rename { .. } | Copy { .. } | Clear | Purge { .. } | Replicate { .. } => true,
-            SetIf { .. } | DeleteIf { .. } => true,
+            Rename { .. } | Copy { .. } | Clear | Purge { .. } | Evict { .. } | Replicate { .. } => true,
+            SetIf { .. } | DeleteIf { .. } | Restore { .. } => true,
             SetCoded { .. } | Inline { .. } | Abandon { .. } | LongPart { .. } | LongEnd { .. } => true,
             Transaction(transaction) => transaction.is_write(),
             Lock(command) => command.is_write(),
@@ -357,6 +375,7 @@ impl<'a> Command<'a> {
     fn payload_bytes_of_any(&self) -> usize {
         use Command::*;
         match self {
+            Restore { payload, .. } => payload.len(),
             SetIf { value, comparison, .. } => value.len() + comparison.payload_bytes(),
             DeleteIf { comparison, .. } => comparison.payload_bytes(),
             MultiSet { pairs, .. } => pairs.bytes(),
@@ -402,8 +421,9 @@ impl<'a> Command<'a> {
                 visit(key)
             }
             IncrementBy { key, .. } | IncrementByFloat { key, .. } | Expire { key, .. } => visit(key),
-            Persist { key } | Replicate { key, .. } => visit(key),
+            Persist { key } | Replicate { key, .. } | Evict { key, .. } | Used { key, .. } => visit(key),
             Digest { key } | SetIf { key, .. } | DeleteIf { key, .. } => visit(key),
+            Dump { key } | Restore { key, .. } => visit(key),
             SetCoded { key, .. } | Inline { key, .. } => visit(key),
             MultiGet { keys } | Exists { keys } | Delete { keys } | Watch { keys } => {
                 keys.iter().for_each(visit);
@@ -427,9 +447,19 @@ impl<'a> Command<'a> {
             Sort(command) => command.for_each_key(visit),
             Supplied(supplied) => supplied.for_each_key(&mut visit),
             Keys { .. } | Scan { .. } | RandomKey { .. } | Size | Clear | Purge { .. } | Abandon { .. } => {}
+            Recent { .. } => {}
             LongPart { .. } | LongEnd { .. } => {}
         }
     }
+}
+
+/// A question about the use of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Usage {
+    /// For how many seconds it was not used.
+    Idle,
+    /// The logarithmic counter of its accesses.
+    Frequency,
 }
 
 // Commands are decoded into arrays and copied: one large variant makes all of them slower.

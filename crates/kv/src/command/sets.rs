@@ -133,7 +133,7 @@ impl<'a> SetCommand<'a> {
         )
     }
 
-    /// The most bytes of its sets that it looks at or returns, if `bytes_of` tells how large a key is.
+    /// The most bytes of its sets that it looks at or returns, if `bytes_of` returns how large a key is.
     pub(super) fn walked_bytes(&self, bytes_of: impl Fn(&[u8]) -> u64) -> u64 {
         use SetCommand::*;
         /// What finding one member costs.

@@ -68,7 +68,7 @@ family! {
     /// Items in another order. `options` are [`SortOptions`] as bytes.
     SortCommand {
         /// Returns them as an array (`SORT`, `SORT_RO`).
-        Tell = 1 { key: &'a [u8], options: &'a [u8] }
+        Read = 1 { key: &'a [u8], options: &'a [u8] }
         /// Stores them as a list, and returns how many there are (`SORT … STORE`).
         Store = 64 { key: &'a [u8], to: &'a [u8], options: &'a [u8] }
     }
@@ -78,7 +78,7 @@ impl<'a> SortCommand<'a> {
     /// Calls `visit` with each key that it names, in order.
     pub fn for_each_key(&self, mut visit: impl FnMut(&'a [u8])) {
         match *self {
-            SortCommand::Tell { key, .. } => visit(key),
+            SortCommand::Read { key, .. } => visit(key),
             SortCommand::Store { key, to, .. } => {
                 visit(key);
                 visit(to);
@@ -88,16 +88,16 @@ impl<'a> SortCommand<'a> {
 
     /// The patterns of other keys that it looks up.
     pub fn patterns(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let (SortCommand::Tell { options, .. } | SortCommand::Store { options, .. }) = *self;
+        let (SortCommand::Read { options, .. } | SortCommand::Store { options, .. }) = *self;
         SortOptions::decode(options)
             .ok()
             .into_iter()
             .flat_map(|options| options.patterns().collect::<Vec<_>>())
     }
 
-    /// The most work that it does, as bytes that are looked at, if `bytes_of` tells how large a key is.
+    /// The most work that it does, as bytes that are looked at, if `bytes_of` returns how large a key is.
     pub(super) fn walked_bytes(&self, bytes_of: impl Fn(&[u8]) -> u64) -> u64 {
-        let (SortCommand::Tell { key, .. } | SortCommand::Store { key, .. }) = *self;
+        let (SortCommand::Read { key, .. } | SortCommand::Store { key, .. }) = *self;
         // An item is compared with some twenty others, and looking up a key takes as long.
         bytes_of(key).saturating_mul(64 * (1 + self.patterns().count() as u64))
     }

@@ -267,7 +267,7 @@ impl<'a> SortedCommand<'a> {
         )
     }
 
-    /// The most bytes of its sets that it looks at or returns, if `bytes_of` tells how large a key is, and
+    /// The most bytes of its sets that it looks at or returns, if `bytes_of` returns how large a key is, and
     /// `bytes_in_range` how large a range of its members.
     pub(super) fn walked_bytes(
         &self,

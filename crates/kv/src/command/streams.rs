@@ -312,7 +312,7 @@ impl<'a> StreamCommand<'a> {
         )
     }
 
-    /// The most bytes of its streams that it looks at or returns, if `bytes_of` tells how large a key is,
+    /// The most bytes of its streams that it looks at or returns, if `bytes_of` returns how large a key is,
     /// `bytes_between` how large the entries of a range of ids, and `pending_of` how many pending entries a consumer has.
     pub(super) fn walked_bytes(
         &self,

@@ -26,11 +26,18 @@ impl Command<'_> {
         }
         matches!(
             self,
-            Keys { .. } | Scan { .. } | RandomKey { .. } | Clear | Digest { .. } | Transaction(_) | Script(_)
+            Keys { .. }
+                | Scan { .. }
+                | RandomKey { .. }
+                | Clear
+                | Digest { .. }
+                | Dump { .. }
+                | Transaction(_)
+                | Script(_)
         )
     }
 
-    /// The most bytes of collections that the command looks at or returns, if `bytes_of` tells how large a key is,
+    /// The most bytes of collections that the command looks at or returns, if `bytes_of` returns how large a key is,
     /// `bytes_in_range` how large a range of a sorted set, `bytes_between` how large the entries of a stream between two
     /// ids, and `pending_of` how many pending entries a consumer has.
     pub(crate) fn walked_bytes(
@@ -48,6 +55,7 @@ impl Command<'_> {
             Command::OnStream(command) => command.walked_bytes(bytes_of, bytes_between, pending_of),
             Command::OnBytes(command) => command.walked_bytes(bytes_of),
             Command::Sort(command) => command.walked_bytes(bytes_of),
+            Command::Dump { key } => bytes_of(key),
             _ => 0,
         }
     }
@@ -62,6 +70,7 @@ impl Command<'_> {
             Command::OnStream(command) => command.name(),
             Command::OnBytes(command) => command.name(),
             Command::Sort(_) => "SORT",
+            Command::Dump { .. } => "DUMP",
             _ => "the command",
         }
     }
@@ -77,6 +86,7 @@ impl Command<'_> {
             RandomKey { .. } => keys.min(RANDOM_LOOKS) * KEY_NS,
             Clear => keys * KEY_NS,
             Digest { key } => known.bytes_of(key) as u64 / 8,
+            Dump { key } => known.bytes_of(key) as u64 / 2,
             Hash(_) | OnList(_) | OnSet(_) | OnSorted(_) | OnStream(_) | OnBytes(_) | Sort(_) => {
                 let bytes_of = |key: &[u8]| known.bytes_of(key) as u64;
                 let in_range = |key: &[u8], by, ends: List<'_>| known.bytes_in_range(key, by, ends);

@@ -13,20 +13,20 @@ impl Locks {
     /// Calls `take` with every item of a snapshot.
     pub(crate) fn for_each_item(&self, mut take: impl FnMut(&[u8])) {
         let mut item = Vec::new();
-        let mut tell = |write: &dyn Fn(&mut Vec<u8>)| {
+        let mut put = |write: &dyn Fn(&mut Vec<u8>)| {
             item.clear();
             write(&mut item);
             take(&item);
         };
         for (bucket, token) in (0u16..).zip(&self.forgotten).filter(|(_, token)| **token > 0) {
-            tell(&|out| {
+            put(&|out| {
                 out.put_u8(FORGOTTEN);
                 out.put_u16(bucket);
                 out.put_u64(*token);
             });
         }
         for (id, session) in &self.sessions {
-            tell(&|out| {
+            put(&|out| {
                 out.put_u8(SESSION);
                 out.put_u64(*id);
                 out.put_u16(session.group);
@@ -35,7 +35,7 @@ impl Locks {
             });
         }
         for (name, lock) in &self.held {
-            tell(&|out| {
+            put(&|out| {
                 out.put_u8(LOCK);
                 out.put_bytes(name);
                 lock.encode(out);

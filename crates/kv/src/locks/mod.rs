@@ -24,7 +24,6 @@
 //! which leases began. Reading order: this file, `queue`, `copies`.
 
 mod copies;
-pub mod planted;
 mod queue;
 mod session;
 #[cfg(test)]
@@ -32,8 +31,8 @@ mod tests;
 
 use crate::Version;
 use crate::command::{Hold, LockCommand, WaiterId};
+use crate::planted::{Fault, Planted};
 use crate::reply::{Reply, ReplyBuffer};
-use planted::{Fault, Planted};
 use queue::{Queue, Waiter};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 use session::Session;
@@ -324,14 +323,14 @@ impl Locks {
 
     /// The token of a grant by a record of this version.
     fn token_of(&self, version: Version) -> Version {
-        match self.planted.has(Fault::TokenReused) {
+        match self.planted.has(Fault::LockTokenReused) {
             true => self.held.values().map(|lock| lock.token).max().unwrap_or(0) + 1,
             false => version,
         }
     }
 
     fn is_held_with(&self, name: &[u8], token: Version) -> bool {
-        let owns = |lock: &Lock| lock.token == token || self.planted.has(Fault::FreedByNonOwner);
+        let owns = |lock: &Lock| lock.token == token || self.planted.has(Fault::LockFreedByNonOwner);
         self.held.get(name).is_some_and(owns)
     }
 

@@ -4,10 +4,10 @@
 //! When the session is closed or its lease runs out, all of them end in the same record: each lock goes to its next
 //! waiter.
 
-use super::planted::Fault;
 use super::{Answer, Lease, LockEvent, LockNotification, Locks, SESSIONS_MAX, Subject, TOO_MANY_HELD};
 use crate::Version;
 use crate::command::WaiterId;
+use crate::planted::Fault;
 use std::fmt;
 
 /// A session's name for clients: `group-number`. It takes both to find the session, as every group counts for itself.
@@ -99,7 +99,7 @@ impl Locks {
         // Waiting requests leave first: nothing is granted under a session that has ended.
         for (name, waiter) in &under {
             if let Some(waiter) = *waiter
-                && !self.planted.has(Fault::SessionNotRechecked)
+                && !self.planted.has(Fault::LockSessionNotRechecked)
             {
                 self.leave_queue(waiter);
                 events.push(LockEvent::Notified {

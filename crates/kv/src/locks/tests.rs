@@ -9,9 +9,9 @@
 //! have a number, and come from incarnation 1 of node 1 unless stated otherwise. What follows from a record beside its
 //! reply is indented.
 
-use super::planted::{Fault, Planted};
 use super::*;
 use crate::command::{Expiry, Fenced, SetAnswer};
+use crate::planted::{Fault, Planted};
 use crate::{Command, Condition, Table};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -143,7 +143,7 @@ fn id(node: u16, life: u64, number: u64) -> WaiterId {
     WaiterId { node, life, number: NonZeroU64::new(number).expect("numbers begin with 1") }
 }
 
-fn told(waiter: WaiterId) -> String {
+fn text_of(waiter: WaiterId) -> String {
     let WaiterId { node, life, number } = waiter;
     if (node, life) == (1, 1) {
         number.to_string()
@@ -175,7 +175,7 @@ fn write_event(event: &LockEvent, out: &mut String) -> std::fmt::Result {
                 LockNotification::Dropped => "dropped".into(),
                 LockNotification::Served => "served".into(),
             };
-            writeln!(out, "   to {}: {notification}", told(*waiter))
+            writeln!(out, "   to {}: {notification}", text_of(*waiter))
         }
     }
 }
@@ -295,12 +295,12 @@ impl goldenscript::Runner for Script {
             }
             Verb::Plant { fault } => {
                 let fault = match fault.as_str() {
-                    "freed_by_non_owner" => Fault::FreedByNonOwner,
-                    "token_reused" => Fault::TokenReused,
-                    "session_not_rechecked" => Fault::SessionNotRechecked,
+                    "freed_by_non_owner" => Fault::LockFreedByNonOwner,
+                    "token_reused" => Fault::LockTokenReused,
+                    "session_not_rechecked" => Fault::LockSessionNotRechecked,
                     other => return Err(format!("no fault {other}").into()),
                 };
-                self.table.plant_in_locks(Planted::one(fault));
+                self.table.plant(Planted::one(fault));
                 return Ok(out);
             }
         };

@@ -7,6 +7,7 @@ use crate::command::{WaiterId, Wish};
 
 const WAITING: u8 = 1;
 const SERVED: u8 = 2;
+const CLAIMED: u8 = 3;
 
 impl Queues {
     /// Calls `take` with every item of a snapshot.
@@ -31,6 +32,12 @@ impl Queues {
             item.put_bytes(reply);
             take(&item);
         }
+        if self.statistics.claimed > 0 {
+            item.clear();
+            item.put_u8(CLAIMED);
+            item.put_u64(self.statistics.claimed);
+            take(&item);
+        }
     }
 
     /// Adds one item of a snapshot.
@@ -38,7 +45,7 @@ impl Queues {
     /// # Errors
     /// [`Malformed`] when the bytes are not an item, or one that is there.
     pub(crate) fn take_item(&mut self, item: &[u8]) -> Result<(), Malformed> {
-        const TWICE: Malformed = Malformed("a request that is there twice in a copy of queues");
+        const TWICE: Malformed = Malformed("an item that is there twice in a copy of queues");
         let mut reader = Reader::new(item);
         match reader.u8()? {
             WAITING => {
@@ -63,6 +70,8 @@ impl Queues {
                 self.keep(id, Served { order, is_claimed, origin, reply });
                 self.statistics = statistics;
             }
+            CLAIMED if self.statistics.claimed == 0 => self.statistics.claimed = reader.u64()?,
+            CLAIMED => return Err(TWICE),
             _ => return Err(Malformed("an unknown item of a copy of queues")),
         }
         if reader.is_empty() { Ok(()) } else { Err(Malformed("bytes behind an item of a copy of queues")) }

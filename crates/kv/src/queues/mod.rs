@@ -25,11 +25,10 @@
 //! with that reply, until it is settled: a record that asks for it and comes late takes nothing.
 
 mod copies;
-pub mod planted;
 
 use crate::Version;
 use crate::command::{Awaited, WaiterId, Wish};
-use planted::{Fault, Planted};
+use crate::planted::{Fault, Planted};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most requests that may wait at one key.
@@ -82,10 +81,14 @@ pub(crate) struct Served {
     pub(crate) reply: Box<[u8]>,
 }
 
-/// Counters since the state was created. Each replica counts for itself.
+/// Counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueStatistics {
-    /// Requests that had to wait and were served.
+    /// Replies with elements that were claimed and did not go back, in the history of the group: the same on all replicas.
+    /// So many are their clients', or were lost on the way to them.
+    pub claimed: u64,
+    /// Requests that had to wait and were served. This and what follows each replica counts for itself, since its state
+    /// was created.
     pub served: u64,
     /// Replies whose elements went back to where they came from.
     pub returned: u64,
@@ -160,6 +163,8 @@ impl Queues {
         if !served.is_claimed {
             self.unclaimed.insert(id);
             self.statistics.served += 1;
+        } else if served.origin != Origin::None {
+            self.statistics.claimed += 1;
         }
         let before = self.served.insert(id, served);
         assert!(before.is_none(), "a request is served once");
@@ -169,7 +174,9 @@ impl Queues {
     pub(crate) fn claim(&mut self, id: WaiterId) -> Option<&[u8]> {
         let served = self.served.get_mut(&id)?;
         served.is_claimed = true;
-        self.unclaimed.remove(&id);
+        if self.unclaimed.remove(&id) && served.origin != Origin::None {
+            self.statistics.claimed += 1;
+        }
         Some(&served.reply)
     }
 
@@ -178,6 +185,16 @@ impl Queues {
         let served = self.served.remove(&id)?;
         self.served_bytes -= served.reply.len();
         self.unclaimed.remove(&id);
+        Some(served)
+    }
+
+    /// Forgets what a request was served, since its elements go back, and returns it.
+    pub(crate) fn take_back(&mut self, id: WaiterId) -> Option<Served> {
+        let served = self.remove_served(id)?;
+        if served.is_claimed && served.origin != Origin::None {
+            // A copy from elsewhere may have counted too few.
+            self.statistics.claimed = self.statistics.claimed.saturating_sub(1);
+        }
         Some(served)
     }
 
@@ -281,6 +298,11 @@ impl Queues {
         self.waiting.is_empty()
     }
 
+    /// The requests that wait.
+    pub fn requests(&self) -> impl Iterator<Item = WaiterId> {
+        self.places.keys().copied()
+    }
+
     /// The number of requests that wait.
     pub fn waiters(&self) -> usize {
         self.waiting.len()
@@ -291,9 +313,10 @@ impl Queues {
         self.served.len()
     }
 
-    /// The number of requests whose elements are kept: of the others there is a reply only. O(unsettled requests).
+    /// The number of requests whose elements are kept until they are claimed. O(unclaimed requests).
     pub fn kept(&self) -> usize {
-        self.served.values().filter(|served| served.origin != Origin::None).count()
+        let served = self.unclaimed.iter().filter_map(|id| self.served.get(id));
+        served.filter(|served| served.origin != Origin::None).count()
     }
 
     /// Those that were served and have not claimed it.
@@ -334,5 +357,8 @@ impl Queues {
         let unclaimed = self.served.iter().filter(|(_, served)| !served.is_claimed).map(|(id, _)| *id);
         assert_eq!(unclaimed.collect::<BTreeSet<_>>(), self.unclaimed);
         assert_eq!((wish_bytes, served_bytes), (self.wish_bytes, self.served_bytes));
+        let has_claimed = |served: &&Served| served.is_claimed && served.origin != Origin::None;
+        let claimed = self.served.values().filter(has_claimed).count() as u64;
+        assert!(claimed <= self.statistics.claimed, "what is claimed and not settled is counted");
     }
 }

@@ -29,6 +29,8 @@ pub(super) struct CodedValues {
     references: BTreeMap<ValueId, (Reference, u32)>,
     /// The counter up to which a coordinator's values are given up, except those that keys refer to already.
     abandoned: BTreeMap<Coordinator, u64>,
+    /// Bytes of one fragment of each of these values.
+    fragment_bytes: usize,
     /// The number of the group's membership.
     membership: u32,
     changes: CodedChanges,
@@ -49,19 +51,22 @@ impl CodedValues {
         *count += 1;
         if *count == 1 {
             self.changes.values.insert(reference.id);
+            self.fragment_bytes += reference.fragment_bytes();
         }
     }
 
     fn lose(&mut self, id: ValueId) {
-        let Some((_, count)) = self.references.get_mut(&id) else { return };
+        let Some((reference, count)) = self.references.get_mut(&id) else { return };
         *count -= 1;
         if *count == 0 {
+            self.fragment_bytes -= reference.fragment_bytes();
             self.references.remove(&id);
             self.changes.values.insert(id);
         }
     }
 
     pub(super) fn lose_all(&mut self) {
+        self.fragment_bytes = 0;
         self.changes.values.extend(std::mem::take(&mut self.references).into_keys());
     }
 
@@ -109,6 +114,11 @@ impl Table {
     /// The reference to the value with this name, if keys refer to it.
     pub fn reference(&self, id: ValueId) -> Option<Reference> {
         self.coded.references.get(&id).map(|(reference, _)| *reference)
+    }
+
+    /// Bytes that a replica's fragments of all these values have.
+    pub fn fragment_bytes(&self) -> usize {
+        self.coded.fragment_bytes
     }
 
     /// Every value that keys refer to, in the order of their names.
@@ -197,7 +207,7 @@ impl Table {
     }
 
     /// Replies with the reference to a value instead of the value.
-    pub(super) fn tell_reference(reference: Reference, view: View, out: &mut ReplyBuffer) {
+    pub(super) fn write_reference(reference: Reference, view: View, out: &mut ReplyBuffer) {
         out.push(Reply::Reference(&ValueRef { reference, view }.encoded()));
     }
 
@@ -208,7 +218,7 @@ impl Table {
     /// Returns whether a write needs the bytes of values stored outside the table. Then it must not be carried out: the
     /// reply names the values it needs.
     #[cold]
-    pub(super) fn tell_needs(&self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) -> bool {
+    pub(super) fn write_needs(&self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) -> bool {
         let mut needs: BTreeMap<&[u8], Reference> = BTreeMap::new();
         match command {
             Command::Transaction(transaction) => {
@@ -251,7 +261,7 @@ impl Table {
         out.array(2 * needs.len());
         for (key, reference) in needs {
             out.bulk(key);
-            Self::tell_reference(reference, View::Whole, out);
+            Self::write_reference(reference, View::Whole, out);
         }
         true
     }
@@ -271,7 +281,9 @@ impl Command<'_> {
     pub(super) fn reads_by_bytes(&self) -> bool {
         match self {
             Command::Transaction(transaction) => transaction.commands().any(|it| it.reads_by_bytes()),
-            command => matches!(command, Command::Script(_) | Command::OnBytes(_)),
+            command => {
+                matches!(command, Command::Script(_) | Command::OnBytes(_) | Command::Dump { .. })
+            }
         }
     }
 
@@ -289,6 +301,8 @@ fn needs_bytes<'a>(command: &Command<'a>) -> Option<(&'a [u8], RangeInclusive<u3
     let any = 0..=u32::MAX;
     match *command {
         GetDelete { key } | GetExpire { key, .. } | Append { key, .. } => Some((key, any)),
+        // Its checksum covers them.
+        Dump { key } => Some((key, any)),
         Set { key, answer: SetAnswer::Before, .. } => Some((key, any)),
         SetRange { key, value, .. } if !value.is_empty() => Some((key, any)),
         SetIf { key, answer: SetAnswer::Before, .. } => Some((key, any)),

@@ -5,22 +5,26 @@
 //! ```text
 //! list:       element
 //! set:        hash of the member u32 | member                 in ascending order
-//! sorted set: score, so that its bytes are in order u64 | member    in ascending order
+//! sorted set: score, in its short form | member    in ascending order
 //! stream:     a head, groups and their consumers, and entries, in ascending order: see `streams::items`
-//! hash:       number u64 | field and value (see [`super::fields`])  in ascending order
+//! hash:       its fields, by when they were added or by their hashes: see [`super::fields`]
 //! ```
 //!
 //! A **small** collection is one piece of memory, the value of its entry: the number of items (u16), then a piece (see
 //! [`super::tree::piece`]). A change copies it, which takes no longer than a search in it. A **large** one is a
-//! [`Tree`]; that of a sorted set or a hash has an index beside it, a second tree in which its names are found, which are
-//! members or fields: hash u32 | name | score or number. Fields with deadlines stand in a third one: deadline | number.
+//! [`Tree`]; that of a sorted set has an index beside it, a second tree in which its members are found: hash u32 | member |
+//! score. A hash has a second tree for the deadlines of its fields: deadline | name.
 //!
 //! Which of the two a collection is depends on what was done to it, and is not a part of its content: nothing that a
-//! client or a digest sees depends on it. `docs/design/collections.md` has the reasons.
+//! client or a digest sees depends on it. A hash is the exception: in a small one fields stand in the order in which
+//! they were added, in a large one in that of their hashes. So its form is replicated: it follows from the form and the
+//! content that it had and from the command alone, never from where nodes begin, and snapshots keep it.
+//! `docs/design/collections.md` has the reasons.
 
 use super::entry::{Entry, Kind};
-use super::fields::Field;
+use super::fields::{Field, FieldShape, Order, field_number, put_hashed, put_numbered};
 use super::index::{KeyHash, Place};
+use super::order::{KEY_BYTES, Key, short};
 use super::strings::WrongKind;
 use super::tree::piece::{Piece, put_item, take_item};
 use super::tree::{Descent, Discarded, Items, LEAF_BYTES, LEAF_ITEMS, Shape, Tree};
@@ -34,34 +38,27 @@ use std::ops::Range;
 
 const COUNT_BYTES: usize = 2;
 
+/// The most bytes of a field's item in front of its name and behind it, without its value.
+const FIELD_HEAD_BYTES: usize = 24;
+
 /// The most bytes of an item in front of its name.
 const ITEM_HEAD_BYTES_MAX: usize = 32;
 
 const TWICE: Malformed = Malformed("a member or a field that is there twice");
 
-/// What the items of a sorted set or a hash begin with, so that the order of bytes is theirs: a score, or a number.
-pub(super) type Key = [u8; KEY_BYTES];
-
-pub(super) const KEY_BYTES: usize = 8;
 pub(super) const HASH_BYTES: usize = 4;
 
 /// The bit of a small collection's count that is set if some of its items have deadlines.
 const HAS_DEADLINES: u16 = 1 << 15;
 
-/// What an item of a sorted set or a hash begins with, and the name that it is looked up by.
-fn key_and_name(kind: Kind, item: &[u8]) -> (Key, &[u8]) {
-    if kind == Kind::Sorted {
-        return sorted::parts(item);
-    }
-    let Field { number, name, .. } = Field::of(item);
-    (number, name)
-}
+/// The most bytes and fields of a small hash. Redis, too, keeps the order of the fields of those that have few.
+const HASH_SMALL_BYTES: usize = LEAF_BYTES * HASH_LEAF_FACTOR;
+const HASH_SMALL_FIELDS: usize = 2 * LEAF_ITEMS;
+/// How much longer a small collection of another kind may be than a leaf of a large one.
+const SMALL_LEAF_FACTOR: usize = 2;
+const HASH_LEAF_FACTOR: usize = 8;
 
-fn has_names(kind: Kind) -> bool {
-    matches!(kind, Kind::Sorted | Kind::Hash)
-}
-
-/// What a name is found by: its hash and its bytes; the key of its item follows.
+/// What a member of a sorted set is found by: its hash and its bytes; the key of its item follows.
 pub(super) fn index_item(name: &[u8], key: Option<Key>) -> Vec<u8> {
     let mut item = Vec::with_capacity(HASH_BYTES + name.len() + KEY_BYTES);
     item.extend_from_slice(&hash_of(name));
@@ -70,10 +67,10 @@ pub(super) fn index_item(name: &[u8], key: Option<Key>) -> Vec<u8> {
     item
 }
 
-/// The key of the item with a name. Without an index the items are few, and are looked through.
-pub(super) fn find_key(kind: Kind, items: Items<'_>, names: Option<&Tree>, name: &[u8]) -> Option<Key> {
+/// The score of a member of a sorted set. Without an index the items are few, and are looked through.
+pub(super) fn find_key(items: Items<'_>, names: Option<&Tree>, name: &[u8]) -> Option<Key> {
     let Some(index) = names else {
-        let mut all = items.iter_from(0).map(|item| key_and_name(kind, item));
+        let mut all = items.iter_from(0).map(sorted::parts);
         return all.find(|(_, held)| *held == name).map(|(key, _)| key);
     };
     find_name(index, name).map(|(_, key)| key)
@@ -89,9 +86,9 @@ fn find_name(index: &Tree, name: &[u8]) -> Option<(usize, Key)> {
     Some((rank, *item.last_chunk()?))
 }
 
-/// Adds an item to the index of a collection; returns false if its name is there.
-fn index_new(kind: Kind, index: &mut Tree, item: &[u8]) -> bool {
-    let (key, name) = key_and_name(kind, item);
+/// Adds an item to the index of a sorted set; returns false if its member is there.
+fn index_new(index: &mut Tree, item: &[u8]) -> bool {
+    let (key, name) = sorted::parts(item);
     if find_name(index, name).is_some() {
         return false;
     }
@@ -100,12 +97,31 @@ fn index_new(kind: Kind, index: &mut Tree, item: &[u8]) -> bool {
     true
 }
 
+/// The rank of a field, whether or not it has expired, and the field.
+#[inline]
+pub(super) fn find_field<'i>(items: Items<'i>, order: Order, name: &[u8]) -> Option<(usize, Field<'i>)> {
+    match order {
+        Order::Added => find_among((0, items.iter_from(0)), order, name),
+        Order::Hashed => {
+            let hash = hash_of(name);
+            let (rank, all) = items.iter_from_key(&hash);
+            find_among((rank, all.take_while(|item| item.starts_with(&hash))), order, name)
+        }
+    }
+}
+
+#[inline]
+fn find_among<'i>(
+    (from, items): (usize, impl Iterator<Item = &'i [u8]>),
+    order: Order,
+    name: &[u8],
+) -> Option<(usize, Field<'i>)> {
+    (from..).zip(items.map(|item| order.field(item))).find(|(_, field)| field.name == name)
+}
+
 /// The item of a field's deadline.
-fn due_item(deadline: UnixMs, number: Key) -> [u8; 16] {
-    let mut item = [0; 16];
-    item[..8].copy_from_slice(&deadline.to_be_bytes());
-    item[8..].copy_from_slice(&number);
-    item
+fn due_item(field: &Field<'_>) -> Vec<u8> {
+    [&field.deadline.to_be_bytes(), field.name].concat()
 }
 
 /// The items of a collection.
@@ -113,9 +129,11 @@ fn due_item(deadline: UnixMs, number: Key) -> [u8; 16] {
 pub(super) struct Collection {
     kind: Kind,
     items: Tree,
-    /// In which the names of a sorted set or a hash that is large are found.
+    /// Of a hash: that of its items.
+    order: Order,
+    /// In which the members of a sorted set that is large are found.
     names: Option<Tree>,
-    /// The deadlines of fields, each with the field's number.
+    /// The deadlines of fields, each with the field's name.
     due: Tree,
     is_changed: bool,
 }
@@ -123,20 +141,19 @@ pub(super) struct Collection {
 impl Collection {
     pub(super) fn new(kind: Kind) -> Collection {
         let (items, due) = (Tree::shaped(shape_of(kind)), Tree::new(true));
-        Collection { kind, items, names: None, due, is_changed: false }
+        Collection { kind, items, order: Order::Added, names: None, due, is_changed: false }
     }
 
     /// Takes the contents of a small collection's entry, or of none.
     fn load(&mut self, kind: Kind, value: &[u8]) {
         self.kind = kind;
         self.items.load(piece_of(value), shape_of(kind));
+        self.order = Order::Added;
         self.names = None;
         self.is_changed = false;
         self.due = Tree::new(true);
         if has_deadlines(value) {
-            for item in piece_of(value).iter() {
-                self.note_due(item);
-            }
+            piece_of(value).iter().for_each(|item| self.note_due(&Order::Added.field(item)));
         }
     }
 
@@ -146,7 +163,7 @@ impl Collection {
         let mut item = Vec::new();
         for (key, member) in members {
             item.clear();
-            item.extend_from_slice(&key);
+            item.extend_from_slice(&short(key));
             item.extend_from_slice(member);
             sorted.insert(sorted.len(), &item);
         }
@@ -158,7 +175,11 @@ impl Collection {
         self.names.as_ref()
     }
 
-    /// The deadlines of fields, the first one first, each with the field's number.
+    pub(super) fn order(&self) -> Order {
+        self.order
+    }
+
+    /// The deadlines of fields, the first one first, each with the field's name.
     pub(super) fn due(&self) -> Items<'_> {
         self.due.items()
     }
@@ -169,13 +190,15 @@ impl Collection {
         if name.is_empty() {
             return None;
         }
+        let mut start = [0; 8];
+        start[..HASH_BYTES].copy_from_slice(&hash_of(name));
         let tree = match self.kind {
+            // Where its hash begins: what follows the hash is not the name.
+            Kind::Hash if self.order == Order::Hashed => return Some(Descent::new(&self.items, &start)),
             Kind::Set => &self.items,
             _ => self.names.as_ref()?,
         };
-        let mut start = [0; 8];
         let more = name.len().min(8 - HASH_BYTES);
-        start[..HASH_BYTES].copy_from_slice(&hash_of(name));
         start[HASH_BYTES..HASH_BYTES + more].copy_from_slice(&name[..more]);
         Some(Descent::new(tree, &start))
     }
@@ -183,7 +206,7 @@ impl Collection {
     /// A search for the item that another one found in the index.
     pub(super) fn descent_behind(&self, index: Descent<'_>) -> Option<Descent<'_>> {
         self.names.as_ref()?;
-        Some(Descent::new(&self.items, index.item()?.last_chunk::<KEY_BYTES>()?))
+        Some(Descent::new(&self.items, &short(*index.item()?.last_chunk::<KEY_BYTES>()?)))
     }
 
     /// The first deadline of a field.
@@ -192,42 +215,150 @@ impl Collection {
         first.map_or(NO_DEADLINE, |deadline| u64::from_be_bytes(*deadline))
     }
 
-    fn note_due(&mut self, item: &[u8]) {
-        if self.kind == Kind::Hash
-            && let Field { number, deadline, .. } = Field::of(item)
-            && deadline != NO_DEADLINE
-        {
-            let due = due_item(deadline, number);
+    fn note_due(&mut self, field: &Field<'_>) {
+        if field.has_deadline() {
+            let due = due_item(field);
             self.due.insert(self.due.items().seek(&due), &due);
         }
     }
 
-    fn forget_due(&mut self, item: &[u8], discarded: &mut Discarded) {
-        if self.kind == Kind::Hash
-            && let Field { number, deadline, .. } = Field::of(item)
-            && deadline != NO_DEADLINE
+    /// Forgets the deadline of the field of this rank, if it has one.
+    fn forget_due(&mut self, rank: usize, shape: FieldShape, discarded: &mut Discarded) {
+        if shape.has_deadline
+            && let Some(item) = self.items.items().get(rank)
         {
-            let (rank, is_there) = self.due.items().find(&due_item(deadline, number));
+            let (rank, is_there) = self.due.items().find(&due_item(&self.order.field(item)));
             assert!(is_there, "each deadline is among those that come");
             self.due.remove(rank, rank + 1, discarded);
         }
     }
 
-    /// The key of the item with a name.
-    pub(super) fn key_of_name(&self, name: &[u8]) -> Option<Key> {
-        find_key(self.kind, self.items(), self.names(), name)
+    /// The rank of a field, whether or not it has expired, and the field.
+    #[inline]
+    pub(super) fn find_field(&self, name: &[u8]) -> Option<(usize, Field<'_>)> {
+        find_field(self.items(), self.order, name)
     }
 
-    /// Adds an item with a new name where the order demands, to the indexes too.
+    /// Adds a field with a new name: behind all others, or where its hash belongs.
+    pub(super) fn add_field(&mut self, field: &Field<'_>) {
+        let mut item = Vec::with_capacity(FIELD_HEAD_BYTES + field.name.len() + field.value.len());
+        match self.order {
+            Order::Added => {
+                let last = self.len().checked_sub(1).and_then(|last| self.items().get(last));
+                put_numbered(last.map_or(0.0, |item| field_number(item) + 1.0), field, &mut item);
+                self.insert(self.len(), &item);
+            }
+            Order::Hashed => {
+                put_hashed(field, &mut item);
+                let added = self.insert_in_order(&item);
+                assert!(added, "a field is there once");
+            }
+        }
+        self.note_due(field);
+        self.order_if_large();
+    }
+
+    /// Gives the field of this rank another value or deadline. `before`: the shape that it has.
+    pub(super) fn replace_field(
+        &mut self,
+        rank: usize,
+        before: FieldShape,
+        field: &Field<'_>,
+        discarded: &mut Discarded,
+    ) {
+        self.forget_due(rank, before, discarded);
+        let mut item = Vec::with_capacity(FIELD_HEAD_BYTES + field.name.len() + field.value.len());
+        match self.order {
+            Order::Added => {
+                let number = self.items().get(rank).map_or(0.0, field_number);
+                put_numbered(number, field, &mut item);
+                self.replace(rank, &item, discarded);
+            }
+            Order::Hashed => {
+                put_hashed(field, &mut item);
+                if before == field.shape() {
+                    self.items.overwrite(rank, &item);
+                    self.is_changed = true;
+                } else if before.has_deadline == field.has_deadline() {
+                    self.replace(rank, &item, discarded);
+                } else {
+                    self.remove(rank, rank + 1, discarded);
+                    self.insert_in_order(&item);
+                }
+            }
+        }
+        self.note_due(field);
+        // It may be longer.
+        self.order_if_large();
+    }
+
+    /// Removes the field of this rank, which has this shape.
+    pub(super) fn remove_field(&mut self, rank: usize, shape: FieldShape, discarded: &mut Discarded) {
+        self.forget_due(rank, shape, discarded);
+        self.remove(rank, rank + 1, discarded);
+    }
+
+    /// Orders the fields of a hash by their hashes from now on, if it is too large to be searched one by one.
+    fn order_if_large(&mut self) {
+        let is_small = self.len() <= HASH_SMALL_FIELDS && self.content_bytes() <= HASH_SMALL_BYTES;
+        if self.order == Order::Hashed || is_small {
+            return;
+        }
+        let items = self.items().iter_from(0).map(|item| {
+            let mut hashed = Vec::with_capacity(item.len() + HASH_BYTES);
+            put_hashed(&Order::Added.field(item), &mut hashed);
+            hashed
+        });
+        let mut items: Vec<Vec<u8>> = items.collect();
+        items.sort_unstable();
+        let mut tree = Tree::new(true);
+        items.iter().for_each(|item| tree.insert(tree.len(), item));
+        (self.items, self.order) = (tree, Order::Hashed);
+        #[cfg(test)]
+        self.check_fields();
+    }
+
+    /// Gives a set or a sorted set that has just become large the short leaves of large ones.
+    fn take_usual_shape(&mut self) {
+        if !matches!(self.kind, Kind::Set | Kind::Sorted) {
+            return;
+        }
+        let mut tree = Tree::new(true);
+        self.items().iter_from(0).for_each(|item| tree.insert(tree.len(), item));
+        self.items = tree;
+    }
+
+    /// Makes a large hash small again, if it fits into half of what a small one may have: one whose size fluctuates stays
+    /// as it is. Its fields get numbers in the order of their hashes.
+    fn order_if_small(&mut self) {
+        let is_small = self.len() <= HASH_SMALL_FIELDS / 2 && self.content_bytes() <= HASH_SMALL_BYTES / 2;
+        if self.order == Order::Added || !is_small {
+            return;
+        }
+        let mut tree = Tree::shaped(shape_of(Kind::Hash));
+        let mut item = Vec::new();
+        for (number, field) in self.items().iter_from(0).map(|item| Order::Hashed.field(item)).enumerate() {
+            item.clear();
+            put_numbered(number as f64, &field, &mut item);
+            tree.insert(number, &item);
+        }
+        (self.items, self.order) = (tree, Order::Added);
+    }
+
+    /// The score of a member of a sorted set.
+    pub(super) fn key_of_name(&self, name: &[u8]) -> Option<Key> {
+        find_key(self.items(), self.names(), name)
+    }
+
+    /// Adds a new member of a sorted set where the order demands, to the index too.
     pub(super) fn add_named(&mut self, item: &[u8]) {
         let added = self.insert_in_order(item);
         assert!(added, "a name is there once");
         if let Some(index) = &mut self.names {
-            let (key, name) = key_and_name(self.kind, item);
+            let (key, name) = sorted::parts(item);
             let held = index_item(name, Some(key));
             index.insert(index.items().seek(&held), &held);
         }
-        self.note_due(item);
         self.index_if_large();
     }
 
@@ -236,7 +367,7 @@ impl Collection {
         self.remove(rank, rank + 1, discarded);
         self.insert_in_order(item);
         let Some(index) = &mut self.names else { return };
-        let (key, name) = key_and_name(self.kind, item);
+        let (key, name) = sorted::parts(item);
         let Some((rank, _)) = find_name(index, name) else { unreachable!("each name is in the index") };
         let held = index_item(name, Some(key));
         // Where a name stands in the index, its key hardly ever decides: only beside another name with the same hash that
@@ -253,44 +384,27 @@ impl Collection {
         }
     }
 
-    /// Replaces the item of this rank by another one with the same key and name.
-    pub(super) fn replace_named(&mut self, rank: usize, item: &[u8], discarded: &mut Discarded) {
-        if self.due.len() > 0
-            && let Some(before) = self.items().get(rank).map(<[u8]>::to_vec)
-        {
-            self.forget_due(&before, discarded);
-        }
-        self.replace(rank, item, discarded);
-        self.note_due(item);
-        // It may be longer.
-        self.index_if_large();
-    }
-
-    /// Removes the items of these ranks, from the indexes too.
+    /// Removes the items of these ranks from a sorted set, from the index too.
     pub(super) fn remove_named(&mut self, ranks: Range<usize>, discarded: &mut Discarded) {
-        let has_indexes = self.names.is_some() || self.due.len() > 0;
-        if ranks.len() < self.len() && has_indexes {
-            let gone: Vec<Vec<u8>> =
-                self.items().iter_from(ranks.start).take(ranks.len()).map(<[u8]>::to_vec).collect();
-            for item in &gone {
-                self.forget_due(item, discarded);
-                if let Some(index) = &mut self.names {
-                    let (key, name) = key_and_name(self.kind, item);
-                    let rank = index.items().seek(&index_item(name, Some(key)));
-                    index.remove(rank, rank + 1, discarded);
-                }
+        if ranks.len() < self.len()
+            && let Some(index) = &mut self.names
+        {
+            for item in self.items.items().iter_from(ranks.start).take(ranks.len()) {
+                let (key, name) = sorted::parts(item);
+                let rank = index.items().seek(&index_item(name, Some(key)));
+                index.remove(rank, rank + 1, discarded);
             }
         }
         self.remove(ranks.start, ranks.end, discarded);
     }
 
-    /// Begins the index of names, if there are any and the collection is too large to do without.
+    /// Begins the index of members, if the sorted set is too large to do without.
     fn index_if_large(&mut self) {
-        if !has_names(self.kind) || self.names.is_some() || self.small(1).is_some() {
+        if self.names.is_some() || self.small(1).is_some() {
             return;
         }
         // In order, which takes a third of the time.
-        let pairs = self.items().iter_from(0).map(|item| key_and_name(self.kind, item));
+        let pairs = self.items().iter_from(0).map(sorted::parts);
         let mut held: Vec<Vec<u8>> = pairs.map(|(key, name)| index_item(name, Some(key))).collect();
         held.sort_unstable();
         let name_of = |item: &[u8]| item.len() - KEY_BYTES;
@@ -326,11 +440,9 @@ impl Collection {
 
     /// Adds an item where the order demands; returns false, with nothing done, if it is there.
     pub(super) fn insert_in_order(&mut self, item: &[u8]) -> bool {
-        let (rank, is_there) = self.items().find(item);
-        if !is_there {
-            self.insert(rank, item);
-        }
-        !is_there
+        let is_added = self.items.insert_in_order(item);
+        self.is_changed |= is_added;
+        is_added
     }
 
     /// Removes an item; returns false if it is not there.
@@ -342,7 +454,8 @@ impl Collection {
         is_there
     }
 
-    /// Removes items by their ranks, from the items alone unless nothing is left: see [`Collection::remove_named`].
+    /// Removes items by their ranks, from the items alone unless nothing is left: see [`Collection::remove_named`] and
+    /// [`Collection::remove_field`].
     pub(super) fn remove(&mut self, from: usize, to: usize, discarded: &mut Discarded) {
         self.items.remove(from, to, discarded);
         self.is_changed |= from < to;
@@ -370,8 +483,13 @@ impl Collection {
 
     /// The items, if they fit into a small collection, or fill at most a part of one.
     fn small(&self, part: usize) -> Option<Piece<'_>> {
-        let fits =
-            |piece: &Piece<'_>| piece.bytes().len() <= LEAF_BYTES / part && piece.len() <= LEAF_ITEMS / part;
+        if self.kind == Kind::Hash {
+            let piece = self.items.only_piece();
+            assert!(self.order == Order::Hashed || piece.is_some(), "a small hash is one piece");
+            return piece.filter(|_| self.order == Order::Added);
+        }
+        let (bytes, items) = (LEAF_BYTES * SMALL_LEAF_FACTOR / part, LEAF_ITEMS * SMALL_LEAF_FACTOR / part);
+        let fits = |piece: &Piece<'_>| piece.bytes().len() <= bytes && piece.len() <= items;
         self.items.only_piece().filter(fits)
     }
 
@@ -392,15 +510,25 @@ impl Collection {
     pub(super) fn check_invariants(&self) {
         self.items.check_invariants();
         self.due.check_invariants();
-        let (mut names, mut anew) = (Tree::new(true), Collection::new(self.kind));
-        for item in self.items().iter_from(0).filter(|_| has_names(self.kind)) {
-            assert!(index_new(self.kind, &mut names, item));
-            anew.note_due(item);
+        if self.kind == Kind::Hash {
+            self.check_fields();
         }
-        assert!(anew.due().iter_from(0).eq(self.due().iter_from(0)), "each deadline is noted");
         let Some(index) = &self.names else { return };
         index.check_invariants();
+        let mut names = Tree::new(true);
+        self.items().iter_from(0).for_each(|item| assert!(index_new(&mut names, item)));
         assert!(names.items().iter_from(0).eq(index.items().iter_from(0)), "each name is in the index");
+    }
+
+    #[cfg(test)]
+    fn check_fields(&self) {
+        let (mut names, mut anew) = (BTreeSet::new(), Collection::new(self.kind));
+        for item in self.items().iter_from(0) {
+            let field = self.order.check(item).expect("an item of a hash is a field");
+            assert!(names.insert(field.name), "a field is there once");
+            anew.note_due(&field);
+        }
+        assert!(anew.due().iter_from(0).eq(self.due().iter_from(0)), "each deadline is noted");
     }
 }
 
@@ -411,9 +539,11 @@ fn is_ordered(kind: Kind) -> bool {
 fn shape_of(kind: Kind) -> Shape {
     // Lists and streams grow at an end, where leaves are full, and their items may be short: nodes count there.
     let leaf_factor = match kind {
-        Kind::Stream => 4,
-        Kind::List => 2,
-        _ => 1,
+        Kind::Stream => 8,
+        Kind::List => 4,
+        // Of small ones; large ones are trees of the usual shape.
+        Kind::Hash => HASH_LEAF_FACTOR,
+        _ => SMALL_LEAF_FACTOR,
     };
     Shape { is_ordered: is_ordered(kind), leaf_factor }
 }
@@ -436,17 +566,17 @@ fn has_deadlines(value: &[u8]) -> bool {
 }
 
 /// Checks that an item from elsewhere may follow another one.
-fn check_item(kind: Kind, before: Option<&[u8]>, item: &[u8]) -> Result<(), Malformed> {
+fn check_item((kind, order): (Kind, Order), before: Option<&[u8]>, item: &[u8]) -> Result<(), Malformed> {
     const NOT_AN_ITEM: Malformed = Malformed("an item of a collection is not what it says");
     let is_valid = match kind {
         Kind::Sorted => sorted::is_item(item),
-        Kind::Hash => Field::check(item).is_ok(),
+        Kind::Hash => order.check(item).is_ok(),
         Kind::Set => item.split_first_chunk::<4>().is_some_and(|(hash, member)| *hash == hash_of(member)),
         _ => true,
     };
     // An entry of a stream has several values, and that of a hash a field and a value.
     let values = match kind {
-        Kind::Stream => 4,
+        Kind::Stream => 8,
         Kind::Hash => 2,
         _ => 1,
     };
@@ -471,12 +601,25 @@ pub(super) fn check_small(kind: Kind, value: &[u8]) -> Result<(), Malformed> {
     let (mut before, mut names, mut expires) = (None, BTreeSet::new(), false);
     for _ in 0..count {
         let item = take_item(&mut reader)?;
-        check_item(kind, before, item)?;
-        if has_names(kind) && !names.insert(key_and_name(kind, item).1) {
+        check_item((kind, Order::Added), before, item)?;
+        let name = match kind {
+            Kind::Sorted => Some(sorted::parts(item).1),
+            Kind::Hash => {
+                let field = Order::Added.field(item);
+                expires |= field.has_deadline();
+                Some(field.name)
+            }
+            _ => None,
+        };
+        if name.is_some_and(|name| !names.insert(name)) {
             return Err(TWICE);
         }
-        expires |= kind == Kind::Hash && Field::of(item).deadline != NO_DEADLINE;
         before = Some(item);
+    }
+    if kind == Kind::Hash
+        && (usize::from(count) > HASH_SMALL_FIELDS || value.len() > COUNT_BYTES + HASH_SMALL_BYTES)
+    {
+        return Err(Malformed("a small hash that is large"));
     }
     if count > 0 && reader.is_empty() && expires == has_deadlines(value) {
         Ok(())
@@ -494,6 +637,17 @@ impl Entry {
         }
     }
 
+    /// The order of the fields of the hash that the entry holds.
+    pub(super) fn order(&self) -> Order {
+        self.collection().map_or(Order::Added, Collection::order)
+    }
+
+    /// The fields of the hash that the entry holds, expired or not.
+    pub(super) fn fields(&self) -> impl Iterator<Item = Field<'_>> {
+        let order = self.order();
+        self.items().iter_from(0).map(move |item| order.field(item))
+    }
+
     /// The first deadline of a field, if the entry holds a hash.
     #[inline]
     pub(super) fn first_due(&self) -> UnixMs {
@@ -504,7 +658,7 @@ impl Entry {
         match self.collection() {
             Some(collection) => collection.first_due(),
             None if has_deadlines(self.value()) => {
-                let deadlines = self.items().iter_from(0).map(|item| Field::of(item).deadline);
+                let deadlines = self.fields().map(|field| field.deadline);
                 deadlines.min().unwrap_or(NO_DEADLINE)
             }
             None => NO_DEADLINE,
@@ -548,8 +702,11 @@ pub(super) fn put_items(items: Items<'_>, rank: usize, enough: usize, out: &mut 
 pub(super) fn take_items(collection: &mut Collection, reader: &mut Reader<'_>) -> Result<(), Malformed> {
     while !reader.is_empty() {
         let (item, count) = (take_item(reader)?, collection.len());
+        if collection.kind == Kind::Hash && count == 0 {
+            (collection.items, collection.order) = (Tree::new(true), Order::Hashed);
+        }
         check_item(
-            collection.kind,
+            (collection.kind, collection.order),
             count.checked_sub(1).and_then(|last| collection.items().get(last)),
             item,
         )?;
@@ -557,12 +714,23 @@ pub(super) fn take_items(collection: &mut Collection, reader: &mut Reader<'_>) -
             streams::check_item(collection.items(), item)?;
         }
         collection.insert(count, item);
-        if has_names(collection.kind) {
-            let index = collection.names.get_or_insert_with(|| Tree::new(true));
-            if !index_new(collection.kind, index, item) {
-                return Err(TWICE);
+        match collection.kind {
+            Kind::Sorted => {
+                let index = collection.names.get_or_insert_with(|| Tree::new(true));
+                if !index_new(index, item) {
+                    return Err(TWICE);
+                }
             }
-            collection.note_due(item);
+            Kind::Hash => {
+                let field = collection.order.field(item);
+                let same_hash = |before: &&[u8]| before[..HASH_BYTES] == item[..HASH_BYTES];
+                let is_same = |before| collection.order.field(before).name == field.name;
+                if collection.items().iter_back(count).take_while(same_hash).any(is_same) {
+                    return Err(TWICE);
+                }
+                collection.note_due(&field);
+            }
+            _ => {}
         }
     }
     Ok(())
@@ -600,6 +768,7 @@ pub(super) struct Found<'k> {
 
 impl Table {
     /// Finds a key for a write that expects this kind of collection.
+    #[inline]
     pub(super) fn find_kind<'k>(
         &mut self,
         key: &'k [u8],
@@ -607,10 +776,14 @@ impl Table {
         record: Record,
     ) -> Result<Found<'k>, WrongKind> {
         let hash = self.index.hash(key);
-        let place = self.find_live(hash, key, record);
-        match place {
-            Some(place) if self.index.entry(place).kind() != kind => Err(WrongKind),
-            place => Ok(Found { key, hash, place }),
+        match self.index.find(hash, |entry| entry.has_key(key)) {
+            Some((_, entry)) if entry.expired(record.time) => {
+                let place = self.find_live(hash, key, record);
+                Ok(Found { key, hash, place })
+            }
+            Some((_, entry)) if entry.kind() != kind => Err(WrongKind),
+            Some((place, _)) => Ok(Found { key, hash, place: Some(place) }),
+            None => Ok(Found { key, hash, place: None }),
         }
     }
 
@@ -656,7 +829,10 @@ impl Table {
         let stamp = record.stamp(deadline, kind);
         match (spare.is_changed, spare.small(1), found.place) {
             (false, ..) => {}
-            (true, _, Some(place)) if spare.len() == 0 => self.remove(place, record),
+            (true, _, Some(place)) if spare.len() == 0 => {
+                self.changes.note(found.key);
+                self.remove(place, record);
+            }
             (true, _, None) if spare.len() == 0 => {}
             (true, Some(piece), Some(place)) => {
                 let length = COUNT_BYTES + piece.bytes().len();
@@ -669,6 +845,7 @@ impl Table {
                 self.insert(found.hash, Entry::new(found.key, &value, stamp), record);
             }
             (true, None, place) => {
+                spare.take_usual_shape();
                 let entry = Entry::of_collection(found.key, spare, stamp);
                 match place {
                     Some(place) => {
@@ -742,7 +919,9 @@ impl Table {
         if !collection.is_changed {
             return (answer, false);
         }
+        collection.order_if_small();
         entry.restamp(record.stamp(entry.deadline(), entry.kind()));
+        self.changes.note(entry.key());
         let (bytes_after, due_after) = (entry.memory_bytes(), entry.first_due());
         self.entry_bytes = self.entry_bytes - bytes_before + bytes_after;
         self.change_first_due(place.hash, due_before, due_after);

@@ -93,11 +93,11 @@ impl Table {
                 out.bulk(&parts.concat());
             }
             CommonAnswer::Ranges | CommonAnswer::RangesWithLengths => {
-                let told: Vec<_> = ranges.iter().filter(|(ours, _)| ours.len() as u64 >= least).collect();
+                let shown: Vec<_> = ranges.iter().filter(|(ours, _)| ours.len() as u64 >= least).collect();
                 out.map(2);
                 out.bulk(b"matches");
-                out.array(told.len());
-                for (ours, theirs) in told {
+                out.array(shown.len());
+                for (ours, theirs) in shown {
                     let with_length = answer == CommonAnswer::RangesWithLengths;
                     out.array(if with_length { 3 } else { 2 });
                     for range in [ours, theirs] {
@@ -139,9 +139,9 @@ mod tests {
             first in vec(0..3_u8, 0..9),
             second in vec(0..3_u8, 0..9),
         ) {
-            let (ranges, told) = common(&first, &second);
-            prop_assert_eq!(told, length(&first, &second));
-            prop_assert_eq!(ranges.iter().map(|(ours, _)| ours.len()).sum::<usize>(), told as usize);
+            let (ranges, total) = common(&first, &second);
+            prop_assert_eq!(total, length(&first, &second));
+            prop_assert_eq!(ranges.iter().map(|(ours, _)| ours.len()).sum::<usize>(), total as usize);
             for (ours, theirs) in &ranges {
                 prop_assert_eq!(&first[ours.clone()], &second[theirs.clone()]);
             }

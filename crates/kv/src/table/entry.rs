@@ -56,11 +56,11 @@ pub(super) enum Kind {
     /// A set: see [`super::sets`].
     Set = 6,
     /// A sorted set: see [`super::sorted`].
-    Sorted = 7,
+    Sorted = 10,
     /// A stream: see [`super::streams`].
     Stream = 8,
-    /// A hash: see [`super::hashes`]. The tag 4 is that of hashes in an earlier form.
-    Hash = 9,
+    /// A hash: see [`super::hashes`]. The tags 4, 9 and 11 are those of hashes in earlier forms, 7 that of sorted sets.
+    Hash = 12,
 }
 
 impl Kind {
@@ -73,9 +73,9 @@ impl Kind {
             3 => Coded,
             5 => List,
             6 => Set,
-            7 => Sorted,
             8 => Stream,
-            9 => Hash,
+            10 => Sorted,
+            12 => Hash,
             _ => return None,
         })
     }
@@ -347,7 +347,7 @@ impl Entry {
     }
 
     /// Bytes of the value, wherever it is stored.
-    pub(super) fn told_length(&self) -> usize {
+    pub(super) fn full_length(&self) -> usize {
         self.reference().map_or(self.value_length(), |reference| reference.length as usize)
     }
 

@@ -4,6 +4,7 @@
 //! first removes those of its keys that have expired, a purge removes all that are due; both are records, so replicas
 //! agree on what exists. The same holds for fields of hashes: see [`super::hashes`].
 
+use super::changes::ChangeClass;
 use super::collections::Found;
 use super::entry::Kind;
 use super::{NO_DEADLINE, Record, Table};
@@ -54,13 +55,13 @@ impl Table {
     pub(super) fn purge(&mut self, until: UnixMs, record: Record, out: &mut ReplyBuffer) {
         let mut count = 0;
         while let Some((place, _)) = self.first_to_expire(until) {
-            self.remove(place, record);
+            self.remove_expired(place, record);
             count += 1;
         }
-        self.statistics.expired += count;
+        self.changes.begin_event(Some((ChangeClass::Hash, "hexpired")));
         self.purge_fields(until, record);
         self.drop_long(until);
-        out.integer(count as i64);
+        out.integer(count);
     }
 
     /// Removes some fields whose deadline is at or before `until`: of one hash millions may be due at once. The leader
@@ -72,9 +73,11 @@ impl Table {
         {
             let key = entry.key().to_vec();
             let found = Found { key: &key, hash: place.hash, place: Some(place) };
-            left -= self.edit_collection(found, Kind::Hash, record, |hash, discarded| {
+            let due = self.edit_collection(found, Kind::Hash, record, |hash, discarded| {
                 hash.remove_due_fields(until, left, discarded)
             });
+            left -= due.len();
+            self.cover_due_fields(&key, due);
         }
     }
 

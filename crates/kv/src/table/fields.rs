@@ -1,56 +1,116 @@
-//! The items of a hash: its fields, in the order in which they were added.
+//! The items of a hash: its fields with their values.
 //!
 //! ```text
-//! number u64, big-endian | head | deadline u64, if there is one | field | value
-//! head: twice the length of the field, and 1 if there is a deadline, seven bits in a byte, the lowest first
+//! in a small hash: number, in its short form (see [`super::order`]) | field    in the order in which they were added
+//! in a large hash: hash of the name u32 | field                                in ascending order
+//! field: head | name | deadline u64, if there is one | value
+//! head: twice the length of the name, and 1 if there is a deadline, seven bits in a byte, the lowest first
 //! ```
 //!
-//! A new field gets the number behind the last one, so it stands at the end, and stays where it is when its value
-//! changes. The numbers follow from the commands alone, so replicas have the same.
+//! In a small hash a new field gets the number behind the last one, so it stands at the end, and stays where it is when
+//! its value changes. In a large one no two items have the same hash and the same name, so what follows a name decides
+//! nothing about the order, except that a field with a deadline stands behind those with the same hash and as long a name
+//! that have none.
 
 use super::NO_DEADLINE;
-use super::collections::{Collection, Key};
-use super::entry::Kind;
+use super::collections::{HASH_BYTES, hash_of};
+use super::order::{check_short, key_of, number_of, short, split_short};
 use crate::UnixMs;
-use crate::codec::{Malformed, Reader};
-use std::collections::BTreeSet;
+use crate::codec::Malformed;
 
-/// A field as an item of a hash.
+/// The numbers of fields are below 2^52, where each whole number has a successor; no hash gets near.
+const NUMBERS_END: f64 = (1_u64 << 52) as f64;
+
+/// What the items of a hash begin with, and so their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Field<'i> {
-    pub(super) number: Key,
-    /// [`NO_DEADLINE`] if it does not expire.
-    pub(super) deadline: UnixMs,
-    pub(super) name: &'i [u8],
-    pub(super) value: &'i [u8],
+pub(super) enum Order {
+    /// Their numbers: fields stand in the order in which they were added.
+    Added,
+    /// The hashes of their names.
+    Hashed,
 }
 
-impl<'i> Field<'i> {
-    /// Reads an item from elsewhere.
-    ///
-    /// # Errors
-    /// [`Malformed`] unless it is a field as [`Field::put`] writes it.
-    pub(super) fn check(item: &'i [u8]) -> Result<Field<'i>, Malformed> {
-        const NOT_A_FIELD: Malformed = Malformed("an item of a hash that is no field");
-        let field = Field::read(item).ok_or(NOT_A_FIELD)?;
-        let mut again = Vec::with_capacity(item.len());
-        field.put(&mut again);
-        let is_sound = again == item && (field.deadline == NO_DEADLINE) != has_deadline(item);
-        if is_sound { Ok(field) } else { Err(NOT_A_FIELD) }
-    }
-
+impl Order {
     /// Reads an item, which is trusted: written here, or checked.
     #[inline]
-    pub(super) fn of(item: &'i [u8]) -> Field<'i> {
-        match Field::read(item) {
+    pub(super) fn field(self, item: &[u8]) -> Field<'_> {
+        match self.read(item) {
             Some(field) => field,
             None => unreachable!("an item of a hash is a field"),
         }
     }
 
     #[inline]
-    fn read(item: &'i [u8]) -> Option<Field<'i>> {
-        let (number, mut rest) = item.split_first_chunk::<8>()?;
+    fn read(self, item: &[u8]) -> Option<Field<'_>> {
+        Field::read(&item[self.front(item)?.len()..])
+    }
+
+    /// Reads an item from elsewhere.
+    ///
+    /// # Errors
+    /// [`Malformed`] unless it is a field as it is written here.
+    pub(super) fn check(self, item: &[u8]) -> Result<Field<'_>, Malformed> {
+        const NOT_A_FIELD: Malformed = Malformed("an item of a hash that is no field");
+        let field = self.read(item).ok_or(NOT_A_FIELD)?;
+        let begins_well = match self {
+            // The next field gets the number behind the last one, which has to be another one.
+            Order::Added => check_short(item).is_some_and(|(key, _)| {
+                let number = number_of(key);
+                (0.0..NUMBERS_END).contains(&number) && number.fract() == 0.0
+            }),
+            Order::Hashed => item.starts_with(&hash_of(field.name)),
+        };
+        let mut again = self.front(item).unwrap_or_default().to_vec();
+        field.put(&mut again);
+        if begins_well && again == item { Ok(field) } else { Err(NOT_A_FIELD) }
+    }
+
+    /// What is in front of the field.
+    fn front(self, item: &[u8]) -> Option<&[u8]> {
+        match self {
+            Order::Added => Some(&item[..item.len() - split_short(item)?.1.len()]),
+            Order::Hashed => item.get(..HASH_BYTES),
+        }
+    }
+}
+
+/// Appends the item of a field in a small hash.
+pub(super) fn put_numbered(number: f64, field: &Field<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(&short(key_of(number)));
+    field.put(out);
+}
+
+/// Appends the item of a field in a large hash.
+#[inline]
+pub(super) fn put_hashed(field: &Field<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(&hash_of(field.name));
+    field.put(out);
+}
+
+/// The number of a field, in a small hash.
+pub(super) fn field_number(item: &[u8]) -> f64 {
+    split_short(item).map_or(0.0, |(key, _)| number_of(key))
+}
+
+/// A field of a hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Field<'i> {
+    /// [`NO_DEADLINE`] if it does not expire.
+    pub(super) deadline: UnixMs,
+    pub(super) name: &'i [u8],
+    pub(super) value: &'i [u8],
+}
+
+/// What decides how long a field with a certain name is, and where it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FieldShape {
+    pub(super) has_deadline: bool,
+    value_bytes: usize,
+}
+
+impl<'i> Field<'i> {
+    #[inline]
+    fn read(mut rest: &'i [u8]) -> Option<Field<'i>> {
         let (mut head, mut shift) = (0_u64, 0);
         loop {
             let (byte, behind) = rest.split_first()?;
@@ -63,62 +123,41 @@ impl<'i> Field<'i> {
                 return None;
             }
         }
+        let (name, mut value) = rest.split_at_checked((head >> 1) as usize)?;
         let mut deadline = NO_DEADLINE;
         if head & 1 == 1 {
-            let (bytes, behind) = rest.split_first_chunk::<8>()?;
-            (deadline, rest) = (u64::from_be_bytes(*bytes), behind);
+            let (bytes, behind) = value.split_first_chunk::<8>()?;
+            (deadline, value) = (u64::from_be_bytes(*bytes), behind);
         }
-        let (name, value) = rest.split_at_checked((head >> 1) as usize)?;
-        Some(Field { number: *number, deadline, name, value })
+        Some(Field { deadline, name, value })
     }
 
-    /// Appends the item.
+    /// Appends the field.
     pub(super) fn put(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.number);
-        let has_deadline = self.deadline != NO_DEADLINE;
-        let mut head = (self.name.len() as u64) << 1 | u64::from(has_deadline);
+        let mut head = (self.name.len() as u64) << 1 | u64::from(self.has_deadline());
         while head > 0x7f {
             out.push(head as u8 | 0x80);
             head >>= 7;
         }
         out.push(head as u8);
-        if has_deadline {
+        out.extend_from_slice(self.name);
+        if self.has_deadline() {
             out.extend_from_slice(&self.deadline.to_be_bytes());
         }
-        out.extend_from_slice(self.name);
         out.extend_from_slice(self.value);
+    }
+
+    pub(super) fn has_deadline(&self) -> bool {
+        self.deadline != NO_DEADLINE
+    }
+
+    pub(super) fn shape(&self) -> FieldShape {
+        FieldShape { has_deadline: self.has_deadline(), value_bytes: self.value.len() }
     }
 
     pub(super) fn is_live(&self, now: UnixMs) -> bool {
         self.deadline > now
     }
-}
-
-/// Whether an item has a deadline: its head says so.
-fn has_deadline(item: &[u8]) -> bool {
-    item.get(8).is_some_and(|head| head & 1 == 1)
-}
-
-/// Reads a hash as it was written when a hash was one piece of memory: a count, the fields in their order, and
-/// their places in the order of their hashes, which are not needed any more.
-///
-/// # Errors
-/// [`Malformed`] unless it is one, with at least one field.
-pub(super) fn read_old(value: &[u8]) -> Result<Collection, Malformed> {
-    const PLACE_BYTES: usize = 8;
-    let mut reader = Reader::new(value);
-    let count = reader.u32()? as usize;
-    let (mut hash, mut names) = (Collection::new(Kind::Hash), BTreeSet::new());
-    for _ in 0..count {
-        let (name_bytes, value_bytes) = (reader.u32()? as usize, reader.u32()? as usize);
-        let (name, value) = (reader.take(name_bytes)?, reader.take(value_bytes)?);
-        if !names.insert(name) {
-            return Err(Malformed("a field of a hash that is there twice"));
-        }
-        hash.add_field(name, value, NO_DEADLINE);
-    }
-    let is_whole = reader.rest().len() == count * PLACE_BYTES && count > 0;
-    if is_whole { Ok(hash) } else { Err(Malformed("the value of a hash is not what it says")) }
 }
 
 #[cfg(test)]
@@ -127,51 +166,63 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
+    fn written(order: Order, number: u64, field: &Field<'_>) -> Vec<u8> {
+        let mut item = Vec::new();
+        match order {
+            Order::Added => put_numbered(number as f64, field, &mut item),
+            Order::Hashed => put_hashed(field, &mut item),
+        }
+        item
+    }
+
     proptest! {
         #[test]
         fn a_field_is_read_as_it_was_written(
-            number in any::<[u8; 8]>(),
+            order in prop_oneof![Just(Order::Added), Just(Order::Hashed)],
+            number in 0..1_u64 << 50,
             deadline in prop_oneof![Just(NO_DEADLINE), 0..NO_DEADLINE],
             name in vec(any::<u8>(), 0..200),
             value in vec(any::<u8>(), 0..50),
         ) {
-            let (field, mut item) = (Field { number, deadline, name: &name, value: &value }, Vec::new());
-            field.put(&mut item);
-            prop_assert_eq!(Field::check(&item), Ok(field));
-            prop_assert_eq!(Field::of(&item), field);
+            let field = Field { deadline, name: &name, value: &value };
+            let item = written(order, number, &field);
+            prop_assert_eq!(order.check(&item), Ok(field));
+            prop_assert_eq!(order.field(&item), field);
+            prop_assert!(order == Order::Hashed || field_number(&item) == number as f64);
         }
 
         #[test]
         fn bytes_that_are_no_field_are_found_out(item in vec(any::<u8>(), 0..30)) {
-            if let Ok(field) = Field::check(&item) {
-                let mut again = Vec::new();
-                field.put(&mut again);
-                prop_assert_eq!(again, item);
+            if let Ok(field) = Order::Added.check(&item) {
+                prop_assert_eq!(written(Order::Added, field_number(&item) as u64, &field), &item[..]);
+            }
+            if let Ok(field) = Order::Hashed.check(&item) {
+                prop_assert_eq!(written(Order::Hashed, 0, &field), item);
             }
         }
     }
 
     #[test]
     fn an_item_has_no_other_form() {
-        let mut item = Vec::new();
-        Field { number: [0; 8], deadline: NO_DEADLINE, name: b"f", value: b"v" }.put(&mut item);
-        assert_eq!(item[8..], *b"\x02fv");
-        let longer = [&item[..8], b"\x82\x00fv"].concat();
-        assert!(Field::check(&longer).is_err(), "a head that is longer than it must be");
-        let never = [&item[..8], b"\x03\xff\xff\xff\xff\xff\xff\xff\xfff"].concat();
-        assert!(Field::check(&never).is_err(), "a deadline that is none");
-        assert!(Field::check(&item[..8]).is_err());
-    }
-
-    #[test]
-    fn hashes_of_earlier_versions_are_read() {
-        let old = b"\x02\0\0\0\x01\0\0\0\x02\0\0\0bvw\x01\0\0\0\0\0\0\0a________________";
-        let hash = read_old(old).unwrap();
-        let told: Vec<Field<'_>> = hash.items().iter_from(0).map(Field::of).collect();
-        assert_eq!(
-            told.iter().map(|field| (field.name, field.value)).collect::<Vec<_>>(),
-            [(&b"b"[..], &b"vw"[..]), (b"a", b"")]
-        );
-        assert!((0..old.len()).all(|end| read_old(&old[..end]).is_err()));
+        let field = Field { deadline: NO_DEADLINE, name: b"f", value: b"v" };
+        for order in [Order::Added, Order::Hashed] {
+            let item = written(order, 0, &field);
+            let (front, behind) = item.split_at(item.len() - 3);
+            assert_eq!(*behind, *b"\x02fv");
+            assert!(order.check(&item).is_ok());
+            let longer = [front, b"\x82\x00fv"].concat();
+            assert!(order.check(&longer).is_err(), "a head that is longer than it must be");
+            let never = [front, b"\x03f\xff\xff\xff\xff\xff\xff\xff\xff"].concat();
+            assert!(order.check(&never).is_err(), "a deadline that is none");
+            assert!(order.check(front).is_err());
+        }
+        for number in [-1.0, 0.5, NUMBERS_END, f64::INFINITY] {
+            let mut item = Vec::new();
+            put_numbered(number, &field, &mut item);
+            assert!(Order::Added.check(&item).is_err(), "{number} is no number of a field");
+        }
+        let mut item = written(Order::Hashed, 0, &field);
+        item[0] ^= 1;
+        assert!(Order::Hashed.check(&item).is_err(), "the hash of another name");
     }
 }

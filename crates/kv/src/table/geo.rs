@@ -1,8 +1,9 @@
 //! Places in sorted sets: `GEODIST`, `GEOPOS`, `GEOSEARCH` and their kin. A place is a score: see [`crate::geo`].
 
-use super::collections::{Collection, Key};
+use super::collections::Collection;
+use super::order::{Key, key_of, number_of, short};
 use super::reads::refuse_large_reply;
-use super::sorted::{Sorted, key_of, parts, score_of};
+use super::sorted::{Sorted, parts};
 use super::strings::WRONG_KIND;
 use super::{Record, Table};
 use crate::UnixMs;
@@ -20,27 +21,27 @@ struct Hit<'a> {
 }
 
 fn place_of(sorted: Sorted<'_>, member: &[u8]) -> Option<Place> {
-    sorted.key(member).map(|key| Place::of_score(score_of(key)))
+    sorted.key(member).map(|key| Place::of_score(number_of(key)))
 }
 
-fn tell_place(place: Place, out: &mut ReplyBuffer) {
+fn write_place(place: Place, out: &mut ReplyBuffer) {
     out.array(2);
     out.push(Reply::Decimal(place.longitude));
     out.push(Reply::Decimal(place.latitude));
 }
 
-fn tell_distance(distance_m: f64, unit_m: f64, out: &mut ReplyBuffer) {
+fn write_distance(distance_m: f64, unit_m: f64, out: &mut ReplyBuffer) {
     out.bulk(format!("{:.4}", distance_m / unit_m).as_bytes());
 }
 
 pub(super) fn distance(sorted: Sorted<'_>, (from, to): (&[u8], &[u8]), unit_m: f64, out: &mut ReplyBuffer) {
     match place_of(sorted, from).zip(place_of(sorted, to)) {
-        Some((from, to)) => tell_distance(from.distance_m(to), unit_m, out),
+        Some((from, to)) => write_distance(from.distance_m(to), unit_m, out),
         None => out.null(),
     }
 }
 
-pub(super) fn tell_hashes(sorted: Sorted<'_>, members: List<'_>, out: &mut ReplyBuffer) {
+pub(super) fn write_hashes(sorted: Sorted<'_>, members: List<'_>, out: &mut ReplyBuffer) {
     out.array(members.len());
     for member in members.iter() {
         match place_of(sorted, member) {
@@ -50,11 +51,11 @@ pub(super) fn tell_hashes(sorted: Sorted<'_>, members: List<'_>, out: &mut Reply
     }
 }
 
-pub(super) fn tell_places(sorted: Sorted<'_>, members: List<'_>, out: &mut ReplyBuffer) {
+pub(super) fn write_places(sorted: Sorted<'_>, members: List<'_>, out: &mut ReplyBuffer) {
     out.array(members.len());
     for member in members.iter() {
         match place_of(sorted, member) {
-            Some(place) => tell_place(place, out),
+            Some(place) => write_place(place, out),
             None => out.push(Reply::NullArray),
         }
     }
@@ -75,13 +76,13 @@ fn search<'a>(sorted: Sorted<'a>, query: &Query<'_>) -> Result<Vec<Hit<'a>>, &'s
     let enough = if query.takes_any { most } else { usize::MAX };
     let mut hits = Vec::new();
     for (least, end) in query.ranges(centre) {
-        let from = sorted.items.seek(&key_of(least));
-        let within = sorted.items.iter_from(from).map(parts).take_while(|(key, _)| score_of(*key) < end);
+        let from = sorted.items.seek(&short(key_of(least)));
+        let within = sorted.items.iter_from(from).map(parts).take_while(|(key, _)| number_of(*key) < end);
         for (key, member) in within {
             if hits.len() >= enough {
                 break;
             }
-            let place = Place::of_score(score_of(key));
+            let place = Place::of_score(number_of(key));
             if let Some(distance_m) = query.distance_m(centre, place) {
                 hits.push(Hit { member, key, place, distance_m });
             }
@@ -97,28 +98,28 @@ fn search<'a>(sorted: Sorted<'a>, query: &Query<'_>) -> Result<Vec<Hit<'a>>, &'s
     Ok(hits)
 }
 
-pub(super) fn tell_found(sorted: Sorted<'_>, query: &[u8], out: &mut ReplyBuffer) {
+pub(super) fn write_found(sorted: Sorted<'_>, query: &[u8], out: &mut ReplyBuffer) {
     let Ok(query) = Query::decode(query) else { return out.error("ERR a search that is none") };
     let hits = match search(sorted, &query) {
         Ok(hits) => hits,
         Err(error) => return out.error(error),
     };
-    let (start, told) = (out.len(), query.told);
-    let parts = [told.distance, told.hash, told.place].into_iter().filter(|is_told| *is_told).count();
+    let (start, shown) = (out.len(), query.shown);
+    let parts = [shown.distance, shown.hash, shown.place].into_iter().filter(|is_shown| *is_shown).count();
     out.array(hits.len());
     for Hit { member, key, place, distance_m } in hits {
         if parts > 0 {
             out.array(1 + parts);
         }
         out.bulk(member);
-        if told.distance {
-            tell_distance(distance_m, query.unit_m, out);
+        if shown.distance {
+            write_distance(distance_m, query.unit_m, out);
         }
-        if told.hash {
-            out.integer(score_of(key) as i64);
+        if shown.hash {
+            out.integer(number_of(key) as i64);
         }
-        if told.place {
-            tell_place(place, out);
+        if shown.place {
+            write_place(place, out);
         }
         if out.len() - start > out.reply_bytes_max() {
             return refuse_large_reply(start, out);

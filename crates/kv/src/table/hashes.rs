@@ -4,22 +4,21 @@
 //! A field is missing from its deadline on, for reads by the reader's clock and for writes by the record's time. What is
 //! left of it is removed by the write that sets it again, or by a purge ([`super::expire`]).
 
-use super::collections::{Collection, Found, HASH_BYTES, KEY_BYTES, Key, find_key};
+use super::collections::{Collection, Found, HASH_BYTES, find_field, hash_of};
 use super::entry::{Entry, Kind};
 use super::expire::allows;
-use super::fields::Field;
+use super::fields::{Field, Order};
 use super::numbers::{NOT_FINITE, OVERFLOW};
 use super::reads::refuse_large_reply;
 use super::sets::Draws;
 use super::strings::WRONG_KIND;
 use super::transactions::CUT_WRITE;
-use super::tree::{Discarded, Items, Tree};
+use super::tree::{Discarded, Items};
 use super::{NO_DEADLINE, Record, Table};
 use crate::command::{
     Condition, Deadline, EncodingLimits, ExpireCondition, Expiry, ExpiryUnit, HashCommand, HashPart, List,
 };
 use crate::glob::Pattern;
-use crate::limits::SCANNED_AT_ONCE;
 use crate::number::{self, FloatError};
 use crate::reply::{Reply, ReplyBuffer};
 use crate::{UnixMs, Version};
@@ -42,7 +41,7 @@ pub(super) fn encoding(entry: &Entry, limits: &EncodingLimits) -> &'static [u8] 
     let items = entry.items();
     let is_short = |text: &[u8]| text.len() <= limits.hash_item_bytes as usize;
     let is_small = items.len() <= limits.hash_fields as usize
-        && items.iter_from(0).map(Field::of).all(|field| is_short(field.name) && is_short(field.value));
+        && entry.fields().all(|field| is_short(field.name) && is_short(field.value));
     match (is_small, entry.has_deadlines()) {
         (true, true) => b"listpackex",
         (true, false) => b"listpack",
@@ -54,8 +53,7 @@ pub(super) fn encoding(entry: &Entry, limits: &EncodingLimits) -> &'static [u8] 
 #[derive(Clone, Copy)]
 struct Hash<'a> {
     items: Items<'a>,
-    /// In which a large hash's fields are found.
-    names: Option<&'a Tree>,
+    order: Order,
     /// The deadlines of a large hash's fields.
     due: Option<Items<'a>>,
     has_deadlines: bool,
@@ -64,38 +62,33 @@ struct Hash<'a> {
 
 impl<'a> Hash<'a> {
     fn of(entry: Option<&'a Entry>, now: UnixMs) -> Hash<'a> {
-        let collection = entry.and_then(Entry::collection);
         Hash {
             items: entry.map_or(Items::EMPTY, Entry::items),
-            names: collection.and_then(Collection::names),
-            due: collection.map(Collection::due),
+            order: entry.map_or(Order::Added, Entry::order),
+            due: entry.and_then(Entry::collection).map(Collection::due),
             has_deadlines: entry.is_some_and(Entry::has_deadlines),
             now,
         }
     }
 
-    /// The rank of a field, whether or not it has expired, and the field.
-    fn find(self, name: &[u8]) -> Option<(usize, Field<'a>)> {
-        if self.names.is_none() {
-            let mut fields = self.items.iter_from(0).map(Field::of).enumerate();
-            return fields.find(|(_, field)| field.name == name);
-        }
-        let number = find_key(Kind::Hash, self.items, self.names, name)?;
-        let (rank, mut items) = self.items.iter_from_key(&number);
-        Some((rank, Field::of(items.next()?)))
-    }
-
     fn get(self, name: &[u8]) -> Option<Field<'a>> {
-        self.find(name).map(|(_, field)| field).filter(|field| field.is_live(self.now))
+        find_field(self.items, self.order, name)
+            .map(|(_, field)| field)
+            .filter(|field| field.is_live(self.now))
     }
 
     fn value(self, name: &[u8]) -> Option<&'a [u8]> {
         self.get(name).map(|field| field.value)
     }
 
-    /// The fields that have not expired, in the order in which they were added.
+    /// The fields that have not expired, in the order that they have.
     fn iter(self) -> impl Iterator<Item = Field<'a>> {
-        self.items.iter_from(0).map(Field::of).filter(move |field| field.is_live(self.now))
+        let fields = self.items.iter_from(0).map(move |item| self.order.field(item));
+        fields.filter(move |field| field.is_live(self.now))
+    }
+
+    fn field_at(self, rank: usize) -> Option<Field<'a>> {
+        self.items.get(rank).map(|item| self.order.field(item))
     }
 
     /// The number of fields that have not expired.
@@ -109,7 +102,7 @@ impl<'a> Hash<'a> {
 
     /// The fields of these ranks, without those that have expired.
     fn at(self, ranks: impl Iterator<Item = usize>) -> Vec<Field<'a>> {
-        let fields = ranks.filter_map(|rank| self.items.get(rank)).map(Field::of);
+        let fields = ranks.filter_map(|rank| self.field_at(rank));
         fields.filter(|field| field.is_live(self.now)).collect()
     }
 }
@@ -120,18 +113,9 @@ pub(super) fn field_of<'a>(entry: &'a Entry, name: &[u8], now: UnixMs) -> Option
 }
 
 impl Collection {
-    /// Adds a field behind all others.
-    pub(super) fn add_field(&mut self, name: &[u8], value: &[u8], deadline: UnixMs) {
-        let last = self.len().checked_sub(1).and_then(|last| self.items().get(last));
-        let number = last.map_or(0, |item| u64::from_be_bytes(Field::of(item).number) + 1).to_be_bytes();
-        let mut item = Vec::with_capacity(KEY_BYTES + 16 + name.len() + value.len());
-        Field { number, deadline, name, value }.put(&mut item);
-        self.add_named(&item);
-    }
-
-    fn as_hash(&self, now: UnixMs) -> Hash<'_> {
-        let due = self.due();
-        Hash { items: self.items(), names: self.names(), due: Some(due), has_deadlines: due.len() > 0, now }
+    /// A field that has not expired.
+    fn live_field(&self, name: &[u8], now: UnixMs) -> Option<Field<'_>> {
+        self.find_field(name).map(|(_, field)| field).filter(|field| field.is_live(now))
     }
 
     /// Sets a field with the deadline that follows from the present one. Returns whether the field is new.
@@ -142,54 +126,55 @@ impl Collection {
         now: UnixMs,
         discarded: &mut Discarded,
     ) -> bool {
-        match self.as_hash(now).find(name) {
-            Some((rank, field)) if field.is_live(now) => {
-                let mut item = Vec::with_capacity(KEY_BYTES + 16 + name.len() + value.len());
-                Field { value, deadline: deadline(field.deadline), ..field }.put(&mut item);
-                self.replace_named(rank, &item, discarded);
+        match self.find_field(name) {
+            Some((rank, before)) if before.is_live(now) => {
+                let (shape, field) =
+                    (before.shape(), Field { name, value, deadline: deadline(before.deadline) });
+                self.replace_field(rank, shape, &field, discarded);
                 return false;
             }
             // One that comes back after it has expired is new.
-            Some((rank, _)) => self.remove_named(rank..rank + 1, discarded),
+            Some((rank, before)) => {
+                let shape = before.shape();
+                self.remove_field(rank, shape, discarded);
+            }
             None => {}
         }
-        self.add_field(name, value, deadline(NO_DEADLINE));
+        self.add_field(&Field { name, value, deadline: deadline(NO_DEADLINE) });
         true
     }
 
     /// Changes the deadline of a field that exists.
     fn set_deadline(&mut self, name: &[u8], deadline: UnixMs, now: UnixMs, discarded: &mut Discarded) {
-        let Some((rank, field)) = self.as_hash(now).find(name) else { return };
+        let Some((rank, field)) = self.find_field(name) else { return };
         if field.is_live(now) && field.deadline != deadline {
-            let mut item = Vec::new();
-            Field { deadline, ..field }.put(&mut item);
-            self.replace_named(rank, &item, discarded);
+            let (shape, value) = (field.shape(), field.value.to_vec());
+            self.replace_field(rank, shape, &Field { deadline, name, value: &value }, discarded);
         }
     }
 
     /// Removes a field; returns whether it existed.
-    fn remove_field(&mut self, name: &[u8], now: UnixMs, discarded: &mut Discarded) -> bool {
-        let Some((rank, field)) = self.as_hash(now).find(name) else { return false };
-        let is_live = field.is_live(now);
-        self.remove_named(rank..rank + 1, discarded);
+    fn delete_field(&mut self, name: &[u8], now: UnixMs, discarded: &mut Discarded) -> bool {
+        let Some((rank, field)) = self.find_field(name) else { return false };
+        let (is_live, shape) = (field.is_live(now), field.shape());
+        self.remove_field(rank, shape, discarded);
         is_live
     }
 
-    /// Removes at most `most` fields whose deadline is at or before `until`; returns how many.
+    /// Removes at most `most` fields whose deadline is at or before `until`; returns their names.
     pub(super) fn remove_due_fields(
         &mut self,
         until: UnixMs,
         most: usize,
         discarded: &mut Discarded,
-    ) -> usize {
+    ) -> Vec<Vec<u8>> {
         let is_due = |item: &&[u8]| item.first_chunk().is_some_and(|it| u64::from_be_bytes(*it) <= until);
-        let due: Vec<Vec<u8>> =
-            self.due().iter_from(0).take_while(is_due).take(most).map(<[u8]>::to_vec).collect();
-        for item in &due {
-            let rank = self.items().seek(&item[KEY_BYTES..]);
-            self.remove_named(rank..rank + 1, discarded);
+        let name_of = |item: &[u8]| item[size_of::<UnixMs>()..].to_vec();
+        let due: Vec<Vec<u8>> = self.due().iter_from(0).take_while(is_due).take(most).map(name_of).collect();
+        for name in &due {
+            self.delete_field(name, until, discarded);
         }
-        due.len()
+        due
     }
 }
 
@@ -205,7 +190,7 @@ impl Table {
         let (hit, version) = (entry.is_some(), entry.map_or(0, Entry::version));
         match entry {
             Some(entry) if entry.kind() != Kind::Hash => out.error(WRONG_KIND),
-            entry => tell(command, Hash::of(entry, now), &mut draws, out),
+            entry => answer(command, Hash::of(entry, now), &mut draws, out),
         }
         self.count_lookup(hit);
         version
@@ -252,7 +237,7 @@ impl Table {
             }
             Persist { fields, .. } => self.persist_fields(found, fields, record, out),
             GetExpire { fields, expiry, .. } => {
-                self.tell_values(found, fields, record, out);
+                self.write_values(found, fields, record, out);
                 match expiry {
                     Expiry::Keep => {}
                     Expiry::Clear => self.set_deadlines(found, fields, NO_DEADLINE, record),
@@ -276,7 +261,7 @@ impl Table {
                 out.integer(1);
             }
             GetDelete { fields, .. } => {
-                self.tell_values(found, fields, record, out);
+                self.write_values(found, fields, record, out);
                 self.delete_fields(found, fields, record);
             }
             // Answered by `read_hash`.
@@ -325,7 +310,7 @@ impl Table {
             // They have expired already.
             self.edit_collection(found, Kind::Hash, record, |hash, discarded| {
                 for (name, _) in pairs.pairs() {
-                    hash.remove_field(name, record.time, discarded);
+                    hash.delete_field(name, record.time, discarded);
                 }
             });
         }
@@ -334,7 +319,7 @@ impl Table {
     /// Removes fields and returns how many existed. A hash without fields is removed.
     fn delete_fields(&mut self, found: Found<'_>, fields: List<'_>, record: Record) -> usize {
         self.edit_collection(found, Kind::Hash, record, |hash, discarded| {
-            fields.iter().filter(|name| hash.remove_field(name, record.time, discarded)).count()
+            fields.iter().filter(|name| hash.delete_field(name, record.time, discarded)).count()
         })
     }
 
@@ -350,11 +335,11 @@ impl Table {
         out.array(fields.len());
         self.edit_collection(found, Kind::Hash, record, |hash, discarded| {
             for name in fields.iter() {
-                let answer = match hash.as_hash(record.time).get(name).map(|field| field.deadline) {
+                let answer = match hash.live_field(name, record.time).map(|field| field.deadline) {
                     None => NO_FIELD,
                     Some(present) if !allows(condition, present, deadline) => FORBIDDEN,
                     Some(_) if deadline <= record.time => {
-                        hash.remove_field(name, record.time, discarded);
+                        hash.delete_field(name, record.time, discarded);
                         EXPIRED
                     }
                     Some(_) => {
@@ -391,12 +376,12 @@ impl Table {
     }
 
     /// Replies with the values of fields before they change.
-    fn tell_values(&self, found: Found<'_>, fields: List<'_>, record: Record, out: &mut ReplyBuffer) {
+    fn write_values(&self, found: Found<'_>, fields: List<'_>, record: Record, out: &mut ReplyBuffer) {
         if self.is_quiet {
             return out.error(CUT_WRITE);
         }
         let start = out.len();
-        tell_fields(self.hash_at(found, record), fields, out);
+        write_fields(self.hash_at(found, record), fields, out);
         if ReplyBuffer::is_error(&out.as_bytes()[start..]) {
             out.truncate(start);
             out.error(super::lists::TOO_MANY_POPPED);
@@ -404,18 +389,18 @@ impl Table {
     }
 }
 
-fn tell_value(value: Option<&[u8]>, out: &mut ReplyBuffer) {
+fn write_value(value: Option<&[u8]>, out: &mut ReplyBuffer) {
     match value {
         Some(value) => out.bulk(value),
         None => out.null(),
     }
 }
 
-fn tell_fields(hash: Hash<'_>, fields: List<'_>, out: &mut ReplyBuffer) {
+fn write_fields(hash: Hash<'_>, fields: List<'_>, out: &mut ReplyBuffer) {
     let start = out.len();
     out.array(fields.len());
     for field in fields.iter() {
-        tell_value(hash.value(field), out);
+        write_value(hash.value(field), out);
         // One field may be requested many times.
         if out.len() - start > out.reply_bytes_max() {
             return refuse_large_reply(start, out);
@@ -423,19 +408,19 @@ fn tell_fields(hash: Hash<'_>, fields: List<'_>, out: &mut ReplyBuffer) {
     }
 }
 
-fn tell(command: &HashCommand<'_>, hash: Hash<'_>, draws: &mut Draws, out: &mut ReplyBuffer) {
+fn answer(command: &HashCommand<'_>, hash: Hash<'_>, draws: &mut Draws, out: &mut ReplyBuffer) {
     use HashCommand::*;
     match *command {
-        Get { field, .. } => tell_value(hash.value(field), out),
-        MultiGet { fields, .. } => tell_fields(hash, fields, out),
-        All { part, .. } => tell_all(hash, part, out),
+        Get { field, .. } => write_value(hash.value(field), out),
+        MultiGet { fields, .. } => write_fields(hash, fields, out),
+        All { part, .. } => write_all(hash, part, out),
         Length { .. } => out.integer(hash.len() as i64),
         Exists { field, .. } => out.integer(hash.get(field).is_some().into()),
         ValueLength { field, .. } => out.integer(hash.value(field).map_or(0, <[u8]>::len) as i64),
         Scan { position, count, pattern, with_values, .. } => {
             scan(hash, position, count, pattern, with_values, out);
         }
-        Random { count, with_values, .. } => tell_random(hash, count, with_values, draws, out),
+        Random { count, with_values, .. } => write_random(hash, count, with_values, draws, out),
         TimeToLive { fields, unit, .. } => {
             out.array(fields.len());
             for name in fields.iter() {
@@ -462,7 +447,7 @@ fn time_to_live(deadline: UnixMs, unit: ExpiryUnit, now: UnixMs) -> u64 {
     }
 }
 
-fn tell_all(hash: Hash<'_>, part: HashPart, out: &mut ReplyBuffer) {
+fn write_all(hash: Hash<'_>, part: HashPart, out: &mut ReplyBuffer) {
     let (start, count) = (out.len(), hash.len());
     if part == HashPart::Both {
         out.map(count)
@@ -482,7 +467,7 @@ fn tell_all(hash: Hash<'_>, part: HashPart, out: &mut ReplyBuffer) {
     }
 }
 
-fn tell_drawn<'a>(
+fn write_drawn<'a>(
     count: usize,
     fields: impl Iterator<Item = Field<'a>>,
     with_values: bool,
@@ -508,7 +493,7 @@ fn tell_drawn<'a>(
     }
 }
 
-fn tell_random(
+fn write_random(
     hash: Hash<'_>,
     count: Option<i64>,
     with_values: bool,
@@ -518,20 +503,20 @@ fn tell_random(
     let (length, live) = (hash.items.len(), hash.len());
     // Those that have expired are soon removed, so hardly any is drawn.
     let mut draw = || {
-        let fields = std::iter::repeat_with(|| hash.items.get(draws.below(length)).map(Field::of));
+        let fields = std::iter::repeat_with(|| hash.field_at(draws.below(length)));
         fields.take(TRIES).flatten().find(|field| field.is_live(hash.now))
     };
     match count {
         None if live == 0 => out.null(),
-        None => tell_value(draw().map(|field| field.name), out),
+        None => write_value(draw().map(|field| field.name), out),
         Some(_) if live == 0 => out.array(0),
         Some(count @ 0..) => {
             let wanted = usize::try_from(count).unwrap_or(usize::MAX);
             if wanted >= live {
-                return tell_drawn(live, hash.iter(), with_values, out);
+                return write_drawn(live, hash.iter(), with_values, out);
             }
             let drawn = hash.at(draws.distinct(wanted, length).into_iter());
-            tell_drawn(drawn.len(), drawn.into_iter(), with_values, out);
+            write_drawn(drawn.len(), drawn.into_iter(), with_values, out);
         }
         Some(count) => {
             let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
@@ -541,12 +526,12 @@ fn tell_random(
             }
             let Some(first) = draw() else { return out.array(0) };
             let drawn = std::iter::once(first).chain(std::iter::repeat_with(|| draw().unwrap_or(first)));
-            tell_drawn(wanted, drawn, with_values, out);
+            write_drawn(wanted, drawn, with_values, out);
         }
     }
 }
 
-/// Returns fields from a cursor on: all of a hash with few, else about `count` in the order of their hashes. Fields with
+/// Returns fields from a cursor on: all of a small hash, else about `count` in the order of their hashes. Fields with
 /// equal hashes are returned together, so a field that exists all the time is returned exactly once.
 fn scan(
     hash: Hash<'_>,
@@ -560,12 +545,20 @@ fn scan(
     let is_wanted = |field: &Field<'_>| {
         field.is_live(hash.now) && pattern.as_ref().is_none_or(|pattern| pattern.matches(field.name))
     };
-    let (mut told, mut next) = (Vec::new(), 0);
-    match hash.names {
-        Some(index) if hash.items.len() as u64 > SCANNED_AT_ONCE => {
-            let (index, mut before, mut bytes) = (index.items(), None, 0);
-            let from = u32::try_from(position).map_or(index.len(), |from| index.seek(&from.to_be_bytes()));
-            for (seen, item) in (0..).zip(index.iter_from(from)) {
+    let (mut matching, mut next) = (Vec::new(), 0);
+    // Greater than any hash: nothing is left.
+    let from = u32::try_from(position).ok();
+    match (hash.order, from) {
+        (_, None) => {}
+        // It may have been large when the scan began.
+        (Order::Added, Some(from)) => {
+            let is_left = |field: &Field<'_>| from == 0 || hash_of(field.name) >= from.to_be_bytes();
+            matching.extend(hash.iter().filter(is_left).filter(is_wanted));
+        }
+        (Order::Hashed, Some(from)) => {
+            let (mut before, mut bytes) = (None, 0);
+            let items = hash.items.iter_from(hash.items.seek(&from.to_be_bytes()));
+            for (seen, item) in (0..).zip(items) {
                 let name_hash = item.first_chunk::<HASH_BYTES>();
                 let is_enough = seen >= count.max(1) || bytes > out.reply_bytes_max() / 2;
                 if is_enough && before != name_hash {
@@ -573,20 +566,18 @@ fn scan(
                     break;
                 }
                 before = name_hash;
-                let number: Key = item.last_chunk().copied().unwrap_or_default();
-                let field = hash.items.get(hash.items.seek(&number)).map(Field::of);
-                if let Some(field) = field.filter(is_wanted) {
+                let field = hash.order.field(item);
+                if is_wanted(&field) {
                     bytes += field.name.len() + field.value.len();
-                    told.push(field);
+                    matching.push(field);
                 }
             }
         }
-        _ => told.extend(hash.items.iter_from(0).map(Field::of).filter(is_wanted)),
     }
     out.array(2);
     out.bulk(next.to_string().as_bytes());
-    out.array(told.len() * if with_values { 2 } else { 1 });
-    for Field { name, value, .. } in told {
+    out.array(matching.len() * if with_values { 2 } else { 1 });
+    for Field { name, value, .. } in matching {
         out.bulk(name);
         if with_values {
             out.bulk(value);

@@ -82,6 +82,8 @@ pub(super) struct Index {
     count: usize,
     /// Bytes allocated by all partitions.
     bytes: usize,
+    /// The mark of entries that are added; `None` while no marks are kept.
+    fresh: Option<u32>,
     /// How often an entry was added or removed, which ends the validity of all places. A place that is used later holds
     /// another entry, or none, only when both are in one partition: in tests with a handful of keys, hardly ever.
     #[cfg(debug_assertions)]
@@ -101,6 +103,7 @@ impl Index {
             partitions: empty_partitions(),
             count: 0,
             bytes: 0,
+            fresh: None,
             #[cfg(debug_assertions)]
             moves: 0,
         }
@@ -138,6 +141,7 @@ impl Index {
     }
 
     /// Returns the first entry with this hash that `check` accepts.
+    #[inline]
     pub(super) fn find(&self, hash: KeyHash, check: impl Fn(&Entry) -> bool) -> Option<(Place, &Entry)> {
         let partition = &self.partitions[hash.partition()];
         let at = partition.find(hash.item(), check)?;
@@ -203,9 +207,55 @@ impl Index {
         self.entries_move();
         let partition = &mut self.partitions[hash.partition()];
         let before = partition.bytes();
-        partition.insert(hash.item(), entry);
+        partition.insert(hash.item(), entry, self.fresh);
         self.bytes = self.bytes - before + partition.bytes();
         self.count += 1;
+    }
+
+    /// Sets the mark of entries that are added from now on.
+    #[inline]
+    pub(super) fn set_fresh_mark(&mut self, mark: u32) {
+        self.fresh = Some(mark);
+    }
+
+    /// Keeps no marks until [`Index::set_fresh_mark`] is called again.
+    pub(super) fn drop_marks(&mut self) {
+        self.fresh = None;
+        for partition in self.partitions.iter_mut() {
+            let before = partition.bytes();
+            partition.drop_marks();
+            self.bytes = self.bytes - before + partition.bytes();
+        }
+    }
+
+    /// Changes the mark of a key's entry, if there is one and marks are kept.
+    pub(super) fn change_mark(&mut self, hash: KeyHash, key: &[u8], change: impl FnOnce(u32) -> u32) {
+        let Some(fresh) = self.fresh else { return };
+        let partition = &mut self.partitions[hash.partition()];
+        let Some(at) = partition.place_of(hash.item(), key) else { return };
+        let before = partition.bytes();
+        let mark = partition.mark_mut(at, fresh);
+        *mark = change(*mark);
+        self.bytes = self.bytes - before + partition.bytes();
+    }
+
+    /// The mark of a key's entry; `None` if there is no entry, or no mark was ever kept near it.
+    pub(super) fn mark(&self, hash: KeyHash, key: &[u8]) -> Option<u32> {
+        let partition = &self.partitions[hash.partition()];
+        partition.mark(partition.place_of(hash.item(), key)?)
+    }
+
+    /// Like [`Index::walk_from`], with marks.
+    pub(super) fn walk_marked_from(
+        &self,
+        start: KeyHash,
+    ) -> impl Iterator<Item = (KeyHash, &Entry, Option<u32>)> {
+        let partitions = self.partitions.iter().enumerate().skip(start.partition());
+        partitions.flat_map(move |(number, partition)| {
+            let first = if number == start.partition() { start.item() } else { 0 };
+            let entries = partition.walk_marked_from(first);
+            entries.map(move |(item, entry, mark)| (KeyHash::join(number, item), entry, mark))
+        })
     }
 
     /// Removes the entry at a place that was found.
@@ -232,6 +282,7 @@ impl Index {
             partitions: empty_partitions(),
             count: 0,
             bytes: 0,
+            fresh: self.fresh,
             #[cfg(debug_assertions)]
             moves: self.moves,
         };

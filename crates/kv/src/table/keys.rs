@@ -1,5 +1,6 @@
 //! Writes of whole keys: `DEL`, `RENAME`, `COPY`, `FLUSHALL`, and values versioned elsewhere.
 
+use super::changes::ChangeClass;
 use super::entry::{Entry, Kind};
 use super::{NO_DEADLINE, REPLICATED_VERSION_MAX, Record, Table};
 use crate::Version;
@@ -35,6 +36,7 @@ impl Table {
             return out.integer(0);
         }
         if from != to {
+            self.changes.note_as(from, ChangeClass::Generic, "rename_from");
             let entry = self.take(place, record);
             let stamp = record.stamp(entry.deadline(), entry.kind());
             self.put_entry(entry.under(to, stamp), record);
@@ -64,6 +66,7 @@ impl Table {
     }
 
     pub(super) fn clear(&mut self, record: Record, out: &mut ReplyBuffer) {
+        self.changes.miss_some();
         if !self.is_empty() {
             self.note_all_written();
             self.remove_all(record);

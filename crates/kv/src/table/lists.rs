@@ -1,5 +1,6 @@
 //! Commands on lists: `LPUSH`, `LRANGE` and their kin. For the representation see [`super::collections`].
 
+use super::changes::{ChangeClass, popped, pushed};
 use super::collections::Found;
 use super::entry::Kind;
 use super::reads::refuse_large_reply;
@@ -31,7 +32,7 @@ pub(super) fn ranks(length: usize, start: i64, end: i64) -> std::ops::Range<usiz
 }
 
 /// Appends an array of items, whose number is known, unless it is too large for a reply.
-pub(super) fn tell_items<'i>(count: usize, items: impl Iterator<Item = &'i [u8]>, out: &mut ReplyBuffer) {
+pub(super) fn write_items<'i>(count: usize, items: impl Iterator<Item = &'i [u8]>, out: &mut ReplyBuffer) {
     let start = out.len();
     out.array(count);
     for item in items.take(count) {
@@ -64,10 +65,10 @@ impl Table {
             },
             Range { start, end, .. } => {
                 let ranks = ranks(items.len(), start, end);
-                tell_items(ranks.len(), items.iter_from(ranks.start), out);
+                write_items(ranks.len(), items.iter_from(ranks.start), out);
             }
             Position { element, skip, count, compared_max, .. } => {
-                tell_positions(items, element, skip, count, compared_max, out);
+                write_positions(items, element, skip, count, compared_max, out);
             }
             _ => out.integer(items.len() as i64),
         }
@@ -166,8 +167,8 @@ impl Table {
         let start = out.len();
         match (self.is_quiet, at_front) {
             (true, _) => out.error(CUT_WRITE),
-            (false, true) => tell_items(count, items.iter_from(0), out),
-            (false, false) => tell_items(count, items.iter_back(length), out),
+            (false, true) => write_items(count, items.iter_from(0), out),
+            (false, false) => write_items(count, items.iter_back(length), out),
         }
         if !self.is_quiet && ReplyBuffer::is_error(&out.as_bytes()[start..]) {
             // The limit on a reply may differ between nodes, so the elements are removed all the same.
@@ -227,17 +228,20 @@ impl Table {
             out.bulk(element);
         }
         let element = element.to_vec();
+        self.changes.begin_event(Some((ChangeClass::List, pushed(to_front))));
         if from == to {
-            return self.edit_collection(source, Kind::List, record, |list, discarded| {
+            self.edit_collection(source, Kind::List, record, |list, discarded| {
                 list.remove(rank, rank + 1, discarded);
                 list.insert(if to_front { 0 } else { list.len() }, &element);
             });
+            return self.changes.note_as(from, ChangeClass::List, popped(from_front));
         }
         // The target first: what the source may lose is its place in the index.
         self.edit_collection(target, Kind::List, record, |list, _| {
             list.insert(if to_front { 0 } else { list.len() }, &element);
         });
         let Ok(source) = self.find_kind(from, Kind::List, record) else { return };
+        self.changes.begin_event(Some((ChangeClass::List, popped(from_front))));
         self.edit_collection(source, Kind::List, record, |list, discarded| {
             list.remove(rank, rank + 1, discarded);
         });
@@ -258,6 +262,7 @@ impl Table {
                 list.insert(if at_front { 0 } else { list.len() }, element);
             }
         });
+        self.cover_elements(key, elements, at_front);
         true
     }
 
@@ -299,7 +304,7 @@ impl Table {
     }
 }
 
-fn tell_positions(
+fn write_positions(
     items: Items<'_>,
     element: &[u8],
     skip: i64,

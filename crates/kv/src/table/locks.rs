@@ -2,8 +2,8 @@
 
 use super::{Record, Table};
 use crate::command::{Fenced, LockCommand};
-use crate::locks::planted::Planted;
 use crate::locks::{LockEvent, Locks};
+use crate::planted::Planted;
 use crate::reply::ReplyBuffer;
 
 impl Table {
@@ -12,9 +12,10 @@ impl Table {
         &self.locks
     }
 
-    /// Plants a fault in the locks, in tests.
-    pub fn plant_in_locks(&mut self, planted: Planted) {
+    /// Plants a fault, in tests.
+    pub fn plant(&mut self, planted: Planted) {
         self.locks.plant(planted);
+        self.queues.plant(planted);
     }
 
     /// Returns the events that followed from records about locks since the last call, in order: which locks were

@@ -180,7 +180,8 @@ impl Table {
 
     /// Carries out a long command whose parts are all here.
     pub(super) fn carry_out_long(&mut self, id: ValueId, record: Record, out: &mut ReplyBuffer) -> Version {
-        let is_told = self.snapshots.iter().any(|snapshot| snapshot.long.iter().any(|part| part.id == id));
+        let is_in_snapshot =
+            self.snapshots.iter().any(|snapshot| snapshot.long.iter().any(|part| part.id == id));
         let Some(gathered) = self.long.remove(id) else {
             out.error(MISSING);
             return record.version;
@@ -190,7 +191,7 @@ impl Table {
             out.error(MISSING);
             return record.version;
         }
-        let bytes = match is_told {
+        let bytes = match is_in_snapshot {
             true => self.leave_to_snapshots(id, gathered.bytes),
             // Most commands are long because of their value, which is not copied.
             false => match Self::take_over(gathered.bytes, record) {

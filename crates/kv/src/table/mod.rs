@@ -5,20 +5,27 @@
 //! `SCAN` return keys in the order of their hashes, which replicas with the same seed share.
 //!
 //! Reading order: `entry` (one key in memory), `partition` and `index` (where entries are stored and how a key is
-//! found), `store` (the few ways in which the table changes), then the commands: `reads`, `scan`, `strings`, `numbers`,
-//! `bits`, `sketches`, `common`, `tree`, `collections`, `lists`, `sets`, `sorted`, `geo`, `streams`, `fields` and `hashes`,
-//! `sort`, `expire`, `keys`, `transactions`, `locks`, `queues`, `scripts` and `interpreter`, `registers`; last `coded` and `spill` (values that
-//! are not in the table), `long` (commands that arrive in parts), and `snapshot`.
+//! found), `store` (the few ways in which the table changes), `changes` (who follows them), `effects` and `history` (what is
+//! kept of them for later readers), `order` (numbers as bytes that are in order), then the
+//! commands: `reads`, `scan`, `strings`, `numbers`, `bits`, `sketches`, `common`, `tree`, `collections`, `lists`, `sets`,
+//! `sorted`, `geo`, `streams`, `fields` and `hashes`, `sort`, `expire`, `eviction`, `keys`, `transactions`, `locks`, `queues`, `scripts`
+//! and `interpreter`, `registers`; last `coded` and `spill` (values that are not in the table), `long` (commands that
+//! arrive in parts), and `snapshot`.
 
 mod bits;
+mod changes;
 mod coded;
 mod collections;
 mod common;
+mod dump;
+mod effects;
 mod entry;
+mod eviction;
 mod expire;
 mod fields;
 mod geo;
 mod hashes;
+mod history;
 mod index;
 mod interpreter;
 mod keys;
@@ -26,6 +33,7 @@ mod lists;
 mod locks;
 mod long;
 mod numbers;
+mod order;
 mod partition;
 mod queues;
 mod reads;
@@ -57,6 +65,7 @@ use crate::{UnixMs, ValueId, Version};
 use coded::CodedValues;
 use collections::Collection;
 use entry::Entry;
+use eviction::Uses;
 use index::{Index, KeyHash};
 use long::LongCommands;
 use snapshot::Snapshot;
@@ -65,7 +74,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use transactions::RemovedVersions;
 use tree::{Descent, Discarded};
 
+pub use changes::{Change, ChangeClass, Changes};
 pub use coded::CodedChanges;
+pub use dump::ExpiringField;
+pub use eviction::{COMMAND_BYTES, Chooser, Eviction, Victim};
+pub use history::{History, Recent};
 pub use interpreter::{Interpreter, NoInterpreter};
 pub use registers::Register;
 pub use scan::scan_group;
@@ -101,6 +114,8 @@ pub struct Statistics {
     pub misses: u64,
     /// Keys removed because their deadline had passed.
     pub expired: u64,
+    /// Keys removed because of a bound on memory.
+    pub evicted: u64,
 }
 
 /// The keys of one group, with their values, versions and deadlines.
@@ -154,6 +169,7 @@ pub struct Table {
     written: queues::Ready,
     /// Events that followed from records about locks and queues, until [`Table::take_lock_events`] takes them.
     lock_events: Vec<LockEvent>,
+    changes: Changes,
     /// For replies whose head is known only once they are complete.
     scratch: ReplyBuffer,
     /// The reply to the record being applied, or the rest of it, will be dropped: skip its reads and the values that
@@ -168,6 +184,9 @@ pub struct Table {
     script_costs: ScriptCosts,
     /// The approximate time that all scripts have taken on this replica; it never decreases.
     scripts_ns: u64,
+    uses: Uses,
+    /// Whether changes, misses or accesses are noted: the one question about these that each command asks.
+    is_observed: bool,
 }
 
 /// The record being applied: the version it gives to the keys it writes, and its time.
@@ -207,6 +226,7 @@ impl Table {
             queues: Queues::default(),
             written: queues::Ready::new(),
             lock_events: Vec::new(),
+            changes: Changes::default(),
             scratch: ReplyBuffer::new(),
             is_quiet: false,
             unasked: ReplyBuffer::new(),
@@ -215,6 +235,8 @@ impl Table {
             transaction_cost: None,
             script_costs: ScriptCosts::default(),
             scripts_ns: 0,
+            uses: Uses::default(),
+            is_observed: false,
         }
     }
 
@@ -233,9 +255,16 @@ impl Table {
         self.watched.skip(records);
     }
 
-    /// Takes over the watch and the skipped records of another table.
+    /// Takes over the watch and the skipped records of another table, and which accesses it notes.
     pub fn take_watched_of(&mut self, table: &mut Table) {
         self.watched = std::mem::take(&mut table.watched);
+        self.uses = std::mem::take(&mut table.uses);
+        self.observe();
+    }
+
+    /// Notes whether anything has to be noted now.
+    fn observe(&mut self) {
+        self.is_observed = self.uses.is_on() || self.changes.has_followers();
     }
 
     /// Applies one record of the group's history and appends one reply to `out`.
@@ -258,7 +287,7 @@ impl Table {
             return 0;
         }
         let record = self.record(offset, time);
-        let version = if self.apply_common(command, record) {
+        let version = if !self.is_observed && self.apply_common(command, record) {
             out.ok();
             record.version
         } else {
@@ -276,7 +305,7 @@ impl Table {
             return;
         }
         let record = self.record(offset, time);
-        if !self.apply_common(command, record) {
+        if self.is_observed || !self.apply_common(command, record) {
             self.apply_quietly(command, record);
         }
         self.watched.end();
@@ -287,7 +316,8 @@ impl Table {
         Record { version: offset.max(self.floor.saturating_add(1)), time: latest(time) }
     }
 
-    /// Carries out the most common record, a plain `SET` answered by `OK`; everything else stays off this path.
+    /// Carries out the most common record, a plain `SET` answered by `OK`, while nobody follows changes. Everything else
+    /// stays off this path.
     #[inline(always)]
     fn apply_common(&mut self, command: &Command<'_>, record: Record) -> bool {
         let Command::Set {
@@ -318,13 +348,25 @@ impl Table {
         if let Command::Get { .. } = command {
             return self.read(command, record.time, out);
         }
+        if self.is_observed {
+            self.note_uses(command, record.time);
+            if !self.changes.is_followed() && self.apply_common(command, record) {
+                out.ok();
+                return record.version;
+            }
+        }
         self.drawn = scan::mix(record.version);
-        if self.holds_coded() && self.tell_needs(command, record.time, out) {
+        self.changes.begin_record(record.version, self.floor);
+        if self.holds_coded() && self.write_needs(command, record.time, out) {
             return record.version;
         }
         let version = self.carry_out(command, record, out);
         if !self.queues.nobody_waits() {
             self.serve_after(command, record);
+        }
+        self.changes.end();
+        if self.changes.have_effects() {
+            self.end_record();
         }
         self.spill(record);
         version
@@ -367,10 +409,19 @@ impl Table {
     }
 
     fn carry_out(&mut self, command: &Command<'_>, record: Record, out: &mut ReplyBuffer) -> Version {
+        let version = self.carry_out_alone(command, record, out);
+        if self.changes.have_effects() {
+            self.write_effects(command, record);
+        }
+        version
+    }
+
+    fn carry_out_alone(&mut self, command: &Command<'_>, record: Record, out: &mut ReplyBuffer) -> Version {
         use Command::*;
         if self.refuses_walk(command, record.time, out) {
             return record.version;
         }
+        self.changes.begin(command);
         match *command {
             Set { key, value, expiry, condition, answer } => {
                 self.set(key, value, expiry, condition, answer, record, out);
@@ -387,8 +438,12 @@ impl Table {
             Persist { key } => self.persist(key, record, out),
             Rename { from, to, if_absent } => self.rename(from, to, if_absent, record, out),
             Copy { from, to, replace } => self.copy(from, to, replace, record, out),
+            Restore { key, payload, deadline, replaces } => {
+                self.restore(key, payload, deadline, replaces, record, out);
+            }
             Clear => self.clear(record, out),
             Purge { until } => self.purge(until, record, out),
+            Evict { key, version } => self.evict(key, version, record, out),
             Replicate { key, value, version } => return self.replicate(key, value, version, record, out),
             SetIf { key, value, expiry, comparison, answer } => {
                 self.set_if(key, value, expiry, comparison, answer, record, out);
@@ -430,9 +485,13 @@ impl Table {
     #[inline]
     pub fn read(&mut self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) -> Version {
         let now = latest(now);
+        if self.is_observed {
+            self.note_misses(command, now);
+            self.note_uses(command, now);
+        }
         match *command {
             Command::Get { key } => self.get(key, now, out.lent_bytes_min(), out),
-            _ if self.holds_coded() && command.reads_by_bytes() && self.tell_needs(command, now, out) => 0,
+            _ if self.holds_coded() && command.reads_by_bytes() && self.write_needs(command, now, out) => 0,
             _ if self.holds_coded() => {
                 let (start, before) = (out.len(), out.references());
                 let version = self.read_any(command, now, out);
@@ -459,7 +518,9 @@ impl Table {
             TimeToLive { key, unit } => return self.time_to_live(key, unit, now, out),
             Encoding { key, limits } => return self.encoding(key, &limits, now, out),
             MemoryUsage { key } => return self.memory_usage(key, now, out),
+            Used { key, usage } => return self.usage(key, usage, now, out),
             Digest { key } => return self.digest_of_value(key, now, out),
+            Dump { key } => return self.dump(key, now, out),
             MultiGet { keys } => self.multi_get(keys, now, out),
             Exists { keys } => self.exists(keys, now, out),
             Keys { pattern } => self.keys(pattern, now, out),
@@ -471,6 +532,7 @@ impl Table {
             RandomKey { draw } => self.random_key(draw, now, out),
             Size => out.integer(self.len() as i64),
             Watch { keys } => self.watch(keys, now, out),
+            Recent { from, bytes_max } => self.recent(from, bytes_max, out),
             Transaction(transaction) if !transaction.is_write() => {
                 self.read_together(&transaction, now, out.reply_bytes_max(), out);
             }
@@ -598,6 +660,7 @@ impl Table {
         let mut before = std::mem::replace(self, table);
         (self.interpreter, self.scripts_ns) = (before.interpreter, before.scripts_ns);
         self.take_watched_of(&mut before);
+        self.take_followers_of(&mut before);
         self.discard(before.index.take());
         self.discarded.append(&mut before.discarded);
         self.discarded_nodes.append(&mut before.discarded_nodes);
@@ -639,6 +702,7 @@ impl Table {
     /// [`Table::install`]. Never goes below the version of a key.
     pub fn set_version_floor(&mut self, floor: Version) {
         self.floor = self.floor.max(floor);
+        self.break_history();
     }
 }
 

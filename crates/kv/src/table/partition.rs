@@ -43,7 +43,16 @@ pub(super) struct Partition {
     entries: Box<[Entry]>,
     homes: u32,
     count: u32,
+    /// The mark of the entry in each place, where accesses are noted: see [`super::eviction`]. One pointer, so that a
+    /// partition stays within its cache line.
+    marks: Option<Box<Marks>>,
 }
+
+#[derive(Debug)]
+struct Marks(Box<[u32]>);
+
+// One cache line.
+const _: () = assert!(size_of::<Partition>() == 64);
 
 #[inline]
 fn home_among(homes: u32, hash: u32) -> usize {
@@ -68,7 +77,8 @@ impl Partition {
 
     /// Bytes allocated.
     pub(super) fn bytes(&self) -> usize {
-        size_of_val(&*self.hashes) + self.tags.len() + size_of_val(&*self.entries)
+        let marks = self.marks.as_ref().map_or(0, |marks| size_of_val(&*marks.0));
+        size_of_val(&*self.hashes) + self.tags.len() + size_of_val(&*self.entries) + marks
     }
 
     #[inline]
@@ -113,6 +123,7 @@ impl Partition {
     }
 
     /// Returns the place of the first entry with this hash that `check` accepts.
+    #[inline]
     pub(super) fn find(&self, hash: u32, check: impl Fn(&Entry) -> bool) -> Option<usize> {
         let start = self.lower_bound(hash);
         let equal = self.hashes[start..].iter().take_while(|held| **held == hash).count();
@@ -143,6 +154,37 @@ impl Partition {
         places.filter(|(_, entry)| entry.is_some()).map(|(hash, entry)| (*hash, entry))
     }
 
+    /// The place of the entry of `key`.
+    pub(super) fn place_of(&self, hash: u32, key: &[u8]) -> Option<usize> {
+        let has_key = |at: &usize| self.entries.get(*at).is_some_and(|entry| entry.has_key(key));
+        let likely = self.likely_place(hash).filter(has_key);
+        likely.or_else(|| self.find(hash, |entry| entry.has_key(key)))
+    }
+
+    /// The mark of an occupied place, if marks are kept.
+    pub(super) fn mark(&self, at: usize) -> Option<u32> {
+        self.marks.as_ref().map(|marks| marks.0[at])
+    }
+
+    /// The mark of an occupied place, to change it. If no marks are kept yet, all places get the mark `fresh`.
+    pub(super) fn mark_mut(&mut self, at: usize, fresh: u32) -> &mut u32 {
+        let places = self.entries.len();
+        let marks = self.marks.get_or_insert_with(|| Box::new(Marks(vec![fresh; places].into())));
+        &mut marks.0[at]
+    }
+
+    /// Keeps no marks any more.
+    pub(super) fn drop_marks(&mut self) {
+        self.marks = None;
+    }
+
+    /// Like [`Partition::walk_from`], with marks.
+    pub(super) fn walk_marked_from(&self, hash: u32) -> impl Iterator<Item = (u32, &Entry, Option<u32>)> {
+        let places = self.lower_bound(hash)..self.entries.len();
+        let held = places.filter(|at| self.hashes[*at] != FREE);
+        held.map(|at| (self.hashes[at], &self.entries[at], self.mark(at)))
+    }
+
     /// Iterates mutably over the entries with this hash.
     pub(super) fn all_with_mut(&mut self, hash: u32) -> impl Iterator<Item = &mut Entry> {
         let start = self.lower_bound(hash);
@@ -150,8 +192,8 @@ impl Partition {
         places.take_while(move |(held, _)| **held == hash).map(|(_, entry)| entry)
     }
 
-    /// Adds an entry behind those that already have its hash.
-    pub(super) fn insert(&mut self, hash: u32, entry: Entry) {
+    /// Adds an entry behind those that already have its hash, with its mark if marks are kept.
+    pub(super) fn insert(&mut self, hash: u32, entry: Entry, mark: Option<u32>) {
         if self.is_full() {
             self.rebuild(self.more_homes());
         }
@@ -176,6 +218,16 @@ impl Partition {
         self.entries[at..=gap].rotate_right(1);
         self.entries[at] = entry;
         self.count += 1;
+        match mark {
+            Some(mark) => {
+                self.mark_mut(at, mark);
+                if let Some(marks) = &mut self.marks {
+                    marks.0.copy_within(at..gap, at + 1);
+                    marks.0[at] = mark;
+                }
+            }
+            None => self.marks = None,
+        }
     }
 
     /// Whether four fifths of the homes are taken: beyond that, entries are far from their homes.
@@ -197,6 +249,18 @@ impl Partition {
         if self.count == 0 { 1 } else { (self.homes + self.homes / 2).max(HOMES_MIN) }
     }
 
+    /// The number of homes to shrink to, if there are too many: half of them if less than a sixth is taken, so that a
+    /// partition whose size fluctuates does not resize back and forth. Where accesses are noted keys are evicted, and places
+    /// that stay empty cost keys: two thirds if less than two fifths are taken.
+    fn fewer_homes(&self) -> Option<u32> {
+        let (count, homes) = (u64::from(self.count), u64::from(self.homes));
+        match self.marks {
+            Some(_) if count * 5 < homes * 2 => Some(self.homes / 3 * 2),
+            None if count * 6 < homes => Some(self.homes / 2),
+            _ => None,
+        }
+    }
+
     /// Takes the entry out of an occupied place, and moves those behind it nearer to their homes.
     pub(super) fn remove(&mut self, at: usize) -> Option<Entry> {
         let is_displaced =
@@ -206,15 +270,16 @@ impl Partition {
         self.hashes[end - 1] = FREE;
         self.tags.copy_within(at + 1..end, at);
         self.tags[end - 1] = 0;
+        if let Some(marks) = &mut self.marks {
+            marks.0.copy_within(at + 1..end, at);
+        }
         self.entries[at..end].rotate_left(1);
         let entry = std::mem::take(&mut self.entries[end - 1]);
         self.count -= 1;
-        // Shrink to half below one sixth, so that a partition whose size fluctuates does not resize back and forth.
         if self.count == 0 {
             *self = Partition::default();
-        } else if u64::from(self.count) * 6 < u64::from(self.homes) {
-            let half = self.homes / 2;
-            self.rebuild(if half < HOMES_MIN { 1 } else { half });
+        } else if let Some(fewer) = self.fewer_homes() {
+            self.rebuild(if fewer < HOMES_MIN { 1 } else { fewer });
         }
         entry.is_some().then_some(entry)
     }
@@ -231,15 +296,20 @@ impl Partition {
         let mut hashes = vec![FREE; places.max(WINDOW)].into_boxed_slice();
         let mut tags = vec![0; hashes.len()].into_boxed_slice();
         let mut entries: Box<[Entry]> = std::iter::repeat_with(Entry::default).take(places).collect();
+        let mut marks = self.marks.as_ref().map(|_| Box::new(Marks(vec![0; places].into())));
         let mut end = 0;
-        for (hash, entry) in self.hashes.iter().zip(&mut self.entries).filter(|(hash, _)| **hash != FREE) {
+        let held = self.hashes.iter().zip(&mut self.entries).enumerate();
+        for (from, (hash, entry)) in held.filter(|(_, (hash, _))| **hash != FREE) {
             let at = end.max(home_among(homes, *hash));
             hashes[at] = *hash;
             tags[at] = tag(*hash);
             entries[at] = std::mem::take(entry);
+            if let (Some(after), Some(before)) = (&mut marks, &self.marks) {
+                after.0[at] = before.0[from];
+            }
             end = at + 1;
         }
-        *self = Partition { hashes, tags, entries, homes, count: self.count };
+        *self = Partition { hashes, tags, entries, homes, count: self.count, marks };
     }
 }
 
@@ -287,7 +357,7 @@ mod tests {
                     assert_eq!(model.remove(&(hash, number)), Some(()));
                 }
                 None if is_rising || state >> 50 & 7 == 0 => {
-                    partition.insert(hash, entry(number));
+                    partition.insert(hash, entry(number), Some(number));
                     assert_eq!(model.insert((hash, number), ()), None);
                 }
                 found => assert_eq!(found.is_some(), model.contains_key(&(hash, number))),
@@ -299,6 +369,7 @@ mod tests {
                 assert!(held.is_sorted_by_key(|(hash, _)| *hash));
                 held.sort();
                 assert!(held.iter().eq(model.keys()));
+                assert!(partition.walk_marked_from(0).all(|(_, entry, mark)| mark == Some(number_of(entry))));
                 let from = hash_of(number);
                 assert_eq!(partition.walk_from(from).count(), model.range((from, 0)..).count());
             }
@@ -317,7 +388,7 @@ mod tests {
     #[test]
     fn an_entry_that_is_alone_with_its_hash_is_the_likely_one() {
         let mut partition = Partition::default();
-        (0..1000).for_each(|number| partition.insert(spread(number), entry(number)));
+        (0..1000).for_each(|number| partition.insert(spread(number), entry(number), Some(number)));
         let near =
             (0..1000).filter(|number| partition.likely(spread(*number)).map(number_of) == Some(*number));
         assert!(near.count() > 980, "nearly all stand in the window of their home");
@@ -330,7 +401,7 @@ mod tests {
         let mut partition = Partition::default();
         let mut farthest = 0;
         for number in 0..10_000u32 {
-            partition.insert(number * 400_000, entry(number));
+            partition.insert(number * 400_000, entry(number), Some(number));
             farthest = farthest.max(distance(&partition));
         }
         assert!(distance(&partition) <= DISTANCE_MAX);
@@ -341,7 +412,7 @@ mod tests {
     #[test]
     fn an_emptied_partition_has_no_places_and_equal_hashes_take_room_for_themselves_only() {
         let mut partition = Partition::default();
-        (0..500).for_each(|number| partition.insert(FREE - 1, entry(number)));
+        (0..500).for_each(|number| partition.insert(FREE - 1, entry(number), None));
         assert!(partition.bytes() < 500 * 20 * 6, "{}", partition.bytes());
         while partition.len() > 0 {
             let at = partition.lower_bound(FREE - 1);

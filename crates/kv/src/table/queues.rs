@@ -13,7 +13,7 @@ use crate::command::{
     WaiterId, Wish,
 };
 use crate::locks::{LockEvent, LockNotification, QUEUED};
-use crate::queues::planted::{Fault, Planted};
+use crate::planted::Fault;
 use crate::queues::{Origin, Queues, SERVED, Served};
 use crate::reply::{Reply, ReplyBuffer};
 use std::collections::VecDeque;
@@ -61,11 +61,6 @@ impl Table {
     /// The requests that wait for elements.
     pub fn queues(&self) -> &Queues {
         &self.queues
-    }
-
-    /// Plants a fault in the queues, in tests.
-    pub fn plant_in_queues(&mut self, planted: Planted) {
-        self.queues.plant(planted);
     }
 
     pub(super) fn apply_to_queues(
@@ -351,20 +346,20 @@ impl Table {
             _ => unreachable!("nothing else waits for entries"),
         };
         let is_stream = self.peek(key, record.time).is_some_and(|entry| entry.kind() == Kind::Stream);
-        let mut told = ReplyBuffer::new();
+        let mut replies = ReplyBuffer::new();
         let reply = match (is_stream, narrowed.is_write()) {
             (true, _) => self.reply_to(&Command::OnStream(narrowed), record),
             (false, false) => return,
             (false, true) => {
-                told.push(Reply::Error(NO_KEY));
-                told.take().into()
+                replies.push(Reply::Error(NO_KEY));
+                replies.take().into()
             }
         };
         let reply = match Reply::first(&reply) {
             Reply::NullArray => return,
             Reply::Error(error) if error.starts_with(b"NOGROUP") => {
-                told.push(Reply::Error(NO_GROUP));
-                told.take().into()
+                replies.push(Reply::Error(NO_GROUP));
+                replies.take().into()
             }
             _ => reply,
         };
@@ -380,8 +375,8 @@ impl Table {
 
     /// Forgets what a request was served, and puts it back to where it came from. Returns whether there was anything.
     fn give_back(&mut self, id: WaiterId, record: Record, ready: &mut Ready) -> bool {
-        let Some(Served { origin, reply, .. }) = self.queues.remove_served(id) else { return false };
-        if origin == Origin::None || self.queues.has_planted(Fault::ServedForgotten) {
+        let Some(Served { origin, reply, .. }) = self.queues.take_back(id) else { return false };
+        if origin == Origin::None || self.queues.has_planted(Fault::QueueServedForgotten) {
             return true;
         }
         let Some(Taken { key, items }) = Taken::of(&reply) else { unreachable!("a reply of this table") };
@@ -391,7 +386,8 @@ impl Table {
             self.give_back_members(key, &members, record)
         } else {
             let elements: Vec<_> = items.iter().map(|(element, _)| *element).collect();
-            self.give_back_elements(key, &elements, origin == Origin::Front, record)
+            let at_front = (origin == Origin::Front) != self.queues.has_planted(Fault::QueueGivenBackBehind);
+            self.give_back_elements(key, &elements, at_front, record)
         };
         self.queues.count_return(went_back);
         if self.queues.is_awaited(key) {
@@ -411,7 +407,7 @@ impl Table {
         // The last one first, so that those of one list are in their order again.
         for id in self.queues.served_of(node, spared) {
             let is_claimed = self.queues.served_to(id).is_some_and(|served| served.is_claimed);
-            match is_claimed && !self.queues.has_planted(Fault::ClaimedGivenBack) {
+            match is_claimed && !self.queues.has_planted(Fault::QueueClaimedGivenBack) {
                 false => drop(self.give_back(id, record, &mut ready)),
                 true if spared.is_some() => drop(self.queues.remove_served(id)),
                 true => {}

@@ -21,13 +21,18 @@ const ELEMENT_BYTES: usize = 5;
 const LARGE_BYTES: usize = 256 << 10;
 
 impl Table {
-    /// Looks a key up for a read, passes the entry to `tell`, and counts the hit or miss. Returns the key's version.
+    /// Looks a key up for a read, passes the entry to `read`, and counts the hit or miss. Returns the key's version.
     #[inline]
-    fn tell(&mut self, key: &[u8], now: UnixMs, tell: impl FnOnce(Option<&Entry>)) -> Version {
+    pub(super) fn with_entry(
+        &mut self,
+        key: &[u8],
+        now: UnixMs,
+        read: impl FnOnce(Option<&Entry>),
+    ) -> Version {
         let entry = self.peek(key, now);
         let version = entry.map_or(0, Entry::version);
         let hit = entry.is_some();
-        tell(entry);
+        read(entry);
         self.count_lookup(hit);
         version
     }
@@ -73,10 +78,10 @@ impl Table {
     ) -> Version {
         let start = out.len();
         let (mut is_coded, mut is_lent) = (false, false);
-        let version = self.tell(key, now, |entry| match entry {
+        let version = self.with_entry(key, now, |entry| match entry {
             Some(entry) if !entry.is_bytes() => {
                 is_coded = entry.is_coded();
-                tell_value(entry, View::Whole, out);
+                write_value(entry, View::Whole, out);
             }
             Some(entry) if is_large(entry.value().len()) => is_lent = true,
             Some(entry) => out.bulk(entry.value()),
@@ -93,20 +98,20 @@ impl Table {
 
     /// `GET` within a transaction.
     pub(super) fn get_part(&mut self, key: &[u8], now: UnixMs, out: &mut ReplyBuffer) -> Version {
-        self.tell(key, now, |entry| match entry {
-            Some(entry) => tell_value(entry, View::Whole, out),
+        self.with_entry(key, now, |entry| match entry {
+            Some(entry) => write_value(entry, View::Whole, out),
             None => out.null(),
         })
     }
 
     pub(super) fn fetch(&mut self, key: &[u8], now: UnixMs, out: &mut ReplyBuffer) -> Version {
-        self.tell(key, now, |entry| {
+        self.with_entry(key, now, |entry| {
             let Some(entry) = entry else { return out.null() };
             if entry.is_collection() {
                 return out.error(WRONG_KIND);
             }
             out.array(3);
-            tell_value(entry, View::Whole, out);
+            write_value(entry, View::Whole, out);
             out.integer(entry.version() as i64);
             match entry.deadline() {
                 NO_DEADLINE => out.null(),
@@ -117,7 +122,7 @@ impl Table {
 
     pub(super) fn multi_get(&mut self, keys: List<'_>, now: UnixMs, out: &mut ReplyBuffer) {
         let start = out.len();
-        let (mut told, mut has_room) = (ELEMENT_BYTES, false);
+        let (mut reply_bytes, mut has_room) = (ELEMENT_BYTES, false);
         out.array(keys.len());
         for key in keys.iter() {
             let entry = self.peek(key, now);
@@ -126,15 +131,15 @@ impl Table {
                 // As in Redis, a key that is not a string has no value here.
                 Some(entry) if entry.is_collection() => out.null(),
                 Some(entry) => {
-                    let length = entry.told_length();
-                    told += ELEMENT_BYTES + length;
-                    if told > out.reply_bytes_max() {
+                    let length = entry.full_length();
+                    reply_bytes += ELEMENT_BYTES + length;
+                    if reply_bytes > out.reply_bytes_max() {
                         return refuse_large_reply(start, out);
                     }
                     if length >= LARGE_BYTES && !std::mem::replace(&mut has_room, true) {
                         self.make_room(keys, now, out);
                     }
-                    tell_value(entry, View::Whole, out);
+                    write_value(entry, View::Whole, out);
                 }
                 None => out.null(),
             }
@@ -162,13 +167,13 @@ impl Table {
     }
 
     pub(super) fn kind_of_value(&mut self, key: &[u8], now: UnixMs, out: &mut ReplyBuffer) -> Version {
-        self.tell(key, now, |entry| out.push(Reply::Status(entry.map_or(b"none", Entry::type_name))))
+        self.with_entry(key, now, |entry| out.push(Reply::Status(entry.map_or(b"none", Entry::type_name))))
     }
 
     pub(super) fn length(&mut self, key: &[u8], now: UnixMs, out: &mut ReplyBuffer) -> Version {
-        self.tell(key, now, |entry| match entry {
+        self.with_entry(key, now, |entry| match entry {
             Some(entry) if entry.is_collection() => out.error(WRONG_KIND),
-            _ => out.integer(entry.map_or(0, |entry| entry.told_length() as i64)),
+            _ => out.integer(entry.map_or(0, |entry| entry.full_length() as i64)),
         })
     }
 
@@ -180,8 +185,8 @@ impl Table {
         now: UnixMs,
         out: &mut ReplyBuffer,
     ) -> Version {
-        self.tell(key, now, |entry| match entry {
-            Some(entry) => tell_value(entry, View::Range { start, end }, out),
+        self.with_entry(key, now, |entry| match entry {
+            Some(entry) => write_value(entry, View::Range { start, end }, out),
             None => out.bulk(b""),
         })
     }
@@ -193,7 +198,7 @@ impl Table {
         now: UnixMs,
         out: &mut ReplyBuffer,
     ) -> Version {
-        self.tell(key, now, |entry| {
+        self.with_entry(key, now, |entry| {
             let Some(entry) = entry else {
                 return out.integer(-2);
             };
@@ -213,7 +218,7 @@ impl Table {
     }
 
     pub(super) fn digest_of_value(&mut self, key: &[u8], now: UnixMs, out: &mut ReplyBuffer) -> Version {
-        self.tell(key, now, |entry| match entry {
+        self.with_entry(key, now, |entry| match entry {
             Some(entry) if entry.is_collection() => out.error(WRONG_KIND),
             Some(entry) => {
                 let reference = entry.reference();
@@ -278,12 +283,12 @@ impl Entry {
 }
 
 /// Appends a string, or the reference to it.
-fn tell_value(entry: &Entry, view: View, out: &mut ReplyBuffer) {
+fn write_value(entry: &Entry, view: View, out: &mut ReplyBuffer) {
     if entry.is_collection() {
         return out.error(WRONG_KIND);
     }
     match entry.reference() {
-        Some(reference) => Table::tell_reference(reference, view, out),
+        Some(reference) => Table::write_reference(reference, view, out),
         None => out.bulk(view.of(entry.value())),
     }
 }

@@ -80,20 +80,20 @@ impl Table {
     }
 
     /// Turns up to `keys_max` keys whose deadline is at or before `until` into tombstones with their current versions,
-    /// and passes each to `tell`. Returns how many there were. Among keys with the same deadline, the seed decides the
+    /// and passes each to `visit`. Returns how many there were. Among keys with the same deadline, the seed decides the
     /// order.
     pub fn bury_expired(
         &mut self,
         until: UnixMs,
         keys_max: usize,
-        mut tell: impl FnMut(&[u8], Version),
+        mut visit: impl FnMut(&[u8], Version),
     ) -> usize {
         let mut count = 0;
         while count < keys_max
             && let Some((place, entry)) = self.first_to_expire(until)
         {
             let version = entry.version();
-            tell(entry.key(), version);
+            visit(entry.key(), version);
             self.overwrite(place, b"", DELETED, Kind::Plain, Record { version, time: 0 });
             self.statistics.expired += 1;
             count += 1;
@@ -101,13 +101,13 @@ impl Table {
         count
     }
 
-    /// Passes about `keys_max` keys from a cursor on, tombstones and expired ones included, to `tell`, and returns the
+    /// Passes about `keys_max` keys from a cursor on, tombstones and expired ones included, to `visit`, and returns the
     /// cursor for the rest. 0 means both start and end. A key that exists throughout is passed exactly once.
     pub fn walk_registers(
         &self,
         cursor: u64,
         keys_max: usize,
-        mut tell: impl FnMut(&[u8], Register<'_>),
+        mut visit: impl FnMut(&[u8], Register<'_>),
     ) -> u64 {
         let mut next = KeyHash::from_number(cursor);
         for (count, (hash, entry)) in self.index.walk_from(next).enumerate() {
@@ -115,7 +115,7 @@ impl Table {
                 return next.number();
             }
             let (version, deadline) = (entry.version(), entry.deadline());
-            tell(entry.key(), Register { version, deadline, value: entry.value() });
+            visit(entry.key(), Register { version, deadline, value: entry.value() });
             next = hash.next();
         }
         0
@@ -180,18 +180,18 @@ mod tests {
         for (key, version) in keys.iter().zip(1..) {
             table.put_register(key, if version % 2 == 0 { deleted(version) } else { live(version, b"v") });
         }
-        let (mut told, mut cursor, mut steps) = (Vec::new(), 0, 0);
+        let (mut visited, mut cursor, mut steps) = (Vec::new(), 0, 0);
         loop {
-            cursor =
-                table.walk_registers(cursor, 7, |key, register| told.push((register.version, key.to_vec())));
+            cursor = table
+                .walk_registers(cursor, 7, |key, register| visited.push((register.version, key.to_vec())));
             steps += 1;
             if cursor == 0 {
                 break;
             }
         }
-        told.sort();
+        visited.sort();
         let expected: Vec<_> = (1..).zip(keys).collect();
-        assert_eq!((told, steps), (expected, 15));
+        assert_eq!((visited, steps), (expected, 15));
     }
 
     #[test]

@@ -88,24 +88,24 @@ impl Filter<'_> {
 impl Table {
     pub(super) fn keys(&mut self, pattern: &[u8], now: UnixMs, out: &mut ReplyBuffer) {
         let pattern = Pattern::new(pattern);
-        let mut told = std::mem::take(&mut self.scratch);
-        told.clear();
+        let mut encoded = std::mem::take(&mut self.scratch);
+        encoded.clear();
         let mut count = 0;
         for entry in self.index.iter().filter(|entry| !entry.expired(now) && pattern.matches(entry.key())) {
-            told.bulk(entry.key());
+            encoded.bulk(entry.key());
             count += 1;
-            if told.len() > out.reply_bytes_max() {
+            if encoded.len() > out.reply_bytes_max() {
                 break;
             }
         }
-        if told.len() > out.reply_bytes_max() {
+        if encoded.len() > out.reply_bytes_max() {
             refuse_large_reply(out.len(), out);
         } else {
             out.array(count);
-            out.extend_encoded(told.as_bytes());
+            out.extend_encoded(encoded.as_bytes());
         }
-        told.clear();
-        self.scratch = told;
+        encoded.clear();
+        self.scratch = encoded;
     }
 
     /// Visits about `count` entries from a cursor on and returns their keys. `group` is this table's group, and
@@ -121,8 +121,8 @@ impl Table {
         now: UnixMs,
         out: &mut ReplyBuffer,
     ) {
-        let mut told = std::mem::take(&mut self.scratch);
-        told.clear();
+        let mut encoded = std::mem::take(&mut self.scratch);
+        encoded.clear();
         let bytes_max = out.reply_bytes_max().saturating_sub(SCAN_BYTES_LEFT);
         let seed_mark = self.index.drawn_from_seed(SEED_BITS);
         let (mut keys, mut visited) = (0, 0);
@@ -130,12 +130,12 @@ impl Table {
         let mut then = u64::from(next_group);
         for (hash, entry) in self.index.walk_from(next.first_hash()) {
             let mark = Mark::of(hash);
-            if mark >= next && visited > 0 && (visited >= count || told.len() > bytes_max) {
+            if mark >= next && visited > 0 && (visited >= count || encoded.len() > bytes_max) {
                 then = mark.cursor(seed_mark, group);
                 break;
             }
             if !entry.expired(now) && filter.admits(entry) {
-                told.bulk(entry.key());
+                encoded.bulk(entry.key());
                 keys += 1;
             }
             next = Mark(mark.0 + 1);
@@ -144,8 +144,8 @@ impl Table {
         out.array(2);
         out.bulk(then.to_string().as_bytes());
         out.array(keys);
-        out.extend_encoded(told.as_bytes());
-        self.scratch = told;
+        out.extend_encoded(encoded.as_bytes());
+        self.scratch = encoded;
     }
 
     /// Picks each key that has not expired with equal probability, unless so many have expired that the draws find

@@ -4,6 +4,7 @@
 //! group too ([`Script::build_in`]). Its changes can be undone: when a limit ends a script, none of its writes remain
 //! ([`Access::undo`]).
 
+use super::changes::Mark;
 use super::entry::Entry;
 use super::index::KeyHash;
 use super::reads::refuse_large_reply;
@@ -45,6 +46,8 @@ pub struct Access<'t> {
     /// What the run has published so far, and its size in bytes.
     announcements: Vec<Announcement>,
     announced_bytes: usize,
+    /// Where the changes of the run begin among those that were noted.
+    changes: Mark,
     /// The limit on the run's cost, and its cost so far.
     cost_max: u64,
     cost: u64,
@@ -199,6 +202,7 @@ impl Access<'_> {
     /// remain used up.
     pub fn undo(&mut self) {
         self.announcements.clear();
+        let changes = self.changes;
         let Some(record) = self.record else { return };
         let others = self.others.iter_mut().map(|(key, before)| (&**key, before));
         for (key, before) in self.keys.iter_mut().map(|(key, before)| (*key, before)).chain(others) {
@@ -208,6 +212,7 @@ impl Access<'_> {
                 Before::Was(entry) => self.table.put_back(key, Some(entry), record),
             }
         }
+        self.table.changes.return_to(changes);
     }
 
     fn position(&self, key: &[u8]) -> Option<usize> {
@@ -257,11 +262,11 @@ fn may_stand_in_a_script(command: &Command<'_>) -> bool {
     !matches!(
         command,
         // On all keys: a script has only those it has declared.
-        Keys { .. } | Scan { .. } | RandomKey { .. } | Size | Clear | Purge { .. }
-        // Depends on memory, which differs between replicas.
-        | MemoryUsage { .. }
+        Keys { .. } | Scan { .. } | RandomKey { .. } | Size | Clear | Purge { .. } | Evict { .. }
+        // Depends on memory, or on what was asked here, which differ between replicas.
+        | MemoryUsage { .. } | Used { .. }
         // Used only by the cluster itself, or a step of its own.
-        | Fetch { .. } | Watch { .. } | Replicate { .. } | Transaction(_) | Script(_) | Lock(_) | Queue(_) | SetCoded { .. } | Inline { .. } | Abandon { .. } | Supplied(_)
+        | Fetch { .. } | Watch { .. } | Recent { .. } | Replicate { .. } | Transaction(_) | Script(_) | Lock(_) | Queue(_) | SetCoded { .. } | Inline { .. } | Abandon { .. } | Supplied(_)
         | LongPart { .. } | LongEnd { .. }
     )
 }
@@ -329,6 +334,7 @@ impl Table {
         let before = self.transaction_cost;
         let cost_max = u64::from(script.limits().cost_max).saturating_sub(before.unwrap_or(0));
         let (extent, others) = (script.extent().collect(), BTreeMap::new());
+        let changes = self.changes.mark();
         let mut access = Access {
             table: self,
             record,
@@ -338,6 +344,7 @@ impl Table {
             others,
             announcements,
             announced_bytes,
+            changes,
             cost_max,
             cost: 0,
         };

@@ -1,8 +1,9 @@
 //! Commands on sets: `SADD`, `SMEMBERS` and their kin. For the representation see [`super::collections`].
 
+use super::changes::ChangeClass;
 use super::collections::{Collection, Found, HASH_BYTES, hash_of};
 use super::entry::{Entry, Kind};
-use super::lists::{TOO_MANY_POPPED, tell_items};
+use super::lists::{TOO_MANY_POPPED, write_items};
 use super::reads::refuse_large_reply;
 use super::scan::mix;
 use super::strings::WRONG_KIND;
@@ -12,6 +13,7 @@ use super::{Record, Table};
 use crate::command::{EncodingLimits, List, SetCommand, SetOperation};
 use crate::glob::Pattern;
 use crate::number::parse_integer;
+use crate::planted::Fault;
 use crate::reply::{Reply, ReplyBuffer};
 use crate::{UnixMs, Version};
 use std::collections::BTreeSet;
@@ -59,7 +61,7 @@ pub(super) fn encoding(entry: &Entry, limits: &EncodingLimits) -> &'static [u8] 
 }
 
 /// Appends a set of members, unless it is too large for a reply.
-fn tell_members<'i>(items: impl ExactSizeIterator<Item = &'i [u8]>, out: &mut ReplyBuffer) {
+fn write_members<'i>(items: impl ExactSizeIterator<Item = &'i [u8]>, out: &mut ReplyBuffer) {
     let start = out.len();
     out.push(Reply::Set(items.len() as u32));
     for item in items {
@@ -79,6 +81,9 @@ impl Table {
 
     /// Random numbers for a write, which follow from its record.
     pub(super) fn draws_to_write(&mut self) -> Draws {
+        if self.queues.has_planted(Fault::SetDrawnApart) {
+            return self.draws_to_read();
+        }
         self.drawn = self.drawn.wrapping_add(1);
         Draws(mix(self.drawn))
     }
@@ -119,8 +124,8 @@ impl Table {
                     out.integer(items.contains(item_of(member, &mut item)).into());
                 }
             }
-            All { .. } => tell_members(Counted(items.len(), items.iter_from(0)), out),
-            Random { count, .. } => tell_random(items, count, &mut draws, out),
+            All { .. } => write_members(Counted(items.len(), items.iter_from(0)), out),
+            Random { count, .. } => write_random(items, count, &mut draws, out),
             Scan { position, count, pattern, .. } => scan(items, position, count, pattern, out),
             _ => out.integer(items.len() as i64),
         }
@@ -139,7 +144,7 @@ impl Table {
 
     fn combine(&mut self, operation: SetOperation, keys: List<'_>, now: UnixMs, out: &mut ReplyBuffer) {
         match self.sets(keys, now) {
-            Some(sets) => tell_members(combined(operation, sets).into_iter(), out),
+            Some(sets) => write_members(combined(operation, sets).into_iter(), out),
             None => out.error(WRONG_KIND),
         }
     }
@@ -204,7 +209,9 @@ impl Table {
         if source.place.is_none() {
             return out.integer(0);
         }
-        let Ok(target) = self.find_kind(to, Kind::Set, record) else { return out.error(WRONG_KIND) };
+        if self.find_kind(to, Kind::Set, record).is_err() {
+            return out.error(WRONG_KIND);
+        }
         // Once more: the target may have expired and been removed, which ends the validity of the source's place.
         let Ok(source) = self.find_kind(from, Kind::Set, record) else { return out.error(WRONG_KIND) };
         let is_there = self.items_at(source).contains(item_of(member, &mut Vec::new()));
@@ -212,10 +219,11 @@ impl Table {
         if !is_there || from == to {
             return;
         }
-        self.add_members(target, std::iter::once(member), record);
-        // The source's place may have changed.
-        let Ok(source) = self.find_kind(from, Kind::Set, record) else { return };
         self.remove_members(source, std::iter::once(member), record);
+        // The target's place may have changed.
+        let Ok(target) = self.find_kind(to, Kind::Set, record) else { return };
+        self.changes.begin_event(Some((ChangeClass::Set, "sadd")));
+        self.add_members(target, std::iter::once(member), record);
     }
 
     fn pop_members(&mut self, found: Found<'_>, count: Option<u64>, record: Record, out: &mut ReplyBuffer) {
@@ -234,13 +242,16 @@ impl Table {
             (None, Some(rank)) => out.bulk(items.get(*rank).map(member_of).unwrap_or_default()),
             (Some(_), _) => {
                 let drawn = ranks.iter().map(|rank| items.get(*rank).unwrap_or_default());
-                tell_members(Counted(ranks.len(), drawn), out);
+                write_members(Counted(ranks.len(), drawn), out);
             }
         }
         if !self.is_quiet && ReplyBuffer::is_error(&out.as_bytes()[start..]) {
             out.truncate(start);
             out.error(TOO_MANY_POPPED);
         }
+        let is_written = self.changes.have_effects();
+        let wanted = ranks.iter().filter(|_| is_written);
+        let drawn = wanted.filter_map(|rank| items.get(*rank)).map(|item| member_of(item).to_vec()).collect();
         self.edit_collection(found, Kind::Set, record, |set, discarded| {
             if ranks.len() == length {
                 return set.remove(0, length, discarded);
@@ -249,6 +260,7 @@ impl Table {
                 set.remove(*rank, rank + 1, discarded);
             }
         });
+        self.cover_drawn(found.key, drawn);
     }
 
     fn store_combined(
@@ -332,7 +344,7 @@ fn merged<'i>(left: &[&'i [u8]], right: &[&'i [u8]]) -> Vec<&'i [u8]> {
     all
 }
 
-fn tell_random(items: Items<'_>, count: Option<i64>, draws: &mut Draws, out: &mut ReplyBuffer) {
+fn write_random(items: Items<'_>, count: Option<i64>, draws: &mut Draws, out: &mut ReplyBuffer) {
     let length = items.len();
     let get = |rank: usize| items.get(rank).map(member_of).unwrap_or_default();
     match count {
@@ -342,10 +354,10 @@ fn tell_random(items: Items<'_>, count: Option<i64>, draws: &mut Draws, out: &mu
         Some(count @ 0..) => {
             let wanted = usize::try_from(count).map_or(length, |count| count.min(length));
             if wanted == length {
-                return tell_items(length, items.iter_from(0).map(member_of), out);
+                return write_items(length, items.iter_from(0).map(member_of), out);
             }
             let ranks = draws.distinct(wanted, length);
-            tell_items(ranks.len(), ranks.into_iter().map(get), out);
+            write_items(ranks.len(), ranks.into_iter().map(get), out);
         }
         Some(count) => {
             let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
@@ -353,7 +365,7 @@ fn tell_random(items: Items<'_>, count: Option<i64>, draws: &mut Draws, out: &mu
             if wanted > out.reply_bytes_max() / 5 {
                 return refuse_large_reply(out.len(), out);
             }
-            tell_items(wanted, std::iter::repeat_with(|| get(draws.below(length))), out);
+            write_items(wanted, std::iter::repeat_with(|| get(draws.below(length))), out);
         }
     }
 }
@@ -368,7 +380,7 @@ fn scan(items: Items<'_>, position: u64, count: u64, pattern: Option<&[u8]>, out
         return out.array(0);
     };
     let pattern = pattern.map(Pattern::new);
-    let (mut told, mut bytes, mut next, mut before) = (Vec::new(), 0, 0, None);
+    let (mut matching, mut bytes, mut next, mut before) = (Vec::new(), 0, 0, None);
     for (seen, item) in (0..).zip(items.iter_from(items.seek(&from.to_be_bytes()))) {
         let is_enough = seen >= count.max(1) || bytes > out.reply_bytes_max() / 2;
         if is_enough && before != Some(hash(item)) {
@@ -378,11 +390,11 @@ fn scan(items: Items<'_>, position: u64, count: u64, pattern: Option<&[u8]>, out
         before = Some(hash(item));
         if pattern.as_ref().is_none_or(|pattern| pattern.matches(member_of(item))) {
             bytes += item.len() + HASH_BYTES;
-            told.push(member_of(item));
+            matching.push(member_of(item));
         }
     }
     out.array(2);
     out.bulk(next.to_string().as_bytes());
-    out.array(told.len());
-    told.iter().for_each(|member| out.bulk(member));
+    out.array(matching.len());
+    matching.iter().for_each(|member| out.bulk(member));
 }

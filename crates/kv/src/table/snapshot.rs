@@ -14,12 +14,14 @@
 //! reached.
 
 use super::collections::{self, Collection};
+use super::dump::{self, ExpiringField};
 use super::entry::{Entry, HEADER_BYTES, Kind, Stamp};
 use super::index::{Index, KeyHash};
 use super::long::{LongCommands, SnapshotPart};
+use super::registers::DELETED;
 use super::transactions::RemovedVersions;
 use super::tree::Discarded;
-use super::{NO_DEADLINE, Record, Table, fields};
+use super::{NO_DEADLINE, Record, Table};
 use crate::Version;
 use crate::codec::{Malformed, Reader, Writer};
 use crate::coded::{Reference, ValueId};
@@ -53,9 +55,6 @@ const QUEUES: u8 = 248;
 /// the rank of the first of these.
 const ITEMS: u8 = 249;
 
-/// The kind of a hash in an earlier form, which is read and not written.
-const OLD_HASH: u8 = 4;
-
 /// Bytes of a large value in one piece.
 const PIECE_BYTES: usize = if cfg!(test) { 15 } else { 256 << 10 };
 /// Bytes in front of a piece.
@@ -76,7 +75,7 @@ pub(super) struct Snapshot {
     /// Entries as they were before a write. The last one is sent first.
     saved: Vec<Entry>,
     /// The large entry that is being sent.
-    telling: Option<Telling>,
+    in_pieces: Option<InPieces>,
     /// Marks of removed keys that have not been sent yet.
     marks: Vec<(u16, Version)>,
     /// Items of the locks and the queues that have not been sent yet, each with its kind.
@@ -91,7 +90,7 @@ pub(super) struct Snapshot {
 
 /// An entry of which some pieces have been sent.
 #[derive(Debug)]
-struct Telling {
+struct InPieces {
     hash: KeyHash,
     key: Box<[u8]>,
     /// Offset of the next piece.
@@ -104,8 +103,8 @@ impl Snapshot {
     /// Whether the entries with this hash must be saved before one of them changes.
     pub(super) fn wants(&self, hash: KeyHash) -> bool {
         let is_ahead = hash >= self.next && !self.done.contains(&hash);
-        let is_told = self.telling.as_ref().is_some_and(|it| it.hash == hash && it.saved.is_none());
-        self.kept.is_none() && (is_ahead || is_told)
+        let is_in_pieces = self.in_pieces.as_ref().is_some_and(|it| it.hash == hash && it.saved.is_none());
+        self.kept.is_none() && (is_ahead || is_in_pieces)
     }
 
     /// Saves the entries with this hash: one is about to change or to be added.
@@ -116,20 +115,20 @@ impl Snapshot {
         if hash >= self.next {
             self.done.insert(hash);
             self.saved.extend(index.all_with(hash).cloned());
-        } else if let Some(telling) = &mut self.telling {
-            telling.saved = index.all_with(hash).find(|entry| entry.has_key(&telling.key)).cloned();
+        } else if let Some(in_pieces) = &mut self.in_pieces {
+            in_pieces.saved = index.all_with(hash).find(|entry| entry.has_key(&in_pieces.key)).cloned();
         }
     }
 
     /// Gives up what it holds: large collections are freed little by little. Returns the index that it kept.
     pub(super) fn discard(self, discarded: &mut Discarded) -> Option<Arc<Index>> {
-        let saved = self.saved.into_iter().chain(self.telling.and_then(|telling| telling.saved));
+        let saved = self.saved.into_iter().chain(self.in_pieces.and_then(|in_pieces| in_pieces.saved));
         saved.filter_map(Entry::into_collection).for_each(|it| it.discard(discarded));
         self.kept
     }
 
     /// Appends pieces of the large entry that is being sent. Returns whether `out` has reached `enough` bytes.
-    fn tell_on(
+    fn write_pieces(
         &mut self,
         table: &Index,
         enough: usize,
@@ -137,10 +136,10 @@ impl Snapshot {
         discarded: &mut Discarded,
     ) -> bool {
         let index = self.kept.as_deref().unwrap_or(table);
-        while let Some(Telling { hash, key, next, saved }) = &mut self.telling {
+        while let Some(InPieces { hash, key, next, saved }) = &mut self.in_pieces {
             let live = || index.find(*hash, |entry| entry.has_key(key)).map(|(_, entry)| entry);
             let Some(entry) = saved.as_ref().or_else(live) else {
-                unreachable!("whatever changes an entry leaves it to the snapshot that tells it")
+                unreachable!("whatever changes an entry leaves it to the snapshot that sends it")
             };
             let is_over = match entry.collection() {
                 Some(collection) => {
@@ -154,7 +153,7 @@ impl Snapshot {
                     end == entry.value().len()
                 }
             };
-            if is_over && let Some(saved) = self.telling.take().and_then(|telling| telling.saved) {
+            if is_over && let Some(saved) = self.in_pieces.take().and_then(|in_pieces| in_pieces.saved) {
                 saved.into_collection().into_iter().for_each(|it| it.discard(discarded));
             }
             if out.len() >= enough {
@@ -208,14 +207,14 @@ impl Snapshot {
                 return true;
             }
         }
-        if self.tell_on(table, enough, out, discarded) {
+        if self.write_pieces(table, enough, out, discarded) {
             return true;
         }
         while let Some(entry) = self.saved.pop() {
             if entry.is_large() || entry.collection().is_some() {
                 let (hash, key) = (KeyHash::default(), entry.key().into());
-                self.telling = Some(Telling { hash, key, next: 0, saved: Some(entry) });
-                if self.tell_on(table, enough, out, discarded) {
+                self.in_pieces = Some(InPieces { hash, key, next: 0, saved: Some(entry) });
+                if self.write_pieces(table, enough, out, discarded) {
                     return true;
                 }
                 continue;
@@ -246,15 +245,67 @@ impl Snapshot {
             } else if entry.is_large() || entry.collection().is_some() {
                 // A copy of a large collection costs nothing.
                 let saved = entry.collection().map(|_| entry.clone());
-                self.telling = Some(Telling { hash, key: entry.key().into(), next: 0, saved });
-                self.tell_on(table, enough, out, discarded);
+                self.in_pieces = Some(InPieces { hash, key: entry.key().into(), next: 0, saved });
+                self.write_pieces(table, enough, out, discarded);
             } else {
                 encode(entry, out);
                 spilled.count(entry);
             }
         }
         self.next = KeyHash::END;
-        !self.saved.is_empty() || self.telling.is_some()
+        !self.saved.is_empty() || self.in_pieces.is_some()
+    }
+
+    /// Appends keys with their values as files of Redis have them, until `out` has grown by `bytes_max`. Returns whether there is
+    /// more.
+    fn dump_chunk(
+        &mut self,
+        table: &Index,
+        bytes_max: usize,
+        out: &mut Vec<u8>,
+        expiring: &mut Vec<ExpiringField>,
+        discarded: &mut Discarded,
+    ) -> bool {
+        let enough = out.len() + bytes_max.max(1);
+        loop {
+            // What is under way is a copy of its entry, which costs nothing for a collection.
+            while let Some(InPieces { next, saved: Some(entry), .. }) = &mut self.in_pieces {
+                *next = dump::put_part(entry, *next, enough, out, expiring);
+                let is_over = !entry.is_collection() || *next >= entry.items().len();
+                if is_over && let Some(saved) = self.in_pieces.take().and_then(|in_pieces| in_pieces.saved) {
+                    saved.into_collection().into_iter().for_each(|it| it.discard(discarded));
+                }
+                if out.len() >= enough {
+                    return true;
+                }
+            }
+            let Some(entry) = self.saved.pop() else { break };
+            let (hash, key) = (KeyHash::default(), entry.key().into());
+            self.in_pieces = Some(InPieces { hash, key, next: 0, saved: Some(entry) });
+        }
+        let kept = self.kept.clone();
+        let index = kept.as_deref().unwrap_or(table);
+        let mut is_done = false;
+        for (hash, entry) in index.walk_from(self.next) {
+            if hash >= self.next {
+                if out.len() >= enough || !self.saved.is_empty() {
+                    return true;
+                }
+                self.next = hash.next();
+                is_done = self.is_done(hash);
+            }
+            if is_done || entry.deadline() == DELETED {
+                continue;
+            }
+            if entry.collection().is_some() || out.len() >= enough {
+                // It waits for the next chunk, as do others of its hash.
+                self.saved.push(entry.clone());
+            } else {
+                dump::put_part(entry, 0, usize::MAX, out, expiring);
+            }
+        }
+        self.next = KeyHash::END;
+        !self.saved.is_empty()
     }
 
     /// Whether the walk, now at this hash, must skip it.
@@ -390,7 +441,7 @@ impl Table {
             next,
             done,
             saved: Vec::new(),
-            telling: None,
+            in_pieces: None,
             marks,
             items,
             abandoned,
@@ -419,6 +470,20 @@ impl Table {
         };
         let spilled = &mut Counted::default();
         snapshot.chunk((&self.index, &self.long), bytes_max, out, spilled, &mut self.discarded_nodes)
+    }
+
+    /// Like [`Table::snapshot_chunk`], but keys and values are appended as files of Redis have them. A chunk exceeds `bytes_max` by at
+    /// most a string, a stream, or an item of another collection. Values that are not in the table must not be among them.
+    /// Fields of hashes that expire are noted in `expiring`. `None`: there is no such snapshot.
+    pub fn dump_chunk(
+        &mut self,
+        id: SnapshotId,
+        bytes_max: usize,
+        out: &mut Vec<u8>,
+        expiring: &mut Vec<ExpiringField>,
+    ) -> Option<bool> {
+        let snapshot = self.snapshots.iter_mut().find(|snapshot| snapshot.id == id)?;
+        Some(snapshot.dump_chunk(&self.index, bytes_max, out, expiring, &mut self.discarded_nodes))
     }
 
     /// Like [`Table::snapshot_chunk`], for a snapshot transfer to another replica: the values on the disk that the
@@ -458,6 +523,7 @@ impl Table {
     /// # Errors
     /// [`Malformed`] when the bytes are not a chunk. The entries before the fault have been added: discard the table.
     pub fn install(&mut self, chunk: &[u8]) -> Result<usize, Malformed> {
+        self.break_history();
         let mut reader = Reader::new(chunk);
         let mut count = 0;
         while !reader.is_empty() {
@@ -506,11 +572,6 @@ impl Table {
             if key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX_CEILING {
                 return Err(Malformed("a key or a value is too long"));
             }
-            if tag == OLD_HASH {
-                self.take_old_hash(key, value, Stamp { version, deadline, kind: Kind::Hash })?;
-                count += 1;
-                continue;
-            }
             let kind = Kind::from_tag(tag).ok_or(Malformed("unknown kind of value"))?;
             if kind == Kind::Coded {
                 Reference::decode(value)?;
@@ -536,8 +597,7 @@ impl Table {
         let (tag, length, begin) = (reader.u8()?, reader.u32()? as usize, reader.u32()? as usize);
         let piece = reader.rest();
         let kind = Kind::from_tag(tag).filter(|kind| *kind != Kind::Coded);
-        let kind =
-            kind.or((tag == OLD_HASH).then_some(Kind::Hash)).ok_or(Malformed("unknown kind of value"))?;
+        let kind = kind.ok_or(Malformed("unknown kind of value"))?;
         if key.len() > KEY_BYTES_MAX || length > VALUE_BYTES_MAX_CEILING {
             return Err(Malformed("a key or a value is too long"));
         }
@@ -563,10 +623,6 @@ impl Table {
         }
         let entry = std::mem::take(entry);
         self.arriving.remove(&(key.into(), version));
-        if tag == OLD_HASH {
-            self.take_old_hash(key, &entry[value_at..], Stamp { version, deadline, kind })?;
-            return Ok(true);
-        }
         check_value(kind, &entry[value_at..])?;
         if self.register(key).version < version
             && let Some(entry) = Entry::taking_over(entry, key.len(), Stamp { version, deadline, kind })
@@ -614,15 +670,6 @@ impl Table {
             self.put_entry(entry, Record { version, time: 0 });
         }
         Ok(true)
-    }
-
-    fn take_old_hash(&mut self, key: &[u8], value: &[u8], stamp: Stamp) -> Result<(), Malformed> {
-        let hash = fields::read_old(value)?;
-        if self.register(key).version < stamp.version {
-            let record = Record { version: stamp.version, time: 0 };
-            self.put_entry(Entry::of_collection(key, hash, stamp), record);
-        }
-        Ok(())
     }
 
     /// Returns a fingerprint of the table's content: all keys, values, versions and deadlines, the version floor, the

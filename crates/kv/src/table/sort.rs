@@ -3,7 +3,7 @@
 use super::collections::Collection;
 use super::entry::{Entry, Kind};
 use super::fields::Field;
-use super::lists::tell_items;
+use super::lists::write_items;
 use super::strings::WRONG_KIND;
 use super::{Record, Table, hashes, sets, sorted};
 use crate::UnixMs;
@@ -117,11 +117,11 @@ impl Table {
     }
 
     pub(super) fn read_sort(&mut self, command: &SortCommand<'_>, now: UnixMs, out: &mut ReplyBuffer) {
-        let SortCommand::Tell { key, options } = *command else { return };
+        let SortCommand::Read { key, options } = *command else { return };
         let Ok(options) = SortOptions::decode(options) else { return out.error("ERR options that are none") };
         match self.sorted_items(key, &options, false, now) {
             Ok(all) if all.iter().all(Option::is_some) => {
-                tell_items(all.len(), all.iter().map(|item| item.as_deref().unwrap_or_default()), out);
+                write_items(all.len(), all.iter().map(|item| item.as_deref().unwrap_or_default()), out);
             }
             Ok(all) => {
                 let start = out.len();

@@ -1,8 +1,9 @@
 //! Commands on sorted sets: `ZADD`, `ZRANGE` and their kin. For the representation see [`super::collections`].
 
-use super::collections::{Collection, Found, HASH_BYTES, KEY_BYTES, Key, find_key, index_item};
+use super::collections::{Collection, Found, HASH_BYTES, find_key, index_item};
 use super::entry::{Entry, Kind};
 use super::lists::{TOO_MANY_POPPED, ranks};
+use super::order::{KEY_BYTES, Key, check_short, key_of, number_of, short, split_short};
 use super::reads::refuse_large_reply;
 use super::sets::Draws;
 use super::strings::WRONG_KIND;
@@ -24,38 +25,23 @@ const NOT_A_SCORE_RANGE: &str = "ERR min or max is not a float";
 const NOT_A_MEMBER_RANGE: &str = "ERR min or max not valid string range item";
 const NOT_A_NUMBER: &str = "ERR resulting score is not a number (NaN)";
 
-/// A score as bytes whose order is that of scores. Scores are not NaN, and there is one zero.
-pub(super) fn key_of(score: f64) -> Key {
-    debug_assert!(!score.is_nan());
-    let bits = (score + 0.0).to_bits();
-    let ordered = if bits >> 63 == 1 { !bits } else { bits | 1 << 63 };
-    ordered.to_be_bytes()
-}
-
-pub(super) fn score_of(key: Key) -> f64 {
-    let ordered = u64::from_be_bytes(key);
-    f64::from_bits(if ordered >> 63 == 1 { ordered & !(1 << 63) } else { !ordered })
-}
-
 /// Divides an item into score and member. Items are trusted: written here, or checked.
+#[inline]
 pub(super) fn parts(item: &[u8]) -> (Key, &[u8]) {
-    match item.split_first_chunk::<KEY_BYTES>() {
-        Some((key, member)) => (*key, member),
+    match split_short(item) {
+        Some(parts) => parts,
         None => unreachable!("an item of a sorted set begins with a score"),
     }
 }
 
 /// Whether bytes from elsewhere are an item of a sorted set.
 pub(super) fn is_item(item: &[u8]) -> bool {
-    item.split_first_chunk::<KEY_BYTES>().is_some_and(|(key, _)| {
-        let score = score_of(*key);
-        !score.is_nan() && key_of(score) == *key
-    })
+    check_short(item).is_some()
 }
 
 fn item_of<'i>(key: Key, member: &[u8], item: &'i mut Vec<u8>) -> &'i [u8] {
     item.clear();
-    item.extend_from_slice(&key);
+    item.extend_from_slice(&short(key));
     item.extend_from_slice(member);
     item
 }
@@ -93,7 +79,7 @@ impl<'a> Sorted<'a> {
         if self.is_set {
             return self.items.contains(&index_item(member, None)).then(|| key_of(1.0));
         }
-        find_key(Kind::Sorted, self.items, self.members, member)
+        find_key(self.items, self.members, member)
     }
 
     /// All members with their scores, in order; those of a set in the order of their hashes.
@@ -153,7 +139,7 @@ fn ranks_of(items: Items<'_>, by: By, ends: List<'_>) -> Result<Range<usize>, &'
             // The rank of the first item with at least this score, or with a greater one.
             let rank = |score: f64, is_behind: bool| {
                 let key = u64::from_be_bytes(key_of(score)) + u64::from(is_behind);
-                items.seek(&key.to_be_bytes())
+                items.seek(&short(key.to_be_bytes()))
             };
             rank(least, above_least)..rank(most, !below_most)
         }
@@ -206,7 +192,7 @@ fn selected(
 }
 
 /// Appends members, with their scores if asked for, unless they are too large for a reply.
-fn tell_members<'i>(
+fn write_members<'i>(
     count: usize,
     members: impl Iterator<Item = (Key, &'i [u8])>,
     with_scores: bool,
@@ -224,7 +210,7 @@ fn tell_members<'i>(
         }
         out.bulk(member);
         if with_scores {
-            out.push(Reply::Double(score_of(key)));
+            out.push(Reply::Double(number_of(key)));
         }
         if out.len() - start > out.reply_bytes_max() {
             return refuse_large_reply(start, out);
@@ -263,7 +249,7 @@ impl Table {
         let key = match *command {
             Combine { operation, inputs, is_weighted, aggregate, with_scores } => {
                 match self.combine_sorted(operation, inputs, is_weighted, aggregate, now) {
-                    Some(all) => tell_members(all.len(), all.into_iter(), with_scores, out),
+                    Some(all) => write_members(all.len(), all.into_iter(), with_scores, out),
                     None => out.error(WRONG_KIND),
                 }
                 return 0;
@@ -281,7 +267,7 @@ impl Table {
         let entry = self.peek(key, now);
         let (is_hit, version) = (entry.is_some(), entry.map_or(0, Entry::version));
         match self.sorted(key, false, now) {
-            Some(sorted) => tell(command, sorted, &mut draws, out),
+            Some(sorted) => answer(command, sorted, &mut draws, out),
             None => out.error(WRONG_KIND),
         }
         self.count_lookup(is_hit);
@@ -314,7 +300,7 @@ impl Table {
             sets.push((self.sorted(key, true, now)?, weight));
         }
         let weighted = |key: Key, weight: f64| {
-            let product = score_of(key) * weight;
+            let product = number_of(key) * weight;
             if product.is_nan() { 0.0 } else { product }
         };
         let add = |one: f64, other: f64| match aggregate {
@@ -344,7 +330,7 @@ impl Table {
                 let score = |key: Key, member: &[u8]| {
                     sets[1..].iter().try_fold(weighted(key, weight), |sum, (sorted, weight)| {
                         // As in Redis, what is no number here is decided by the sum.
-                        Some(add(sum, score_of(sorted.key(member)?) * weight))
+                        Some(add(sum, number_of(sorted.key(member)?) * weight))
                     })
                 };
                 least.iter().filter_map(|(key, it)| Some((key_of(score(key, it)?), it))).collect()
@@ -471,7 +457,7 @@ impl Table {
         let Some(delta) = parse_score(delta) else { return out.error("ERR value is not a valid float") };
         let view = found.place.map_or(Sorted::EMPTY, |place| Sorted::of(self.index.entry(place)));
         let before = view.key(member);
-        let sum = before.map_or(0.0, score_of) + delta;
+        let sum = before.map_or(0.0, number_of) + delta;
         if before.is_some() && options.only_new || before.is_none() && options.only_old {
             return out.null();
         }
@@ -486,7 +472,7 @@ impl Table {
                 sorted.set_score(member, before, key_of(sum), discarded);
             });
         }
-        out.push(Reply::Double(score_of(key_of(sum))));
+        out.push(Reply::Double(number_of(key_of(sum))));
     }
 
     /// The ranks of the members that are to be removed at an end.
@@ -514,9 +500,9 @@ impl Table {
                 let (key, member) = items.get(range.start).map(parts).unwrap_or_default();
                 out.array(2);
                 out.bulk(member);
-                out.push(Reply::Double(score_of(key)));
+                out.push(Reply::Double(number_of(key)));
             }
-            (Some(_), count) => tell_members(count, at_ranks(items, &range, is_highest), true, out),
+            (Some(_), count) => write_members(count, at_ranks(items, &range, is_highest), true, out),
         }
         self.finish_pop(found, range, start, record, out);
     }
@@ -540,7 +526,7 @@ impl Table {
             for (key, member) in at_ranks(self.items_at(found), &range, is_highest) {
                 out.array(2);
                 out.bulk(member);
-                out.push(Reply::Double(score_of(key)));
+                out.push(Reply::Double(number_of(key)));
                 if out.len() - start > out.reply_bytes_max() {
                     refuse_large_reply(start, out);
                     break;
@@ -559,7 +545,7 @@ impl Table {
                 out.array(3);
                 out.bulk(found.key);
                 out.bulk(member);
-                out.push(Reply::Double(score_of(key)));
+                out.push(Reply::Double(number_of(key)));
             }
             _ => out.error(CUT_WRITE),
         }
@@ -576,6 +562,7 @@ impl Table {
                 }
             }
         });
+        self.cover_members(key, members, record.time);
         true
     }
 
@@ -621,18 +608,18 @@ impl AddOptions {
     }
 }
 
-fn tell(command: &SortedCommand<'_>, sorted: Sorted<'_>, draws: &mut Draws, out: &mut ReplyBuffer) {
+fn answer(command: &SortedCommand<'_>, sorted: Sorted<'_>, draws: &mut Draws, out: &mut ReplyBuffer) {
     use SortedCommand::*;
     let items = sorted.items;
-    let tell_score = |key: Option<Key>, out: &mut ReplyBuffer| match key {
-        Some(key) => out.push(Reply::Double(score_of(key))),
+    let write_score = |key: Option<Key>, out: &mut ReplyBuffer| match key {
+        Some(key) => out.push(Reply::Double(number_of(key))),
         None => out.null(),
     };
     match *command {
-        Score { member, .. } => tell_score(sorted.key(member), out),
+        Score { member, .. } => write_score(sorted.key(member), out),
         Scores { members, .. } => {
             out.array(members.len());
-            members.iter().for_each(|member| tell_score(sorted.key(member), out));
+            members.iter().for_each(|member| write_score(sorted.key(member), out));
         }
         Rank { member, is_reverse, .. } => match sorted.key(member) {
             Some(key) => {
@@ -648,22 +635,22 @@ fn tell(command: &SortedCommand<'_>, sorted: Sorted<'_>, draws: &mut Draws, out:
         Range { by, ends, is_reverse, skip, count, with_scores, .. } => {
             match selected(items, (by, ends), is_reverse, (skip, count)) {
                 Ok(range) => {
-                    tell_members(range.len(), at_ranks(items, &range, is_reverse), with_scores, out);
+                    write_members(range.len(), at_ranks(items, &range, is_reverse), with_scores, out);
                 }
                 Err(error) => out.error(error),
             }
         }
         Distance { from, to, unit_m, .. } => geo::distance(sorted, (from, to), unit_m, out),
-        Hashes { members, .. } => geo::tell_hashes(sorted, members, out),
-        Places { members, .. } => geo::tell_places(sorted, members, out),
-        Find { query, .. } => geo::tell_found(sorted, query, out),
-        Random { count, with_scores, .. } => tell_random(items, count, with_scores, draws, out),
+        Hashes { members, .. } => geo::write_hashes(sorted, members, out),
+        Places { members, .. } => geo::write_places(sorted, members, out),
+        Find { query, .. } => geo::write_found(sorted, query, out),
+        Random { count, with_scores, .. } => write_random(items, count, with_scores, draws, out),
         Scan { position, count, pattern, .. } => scan(sorted, position, count, pattern, out),
         _ => out.integer(sorted.len() as i64),
     }
 }
 
-fn tell_random(
+fn write_random(
     items: Items<'_>,
     count: Option<i64>,
     with_scores: bool,
@@ -679,7 +666,7 @@ fn tell_random(
         Some(count @ 0..) => {
             let wanted = usize::try_from(count).map_or(length, |count| count.min(length));
             let ranks = draws.distinct(wanted, length);
-            tell_members(ranks.len(), ranks.into_iter().map(get), with_scores, out);
+            write_members(ranks.len(), ranks.into_iter().map(get), with_scores, out);
         }
         Some(count) => {
             let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
@@ -688,7 +675,7 @@ fn tell_random(
                 return refuse_large_reply(out.len(), out);
             }
             let drawn = std::iter::repeat_with(|| get(draws.below(length)));
-            tell_members(wanted, drawn, with_scores, out);
+            write_members(wanted, drawn, with_scores, out);
         }
     }
 }
@@ -697,7 +684,7 @@ fn tell_random(
 /// that of sets.
 fn scan(sorted: Sorted<'_>, position: u64, count: u64, pattern: Option<&[u8]>, out: &mut ReplyBuffer) {
     let pattern = pattern.map(Pattern::new);
-    let (mut told, mut bytes, mut next, mut before) = (Vec::new(), 0, 0, None);
+    let (mut matching, mut bytes, mut next, mut before) = (Vec::new(), 0, 0, None);
     let from = u32::try_from(position).ok();
     // A small sorted set has no index: make one.
     let mut index = Tree::new(true);
@@ -721,31 +708,14 @@ fn scan(sorted: Sorted<'_>, position: u64, count: u64, pattern: Option<&[u8]>, o
         if pattern.as_ref().is_none_or(|pattern| pattern.matches(member)) {
             bytes += item.len() + KEY_BYTES;
             let key: Key = key.try_into().unwrap_or_default();
-            told.push((key, member));
+            matching.push((key, member));
         }
     }
     out.array(2);
     out.bulk(next.to_string().as_bytes());
-    out.array(2 * told.len());
-    for (key, member) in told {
+    out.array(2 * matching.len());
+    for (key, member) in matching {
         out.bulk(member);
-        out.bulk(format_double(score_of(key)).as_bytes());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_bytes_of_scores_are_in_the_order_of_scores() {
-        let scores =
-            [f64::NEG_INFINITY, -1e300, -1.5, -1.0, -5e-324, 0.0, 5e-324, 1.0, 1.5, 1e300, f64::INFINITY];
-        assert!(scores.map(key_of).is_sorted_by(|one, other| one < other));
-        assert_eq!(scores.map(|score| score_of(key_of(score))), scores);
-        assert_eq!(key_of(-0.0), key_of(0.0));
-        assert!(is_item(&key_of(-1.5)) && !is_item(&[0; 7]));
-        assert!(!is_item(&[0xff; 8]) && !is_item(&[0; 8]), "these are no numbers");
-        assert!(!is_item(&(!(-0.0_f64).to_bits()).to_be_bytes()), "a second zero");
+        out.bulk(format_double(number_of(key)).as_bytes());
     }
 }

@@ -207,7 +207,7 @@ impl Table {
                 self.spilled.supplied.insert(key.into(), (version, reference));
             }
         }
-        if !(self.holds_coded() && self.tell_needs(&command, record.time, out)) {
+        if !(self.holds_coded() && self.write_needs(&command, record.time, out)) {
             self.carry_out(&command, record, out);
         }
     }

@@ -3,6 +3,7 @@
 //! This module keeps the index, the expiry order, the byte count, the version floor and open snapshots in step; nothing
 //! else touches them.
 
+use super::changes::ChangeClass;
 use super::collections::Collection;
 use super::entry::{Entry, Kind, Stamp};
 use super::index::{Index, KeyHash, Place};
@@ -50,15 +51,15 @@ impl Table {
     pub(super) fn find_live(&mut self, hash: KeyHash, key: &[u8], record: Record) -> Option<Place> {
         let (place, entry) = self.find(hash, key)?;
         if entry.expired(record.time) {
-            self.remove(place, record);
-            self.statistics.expired += 1;
+            self.remove_expired(place, record);
             return None;
         }
         Some(place)
     }
 
     /// Does the most common write: an update in place of a key that does not expire, while no snapshot is open. This
-    /// changes only the entry and the version floor. Returns false, and changes nothing, if the write is any other.
+    /// changes only the entry and the version floor. Returns false, and changes nothing, if the write is any other. The
+    /// caller knows that nobody follows changes.
     ///
     /// A processor looks ahead a fixed number of instructions, so the shorter a command is, the more commands wait for
     /// memory at once. In a large table this determines the number of commands per second.
@@ -81,6 +82,7 @@ impl Table {
         let hash = self.index.hash(key);
         match self.find(hash, key) {
             Some((place, _)) => {
+                self.note_if_expired(place, record);
                 let deadline_before = self.overwrite(place, value, deadline, kind, record);
                 self.statistics.expired += u64::from(deadline_before <= record.time);
             }
@@ -121,6 +123,10 @@ impl Table {
     pub(super) fn insert(&mut self, hash: KeyHash, entry: Entry, record: Record) {
         if !self.snapshots.is_empty() {
             self.save_for_snapshots(hash);
+        }
+        if self.changes.is_followed() {
+            self.changes.note_as(entry.key(), ChangeClass::New, "new");
+            self.changes.note(entry.key());
         }
         let deadline = entry.deadline();
         match entry.reference() {
@@ -183,6 +189,7 @@ impl Table {
         let (coded_before, due_before) = (entry.reference(), entry.first_due());
         change(entry);
         let (bytes_after, coded_after, due_after) = (entry.capacity(), entry.reference(), entry.first_due());
+        self.changes.note(entry.key());
         if entry.is_bytes() {
             self.spilled.note(entry.key(), entry.value().len());
         }
@@ -272,13 +279,30 @@ impl Table {
         self.index.find(hash, |entry| entry.deadline() == deadline)
     }
 
-    /// Removes the key at a place.
-    pub(super) fn remove(&mut self, place: Place, record: Record) {
+    /// Removes the key at a place, whose deadline has passed.
+    pub(super) fn remove_expired(&mut self, place: Place, record: Record) {
+        self.changes.note_as(self.index.entry(place).key(), ChangeClass::Expired, "expired");
+        self.statistics.expired += 1;
         let entry = self.take(place, record);
         self.bury(entry.into_collection());
     }
 
-    /// Removes the key at a place and returns its entry.
+    /// Removes the key at a place to make room.
+    pub(super) fn remove_evicted(&mut self, place: Place, record: Record) {
+        self.changes.note_as(self.index.entry(place).key(), ChangeClass::Evicted, "evicted");
+        self.statistics.evicted += 1;
+        let entry = self.take(place, record);
+        self.bury(entry.into_collection());
+    }
+
+    /// Removes the key at a place.
+    pub(super) fn remove(&mut self, place: Place, record: Record) {
+        self.changes.note_as(self.index.entry(place).key(), ChangeClass::Generic, "del");
+        let entry = self.take(place, record);
+        self.bury(entry.into_collection());
+    }
+
+    /// Removes the key at a place and returns its entry. The caller notes that.
     pub(super) fn take(&mut self, place: Place, record: Record) -> Entry {
         let entry = self.take_out(place, record);
         if entry.deadline() != DELETED {
@@ -319,6 +343,7 @@ impl Table {
     pub(super) fn remove_all(&mut self, record: Record) {
         let index = self.index.take();
         self.departed.note_all(self.floor);
+        self.changes.clear_all();
         if self.snapshots.is_empty() {
             self.discard(index);
         } else {

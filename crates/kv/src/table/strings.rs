@@ -1,5 +1,6 @@
 //! Writes of values: `SET` in all its forms, `GETDEL`, `GETEX`, `MSET`, `APPEND`, `SETRANGE`.
 
+use super::changes::ChangeClass;
 use super::entry::{Entry, Kind};
 use super::index::{KeyHash, Place};
 use super::transactions::CUT_WRITE;
@@ -82,7 +83,7 @@ impl Table {
     ) {
         match answer {
             SetAnswer::Before if self.is_collection_at(found) => return out.error(WRONG_KIND),
-            SetAnswer::Before => self.tell_before(found, out),
+            SetAnswer::Before => self.write_before(found, out),
             SetAnswer::Integer => out.integer(i64::from(new.is_some())),
             SetAnswer::Status if new.is_some() => out.ok(),
             SetAnswer::Status => out.null(),
@@ -101,6 +102,11 @@ impl Table {
                 self.overwrite(place, value, deadline, kind, record);
             }
             None => self.insert(hash, Entry::new(key, value, record.stamp(deadline, kind)), record),
+        }
+        if let Expiry::Set(_) = expiry
+            && deadline > record.time
+        {
+            self.changes.note_as(key, ChangeClass::Generic, "expire");
         }
     }
 
@@ -156,7 +162,7 @@ impl Table {
     }
 
     /// Replies with the value at a place before it changes, and counts the lookup.
-    fn tell_before(&mut self, found: Option<Place>, out: &mut ReplyBuffer) {
+    fn write_before(&mut self, found: Option<Place>, out: &mut ReplyBuffer) {
         match found {
             Some(_) if self.is_quiet => out.error(CUT_WRITE),
             Some(place) => out.bulk(self.index.entry(place).value()),
@@ -168,7 +174,7 @@ impl Table {
     pub(super) fn get_delete(&mut self, key: &[u8], record: Record, out: &mut ReplyBuffer) {
         let hash = self.index.hash(key);
         let Ok(found) = self.find_string(hash, key, record, out) else { return };
-        self.tell_before(found, out);
+        self.write_before(found, out);
         if let Some(place) = found {
             self.remove(place, record);
         }
@@ -177,7 +183,7 @@ impl Table {
     pub(super) fn get_expire(&mut self, key: &[u8], expiry: Expiry, record: Record, out: &mut ReplyBuffer) {
         let hash = self.index.hash(key);
         let Ok(found) = self.find_string(hash, key, record, out) else { return };
-        self.tell_before(found, out);
+        self.write_before(found, out);
         let Some(place) = found else { return };
         match expiry {
             Expiry::Keep => {}
@@ -245,7 +251,7 @@ impl Table {
     ) {
         let hash = self.index.hash(key);
         let Ok(found) = self.find_string(hash, key, record, out) else { return };
-        let length = found.map_or(0, |place| self.index.entry(place).told_length());
+        let length = found.map_or(0, |place| self.index.entry(place).full_length());
         if value.is_empty() {
             return out.integer(length as i64);
         }

@@ -22,7 +22,7 @@ const GROWS_BY: f64 = 1.05;
 const LAST_SLICES: usize = 3;
 
 /// Receives the progress of a load.
-pub(crate) type Tell<'a> = &'a (dyn Fn(&load::Progress) + Sync);
+pub(crate) type Show<'a> = &'a (dyn Fn(&load::Progress) + Sync);
 
 /// The environment in which a point is measured.
 pub struct Arena<'a> {
@@ -31,7 +31,7 @@ pub struct Arena<'a> {
     repeat: u32,
     scale: Scale,
     verify: bool,
-    tell: Tell<'a>,
+    show: Show<'a>,
     usage: Vec<NodeUsage>,
     checked: Option<Checked>,
     /// The error that kept a history from being stored.
@@ -77,7 +77,7 @@ impl<'a> Arena<'a> {
         repeat: u32,
         scale: Scale,
         verify: bool,
-        tell: Tell<'a>,
+        show: Show<'a>,
     ) -> Arena<'a> {
         Arena {
             running,
@@ -85,7 +85,7 @@ impl<'a> Arena<'a> {
             repeat,
             scale,
             verify,
-            tell,
+            show,
             usage: Vec::new(),
             checked: None,
             unkept: None,
@@ -222,7 +222,7 @@ impl<'a> Arena<'a> {
     }
 
     fn run_load(&mut self, options: &Options, faults: &[(Duration, Fault)]) -> Result<Driven> {
-        let tell = self.tell;
+        let show = self.show;
         let running = self.system()?;
         let mut meter = Meter::new(running.nodes().len());
         let mut faults = faults.iter().copied().peekable();
@@ -231,7 +231,7 @@ impl<'a> Arena<'a> {
             let (has_ended, ended) = channel::<()>();
             let measured_from = Instant::now() + options.warmup;
             let loader = scope.spawn(move || {
-                let result = load::run(options, tell);
+                let result = load::run(options, show);
                 drop(has_ended);
                 result
             });

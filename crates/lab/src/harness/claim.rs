@@ -116,18 +116,18 @@ impl Claim {
     fn agreed(&self, whole: Judgement, results: &Results) -> Judgement {
         let undecided = |why: String| Judgement { verdict: Verdict::Undecided, why, ..whole.clone() };
         let rounds: Vec<Verdict> = results.rounds().iter().map(|round| (self.judge)(round).verdict).collect();
-        let told: Vec<Verdict> =
+        let verdicts: Vec<Verdict> =
             rounds.into_iter().filter(|verdict| *verdict != Verdict::NotMeasured).collect();
-        if told.len() < 2 {
+        if verdicts.len() < 2 {
             return undecided("One repeat decides nothing.".to_owned());
         }
         let same =
             |verdicts: &[Verdict]| verdicts.iter().filter(|verdict| **verdict == whole.verdict).count();
-        let in_rounds = same(&told);
-        if in_rounds < told.len() {
+        let in_rounds = same(&verdicts);
+        if in_rounds < verdicts.len() {
             return undecided(format!(
                 "Repeats differ by as much as what is compared: in {in_rounds} of {} rounds it {}, in the others not.",
-                told.len(),
+                verdicts.len(),
                 whole.verdict.clause()
             ));
         }

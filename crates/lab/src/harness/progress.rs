@@ -62,7 +62,7 @@ impl Line {
         self.bar.set_message("");
     }
 
-    pub(crate) fn tell(&self, progress: &Progress) {
+    pub(crate) fn show(&self, progress: &Progress) {
         let stage = match progress.stage {
             Stage::Load => "loading ",
             Stage::Measure => "",

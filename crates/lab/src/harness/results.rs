@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn spreads_that_touch_cannot_be_told_apart() {
+    fn spreads_that_touch_overlap() {
         let of = |values: &[f64]| Spread::of(values.to_vec()).unwrap();
         assert_eq!(of(&[3.0, 4.0]).is_above(&of(&[1.0, 2.0])), Some(true));
         assert_eq!(of(&[1.0, 2.0]).is_above(&of(&[3.0, 4.0])), Some(false));

@@ -26,10 +26,11 @@ pub struct Steal<'r> {
 impl<'r> Steal<'r> {
     /// Computes it from a sweep's rows; `None` if no row has the measure.
     pub fn of(results: &'r Results) -> Option<Steal<'r>> {
-        let told = results.rows().iter().filter_map(|row| Some((*row.figures.get(STEAL_PERCENT)?, row)));
-        let spread = Spread::of(told.clone().map(|(percent, _)| percent).collect())?;
-        let (worst_percent, worst) = told.clone().max_by(|(left, _), (right, _)| left.total_cmp(right))?;
-        let disturbed = told.filter(|(percent, _)| *percent > DISTURBED_PERCENT).count();
+        let measured = results.rows().iter().filter_map(|row| Some((*row.figures.get(STEAL_PERCENT)?, row)));
+        let spread = Spread::of(measured.clone().map(|(percent, _)| percent).collect())?;
+        let (worst_percent, worst) =
+            measured.clone().max_by(|(left, _), (right, _)| left.total_cmp(right))?;
+        let disturbed = measured.filter(|(percent, _)| *percent > DISTURBED_PERCENT).count();
         Some(Steal { points: spread.count, disturbed, median_percent: spread.median, worst_percent, worst })
     }
 
@@ -64,7 +65,7 @@ mod tests {
         for (arm, percent) in [("a", 0.0), ("b", 31.4), ("c", 10.5), ("d", 10.0)] {
             add(arm, percent);
         }
-        let steal = Steal::of(&results).expect("rows tell");
+        let steal = Steal::of(&results).expect("rows have it");
         assert_eq!((steal.points, steal.disturbed, steal.median_percent), (4, 2, 10.25));
         let warning = steal.warning().expect("two are disturbed");
         assert!(warning.contains("at 2 of 4 points") && warning.contains("at most 31 %: b, 5)"), "{warning}");

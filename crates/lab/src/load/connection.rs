@@ -9,7 +9,7 @@ use mio::{Interest, Registry, Token};
 
 use super::language::Dialogue;
 use super::outcome::Outcome;
-use super::recorder::Told;
+use super::recorder::Observed;
 use super::workload::Expected;
 
 /// A new receive buffer holds the replies to a whole batch, so that one read takes them all, within these limits.
@@ -41,7 +41,7 @@ pub(crate) struct Answered {
     /// Its position in the batch.
     pub(crate) position: usize,
     pub(crate) outcome: Outcome,
-    pub(crate) told: Told,
+    pub(crate) observed: Observed,
 }
 
 /// The requests that were written together, and the progress of their replies.

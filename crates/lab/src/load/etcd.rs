@@ -49,7 +49,7 @@ const PADDED: u8 = 8;
 const WINDOW_BYTES: u32 = i32::MAX as u32;
 const WINDOW_BYTES_FIRST: u32 = 65_535;
 /// After this many bytes a window update acknowledges that they were read.
-const WINDOW_BYTES_TOLD: u32 = 1 << 20;
+const WINDOW_UPDATE_BYTES: u32 = 1 << 20;
 
 /// The first stream of a client; later ones are odd too.
 const FIRST_STREAM: u32 = 1;
@@ -159,7 +159,7 @@ impl Streams {
     /// Appends a request up to its message.
     fn begin(&mut self, fields: &[&[u8]], message_bytes: usize, out: &mut Vec<u8>) {
         out.append(&mut self.owed);
-        if self.received >= WINDOW_BYTES_TOLD {
+        if self.received >= WINDOW_UPDATE_BYTES {
             append_window_update(std::mem::take(&mut self.received), out);
         }
         self.asked = if self.asked == 0 { FIRST_STREAM } else { self.asked + 2 };
@@ -526,11 +526,11 @@ mod tests {
     #[test]
     fn the_server_may_go_on_sending_after_any_number_of_responses() {
         let mut streams = asked();
-        streams.received = WINDOW_BYTES_TOLD - 1;
+        streams.received = WINDOW_UPDATE_BYTES - 1;
         assert!(streams.scan(&[expected(Operation::Get)], &response(1, &[])).unwrap().is_some());
         let mut out = Vec::new();
         streams.begin(&[], 0, &mut out);
-        assert!(out.starts_with(&frame(WINDOW_UPDATE, 0, 0, &(WINDOW_BYTES_TOLD + 4).to_be_bytes())));
+        assert!(out.starts_with(&frame(WINDOW_UPDATE, 0, 0, &(WINDOW_UPDATE_BYTES + 4).to_be_bytes())));
         assert_eq!(streams.received, 0);
     }
 

@@ -251,24 +251,24 @@ fn collect(
     progress: &mut impl FnMut(&Progress),
 ) -> Tally {
     let start = Instant::now();
-    let mut told_at = start;
+    let mut shown_at = start;
     let mut total = Tally::new();
     let mut recent = Tally::new();
     let mut received = 0;
     for tally in receiver {
         recent.merge(&tally);
         received += 1;
-        let since_told = told_at.elapsed();
-        if received < threads || since_told < PROGRESS_MIN {
+        let since_shown = shown_at.elapsed();
+        if received < threads || since_shown < PROGRESS_MIN {
             continue;
         }
         received = 0;
-        told_at = Instant::now();
+        shown_at = Instant::now();
         total.merge(&recent);
         progress(&Progress {
             stage,
             elapsed: start.elapsed(),
-            operations_per_second: recent.success_count() as f64 / since_told.as_secs_f64(),
+            operations_per_second: recent.success_count() as f64 / since_shown.as_secs_f64(),
             p99_us: recent.all_successes().value_at_quantile(0.99),
             operations: total.success_count(),
             failures: total.failed_count() + total.unknown_count(),

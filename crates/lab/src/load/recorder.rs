@@ -32,7 +32,7 @@ struct Record {
     connection: u32,
     key: u64,
     asked: Asked,
-    told: Told,
+    observed: Observed,
     start_ns: u64,
     end_ns: u64,
 }
@@ -47,7 +47,7 @@ enum Asked {
 
 /// What a reply says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum Observed {
     Done,
     Absent,
     /// The sequence of the write that was read.
@@ -69,22 +69,22 @@ impl Recorder {
     }
 
     /// Extracts what a record needs from a reply.
-    pub(crate) fn read(&mut self, asked: Expected, outcome: Outcome, reply: &Reply<'_>) -> Told {
+    pub(crate) fn read(&mut self, asked: Expected, outcome: Outcome, reply: &Reply<'_>) -> Observed {
         match (asked.operation, outcome, reply) {
-            (Operation::Get, Outcome::Miss, _) => Told::Absent,
+            (Operation::Get, Outcome::Miss, _) => Observed::Absent,
             (Operation::Get, Outcome::Ok | Outcome::WrongValue, Reply::Bulk(value)) => {
                 match Values::sequence_of(value) {
-                    Some(sequence) if outcome == Outcome::Ok => Told::Written(sequence),
+                    Some(sequence) if outcome == Outcome::Ok => Observed::Written(sequence),
                     _ => {
                         self.strange.push(value.to_vec());
-                        Told::Strange(self.strange.len() - 1)
+                        Observed::Strange(self.strange.len() - 1)
                     }
                 }
             }
-            (Operation::Incr, Outcome::Ok | Outcome::WrongValue, Reply::Integer(sum)) => Told::Sum(*sum),
-            (Operation::Set, Outcome::Ok, _) => Told::Done,
-            (_, Outcome::Error(word), _) if word.is_refusal() => Told::Refused,
-            _ => Told::Unknown,
+            (Operation::Incr, Outcome::Ok | Outcome::WrongValue, Reply::Integer(sum)) => Observed::Sum(*sum),
+            (Operation::Set, Outcome::Ok, _) => Observed::Done,
+            (_, Outcome::Error(word), _) if word.is_refusal() => Observed::Refused,
+            _ => Observed::Unknown,
         }
     }
 
@@ -93,7 +93,7 @@ impl Recorder {
         &mut self,
         connection: usize,
         asked: Expected,
-        told: Told,
+        observed: Observed,
         start: Instant,
         end: Instant,
     ) {
@@ -109,7 +109,7 @@ impl Recorder {
             connection: connection as u32,
             key: asked.key,
             asked: action,
-            told,
+            observed,
             start_ns: since(start),
             end_ns: since(end),
         });
@@ -139,16 +139,16 @@ pub(crate) fn history(options: &Options, recorders: &[Recorder]) -> History {
             Asked::Set(sequence) => Action::Set(value_of(sequence)),
             Asked::Incr => Action::Increment(1),
         };
-        let answer = match record.told {
-            Told::Done => check::Outcome::Ok(Answer::Done),
-            Told::Absent => check::Outcome::Ok(Answer::Value(None)),
-            Told::Written(sequence) => check::Outcome::Ok(Answer::Value(Some(value_of(sequence)))),
-            Told::Strange(position) => {
+        let answer = match record.observed {
+            Observed::Done => check::Outcome::Ok(Answer::Done),
+            Observed::Absent => check::Outcome::Ok(Answer::Value(None)),
+            Observed::Written(sequence) => check::Outcome::Ok(Answer::Value(Some(value_of(sequence)))),
+            Observed::Strange(position) => {
                 check::Outcome::Ok(Answer::Value(Some(history.value(&recorder.strange[position]))))
             }
-            Told::Sum(sum) => check::Outcome::Ok(Answer::Sum(sum)),
-            Told::Refused => check::Outcome::Failed,
-            Told::Unknown => check::Outcome::Unknown,
+            Observed::Sum(sum) => check::Outcome::Ok(Answer::Sum(sum)),
+            Observed::Refused => check::Outcome::Failed,
+            Observed::Unknown => check::Outcome::Unknown,
         };
         let id = history.begin(u64::from(record.connection), key, action, record.start_ns);
         history.set_node(id, node_of(options, record.connection));
@@ -172,7 +172,7 @@ mod tests {
     use crate::load::outcome::ErrorWord;
 
     #[test]
-    fn a_history_says_what_was_asked_when_and_what_was_told() {
+    fn a_history_says_what_was_asked_when_and_what_was_answered() {
         let options = Options { key_prefix: "k".to_owned(), key_bytes: Some(3), ..Options::default() };
         let epoch = Instant::now();
         let at = |ns| epoch + Duration::from_nanos(ns);
@@ -181,8 +181,8 @@ mod tests {
         let set = Expected { operation: Operation::Set, key: 7, sequence: 5 };
         let incr = Expected { operation: Operation::Incr, ..get };
         let mut record = |asked, outcome, reply, start, end| {
-            let told = recorder.read(asked, outcome, &reply);
-            recorder.write(3, asked, told, at(start), at(end));
+            let observed = recorder.read(asked, outcome, &reply);
+            recorder.write(3, asked, observed, at(start), at(end));
         };
         let value = Values::header(7, 5);
         record(get, Outcome::Ok, Reply::Bulk(&value), 50, 60);

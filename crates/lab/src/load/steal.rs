@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn what_the_host_kept_is_compared_with_what_was_wanted() {
-        let at = |text| ProcessorTime::parse(text).expect("it tells");
+        let at = |text| ProcessorTime::parse(text).expect("it has the counts");
         let before = at("cpu  100 0 50 9000 30 0 10 40 0 0\ncpu0 1 2 3\n");
         let after = at("cpu  160 5 70 9900 99 1 14 50 7 7\ncpu0 1 2 3\n");
         // 90 ticks were used, 10 were stolen.

@@ -59,7 +59,7 @@ pub fn compare(
             let mut options = sides[side].clone();
             options.load &= round == 0;
             let label = format!("{} round {} of {rounds}", SIDES[side], round + 1);
-            run(&options, |told| progress(&label, told))
+            run(&options, |shown| progress(&label, shown))
         };
         done.push([measure(0)?, measure(1)?]);
     }

@@ -102,7 +102,7 @@ pub fn relay(args: &RelayArgs) -> ExitCode {
     for line in io::stdin().lock().lines() {
         let Ok(line) = line else { break };
         match network.change(&line) {
-            Ok(told) => told.iter().for_each(|line| say(line)),
+            Ok(lines) => lines.iter().for_each(|line| say(line)),
             Err(refusal) => say(&format!("error: {refusal}")),
         }
     }

@@ -134,7 +134,7 @@ impl Pipe {
     /// Queues bytes that depart. They may inform the sender of packets lost before them.
     pub(super) fn push(&mut self, data: Vec<u8>, passage: &Passage) {
         if self.lost > 0 {
-            self.tell_of_losses(passage);
+            self.report_losses(passage);
         }
         self.lost += usize::from(passage.lost.is_some());
         self.queued_bytes += data.len() as u64;
@@ -170,12 +170,12 @@ impl Pipe {
         }
     }
 
-    fn tell_of_losses(&mut self, passage: &Passage) {
+    fn report_losses(&mut self, passage: &Passage) {
         for chunk in &mut self.queue {
             let Some(lost) = &mut chunk.lost else { continue };
             lost.packets_behind += passage.packets;
             if lost.packets_behind >= FAST_RETRANSMIT_PACKETS {
-                chunk.arrives = chunk.arrives.min(lost.arrives_if_told(passage.departs));
+                chunk.arrives = chunk.arrives.min(lost.arrives_if_reported(passage.departs));
                 chunk.lost = None;
                 self.lost -= 1;
             }

@@ -100,7 +100,7 @@ pub(super) struct Lost {
 
 impl Lost {
     /// When the lost packet arrives, if the packet that reveals its loss departs at this time.
-    pub(super) fn arrives_if_told(&self, departs: Nanos) -> Nanos {
+    pub(super) fn arrives_if_reported(&self, departs: Nanos) -> Nanos {
         self.others_arrive.max(departs + self.recovery)
     }
 }
@@ -258,7 +258,7 @@ impl<Waiter> Fabric<Waiter> {
         let again: Nanos = (1..losses).map(|loss| timeout << loss).sum();
         let lost = Lost { packets_behind, others_arrive, recovery: round_trip + delay + again };
         if packets_behind >= FAST_RETRANSMIT_PACKETS {
-            return Passage { departs, arrives: lost.arrives_if_told(departs), packets, lost: None };
+            return Passage { departs, arrives: lost.arrives_if_reported(departs), packets, lost: None };
         }
         let arrives = others_arrive.max(departs + timeout + again + delay);
         Passage { departs, arrives, packets, lost: Some(lost) }
@@ -357,13 +357,13 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_that_nobody_tells_of_waits_for_the_timeout() {
+    fn a_loss_that_is_not_reported_waits_for_the_timeout() {
         let (mut fabric, link) = fabric("delay=10ms loss=100%");
         let passage = fabric.send(link, 100, 0, false);
         let lost = passage.lost.expect("it is lost");
         // Six losses in a row: timeouts from 220 ms on, each twice the one before, plus the delay.
         assert_eq!(passage.arrives, 220 * MS * 63 + 10 * MS);
-        assert!(lost.arrives_if_told(MS) < passage.arrives);
+        assert!(lost.arrives_if_reported(MS) < passage.arrives);
     }
 
     #[test]

@@ -56,8 +56,12 @@ pub(super) fn print_table(seed: u64, duration: Duration) -> io::Result<()> {
         let mut ways = one_ways(seed, &link, link)?;
         ways.sort();
         let (median, high) = (ways[ways.len() / 2], ways[ways.len() * 99 / 100]);
-        let told = format!("median {}, p99 {}", millis(median), millis(high));
-        row(&format!("delay {:?} each way", link.delay), &told, &millis(median.saturating_sub(link.delay)))?;
+        let measured = format!("median {}, p99 {}", millis(median), millis(high));
+        row(
+            &format!("delay {:?} each way", link.delay),
+            &measured,
+            &millis(median.saturating_sub(link.delay)),
+        )?;
     }
     let link = parsed("delay=10ms jitter=2ms")?;
     let there = one_ways(seed, &link, parsed("delay=10ms")?)?;
@@ -65,16 +69,16 @@ pub(super) fn print_table(seed: u64, duration: Duration) -> io::Result<()> {
     let mean = there.iter().sum::<f64>() / there.len() as f64;
     let (least, most) =
         there.iter().fold((f64::MAX, 0.0f64), |(least, most), it| (least.min(*it), most.max(*it)));
-    let told = format!("mean {mean:.2} ms, least {least:.2} ms, most {most:.2} ms");
-    row("delay 10ms, jitter 2ms", &told, &format!("{:.2} ms", mean - 10.0))?;
+    let measured = format!("mean {mean:.2} ms, least {least:.2} ms, most {most:.2} ms");
+    row("delay 10ms, jitter 2ms", &measured, &format!("{:.2} ms", mean - 10.0))?;
 
     for words in ["delay=1ms loss=1%", "delay=1ms loss=5%"] {
         let link = parsed(words)?;
         let (late, lost) = late_and_lost(seed, &link)?;
         let messages = LOSS_CONNECTIONS * LOSS_MESSAGES;
-        let told = format!("{late} of {messages} messages took a timeout more; {lost} losses were drawn");
+        let measured = format!("{late} of {messages} messages took a timeout more; {lost} losses were drawn");
         let expected = link.loss * messages as f64;
-        row(&format!("loss {} %", link.loss * 100.0), &told, &format!("{:+.0}", late as f64 - expected))?;
+        row(&format!("loss {} %", link.loss * 100.0), &measured, &format!("{:+.0}", late as f64 - expected))?;
     }
     Ok(())
 }

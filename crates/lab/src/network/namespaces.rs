@@ -201,11 +201,13 @@ fn ip(words: &[&str]) -> io::Result<()> {
 /// Runs a program that prints nothing on success.
 fn run(command: &mut Command, input: &str) -> io::Result<()> {
     let program = command.get_program().to_string_lossy().into_owned();
-    let told = |error: &str| io::Error::other(format!("{program}: {error}"));
+    let failed = |error: &str| io::Error::other(format!("{program}: {error}"));
     let piped = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = piped.spawn().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => told("not installed; install it with: apt-get install iproute2 nftables"),
-        _ => told(&error.to_string()),
+        io::ErrorKind::NotFound => {
+            failed("not installed; install it with: apt-get install iproute2 nftables")
+        }
+        _ => failed(&error.to_string()),
     })?;
     if let Some(mut stdin) = child.stdin.take() {
         // A program that ends before it has read its input says why.
@@ -215,5 +217,5 @@ fn run(command: &mut Command, input: &str) -> io::Result<()> {
     if output.status.success() {
         return Ok(());
     }
-    Err(told(String::from_utf8_lossy(&output.stderr).trim()))
+    Err(failed(String::from_utf8_lossy(&output.stderr).trim()))
 }

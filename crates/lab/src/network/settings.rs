@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused_with_a_sentence() {
-        for (words, told) in [
+        for (words, expected) in [
             ("delay", "name=value"),
             ("delay=10", "not a duration"),
             ("delay=2m", "not a duration"),
@@ -280,7 +280,7 @@ mod tests {
             ("speed=1mbit", "no 'speed'"),
         ] {
             let refusal = Link::default().change(words).unwrap_err();
-            assert!(refusal.contains(told), "{words}: {refusal}");
+            assert!(refusal.contains(expected), "{words}: {refusal}");
         }
     }
 

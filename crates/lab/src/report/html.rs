@@ -85,9 +85,9 @@ fn disturbance(contents: &Contents<'_>) -> String {
         format!("its host took its processors away at {} of {} points", steal.disturbed, steal.points)
     });
     let busy = contents.machine.is_busy().then(|| "it was busy with other work before".to_owned());
-    let told: Vec<String> = disturbed.into_iter().chain(busy).collect();
-    match (told.is_empty(), steal) {
-        (false, _) => format!("The machine was disturbed: {} (see Soundness)", told.join(", and ")),
+    let parts: Vec<String> = disturbed.into_iter().chain(busy).collect();
+    match (parts.is_empty(), steal) {
+        (false, _) => format!("The machine was disturbed: {} (see Soundness)", parts.join(", and ")),
         (true, Some(_)) => "The machine was not disturbed, as far as it shows".to_owned(),
         (true, None) => "Whether the machine was disturbed is not known".to_owned(),
     }
@@ -96,8 +96,8 @@ fn disturbance(contents: &Contents<'_>) -> String {
 /// Where an acknowledged write is, in each of the systems that a claim is about. `None` if it names none.
 fn durability(about: &[String], arms: &BTreeMap<String, ArmNote>) -> Option<String> {
     let one = |arm: &String| arms.get(arm).map(|note| format!("{arm}: {}", note.durability));
-    let told: Vec<String> = about.iter().filter_map(one).collect();
-    (!told.is_empty()).then(|| format!("Durability: {}", told.join("; ")))
+    let parts: Vec<String> = about.iter().filter_map(one).collect();
+    (!parts.is_empty()).then(|| format!("Durability: {}", parts.join("; ")))
 }
 
 fn claims(
@@ -139,8 +139,8 @@ pub(super) fn verdict_counts(claims: &[Judged]) -> String {
         Verdict::NotMeasured,
     ];
     let count = |verdict| claims.iter().filter(|judged| judged.judgement.verdict == verdict).count();
-    let told = ALL.map(|verdict| (count(verdict), verdict));
-    let words = told.iter().filter(|(count, _)| *count > 0).map(|(count, verdict)| match (count, verdict) {
+    let parts = ALL.map(|verdict| (count(verdict), verdict));
+    let words = parts.iter().filter(|(count, _)| *count > 0).map(|(count, verdict)| match (count, verdict) {
         (1, Verdict::Holds) => "1 holds".to_owned(),
         (count, Verdict::Holds) => format!("{count} hold"),
         (1, verdict) => format!("1 {}", verdict.words()),
@@ -321,7 +321,7 @@ fn circumstances(contents: &Contents<'_>) -> Markup {
                 @if let Some(steal) = Steal::of(contents.results) {
                     tr { th { "Processor time that its host took" } td { (format!("{:.1} % of what was wanted while a point was measured (median), at most {:.0} %", steal.median_percent, steal.worst_percent)) } }
                 }
-                tr { th { "Network" } td { "within this machine, for each arm as told under Systems; nodes and load generator share its processors" } }
+                tr { th { "Network" } td { "within this machine, for each arm as listed under Systems; nodes and load generator share its processors" } }
                 tr { th { "All figures" } td { code { "raw.csv" } ", " code { "summary.csv" } ", " code { "nodes.csv" } } }
             }
         }

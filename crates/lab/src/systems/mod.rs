@@ -90,7 +90,7 @@ pub trait System: Send + Sync {
     /// # Errors
     /// Its nodes cannot be configured that way.
     fn reroute(&self, _nodes: &mut [NodePlan], _relay: &Relay) -> Result<()> {
-        anyhow::bail!("{} cannot be told to use a relay", self.name())
+        anyhow::bail!("{} cannot be configured to use a relay", self.name())
     }
 
     /// The relay between the nodes, if there is one.

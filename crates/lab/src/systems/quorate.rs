@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_promise_is_told_in_words() {
+    fn the_promise_is_written_in_words() {
         let words = |settings| {
             let system = Quorate::new(Path::new("quorate"), 3, settings);
             (system.acknowledges(), system.durability())

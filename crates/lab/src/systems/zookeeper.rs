@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_are_told_the_port_of_the_configuration() {
+    fn clients_get_the_port_of_the_configuration() {
         let folder = tempfile::tempdir().unwrap();
         let node = NodePlan {
             program: "java".into(),

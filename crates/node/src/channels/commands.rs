@@ -6,10 +6,11 @@ use super::{
 };
 use crate::command::{ChannelCommand, CommandError, CommandSpec, Handler, NodeCommand};
 use crate::context::Context;
-use crate::session::{ClientId, Listening, Session};
+use crate::session::{ClientId, Listening, Session, SessionReply};
 use kv::glob::{PATTERN_BYTES_MAX, Pattern};
 use kv::limits::CHANNEL_BYTES_MAX;
 use kv::{Reply, ReplyBuffer};
+use protocol::Result as Outcome;
 use wire::resp::{Arguments, Protocol};
 
 /// Roughly how long it takes to list a channel.
@@ -57,8 +58,7 @@ impl Channels {
                 if channel.len() > CHANNEL_BYTES_MAX {
                     return refuse_name(cx, client, channel);
                 }
-                let count = self.publish(cx, is_sharded, channel, &arguments[2]);
-                cx.answer(client, |replies| replies.integer(count as i64));
+                self.publish_for(cx, client, is_sharded, channel, &arguments[2]);
             }
             ChannelCommand::Names(how) => {
                 let pattern = match arguments.get(2) {
@@ -97,6 +97,29 @@ impl Channels {
                 cx.answer(client, |replies| replies.integer(count as i64));
             }
         }
+    }
+
+    /// Publishes a message of a client, which gets the answer first if it listens itself.
+    fn publish_for(
+        &mut self,
+        cx: &mut Context,
+        client: ClientId,
+        is_sharded: bool,
+        channel: &[u8],
+        message: &[u8],
+    ) {
+        let listens = cx.clients.sessions.get(client).is_some_and(|session| session.subscriptions.is_some());
+        if !listens || cx.clients.is_capturing() {
+            let count = self.publish(cx, is_sharded, channel, message);
+            return cx.answer(client, |replies| replies.integer(count as i64));
+        }
+        let Some(session) = cx.clients.sessions.get_mut(client) else { return };
+        session.hold_messages();
+        let ticket = session.begin(false);
+        let mut replies = ReplyBuffer::new();
+        replies.integer(self.publish(cx, is_sharded, channel, message) as i64);
+        let done = Outcome::Done { version: 0, offset: 0 };
+        cx.complete_session(client, ticket.sequence, 0, done, SessionReply::Encoded(replies.as_bytes()));
     }
 
     fn subscribe(&mut self, cx: &mut Context, client: ClientId, how: Listening, arguments: Arguments<'_>) {

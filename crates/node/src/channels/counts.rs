@@ -60,7 +60,7 @@ impl Channels {
             }
         }
         if unanswered.is_empty() {
-            return cx.answer(client, |replies| tell(&counts, replies));
+            return cx.answer(client, |replies| write_counts(&counts, replies));
         }
         let Some(session) = cx.clients.sessions.get_mut(client) else { return };
         let (ticket, due_us) = (session.begin(false), cx.now.monotonic_us + ANSWER_US);
@@ -135,13 +135,13 @@ impl Channels {
     fn end_question(&mut self, cx: &mut Context, id: u64) {
         let Some(Question { client, ticket, counts, .. }) = self.questions.open.remove(&id) else { return };
         let mut replies = ReplyBuffer::new();
-        tell(&counts, &mut replies);
+        write_counts(&counts, &mut replies);
         let done = Outcome::Done { version: 0, offset: 0 };
         cx.complete_session(client, ticket.sequence, 0, done, SessionReply::Encoded(replies.as_bytes()));
     }
 }
 
-fn tell(counts: &[(Vec<u8>, u64)], replies: &mut ReplyBuffer) {
+fn write_counts(counts: &[(Vec<u8>, u64)], replies: &mut ReplyBuffer) {
     replies.array(2 * counts.len());
     for (name, count) in counts {
         replies.bulk(name);

@@ -119,9 +119,9 @@ impl Attempt {
     /// Returns the newest membership in which a member keeps its fragment, with the number of its members, and how many
     /// members keep theirs in it. The others no longer count: a command that names their membership would do nothing.
     fn newest(&self) -> ((u32, u16), usize) {
-        let told = self.targets.iter().filter_map(|target| target.kept);
-        let newest = told.clone().max().unwrap_or((0, self.targets.len() as u16));
-        (newest, told.filter(|membership| *membership == newest).count())
+        let kept = self.targets.iter().filter_map(|target| target.kept);
+        let newest = kept.clone().max().unwrap_or((0, self.targets.len() as u16));
+        (newest, kept.filter(|membership| *membership == newest).count())
     }
 
     /// Whether the group's members have changed meanwhile, and either some keep their fragments in a membership that is
@@ -563,8 +563,8 @@ impl Coding {
     fn forget_value(&mut self, cx: &mut Context, handle: Handle) {
         let Some(Operation::Disperse(dispersal)) = self.operations.get(handle) else { return };
         let (group, id) = (dispersal.group, dispersal.attempt.reference.id);
-        let told = dispersal.attempt.targets.iter().filter(|target| target.next_stripe > 0);
-        let nodes: Vec<NodeId> = told.map(|target| target.node).collect();
+        let begun = dispersal.attempt.targets.iter().filter(|target| target.next_stripe > 0);
+        let nodes: Vec<NodeId> = begun.map(|target| target.node).collect();
         for node in nodes {
             self.send(cx, group, node, &Message::Forget { id });
         }

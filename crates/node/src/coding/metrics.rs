@@ -45,9 +45,9 @@ impl Coding {
         for (name, help, value) in counters {
             put(out, name, "counter", help, &[(String::new(), value as f64)]);
         }
-        let told = self.choice_summary();
+        let summary = self.choice_summary();
         let chosen: Vec<_> =
-            told.chosen.iter().map(|(way, count)| (format!("{{way=\"{way}\"}}"), *count as f64)).collect();
+            summary.chosen.iter().map(|(way, count)| (format!("{{way=\"{way}\"}}"), *count as f64)).collect();
         put(
             out,
             "chosen_total",
@@ -56,7 +56,7 @@ impl Coding {
             &chosen,
         );
         let node = |node| format!("{{node=\"{node}\"}}");
-        let peers = told.peers.iter();
+        let peers = summary.peers.iter();
         let bandwidths: Vec<_> =
             peers.clone().filter_map(|peer| Some((node(peer.node), peer.bandwidth?))).collect();
         put(out, "peer_bytes_per_second", "gauge", "What a node takes of what it is sent.", &bandwidths);
@@ -65,7 +65,7 @@ impl Coding {
         put(out, "peer_round_trip_seconds", "gauge", "A round trip to a node.", &round_trips);
         let single =
             |value: Option<f64>| -> Vec<_> { value.map(|it| (String::new(), it)).into_iter().collect() };
-        put(out, "uplink_bytes_per_second", "gauge", "What this node sends.", &single(told.uplink));
-        put(out, "encoding_bytes_per_second", "gauge", "Bytes of values cut.", &single(told.encoding));
+        put(out, "uplink_bytes_per_second", "gauge", "What this node sends.", &single(summary.uplink));
+        put(out, "encoding_bytes_per_second", "gauge", "Bytes of values cut.", &single(summary.encoding));
     }
 }

@@ -3,12 +3,31 @@
 //! Call these after the number of arguments was checked. A missing argument reads as an empty one:
 //! nothing that a client sends may crash the node.
 
-use kv::List;
 use kv::limits::KEY_BYTES_MAX;
 use kv::number::{parse_float, parse_integer};
+use kv::{Command, List};
 use wire::resp::Arguments;
 
 use super::{CommandError, Context};
+
+/// The result of a parser.
+pub(super) type Parsed<'a> = Result<Command<'a>, CommandError>;
+
+/// Defines parsers, each by one expression on its parameters.
+macro_rules! parsers {
+    (($arguments:ident, $scratch:ident, $context:ident) $($name:ident => $parsed:expr;)+) => {$(
+        // All parsers have the same parameters.
+        #[allow(unused_variables, clippy::ptr_arg)]
+        pub(super) fn $name<'a>(
+            $arguments: Arguments<'a>,
+            $scratch: &'a mut Vec<u8>,
+            $context: &Context,
+        ) -> Parsed<'a> {
+            $parsed
+        }
+    )+};
+}
+pub(super) use parsers;
 
 /// The argument at `index`.
 #[inline]

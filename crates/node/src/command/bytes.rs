@@ -5,11 +5,9 @@ use kv::number::parse_integer;
 use kv::{BytesCommand, Command, List};
 use wire::resp::Arguments;
 
-use super::arguments::{at, integer, is, key, value};
+use super::arguments::{Parsed, at, integer, is, key, parsers, value};
 use super::strings::all_keys;
 use super::{CommandError, Context};
-
-type Parsed<'a> = Result<Command<'a>, CommandError>;
 
 fn bytes(command: BytesCommand<'_>) -> Parsed<'_> {
     Ok(Command::OnBytes(command))
@@ -91,20 +89,9 @@ pub(super) fn bitop<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &
     bytes(BytesCommand::Combine { operation, to, keys })
 }
 
-pub(super) fn bitfield<'a>(
-    arguments: Arguments<'a>,
-    scratch: &'a mut Vec<u8>,
-    context: &Context,
-) -> Parsed<'a> {
-    fields(false, arguments, scratch, context)
-}
-
-pub(super) fn bitfield_ro<'a>(
-    arguments: Arguments<'a>,
-    scratch: &'a mut Vec<u8>,
-    context: &Context,
-) -> Parsed<'a> {
-    fields(true, arguments, scratch, context)
+parsers! { (arguments, scratch, context)
+    bitfield => fields(false, arguments, scratch, context);
+    bitfield_ro => fields(true, arguments, scratch, context);
 }
 
 fn fields<'a>(

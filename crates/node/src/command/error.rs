@@ -27,6 +27,15 @@ pub enum CommandError {
     /// Too few or too many arguments for the command of this full name, such as `config|get`.
     #[error("ERR wrong number of arguments for '{0}' command")]
     WrongArity(&'static str),
+    /// `RESTORE` with a negative time to live.
+    #[error("ERR Invalid TTL value, must be >= 0")]
+    NegativeTtl,
+    /// `RESTORE … IDLETIME` with a negative time.
+    #[error("ERR Invalid IDLETIME value, must be >= 0")]
+    InvalidIdleTime,
+    /// `RESTORE … FREQ` with a number that is none.
+    #[error("ERR Invalid FREQ value, must be >= 0 and <= 255")]
+    InvalidFrequency,
     /// An option that is unknown, incomplete, or at odds with another one.
     #[error("ERR syntax error")]
     Syntax,

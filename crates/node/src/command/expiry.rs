@@ -4,11 +4,9 @@ use kv::command::{ExpireCondition, ExpiryUnit};
 use kv::{Command, Condition, Deadline, Expiry, SetAnswer};
 use wire::resp::Arguments;
 
-use super::arguments::{integer, is, key, value};
+use super::arguments::{Parsed, integer, is, key, parsers, value};
 use super::error::printable;
 use super::{CommandError, Context};
-
-type Parsed<'a> = Result<Command<'a>, CommandError>;
 
 /// How an expiry is given: the options of `SET` and `GETEX`, and the commands that mean the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,12 +76,9 @@ impl ExpiryOption {
     }
 }
 
-pub(super) fn setex<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
-    set_with_expiry("setex", ExpiryOption::Seconds, arguments, context)
-}
-
-pub(super) fn psetex<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
-    set_with_expiry("psetex", ExpiryOption::Milliseconds, arguments, context)
+parsers! { (arguments, scratch, context)
+    setex => set_with_expiry("setex", ExpiryOption::Seconds, arguments, context);
+    psetex => set_with_expiry("psetex", ExpiryOption::Milliseconds, arguments, context);
 }
 
 fn set_with_expiry<'a>(
@@ -127,20 +122,11 @@ pub(super) fn getex<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &
     }
 }
 
-pub(super) fn expire<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
-    set_deadline("expire", ExpiryOption::Seconds, arguments, context)
-}
-
-pub(super) fn pexpire<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
-    set_deadline("pexpire", ExpiryOption::Milliseconds, arguments, context)
-}
-
-pub(super) fn expireat<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
-    set_deadline("expireat", ExpiryOption::AtSecond, arguments, context)
-}
-
-pub(super) fn pexpireat<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
-    set_deadline("pexpireat", ExpiryOption::AtMillisecond, arguments, context)
+parsers! { (arguments, scratch, context)
+    expire => set_deadline("expire", ExpiryOption::Seconds, arguments, context);
+    pexpire => set_deadline("pexpire", ExpiryOption::Milliseconds, arguments, context);
+    expireat => set_deadline("expireat", ExpiryOption::AtSecond, arguments, context);
+    pexpireat => set_deadline("pexpireat", ExpiryOption::AtMillisecond, arguments, context);
 }
 
 fn set_deadline<'a>(
@@ -178,22 +164,10 @@ fn expire_condition(arguments: Arguments<'_>) -> Result<ExpireCondition, Command
     })
 }
 
-pub(super) fn ttl<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    Ok(Command::TimeToLive { key: key(arguments, 1)?, unit: ExpiryUnit::SecondsLeft })
-}
-
-pub(super) fn pttl<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    Ok(Command::TimeToLive { key: key(arguments, 1)?, unit: ExpiryUnit::MillisecondsLeft })
-}
-
-pub(super) fn expiretime<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    Ok(Command::TimeToLive { key: key(arguments, 1)?, unit: ExpiryUnit::UnixSeconds })
-}
-
-pub(super) fn pexpiretime<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    Ok(Command::TimeToLive { key: key(arguments, 1)?, unit: ExpiryUnit::UnixMilliseconds })
-}
-
-pub(super) fn persist<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    Ok(Command::Persist { key: key(arguments, 1)? })
+parsers! { (arguments, scratch, context)
+    ttl => Ok(Command::TimeToLive { key: key(arguments, 1)?, unit: ExpiryUnit::SecondsLeft });
+    pttl => Ok(Command::TimeToLive { key: key(arguments, 1)?, unit: ExpiryUnit::MillisecondsLeft });
+    expiretime => Ok(Command::TimeToLive { key: key(arguments, 1)?, unit: ExpiryUnit::UnixSeconds });
+    pexpiretime => Ok(Command::TimeToLive { key: key(arguments, 1)?, unit: ExpiryUnit::UnixMilliseconds });
+    persist => Ok(Command::Persist { key: key(arguments, 1)? });
 }

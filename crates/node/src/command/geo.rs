@@ -1,15 +1,13 @@
 //! Parsing of the commands on places, which are scores of sorted sets.
 
-use kv::geo::{Centre, Order, Place, Query, Shape, Told};
+use kv::geo::{Centre, Order, Place, Query, Shape, Shown};
 use kv::number::parse_float;
 use kv::{AddOptions, Command, List, SortedCommand};
 use wire::resp::Arguments;
 
-use super::arguments::{at, integer, is, key, value};
+use super::arguments::{Parsed, at, integer, is, key, parsers, value};
 use super::error::printable;
 use super::{CommandError, Context};
-
-type Parsed<'a> = Result<Command<'a>, CommandError>;
 
 fn sorted(command: SortedCommand<'_>) -> Parsed<'_> {
     Ok(Command::OnSorted(command))
@@ -104,7 +102,7 @@ struct Options<'a> {
     order: Option<Order>,
     count: u64,
     takes_any: bool,
-    told: Told,
+    shown: Shown,
     stores_distance: bool,
     to: Option<&'a [u8]>,
 }
@@ -138,11 +136,11 @@ impl<'a> Options<'a> {
         while let Some(option) = arguments.get(index) {
             let left = arguments.len() - index - 1;
             if is(option, "WITHDIST") {
-                self.told.distance = true;
+                self.shown.distance = true;
             } else if is(option, "WITHHASH") {
-                self.told.hash = true;
+                self.shown.hash = true;
             } else if is(option, "WITHCOORD") {
-                self.told.place = true;
+                self.shown.place = true;
             } else if is(option, "ANY") {
                 self.takes_any = true;
             } else if is(option, "ASC") {
@@ -189,7 +187,7 @@ impl<'a> Options<'a> {
             index += 1;
         }
         let stores = self.to.is_some();
-        if stores && self.told != Told::default() {
+        if stores && self.shown != Shown::default() {
             return Err(CommandError::StoreWithOptions(match kind {
                 Kind::Store => "GEOSEARCHSTORE",
                 _ => "STORE option in GEORADIUS",
@@ -208,12 +206,12 @@ impl<'a> Options<'a> {
     }
 
     fn command(self, from: &'a [u8], scratch: &'a mut Vec<u8>) -> Parsed<'a> {
-        let Options { centre, shape, order, count, takes_any, told, stores_distance, to } = self;
+        let Options { centre, shape, order, count, takes_any, shown, stores_distance, to } = self;
         let (centre, (shape, unit_m)) = centre.zip(shape).ok_or(CommandError::Syntax)?;
         // The nearest ones are returned in their order.
         let order = order.unwrap_or(if count > 0 && !takes_any { Order::Ascending } else { Order::Any });
         scratch.clear();
-        Query { centre, shape, unit_m, order, count, takes_any, told, stores_distance }.encode(scratch);
+        Query { centre, shape, unit_m, order, count, takes_any, shown, stores_distance }.encode(scratch);
         let query = &scratch[..];
         sorted(match to {
             Some(to) => SortedCommand::StoreFound { to, from, query },
@@ -228,7 +226,7 @@ const NO_OPTIONS: Options<'static> = Options {
     order: None,
     count: 0,
     takes_any: false,
-    told: Told { distance: false, hash: false, place: false },
+    shown: Shown { distance: false, hash: false, place: false },
     stores_distance: false,
     to: None,
 };
@@ -261,30 +259,9 @@ fn radius_by_member<'a>(may_store: bool, arguments: Arguments<'a>, scratch: &'a 
     options.command(key(arguments, 1)?, scratch)
 }
 
-pub(super) fn georadius<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    radius(true, arguments, scratch)
-}
-
-pub(super) fn georadius_ro<'a>(
-    arguments: Arguments<'a>,
-    scratch: &'a mut Vec<u8>,
-    _: &Context,
-) -> Parsed<'a> {
-    radius(false, arguments, scratch)
-}
-
-pub(super) fn georadiusbymember<'a>(
-    arguments: Arguments<'a>,
-    scratch: &'a mut Vec<u8>,
-    _: &Context,
-) -> Parsed<'a> {
-    radius_by_member(true, arguments, scratch)
-}
-
-pub(super) fn georadiusbymember_ro<'a>(
-    arguments: Arguments<'a>,
-    scratch: &'a mut Vec<u8>,
-    _: &Context,
-) -> Parsed<'a> {
-    radius_by_member(false, arguments, scratch)
+parsers! { (arguments, scratch, context)
+    georadius => radius(true, arguments, scratch);
+    georadius_ro => radius(false, arguments, scratch);
+    georadiusbymember => radius_by_member(true, arguments, scratch);
+    georadiusbymember_ro => radius_by_member(false, arguments, scratch);
 }

@@ -5,19 +5,14 @@ use kv::number::parse_float;
 use kv::{Command, Condition, Deadline, Expiry, HashCommand, HashPart, List};
 use wire::resp::Arguments;
 
-use super::arguments::{at, integer, is, key, random_options, value};
+use super::arguments::{Parsed, at, integer, is, key, parsers, random_options, value};
 use super::expiry::ExpiryOption;
 use super::keyspace::scan_options;
 use super::{CommandError, Context};
 
-type Parsed<'a> = Result<Command<'a>, CommandError>;
-
-pub(super) fn hset<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
-    set("hset", true, arguments, scratch, context)
-}
-
-pub(super) fn hmset<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
-    set("hmset", false, arguments, scratch, context)
+parsers! { (arguments, scratch, context)
+    hset => set("hset", true, arguments, scratch, context);
+    hmset => set("hmset", false, arguments, scratch, context);
 }
 
 fn set<'a>(
@@ -54,28 +49,14 @@ pub(super) fn hmget<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &
     Ok(Command::Hash(HashCommand::MultiGet { key, fields }))
 }
 
-pub(super) fn hgetall<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    Ok(Command::Hash(HashCommand::All { key: key(arguments, 1)?, part: HashPart::Both }))
-}
-
-pub(super) fn hkeys<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    Ok(Command::Hash(HashCommand::All { key: key(arguments, 1)?, part: HashPart::Fields }))
-}
-
-pub(super) fn hvals<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    Ok(Command::Hash(HashCommand::All { key: key(arguments, 1)?, part: HashPart::Values }))
-}
-
-pub(super) fn hlen<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    Ok(Command::Hash(HashCommand::Length { key: key(arguments, 1)? }))
-}
-
-pub(super) fn hexists<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    Ok(Command::Hash(HashCommand::Exists { key: key(arguments, 1)?, field: at(arguments, 2) }))
-}
-
-pub(super) fn hstrlen<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    Ok(Command::Hash(HashCommand::ValueLength { key: key(arguments, 1)?, field: at(arguments, 2) }))
+parsers! { (arguments, scratch, context)
+    hgetall => Ok(Command::Hash(HashCommand::All { key: key(arguments, 1)?, part: HashPart::Both }));
+    hkeys => Ok(Command::Hash(HashCommand::All { key: key(arguments, 1)?, part: HashPart::Fields }));
+    hvals => Ok(Command::Hash(HashCommand::All { key: key(arguments, 1)?, part: HashPart::Values }));
+    hlen => Ok(Command::Hash(HashCommand::Length { key: key(arguments, 1)? }));
+    hexists => Ok(Command::Hash(HashCommand::Exists { key: key(arguments, 1)?, field: at(arguments, 2) }));
+    hstrlen =>
+        Ok(Command::Hash(HashCommand::ValueLength { key: key(arguments, 1)?, field: at(arguments, 2) }));
 }
 
 pub(super) fn hdel<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
@@ -174,36 +155,11 @@ fn not_negative_deadline(
     option.any_deadline(name, arguments, index, context)
 }
 
-pub(super) fn hexpire<'a>(
-    arguments: Arguments<'a>,
-    scratch: &'a mut Vec<u8>,
-    context: &Context,
-) -> Parsed<'a> {
-    expire("hexpire", ExpiryOption::Seconds, arguments, scratch, context)
-}
-
-pub(super) fn hpexpire<'a>(
-    arguments: Arguments<'a>,
-    scratch: &'a mut Vec<u8>,
-    context: &Context,
-) -> Parsed<'a> {
-    expire("hpexpire", ExpiryOption::Milliseconds, arguments, scratch, context)
-}
-
-pub(super) fn hexpireat<'a>(
-    arguments: Arguments<'a>,
-    scratch: &'a mut Vec<u8>,
-    context: &Context,
-) -> Parsed<'a> {
-    expire("hexpireat", ExpiryOption::AtSecond, arguments, scratch, context)
-}
-
-pub(super) fn hpexpireat<'a>(
-    arguments: Arguments<'a>,
-    scratch: &'a mut Vec<u8>,
-    context: &Context,
-) -> Parsed<'a> {
-    expire("hpexpireat", ExpiryOption::AtMillisecond, arguments, scratch, context)
+parsers! { (arguments, scratch, context)
+    hexpire => expire("hexpire", ExpiryOption::Seconds, arguments, scratch, context);
+    hpexpire => expire("hpexpire", ExpiryOption::Milliseconds, arguments, scratch, context);
+    hexpireat => expire("hexpireat", ExpiryOption::AtSecond, arguments, scratch, context);
+    hpexpireat => expire("hpexpireat", ExpiryOption::AtMillisecond, arguments, scratch, context);
 }
 
 fn time_to_live<'a>(unit: ExpiryUnit, arguments: Arguments<'a>, scratch: &'a mut Vec<u8>) -> Parsed<'a> {
@@ -211,24 +167,11 @@ fn time_to_live<'a>(unit: ExpiryUnit, arguments: Arguments<'a>, scratch: &'a mut
     Ok(Command::Hash(HashCommand::TimeToLive { key, fields, unit }))
 }
 
-pub(super) fn httl<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    time_to_live(ExpiryUnit::SecondsLeft, arguments, scratch)
-}
-
-pub(super) fn hpttl<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    time_to_live(ExpiryUnit::MillisecondsLeft, arguments, scratch)
-}
-
-pub(super) fn hexpiretime<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    time_to_live(ExpiryUnit::UnixSeconds, arguments, scratch)
-}
-
-pub(super) fn hpexpiretime<'a>(
-    arguments: Arguments<'a>,
-    scratch: &'a mut Vec<u8>,
-    _: &Context,
-) -> Parsed<'a> {
-    time_to_live(ExpiryUnit::UnixMilliseconds, arguments, scratch)
+parsers! { (arguments, scratch, context)
+    httl => time_to_live(ExpiryUnit::SecondsLeft, arguments, scratch);
+    hpttl => time_to_live(ExpiryUnit::MillisecondsLeft, arguments, scratch);
+    hexpiretime => time_to_live(ExpiryUnit::UnixSeconds, arguments, scratch);
+    hpexpiretime => time_to_live(ExpiryUnit::UnixMilliseconds, arguments, scratch);
 }
 
 pub(super) fn hpersist<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {

@@ -235,33 +235,20 @@ fn arguments(syntax: &str, out: &mut ReplyBuffer) {
     }
 }
 
-/// Appends the keys of a script; their number precedes them.
-fn keys_of_script(
-    command: Arguments<'_>,
-    with_flags: bool,
-    out: &mut ReplyBuffer,
-) -> Result<(), CommandError> {
+/// The positions of the keys of a script; their number precedes them.
+fn positions_in_script(command: Arguments<'_>) -> Result<Vec<usize>, CommandError> {
     const KEYS_FROM: usize = 3;
-    let keys = command.skip(KEYS_FROM);
+    let most = command.len().saturating_sub(KEYS_FROM);
     let count = parse_integer(at(command, KEYS_FROM - 1)).and_then(|count| usize::try_from(count).ok());
-    let Some(count) = count.filter(|count| *count <= keys.len()) else {
-        return Err(CommandError::GetKeysWrongArity);
-    };
-    out.array(count);
-    for key in keys.iter().take(count) {
-        if with_flags {
-            out.array(2);
-        }
-        out.bulk(key);
-        if with_flags {
-            words([KeyFlag::ReadWrite, KeyFlag::Access, KeyFlag::Update].iter().map(|flag| flag.name()), out);
-        }
-    }
-    Ok(())
+    let count = count.filter(|count| *count <= most).ok_or(CommandError::GetKeysWrongArity)?;
+    Ok((KEYS_FROM..KEYS_FROM + count).collect())
 }
 
-/// Appends the keys of a whole command, with the access to each if `with_flags`.
-fn keys(command: Arguments<'_>, with_flags: bool, out: &mut ReplyBuffer) -> Result<(), CommandError> {
+/// The positions of the keys of a whole command, counted from 0, its name.
+///
+/// # Errors
+/// [`CommandError`] if there is no such command, it has no keys, or its arguments do not say which they are.
+pub fn key_positions(command: Arguments<'_>) -> Result<Vec<usize>, CommandError> {
     let found = named(command).map_err(|_| CommandError::GetKeysUnknownCommand)?;
     let spec = found.spec;
     let is_script = matches!(spec.handler, Handler::Node(NodeCommand::Script(_)));
@@ -273,34 +260,40 @@ fn keys(command: Arguments<'_>, with_flags: bool, out: &mut ReplyBuffer) -> Resu
         return Err(CommandError::GetKeysWrongArity);
     }
     if is_script {
-        return keys_of_script(command, with_flags, out);
+        return positions_in_script(command);
     }
     let counted = match (counted_at, spec.keys.streams_from) {
         (_, from @ 1..) => streams(command, from).ok_or(CommandError::GetKeysWrongCount)?,
         (0, 0) => 0..0,
         _ => counted(command, counted_at).map_err(|_| CommandError::GetKeysWrongCount)?,
     };
-    let positions = spec.keys.positions(command.len());
     let stored = stored_at(spec, command);
-    out.array(positions.clone().count() + counted.len() + usize::from(stored.is_some()));
-    for (which, position) in positions.chain(counted).enumerate() {
+    Ok(spec.keys.positions(command.len()).chain(counted).chain(stored).collect())
+}
+
+/// Appends the keys of a whole command, with the access to each if `with_flags`.
+fn keys(command: Arguments<'_>, with_flags: bool, out: &mut ReplyBuffer) -> Result<(), CommandError> {
+    let positions = key_positions(command)?;
+    let spec = named(command).map_err(|_| CommandError::GetKeysUnknownCommand)?.spec;
+    let is_script = matches!(spec.handler, Handler::Node(NodeCommand::Script(_)));
+    let stored = stored_at(spec, command);
+    out.array(positions.len());
+    for (which, position) in positions.into_iter().enumerate() {
         if with_flags {
             out.array(2);
         }
         out.bulk(at(command, position));
-        if with_flags {
+        if !with_flags {
+            continue;
+        }
+        if is_script {
+            words([KeyFlag::ReadWrite, KeyFlag::Access, KeyFlag::Update].iter().map(|flag| flag.name()), out);
+        } else if stored == Some(position) {
+            words([KeyFlag::Overwrite, KeyFlag::Update].iter().map(|flag| flag.name()), out);
+        } else {
             let access = spec.keys.access_of(which);
             let access = if access.has(KeyFlag::Variable) { access_of_set(command) } else { access };
             words(access.iter().map(KeyFlag::name), out);
-        }
-    }
-    if let Some(position) = stored {
-        if with_flags {
-            out.array(2);
-        }
-        out.bulk(at(command, position));
-        if with_flags {
-            words([KeyFlag::Overwrite, KeyFlag::Update].iter().map(|flag| flag.name()), out);
         }
     }
     Ok(())
@@ -322,6 +315,41 @@ fn access_of_set(command: Arguments<'_>) -> KeyFlags {
         KeyFlags::of(&[KeyFlag::ReadWrite, KeyFlag::Access, KeyFlag::Update])
     } else {
         KeyFlags::of(&[KeyFlag::Overwrite, KeyFlag::Update])
+    }
+}
+
+/// `DEBUG PROTOCOL`: appends Redis's example of a reply of this kind, or an error if none is of that.
+#[allow(clippy::approx_constant)] // Redis's example of a number is not pi.
+pub(crate) fn example(kind: &[u8], out: &mut ReplyBuffer) {
+    match &*kind.to_ascii_lowercase() {
+        b"string" => out.bulk(b"Hello World"),
+        b"integer" => out.integer(12345),
+        b"double" => out.push(Reply::Double(3.141)),
+        b"null" => out.null(),
+        b"array" => {
+            out.array(3);
+            (0..3).for_each(|number| out.integer(number));
+        }
+        b"set" => {
+            out.push(Reply::Set(3));
+            (0..3).for_each(|number| out.integer(number));
+        }
+        b"map" => {
+            out.map(3);
+            for number in 0..3 {
+                out.integer(number);
+                out.push(Reply::Boolean(number == 1));
+            }
+        }
+        b"verbatim" => out.push(Reply::Text(b"This is a verbatim\nstring")),
+        b"true" => out.push(Reply::Boolean(true)),
+        b"false" => out.push(Reply::Boolean(false)),
+        b"bignum" => out.push(Reply::BigNumber(b"1234567999999999999999999999999999999")),
+        b"attrib" | b"push" => out.error("ERR no reply has attributes here, and none to a command is a push"),
+        _ => out.error(
+            "ERR Wrong protocol type name. Please use one of the following: \
+             string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false",
+        ),
     }
 }
 
@@ -369,7 +397,7 @@ mod tests {
              %3 $4 name $7 key ... $4 type $6 string $5 flags ~1 +optional"
         );
         let memory = asked("COMMAND DOCS memory");
-        assert!(memory.contains("$11 subcommands %2 $12 memory|usage %5 $7 summary"), "{memory}");
+        assert!(memory.contains("$11 subcommands %6 $12 memory|usage %5 $7 summary"), "{memory}");
         let hello = asked("COMMAND DOCS hello");
         assert!(
             hello.contains("*1 %3 $4 name $54 protover [AUTH username password] [SETNAME clientname] "),
@@ -428,8 +456,12 @@ mod tests {
     fn help_lists_the_subcommands_of_the_table() {
         assert_eq!(
             asked("MEMORY HELP"),
-            "*5 +MEMORY <subcommand> [<arg> [value] [opt] ...]. Subcommands are: +USAGE key [SAMPLES count] \
-             +    Returns how many bytes a key and its value take. +HELP +    Prints this help."
+            "*13 +MEMORY <subcommand> [<arg> [value] [opt] ...]. Subcommands are: +USAGE key [SAMPLES count] \
+             +    Returns how many bytes a key and its value take. \
+             +DOCTOR +    Tells whether memory is short on this node, for people. \
+             +MALLOC-STATS +    Tells that the allocator's statistics are not shown. \
+             +PURGE +    Does nothing: free memory is given back to the system when it is needed. \
+             +STATS +    Returns how the memory of this node is used. +HELP +    Prints this help."
         );
         assert!(asked("COMMAND HELP").contains("+COUNT +    Returns the number of commands."));
     }

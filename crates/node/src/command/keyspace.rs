@@ -1,33 +1,21 @@
 //! Parsing of the commands on keys of any kind, and on the keyspace as a whole.
 
-use kv::Command;
+use kv::command::Usage;
 use kv::glob::PATTERN_BYTES_MAX;
+use kv::{Command, Deadline};
 use wire::resp::Arguments;
 
-use super::arguments::{at, integer, is, key};
+use super::arguments::{Parsed, at, integer, is, key, parsers, value};
 use super::strings::all_keys;
 use super::{CommandError, Context};
 
-type Parsed<'a> = Result<Command<'a>, CommandError>;
-
-pub(super) fn delete<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    Ok(Command::Delete { keys: all_keys(arguments, scratch)? })
-}
-
-pub(super) fn exists<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    Ok(Command::Exists { keys: all_keys(arguments, scratch)? })
-}
-
-pub(super) fn kind<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    Ok(Command::Type { key: key(arguments, 1)? })
-}
-
-pub(super) fn rename<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    Ok(Command::Rename { from: key(arguments, 1)?, to: key(arguments, 2)?, if_absent: false })
-}
-
-pub(super) fn renamenx<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    Ok(Command::Rename { from: key(arguments, 1)?, to: key(arguments, 2)?, if_absent: true })
+parsers! { (arguments, scratch, context)
+    delete => Ok(Command::Delete { keys: all_keys(arguments, scratch)? });
+    exists => Ok(Command::Exists { keys: all_keys(arguments, scratch)? });
+    kind => Ok(Command::Type { key: key(arguments, 1)? });
+    rename => Ok(Command::Rename { from: key(arguments, 1)?, to: key(arguments, 2)?, if_absent: false });
+    renamenx => Ok(Command::Rename { from: key(arguments, 1)?, to: key(arguments, 2)?, if_absent: true });
+    dump => Ok(Command::Dump { key: key(arguments, 1)? });
 }
 
 pub(super) fn copy<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
@@ -53,6 +41,45 @@ pub(super) fn copy<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context
         return Err(CommandError::SameKey);
     }
     Ok(Command::Copy { from, to, replace })
+}
+
+pub(super) fn restore<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
+    let (mut replaces, mut is_absolute, mut index) = (false, false, 4);
+    while let Some(option) = arguments.get(index) {
+        let has_more = index + 1 < arguments.len();
+        if is(option, "REPLACE") {
+            replaces = true;
+        } else if is(option, "ABSTTL") {
+            is_absolute = true;
+        } else if is(option, "IDLETIME") && has_more {
+            // How long it was not used, and how often it was, are not stored.
+            index += 1;
+            if integer(arguments, index)? < 0 {
+                return Err(CommandError::InvalidIdleTime);
+            }
+        } else if is(option, "FREQ") && has_more {
+            index += 1;
+            if !(0..=255).contains(&integer(arguments, index)?) {
+                return Err(CommandError::InvalidFrequency);
+            }
+        } else {
+            return Err(CommandError::Syntax);
+        }
+        index += 1;
+    }
+    let ms = integer(arguments, 2)?;
+    let deadline = match ms {
+        ..0 => return Err(CommandError::NegativeTtl),
+        0 => None,
+        _ if is_absolute => Some(Deadline::At(ms)),
+        _ => Some(Deadline::In(ms)),
+    };
+    Ok(Command::Restore {
+        key: key(arguments, 1)?,
+        payload: value(arguments, 3, context)?,
+        deadline,
+        replaces,
+    })
 }
 
 pub(super) fn keys<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
@@ -145,6 +172,14 @@ pub(super) fn flush<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Contex
         Some(mode) if arguments.len() == 2 && (is(mode, "ASYNC") || is(mode, "SYNC")) => Ok(Command::Clear),
         Some(_) => Err(CommandError::Syntax),
     }
+}
+
+pub(super) fn idle_time<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    Ok(Command::Used { key: key(arguments, 2)?, usage: Usage::Idle })
+}
+
+pub(super) fn frequency<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    Ok(Command::Used { key: key(arguments, 2)?, usage: Usage::Frequency })
 }
 
 pub(super) fn encoding<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {

@@ -4,11 +4,10 @@ use kv::{Command, List, ListCommand};
 use wire::resp::Arguments;
 
 use super::arguments::{
-    at, counted_keys, integer, is, key, keys_before_last, not_negative, pop_count, timeout, value,
+    Parsed, at, counted_keys, integer, is, key, keys_before_last, not_negative, parsers, pop_count, timeout,
+    value,
 };
 use super::{CommandError, Context};
-
-type Parsed<'a> = Result<Command<'a>, CommandError>;
 
 /// Which end of a list an argument names: whether it is the front.
 fn is_front(argument: &[u8]) -> Result<bool, CommandError> {
@@ -19,28 +18,11 @@ fn is_front(argument: &[u8]) -> Result<bool, CommandError> {
     }
 }
 
-pub(super) fn lpush<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
-    push(true, false, arguments, scratch, context)
-}
-
-pub(super) fn rpush<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
-    push(false, false, arguments, scratch, context)
-}
-
-pub(super) fn lpushx<'a>(
-    arguments: Arguments<'a>,
-    scratch: &'a mut Vec<u8>,
-    context: &Context,
-) -> Parsed<'a> {
-    push(true, true, arguments, scratch, context)
-}
-
-pub(super) fn rpushx<'a>(
-    arguments: Arguments<'a>,
-    scratch: &'a mut Vec<u8>,
-    context: &Context,
-) -> Parsed<'a> {
-    push(false, true, arguments, scratch, context)
+parsers! { (arguments, scratch, context)
+    lpush => push(true, false, arguments, scratch, context);
+    rpush => push(false, false, arguments, scratch, context);
+    lpushx => push(true, true, arguments, scratch, context);
+    rpushx => push(false, true, arguments, scratch, context);
 }
 
 fn push<'a>(
@@ -58,12 +40,9 @@ fn push<'a>(
     Ok(Command::OnList(ListCommand::Push { key, elements, at_front, if_present }))
 }
 
-pub(super) fn lpop<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    pop("lpop", true, arguments)
-}
-
-pub(super) fn rpop<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    pop("rpop", false, arguments)
+parsers! { (arguments, scratch, context)
+    lpop => pop("lpop", true, arguments);
+    rpop => pop("rpop", false, arguments);
 }
 
 fn pop<'a>(name: &'static str, at_front: bool, arguments: Arguments<'a>) -> Parsed<'a> {
@@ -77,12 +56,10 @@ fn pop<'a>(name: &'static str, at_front: bool, arguments: Arguments<'a>) -> Pars
     Ok(Command::OnList(ListCommand::Pop { key: key(arguments, 1)?, at_front, count }))
 }
 
-pub(super) fn llen<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    Ok(Command::OnList(ListCommand::Length { key: key(arguments, 1)? }))
-}
-
-pub(super) fn lindex<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    Ok(Command::OnList(ListCommand::Index { key: key(arguments, 1)?, rank: integer(arguments, 2)? }))
+parsers! { (arguments, scratch, context)
+    llen => Ok(Command::OnList(ListCommand::Length { key: key(arguments, 1)? }));
+    lindex =>
+        Ok(Command::OnList(ListCommand::Index { key: key(arguments, 1)?, rank: integer(arguments, 2)? }));
 }
 
 pub(super) fn lset<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {

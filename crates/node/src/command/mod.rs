@@ -29,8 +29,8 @@ pub use error::CommandError;
 pub(crate) use error::printable;
 pub use spec::{
     ChannelCommand, ClientCommand, ClusterCommand, CommandCommand, CommandSpec, ConfigCommand, Context, Flag,
-    Handler, KeyspaceCommand, LockVerb, NodeCommand, ParseFn, RunScript, ScriptCommand, TransactionCommand,
-    WaitFn,
+    FunctionCommand, Handler, KeyspaceCommand, LatencyCommand, LockVerb, MemoryCommand, NamedBy, NodeCommand,
+    ParseFn, RunScript, ScriptCommand, ServerCommand, SlowlogCommand, TransactionCommand, WaitFn,
 };
 pub(crate) use strings::{all_keys, set};
 pub use table::COMMANDS;

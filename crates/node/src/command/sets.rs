@@ -3,12 +3,10 @@
 use kv::{Command, List, SetCommand, SetOperation};
 use wire::resp::Arguments;
 
-use super::arguments::{at, counted, integer, is, key, not_negative, positive, value};
+use super::arguments::{Parsed, at, counted, integer, is, key, not_negative, parsers, positive, value};
 use super::keyspace::scan_options;
 use super::strings::all_keys;
 use super::{CommandError, Context};
-
-type Parsed<'a> = Result<Command<'a>, CommandError>;
 
 pub(super) fn sadd<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
     let key = key(arguments, 1)?;
@@ -25,12 +23,10 @@ pub(super) fn srem<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &C
     Ok(Command::OnSet(SetCommand::Remove { key, members }))
 }
 
-pub(super) fn scard<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    Ok(Command::OnSet(SetCommand::Length { key: key(arguments, 1)? }))
-}
-
-pub(super) fn sismember<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    Ok(Command::OnSet(SetCommand::Contains { key: key(arguments, 1)?, member: at(arguments, 2) }))
+parsers! { (arguments, scratch, context)
+    scard => Ok(Command::OnSet(SetCommand::Length { key: key(arguments, 1)? }));
+    sismember =>
+        Ok(Command::OnSet(SetCommand::Contains { key: key(arguments, 1)?, member: at(arguments, 2) }));
 }
 
 pub(super) fn smismember<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
@@ -74,32 +70,20 @@ pub(super) fn sscan<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Contex
     Ok(Command::OnSet(SetCommand::Scan { key: key(arguments, 1)?, position, count, pattern }))
 }
 
-pub(super) fn sinter<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    combine(SetOperation::Intersection, arguments, scratch)
-}
-
-pub(super) fn sunion<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    combine(SetOperation::Union, arguments, scratch)
-}
-
-pub(super) fn sdiff<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    combine(SetOperation::Difference, arguments, scratch)
+parsers! { (arguments, scratch, context)
+    sinter => combine(SetOperation::Intersection, arguments, scratch);
+    sunion => combine(SetOperation::Union, arguments, scratch);
+    sdiff => combine(SetOperation::Difference, arguments, scratch);
 }
 
 fn combine<'a>(operation: SetOperation, arguments: Arguments<'a>, scratch: &'a mut Vec<u8>) -> Parsed<'a> {
     Ok(Command::OnSet(SetCommand::Combine { operation, keys: all_keys(arguments, scratch)? }))
 }
 
-pub(super) fn sinterstore<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    store(SetOperation::Intersection, arguments, scratch)
-}
-
-pub(super) fn sunionstore<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    store(SetOperation::Union, arguments, scratch)
-}
-
-pub(super) fn sdiffstore<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    store(SetOperation::Difference, arguments, scratch)
+parsers! { (arguments, scratch, context)
+    sinterstore => store(SetOperation::Intersection, arguments, scratch);
+    sunionstore => store(SetOperation::Union, arguments, scratch);
+    sdiffstore => store(SetOperation::Difference, arguments, scratch);
 }
 
 fn store<'a>(operation: SetOperation, arguments: Arguments<'a>, scratch: &'a mut Vec<u8>) -> Parsed<'a> {

@@ -4,17 +4,12 @@ use kv::command::SortOptions;
 use kv::{Command, List, SortCommand};
 use wire::resp::Arguments;
 
-use super::arguments::{at, integer, is, key};
+use super::arguments::{Parsed, at, integer, is, key, parsers};
 use super::{CommandError, Context};
 
-type Parsed<'a> = Result<Command<'a>, CommandError>;
-
-pub(super) fn sort<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    sort_to(true, arguments, scratch)
-}
-
-pub(super) fn sort_ro<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    sort_to(false, arguments, scratch)
+parsers! { (arguments, scratch, context)
+    sort => sort_to(true, arguments, scratch);
+    sort_ro => sort_to(false, arguments, scratch);
 }
 
 fn sort_to<'a>(may_store: bool, arguments: Arguments<'a>, scratch: &'a mut Vec<u8>) -> Parsed<'a> {
@@ -52,6 +47,6 @@ fn sort_to<'a>(may_store: bool, arguments: Arguments<'a>, scratch: &'a mut Vec<u
     let (key, options) = (key(arguments, 1)?, &scratch[..]);
     Ok(Command::Sort(match to {
         Some(to) => SortCommand::Store { key, to, options },
-        None => SortCommand::Tell { key, options },
+        None => SortCommand::Read { key, options },
     }))
 }

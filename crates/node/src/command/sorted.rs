@@ -6,13 +6,11 @@ use kv::{AddOptions, Aggregate, By, Command, List, SetOperation, SortedCommand};
 use wire::resp::Arguments;
 
 use super::arguments::{
-    at, counted, counted_keys, integer, is, key, keys_before_last, not_negative, pop_count, random_options,
-    timeout, value,
+    Parsed, at, counted, counted_keys, integer, is, key, keys_before_last, not_negative, parsers, pop_count,
+    random_options, timeout, value,
 };
 use super::keyspace::scan_options;
 use super::{CommandError, Context};
-
-type Parsed<'a> = Result<Command<'a>, CommandError>;
 
 fn sorted(command: SortedCommand<'_>) -> Parsed<'_> {
     Ok(Command::OnSorted(command))
@@ -72,12 +70,9 @@ pub(super) fn zrem<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &C
     sorted(SortedCommand::Remove { key, members: List::build(scratch, arguments.iter().skip(2)) })
 }
 
-pub(super) fn zcard<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    sorted(SortedCommand::Length { key: key(arguments, 1)? })
-}
-
-pub(super) fn zscore<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    sorted(SortedCommand::Score { key: key(arguments, 1)?, member: at(arguments, 2) })
+parsers! { (arguments, scratch, context)
+    zcard => sorted(SortedCommand::Length { key: key(arguments, 1)? });
+    zscore => sorted(SortedCommand::Score { key: key(arguments, 1)?, member: at(arguments, 2) });
 }
 
 pub(super) fn zmscore<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
@@ -85,12 +80,11 @@ pub(super) fn zmscore<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _:
     sorted(SortedCommand::Scores { key, members: List::build(scratch, arguments.iter().skip(2)) })
 }
 
-pub(super) fn zrank<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    sorted(SortedCommand::Rank { key: key(arguments, 1)?, member: at(arguments, 2), is_reverse: false })
-}
-
-pub(super) fn zrevrank<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    sorted(SortedCommand::Rank { key: key(arguments, 1)?, member: at(arguments, 2), is_reverse: true })
+parsers! { (arguments, scratch, context)
+    zrank =>
+        sorted(SortedCommand::Rank { key: key(arguments, 1)?, member: at(arguments, 2), is_reverse: false });
+    zrevrank =>
+        sorted(SortedCommand::Rank { key: key(arguments, 1)?, member: at(arguments, 2), is_reverse: true });
 }
 
 /// The two ends of a range, the lower one first, from two arguments that follow each other.
@@ -128,28 +122,10 @@ fn remove_range<'a>(by: By, arguments: Arguments<'a>, scratch: &'a mut Vec<u8>) 
     sorted(SortedCommand::RemoveRange { key, by, ends: ends(by, arguments, 2, false, scratch)? })
 }
 
-pub(super) fn zremrangebyrank<'a>(
-    arguments: Arguments<'a>,
-    scratch: &'a mut Vec<u8>,
-    _: &Context,
-) -> Parsed<'a> {
-    remove_range(By::Rank, arguments, scratch)
-}
-
-pub(super) fn zremrangebyscore<'a>(
-    arguments: Arguments<'a>,
-    scratch: &'a mut Vec<u8>,
-    _: &Context,
-) -> Parsed<'a> {
-    remove_range(By::Score, arguments, scratch)
-}
-
-pub(super) fn zremrangebylex<'a>(
-    arguments: Arguments<'a>,
-    scratch: &'a mut Vec<u8>,
-    _: &Context,
-) -> Parsed<'a> {
-    remove_range(By::Member, arguments, scratch)
+parsers! { (arguments, scratch, context)
+    zremrangebyrank => remove_range(By::Rank, arguments, scratch);
+    zremrangebyscore => remove_range(By::Score, arguments, scratch);
+    zremrangebylex => remove_range(By::Member, arguments, scratch);
 }
 
 /// What the options of a command on ranges say. Those that its name says are given.
@@ -213,40 +189,13 @@ fn range<'a>(
     sorted(SortedCommand::Range { key, by, ends, is_reverse, skip, count, with_scores })
 }
 
-pub(super) fn zrange<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    range(None, None, arguments, scratch)
-}
-
-pub(super) fn zrevrange<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    range(Some(By::Rank), Some(true), arguments, scratch)
-}
-
-pub(super) fn zrangebyscore<'a>(
-    arguments: Arguments<'a>,
-    scratch: &'a mut Vec<u8>,
-    _: &Context,
-) -> Parsed<'a> {
-    range(Some(By::Score), Some(false), arguments, scratch)
-}
-
-pub(super) fn zrevrangebyscore<'a>(
-    arguments: Arguments<'a>,
-    scratch: &'a mut Vec<u8>,
-    _: &Context,
-) -> Parsed<'a> {
-    range(Some(By::Score), Some(true), arguments, scratch)
-}
-
-pub(super) fn zrangebylex<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    range(Some(By::Member), Some(false), arguments, scratch)
-}
-
-pub(super) fn zrevrangebylex<'a>(
-    arguments: Arguments<'a>,
-    scratch: &'a mut Vec<u8>,
-    _: &Context,
-) -> Parsed<'a> {
-    range(Some(By::Member), Some(true), arguments, scratch)
+parsers! { (arguments, scratch, context)
+    zrange => range(None, None, arguments, scratch);
+    zrevrange => range(Some(By::Rank), Some(true), arguments, scratch);
+    zrangebyscore => range(Some(By::Score), Some(false), arguments, scratch);
+    zrevrangebyscore => range(Some(By::Score), Some(true), arguments, scratch);
+    zrangebylex => range(Some(By::Member), Some(false), arguments, scratch);
+    zrevrangebylex => range(Some(By::Member), Some(true), arguments, scratch);
 }
 
 pub(super) fn zrangestore<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
@@ -259,12 +208,9 @@ pub(super) fn zrangestore<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>
     sorted(SortedCommand::StoreRange { to, from, by, ends, is_reverse, skip, count })
 }
 
-pub(super) fn zpopmin<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    pop(false, arguments)
-}
-
-pub(super) fn zpopmax<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    pop(true, arguments)
+parsers! { (arguments, scratch, context)
+    zpopmin => pop(false, arguments);
+    zpopmax => pop(true, arguments);
 }
 
 fn pop(is_highest: bool, arguments: Arguments<'_>) -> Parsed<'_> {
@@ -405,28 +351,13 @@ fn store<'a>(
     sorted(SortedCommand::Store { to, operation, inputs, is_weighted, aggregate })
 }
 
-pub(super) fn zunion<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    combine("zunion", SetOperation::Union, arguments, scratch)
-}
-
-pub(super) fn zinter<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    combine("zinter", SetOperation::Intersection, arguments, scratch)
-}
-
-pub(super) fn zdiff<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    combine("zdiff", SetOperation::Difference, arguments, scratch)
-}
-
-pub(super) fn zunionstore<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    store("zunionstore", SetOperation::Union, arguments, scratch)
-}
-
-pub(super) fn zinterstore<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    store("zinterstore", SetOperation::Intersection, arguments, scratch)
-}
-
-pub(super) fn zdiffstore<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    store("zdiffstore", SetOperation::Difference, arguments, scratch)
+parsers! { (arguments, scratch, context)
+    zunion => combine("zunion", SetOperation::Union, arguments, scratch);
+    zinter => combine("zinter", SetOperation::Intersection, arguments, scratch);
+    zdiff => combine("zdiff", SetOperation::Difference, arguments, scratch);
+    zunionstore => store("zunionstore", SetOperation::Union, arguments, scratch);
+    zinterstore => store("zinterstore", SetOperation::Intersection, arguments, scratch);
+    zdiffstore => store("zdiffstore", SetOperation::Difference, arguments, scratch);
 }
 
 pub(super) fn zintercard<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {

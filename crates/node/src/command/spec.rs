@@ -67,7 +67,25 @@ pub enum NodeCommand {
     Wait,
     Transaction(TransactionCommand),
     Script(ScriptCommand),
+    Function(FunctionCommand),
     DebugSleep,
+    DebugExpire,
+    DebugPauseCron,
+    /// `MONITOR`.
+    Monitor,
+    Memory(MemoryCommand),
+    /// `MEMORY STATS`.
+    MemoryStats,
+    /// `REPLCONF`.
+    ReplicaConfiguration,
+    /// `PSYNC`.
+    ReplicaSync,
+    ObjectRefCount,
+    Role,
+    Server(ServerCommand),
+    Slowlog(SlowlogCommand),
+    Latency(LatencyCommand),
+    DebugProtocol,
     Lock(LockVerb),
     Channel(ChannelCommand),
     /// `HELP` of a container: the answer is [`super::introspection::help`].
@@ -121,7 +139,7 @@ pub enum ChannelCommand {
 /// The commands that run scripts and keep their texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptCommand {
-    /// `EVAL` and its kin.
+    /// `EVAL`, `FCALL` and their kin.
     Run(RunScript),
     /// `SCRIPT LOAD`.
     Load,
@@ -131,17 +149,40 @@ pub enum ScriptCommand {
     Flush,
     /// `SCRIPT KILL`.
     Kill,
-    /// `FUNCTION FLUSH`.
-    FlushFunctions,
 }
 
 /// How a script is named, and what it may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunScript {
-    /// Whether it is named by the digest of its text (`EVALSHA`) rather than by the text.
-    pub by_digest: bool,
+    /// What its first argument is.
+    pub named_by: NamedBy,
     /// Whether it may not write (`EVAL_RO`).
     pub only_reads: bool,
+}
+
+/// What a request names a script by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamedBy {
+    /// Its text: `EVAL`.
+    Text,
+    /// The digest of its text: `EVALSHA`.
+    Digest,
+    /// It is the function of that name: `FCALL`.
+    Function,
+}
+
+/// The commands on libraries of functions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // Each is the subcommand of that name.
+pub enum FunctionCommand {
+    Load,
+    Delete,
+    Flush,
+    Dump,
+    Restore,
+    List,
+    Stats,
+    Kill,
 }
 
 /// The subcommands of `CLIENT`.
@@ -159,6 +200,12 @@ pub enum ClientCommand {
     Reply,
     NoEvict,
     NoTouch,
+    Pause,
+    Unpause,
+    GetRedir,
+    Tracking,
+    TrackingInfo,
+    Caching,
 }
 
 /// `COMMAND` and its subcommands: [`super::introspection::answer`] answers all of them.
@@ -184,16 +231,64 @@ pub enum ConfigCommand {
     ResetStat,
 }
 
+/// The subcommands of `MEMORY` that the node answers without looking at keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // Each is the subcommand of that name.
+pub enum MemoryCommand {
+    Doctor,
+    MallocStats,
+    Purge,
+}
+
+/// Commands about what Redis has as a whole, and what is otherwise here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerCommand {
+    /// `SAVE`, `BGSAVE`, `BGREWRITEAOF`.
+    Save,
+    /// `LASTSAVE`.
+    LastSave,
+    /// `SHUTDOWN`.
+    Shutdown,
+    /// `LOLWUT`.
+    Lolwut,
+    /// `SWAPDB`, `MOVE`.
+    OtherDatabase,
+}
+
+/// The subcommands of `SLOWLOG`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // Each is the subcommand of that name.
+pub enum SlowlogCommand {
+    Get,
+    Len,
+    Reset,
+}
+
+/// The subcommands of `LATENCY`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // Each is the subcommand of that name.
+pub enum LatencyCommand {
+    Doctor,
+    Graph,
+    Histogram,
+    History,
+    Latest,
+    Reset,
+}
+
 /// The subcommands of `KEYSPACE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // Each is the subcommand of that name.
 pub enum KeyspaceCommand {
+    Changes,
     Create,
     Drop,
     Get,
     List,
     Recover,
     Set,
+    Unwatch,
+    Watch,
 }
 
 /// The subcommands of `CLUSTER`.

@@ -94,6 +94,12 @@ impl CommandStatistics {
         self.commands.iter().enumerate().filter(|(_, counters)| counters.calls + counters.rejected > 0)
     }
 
+    /// The times of each command that has ended since the counters were reset, with its number.
+    pub fn measured(&self) -> impl Iterator<Item = (usize, &Latencies)> {
+        let all = self.commands.iter().map(|counters| &counters.latency).enumerate();
+        all.filter(|(_, latency)| !latency.counts.is_empty())
+    }
+
     /// Error codes with their counts, in alphabetical order.
     pub fn errors(&self) -> impl Iterator<Item = (&str, u64)> {
         self.errors.iter().map(|(code, count)| (&**code, *count))
@@ -136,6 +142,22 @@ impl Latencies {
     /// The number of measured times.
     pub fn count(&self) -> u64 {
         self.counts.iter().map(|count| u64::from(*count)).sum()
+    }
+
+    /// Powers of two microseconds, each with the number of times below it. One at which there is nothing new is left out.
+    pub fn below_powers(&self) -> impl Iterator<Item = (u64, u64)> {
+        let below = |power: u64| {
+            let measured = self.counts.iter().enumerate().filter(move |(bucket, _)| highest(*bucket) < power);
+            measured.map(|(_, count)| u64::from(*count)).sum::<u64>()
+        };
+        let mut before = 0;
+        (0..OCTAVES as u32 + STEPS as u32).map(move |power| (1 << power, below(1 << power))).filter(
+            move |(_, count)| {
+                let is_new = *count > before;
+                before = *count;
+                is_new
+            },
+        )
     }
 
     /// The time in microseconds that `percent` of all do not exceed, to within an eighth. 0 if there are
@@ -190,12 +212,23 @@ mod tests {
     #[test]
     fn percentiles_are_at_most_an_eighth_too_high() {
         let mut latencies = Latencies::default();
-        assert_eq!(latencies.percentile(50.0), 0);
+        assert_eq!((latencies.percentile(50.0), latencies.below_powers().count()), (0, 0));
         (1..=1000).for_each(|microseconds| latencies.record(microseconds));
         for (percent, exact) in [(50.0, 500), (99.0, 990), (99.9, 999), (100.0, 1000)] {
-            let told = latencies.percentile(percent);
-            assert!((exact..=exact + exact / 8).contains(&told), "p{percent}: {told}");
+            let estimate = latencies.percentile(percent);
+            assert!((exact..=exact + exact / 8).contains(&estimate), "p{percent}: {estimate}");
         }
+    }
+
+    #[test]
+    fn times_are_counted_below_powers_of_two() {
+        let mut latencies = Latencies::default();
+        [0, 1, 3, 3, 300, u64::MAX].into_iter().for_each(|microseconds| latencies.record(microseconds));
+        let longest = highest(OCTAVES * STEPS - 1) + 1;
+        assert_eq!(
+            latencies.below_powers().collect::<Vec<_>>(),
+            [(1, 1), (2, 2), (4, 4), (512, 5), (longest, 6)]
+        );
     }
 
     #[test]

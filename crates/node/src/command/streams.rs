@@ -5,11 +5,9 @@ use kv::limits::KEY_BYTES_MAX;
 use kv::{Command, List, NewId, StreamCommand, StreamId, Trim};
 use wire::resp::Arguments;
 
-use super::arguments::{at, integer, is, key, value};
+use super::arguments::{Parsed, at, integer, is, key, parsers, value};
 use super::error::printable;
 use super::{CommandError, Context};
-
-type Parsed<'a> = Result<Command<'a>, CommandError>;
 
 fn stream(command: StreamCommand<'_>) -> Parsed<'_> {
     Ok(Command::OnStream(command))
@@ -158,12 +156,9 @@ pub(super) fn xdel<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &C
     stream(StreamCommand::Delete { key, ids: List::build(scratch, arguments.iter().skip(2)) })
 }
 
-pub(super) fn xrange<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    range(false, arguments, scratch)
-}
-
-pub(super) fn xrevrange<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    range(true, arguments, scratch)
+parsers! { (arguments, scratch, context)
+    xrange => range(false, arguments, scratch);
+    xrevrange => range(true, arguments, scratch);
 }
 
 /// The two ends of a range of ids, of which the lower one is the first.
@@ -478,10 +473,8 @@ pub(super) fn stream_facts<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: 
     stream(StreamCommand::InfoFull { key, count })
 }
 
-pub(super) fn group_facts<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    stream(StreamCommand::InfoGroups { key: key(arguments, 2)? })
-}
-
-pub(super) fn consumer_facts<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    stream(StreamCommand::InfoConsumers { key: key(arguments, 2)?, group: name(arguments, 3)? })
+parsers! { (arguments, scratch, context)
+    group_facts => stream(StreamCommand::InfoGroups { key: key(arguments, 2)? });
+    consumer_facts =>
+        stream(StreamCommand::InfoConsumers { key: key(arguments, 2)?, group: name(arguments, 3)? });
 }

@@ -5,12 +5,10 @@ use kv::number::parse_float;
 use kv::{Command, Comparison, Condition, Expiry, Fenced, List, SetAnswer, Version};
 use wire::resp::Arguments;
 
-use super::arguments::{at, integer, is, key, value};
+use super::arguments::{Parsed, at, integer, is, key, parsers, value};
 use super::expiry::ExpiryOption;
 use super::locks::token;
 use super::{CommandError, Context};
-
-type Parsed<'a> = Result<Command<'a>, CommandError>;
 
 pub(super) fn get<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
     Ok(Command::Get { key: key(arguments, 1)? })
@@ -167,12 +165,9 @@ pub(super) fn getset<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: 
     })
 }
 
-pub(super) fn getdel<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    Ok(Command::GetDelete { key: key(arguments, 1)? })
-}
-
-pub(super) fn mget<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    Ok(Command::MultiGet { keys: all_keys(arguments, scratch)? })
+parsers! { (arguments, scratch, context)
+    getdel => Ok(Command::GetDelete { key: key(arguments, 1)? });
+    mget => Ok(Command::MultiGet { keys: all_keys(arguments, scratch)? });
 }
 
 /// Lists the arguments behind the command's name, all of them keys, in `scratch`.
@@ -186,16 +181,9 @@ pub(crate) fn all_keys<'a>(
     Ok(List::build(scratch, arguments.iter().skip(1)))
 }
 
-pub(super) fn mset<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
-    multi_set("mset", arguments, scratch, context)
-}
-
-pub(super) fn msetnx<'a>(
-    arguments: Arguments<'a>,
-    scratch: &'a mut Vec<u8>,
-    context: &Context,
-) -> Parsed<'a> {
-    multi_set("msetnx", arguments, scratch, context)
+parsers! { (arguments, scratch, context)
+    mset => multi_set("mset", arguments, scratch, context);
+    msetnx => multi_set("msetnx", arguments, scratch, context);
 }
 
 fn multi_set<'a>(
@@ -242,16 +230,10 @@ pub(super) fn setrange<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context
     Ok(Command::SetRange { key, offset, value })
 }
 
-pub(super) fn incr<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    Ok(Command::IncrementBy { key: key(arguments, 1)?, delta: 1 })
-}
-
-pub(super) fn decr<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    Ok(Command::IncrementBy { key: key(arguments, 1)?, delta: -1 })
-}
-
-pub(super) fn incrby<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    Ok(Command::IncrementBy { key: key(arguments, 1)?, delta: integer(arguments, 2)? })
+parsers! { (arguments, scratch, context)
+    incr => Ok(Command::IncrementBy { key: key(arguments, 1)?, delta: 1 });
+    decr => Ok(Command::IncrementBy { key: key(arguments, 1)?, delta: -1 });
+    incrby => Ok(Command::IncrementBy { key: key(arguments, 1)?, delta: integer(arguments, 2)? });
 }
 
 pub(super) fn decrby<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {

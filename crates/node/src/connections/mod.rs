@@ -1,15 +1,23 @@
-//! `CLIENT`, `CONFIG`, `SELECT` and `DEBUG SLEEP`: what a client may ask and set about connections and the node.
+//! `CLIENT`, `CONFIG`, `SLOWLOG`, `LATENCY`, `MONITOR`, `SELECT`, `DEBUG` and their like: what a client may ask and set
+//! about connections and the node.
 
 mod authentication;
+pub(crate) mod monitor;
+pub(crate) mod pause;
+mod server;
+mod slow;
 
-use crate::command::{self, ConfigCommand};
+use crate::command::{self, ConfigCommand, introspection};
 use crate::configuration::DebugCommand;
-use crate::context::Context;
+use crate::context::{Call, Context};
+use crate::control::Change;
 use crate::session::Listening;
-use crate::session::{ClientId, ClientKind, Replies, Session};
+use crate::session::{ClientId, ClientKind, Replies, Session, TrackingMode};
 use crate::slab::Handle;
 use crate::words::is_printable;
 use kv::{Reply, ReplyBuffer};
+pub(crate) use server::{memory, server};
+pub(crate) use slow::{latency, slowlog};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Duration;
@@ -44,28 +52,49 @@ impl Session {
     }
 
     /// One line of `CLIENT LIST`.
-    fn describe(&self, now_us: u64, out: &mut String) {
+    fn describe(&self, now_us: u64, is_monitor: bool, asked: Option<Arguments<'_>>, out: &mut String) {
         let (local_address, fd) = match &self.kind {
             ClientKind::Resp { local_address, fd, .. } => (local_address.as_str(), *fd),
             ClientKind::Internal => ("internal", -1),
         };
         let seconds = |since_us: u64| now_us.saturating_sub(since_us) / 1_000_000;
-        let flags = match self.queued() {
-            _ if self.closing => "c",
-            _ if self.wait.is_some() => "b",
-            Some(_) => "x",
-            None if self.subscriptions.is_some() => "P",
-            None => "N",
-        };
+        let mut flags = String::new();
+        let is_blocked = self.wait.is_some() || self.held_back.is_some();
+        for (holds, letter) in [
+            (is_monitor, 'O'),
+            (self.subscriptions.is_some(), 'P'),
+            (self.queued().is_some(), 'x'),
+            (is_blocked, 'b'),
+            (self.closing, 'c'),
+            (self.no_evict, 'e'),
+            (self.no_touch, 'T'),
+            (self.tracking.is_some(), 't'),
+            (self.tracking.as_ref().is_some_and(|choice| choice.is_broken), 'R'),
+            (self.tracking.as_ref().is_some_and(|choice| choice.mode == TrackingMode::Prefixes), 'B'),
+        ] {
+            flags.extend(holds.then_some(letter));
+        }
+        if flags.is_empty() {
+            flags.push('N');
+        }
         let queued = self.queued().map_or(-1, |count| count as i64);
         let command = self.last_command.and_then(command::by_number).map_or("NULL", |spec| spec.name);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        // Of a client that asks, its request is there; of others, what waits to be whole or to be taken.
+        let argument_bytes: usize = asked.map_or(0, |asked| asked.iter().map(<[u8]>::len).sum());
+        let (input_bytes, input_room) = match asked {
+            Some(asked) => (framed_bytes(asked), 0),
+            None => self.input_bytes,
+        };
+        let queued_bytes = self.transaction.as_ref().map_or(0, |gathered| gathered.bytes());
+        let redirect = self.tracking.as_ref();
+        let redirect = redirect.map_or(-1, |choice| choice.redirect.map_or(0, |(number, _)| number as i64));
         // Writing to a string does not fail.
         let _ = writeln!(
             out,
             "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db=0 sub={} psub={} ssub={} multi={} \
-             qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem={} tot-mem={} events=r \
-             cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={} tot-cmds={}",
+             qbuf={} qbuf-free={} argv-mem={} multi-mem={} rbs=0 rbp=0 obl={} oll=0 omem=0 tot-mem={} events=r \
+             cmd={} user=default redir={} resp={} lib-name={} lib-ver={} tot-cmds={}",
             self.number(),
             self.address(),
             local_address,
@@ -78,9 +107,14 @@ impl Session {
             self.subscribed(Listening::Pattern),
             self.subscribed(Listening::Shard),
             queued,
+            input_bytes,
+            input_room,
+            argument_bytes,
+            queued_bytes,
             self.output_bytes(),
-            self.output_bytes() + std::mem::size_of::<Session>(),
+            self.memory_bytes() + input_bytes + input_room,
             command,
+            redirect,
             if self.protocol == Protocol::Resp3 { 3 } else { 2 },
             text(&self.library_name),
             text(&self.library_version),
@@ -94,15 +128,33 @@ fn client_number(id: Handle) -> u64 {
     (id.to_bits() >> 32) + ((id.index() as u64 + 1) << 30)
 }
 
+/// The client with a number, if there is one.
+pub(crate) fn client_with_number(cx: &mut Context, number: u64) -> Option<ClientId> {
+    cx.spend(cx.clients.sessions.len() as u64 * LOOKED_AT_NS);
+    cx.clients.sessions.iter().map(|(id, _)| id).find(|id| client_number(*id) == number)
+}
+
 pub(crate) fn id(cx: &mut Context, client: ClientId) {
     cx.answer(client, |replies| replies.integer(client_number(client) as i64));
 }
 
-pub(crate) fn info(cx: &mut Context, client: ClientId) {
+/// Appends the line of a client. `asker` is the one that wants it.
+fn describe(cx: &Context, client: ClientId, asker: ClientId, arguments: Arguments<'_>, out: &mut String) {
+    let Some(session) = cx.clients.sessions.get(client) else { return };
+    let is_monitor = cx.clients.monitors.contains(&client);
+    session.describe(cx.now.monotonic_us, is_monitor, (client == asker).then_some(arguments), out);
+}
+
+/// The length of a request as it arrives, in bytes.
+fn framed_bytes(request: Arguments<'_>) -> usize {
+    let number = |count: usize| count.to_string().len() + 3;
+    let arguments: usize = request.iter().map(|argument| number(argument.len()) + argument.len() + 2).sum();
+    number(request.len()) + arguments
+}
+
+pub(crate) fn info(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
     let mut text = String::new();
-    if let Some(session) = cx.clients.sessions.get(client) {
-        session.describe(cx.now.monotonic_us, &mut text);
-    }
+    describe(cx, client, client, arguments, &mut text);
     cx.answer(client, |replies| replies.push(Reply::Text(text.as_bytes())));
 }
 
@@ -138,9 +190,9 @@ pub(crate) fn list(cx: &mut Context, client: ClientId, arguments: Arguments<'_>)
         Some(_) => return cx.answer(client, |replies| replies.error(SYNTAX)),
     }
     let mut text = String::new();
-    for (_, session) in cx.clients.sessions.iter().filter(|(_, session)| !session.is_internal()) {
+    for (id, session) in cx.clients.sessions.iter().filter(|(_, session)| !session.is_internal()) {
         if ids.as_ref().is_none_or(|ids| ids.contains(&session.number())) {
-            session.describe(cx.now.monotonic_us, &mut text);
+            describe(cx, id, client, arguments, &mut text);
         }
     }
     cx.answer(client, |replies| replies.push(Reply::Text(text.as_bytes())));
@@ -241,7 +293,7 @@ pub(crate) fn kill(cx: &mut Context, client: ClientId, arguments: Arguments<'_>)
         Ok(filter) => filter,
         Err(error) => return cx.answer(client, |replies| replies.error(&error)),
     };
-    let victims = clients_that(cx, |session| filter.fits(session));
+    let victims = clients_that(cx, |session| filter.fits(session, cx.now.monotonic_us));
     cx.answer(client, |replies| replies.integer(victims.len() as i64));
     kill_all(cx, client, victims);
 }
@@ -293,6 +345,8 @@ struct KillFilter {
     none_of_this_kind: bool,
     /// Whether it subscribes to channels.
     listens: Option<bool>,
+    /// Connected for at least so many seconds.
+    age_seconds: Option<u64>,
     /// The client that is spared.
     spared: Option<u64>,
 }
@@ -310,6 +364,10 @@ impl KillFilter {
                 b"id" => match text().parse() {
                     Ok(id) if id > 0 => filter.id = Some(id),
                     _ => return Err("ERR client-id should be greater than 0".into()),
+                },
+                b"maxage" => match text().parse() {
+                    Ok(seconds) if seconds > 0 => filter.age_seconds = Some(seconds),
+                    _ => return Err("ERR maxage should be greater than 0".into()),
                 },
                 b"addr" => filter.address = Some(text()),
                 b"laddr" => filter.local_address = Some(text()),
@@ -333,7 +391,7 @@ impl KillFilter {
         Ok(filter)
     }
 
-    fn fits(&self, session: &Session) -> bool {
+    fn fits(&self, session: &Session, now_us: u64) -> bool {
         let local = match &session.kind {
             ClientKind::Resp { local_address, .. } => local_address.as_str(),
             ClientKind::Internal => "",
@@ -341,19 +399,48 @@ impl KillFilter {
         !self.none_of_this_kind
             && self.spared != Some(session.number())
             && self.listens.is_none_or(|listens| listens == session.subscriptions.is_some())
+            && self.age_seconds.is_none_or(|seconds| {
+                now_us - session.created_us.min(now_us) >= seconds.saturating_mul(1_000_000)
+            })
             && self.id.is_none_or(|id| id == session.number())
             && self.address.as_ref().is_none_or(|address| address == session.address())
             && self.local_address.as_ref().is_none_or(|address| address == local)
     }
 }
 
+const NO_DEBUG: &str = "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run \
+     it from a local connection, otherwise you need to set this option in the configuration file (enable_debug_command), \
+     and then restart the server.";
+
+pub(crate) fn debug_protocol(cx: &mut Context, client: ClientId, kind: &[u8]) {
+    match may_debug(cx, client) {
+        true => cx.answer(client, |replies| introspection::example(kind, replies)),
+        false => cx.answer(client, |replies| replies.error(NO_DEBUG)),
+    }
+}
+
+/// `DEBUG SET-ACTIVE-EXPIRE`, as far as it is true.
+pub(crate) fn debug_expire(cx: &mut Context, client: ClientId, whether: &[u8]) {
+    let is_allowed = may_debug(cx, client);
+    cx.answer(client, |replies| match whether {
+        _ if !is_allowed => replies.error(NO_DEBUG),
+        b"1" => replies.ok(),
+        _ => replies.error("ERR keys that have expired are always removed: no node can stop that"),
+    });
+}
+
+/// `DEBUG PAUSE-CRON`.
+pub(crate) fn debug_pause_cron(cx: &mut Context, client: ClientId) {
+    match may_debug(cx, client) {
+        true => cx.answer(client, ReplyBuffer::ok),
+        false => cx.answer(client, |replies| replies.error(NO_DEBUG)),
+    }
+}
+
 /// Makes one client wait, and no other.
 pub(crate) fn debug_sleep(cx: &mut Context, client: ClientId, seconds: &[u8]) {
     if !may_debug(cx, client) {
-        let error = "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run \
-                     it from a local connection, otherwise you need to set this option in the configuration file \
-                     (enable_debug_command), and then restart the server.";
-        return cx.answer(client, |replies| replies.error(error));
+        return cx.answer(client, |replies| replies.error(NO_DEBUG));
     }
     let seconds = std::str::from_utf8(seconds).ok().and_then(|text| text.parse::<f64>().ok());
     match seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
@@ -395,6 +482,12 @@ pub(crate) fn config(cx: &mut Context, client: ClientId, command: ConfigCommand,
         }
         ConfigCommand::Set => {
             let outcome = cx.parameters.set(arguments);
+            let default = cx.map.keyspaces.get("").map(|entry| entry.keyspace.clone());
+            let settings = default.map(|default| cx.parameters.take_changed(&default)).unwrap_or_default();
+            if outcome.is_ok() && !settings.is_empty() {
+                let change = Change::SetKeyspace { prefix: String::new(), settings };
+                return cx.call(Call::Change { client: Some(client), change: Box::new(change) });
+            }
             cx.answer(client, |replies| match outcome {
                 Ok(()) => replies.ok(),
                 Err(error) => replies.error(&error.to_string()),

@@ -24,6 +24,8 @@ pub(crate) struct Clients {
     /// Collects the answers while the commands of a transaction are carried out.
     captured: Option<ReplyBuffer>,
     pub(crate) statistics: CommandStatistics,
+    /// The clients that asked for `MONITOR`, and some that are gone.
+    pub(crate) monitors: Vec<ClientId>,
 }
 
 impl Clients {
@@ -36,6 +38,7 @@ impl Clients {
             replies: ReplyBuffer::new(),
             captured: None,
             statistics: CommandStatistics::new(),
+            monitors: Vec::new(),
         }
     }
 
@@ -149,7 +152,9 @@ impl Context {
         result: Outcome,
         reply: SessionReply<'_>,
     ) {
-        let Some(session) = self.clients.sessions.get_mut(client) else { return };
+        let Context { clients, measuring, memory, parameters, configuration, now, .. } = self;
+        let Clients { sessions, statistics, ready, .. } = clients;
+        let Some(session) = sessions.get_mut(client) else { return };
         let mut known = None;
         if let Outcome::Done { version, offset } = result {
             known = Some(version);
@@ -158,15 +163,26 @@ impl Context {
             }
         }
         let (reply_bytes, is_error) = (reply.len(), reply.is_error());
-        let (command, begun_us) = session.complete(sequence, known, reply);
-        self.memory.follow(session);
+        let took_us = measuring.time_of(session, sequence, *now, parameters.thresholds());
+        let command = session.complete(sequence, known, reply);
+        memory.follow(session);
         if let Some(number) = command {
-            self.clients.statistics.took(number, self.now.monotonic_us.saturating_sub(begun_us));
+            if let Some(took_us) = took_us {
+                statistics.took(number, took_us);
+            }
             if is_error {
-                self.clients.statistics.failed(number);
+                statistics.failed(number);
             }
         }
-        self.sent(client, reply_bytes);
+        if session.output_bytes() > configuration.output_bytes_max {
+            return self.close_overflowing(client);
+        }
+        if !std::mem::replace(&mut session.listed, true) {
+            ready.push(client);
+        }
+        if memory.answered(reply_bytes) {
+            memory::bound_sessions(self);
+        }
     }
 
     /// Sends a client something that is not a reply. A client that does not read is closed, as with replies.
@@ -174,6 +190,13 @@ impl Context {
         let Some(session) = self.clients.sessions.get_mut(client) else { return };
         session.push(message);
         self.sent(client, message.len());
+    }
+
+    /// Sends a client bytes that are no message of its protocol, behind all that was sent before. No request of it may wait.
+    pub(crate) fn send_raw(&mut self, client: ClientId, bytes: &[u8]) {
+        let Some(session) = self.clients.sessions.get_mut(client) else { return };
+        session.output.end().extend_from_slice(bytes);
+        self.sent(client, bytes.len());
     }
 
     /// There is new output for a client.
@@ -211,8 +234,9 @@ impl Context {
         let Some(mut session) = self.clients.sessions.remove(client) else { return };
         self.memory.end(&session);
         let (wait, subscriptions) = (session.wait, session.subscriptions.take());
-        if wait.is_some() || subscriptions.is_some() {
-            self.call(Call::EndSession { client, wait, subscriptions });
+        let tracks = session.tracking.is_some() || session.readers > 0;
+        if wait.is_some() || subscriptions.is_some() || tracks {
+            self.call(Call::EndSession { client, wait, subscriptions, tracks });
         }
     }
 }

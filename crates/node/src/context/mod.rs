@@ -4,7 +4,9 @@
 pub(crate) mod clients;
 pub(crate) mod delays;
 pub(crate) mod long_replies;
+pub(crate) mod measuring;
 pub(crate) mod memory;
+pub(crate) mod pause;
 pub(crate) mod peers;
 pub(crate) mod room;
 pub(crate) mod routing;
@@ -13,7 +15,9 @@ pub(crate) mod work;
 
 use crate::configuration::Configuration;
 use crate::context::clients::Clients;
+use crate::context::measuring::Measuring;
 use crate::context::memory::Memory;
+use crate::context::pause::Pause;
 use crate::context::peers::Peers;
 use crate::context::room::Room;
 use crate::control::{Change, ClusterMap};
@@ -75,10 +79,16 @@ pub(crate) struct Context {
     pub(crate) map: Rc<ClusterMap>,
     /// Whether the control group has admitted this node.
     pub(crate) is_admitted: bool,
+    /// When this node's lease from the control group ends, in microseconds of the monotonic clock. Until then the control
+    /// group appoints no other leader in place of this node, and does not acknowledge a change of functions that this
+    /// node's map lacks.
+    pub(crate) lease_until_us: u64,
     /// Why the control group does not admit it, if it said so.
     pub(crate) refusal: Option<String>,
     pub(crate) router: Router,
     pub(crate) clients: Clients,
+    pub(crate) measuring: Measuring,
+    pub(crate) pause: Pause,
     pub(crate) peers: Peers,
     /// The buffer that holds the requests that are being taken, if it may be kept.
     pub(crate) lent: Option<Arc<Vec<u8>>>,
@@ -121,7 +131,12 @@ pub(crate) enum Call {
     /// Reads a piece that a node has asked for, which may be this one.
     ReadPiece { group: u16, to: NodeId, piece: StoredPiece },
     /// Tidies up after a session that has ended.
-    EndSession { client: ClientId, wait: Option<u64>, subscriptions: Option<Box<Subscriptions>> },
+    EndSession {
+        client: ClientId,
+        wait: Option<u64>,
+        subscriptions: Option<Box<Subscriptions>>,
+        tracks: bool,
+    },
 }
 
 /// A request of a call.

@@ -52,9 +52,9 @@ impl Context {
         if keyspace.replication == Protocol::LeaderFollower && !is_taken_over {
             return *leader;
         }
-        let told = *reported_leader;
-        if self.peers.is_up(told) && !self.peers[told].is_silent(self.now, self.configuration.patience) {
-            return told;
+        let leader = *reported_leader;
+        if self.peers.is_up(leader) && !self.peers[leader].is_silent(self.now, self.configuration.patience) {
+            return leader;
         }
         // A node that has lost its disk never knows the leader: skip a node that refused until the others were asked.
         let behind = if *refused_by == 0 { self.configuration.node } else { *refused_by };

@@ -1,12 +1,27 @@
 //! How groups stand, as far as this node knows.
 
 use super::Context;
+use crate::control::FatalRecord;
 use protocol::status::Status;
+
+/// Why no replica answers requests to a group, if that is so.
+pub(crate) fn quarantined(cx: &Context, id: u16) -> Option<String> {
+    let group = cx.groups.get(id)?;
+    // While the map does not know that this replica stands still, no other one can have taken over.
+    let is_unknown = cx.map.quarantine.stands(id, cx.configuration.node).is_none();
+    let held = group.holds.filter(|_| is_unknown);
+    let FatalRecord { offset, .. } = cx.map.stopped_before(id).or(held)?;
+    let name = group.keyspace.name();
+    Some(format!(
+        "QUARANTINED keyspace '{name}' stands still before record {offset} of group {id}, which has ended its nodes; nothing was \
+         done; see CLUSTER QUARANTINE LIST"
+    ))
+}
 
 /// The state of a group here; without a replica, whether its leader can be reached.
 pub(crate) fn group_status(cx: &Context, id: u16) -> Status {
     let group = &cx.groups[id];
-    if let Some(explanation) = cx.quarantined(id) {
+    if let Some(explanation) = quarantined(cx, id) {
         let status = group.replica.as_ref().map(|replica| replica.summary(cx.now)).unwrap_or_default();
         return Status { role: "quarantined", ready: false, writable: false, explanation, ..status };
     }

@@ -2,7 +2,7 @@
 
 use super::change::Change;
 use super::message::Message;
-use super::{Answer, ChangeError, Effects, Timing};
+use super::{Answer, ChangeError, Effects, Refusal, Timing};
 use protocol::{NodeId, Now};
 use std::collections::BTreeMap;
 
@@ -36,16 +36,13 @@ impl Asking {
     ) {
         const OPEN_MAX: usize = 10_000;
         if self.open.len() >= OPEN_MAX {
-            let why = "too many changes wait for the control group; nothing was done, try again".to_string();
-            return out.answers.push(Answer { request, result: Err(ChangeError::Refused(why)) });
+            let why = "too many changes wait for the control group; nothing was done, try again";
+            return out.answers.push(Answer::refused(request, why));
         }
         let change =
             serde_json::to_vec(change).expect("a change is made of numbers, strings, lists and maps");
         if change.len() > super::message::CHANGE_BYTES_MAX {
-            return out.answers.push(Answer {
-                request,
-                result: Err(ChangeError::Refused("this change is too long".into())),
-            });
+            return out.answers.push(Answer::refused(request, "this change is too long"));
         }
         self.last += 1;
         let deadline_us = now.monotonic_us + timing.answer_ms * 1000;
@@ -82,16 +79,12 @@ impl Asking {
     }
 
     /// Takes the outcome of a change. A second answer is ignored.
-    pub(super) fn answered(&mut self, id: u64, result: Result<u64, String>, out: &mut Effects) {
+    pub(super) fn answered(&mut self, id: u64, result: Result<u64, Refusal>, out: &mut Effects) {
         let Some(open) = self.open.remove(&id) else { return };
         // A leader that is gone may have made the change before it could answer, and the repeated request was refused
         // for that.
         let is_doubtful = open.times_sent > 1;
-        let result = result.map_err(|why| match is_doubtful {
-            true => format!("{why} (it was asked for more than once: an earlier try may have succeeded)"),
-            false => why,
-        });
-        let result = result.map_err(ChangeError::Refused);
+        let result = result.map_err(|why| ChangeError::Refused { why, is_doubtful });
         out.answers.push(Answer { request: open.request, result });
     }
 

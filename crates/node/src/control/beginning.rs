@@ -28,7 +28,7 @@ pub(super) struct Beginning {
     asks_at_us: u64,
     times_asked: u32,
     /// The nodes that were missing at the last report.
-    told: Vec<NodeId>,
+    reported: Vec<NodeId>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -111,8 +111,8 @@ impl Beginning {
         let missing: Vec<NodeId> = others(map, id).filter(|node| !agrees(node)).collect();
         if !missing.is_empty() {
             const PATIENCE: u32 = 10;
-            if missing != self.told && self.times_asked > PATIENCE {
-                self.told = missing.clone();
+            if missing != self.reported && self.times_asked > PATIENCE {
+                self.reported = missing.clone();
                 out.events.push(super::Event::WaitsFor { nodes: missing });
             }
             return false;

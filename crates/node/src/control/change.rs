@@ -1,17 +1,19 @@
-//! Changes of the map: pure functions from one map to the next, which refuse with a sentence for people.
+//! Changes of the map: pure functions from one map to the next, each of which may be refused.
 //!
-//! What the map alone cannot tell, above all which nodes are alive and whose lease is over, the control leader checks
+//! What the map alone does not show, above all which nodes are alive and whose lease is over, the control leader checks
 //! before it makes a change: see `leading`.
 
 use super::MAP_GROUP;
 use super::map::{
-    CONTROL_GROUP, ClusterMap, Group, GroupId, KeyspaceEntry, Kind, Node, NodeState, Rejoin, Slots, Start,
-    control_members, replicas,
+    CONTROL_GROUP, ClusterMap, Group, GroupId, KeyspaceEntry, Node, NodeState, Rejoin, Slots, Start,
+    control_members, settles_with,
 };
 use super::quarantine::Step as QuarantineStep;
+use super::refusal::{Refusal, refuse};
 use crate::configuration::NodeAddress;
 use crate::keyspace::{KEYSPACES_MAX, Keyspace};
-use crate::setting::Parts;
+use crate::libraries::{self, Step as LibrariesStep};
+use crate::setting::{Parts, Protocol};
 use crate::words::check_host;
 use coding::data_fragments_max;
 use protocol::NodeId;
@@ -27,8 +29,19 @@ pub const GROUPS_MAX: usize = 4096;
 pub const NODES_MAX: usize = 256;
 
 /// Settings that can change while a keyspace is in use.
-const CHANGEABLE: [&str; 8] =
-    ["acks", "reads", "backlog_bytes", "retry", "lease", "coding", "coding_threshold", "script_cost_max"];
+const CHANGEABLE: [&str; 11] = [
+    "acks",
+    "reads",
+    "backlog_bytes",
+    "retry",
+    "lease",
+    "coding",
+    "coding_threshold",
+    "script_cost_max",
+    "memory_max",
+    "eviction",
+    "changes_bytes",
+];
 
 /// A change of the map.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,6 +113,8 @@ pub enum Change {
         /// What is reported or decided.
         step: QuarantineStep,
     },
+    /// Adds libraries of functions, or removes some.
+    Libraries(LibrariesStep),
     /// Adds a member to a group, or removes one.
     MoveMember {
         /// The group's number.
@@ -124,8 +139,8 @@ impl ClusterMap {
     /// version.
     ///
     /// # Errors
-    /// A sentence that says why the change is not possible.
-    pub fn apply(&self, change: &Change) -> Result<ClusterMap, String> {
+    /// Why the change is not possible.
+    pub fn apply(&self, change: &Change) -> Result<ClusterMap, Refusal> {
         let mut map = self.clone();
         match change {
             Change::CreateKeyspace(keyspace) => map.create_keyspace(keyspace.clone()),
@@ -143,6 +158,7 @@ impl ClusterMap {
                 leaders.iter().try_for_each(|(group, leader)| map.appoint(*group, *leader))
             }
             Change::Quarantine { group, step } => map.change_quarantine(*group, *step),
+            Change::Libraries(step) => libraries::apply(&mut map.libraries, step).map_err(Refusal::Other),
             Change::MoveMember { group, step: Step::Add(node) } => map.add_member(*group, *node),
             Change::MoveMember { group, step: Step::Remove(node) } => map.remove_member(*group, *node),
         }?;
@@ -164,47 +180,46 @@ impl ClusterMap {
 
     // Keyspaces.
 
-    pub(super) fn create_keyspace(&mut self, keyspace: Keyspace) -> Result<(), String> {
-        let name = keyspace.name().to_string();
-        let refuse = |why: String| Err(format!("keyspace '{name}': {why}"));
+    pub(super) fn create_keyspace(&mut self, keyspace: Keyspace) -> Result<(), Refusal> {
         let nodes = self.staying();
         let keyspace = keyspace.resolved(nodes.len())?;
-        let kind = Kind::of(&keyspace);
+        let (name, protocol) = (keyspace.name(), keyspace.replication);
+        let Keyspace { leader, shards, .. } = keyspace;
         if self.keyspaces.contains_key(&keyspace.prefix) {
-            return refuse("it is there already; KEYSPACE SET changes it".into());
+            return Err(Refusal::KeyspaceExists(keyspace.prefix));
         }
         if self.keyspaces.len() >= KEYSPACES_MAX {
-            return refuse(format!("a cluster can have {KEYSPACES_MAX} keyspaces at most"));
+            refuse!("keyspace '{name}': a cluster can have {KEYSPACES_MAX} keyspaces at most");
         }
-        if keyspace.leader != 0 && !nodes.contains(&keyspace.leader) {
-            return refuse(format!("leader = {} is not one of the nodes {nodes:?}", keyspace.leader));
+        if leader != 0 && !nodes.contains(&leader) {
+            refuse!("keyspace '{name}': leader = {leader} is not one of the nodes {nodes:?}");
         }
         let there = self.groups.len() - 1; // Without the control group.
-        if there + usize::from(keyspace.shards) > GROUPS_MAX {
-            let shards = keyspace.shards;
-            return refuse(format!(
-                "the cluster has {there} groups and may have {GROUPS_MAX}: {shards} more (shards = {shards}) are too many"
-            ));
+        if there + usize::from(shards) > GROUPS_MAX {
+            refuse!(
+                "keyspace '{name}': the cluster has {there} groups and may have {GROUPS_MAX}: {shards} more \
+                 (shards = {shards}) are too many"
+            );
         }
-        if self.next_group + u32::from(keyspace.shards) > u32::from(MAP_GROUP) {
-            return refuse("all group numbers are used up; none is ever used twice".into());
+        if self.next_group + u32::from(shards) > u32::from(MAP_GROUP) {
+            refuse!("keyspace '{name}': all group numbers are used up; none is ever used twice");
         }
         let mut groups = Vec::new();
-        for shard in 0..keyspace.shards {
-            let first = self.first_node(&keyspace, kind, shard);
-            let members = ring(&nodes, first, replicas(&keyspace, nodes.len()));
+        for shard in 0..shards {
+            let first = self.first_node(&keyspace, shard);
+            let members = ring(&nodes, first, keyspace.replicas_on(nodes.len()));
             let group = Group {
                 keyspace: keyspace.prefix.clone(),
                 shard,
-                slots: Slots::of_shard(shard, keyspace.shards),
-                leader: if matches!(kind, Kind::Registers { .. }) { 0 } else { first },
+                slots: Slots::of_shard(shard, shards),
+                leader: if protocol.has_registers() { 0 } else { first },
                 epoch: 1,
                 // The first members of a consensus group must have begun before others are named.
-                in_sync: if kind == Kind::Consensus { Vec::new() } else { members.clone() },
+                in_sync: if protocol == Protocol::Consensus { Vec::new() } else { members.clone() },
                 members,
                 revision: 0,
                 given_up: BTreeMap::new(),
-                settled: kind != Kind::Consensus,
+                settled: protocol != Protocol::Consensus,
             };
             let id = self.next_group as GroupId;
             self.next_group += 1;
@@ -217,27 +232,25 @@ impl ClusterMap {
 
     /// Chooses the node for a new shard's leader or, without one, its first replica: the nodes after the configured one
     /// in turn, else the node with the fewest of these.
-    fn first_node(&self, keyspace: &Keyspace, kind: Kind, shard: u16) -> NodeId {
+    fn first_node(&self, keyspace: &Keyspace, shard: u16) -> NodeId {
         let nodes = self.staying();
         if let Some(place) = nodes.iter().position(|node| *node == keyspace.leader) {
             return nodes[(place + usize::from(shard)) % nodes.len()];
         }
-        let counts = |group: &&Group, node: NodeId| match kind {
-            Kind::Registers { .. } => group.members.contains(&node),
-            _ => group.leader == node,
+        let counts = |group: &&Group, node: NodeId| match keyspace.has_leader() {
+            true => group.leader == node,
+            false => group.members.contains(&node),
         };
         let groups = || self.groups.iter().filter(|(id, _)| **id != CONTROL_GROUP).map(|(_, group)| group);
         let load = |node: &NodeId| groups().filter(|group| counts(group, *node)).count();
         nodes.iter().copied().min_by_key(load).unwrap_or(0)
     }
 
-    fn drop_keyspace(&mut self, prefix: &str) -> Result<(), String> {
+    fn drop_keyspace(&mut self, prefix: &str) -> Result<(), Refusal> {
         if prefix.is_empty() {
-            return Err(
-                "the default keyspace cannot be dropped: keys without another keyspace belong to it".into()
-            );
+            refuse!("the default keyspace cannot be dropped: keys without another keyspace belong to it");
         }
-        let entry = self.keyspaces.remove(prefix).ok_or_else(|| no_keyspace(prefix))?;
+        let entry = self.keyspaces.remove(prefix).ok_or_else(|| Refusal::NoKeyspace(prefix.to_string()))?;
         for group in entry.groups {
             self.groups.remove(&group);
             self.nodes.values_mut().for_each(|node| {
@@ -247,27 +260,24 @@ impl ClusterMap {
         Ok(())
     }
 
-    fn set_keyspace(&mut self, prefix: &str, settings: &BTreeMap<String, String>) -> Result<(), String> {
+    fn set_keyspace(&mut self, prefix: &str, settings: &BTreeMap<String, String>) -> Result<(), Refusal> {
         let nodes = self.staying().len();
-        let entry = self.keyspaces.get_mut(prefix).ok_or_else(|| no_keyspace(prefix))?;
+        let entry = self.keyspaces.get_mut(prefix).ok_or_else(|| Refusal::NoKeyspace(prefix.to_string()))?;
         // After a node was removed by force, it may have fewer replicas than its setting says.
         let nodes = nodes.max(usize::from(entry.keyspace.replicas));
         let changed = with_settings(&entry.keyspace, settings)?.resolved(nodes)?;
-        let (before, after) = (Kind::of(&entry.keyspace), Kind::of(&changed));
-        let groups = entry.groups.clone();
+        let (before, after) = (entry.keyspace.acks, changed.acks);
         entry.keyspace = changed;
         // Under `all` the in-sync set is a promise, under other `acks` a preference: an in-sync set from before the
         // change is not enough. A new epoch begins with the leader alone, and is settled when enough others hold
         // everything.
-        let is_all = |kind| matches!(kind, Kind::LeaderFollower { acks: Acks::All, .. });
-        for id in if before == after { Vec::new() } else { groups } {
-            if let Some(group) = self.groups.get_mut(&id) {
+        for id in entry.groups.iter().filter(|_| before != after) {
+            if let Some(group) = self.groups.get_mut(id) {
                 group.epoch += 1;
-                group.in_sync = match is_all(before) {
-                    true => group.in_sync.clone(),
-                    false => vec![group.leader],
-                };
-                group.settled = group.in_sync.len() >= after.settles_with(group.members.len());
+                if before != Acks::All {
+                    group.in_sync = vec![group.leader];
+                }
+                group.settled = group.in_sync.len() >= settles_with(after, group.members.len());
             }
         }
         Ok(())
@@ -277,26 +287,27 @@ impl ClusterMap {
         &mut self,
         prefix: &str,
         lost: &BTreeMap<GroupId, BTreeMap<NodeId, u64>>,
-    ) -> Result<(), String> {
-        let groups = &self.keyspaces.get(prefix).ok_or_else(|| no_keyspace(prefix))?.groups;
+    ) -> Result<(), Refusal> {
+        let groups =
+            &self.keyspaces.get(prefix).ok_or_else(|| Refusal::NoKeyspace(prefix.to_string()))?.groups;
         if let Some(other) = lost.keys().find(|id| !groups.contains(id)) {
-            return Err(format!("group {other} is not of keyspace '{prefix}'"));
+            refuse!("group {other} is not of keyspace '{prefix}'");
         }
         for (id, members) in lost {
-            if !matches!(self.kind(*id), Kind::Registers { .. }) {
-                return Err(format!("{} has a leader, and is recovered by its leader", self.name_of(*id)));
+            if !self.protocol(*id).has_registers() {
+                refuse!("{} has a leader, and is recovered by its leader", self.name_of(*id));
             }
             for (node, life) in members {
                 let known = self.nodes.get(node).map(|node| node.start.life);
                 if known != Some(*life) {
-                    return Err(format!("node {node} was started again since; look again at what is lost"));
+                    refuse!("node {node} was started again since; look again at what is lost");
                 }
             }
             let Some(group) = self.groups.get_mut(id) else { continue };
             // A minority gets back from the others what it has forgotten: nothing need be given up.
             let known = members.keys().filter(|node| group.members.contains(node)).count();
             if known < members.len() || 2 * known <= group.members.len() {
-                return Err(format!("nodes {:?} are no majority of group {id}", members.keys()));
+                refuse!("nodes {:?} are no majority of group {id}", members.keys());
             }
             group.given_up.clone_from(members);
         }
@@ -305,26 +316,26 @@ impl ClusterMap {
 
     // Nodes.
 
-    fn add_node(&mut self, address: &NodeAddress) -> Result<(), String> {
+    fn add_node(&mut self, address: &NodeAddress) -> Result<(), Refusal> {
         let id = address.id;
         check_host(&address.host).map_err(|why| format!("node {id}: {why}"))?;
         match self.nodes.get(&id) {
             _ if id == 0 || usize::from(id) > NODES_MAX => {
-                Err(format!("a node's number is from 1 to {NODES_MAX}"))
+                refuse!("a node's number is from 1 to {NODES_MAX}")
             }
             _ if [address.client_port, address.http_port, address.peer_port].contains(&0) => {
-                Err(format!("node {id} needs three ports"))
+                refuse!("node {id} needs three ports")
             }
             Some(known) if known.address == *address && known.state == NodeState::Member => Ok(()),
-            Some(known) if known.state == NodeState::Leaving => Err(format!(
+            Some(known) if known.state == NodeState::Leaving => refuse!(
                 "node {id} is about to leave: add it when CLUSTER NODES does not name it any more, with its process \
                  stopped, or give the new node another number"
-            )),
-            Some(_) => Err(format!(
+            ),
+            Some(_) => refuse!(
                 "there is a node {id} already, with another address: give the new node another number, or remove that \
                  one first"
-            )),
-            None if self.nodes.len() >= NODES_MAX => Err(format!("a cluster has {NODES_MAX} nodes at most")),
+            ),
+            None if self.nodes.len() >= NODES_MAX => refuse!("a cluster has {NODES_MAX} nodes at most"),
             None => {
                 self.nodes.insert(id, Node::new(address.clone()));
                 Ok(())
@@ -332,14 +343,14 @@ impl ClusterMap {
         }
     }
 
-    fn remove_node(&mut self, id: NodeId, force: bool) -> Result<(), String> {
+    fn remove_node(&mut self, id: NodeId, force: bool) -> Result<(), Refusal> {
         let before = self.staying().len();
         let holders_before = self.holders();
-        let node = self.nodes.get_mut(&id).ok_or_else(|| no_node(id))?;
+        let node = self.nodes.get_mut(&id).ok_or(Refusal::NoNode(id))?;
         node.state = NodeState::Leaving;
         let after = self.staying().len();
         if after == 0 {
-            return Err(format!("node {id} is the last one of the cluster"));
+            refuse!("node {id} is the last one of the cluster");
         }
         if !self.groups.values().any(|group| group.members.contains(&id)) {
             if self.groups.values().all(|group| group.settled) {
@@ -351,16 +362,16 @@ impl ClusterMap {
             return Ok(()); // It is leaving already.
         }
         for (group_id, group) in &self.groups {
-            if matches!(self.kind(*group_id), Kind::Registers { .. }) && group.members.contains(&id) {
+            if self.protocol(*group_id).has_registers() && group.members.contains(&id) {
                 let name = self.name_of(*group_id);
-                return Err(format!(
+                refuse!(
                     "node {id} cannot be removed: it holds a replica of {name}, whose members cannot be changed yet; \
                      drop the keyspace first"
-                ));
+                );
             }
         }
         for entry in self.keyspaces.values() {
-            let [before, after] = [before, after].map(|nodes| replicas(&entry.keyspace, nodes));
+            let [before, after] = [before, after].map(|nodes| entry.keyspace.replicas_on(nodes));
             check_coding(&entry.keyspace, before, after)
                 .map_err(|why| format!("node {id} cannot be removed: {why}"))?;
             check_acks(&entry.keyspace, after)
@@ -368,11 +379,11 @@ impl ClusterMap {
         }
         match self.losses(holders_before, self.holders()) {
             losses if losses.is_empty() || force => Ok(()),
-            losses => Err(format!(
+            losses => refuse!(
                 "node {id} cannot be removed without FORCE: {} would be left. Add a node first (quorate join), or say \
                  CLUSTER REMOVE {id} FORCE",
                 losses.join("; ")
-            )),
+            ),
         }
     }
 
@@ -396,14 +407,12 @@ impl ClusterMap {
         }
         let mut keyspaces = self.keyspaces.values().filter_map(|entry| {
             let keyspace = &entry.keyspace;
-            let [had, left] = [before, after].map(|nodes| replicas(keyspace, nodes));
+            let [had, left] = [before, after].map(|nodes| keyspace.replicas_on(nodes));
             let others = left.saturating_sub(1);
-            let survives = match Kind::of(keyspace) {
-                Kind::LeaderFollower { acks: Acks::None | Acks::All, .. } => others,
-                Kind::LeaderFollower { acks: Acks::Count(count), .. } => others.min(usize::from(count)),
-                Kind::LeaderFollower { acks: Acks::Majority, .. }
-                | Kind::Registers { .. }
-                | Kind::Consensus => others / 2,
+            let survives = match keyspace.acks {
+                Acks::None | Acks::All => others,
+                Acks::Count(count) => others.min(usize::from(count)),
+                Acks::Majority => others / 2,
             };
             let name = format!("keyspace '{}'", keyspace.name());
             is_loss(usize::from(keyspace.replicas), had, left).then(|| loss(&name, had, left, survives))
@@ -416,30 +425,31 @@ impl ClusterMap {
         losses
     }
 
-    fn replace_node(&mut self, id: NodeId, accept_loss: bool) -> Result<(), String> {
-        let node = self.nodes.get_mut(&id).ok_or_else(|| no_node(id))?;
+    fn replace_node(&mut self, id: NodeId, accept_loss: bool) -> Result<(), Refusal> {
+        let node = self.nodes.get_mut(&id).ok_or(Refusal::NoNode(id))?;
         if node.state == NodeState::Leaving {
-            return Err(format!("node {id} is leaving; there is nothing to replace it for"));
+            refuse!("node {id} is leaving; there is nothing to replace it for");
         }
         let life = std::mem::take(&mut node.start).life;
         let ids: Vec<GroupId> = self.groups.keys().copied().collect();
         for group_id in ids {
-            let (kind, name) = (self.kind(group_id), self.name_of(group_id));
+            let (protocol, name) = (self.protocol(group_id), self.name_of(group_id));
+            let keeps_records = self.keeps_records(group_id);
             let Some(group) = self.groups.get_mut(&group_id) else { continue };
             // Registers in memory are recovered from the others after every start.
-            if !group.members.contains(&id) || kind == (Kind::Registers { durable: false }) {
+            if !group.members.contains(&id) || protocol.has_registers() && !keeps_records {
                 continue;
             }
-            let is_followed = matches!(kind, Kind::LeaderFollower { .. });
+            let is_followed = protocol == Protocol::LeaderFollower;
             let others: Vec<NodeId> = group.in_sync.iter().copied().filter(|node| *node != id).collect();
             let was_alone = group.members == [id] || is_followed && others.is_empty();
             if was_alone && !accept_loss {
-                return Err(format!(
+                refuse!(
                     "node {id} alone held everything that was acknowledged in {name}: bring it back with its storage, \
                      or replace it accepting that writes are lost"
-                ));
+                );
             }
-            if matches!(kind, Kind::Registers { .. }) {
+            if protocol.has_registers() {
                 self.refill(id, group_id, life, accept_loss);
                 continue;
             }
@@ -474,13 +484,13 @@ impl ClusterMap {
         }
     }
 
-    fn node_started(&mut self, id: NodeId, start: Start) -> Result<(), String> {
-        let known = self.nodes.get(&id).ok_or_else(|| no_node(id))?.start;
+    fn node_started(&mut self, id: NodeId, start: Start) -> Result<(), Refusal> {
+        let known = self.nodes.get(&id).ok_or(Refusal::NoNode(id))?.start;
         if known == start {
             return Ok(());
         }
         self.check_start(id, start, known.found)?;
-        let node = self.nodes.get_mut(&id).ok_or_else(|| no_node(id))?;
+        let node = self.nodes.get_mut(&id).ok_or(Refusal::NoNode(id))?;
         node.start = start;
         for rejoin in node.rejoins.values_mut() {
             if let Rejoin::Refill { since: since @ 0, .. } = rejoin {
@@ -491,12 +501,13 @@ impl ClusterMap {
             return Ok(()); // At most the storage was known, as a control node's is: it has never held anything.
         }
         for group_id in self.groups.keys().copied().collect::<Vec<_>>() {
-            let Kind::LeaderFollower { durable, .. } = self.kind(group_id) else { continue };
-            let Some(group) = self.groups.get_mut(&group_id).filter(|group| group.members.contains(&id))
-            else {
+            let keeps_records = self.keeps_records(group_id);
+            let is_followed = self.protocol(group_id) == Protocol::LeaderFollower;
+            let Some(group) = self.groups.get_mut(&group_id) else { continue };
+            if !is_followed || !group.members.contains(&id) {
                 continue;
-            };
-            if !durable && group.in_sync != [id] {
+            }
+            if !keeps_records && group.in_sync != [id] {
                 group.in_sync.retain(|node| *node != id);
             }
             if group.leader == id {
@@ -519,50 +530,50 @@ impl ClusterMap {
         id: GroupId,
         (epoch, revision): (u64, u64),
         in_sync: &[NodeId],
-    ) -> Result<(), String> {
-        let (kind, name) = (self.kind(id), self.name_of(id));
-        let group = self.groups.get_mut(&id).ok_or_else(|| format!("there is no group {id}"))?;
+    ) -> Result<(), Refusal> {
+        let (protocol, acks, name) = (self.protocol(id), self.acks(id), self.name_of(id));
+        let group = self.groups.get_mut(&id).ok_or(Refusal::NoGroup(id))?;
         if epoch != group.epoch {
             let now = group.epoch;
-            return Err(format!("{name} is in epoch {now}: what was so in epoch {epoch} does not count"));
+            refuse!("{name} is in epoch {now}: what was so in epoch {epoch} does not count");
         }
         if revision != group.revision && (in_sync != group.in_sync || !group.settled) {
-            return Err(format!("{name} has changed since: what was so before does not count"));
+            refuse!("{name} has changed since: what was so before does not count");
         }
         let fits = in_sync.windows(2).all(|pair| pair[0] < pair[1])
             && in_sync.iter().all(|node| group.members.contains(node))
-            && (!matches!(kind, Kind::LeaderFollower { .. }) || in_sync.contains(&group.leader));
+            && (protocol != Protocol::LeaderFollower || in_sync.contains(&group.leader));
         if !fits {
-            return Err(format!("{name}: {in_sync:?} are not members of it in order, its leader among them"));
+            refuse!("{name}: {in_sync:?} are not members of it in order, its leader among them");
         }
         group.in_sync = in_sync.to_vec();
         // The first members of a consensus group begin it empty, each when it learns of it. One that learned of the
         // next membership first would be taken for one that has lost what it had.
-        let needed = match (kind, group.epoch) {
-            (Kind::Consensus, 1) => group.members.len(),
-            _ => kind.settles_with(group.members.len()),
+        let needed = match (protocol, group.epoch) {
+            (Protocol::Consensus, 1) => group.members.len(),
+            _ => settles_with(acks, group.members.len()),
         };
         group.settled |= in_sync.len() >= needed;
         Ok(())
     }
 
-    fn appoint(&mut self, id: GroupId, leader: NodeId) -> Result<(), String> {
-        let (kind, name) = (self.kind(id), self.name_of(id));
-        let group = self.groups.get_mut(&id).ok_or_else(|| format!("there is no group {id}"))?;
-        let Kind::LeaderFollower { acks, .. } = kind else {
-            return Err(format!("{name}: only the leader of a leader-follower group is appointed"));
-        };
+    fn appoint(&mut self, id: GroupId, leader: NodeId) -> Result<(), Refusal> {
+        let (protocol, acks, name) = (self.protocol(id), self.acks(id), self.name_of(id));
+        let group = self.groups.get_mut(&id).ok_or(Refusal::NoGroup(id))?;
+        if protocol != Protocol::LeaderFollower {
+            refuse!("{name}: only the leader of a leader-follower group is appointed");
+        }
         if !group.members.contains(&leader) {
-            return Err(format!("{name}: node {leader} holds no replica of it"));
+            refuse!("{name}: node {leader} holds no replica of it");
         }
         if acks == Acks::All && !group.in_sync.contains(&leader) {
-            return Err(format!("{name}: node {leader} may lack writes that were acknowledged"));
+            refuse!("{name}: node {leader} may lack writes that were acknowledged");
         }
         if !group.settled {
-            return Err(format!(
+            refuse!(
                 "{name}: its members have changed and too few are known to hold everything, so nobody else can lead it \
                  yet"
-            ));
+            );
         }
         group.epoch += 1;
         if group.leader != leader {
@@ -577,45 +588,45 @@ impl ClusterMap {
         Ok(())
     }
 
-    fn add_member(&mut self, id: GroupId, node: NodeId) -> Result<(), String> {
-        let (kind, name) = (self.kind(id), self.name_of(id));
+    fn add_member(&mut self, id: GroupId, node: NodeId) -> Result<(), Refusal> {
+        let (protocol, acks, name) = (self.protocol(id), self.acks(id), self.name_of(id));
         if !self.staying().contains(&node) {
-            return Err(format!("node {node} is no node that stays"));
+            refuse!("node {node} is no node that stays");
         }
         let group = self.moveable(id, &name)?;
         if group.members.contains(&node) {
-            return Err(format!("{name}: node {node} holds a replica of it already"));
+            refuse!("{name}: node {node} holds a replica of it already");
         }
         group.members.push(node);
         group.members.sort_unstable();
-        begin_membership(group, kind);
+        begin_membership(group, protocol, acks);
         if let Some(node) = self.nodes.get_mut(&node) {
             node.rejoins.remove(&id);
         }
         Ok(())
     }
 
-    fn remove_member(&mut self, id: GroupId, node: NodeId) -> Result<(), String> {
-        let (kind, name) = (self.kind(id), self.name_of(id));
+    fn remove_member(&mut self, id: GroupId, node: NodeId) -> Result<(), Refusal> {
+        let (protocol, acks, name) = (self.protocol(id), self.acks(id), self.name_of(id));
         if !self.may_withdraw(id, node) {
             self.moveable(id, &name)?;
         }
-        let group = self.groups.get_mut(&id).ok_or_else(|| format!("there is no group {id}"))?;
+        let group = self.groups.get_mut(&id).ok_or(Refusal::NoGroup(id))?;
         if !group.members.contains(&node) {
-            return Err(format!("{name}: node {node} holds no replica of it"));
+            refuse!("{name}: node {node} holds no replica of it");
         }
         if group.members == [node] {
-            return Err(format!("{name}: node {node} holds the only replica of it"));
+            refuse!("{name}: node {node} holds the only replica of it");
         }
-        if matches!(kind, Kind::LeaderFollower { .. }) && group.leader == node {
-            return Err(format!("{name}: node {node} leads it; another must be appointed first"));
+        if protocol == Protocol::LeaderFollower && group.leader == node {
+            refuse!("{name}: node {node} leads it; another must be appointed first");
         }
         group.members.retain(|member| *member != node);
         group.in_sync.retain(|member| *member != node);
-        if kind == Kind::Consensus && group.leader == node {
+        if protocol == Protocol::Consensus && group.leader == node {
             group.leader = group.members[0];
         }
-        begin_membership(group, kind);
+        begin_membership(group, protocol, acks);
         if let Some(node) = self.nodes.get_mut(&node)
             && let Some(rejoin) = node.rejoins.get_mut(&id)
         {
@@ -634,15 +645,15 @@ impl ClusterMap {
         let have_others_begun = group.members.iter().all(|it| *it == node || group.in_sync.contains(it));
         let has_lost = known.rejoins.get(&id) == Some(&Rejoin::Leave);
         let never_began = group.epoch == 1 && known.state == NodeState::Leaving;
-        self.kind(id) == Kind::Consensus
+        self.protocol(id) == Protocol::Consensus
             && (has_lost && (group.epoch > 1 || have_others_begun) || never_began && have_others_begun)
     }
 
-    fn moveable(&mut self, id: GroupId, name: &str) -> Result<&mut Group, String> {
-        let group = self.groups.get_mut(&id).ok_or_else(|| format!("there is no group {id}"))?;
+    fn moveable(&mut self, id: GroupId, name: &str) -> Result<&mut Group, Refusal> {
+        let group = self.groups.get_mut(&id).ok_or(Refusal::NoGroup(id))?;
         match group.settled {
             true => Ok(group),
-            false => Err(format!("{name}: its members have changed and it is not settled yet; try again")),
+            false => refuse!("{name}: its members have changed and it is not settled yet; try again"),
         }
     }
 }
@@ -651,14 +662,14 @@ impl ClusterMap {
 /// acknowledged; after two in a row it may not, and under a count of acknowledgements not even after one. So the
 /// members that hold everything are counted anew, and until there are enough no leader is appointed and no member
 /// changes. Under `all` the in-sync set holds everything at any time, and under `none` nothing is promised.
-fn begin_membership(group: &mut Group, kind: Kind) {
+fn begin_membership(group: &mut Group, protocol: Protocol, acks: Acks) {
     group.epoch += 1;
-    match kind {
-        Kind::LeaderFollower { acks: Acks::All | Acks::None, .. } => {}
-        Kind::LeaderFollower { .. } => group.in_sync = vec![group.leader],
-        Kind::Consensus | Kind::Registers { .. } => group.in_sync.clear(),
+    match (protocol, acks) {
+        (Protocol::LeaderFollower, Acks::All | Acks::None) => {}
+        (Protocol::LeaderFollower, _) => group.in_sync = vec![group.leader],
+        _ => group.in_sync.clear(),
     }
-    group.settled = group.in_sync.len() >= kind.settles_with(group.members.len());
+    group.settled = group.in_sync.len() >= settles_with(acks, group.members.len());
 }
 
 /// Describes what a loss of replicas means for failures.
@@ -680,8 +691,8 @@ fn ring(nodes: &[NodeId], first: NodeId, count: usize) -> Vec<NodeId> {
 }
 
 fn check_acks(keyspace: &Keyspace, replicas: usize) -> Result<(), String> {
-    match Kind::of(keyspace) {
-        Kind::LeaderFollower { acks: Acks::Count(count), .. } if usize::from(count) + 1 > replicas => {
+    match keyspace.acks {
+        Acks::Count(count) if usize::from(count) + 1 > replicas => {
             let (name, followers) = (keyspace.name(), replicas.saturating_sub(1));
             Err(format!("keyspace '{name}': acks = {count} can never be with {followers} followers"))
         }
@@ -730,7 +741,8 @@ fn with_settings(keyspace: &Keyspace, settings: &BTreeMap<String, String>) -> Re
         }
         *value = match text.parse::<u64>() {
             Ok(number) if value.is_number() => number.into(),
-            Err(_) if value.is_number() => {
+            // It may have a unit.
+            Err(_) if value.is_number() && !["memory_max", "changes_bytes"].contains(&setting.as_str()) => {
                 return Err(format!("keyspace '{name}': {setting} = \"{text}\" is no number"));
             }
             _ => text.clone().into(),
@@ -750,13 +762,4 @@ fn why_fixed(setting: &str) -> &'static str {
         "leader" => "it is where the leader was first; who leads now is found out from who is alive",
         _ => "replicas use it from the beginning",
     }
-}
-
-fn no_keyspace(prefix: &str) -> String {
-    let name = if prefix.is_empty() { "default" } else { prefix };
-    format!("there is no keyspace '{name}'")
-}
-
-pub(super) fn no_node(id: NodeId) -> String {
-    format!("there is no node {id}")
 }

@@ -3,6 +3,7 @@
 use super::map::{ClusterMap, GroupId};
 use super::message::Message;
 use super::record::put_replica;
+use super::refusal::Refusal;
 use protocol::contract::Outgoing;
 use protocol::{NodeId, Recipient, Result as Outcome, Trace};
 use std::ops::Range;
@@ -17,12 +18,26 @@ pub struct Answer {
     pub result: Result<u64, ChangeError>,
 }
 
+impl Answer {
+    pub(super) fn refused(request: u64, why: &str) -> Answer {
+        let why = Refusal::Other(why.into());
+        Answer { request, result: Err(ChangeError::Refused { why, is_doubtful: false }) }
+    }
+}
+
+const MAYBE_MADE: &str = " (it was asked for more than once: an earlier try may have succeeded)";
+
 /// Why a change was not made, as far as is known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
-    /// It cannot be made; the sentence says why.
-    #[error("ERR {0}")]
-    Refused(String),
+    /// It cannot be made.
+    #[error("{} {why}{}", .why.code(), if *.is_doubtful { MAYBE_MADE } else { "" })]
+    Refused {
+        /// Why not.
+        why: Refusal,
+        /// Whether it was asked for more than once, so that it may have been made before it was refused.
+        is_doubtful: bool,
+    },
     /// No control leader has answered.
     #[error(
         "UNKNOWN the control group did not answer within {seconds} s; the change may have been made or may still be"
@@ -37,7 +52,7 @@ impl ChangeError {
     /// The outcome to report to the client.
     pub(crate) fn outcome(&self) -> Outcome {
         match self {
-            ChangeError::Refused(_) => Outcome::Refused,
+            ChangeError::Refused { .. } => Outcome::Refused,
             ChangeError::Unknown { .. } => Outcome::Unknown,
         }
     }

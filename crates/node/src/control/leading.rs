@@ -3,10 +3,12 @@
 
 use super::change::{Change, Step};
 use super::keeper::{Keeper, ProposalEnd};
-use super::map::{CONTROL_GROUP, ClusterMap, Group, GroupId, Kind, Node, NodeState, Start};
+use super::map::{CONTROL_GROUP, ClusterMap, Group, GroupId, Node, NodeState, Start};
 use super::message::Message;
 use super::positions::Positions;
+use super::refusal::{Refusal, refuse};
 use super::{Effects, Event, Timing};
+use crate::setting::Protocol;
 use protocol::consensus::FollowerStatus;
 use protocol::leader_follower::Acks;
 use protocol::planted::{Fault, Planted};
@@ -59,8 +61,11 @@ pub(super) struct Leading {
     unconfirmed: BTreeMap<NodeId, (u64, u64)>,
     waiting: Vec<Asked>,
     /// The latest answers, in case one is lost.
-    answered: VecDeque<(NodeId, u64, u64, Result<u64, String>)>,
+    answered: VecDeque<(NodeId, u64, u64, Result<u64, Refusal>)>,
     in_flight: Option<InFlight>,
+    /// Changes of libraries that are made, with the versions of their maps. They are answered when no node can execute
+    /// functions by an older map: see [`Leading::answer_spread`].
+    spreading: Vec<(u64, Asked)>,
     read_at_us: u64,
     /// What it saw when it last looked for something to do and found nothing.
     looked: Option<Outlook>,
@@ -79,7 +84,7 @@ pub(super) struct Here {
     /// A renewal's number, the map's version, and how long the lease lasts.
     pub(super) renewed: Option<(u64, u64, u64)>,
     pub(super) refused: Option<String>,
-    pub(super) answered: Vec<(u64, Result<u64, String>)>,
+    pub(super) answered: Vec<(u64, Result<u64, Refusal>)>,
 }
 
 /// What leading depends on in one turn.
@@ -95,7 +100,7 @@ pub(super) struct Turn<'a> {
     pub(super) map: &'a Rc<ClusterMap>,
     pub(super) positions: &'a Positions,
     /// Whether a majority of the control nodes has reported the positions that it had heard.
-    pub(super) are_positions_told: bool,
+    pub(super) are_positions_reported: bool,
     /// The map to propose if none was ever committed.
     pub(super) first: Option<ClusterMap>,
 }
@@ -134,7 +139,7 @@ impl Leading {
                 .heard
                 .get(&from)
                 .is_some_and(|heard| heard.start == start && now.monotonic_us < heard.at_us + silence_us);
-            if self.unconfirmed.get(&from).is_some_and(|(told, _)| !goes_on || answered >= *told) {
+            if self.unconfirmed.get(&from).is_some_and(|(granted, _)| !goes_on || answered >= *granted) {
                 self.unconfirmed.remove(&from);
             }
             let heard = Heard { at_us: now.monotonic_us, start, sequence, map_version, is_open: true };
@@ -157,7 +162,8 @@ impl Leading {
         }
         let is_it = |asked: &Asked| (asked.from, asked.run, asked.id) == (from, run, id);
         let in_flight = self.in_flight.iter().flat_map(|in_flight| &in_flight.asked);
-        if self.waiting.iter().chain(in_flight).any(is_it) {
+        let spreading = self.spreading.iter().map(|(_, asked)| asked);
+        if self.waiting.iter().chain(in_flight).chain(spreading).any(is_it) {
             return;
         }
         let before = self.answered.iter().find(|(node, r, i, _)| (*node, *r, *i) == (from, run, id));
@@ -178,7 +184,7 @@ impl Leading {
         own_id: NodeId,
         to: NodeId,
         (run, id): (u64, u64),
-        result: Result<u64, String>,
+        result: Result<u64, Refusal>,
         out: &mut Effects,
     ) {
         match to == own_id {
@@ -224,6 +230,8 @@ impl Leading {
                 self.looked = outlook.filter(|_| self.in_flight.is_none());
             }
         }
+        // Last, since a change that changes nothing is answered at once, too.
+        self.answer_spread(turn, out);
         true
     }
 
@@ -249,7 +257,7 @@ impl Leading {
         let standing = |id: &NodeId| {
             (*id, self.is_alive(turn, map, *id), self.is_dead(turn, map, *id), self.is_over(turn, *id))
         };
-        Some((map.version, turn.are_positions_told, map.nodes.keys().map(standing).collect()))
+        Some((map.version, turn.are_positions_reported, map.nodes.keys().map(standing).collect()))
     }
 
     /// Begins another ballot: what was proposed before is committed in the log that was taken over, or never will be.
@@ -258,6 +266,7 @@ impl Leading {
         self.appends_since_us = None;
         self.unconfirmed.clear();
         self.in_flight = None;
+        self.spreading.clear();
         self.waiting.clear();
         self.answered.clear();
         self.looked = None;
@@ -273,7 +282,7 @@ impl Leading {
         match end {
             Some(ProposalEnd::Won) => {
                 let InFlight { version, asked, .. } = self.in_flight.take().expect("it was just there");
-                asked.into_iter().for_each(|asked| self.answer(turn.id, asked, Ok(version), out));
+                asked.into_iter().for_each(|asked| self.answer_made(turn, version, asked, out));
             }
             Some(ProposalEnd::Lost) => {
                 let asked = self.in_flight.take().expect("it was just there").asked;
@@ -285,7 +294,36 @@ impl Leading {
         }
     }
 
-    fn answer(&mut self, id: NodeId, asked: Asked, result: Result<u64, String>, out: &mut Effects) {
+    /// Answers a change that the map with this version has.
+    fn answer_made(&mut self, turn: &Turn<'_>, version: u64, asked: Asked, out: &mut Effects) {
+        match asked.change {
+            Change::Libraries(_) => self.spreading.push((version, asked)),
+            _ => self.answer(turn.id, asked, Ok(version), out),
+        }
+    }
+
+    /// Answers the changes of libraries that every node knows which can execute functions: it has the map, or it has no
+    /// lease any more, and gets none before it has the map.
+    fn answer_spread(&mut self, turn: &Turn<'_>, out: &mut Effects) {
+        if self.spreading.is_empty() {
+            return;
+        }
+        let known = |node: NodeId| match self.heard.get(&node) {
+            _ if node == turn.id => turn.map.version,
+            _ if self.is_over(turn, node) => u64::MAX,
+            heard => heard.map_or(0, |heard| heard.map_version),
+        };
+        // A node that was removed may still have a lease.
+        let nodes = turn.map.nodes.keys().chain(self.granted.keys());
+        let known = nodes.map(|node| known(*node)).min().unwrap_or(u64::MAX);
+        let (answered, spreading) =
+            std::mem::take(&mut self.spreading).into_iter().partition(|(version, _)| *version <= known);
+        self.spreading = spreading;
+        let answered: Vec<(u64, Asked)> = answered;
+        answered.into_iter().for_each(|(version, asked)| self.answer(turn.id, asked, Ok(version), out));
+    }
+
+    fn answer(&mut self, id: NodeId, asked: Asked, result: Result<u64, Refusal>, out: &mut Effects) {
         const KEPT: usize = 256;
         let Asked { from, run, id: number, .. } = asked;
         self.send_answer(id, from, (run, number), result.clone(), out);
@@ -307,7 +345,7 @@ impl Leading {
             // or its successor, with other storage, would have to stay out.
             let is_there = turn.now.monotonic_us < heard.at_us + silence_us;
             if is_there
-                && turn.are_positions_told
+                && turn.are_positions_reported
                 && next.nodes.get(node).is_some_and(|known| known.start != heard.start)
                 && turn.may_come_in(&next, *node, heard.start).is_ok()
                 && let Ok(map) = next.apply(&Change::NodeStarted { id: *node, start: heard.start })
@@ -319,7 +357,7 @@ impl Leading {
         for asked in std::mem::take(&mut self.waiting) {
             match self.make(turn, &next, &asked.change) {
                 Ok(map) if map == next && next == *before => {
-                    self.answer(turn.id, asked, Ok(before.version), out);
+                    self.answer_made(turn, before.version, asked, out);
                 }
                 Ok(map) => {
                     next = map;
@@ -366,31 +404,29 @@ impl Leading {
         keeper.propose(turn.now, next.version, &next.encode(), out);
     }
 
-    /// Makes a change that a node asked for, if what the map alone cannot tell allows it, too.
-    fn make(&self, turn: &Turn<'_>, map: &ClusterMap, change: &Change) -> Result<ClusterMap, String> {
+    /// Makes a change that a node asked for, if what the map alone does not show allows it, too.
+    fn make(&self, turn: &Turn<'_>, map: &ClusterMap, change: &Change) -> Result<ClusterMap, Refusal> {
         let is_fixed = |node: &NodeId| {
             let control = map.groups.get(&CONTROL_GROUP);
             !turn.moves_control_group && control.is_some_and(|group| group.members.contains(node))
         };
         match change {
-            Change::NodeStarted { .. } => Err("a node itself tells that it started".into()),
+            Change::NodeStarted { .. } => refuse!("a node itself reports that it started"),
             Change::RemoveNode { id, .. } | Change::ReplaceNode { id, .. } if is_fixed(id) => {
-                Err(format!("node {id} is in the control group, whose members cannot be changed yet"))
+                refuse!("node {id} is in the control group, whose members cannot be changed yet")
             }
             Change::MoveMember { group: CONTROL_GROUP, .. } => {
-                Err("the control group's members follow from which nodes there are".into())
+                refuse!("the control group's members follow from which nodes there are")
             }
             Change::ReplaceNode { id, .. } if !self.is_dead(turn, map, *id) || !self.is_over(turn, *id) => {
-                Err(format!(
-                    "node {id} is alive, or was until a moment ago; only a dead node can be replaced"
-                ))
+                refuse!("node {id} is alive, or was until a moment ago; only a dead node can be replaced")
             }
             Change::AppointLeaders(leaders) => {
                 let leads = |(group, _): &(GroupId, NodeId)| map.groups.get(group).map(|group| group.leader);
                 let alive = leaders.iter().filter_map(leads).find(|leader| !self.is_over(turn, *leader));
                 match alive {
                     Some(alive) => {
-                        Err(format!("node {alive} leads, and nobody else may before its lease is over"))
+                        refuse!("node {alive} leads, and no other node may lead before its lease ends")
                     }
                     None => map.apply(change),
                 }
@@ -409,6 +445,7 @@ impl Leading {
             Change::SetKeyspace { prefix, .. } => checked(map.apply(change)?, prefix),
             Change::MoveMember { step: Step::Add(_) | Step::Remove(_), .. }
             | Change::Quarantine { .. }
+            | Change::Libraries(_)
             | Change::DropKeyspace(_)
             | Change::RecoverKeyspace { .. }
             | Change::AddNode(_)
@@ -428,15 +465,15 @@ impl Leading {
             let alive = others.iter().copied().filter(is_alive).count();
             let free = staying.iter().copied().filter(|node| !others.contains(node)).filter(is_alive).count();
             let added = map.replicas_of(*group_id, staying.len()).saturating_sub(others.len()).min(free);
-            let is_enough = match map.kind(*group_id) {
-                Kind::Consensus => {
+            let is_enough = match map.protocol(*group_id) {
+                Protocol::Consensus => {
                     2 * (alive + own) > group.members.len() && 2 * (alive + added) > others.len() + added
                 }
-                Kind::LeaderFollower { acks: Acks::All, .. } if own == 0 => {
+                Protocol::LeaderFollower if own == 0 && map.acks(*group_id) == Acks::All => {
                     group.in_sync.iter().any(|node| *node != id && is_alive(node))
                 }
-                Kind::LeaderFollower { .. } => alive > 0 || own > 0 && added > 0,
-                Kind::Registers { .. } => true,
+                Protocol::LeaderFollower => alive > 0 || own > 0 && added > 0,
+                Protocol::Abd | Protocol::Blocking => true,
             };
             if !is_enough {
                 let (name, count) = (map.name_of(*group_id), others.len());
@@ -486,7 +523,7 @@ impl Leading {
                 out.send([*node], &Message::Map { bytes: &turn.map.encode() });
             }
             if known.start != heard.start {
-                if turn.are_positions_told
+                if turn.are_positions_reported
                     && let Err(why) = turn.may_come_in(turn.map, *node, heard.start)
                 {
                     heard.is_open = false;
@@ -504,8 +541,8 @@ impl Leading {
             let lease_us = own_us.min(turn.timing.node_lease_ms * 1000);
             heard.is_open = false;
             let (sequence, map_version) = (heard.sequence, turn.map.version);
-            let told = *self.unconfirmed.entry(*node).or_insert((sequence, now_us));
-            let lasts_us = if is_deaf(turn, told) { 0 } else { lease_us };
+            let granted = *self.unconfirmed.entry(*node).or_insert((sequence, now_us));
+            let lasts_us = if is_deaf(turn, granted) { 0 } else { lease_us };
             if lasts_us > 0 {
                 self.granted.insert(*node, now_us);
             }
@@ -522,11 +559,9 @@ impl Leading {
     fn leaving_without_successor(&self, turn: &Turn<'_>) -> BTreeSet<NodeId> {
         let is_leaving =
             |node: &NodeId| turn.map.nodes.get(node).is_some_and(|known| known.state == NodeState::Leaving);
-        let lacks_successor = |(id, group): &(&GroupId, &Group)| match turn.map.kind(**id) {
-            Kind::LeaderFollower { acks, .. } => {
-                !group.settled || self.candidates(turn, turn.map, group, acks).next().is_none()
-            }
-            _ => false,
+        let lacks_successor = |(id, group): &(&GroupId, &Group)| {
+            let has_candidate = || self.candidates(turn, turn.map, **id, group).next().is_some();
+            turn.map.protocol(**id) == Protocol::LeaderFollower && !(group.settled && has_candidate())
         };
         let groups = turn.map.groups.iter().filter(|(_, group)| is_leaving(&group.leader));
         groups.filter(lacks_successor).map(|(_, group)| group.leader).collect()
@@ -536,7 +571,7 @@ impl Leading {
     fn is_alive(&self, turn: &Turn<'_>, map: &ClusterMap, id: NodeId) -> bool {
         let (Some(heard), Some(known)) = (self.heard.get(&id), map.nodes.get(&id)) else { return false };
         let silent_us = turn.now.monotonic_us.saturating_sub(heard.at_us);
-        let hears = !self.unconfirmed.get(&id).is_some_and(|told| is_deaf(turn, *told));
+        let hears = !self.unconfirmed.get(&id).is_some_and(|granted| is_deaf(turn, *granted));
         hears
             && heard.start == known.start
             && silent_us < turn.timing.with_margin_us(turn.timing.node_lease_ms)
@@ -549,7 +584,7 @@ impl Leading {
         let known = map.nodes.get(&id).map(|node| node.start);
         let heard = self.heard.get(&id).filter(|heard| Some(heard.start) == known);
         let last_us = heard.map_or(since_us, |heard| heard.at_us);
-        let is_deaf = self.unconfirmed.get(&id).is_some_and(|told| is_deaf(turn, *told));
+        let is_deaf = self.unconfirmed.get(&id).is_some_and(|granted| is_deaf(turn, *granted));
         is_deaf || turn.now.monotonic_us >= last_us + turn.timing.with_margin_us(turn.timing.node_lease_ms)
     }
 
@@ -572,8 +607,8 @@ impl Leading {
         let mut leads: BTreeMap<NodeId, usize> = BTreeMap::new();
         map.groups.values().for_each(|group| *leads.entry(group.leader).or_default() += 1);
         let mut replacements = Vec::new();
-        for (id, group) in &map.groups {
-            let Kind::LeaderFollower { acks, .. } = map.kind(*id) else { continue };
+        let is_followed = |(id, _): &(&GroupId, &Group)| map.protocol(**id) == Protocol::LeaderFollower;
+        for (id, group) in map.groups.iter().filter(is_followed) {
             // A leader that is stopped does not lead, in any node's view, its own included, until the map lets it go
             // on.
             let is_stopped = map.quarantine.stands(*id, group.leader).is_some();
@@ -584,7 +619,7 @@ impl Leading {
                 continue;
             }
             let stands = |node: &NodeId| map.quarantine.stands(*id, *node).is_some();
-            let candidates = self.candidates(turn, map, group, acks).filter(|node| !stands(node));
+            let candidates = self.candidates(turn, map, *id, group).filter(|node| !stands(node));
             let chosen = candidates.min_by_key(|node| {
                 (!group.in_sync.contains(node), leads.get(node).copied().unwrap_or(0), *node)
             });
@@ -600,10 +635,10 @@ impl Leading {
         &self,
         turn: &Turn<'_>,
         map: &ClusterMap,
+        id: GroupId,
         group: &Group,
-        acks: Acks,
     ) -> impl Iterator<Item = NodeId> {
-        let eligible = if acks == Acks::All { &group.in_sync } else { &group.members };
+        let eligible = if map.acks(id) == Acks::All { &group.in_sync } else { &group.members };
         let stays = |node: &NodeId| map.nodes.get(node).is_some_and(|node| node.state == NodeState::Member);
         eligible
             .iter()
@@ -625,14 +660,14 @@ impl Leading {
 }
 
 /// Whether a node that was granted something at some time, and has not confirmed it, does not hear.
-fn is_deaf(turn: &Turn<'_>, (_, told_us): (u64, u64)) -> bool {
-    turn.now.monotonic_us >= told_us + turn.timing.with_margin_us(turn.timing.node_lease_ms)
+fn is_deaf(turn: &Turn<'_>, (_, granted_us): (u64, u64)) -> bool {
+    turn.now.monotonic_us >= granted_us + turn.timing.with_margin_us(turn.timing.node_lease_ms)
 }
 
 /// The nodes that lose leaderships of leader-follower groups.
 fn deposed(before: &ClusterMap, after: &ClusterMap) -> BTreeSet<NodeId> {
     let leads_no_more = |(id, group): &(&GroupId, &Group)| {
-        matches!(before.kind(**id), Kind::LeaderFollower { .. })
+        before.protocol(**id) == Protocol::LeaderFollower
             && after.groups.get(id).is_none_or(|it| it.leader != group.leader)
     };
     before.groups.iter().filter(leads_no_more).map(|(_, group)| group.leader).collect()
@@ -683,7 +718,7 @@ fn check_groups(before: &ClusterMap, after: &ClusterMap, groups_max: usize) -> R
 }
 
 /// Refuses what this version of the program cannot keep.
-fn checked(map: ClusterMap, prefix: &str) -> Result<ClusterMap, String> {
+fn checked(map: ClusterMap, prefix: &str) -> Result<ClusterMap, Refusal> {
     let nodes = map.nodes.len();
     if let Some(entry) = map.keyspaces.get(prefix) {
         let mut keyspace = entry.keyspace.clone();

@@ -1,9 +1,10 @@
 //! The cluster map: nodes, keyspaces, groups and their members. Plain data.
 
-use super::change::no_node;
 use super::quarantine::Quarantine;
+use super::refusal::Refusal;
 use crate::configuration::NodeAddress;
 use crate::keyspace::Keyspace;
+use crate::libraries::Libraries;
 use crate::setting::Protocol;
 use crate::slots::SLOTS;
 use protocol::leader_follower::Acks;
@@ -39,6 +40,9 @@ pub struct ClusterMap {
     /// Records that crash the process that executes them.
     #[serde(default, skip_serializing_if = "Quarantine::is_empty")]
     pub quarantine: Quarantine,
+    /// The libraries of functions, by their names.
+    #[serde(default, skip_serializing_if = "Libraries::is_empty")]
+    pub libraries: Libraries,
     /// The number of the next group. Greater than any group number when all are used up.
     pub next_group: u32,
 }
@@ -194,45 +198,13 @@ impl Group {
     }
 }
 
-/// How the replicas of a group agree, as far as the map is concerned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// The map appoints the leader.
-    LeaderFollower {
-        /// How many replicas hold a write before it is acknowledged.
-        acks: Acks,
-        /// Whether a replica still holds after a restart what it acknowledged.
-        durable: bool,
-    },
-    /// The replicas elect a leader.
-    Consensus,
-    /// There is no leader.
-    Registers {
-        /// Whether a replica still holds after a restart what it acknowledged.
-        durable: bool,
-    },
-}
-
-impl Kind {
-    /// The kind of a keyspace's groups.
-    pub fn of(keyspace: &Keyspace) -> Kind {
-        let durable = keyspace.keeps_records();
-        match keyspace.replication {
-            Protocol::LeaderFollower => Kind::LeaderFollower { acks: keyspace.acks, durable },
-            Protocol::Consensus => Kind::Consensus,
-            Protocol::Abd | Protocol::Blocking => Kind::Registers { durable },
-        }
-    }
-
-    /// How many members must be known to hold everything before a group of `members` is settled.
-    pub(super) fn settles_with(self, members: usize) -> usize {
-        match self {
-            Kind::LeaderFollower { acks: Acks::None | Acks::All, .. } => 1,
-            Kind::LeaderFollower { acks: Acks::Count(count), .. } => (usize::from(count) + 1).min(members),
-            Kind::LeaderFollower { acks: Acks::Majority, .. } | Kind::Consensus | Kind::Registers { .. } => {
-                members / 2 + 1
-            }
-        }
+/// How many members must be known to hold everything before a group of `members` is settled. Only leader-follower can
+/// have other acknowledgements than a majority's.
+pub(super) fn settles_with(acks: Acks, members: usize) -> usize {
+    match acks {
+        Acks::None | Acks::All => 1,
+        Acks::Count(count) => (usize::from(count) + 1).min(members),
+        Acks::Majority => members / 2 + 1,
     }
 }
 
@@ -275,19 +247,31 @@ impl ClusterMap {
         }
         keyspaces.sort_by(|one, other| one.prefix.cmp(&other.prefix));
         for keyspace in keyspaces {
-            map.create_keyspace(keyspace)?;
+            map.create_keyspace(keyspace).map_err(|why| why.to_string())?;
         }
         map.version = 1;
         Ok(map)
     }
 
-    /// How a group's replicas agree.
-    pub fn kind(&self, group: GroupId) -> Kind {
-        if group == CONTROL_GROUP {
-            return Kind::Consensus;
-        }
-        let keyspace = self.groups.get(&group).and_then(|group| self.keyspaces.get(&group.keyspace));
-        keyspace.map(|entry| Kind::of(&entry.keyspace)).unwrap_or(Kind::Registers { durable: false })
+    /// The keyspace of a group. The control group has none.
+    fn keyspace_of(&self, group: GroupId) -> Option<&Keyspace> {
+        let keyspace = &self.groups.get(&group)?.keyspace;
+        self.keyspaces.get(keyspace).map(|entry| &entry.keyspace).filter(|_| group != CONTROL_GROUP)
+    }
+
+    /// How a group's replicas agree. The control group is one of consensus.
+    pub fn protocol(&self, group: GroupId) -> Protocol {
+        self.keyspace_of(group).map_or(Protocol::Consensus, |keyspace| keyspace.replication)
+    }
+
+    /// How many replicas of a group hold a write before it is acknowledged.
+    pub fn acks(&self, group: GroupId) -> Acks {
+        self.keyspace_of(group).map_or(Acks::Majority, |keyspace| keyspace.acks)
+    }
+
+    /// Whether a replica of a group still holds after a restart what it acknowledged.
+    pub(super) fn keeps_records(&self, group: GroupId) -> bool {
+        self.keyspace_of(group).is_none_or(Keyspace::keeps_records)
     }
 
     /// A group's name for people.
@@ -315,7 +299,7 @@ impl ClusterMap {
     /// Checks whether a node may be admitted with this start, given that its log is known to have been durable up to
     /// `durable`.
     pub(super) fn check_start(&self, id: NodeId, start: Start, durable: u64) -> Result<(), String> {
-        let known = self.nodes.get(&id).ok_or_else(|| no_node(id))?.start;
+        let known = self.nodes.get(&id).ok_or_else(|| Refusal::NoNode(id).to_string())?.start;
         if known == start || known.identity == 0 {
             return Ok(()); // The node has never started, or was replaced.
         }
@@ -349,12 +333,7 @@ impl ClusterMap {
 
     /// How many replicas a group has, as a target, on `nodes` nodes.
     pub(super) fn replicas_of(&self, id: GroupId, nodes: usize) -> usize {
-        let keyspace = self.groups.get(&id).and_then(|group| self.keyspaces.get(&group.keyspace));
-        match keyspace {
-            _ if id == CONTROL_GROUP => control_members(nodes),
-            Some(entry) => replicas(&entry.keyspace, nodes),
-            None => 0,
-        }
+        self.keyspace_of(id).map_or_else(|| control_members(nodes), |keyspace| keyspace.replicas_on(nodes))
     }
 
     // Bytes.
@@ -399,10 +378,10 @@ impl ClusterMap {
                 return wrong(format!("group {id} has an epoch of 0 or others in sync than its members"));
             }
             let leads = group.members.contains(&group.leader);
-            let fits = match self.kind(*id) {
-                Kind::LeaderFollower { .. } => leads && group.in_sync.contains(&group.leader),
-                Kind::Consensus => leads,
-                Kind::Registers { .. } => group.leader == 0,
+            let fits = match self.protocol(*id) {
+                Protocol::LeaderFollower => leads && group.in_sync.contains(&group.leader),
+                Protocol::Consensus => leads,
+                Protocol::Abd | Protocol::Blocking => group.leader == 0,
             };
             if !fits {
                 return wrong(format!("group {id} cannot be led by node {}", group.leader));
@@ -440,9 +419,4 @@ impl Node {
     pub(super) fn new(address: NodeAddress) -> Node {
         Node { address, start: Start::default(), state: NodeState::Member, rejoins: BTreeMap::new() }
     }
-}
-
-/// How many replicas a keyspace has, as a target, on `nodes` nodes.
-pub(super) fn replicas(keyspace: &Keyspace, nodes: usize) -> usize {
-    keyspace.replicas_on(nodes)
 }

@@ -1,13 +1,11 @@
 //! Messages between control components.
 
 use super::map::{MAP_BYTES_MAX, Start};
+use super::refusal::{Refusal, put_sentence, take_sentence};
 use kv::codec::{Malformed, Reader, Writer};
 
 /// The most bytes of one requested change.
 pub(super) const CHANGE_BYTES_MAX: usize = 1 << 20;
-
-/// The most bytes of a sentence.
-const SENTENCE_BYTES_MAX: usize = 4096;
 
 /// A message between the control components of two nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +53,7 @@ pub enum Message<'a> {
         /// The number of the change within that process.
         id: u64,
         /// The version of the map that has it, or why it cannot be made.
-        result: Result<u64, String>,
+        result: Result<u64, Refusal>,
     },
     /// You are not admitted (control leader).
     Refused {
@@ -134,7 +132,7 @@ impl<'a> Message<'a> {
                 out.put_bool(result.is_ok());
                 match result {
                     Ok(version) => out.put_u64(*version),
-                    Err(why) => put_sentence(out, why),
+                    Err(why) => why.encode(out),
                 }
             }
             Message::Refused { start, map_version, why } => {
@@ -190,7 +188,7 @@ impl<'a> Message<'a> {
                 let (run, id) = (reader.u64()?, reader.u64()?);
                 let result = match reader.bool()? {
                     true => Ok(reader.u64()?),
-                    false => Err(take_sentence(&mut reader)?),
+                    false => Err(Refusal::decode(&mut reader)?),
                 };
                 Message::Answered { run, id, result }
             }
@@ -236,14 +234,4 @@ fn take_bounded<'a>(reader: &mut Reader<'a>, bytes_max: usize) -> Result<&'a [u8
         return Err(Malformed("a control message is too long"));
     }
     Ok(bytes)
-}
-
-fn put_sentence(out: &mut Vec<u8>, sentence: &str) {
-    let end = sentence.floor_char_boundary(SENTENCE_BYTES_MAX);
-    out.put_bytes(&sentence.as_bytes()[..end]);
-}
-
-fn take_sentence(reader: &mut Reader<'_>) -> Result<String, Malformed> {
-    let bytes = take_bounded(reader, SENTENCE_BYTES_MAX)?;
-    String::from_utf8(bytes.to_vec()).map_err(|_| Malformed("a sentence that is no text"))
 }

@@ -100,6 +100,7 @@ mod moves;
 mod positions;
 mod quarantine;
 mod record;
+mod refusal;
 
 pub use crate::slots::SHARDS_MAX;
 use asking::Asking;
@@ -112,8 +113,8 @@ use leading::{Leading, Turn};
 use lease::NodeLease;
 pub(crate) use map::MAP_GROUP;
 pub use map::{
-    CONTROL_GROUP, ClusterMap, Group, GroupId, KeyspaceEntry, Kind, MAP_BYTES_MAX, Node, NodeState, Rejoin,
-    Slots, Start, control_members,
+    CONTROL_GROUP, ClusterMap, Group, GroupId, KeyspaceEntry, MAP_BYTES_MAX, Node, NodeState, Rejoin, Slots,
+    Start, control_members,
 };
 pub use message::Message;
 use positions::Positions;
@@ -124,6 +125,8 @@ use protocol::planted::Planted;
 use protocol::{NodeId, Now, Progress};
 pub use quarantine::{FatalRecord, Quarantine, SKIPPED_MAX, Step as QuarantineStep};
 use record::Record;
+pub use refusal::Refusal;
+pub(crate) use refusal::refuse;
 use std::rc::Rc;
 
 /// Durations and intervals, in milliseconds. The same on all nodes.
@@ -588,7 +591,7 @@ impl Control {
     }
 
     fn lead(&mut self, now: Now, out: &mut Effects) -> bool {
-        let are_positions_told = self.positions.are_reported(self.control_nodes());
+        let are_positions_reported = self.positions.are_reported(self.control_nodes());
         let Options { id, timing, moves_control_group, groups_max, initial, planted, .. } = &self.options;
         let Some(keeper) = self.keeper.as_mut().filter(|_| self.beginning.has_begun()) else { return false };
         let first = (self.map.version == 0).then(|| {
@@ -609,7 +612,7 @@ impl Control {
             planted: *planted,
             map: &self.map,
             positions: &self.positions,
-            are_positions_told,
+            are_positions_reported,
             first,
         };
         self.leading.work(&turn, keeper, out)

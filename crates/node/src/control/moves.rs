@@ -3,7 +3,8 @@
 //! that each keep everything within reach.
 
 use super::change::{Change, Step};
-use super::map::{CONTROL_GROUP, ClusterMap, Group, GroupId, Kind, NodeState, Rejoin};
+use super::map::{CONTROL_GROUP, ClusterMap, Group, GroupId, NodeState, Rejoin};
+use crate::setting::Protocol;
 use protocol::NodeId;
 
 impl ClusterMap {
@@ -19,7 +20,7 @@ impl ClusterMap {
             .filter(|(id, _)| moves_control_group || **id != CONTROL_GROUP)
             .filter_map(|(id, group)| Some(Change::MoveMember { group: *id, step: step(*id, group)? }))
             .collect();
-        // A node whose operator is told that it is gone is turned off; a group that it has just left may still need its
+        // A node whose operator hears that it is gone is turned off; a group that it has just left may still need its
         // vote for the membership without it.
         let all_settled = self.groups.values().all(|group| group.settled);
         let is_gone =
@@ -37,7 +38,7 @@ impl ClusterMap {
         staying: &[NodeId],
         is_alive: impl Fn(NodeId) -> bool,
     ) -> Option<Step> {
-        if matches!(self.kind(id), Kind::Registers { .. }) {
+        if self.protocol(id).has_registers() {
             return None; // Registers keep the members that they begin with.
         }
         let wanted = self.replicas_of(id, staying.len());
@@ -76,7 +77,7 @@ impl ClusterMap {
     /// Whether a group can do without a member now. A member that holds something may leave only when all others hold
     /// it, too.
     fn may_leave(&self, id: GroupId, group: &Group, leaves: NodeId, holds_something: bool) -> bool {
-        let leads = matches!(self.kind(id), Kind::LeaderFollower { .. }) && group.leader == leaves;
+        let leads = self.protocol(id) == Protocol::LeaderFollower && group.leader == leaves;
         let others_hold_all =
             group.members.iter().all(|member| *member == leaves || group.in_sync.contains(member));
         group.members.len() > 1 && !leads && (!holds_something || others_hold_all)

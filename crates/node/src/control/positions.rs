@@ -48,7 +48,7 @@ pub(super) struct Positions {
     /// For each node, the start that was admitted last, and up to where its log was durable.
     heard: BTreeMap<NodeId, (Start, u64)>,
     /// The control nodes that have reported, since this start, what they had heard.
-    told_by: BTreeSet<NodeId>,
+    reported_by: BTreeSet<NodeId>,
     /// Whether something was heard that is not written yet.
     is_news: bool,
     keep_at_us: u64,
@@ -112,14 +112,14 @@ impl Positions {
         for (node, start, durable) in take_heard(bytes)? {
             self.hear(map, node, start, durable);
         }
-        self.told_by.insert(by);
+        self.reported_by.insert(by);
         Ok(())
     }
 
     /// Whether a majority of these control nodes has reported what it had heard.
     pub(super) fn are_reported(&self, control_nodes: &[NodeId]) -> bool {
-        let has_told = |node: &&NodeId| **node == self.own || self.told_by.contains(*node);
-        control_nodes.iter().filter(has_told).count() > control_nodes.len() / 2
+        let has_reported = |node: &&NodeId| **node == self.own || self.reported_by.contains(*node);
+        control_nodes.iter().filter(has_reported).count() > control_nodes.len() / 2
     }
 
     /// Up to where a node's log was durable, as far as is known.

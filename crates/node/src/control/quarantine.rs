@@ -5,7 +5,9 @@
 //! released, or because the record is skipped. A record is skipped only while every replica of its group is stopped
 //! before it: none has executed it, and none will.
 
-use super::map::{ClusterMap, GroupId, Kind};
+use super::map::{ClusterMap, GroupId, settles_with};
+use super::refusal::{Refusal, refuse};
+use crate::setting::Protocol;
 use protocol::NodeId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -81,24 +83,21 @@ impl ClusterMap {
     /// The record before which a group is stopped, if so many of its replicas are that it cannot go on.
     pub fn stopped_before(&self, id: GroupId) -> Option<FatalRecord> {
         let (standing, group) = (self.quarantine.standing.get(&id)?, self.groups.get(&id)?);
-        let (kind, members) = (self.kind(id), group.members.len());
-        let are_too_few = members - standing.len().min(members) < kind.settles_with(members);
+        let members = group.members.len();
+        let are_too_few = members - standing.len().min(members) < settles_with(self.acks(id), members);
         // If another replica could lead instead, it would already.
         let lacks_leader =
-            matches!(kind, Kind::LeaderFollower { .. }) && standing.contains_key(&group.leader);
+            self.protocol(id) == Protocol::LeaderFollower && standing.contains_key(&group.leader);
         (are_too_few || lacks_leader).then(|| standing.values().next().copied()).flatten()
     }
 
-    pub(super) fn change_quarantine(&mut self, id: GroupId, step: Step) -> Result<(), String> {
+    pub(super) fn change_quarantine(&mut self, id: GroupId, step: Step) -> Result<(), Refusal> {
         let name = self.name_of(id);
-        let members = match self.groups.get(&id) {
-            Some(group) => group.members.clone(),
-            None => return Err(format!("there is no group {id}")),
-        };
+        let members = self.groups.get(&id).ok_or(Refusal::NoGroup(id))?.members.clone();
         match step {
             Step::Stand(node, record) => {
                 if !members.contains(&node) {
-                    return Err(format!("{name}: node {node} holds no replica of it"));
+                    refuse!("{name}: node {node} holds no replica of it");
                 }
                 self.quarantine.standing.entry(id).or_default().insert(node, record);
             }

@@ -72,6 +72,8 @@ pub(crate) struct ClientFacts {
     pub(crate) connections_max: u64,
     /// Clients that wait for the outcome of a command such as `WAIT`.
     pub(crate) blocked: u64,
+    /// Clients that are told which keys are no longer valid.
+    pub(crate) tracking: usize,
 }
 
 /// Memory, in bytes.
@@ -89,6 +91,9 @@ pub(crate) struct MemoryFacts {
     pub(crate) resident: u64,
     /// The machine's memory.
     pub(crate) machine: u64,
+    /// The most that the default keyspace may use, 0: no limit; and which of its keys are evicted, in Redis's words.
+    pub(crate) keyspace_max: u64,
+    pub(crate) policy: &'static str,
     /// The most that the process may use, 0: no limit; and the part of it that data may use.
     pub(crate) bytes_max: u64,
     pub(crate) data_max: u64,
@@ -125,6 +130,7 @@ pub(crate) struct StatsFacts {
     pub(crate) full_resyncs: u64,
     pub(crate) partial_resyncs: u64,
     pub(crate) expired_keys: u64,
+    pub(crate) evicted_keys: u64,
     /// Lookups of keys that existed.
     pub(crate) keyspace_hits: u64,
     /// Lookups of keys that did not exist.
@@ -141,6 +147,8 @@ pub(crate) struct StatsFacts {
     pub(crate) patterns: usize,
     /// Channels of shards with listeners here.
     pub(crate) shard_channels: usize,
+    /// Clients that track, keys that they keep, those counted once for each client, and prefixes.
+    pub(crate) tracked: [usize; 4],
     /// Messages of channels that were not sent to a peer because too much was under way to it.
     pub(crate) messages_dropped: u64,
     /// Writes that were sent to their groups in parts.
@@ -251,6 +259,13 @@ pub(crate) struct KeyspaceFacts {
     pub(crate) keys: u64,
     /// Of these, keys that expire.
     pub(crate) expires: u64,
+    /// Bytes that they take.
+    pub(crate) memory: u64,
+    /// The most that they may take; 0: not bounded.
+    pub(crate) memory_max: u64,
+    pub(crate) eviction: String,
+    /// Keys evicted.
+    pub(crate) evicted: u64,
 }
 
 /// Values that are kept as fragments.

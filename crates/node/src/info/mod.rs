@@ -194,7 +194,7 @@ fn clients(facts: &Facts, fields: &mut Fields<'_>) {
     fields.constants(&[("cluster_connections", "0")]);
     fields.put("maxclients", clients.connections_max);
     fields.put("blocked_clients", clients.blocked);
-    fields.constants(&[("tracking_clients", "0")]);
+    fields.put("tracking_clients", clients.tracking);
 }
 
 fn memory(facts: &Facts, fields: &mut Fields<'_>) {
@@ -210,10 +210,11 @@ fn memory(facts: &Facts, fields: &mut Fields<'_>) {
     fields.put("used_memory_clients", memory.clients);
     fields.put("used_memory_data", memory.data);
     fields.put("used_memory_requests", memory.requests);
-    fields.bytes("maxmemory", memory.bytes_max);
+    fields.bytes("maxmemory", memory.keyspace_max);
+    fields.put("maxmemory_policy", memory.policy);
+    fields.put("node_memory_max", memory.bytes_max);
     fields.put("maxmemory_data", memory.data_max);
     fields.put("maxmemory_reached", u64::from(memory.is_full));
-    fields.constants(&[("maxmemory_policy", "noeviction")]);
     let ratio = if memory.used == 0 { 0.0 } else { memory.resident as f64 / memory.used as f64 };
     fields.put("mem_fragmentation_ratio", format_args!("{ratio:.2}"));
     fields.put("mem_replication_backlog", memory.backlog);
@@ -257,12 +258,17 @@ fn stats(facts: &Facts, fields: &mut Fields<'_>) {
     fields.put("sync_full", stats.full_resyncs);
     fields.put("sync_partial_ok", stats.partial_resyncs);
     fields.put("expired_keys", stats.expired_keys);
-    fields.constants(&[("evicted_keys", "0"), ("evicted_clients", "0")]);
+    fields.put("evicted_keys", stats.evicted_keys);
+    fields.constants(&[("evicted_clients", "0")]);
     fields.put("keyspace_hits", stats.keyspace_hits);
     fields.put("keyspace_misses", stats.keyspace_misses);
     fields.put("pubsub_channels", stats.channels);
     fields.put("pubsub_patterns", stats.patterns);
     fields.put("pubsubshard_channels", stats.shard_channels);
+    let [_, keys, items, prefixes] = stats.tracked;
+    fields.put("tracking_total_keys", keys);
+    fields.put("tracking_total_items", items);
+    fields.put("tracking_total_prefixes", prefixes);
     fields.constants(&[("latest_fork_usec", "0")]);
     fields.put("total_error_replies", facts.commands.error_replies());
     fields.put("client_output_buffer_limit_disconnections", stats.output_overflows);
@@ -328,7 +334,7 @@ fn replication(facts: &Facts, fields: &mut Fields<'_>) {
 }
 
 impl ReplicaFacts {
-    fn is_connected(&self) -> bool {
+    pub(crate) fn is_connected(&self) -> bool {
         self.state != "offline"
     }
 }
@@ -394,7 +400,7 @@ fn quorate(facts: &Facts, fields: &mut Fields<'_>) {
             &format!("keyspace{number}"),
             format_args!(
                 "prefix={},replication={},acks={},durability={},reads={},role={},leader={},epoch={},offset={},\
-                 lag={},lag_ms={},ready={},keys={},expires={}",
+                 lag={},lag_ms={},ready={},keys={},expires={},memory={},memory_max={},eviction={},evicted={}",
                 field(&keyspace.prefix),
                 keyspace.replication,
                 keyspace.acks,
@@ -408,7 +414,11 @@ fn quorate(facts: &Facts, fields: &mut Fields<'_>) {
                 keyspace.lag_ms,
                 keyspace.ready as u8,
                 keyspace.keys,
-                keyspace.expires
+                keyspace.expires,
+                keyspace.memory,
+                keyspace.memory_max,
+                keyspace.eviction,
+                keyspace.evicted
             ),
         );
     }

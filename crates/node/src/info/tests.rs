@@ -3,7 +3,7 @@
 use super::*;
 use crate::command::statistics::CommandStatistics;
 
-fn told(facts: &Facts, sections: &str) -> String {
+fn text_of(facts: &Facts, sections: &str) -> String {
     let sections: Vec<&[u8]> = sections.split_whitespace().map(str::as_bytes).collect();
     let mut out = String::new();
     render(facts, &sections, &mut out);
@@ -11,8 +11,8 @@ fn told(facts: &Facts, sections: &str) -> String {
 }
 
 fn titles(sections: &str) -> Vec<String> {
-    let told = told(&Facts::default(), sections);
-    told.lines().filter_map(|line| line.strip_prefix("# ")).map(str::to_string).collect()
+    let text = text_of(&Facts::default(), sections);
+    text.lines().filter_map(|line| line.strip_prefix("# ")).map(str::to_string).collect()
 }
 
 #[test]
@@ -25,7 +25,7 @@ fn sections_come_in_a_fixed_order() {
     assert_eq!(titles("all").len(), SECTIONS.len());
     assert_eq!(titles("everything"), titles("all"));
     assert_eq!(
-        told(&Facts::default(), "cluster keyspace"),
+        text_of(&Facts::default(), "cluster keyspace"),
         "# Cluster\r\ncluster_enabled:1\r\n\r\n# Keyspace\r\n"
     );
 }
@@ -36,7 +36,7 @@ fn every_line_is_a_heading_a_field_or_empty() {
         server: ServerFacts { os: "two\r\nlines".into(), ..Default::default() },
         ..Default::default()
     };
-    for line in told(&facts, "all").split("\r\n") {
+    for line in text_of(&facts, "all").split("\r\n") {
         assert!(line.is_empty() || line.starts_with("# ") || line.contains(':'), "{line}");
         assert!(!line.contains(['\r', '\n']), "{line}");
     }
@@ -45,14 +45,14 @@ fn every_line_is_a_heading_a_field_or_empty() {
 /// The fields that clients, exporters and Redis's own tests look for.
 #[test]
 fn the_fields_that_clients_read_are_there() {
-    let told = told(&Facts::default(), "");
+    let text = text_of(&Facts::default(), "");
     let fields = "redis_version redis_mode os process_id run_id tcp_port uptime_in_seconds connected_clients \
                   used_memory used_memory_human maxmemory loading async_loading rdb_changes_since_last_save \
                   rdb_bgsave_in_progress aof_enabled total_commands_processed instantaneous_ops_per_sec \
                   expired_keys keyspace_hits keyspace_misses total_error_replies role connected_slaves \
                   master_replid master_repl_offset slave_repl_offset master_link_status cluster_enabled";
     for field in fields.split_whitespace() {
-        assert!(told.contains(&format!("\r\n{field}:")), "{field}");
+        assert!(text.contains(&format!("\r\n{field}:")), "{field}");
     }
 }
 
@@ -74,12 +74,12 @@ fn a_leader_lists_its_followers() {
         offset: 100,
         ..Default::default()
     };
-    let told = told(&Facts { replication, ..Default::default() }, "replication");
-    assert!(told.starts_with("# Replication\r\nrole:master\r\nconnected_slaves:1\r\nslave0:ip=127.0.0.1,"));
-    assert!(told.contains("port=7001,state=online,offset=90,lag=2,lag_ms=2500,lag_records=10,node=2\r\n"));
-    assert!(told.contains("slave1:ip=127.0.0.1,port=7002,state=offline"));
-    assert!(told.contains("\r\nmaster_repl_offset:100\r\n"));
-    assert!(!told.contains("master_host"));
+    let text = text_of(&Facts { replication, ..Default::default() }, "replication");
+    assert!(text.starts_with("# Replication\r\nrole:master\r\nconnected_slaves:1\r\nslave0:ip=127.0.0.1,"));
+    assert!(text.contains("port=7001,state=online,offset=90,lag=2,lag_ms=2500,lag_records=10,node=2\r\n"));
+    assert!(text.contains("slave1:ip=127.0.0.1,port=7002,state=offline"));
+    assert!(text.contains("\r\nmaster_repl_offset:100\r\n"));
+    assert!(!text.contains("master_host"));
 }
 
 #[test]
@@ -93,12 +93,12 @@ fn a_follower_names_its_leader() {
         leader_silent_ms: 1500,
         ..Default::default()
     };
-    let up = told(&Facts { replication: replication.clone(), ..Default::default() }, "replication");
+    let up = text_of(&Facts { replication: replication.clone(), ..Default::default() }, "replication");
     assert!(up.starts_with("# Replication\r\nrole:slave\r\nmaster_host:10.0.0.1\r\nmaster_port:7000\r\n"));
     assert!(up.contains("master_link_status:up\r\nmaster_last_io_seconds_ago:1\r\n"));
     assert!(up.contains("slave_read_repl_offset:100\r\nslave_repl_offset:95\r\n"));
     let replication = ReplicationFacts { leader_is_up: false, ..replication };
-    let down = told(&Facts { replication, ..Default::default() }, "replication");
+    let down = text_of(&Facts { replication, ..Default::default() }, "replication");
     assert!(down.contains("master_link_status:down\r\nmaster_last_io_seconds_ago:-1\r\n"));
     assert!(down.contains("master_link_down_since_seconds:1\r\n"));
 }
@@ -118,14 +118,19 @@ fn keyspaces_are_summed_up_for_redis_and_listed_one_by_one() {
         ready: true,
         keys: 5,
         expires: 2,
+        memory: 900,
+        memory_max: 1000,
+        eviction: "lru".into(),
+        evicted: 3,
         ..Default::default()
     };
     let default = KeyspaceFacts { keys: 1, ..Default::default() };
     let facts = Facts { keyspaces: vec![keyspace, default], ..Default::default() };
-    assert_eq!(told(&facts, "keyspace"), "# Keyspace\r\ndb0:keys=6,expires=2,avg_ttl=0\r\n");
-    assert!(told(&facts, "quorate").contains(
+    assert_eq!(text_of(&facts, "keyspace"), "# Keyspace\r\ndb0:keys=6,expires=2,avg_ttl=0\r\n");
+    assert!(text_of(&facts, "quorate").contains(
         "\r\nkeyspaces:2\r\nkeyspace0:prefix=cache:,replication=leader-follower,acks=majority,durability=none,\
-         reads=any,role=leader,leader=1,epoch=4,offset=17,lag=0,lag_ms=0,ready=1,keys=5,expires=2\r\n"
+         reads=any,role=leader,leader=1,epoch=4,offset=17,lag=0,lag_ms=0,ready=1,keys=5,expires=2,memory=900,memory_max=1000,\
+         eviction=lru,evicted=3\r\n"
     ));
 }
 
@@ -143,14 +148,14 @@ fn statistics_of_commands_and_errors() {
     commands.error(b"WRONGTYPE Operation");
     let facts = Facts { commands, ..Default::default() };
     assert_eq!(
-        told(&facts, "commandstats"),
+        text_of(&facts, "commandstats"),
         "# Commandstats\r\n\
          cmdstat_get:calls=2,usec=5,usec_per_call=2.50,rejected_calls=0,failed_calls=1\r\n\
          cmdstat_config|get:calls=0,usec=0,usec_per_call=0.00,rejected_calls=1,failed_calls=0\r\n"
     );
-    assert_eq!(told(&facts, "errorstats"), "# Errorstats\r\nerrorstat_WRONGTYPE:count=1\r\n");
+    assert_eq!(text_of(&facts, "errorstats"), "# Errorstats\r\nerrorstat_WRONGTYPE:count=1\r\n");
     assert_eq!(
-        told(&facts, "latencystats"),
+        text_of(&facts, "latencystats"),
         "# Latencystats\r\nlatency_percentiles_usec_get:p50=1.000,p99=4.000,p99.9=4.000\r\n"
     );
 }

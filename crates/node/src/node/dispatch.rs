@@ -2,18 +2,22 @@
 
 use super::Node;
 use crate::coding;
+use crate::completing::{self, Lacking, Next};
 use crate::context::long_replies::{reply_in_parts, takes_shared};
 use crate::context::memory::{self, OUT_OF_MEMORY};
 use crate::context::room::{self, Verdict};
-use crate::context::{Call, CommandPart, Submitted, peers};
+use crate::context::{Call, CommandPart, Submitted, peers, status};
 use crate::envelope::{ForwardedOutcome, ForwardedRequest, NO_DEADLINE_MS, take_request};
+use crate::following::Question;
 use crate::gather::{Combine, Gather};
 use crate::groups::Group;
 use crate::origin::Asked;
 use crate::origin::Origin;
 use crate::session::{ClientId, Session, SessionReply};
+use crate::slab::Handle;
 use kv::SharedBytes;
 use kv::codec::{Malformed, Reader};
+use kv::command::List;
 use kv::table::WARMED_KEYS_MAX;
 use kv::{Command, ReplyBuffer, Version};
 use protocol::coded::{KeptPiece, Message, Refusal};
@@ -83,7 +87,7 @@ impl Node {
                             Request::Command(Command::LongPart { id, offset, length, bytes })
                         }
                     };
-                    self.submit(group, asked, request);
+                    self.submit(group, asked, &request);
                 }
                 Call::Complete { ticket, group, result, reply } => {
                     self.complete_with(ticket, group, result, reply);
@@ -109,7 +113,8 @@ impl Node {
                     }
                 }
                 Call::TakeValue { group, reference, value } => {
-                    self.value_is(group, reference, value.as_ref());
+                    let Node { cx, completing, coding, .. } = self;
+                    completing.take_value(cx, coding, group, reference, value.as_ref());
                 }
                 Call::Supply(handle) => self.supply(handle),
                 Call::KeepPiece { group, piece } => {
@@ -117,13 +122,20 @@ impl Node {
                 }
                 Call::Settle { group } if self.cx.groups.get(group).is_none() => {}
                 Call::Settle { group } => self.settle(group),
-                Call::ReadPiece { group, to, piece } => self.read_piece(group, to, piece),
+                Call::ReadPiece { group, to, piece } => {
+                    let Node { cx, completing, values, coding, .. } = self;
+                    completing.read_piece(cx, (values, coding), group, to, piece);
+                }
                 Call::Fragments { group, message } => {
                     let own = self.cx.configuration.node;
                     let read = self.fragment_message(group, own, &message);
                     assert_eq!(read, Ok(()), "this node writes what can be read");
                 }
-                Call::EndSession { client, wait, subscriptions } => {
+                Call::EndSession { client, wait, subscriptions, tracks } => {
+                    if tracks {
+                        self.following.end_all(&mut self.cx, client);
+                        self.follow_changes();
+                    }
                     if let Some(subscriptions) = subscriptions {
                         self.channels.forget(client, &subscriptions);
                     }
@@ -132,6 +144,19 @@ impl Node {
                     }
                 }
             }
+        }
+    }
+
+    /// Goes on with a request that lacked values.
+    fn supply(&mut self, handle: Handle) {
+        let Some(lacking) = self.completing.take(handle) else { return };
+        let Lacking { ticket, group, result, .. } = lacking;
+        let mut scratch = Vec::new();
+        match lacking.next(&self.cx, &mut scratch) {
+            Next::Value(value) => self.complete_with_value(ticket, group, result, value),
+            Next::Reply(replies) => self.complete_with(ticket, group, result, replies),
+            Next::Submit(asked, command) => self.submit(group, asked, &Request::Command(command)),
+            Next::Refused(error) => self.complete_with_error(ticket, group, Outcome::Refused, error),
         }
     }
 
@@ -160,7 +185,7 @@ impl Node {
         Ok(())
     }
 
-    /// Gives this node's replica a piece of its fragment, or tells the coordinator why it does not keep it.
+    /// Gives this node's replica a piece of its fragment, or sends the coordinator the reason why it does not keep it.
     fn keep_piece(&mut self, group: u16, from: NodeId, piece: KeptPiece) {
         let id = piece.piece().reference.id;
         let replica = self.cx.groups.get_mut(group).and_then(|group| group.replica.as_mut());
@@ -180,7 +205,7 @@ impl Node {
 
     /// Sends a client's request to one group, with the usual deadline.
     #[inline]
-    pub(crate) fn ask(&mut self, client: ClientId, group: u16, wants_version: bool, request: Request<'_>) {
+    pub(crate) fn ask(&mut self, client: ClientId, group: u16, wants_version: bool, request: &Request<'_>) {
         let timeout_us = self.cx.configuration.command_timeout_ms * 1000;
         self.ask_until(client, group, wants_version, request, self.cx.now.monotonic_us + timeout_us);
     }
@@ -192,7 +217,7 @@ impl Node {
         client: ClientId,
         group: u16,
         wants_version: bool,
-        request: Request<'_>,
+        request: &Request<'_>,
         deadline_us: u64,
     ) {
         let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
@@ -202,7 +227,7 @@ impl Node {
     }
 
     /// Sends a client's request to one group, and only to a replica whose answer cannot be stale.
-    pub(crate) fn ask_afresh(&mut self, client: ClientId, group: u16, request: Request<'_>) {
+    pub(crate) fn ask_afresh(&mut self, client: ClientId, group: u16, request: &Request<'_>) {
         let deadline_us = self.cx.now.monotonic_us + self.cx.configuration.command_timeout_ms * 1000;
         self.ask_not_before(client, group, false, request, (Version::MAX, deadline_us));
     }
@@ -213,13 +238,13 @@ impl Node {
         client: ClientId,
         group: u16,
         wants_version: bool,
-        request: Request<'_>,
+        request: &Request<'_>,
         (seen, deadline_us): (Version, u64),
     ) {
-        let work_ns = self.cx.work_ns(group, &request);
+        let work_ns = self.cx.work_ns(group, request);
         let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
         let follows = session.is_waiting();
-        if let Request::Command(command) = &request
+        if let Request::Command(command) = request
             && command.is_write()
         {
             session.wrote(group);
@@ -231,12 +256,17 @@ impl Node {
                 return;
             }
             if self.coding.is_on || self.values.is_on {
-                self.hold_back_behind(client, group, command);
+                completing::hold_back_behind(&mut self.cx, client, group, command);
             }
         }
         let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
         session.request_ns = work_ns;
         let ticket = session.begin(wants_version);
+        if self.following.tracking.is_on()
+            && let Request::Command(command) = request
+        {
+            self.following.tracking.note_read(&mut self.cx, client, ticket.sequence, group, command);
+        }
         self.submit(group, Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 }, request);
     }
 
@@ -263,37 +293,49 @@ impl Node {
         let gather = self.gathers.insert(|_| Gather::new(ticket, combine, groups.len(), bytes_max));
         for (part, (group, request, seen)) in asked.into_iter().enumerate() {
             let ticket = Origin::Part(gather).ticket(part as u64);
-            self.submit(group, Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 }, request);
+            self.submit(
+                group,
+                Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 },
+                &request,
+            );
         }
     }
 
     /// Hands a request to this node's replica of the group, or to a node that can carry it out.
     #[inline]
-    pub(crate) fn submit(&mut self, group: u16, asked: Asked, request: Request<'_>) {
+    pub(crate) fn submit(&mut self, group: u16, asked: Asked, request: &Request<'_>) {
         if self.quarantine.is_on() {
-            if let Some(error) = self.cx.quarantined(group) {
+            if let Some(error) = status::quarantined(&self.cx, group) {
                 return self.complete_with_error(asked.ticket, group, Outcome::Refused, &error);
             }
             if self.cx.groups[group].holds.is_some() {
                 let to = self.cx.coordinator_of(group);
-                return self.forwarding.forward(&mut self.cx, group, to, asked, request);
+                return self.forwarding.forward(&mut self.cx, group, to, asked, *request);
             }
         }
-        if let Request::Command(command) = &request
+        if let Request::Command(command) = request
             && command.is_write()
-            && self.cx.memory.is_bounded()
-            && memory::refuses_growth(&mut self.cx, group, command)
         {
-            self.cx.counters.memory_refused += 1;
-            return self.complete_with_error(asked.ticket, group, Outcome::Refused, OUT_OF_MEMORY);
+            let refusal =
+                if self.cx.memory.is_bounded() && memory::refuses_growth(&mut self.cx, group, command) {
+                    Some(OUT_OF_MEMORY)
+                } else if self.cx.groups[group].keyspace.memory_max > 0 {
+                    self.make_room(group, command)
+                } else {
+                    None
+                };
+            if let Some(error) = refusal {
+                self.cx.counters.memory_refused += 1;
+                return self.complete_with_error(asked.ticket, group, Outcome::Refused, error);
+            }
         }
-        if self.is_settled_by_room(group, &asked, &request) {
+        if self.is_settled_by_room(group, &asked, request) {
             return;
         }
-        if let Some(error) = self.cx.spend_on(group, &request) {
+        if let Some(error) = self.cx.spend_on(group, request) {
             return self.complete_with_error(asked.ticket, group, Outcome::Refused, &error);
         }
-        if let Request::Command(command) = &request
+        if let Request::Command(command) = request
             && command.payload_bytes() > self.cx.configuration.long_command_bytes
             && self.cx.groups[group].keyspace.has_leader()
             && asked.leadership == 0
@@ -305,7 +347,7 @@ impl Node {
         let target = &mut self.cx.groups[group];
         let Some(replica) = &mut target.replica else {
             let to = self.cx.coordinator_of(group);
-            return self.forwarding.forward(&mut self.cx, group, to, asked, request);
+            return self.forwarding.forward(&mut self.cx, group, to, asked, *request);
         };
         let Asked { ticket, follows, seen, deadline_us, leadership, .. } = asked;
         let fenced = leadership != 0 && !self.cx.configuration.planted.has(Fault::LeadershipNotCompared);
@@ -318,7 +360,7 @@ impl Node {
             && self.forwarding.stands_behind(&self.cx, group, &asked, self.cx.configuration.node)
         {
             let why = self.cx.nobody_leads(group);
-            return self.forwarding.keep(&mut self.cx, group, asked, request, why);
+            return self.forwarding.keep(&mut self.cx, group, asked, *request, why);
         }
         let target = &mut self.cx.groups[group];
         let Some(replica) = &mut target.replica else { return };
@@ -348,7 +390,7 @@ impl Node {
             self.effects.outcomes.pop();
             match fenced {
                 true => self.complete(ticket, group, Outcome::Redirect { to }, &[]),
-                false => self.forwarding.forward(&mut self.cx, group, to, asked, request),
+                false => self.forwarding.forward(&mut self.cx, group, to, asked, *request),
             }
         }
         self.settle(group);
@@ -358,14 +400,80 @@ impl Node {
     #[inline]
     pub(crate) fn settle(&mut self, group: u16) {
         self.cx.groups.touch(group);
-        if !self.values.is_on {
-            return self.settle_effects(group, false);
-        }
-        let spills = self.values.keep_spilled(&mut self.cx, group);
+        let spills = self.values.is_on && self.values.keep_spilled(&mut self.cx, group);
         self.settle_effects(group, spills);
         if spills {
             self.values.look_up_for_copies(&mut self.cx, group);
         }
+        if self.following.is_on() {
+            self.hand_on_changes(group);
+        }
+    }
+
+    /// Hands on what a replica has noted in the step that was settled: behind its replies.
+    #[cold]
+    fn hand_on_changes(&mut self, group: u16) {
+        let replica = self.cx.groups.get_mut(group).and_then(|group| group.replica.as_mut());
+        if let Some(changes) = replica.and_then(|replica| replica.take_changes()) {
+            self.following.take(&mut self.cx, &mut self.channels, group, &changes);
+        }
+        if self.following.tracking.has_waiting() {
+            self.release_held();
+        }
+    }
+
+    /// Gives clients the replies that have waited for this node's replicas.
+    fn release_held(&mut self) {
+        for held in self.following.tracking.take_held(&self.cx) {
+            self.complete_now(held.ticket, held.group, held.result, &held.reply);
+        }
+    }
+
+    /// Ends what has waited too long: replies for this node's replicas, and invalidations for replies.
+    #[cold]
+    pub(crate) fn tend_held(&mut self) {
+        self.release_held();
+        self.following.tracking.tell_overdue(&mut self.cx);
+    }
+
+    /// Asks the groups whose keys clients keep for the highest version in use: see `following::tracking`.
+    pub(crate) fn tend_tracking(&mut self) {
+        let now_us = self.cx.now.monotonic_us;
+        for group in self.following.tracking.tend(&mut self.cx) {
+            let (ticket, deadline_us) = (Origin::Freshness.ticket(now_us), now_us + 1_000_000);
+            // No replica whose answer could be stale may give it.
+            let asked =
+                Asked { ticket, follows: false, seen: Version::MAX, deadline_us, hops: 0, leadership: 0 };
+            let mut scratch = Vec::new();
+            let keys = List::build(&mut scratch, []);
+            self.submit(group, asked, &Request::Command(Command::Watch { keys }));
+        }
+    }
+
+    /// Gives readers of changes what there is, and asks leaders for what is not here.
+    #[cold]
+    pub(crate) fn tend_readers(&mut self) {
+        for Question { group, number, from, bytes_max } in self.following.readers.end_turn(&mut self.cx) {
+            let deadline_us = self.cx.now.monotonic_us + 1_000_000;
+            let ticket = Origin::Changes.ticket(number);
+            // The leader's answer, if a replica here has not all.
+            let asked =
+                Asked { ticket, follows: false, seen: Version::MAX, deadline_us, hops: 0, leadership: 0 };
+            self.submit(group, asked, &Request::Command(Command::Recent { from, bytes_max }));
+        }
+    }
+
+    /// Has replicas note what somebody follows now.
+    pub(crate) fn follow_changes(&mut self) {
+        let wanted = self.following.wanted(&self.cx);
+        if std::mem::replace(&mut self.following.noted, wanted) == wanted {
+            return;
+        }
+        self.for_each_group(|node, id| {
+            if let Some(replica) = &mut node.cx.groups[id].replica {
+                replica.follow_changes(wanted.0, wanted.1);
+            }
+        });
     }
 
     #[inline]
@@ -388,7 +496,7 @@ impl Node {
                 self.settle_outcome(group, outcome, reply, spills);
             }
         }
-        for record in effects.records.drain(..) {
+        for record in &effects.records {
             let parts = record.parts(&effects.bytes);
             self.cx.journal.append(group, &mut self.cx.groups[group].tail, parts);
         }
@@ -402,9 +510,9 @@ impl Node {
             // Otherwise it would wait for a record that may never be written: registers ask again, as often as it
             // takes.
         }
-        for event in effects.trace.drain(..) {
+        for event in &effects.trace {
             let name = self.cx.groups.get(group).map_or_else(String::new, Group::name);
-            self.cx.log.extend(crate::log::describe(&name, &event));
+            self.cx.log.extend(crate::log::describe(&name, event));
         }
         if effects.handed_on.is_empty() && effects.control_requests.is_empty() && effects.notices.is_empty() {
             return self.reuse_effects(effects);
@@ -421,6 +529,10 @@ impl Node {
                 Ok(command) => {
                     let (seen, leadership) = (Version::MAX, 0);
                     let asked = Asked { ticket, follows: true, seen, deadline_us, hops: 0, leadership };
+                    if to == self.cx.configuration.node {
+                        self.submit(group, asked, &Request::Command(command));
+                        continue;
+                    }
                     self.forwarding.forward(&mut self.cx, group, to, asked, Request::Command(command));
                 }
                 Err(Malformed(why)) => {
@@ -457,10 +569,13 @@ impl Node {
             let error = format!("CLUSTERDOWN NOLEADER node {to} leads now; nothing was done, try again");
             return self.complete_with_error(outcome.ticket, group, Outcome::Refused, &error);
         }
-        if spills && ReplyBuffer::is_unfinished(reply) {
-            return self.complete_lacking(outcome.ticket, group, outcome.result, reply);
+        let is_taken = spills && ReplyBuffer::is_unfinished(reply) && {
+            let Node { cx, completing, values, coding, .. } = self;
+            completing.complete(cx, (values, coding), outcome.ticket, group, outcome.result, reply)
+        };
+        if !is_taken {
+            self.complete(outcome.ticket, group, outcome.result, reply);
         }
-        self.complete(outcome.ticket, group, outcome.result, reply);
     }
 
     /// Handles a request that cannot take its usual course in its group for lack of room somewhere. Returns false if it
@@ -514,10 +629,25 @@ impl Node {
 
     #[inline]
     pub(crate) fn complete(&mut self, ticket: Ticket, group: u16, result: Outcome, reply: &[u8]) {
+        if self.following.tracking.is_on()
+            && self.following.tracking.holds_back(&self.cx, ticket, group, result, reply)
+        {
+            return;
+        }
+        self.complete_now(ticket, group, result, reply);
+    }
+
+    #[inline]
+    fn complete_now(&mut self, ticket: Ticket, group: u16, result: Outcome, reply: &[u8]) {
         match Origin::of(ticket) {
             Origin::Session(client) => {
+                if self.following.tracking.is_on() {
+                    self.following.tracking.note_reply(&self.cx, client, group, result);
+                }
                 if ReplyBuffer::is_unfinished(reply) {
-                    return self.complete_lacking(ticket, group, result, reply);
+                    let Node { cx, completing, values, coding, .. } = self;
+                    let is_taken = completing.complete(cx, (values, coding), ticket, group, result, reply);
+                    return assert!(is_taken, "the node of the client completes what it lacks");
                 }
                 let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
                 if let Some(pending) = session.take_pending(ticket.sequence) {
@@ -551,8 +681,19 @@ impl Node {
                     peer.add_outcome(&ForwardedOutcome { id: ticket.sequence, result, reply });
                 }
             }
+            Origin::Freshness => {
+                self.following.tracking.answered(&self.cx, group, ticket.sequence, result, reply);
+            }
+            Origin::Changes => {
+                self.following.readers.answered(&mut self.cx, ticket.sequence, result, reply);
+            }
             Origin::Wait => self.waits.answered(&mut self.cx, ticket.sequence, result, reply),
             Origin::LongPart => self.long.part_answered(&mut self.cx, ticket.sequence, result, reply),
+            Origin::Eviction => {
+                if let Some(group) = self.cx.groups.get_mut(group) {
+                    group.chooser.end(ticket.sequence);
+                }
+            }
             Origin::Nobody => {}
             Origin::Part(handle) => {
                 let Some(gather) = self.gathers.get_mut(handle) else { return };
@@ -562,6 +703,9 @@ impl Node {
                     && let Some(session) = self.cx.clients.sessions.get_mut(client)
                 {
                     session.saw(group, offset);
+                    if self.following.tracking.is_on() {
+                        self.following.tracking.note_reply(&self.cx, client, group, result);
+                    }
                 }
                 if gather.take(ticket.sequence as usize, reply)
                     && let Some(gather) = self.gathers.remove(handle)
@@ -616,7 +760,7 @@ impl Node {
                 self.submit(
                     asked.group,
                     Asked { ticket, follows, seen, deadline_us, hops, leadership },
-                    asked.request,
+                    &asked.request,
                 );
             } else {
                 let own = self.cx.configuration.node;
@@ -637,7 +781,7 @@ impl Node {
         self.for_each_group(|node, group| {
             node.forwarding.end_overdue_waiting(&mut node.cx, group);
             while let Some(kept) = node.forwarding.begin_retry(&mut node.cx, group) {
-                node.submit(group, kept.asked, decoded(&kept.request));
+                node.submit(group, kept.asked, &decoded(&kept.request));
                 if node.forwarding.end_retry() {
                     break;
                 }

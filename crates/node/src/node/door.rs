@@ -1,4 +1,4 @@
-//! The door of a node: what its caller tells it and asks of it, besides turns. A test or a simulator inspects it here,
+//! The door of a node: what its caller reports to it and asks of it, besides turns. A test or a simulator inspects it here,
 //! too.
 
 use super::Node;
@@ -13,9 +13,23 @@ use crate::output::Output;
 use crate::parameters::request_bytes_max;
 use crate::session::{ClientId, ClientKind, Session};
 use crate::usage::Usage;
+use kv::{Version, WaiterId};
 use std::rc::Rc;
 use std::sync::Arc;
 use wire::resp::request::{Limits, ProtocolError};
+
+/// What the replica of a group takes in memory, where that is bounded.
+#[derive(Clone, Copy, Debug)]
+pub struct BoundedMemory {
+    /// The group.
+    pub group: GroupId,
+    /// What is applied takes so much of the bound, in bytes.
+    pub bytes: u64,
+    /// The bound, in bytes.
+    pub bytes_max: u64,
+    /// Keys evicted.
+    pub evicted: u64,
+}
 
 impl Node {
     /// What is wrong with the fragments of large values that a replica here keeps, if anything: how many it lacks, and
@@ -87,6 +101,29 @@ impl Node {
         self.cx.groups.iter().filter_map(digest).collect()
     }
 
+    /// Of a keyspace with one shard and a replica here: the versions of the changes that this replica keeps, and the version
+    /// behind which these are all.
+    pub fn kept_changes(&self, prefix: &str) -> Option<(Version, Vec<Version>)> {
+        let [group] = self.cx.map.keyspaces.get(prefix)?.groups[..] else { return None };
+        let table = self.cx.groups.get(group)?.replica.as_ref()?.table();
+        let history = table.history()?;
+        Some((history.since(table.version_floor()), history.versions().collect()))
+    }
+
+    /// The memory of each group with a replica here and a bound.
+    pub fn bounded_memory(&self) -> Vec<BoundedMemory> {
+        let bounded = self.cx.groups.iter().filter(|(_, group)| group.keyspace.memory_max > 0);
+        let memory = |(id, group): (GroupId, &crate::groups::Group)| {
+            Some(BoundedMemory {
+                group: id,
+                bytes: group.bounded_bytes()? as u64,
+                bytes_max: group.keyspace.shard_memory_max(),
+                evicted: group.replica.as_ref()?.table().statistics().evicted,
+            })
+        };
+        bounded.filter_map(memory).collect()
+    }
+
     /// Bytes of long replies on their way to other nodes, and of those that have not wholly arrived here.
     pub fn long_reply_bytes(&self) -> (usize, usize) {
         let sent = self.cx.peers.long_reply_bytes();
@@ -100,9 +137,23 @@ impl Node {
         Some((queues.waiters(), queues.unsettled(), queues.unsettled() - queues.unclaimed().count()))
     }
 
-    /// The number of requests for which a replica here keeps elements.
-    pub fn requests_with_elements(&self, group: GroupId) -> Option<usize> {
-        Some(self.cx.groups.get(group)?.replica.as_ref()?.table().queues().kept())
+    /// The requests that wait for elements in a replica here.
+    pub fn waiting_requests(&self, group: GroupId) -> Vec<WaiterId> {
+        let replica = self.cx.groups.get(group).and_then(|group| group.replica.as_ref());
+        replica.map_or_else(Vec::new, |replica| replica.table().queues().requests().collect())
+    }
+
+    /// Whether a request of a client here is over, but may still be queued by a record that comes late. It is withdrawn
+    /// once more.
+    pub fn lingers(&self, waiter: WaiterId) -> bool {
+        self.waits.lingers(waiter)
+    }
+
+    /// The number of requests for which a replica here keeps elements that are not claimed, and of those whose elements were
+    /// claimed in the history of the group.
+    pub fn requests_with_elements(&self, group: GroupId) -> Option<(usize, u64)> {
+        let queues = self.cx.groups.get(group)?.replica.as_ref()?.table().queues();
+        Some((queues.kept(), queues.statistics().claimed))
     }
 
     /// The numbers of locks that are held, of requests that wait for one, and of sessions, in a replica here.
@@ -209,21 +260,35 @@ impl Node {
         self.carry_out_calls();
     }
 
-    /// Whether a client waits for a lock or for elements, or listens to channels: then it is not idle.
+    /// Whether a client waits for a lock, for elements or for the end of a pause, or listens to channels or monitors: then it is not idle.
     pub fn awaits_notification(&self, client: ClientId) -> bool {
         let session = self.cx.clients.sessions.get(client);
-        session.is_some_and(|session| session.wait.is_some() || session.subscriptions.is_some())
+        self.cx.clients.monitors.contains(&client)
+            || session.is_some_and(|session| {
+                session.wait.is_some() || session.held_back.is_some() || session.subscriptions.is_some()
+            })
     }
 
-    /// A client has closed its connection. Returns true if it was waiting for a lock or for elements.
+    /// A client has closed its connection. Returns true if it was waiting for a lock, for elements or for the end of a pause.
     pub fn hang_up(&mut self, client: ClientId) -> bool {
-        let waiting = self.cx.clients.sessions.get(client).and_then(|session| session.wait);
-        let Some(number) = waiting else { return false };
+        let Some(session) = self.cx.clients.sessions.get(client) else { return false };
+        if session.held_back.is_some() {
+            self.disconnect(client);
+            return true;
+        }
+        let Some(number) = session.wait else { return false };
         self.waits.give_up(&mut self.cx, number, &[]);
         // The commands that it sent after this one were meant for a client that has what it waited for.
         self.cx.clients.close_after_replies(client);
         self.carry_out_calls();
         true
+    }
+
+    /// Notes how many bytes of a client's input are not taken yet, and how much room there is for more, for `CLIENT LIST`.
+    pub fn note_input(&mut self, client: ClientId, bytes: usize, room: usize) {
+        if let Some(session) = self.cx.clients.sessions.get_mut(client) {
+            session.input_bytes = (bytes, room);
+        }
     }
 
     /// The node is about to stop: ends all its clients' waits.

@@ -8,8 +8,9 @@ use crate::info::{
 };
 use crate::node::Node;
 use crate::session::ClientId;
-use crate::setting::Setting;
+use crate::setting::{Setting, policy_name};
 use crate::usage::Usage;
+use kv::table::Eviction;
 use kv::{Reply, Table};
 use protocol::NodeId;
 use protocol::leader_follower::FollowerStatus;
@@ -24,6 +25,70 @@ pub(crate) fn answer(node: &mut Node, client: ClientId, arguments: Arguments<'_>
     node.cx.answer(client, |replies| replies.push(Reply::Text(text.as_bytes())));
 }
 
+/// `ROLE`: in the default keyspace.
+pub(crate) fn role(node: &mut Node, client: ClientId) {
+    let replication = facts(node).replication;
+    node.cx.answer(client, |replies| {
+        if replication.is_leader {
+            let connected = || replication.replicas.iter().filter(|replica| replica.is_connected());
+            replies.array(3);
+            replies.bulk(b"master");
+            replies.integer(replication.offset as i64);
+            replies.array(connected().count());
+            for replica in connected() {
+                replies.array(3);
+                replies.bulk(replica.host.as_bytes());
+                replies.bulk(replica.port.to_string().as_bytes());
+                replies.bulk(replica.offset.to_string().as_bytes());
+            }
+            return;
+        }
+        replies.array(5);
+        replies.bulk(b"slave");
+        replies.bulk(replication.leader_host.as_bytes());
+        replies.integer(i64::from(replication.leader_port));
+        replies.bulk(if replication.leader_is_up { b"connected" } else { b"connect" });
+        replies.integer(replication.offset as i64);
+    });
+}
+
+/// `MEMORY STATS`: those of Redis's fields that are known here.
+pub(crate) fn memory_stats(node: &mut Node, client: ClientId) {
+    let Facts { memory, keyspaces, .. } = facts(node);
+    let keys: u64 = keyspaces.iter().map(|keyspace| keyspace.keys).sum();
+    let percentage =
+        |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 };
+    let peak = memory.used_peak.max(memory.used);
+    let numbers = [
+        ("peak.allocated", peak),
+        ("total.allocated", memory.used),
+        ("replication.backlog", memory.backlog),
+        ("clients.normal", memory.clients),
+        ("lua.caches", memory.scripts.1 as u64),
+        ("overhead.total", memory.used.saturating_sub(memory.dataset)),
+        ("keys.count", keys),
+        ("keys.bytes-per-key", memory.dataset.checked_div(keys).unwrap_or(0)),
+        ("dataset.bytes", memory.dataset),
+        ("allocator.resident", memory.resident),
+    ];
+    let shares = [
+        ("dataset.percentage", percentage(memory.dataset, memory.used)),
+        ("peak.percentage", percentage(memory.used, peak)),
+        ("fragmentation", if memory.used == 0 { 0.0 } else { memory.resident as f64 / memory.used as f64 }),
+    ];
+    node.cx.answer(client, |replies| {
+        replies.map(numbers.len() + shares.len());
+        for (name, number) in numbers {
+            replies.bulk(name.as_bytes());
+            replies.integer(number as i64);
+        }
+        for (name, share) in shares {
+            replies.bulk(name.as_bytes());
+            replies.push(Reply::Double(share));
+        }
+    });
+}
+
 fn facts(node: &Node) -> Facts {
     let statuses: Vec<Status> = node.cx.groups.ids().iter().map(|id| group_status(&node.cx, *id)).collect();
     let groups = node.cx.groups.iter().map(|(_, group)| group);
@@ -35,8 +100,8 @@ fn facts(node: &Node) -> Facts {
             connected: node.cx.clients.sessions.iter().filter(|(_, session)| !session.is_internal()).count()
                 as u64,
             connections_max: node.cx.parameters.connections_max() as u64,
-            blocked: node.cx.clients.sessions.iter().filter(|(_, session)| session.is_waiting()).count()
-                as u64,
+            blocked: blocked_clients(node),
+            tracking: node.following.tracking.counts()[0],
         },
         memory: memory_facts(node, &statuses),
         stats: stats_facts(node, &statuses),
@@ -54,6 +119,12 @@ fn facts(node: &Node) -> Facts {
         disk_refused: node.cx.room.refused(),
         loading: statuses.iter().any(|status| status.role == "recovering"),
     }
+}
+
+/// How many clients wait for something, or are held back.
+fn blocked_clients(node: &Node) -> u64 {
+    let sessions = node.cx.clients.sessions.iter();
+    sessions.filter(|(_, session)| session.is_waiting() || session.held_back.is_some()).count() as u64
 }
 
 fn coding_facts(node: &Node) -> CodingFacts {
@@ -111,6 +182,7 @@ fn memory_facts(node: &Node, statuses: &[Status]) -> MemoryFacts {
     let dataset: u64 = replicas.map(|replica| replica.memory_bytes() as u64).sum();
     let backlog: u64 = statuses.iter().map(|status| status.backlog_bytes as u64).sum();
     let output: u64 = node.cx.clients.sessions.iter().map(|(_, session)| session.output_bytes() as u64).sum();
+    let default = node.cx.map.keyspaces.get("").map(|entry| &entry.keyspace);
     let Usage { resident_bytes, resident_bytes_peak, machine_bytes, .. } = node.usage;
     MemoryFacts {
         used: dataset + backlog + output,
@@ -119,6 +191,8 @@ fn memory_facts(node: &Node, statuses: &[Status]) -> MemoryFacts {
         backlog,
         resident: resident_bytes,
         machine: machine_bytes,
+        keyspace_max: default.map_or(0, |keyspace| keyspace.memory_max),
+        policy: policy_name(default.map_or(Eviction::None, |keyspace| keyspace.eviction)),
         bytes_max: node.cx.memory.bytes_max(),
         data_max: node.cx.memory.data_max(),
         clients: node.cx.memory.clients_bytes(),
@@ -131,9 +205,10 @@ fn memory_facts(node: &Node, statuses: &[Status]) -> MemoryFacts {
 
 fn stats_facts(node: &Node, statuses: &[Status]) -> StatsFacts {
     let counted = tables(node).map(Table::statistics);
-    let (mut expired, mut hits, mut misses) = (0, 0, 0);
+    let (mut expired, mut evicted, mut hits, mut misses) = (0, 0, 0, 0);
     for statistics in counted {
         expired += statistics.expired;
+        evicted += statistics.evicted;
         hits += statistics.hits;
         misses += statistics.misses;
     }
@@ -150,6 +225,7 @@ fn stats_facts(node: &Node, statuses: &[Status]) -> StatsFacts {
         full_resyncs: statuses.iter().map(|status| status.counted("full_resyncs")).sum(),
         partial_resyncs: statuses.iter().map(|status| status.counted("partial_resyncs")).sum(),
         expired_keys: expired,
+        evicted_keys: evicted,
         keyspace_hits: hits,
         keyspace_misses: misses,
         output_overflows: node.cx.counters.output_overflows,
@@ -158,6 +234,7 @@ fn stats_facts(node: &Node, statuses: &[Status]) -> StatsFacts {
         channels: node.channels.channel_count(),
         patterns: node.channels.pattern_count(),
         shard_channels: node.channels.shard_channel_count(),
+        tracked: node.following.tracking.counts(),
         messages_dropped: node.cx.counters.messages_dropped,
         long_writes: node.cx.counters.long_writes,
         long_replies: node.cx.counters.long_replies,
@@ -240,5 +317,9 @@ fn keyspace_facts(group: &Group, status: &Status) -> KeyspaceFacts {
         ready: status.ready,
         keys: table.map_or(0, |table| table.len() as u64),
         expires: table.map_or(0, |table| table.expires() as u64),
+        memory: table.map_or(0, |table| table.memory_bytes() as u64),
+        memory_max: group.keyspace.shard_memory_max(),
+        eviction: group.keyspace.eviction.text().to_string(),
+        evicted: table.map_or(0, |table| table.statistics().evicted),
     }
 }

@@ -2,13 +2,13 @@
 
 use super::Node;
 use crate::context::peers;
-use crate::control::{self, CONTROL_GROUP, ClusterMap, Rejoin};
+use crate::control::{CONTROL_GROUP, ClusterMap, Rejoin};
 use crate::groups::Group;
 use crate::journal::Tail;
 use crate::keyspace::Router;
 use crate::replica::Replica;
 use crate::setting::Protocol;
-use protocol::{ControlRequest, Input};
+use protocol::Input;
 use std::rc::Rc;
 
 /// How much longer than the command timeout a group of a dropped keyspace is kept, so that waiting clients get an
@@ -51,10 +51,15 @@ impl Node {
                 if let Some(replica) = &mut group.replica {
                     replica.set_keyspace(keyspace, planted);
                 }
+                // It may be above its bound on memory now.
+                self.cx.groups.touch(*id);
             }
         }
         if is_coding && !self.coding.is_on {
             self.coding.begin(self.cx.now.monotonic_us);
+        }
+        if let Some(default) = map.keyspaces.get("") {
+            self.cx.parameters.follow(&default.keyspace);
         }
         self.quarantine.follow(&mut self.cx, map);
         if self.cx.is_admitted {
@@ -98,6 +103,8 @@ impl Node {
                     replica.begin_with_group();
                 }
                 self.quarantine.attach(*id, &mut replica);
+                let (changes, misses) = self.following.noted;
+                replica.follow_changes(changes, misses);
                 group.replica = Some(replica);
                 group.is_recorded = self.cx.journal.describe(*id, &mut group.tail, &group.keyspace);
                 self.quarantine.resume(&mut self.cx, *id, map);
@@ -156,34 +163,6 @@ impl Node {
             self.forwarding.end_waiting(&mut self.cx, id);
             self.cx.groups.remove_dismissed(id);
             self.cx.journal.forget(id);
-        }
-    }
-
-    /// Reports to the control group which nodes take part in a new membership of the consensus groups that this node
-    /// leads.
-    pub(crate) fn report_members(&mut self) {
-        let map = Rc::clone(&self.cx.map);
-        let is_whole = |group: &control::Group| group.settled && group.in_sync.len() == group.members.len();
-        for (id, entry) in map.groups.iter().filter(|(id, _)| **id != CONTROL_GROUP) {
-            if is_whole(entry) {
-                continue;
-            }
-            let replica = self.cx.groups.get(*id).and_then(|group| group.replica.as_ref());
-            let Some(mut in_sync) = replica.and_then(|replica| replica.voters_of(self.cx.now, entry.epoch))
-            else {
-                continue;
-            };
-            in_sync.retain(|node| {
-                entry.members.contains(node)
-                    && self.coding.has_its_fragments(&self.cx, *id, *node, entry.epoch)
-            });
-            if entry.in_sync != in_sync && (!entry.settled || in_sync.len() > entry.in_sync.len()) {
-                self.cluster.request(
-                    &mut self.cx,
-                    *id,
-                    ControlRequest::InSync { epoch: entry.epoch, in_sync },
-                );
-            }
         }
     }
 }

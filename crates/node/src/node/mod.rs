@@ -4,10 +4,10 @@
 //! (`requests`, `transactions`), from other nodes (`frames`) and with the cluster's map (`mapping`). `dispatch` hands
 //! requests to groups, carries out the effects of replicas and the calls of components, and takes outcomes back.
 
-mod completing;
 mod describe;
 mod dispatch;
 mod door;
+mod eviction;
 mod facts;
 mod frames;
 mod mapping;
@@ -17,17 +17,19 @@ mod requests;
 mod transactions;
 
 pub use describe::{GroupDescription, KeyspaceDescription};
+pub use door::BoundedMemory;
 pub use report::{Health, KeyspaceHealth};
 
-use self::completing::Completing;
 use crate::channels::Channels;
 use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::coding::Coding;
+use crate::completing::Completing;
 use crate::configuration::Configuration;
 use crate::context::Context;
 use crate::context::{peers, room};
 use crate::control::{CONTROL_GROUP, MAP_GROUP};
+use crate::following::Following;
 use crate::forwarding::Forwarding;
 use crate::gather::Gather;
 use crate::groups::Group;
@@ -65,6 +67,8 @@ pub struct Node {
     pub(crate) http_warning_due_us: u64,
     /// The channel subscriptions of this node's clients.
     pub(crate) channels: Channels,
+    /// Who follows what changes.
+    pub(crate) following: Following,
     pub(crate) coding: Coding,
     pub(crate) long: LongCommands,
     pub(crate) values: Values,
@@ -75,6 +79,8 @@ pub struct Node {
     pub(crate) spare_effects: Option<Box<Effects>>,
     /// Bytes of key lists while a command is carried out.
     pub(crate) scratch: Vec<u8>,
+    /// The key that is being evicted.
+    pub(crate) victim: Vec<u8>,
     /// The scripts that clients can name by their digests.
     pub(crate) scripts: scripts::Cache,
 }
@@ -130,6 +136,10 @@ impl Node {
     /// Begins a turn: everything until [`Node::end_turn`] happens at `now`, read from the machine's clocks.
     pub fn begin_turn(&mut self, now: Now) {
         assert!(self.cx.has_no_calls(), "a turn ends with nothing left to carry out");
+        if self.cx.measuring.is_due() {
+            self.cx.measure(self.cx.now.monotonic_us);
+        }
+        self.cx.measuring.begin_turn();
         let now = self.clock.read(now);
         self.waits.note_pause(now.monotonic_us, self.cx.now.monotonic_us);
         self.cx.now = now;
@@ -143,7 +153,7 @@ impl Node {
             }
         });
         self.coding.coding_tick(&mut self.cx);
-        self.tend_lacking();
+        self.completing.tend(&mut self.cx);
         self.cluster.tick(&mut self.cx);
         for id in self.cx.peers.ids() {
             if self.cx.peers[id].has_due_requests() {
@@ -156,12 +166,16 @@ impl Node {
         }
         self.cx.spent_ns = 0;
         self.channels.deliver_put_off(&mut self.cx);
+        self.end_pause();
         while let Some((ticket, reply)) = self.cx.clients.delays.take_due(now.monotonic_us) {
             self.complete(ticket, 0, Outcome::Done { version: 0, offset: 0 }, &reply);
         }
         self.tend_waiting();
         if self.waits.next_due_us() <= now.monotonic_us {
             self.waits.tend(&mut self.cx);
+        }
+        if self.following.tracking.has_waiting() {
+            self.tend_held();
         }
         const FORWARDS_CHECK_MS: u64 = 100;
         if now.ms_since(self.checked_us) >= FORWARDS_CHECK_MS {
@@ -171,9 +185,15 @@ impl Node {
             self.channels.end_late_questions(&mut self.cx);
             self.forwarding.watch_silent_peers(&mut self.cx);
             self.forget_dismissed();
+            if self.following.tracking.is_on() {
+                self.tend_tracking();
+            }
             self.waits.drop_waiters_of_old_incarnations(&mut self.cx);
             self.coding.look_for_fragments(&mut self.cx);
-            self.report_members();
+            let coding = &self.coding;
+            self.cluster.report_members(&mut self.cx, |cx, group, node, epoch| {
+                coding.has_its_fragments(cx, group, node, epoch)
+            });
             self.clock.tend(&mut self.cx);
             self.quarantine.tend(&mut self.cx);
             room::tend(&mut self.cx, self.values.is_full());
@@ -195,7 +215,12 @@ impl Node {
         self.coding.coding_pump(&mut self.cx);
         self.long.pump(&mut self.cx);
         self.carry_out_calls();
-        self.for_each_awake(|node, id| node.step(id, Input::Flush));
+        self.for_each_awake(|node, id| {
+            if node.cx.groups[id].keyspace.memory_max > 0 {
+                node.evict_excess(id);
+            }
+            node.step(id, Input::Flush);
+        });
         self.cluster.flush(&mut self.cx);
         self.carry_out_calls();
     }
@@ -225,6 +250,14 @@ impl Node {
             room::tend(&mut self.cx, self.values.is_full());
         }
         self.cluster.end_wanted(&mut self.cx);
+        self.carry_out_calls();
+        if self.following.readers.is_on() {
+            self.tend_readers();
+        }
+        if self.following.replicas.is_on() {
+            self.following.replicas.end_turn(&mut self.cx);
+        }
+        self.following.tracking.end_turn(&mut self.cx);
         self.carry_out_calls();
         self.cx.peers.end_turn();
     }
@@ -275,6 +308,8 @@ impl Node {
     }
 
     fn advance_checkpoint(&mut self, id: u16) {
+        // What the checkpoint kept has to be freed when it ends.
+        self.cx.groups.touch(id);
         let Node { cluster, cx, .. } = self;
         let Context { journal, groups, .. } = cx;
         let goes_on = match (id, groups.get_mut(id).and_then(|group| group.replica.as_mut())) {
@@ -297,6 +332,7 @@ impl Node {
 
     fn abandon_checkpoint(&mut self, id: u16) {
         self.values.abandon_checkpoint(id);
+        self.cx.groups.touch(id);
         if id == CONTROL_GROUP {
             self.cluster.control.abandon_checkpoint();
         } else if let Some(replica) = self.cx.groups.get_mut(id).and_then(|group| group.replica.as_mut()) {
@@ -350,6 +386,7 @@ impl Node {
     pub fn check_invariants(&self) {
         let replicas = self.cx.groups.iter().filter_map(|(_, group)| group.replica.as_ref());
         replicas.for_each(|replica| replica.check_invariants(self.cx.now));
+        self.cx.groups.iter().for_each(|(_, group)| group.chooser.check_invariants());
         self.cluster.control.check_invariants(self.cx.now);
     }
 
@@ -379,10 +416,12 @@ impl Node {
             .min(self.cluster.wakeup_us())
             .min(self.waits.next_due_us())
             .min(self.cx.clients.delays.next_due_us())
+            .min(self.cx.pause.due_us())
             .min(self.forwarding.waiting.next_due_us());
         let own = own.min(self.cx.peers.wakeup_us());
         let own = own.min(self.coding.wakeup_us()).min(self.values.wakeup_us()).min(self.long.wakeup_us());
-        let own = own.min(self.completing.wakeup_us());
+        let own = own.min(self.completing.wakeup_us()).min(self.following.readers.due_us());
+        let own = own.min(self.following.replicas.due_us());
         self.cx.groups.awake().map(|group| group.next_tick_us).fold(own, u64::min)
     }
 }

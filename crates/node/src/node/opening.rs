@@ -2,19 +2,22 @@
 //! group has admitted the node.
 
 use super::Node;
-use super::completing::Completing;
 use crate::channels::Channels;
 use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::coding::Coding;
+use crate::completing::Completing;
 use crate::configuration::Configuration;
 use crate::context::clients::Clients;
+use crate::context::measuring::Measuring;
 use crate::context::memory::Memory;
+use crate::context::pause::Pause;
 use crate::context::peers::Peers;
 use crate::context::room::Room;
 use crate::context::{Context, Counters};
 use crate::control::MAP_GROUP;
 use crate::control::{self, CONTROL_GROUP, ClusterMap, Control, Start};
+use crate::following::Following;
 use crate::forwarding::Forwarding;
 use crate::groups::{Group, Groups};
 use crate::guard::AuthGuard;
@@ -51,15 +54,6 @@ struct Reading<'a, 'v> {
 }
 
 impl Node {
-    /// Opens a node that has just started, with what its disk holds, and without a store for large values: no keyspace
-    /// may keep its values on the disk.
-    ///
-    /// # Errors
-    /// [`StartError`]: a setting is refused, or the log cannot be read.
-    pub fn open<D: Disk>(configuration: Configuration, disk: &mut D, now: Now) -> Result<Node, StartError> {
-        Node::open_with(configuration, disk, None, now)
-    }
-
     /// Opens a node that has just started, with what its disk and its store of large values hold.
     ///
     /// # Errors
@@ -187,9 +181,12 @@ impl Node {
             journal: Journal::new(log, configuration.storage),
             map: Rc::clone(control.map()),
             is_admitted: false,
+            lease_until_us: 0,
             refusal: None,
             router: Router::default(),
             clients: Clients::new(),
+            measuring: Measuring::default(),
+            pause: Pause::default(),
             peers: Peers::default(),
             lent: None,
             calls: VecDeque::new(),
@@ -207,6 +204,7 @@ impl Node {
             checked_us: 0,
             gathers: Slab::default(),
             channels: Channels::default(),
+            following: Following::default(),
             auth_guard: AuthGuard::default(),
             http_warning_due_us: 0,
             waits: Waits::new(own, life_of_waits(configuration)),
@@ -217,6 +215,7 @@ impl Node {
             effects,
             spare_effects,
             scratch: Vec::new(),
+            victim: Vec::new(),
             scripts: Default::default(),
             quarantine,
             cx,

@@ -211,7 +211,7 @@ pub(crate) fn metrics(node: &Node, out: &mut String) {
         "quarantined_groups",
         "gauge",
         "Groups whose replica here stands still before a record that has ended the process.",
-        node.cx.quarantined_groups(),
+        node.cx.groups.iter().filter(|(_, group)| group.holds.is_some()).count() as u64,
     );
     let clock = node.clock.facts();
     single(
@@ -274,7 +274,7 @@ fn group_metrics(node: &Node, out: &mut String) {
     fn table(group: &Group, value: impl Fn(&kv::Table) -> u64) -> u64 {
         group.replica.as_ref().map_or(0, |replica| value(replica.table()))
     }
-    let series: [(&str, &str, &str, Value); 21] = [
+    let series: [(&str, &str, &str, Value); 24] = [
         ("ready", "gauge", "1 when requests can be served.", |_, status| status.ready.into()),
         ("writable", "gauge", "Leader: 1 when enough followers are live.", |_, status| {
             status.writable.into()
@@ -289,6 +289,15 @@ fn group_metrics(node: &Node, out: &mut String) {
         ("keys", "gauge", "Keys.", |group, _| table(group, |table| table.len() as u64)),
         ("memory_bytes", "gauge", "Memory of keys and values.", |group, _| {
             table(group, |table| table.memory_bytes() as u64)
+        }),
+        ("memory_max_bytes", "gauge", "The most that keys and values may take; 0: any.", |group, _| {
+            group.keyspace.shard_memory_max()
+        }),
+        ("evicted_total", "counter", "Keys removed for that bound.", |group, _| {
+            table(group, |table| table.statistics().evicted)
+        }),
+        ("changes_bytes", "gauge", "Latest changes kept for readers.", |group, _| {
+            table(group, |table| table.history().map_or(0, |history| history.bytes() as u64))
         }),
         ("locks", "gauge", "Locks that are held.", |group, _| {
             table(group, |table| table.locks().len() as u64)

@@ -3,14 +3,17 @@
 use super::Node;
 use super::facts;
 use crate::command::{
-    self, ClientCommand, CommandError, Context, Handler, NodeCommand, RunScript, ScriptCommand,
-    TransactionCommand,
+    self, ClientCommand, CommandError, Context, Handler, KeyspaceCommand, NodeCommand, RunScript,
+    ScriptCommand, TransactionCommand,
 };
 use crate::connections;
+use crate::context::measuring::is_secret;
+use crate::context::pause::Pause;
+use crate::following::Following;
 use crate::gather::Combine;
 use crate::log::{Level, Line};
 use crate::operators;
-use crate::session::{ClientId, Session};
+use crate::session::{ClientId, Pending, Session};
 use crate::transactions::{CROSSSLOT, EXEC_HAS_ARGUMENTS};
 use crate::waits::{self, LockAsked};
 use kv::limits::KEY_BYTES_MAX;
@@ -36,9 +39,29 @@ impl Node {
     pub fn request(&mut self, client: ClientId, arguments: Arguments<'_>) {
         self.take_request(client, arguments);
         self.carry_out_calls();
+        if self.following.tracking.is_on() {
+            Following::end_request(&mut self.cx, client);
+        }
+        if self.cx.measuring.is_due() {
+            self.cx.name_answered(arguments);
+        }
         if let Some(session) = self.cx.clients.sessions.get_mut(client) {
+            if self.cx.parameters.thresholds().is_logging() {
+                session.keep_arguments(arguments, |place| is_secret(arguments, place));
+            }
             self.cx.memory.follow(session);
         }
+    }
+
+    /// Whether [`Node::measure`] should be called with the time, since a command has ended that may have taken long.
+    #[inline]
+    pub fn is_measuring(&self) -> bool {
+        self.cx.measuring.is_due()
+    }
+
+    /// Takes the time, in microseconds of the monotonic clock, for the commands that have just ended.
+    pub fn measure(&mut self, now_us: u64) {
+        self.cx.measure(now_us);
     }
 
     fn take_request(&mut self, client: ClientId, arguments: Arguments<'_>) {
@@ -85,6 +108,13 @@ impl Node {
             self.cx.clients.statistics.rejected(found.number);
             return self.cx.answer(client, |replies| replies.error(&text));
         }
+        if self.cx.pause.is_on() && self.is_held_back(client, found, arguments) {
+            return;
+        }
+        if !self.cx.clients.monitors.is_empty() {
+            connections::monitor::show(&mut self.cx, client, found, arguments);
+        }
+        let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
         session.last_command = Some(found.number);
         self.cx.clients.statistics.called(found.number);
         if session.is_gathering() && !ends_or_escapes_a_transaction(found.spec.handler) {
@@ -100,7 +130,8 @@ impl Node {
                 };
                 let mut scratch = std::mem::take(&mut self.scratch);
                 match parse(arguments, &mut scratch, &context) {
-                    Ok(command) => match found.spec.wait.and_then(|wait| wait(arguments)) {
+                    // By reference from here on: a copy would wait for what the parser has just written.
+                    Ok(ref command) => match found.spec.wait.and_then(|wait| wait(arguments)) {
                         Some(wait_us) => self.waiting_request(client, command, wait_us),
                         None => self.data_request(client, command),
                     },
@@ -139,22 +170,22 @@ impl Node {
 
     /// Sends a command on keys to their group, and a command on all keys to every group.
     #[inline]
-    fn data_request(&mut self, client: ClientId, command: Command<'_>) {
-        if let Some(text) = self.refuses_fence(&command) {
+    fn data_request(&mut self, client: ClientId, command: &Command<'_>) {
+        if let Some(text) = self.refuses_fence(command) {
             return self.cx.answer(client, |replies| replies.error(&text));
         }
         if let [only] = self.cx.groups.ids() {
             let only = *only;
-            let command = match command {
-                Command::RandomKey { .. } => Command::RandomKey { draw: self.cx.draw() },
+            let request = match *command {
+                Command::RandomKey { .. } => Request::Command(Command::RandomKey { draw: self.cx.draw() }),
                 Command::Scan { position, count, pattern, kind, .. } => {
-                    Command::Scan { position, count, pattern, kind, group: only, next: 0 }
+                    Request::Command(Command::Scan { position, count, pattern, kind, group: only, next: 0 })
                 }
-                command => command,
+                command => Request::Command(command),
             };
-            return self.ask(client, only, false, Request::Command(command));
+            return self.ask(client, only, false, &request);
         }
-        let combine = match command {
+        let combine = match *command {
             Command::Size => Some(Combine::Sum),
             Command::Clear => Some(Combine::AllOk),
             Command::Keys { .. } => Some(Combine::Concatenate),
@@ -162,14 +193,14 @@ impl Node {
             _ => None,
         };
         // Refuse before any other keyspace is emptied.
-        if command == Command::Clear {
+        if *command == Command::Clear {
             let refusal = self.cx.groups.iter().find_map(|(_, group)| group.keyspace.refuses_clear());
             if let Some(text) = refusal {
                 return self.cx.answer(client, |replies| replies.error(&text));
             }
         }
         if let Some(combine) = combine {
-            let command = match command {
+            let command = match *command {
                 Command::RandomKey { .. } => Command::RandomKey { draw: self.cx.draw() },
                 command => command,
             };
@@ -177,10 +208,10 @@ impl Node {
             let deadline_us = self.cx.now.monotonic_us + self.cx.configuration.command_timeout_ms * 1000;
             return self.ask_all(client, &all, combine, deadline_us, |_, _| Request::Command(command));
         }
-        match command {
+        match *command {
             Command::Scan { position, count, pattern, kind, .. } => {
-                let told = scan_group(position);
-                let Some(group) = self.cx.groups.from(told) else {
+                let at = scan_group(position);
+                let Some(group) = self.cx.groups.from(at) else {
                     // The scan's group was the last one, and no longer exists.
                     return self.cx.answer(client, |replies| {
                         replies.array(2);
@@ -188,13 +219,13 @@ impl Node {
                         replies.array(0);
                     });
                 };
-                let position = if group == told { position } else { u64::from(group) };
+                let position = if group == at { position } else { u64::from(group) };
                 let next = self.cx.groups.from(group + 1).unwrap_or(0);
                 let command = Command::Scan { position, count, pattern, kind, group, next };
-                self.ask(client, group, false, Request::Command(command));
+                self.ask(client, group, false, &Request::Command(command));
             }
             command => match self.cx.group_of(&command) {
-                Some(group) => self.ask(client, group, false, Request::Command(command)),
+                Some(group) => self.ask(client, group, false, &Request::Command(command)),
                 None => {
                     self.cx.answer(client, |replies| replies.error(CROSSSLOT));
                 }
@@ -203,15 +234,15 @@ impl Node {
     }
 
     /// Sends a command that waits to the group of its keys, and has the client wait.
-    fn waiting_request(&mut self, client: ClientId, command: Command<'_>, wait_us: u64) {
-        let Some(group) = self.cx.group_of(&command) else {
+    fn waiting_request(&mut self, client: ClientId, command: &Command<'_>, wait_us: u64) {
+        let Some(group) = self.cx.group_of(command) else {
             return self.cx.answer(client, |replies| replies.error(CROSSSLOT));
         };
         if !self.cx.groups[group].keyspace.has_leader() {
             // Registers refuse it, and say why.
             return self.data_request(client, command);
         }
-        if let Err(error) = self.waits.wait_for_elements(&mut self.cx, client, group, &command, wait_us) {
+        if let Err(error) = self.waits.wait_for_elements(&mut self.cx, client, group, command, wait_us) {
             self.cx.answer(client, |replies| replies.error(&error));
         }
     }
@@ -228,6 +259,53 @@ impl Node {
         }
     }
 
+    /// Whether a pause holds a request back.
+    #[cold]
+    fn is_held_back(&mut self, client: ClientId, found: command::Found, arguments: Arguments<'_>) -> bool {
+        let is_writing_script = match found.spec.handler {
+            Handler::Node(NodeCommand::Script(ScriptCommand::Run(how))) => {
+                self.scripts.may_write(&self.cx, how, &arguments[1])
+            }
+            _ => false,
+        };
+        connections::pause::hold_back(&mut self.cx, client, found, arguments, is_writing_script)
+    }
+
+    /// Takes what a pause has held back, when it is over.
+    pub(crate) fn end_pause(&mut self) {
+        if self.cx.pause.due_us() > self.cx.now.monotonic_us {
+            return;
+        }
+        self.cx.pause = Pause::default();
+        let sessions = self.cx.clients.sessions.iter();
+        let mut held: Vec<(u64, ClientId)> = sessions
+            .filter(|(_, session)| session.held_back.is_some())
+            .map(|(id, session)| (session.arrival, id))
+            .collect();
+        held.sort_unstable();
+        for (_, client) in held {
+            let Some(session) = self.cx.clients.sessions.get_mut(client) else { continue };
+            let Some(request) = session.held_back.take() else { continue };
+            self.request(client, request.as_arguments());
+            // It may have more input, and nothing else would say so.
+            self.cx.clients.list(client);
+        }
+    }
+
+    /// `OBJECT REFCOUNT`: the group is only asked whether there is a value.
+    fn reference_count(&mut self, client: ClientId, key: &[u8]) {
+        if key.len() > KEY_BYTES_MAX {
+            let text = command::CommandError::KeyTooLong(key.len()).to_string();
+            return self.cx.answer(client, |replies| replies.error(&text));
+        }
+        let mut instead = ReplyBuffer::new();
+        instead.integer(1);
+        if let Some(session) = self.cx.clients.sessions.get_mut(client) {
+            session.expect(Pending::Instead(instead.take()));
+        }
+        self.data_request(client, &Command::Encoding { key, limits: self.cx.parameters.encodings() });
+    }
+
     /// Sends a script to the group of its keys.
     fn run_script(&mut self, client: ClientId, how: RunScript, arguments: Arguments<'_>) {
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -239,7 +317,7 @@ impl Node {
                     _ => self.cx.group_of(&command),
                 };
                 match group {
-                    Some(group) => self.ask(client, group, false, Request::Command(command)),
+                    Some(group) => self.ask(client, group, false, &Request::Command(command)),
                     None => self.cx.answer(client, |replies| replies.error(CROSSSLOT)),
                 }
             }
@@ -280,6 +358,9 @@ impl Node {
             NodeCommand::Reset => {
                 let open = self.cx.configuration.password.is_none();
                 self.channels.end_subscriptions(&mut self.cx, client);
+                self.following.end_all(&mut self.cx, client);
+                self.follow_changes();
+                connections::monitor::end(&mut self.cx, client);
                 if let Some(session) = self.cx.clients.sessions.get_mut(client) {
                     session.reset(open);
                 }
@@ -302,7 +383,7 @@ impl Node {
             NodeCommand::Hello => self.auth_guard.hello(&mut self.cx, client, arguments),
             NodeCommand::Client(command) => match command {
                 ClientCommand::Id => connections::id(&mut self.cx, client),
-                ClientCommand::Info => connections::info(&mut self.cx, client),
+                ClientCommand::Info => connections::info(&mut self.cx, client, arguments),
                 ClientCommand::List => connections::list(&mut self.cx, client, arguments),
                 ClientCommand::SetName => connections::set_name(&mut self.cx, client, &arguments[2]),
                 ClientCommand::GetName => connections::get_name(&mut self.cx, client),
@@ -312,6 +393,17 @@ impl Node {
                 ClientCommand::Kill => connections::kill(&mut self.cx, client, arguments),
                 ClientCommand::Unblock => self.unblock(client, arguments),
                 ClientCommand::Reply => connections::choose_replies(&mut self.cx, client, &arguments[2]),
+                ClientCommand::Pause => connections::pause::pause(&mut self.cx, client, arguments),
+                ClientCommand::Unpause => connections::pause::unpause(&mut self.cx, client),
+                ClientCommand::GetRedir => Following::redirection(&mut self.cx, client),
+                ClientCommand::Tracking => {
+                    self.following.track(&mut self.cx, client, arguments);
+                    self.follow_changes();
+                }
+                ClientCommand::TrackingInfo => Following::info(&mut self.cx, client),
+                ClientCommand::Caching => {
+                    Following::choose_caching(&mut self.cx, client, &arguments[2]);
+                }
                 ClientCommand::NoEvict => {
                     connections::switch(&mut self.cx, client, &arguments[2], |session| &mut session.no_evict);
                 }
@@ -325,7 +417,19 @@ impl Node {
             NodeCommand::Help => {
                 self.cx.answer(client, |replies| command::introspection::help(found.spec, replies));
             }
-            NodeCommand::Config(command) => connections::config(&mut self.cx, client, command, arguments),
+            NodeCommand::Config(command) => {
+                connections::config(&mut self.cx, client, command, arguments);
+                self.follow_changes();
+            }
+            NodeCommand::Keyspace(KeyspaceCommand::Watch) => {
+                self.following.readers.watch(&mut self.cx, client, arguments);
+            }
+            NodeCommand::Keyspace(KeyspaceCommand::Unwatch) => {
+                self.following.readers.unwatch(&mut self.cx, client, &arguments[2]);
+            }
+            NodeCommand::Keyspace(KeyspaceCommand::Changes) => {
+                self.following.readers.request(&mut self.cx, client, arguments);
+            }
             NodeCommand::Keyspace(command) => {
                 operators::keyspace_command(&mut self.cx, client, command, arguments)
             }
@@ -344,17 +448,35 @@ impl Node {
             NodeCommand::Transaction(command) => self.transaction_command(client, command, arguments),
             NodeCommand::Script(ScriptCommand::Run(how)) => self.run_script(client, how, arguments),
             NodeCommand::Script(command) => self.scripts.command(&mut self.cx, client, command, arguments),
+            NodeCommand::Function(command) => {
+                self.scripts.function_command(&mut self.cx, client, command, arguments);
+            }
             NodeCommand::Wait => self.wait(client, &arguments[1], &arguments[2]),
             NodeCommand::Lock(verb) => {
                 let Some(asked) = self.waits.request(&mut self.cx, client, verb, arguments) else { return };
                 let LockAsked { group, command, afresh } = asked;
                 match afresh {
-                    true => self.ask_afresh(client, group, Request::Command(command)),
-                    false => self.ask(client, group, false, Request::Command(command)),
+                    true => self.ask_afresh(client, group, &Request::Command(command)),
+                    false => self.ask(client, group, false, &Request::Command(command)),
                 }
             }
             NodeCommand::Channel(command) => self.channels.command(&mut self.cx, client, command, arguments),
+            NodeCommand::Slowlog(command) => connections::slowlog(&mut self.cx, client, command, arguments),
+            NodeCommand::Latency(command) => connections::latency(&mut self.cx, client, command, arguments),
+            NodeCommand::DebugPauseCron => connections::debug_pause_cron(&mut self.cx, client),
+            NodeCommand::DebugExpire => connections::debug_expire(&mut self.cx, client, &arguments[2]),
+            NodeCommand::DebugProtocol => connections::debug_protocol(&mut self.cx, client, &arguments[2]),
             NodeCommand::DebugSleep => connections::debug_sleep(&mut self.cx, client, &arguments[2]),
+            NodeCommand::Monitor => connections::monitor::begin(&mut self.cx, client),
+            NodeCommand::Memory(command) => connections::memory(&mut self.cx, client, command),
+            NodeCommand::MemoryStats => facts::memory_stats(self, client),
+            NodeCommand::ObjectRefCount => self.reference_count(client, &arguments[2]),
+            NodeCommand::ReplicaConfiguration => {
+                self.following.replicas.configure(&mut self.cx, client, arguments);
+            }
+            NodeCommand::ReplicaSync => self.following.replicas.begin(&mut self.cx, client, arguments),
+            NodeCommand::Role => facts::role(self, client),
+            NodeCommand::Server(command) => connections::server(&mut self.cx, client, command, arguments),
         }
     }
 
@@ -390,7 +512,7 @@ impl Node {
         let offset = |seen: Version| if is_waiting { Version::MAX } else { seen };
         if let [group] = groups[..] {
             let offset = offset(session.seen(group));
-            return self.ask_until(client, group, false, Request::Wait { offset, count }, deadline_us);
+            return self.ask_until(client, group, false, &Request::Wait { offset, count }, deadline_us);
         }
         self.ask_all(client, &groups, Combine::Minimum, deadline_us, |session, group| Request::Wait {
             offset: offset(session.seen(group)),
@@ -426,7 +548,7 @@ impl Node {
             return self.cx.answer(client, |replies| replies.error(&text));
         }
         let group = self.cx.group_of(&command).unwrap_or_else(|| self.cx.router.default_group());
-        self.ask(client, group, false, Request::Command(command));
+        self.ask(client, group, false, &Request::Command(command));
     }
 
     /// Runs a `SET` with all of its options, and answers with the version.
@@ -441,7 +563,7 @@ impl Node {
         match command::set(arguments, &mut scratch, &context) {
             Ok(command) => match (self.refuses_fence(&command), self.cx.group_of(&command)) {
                 (Some(text), _) => self.cx.answer(client, |replies| replies.error(&text)),
-                (None, Some(group)) => self.ask(client, group, true, Request::Command(command)),
+                (None, Some(group)) => self.ask(client, group, true, &Request::Command(command)),
                 (None, None) => self.cx.answer(client, |replies| replies.error(CROSSSLOT)),
             },
             Err(error) => self.cx.answer(client, |replies| replies.error(&error.to_string())),

@@ -2,6 +2,7 @@
 
 use super::Node;
 use crate::command::{self, Found, Handler, TransactionCommand};
+use crate::context::memory::OUT_OF_MEMORY;
 use crate::session::ClientId;
 use crate::session::{Gathered, Item, Pending};
 use crate::transactions::{CROSSSLOT, NOT_ALLOWED, gather, has_key, watch};
@@ -57,13 +58,13 @@ impl Node {
     fn watch(&mut self, client: ClientId, arguments: Arguments<'_>) {
         let mut scratch = Vec::new();
         if let Some((group, keys)) = watch(&mut self.cx, client, arguments, &mut scratch) {
-            self.ask(client, group, false, Request::Command(Command::Watch { keys }));
+            self.ask(client, group, false, &Request::Command(Command::Watch { keys }));
         }
     }
 
     fn exec(&mut self, client: ClientId) {
         let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
-        let is_told = !session.is_awaiting_versions();
+        let has_versions = !session.is_awaiting_versions();
         let Some(gathered) = session.end_transaction() else { return };
         let Gathered { is_broken, is_lost, draft, items, origin, .. } = *gathered;
         if is_broken {
@@ -73,41 +74,32 @@ impl Node {
         let is_watching = draft.watched_len() > 0;
         let transaction = draft.transaction();
         let whole = Command::Transaction(transaction);
-        let group = self.cx.group_of(&whole);
+        // Scripts may have no keys.
+        let group =
+            if has_key(&whole) { self.cx.group_of(&whole) } else { Some(self.cx.router.default_group()) };
         // Check this first: a transaction that spans groups can never succeed, while an abort makes the client try
         // again.
-        if group.is_none() && has_key(&whole) {
+        let Some(group) = group else {
             return self.cx.answer(client, |replies| replies.error(CROSSSLOT));
-        }
+        };
         // The keys may have moved to another group since, which knows nothing of their versions.
-        let has_moved = origin.is_some_and(|(watched_in, _)| group != Some(watched_in));
-        if is_lost || !is_told || has_moved {
+        let has_moved = origin.is_some_and(|(watched_in, _)| group != watched_in);
+        if is_lost || !has_versions || has_moved {
             return self.cx.answer(client, |replies| replies.push(Reply::NullArray));
         }
         if draft.is_empty() && !is_watching {
             let replies = self.exec_replies(client, &items, &[]);
             return self.cx.answer(client, |out| out.extend_encoded(replies.as_bytes()));
         }
-        let transaction = draft.transaction();
-        let whole = Command::Transaction(transaction);
-        // Scripts may have no keys.
-        let group =
-            if has_key(&whole) { self.cx.group_of(&whole) } else { Some(self.cx.router.default_group()) };
-        let Some(group) = group else {
-            return self.cx.answer(client, |replies| replies.error(CROSSSLOT));
-        };
         let single = transaction.commands().next().filter(|_| transaction.len() == 1 && !is_watching);
-        if single.is_some() || items.len() > draft.len() {
-            let alone = single.is_some();
-            if let Some(session) = self.cx.clients.sessions.get_mut(client) {
-                session.expect(Pending::Exec { items, alone });
-            }
+        if let Some(session) = self.cx.clients.sessions.get_mut(client) {
+            session.expect(Pending::Exec { items, alone: single.is_some() });
         }
         let request = Request::Command(single.unwrap_or(whole));
         if is_watching {
-            self.ask_afresh(client, group, request)
+            self.ask_afresh(client, group, &request)
         } else {
-            self.ask(client, group, false, request)
+            self.ask(client, group, false, &request)
         }
     }
 
@@ -127,6 +119,10 @@ impl Node {
             {
                 gathered.is_lost = true;
             }
+            if matches!(pending, Pending::Exec { .. }) && is_out_of_memory(reply) {
+                let error = format!("EXECABORT Transaction discarded because of: {OUT_OF_MEMORY}");
+                return self.complete_with_error(ticket, group, result, &error);
+            }
             return self.complete(ticket, group, result, reply);
         };
         let mut replies = ReplyBuffer::new();
@@ -139,7 +135,15 @@ impl Node {
                 }
                 replies.ok();
             }
+            Pending::Instead(instead) => {
+                let is_there = !matches!(Reply::first(reply), Reply::Null | Reply::Error(_));
+                replies.extend_encoded(if is_there { &instead } else { reply });
+            }
             Pending::Exec { items, alone: true } => replies = self.exec_replies(client, &items, reply),
+            // Elements of the group alone: its reply is the client's.
+            Pending::Exec { items, alone: false } if items.iter().all(|item| matches!(item, Item::Data)) => {
+                return self.complete(ticket, group, result, reply);
+            }
             Pending::Exec { items, alone: false } => {
                 let mut elements = Reader::new(reply);
                 match Reply::decode(&mut elements) {
@@ -158,13 +162,15 @@ impl Node {
         session.transaction.as_deref_mut()
     }
 
-    /// Makes the answer to `EXEC`: `elements` are the group's replies, one after the other.
+    /// Makes the answer to `EXEC`: `elements` are the group's replies, one after the other. Each confirmation of `SUBSCRIBE`
+    /// and its kin is an element, so there may be more than items.
     fn exec_replies(&mut self, client: ClientId, items: &[Item], mut elements: &[u8]) -> ReplyBuffer {
         let mut replies = ReplyBuffer::new();
         replies.array(items.len());
+        let (head, mut further) = (replies.len(), 0);
         for item in items {
             match item {
-                Item::Told(reply) => replies.extend_encoded(reply),
+                Item::Answered(reply) => replies.extend_encoded(reply),
                 Item::Data => {
                     // A peer's reply was checked to be whole when it arrived.
                     let (element, rest) = elements.split_at(element_end(elements).unwrap_or(0));
@@ -177,10 +183,19 @@ impl Node {
                     let captured = self.cx.clients.capture(before).unwrap_or_default();
                     match captured.is_empty() {
                         true => replies.error(NOT_ALLOWED),
-                        false => replies.extend_encoded(captured.as_bytes()),
+                        false => {
+                            further += count_of(captured.as_bytes()) - 1;
+                            replies.extend_encoded(captured.as_bytes());
+                        }
                     }
                 }
             }
+        }
+        if further > 0 {
+            let elements = replies.as_bytes()[head..].to_vec();
+            replies.clear();
+            replies.array(items.len() + further);
+            replies.extend_encoded(&elements);
         }
         replies
     }
@@ -192,4 +207,19 @@ impl Node {
             self.node_request(client, command, found, arguments);
         }
     }
+}
+
+/// How many replies stand one behind the other.
+fn count_of(mut replies: &[u8]) -> usize {
+    let mut count = 0;
+    while !replies.is_empty() {
+        replies = &replies[element_end(replies).unwrap_or(replies.len())..];
+        count += 1;
+    }
+    count
+}
+
+/// Whether a group had no room for a transaction.
+fn is_out_of_memory(reply: &[u8]) -> bool {
+    matches!(Reply::first(reply), Reply::Error(error) if error == OUT_OF_MEMORY.as_bytes())
 }

@@ -15,11 +15,17 @@ mod tests;
 
 use crate::command::{CommandError, printable};
 use crate::configuration::Configuration;
+use crate::events::EventFlags;
+use crate::keyspace::Keyspace;
+use crate::setting::{POLICIES, Setting, parse_bytes, policy_name};
+use crate::slow::{ENTRIES_MAX, Thresholds};
 use kv::ReplyBuffer;
 use kv::command::EncodingLimits;
 use kv::glob::{PATTERN_BYTES_MAX, Pattern};
 use kv::limits::VALUE_BYTES_MAX_CEILING;
 use kv::number::parse_integer;
+use kv::table::Eviction;
+use std::collections::BTreeMap;
 use wire::resp::Arguments;
 
 /// The possible values of a parameter.
@@ -35,6 +41,8 @@ enum Kind {
     Bytes(i64, i64),
     /// One of these words.
     OneOf(&'static [&'static str]),
+    /// Letters for events of keys.
+    Events,
 }
 
 /// What setting a parameter does.
@@ -71,14 +79,14 @@ const fn row(
 }
 
 use Effect::{Fixed, Kept, Live};
-use Kind::{Bytes, Integer, OneOf, Text, YesNo};
+use Kind::{Bytes, Events, Integer, OneOf, Text, YesNo};
 
 const ANY_INTEGER: Kind = Integer(i64::MIN, i64::MAX);
 const NOT_NEGATIVE: Kind = Integer(0, i64::MAX);
 const ANY_BYTES: Kind = Bytes(0, i64::MAX);
 const NO_EFFECT: &str = "Remembered, without effect.";
 
-static PARAMETERS: [Parameter; 40] = [
+static PARAMETERS: [Parameter; 43] = [
     // Live.
     row(MAXCLIENTS, Integer(1, u32::MAX as i64), "10000", Live, "Most clients at a time."),
     row(
@@ -137,16 +145,63 @@ static PARAMETERS: [Parameter; 40] = [
         Live,
         "Longest member of a sorted set that OBJECT ENCODING calls a listpack.",
     ),
+    row(
+        LATENCY_MONITOR_THRESHOLD,
+        NOT_NEGATIVE,
+        "0",
+        Live,
+        "Milliseconds from which on a command is an event of LATENCY; 0: none is.",
+    ),
+    row(
+        SLOWLOG_LOG_SLOWER_THAN,
+        Integer(-1, i64::MAX),
+        "10000",
+        Live,
+        "Microseconds from which on a command is in SLOWLOG; -1: none is.",
+    ),
+    row(
+        TRACKING_TABLE_MAX_KEYS,
+        NOT_NEGATIVE,
+        "1000000",
+        Live,
+        "Most keys that clients keep by CLIENT TRACKING; 0: not bounded.",
+    ),
+    row(
+        NOTIFY_KEYSPACE_EVENTS,
+        Events,
+        "",
+        Live,
+        "The events of keys that this node's clients are notified of.",
+    ),
+    row(
+        MAXMEMORY,
+        ANY_BYTES,
+        "0",
+        Live,
+        "`memory_max` of the default keyspace, changed for the whole cluster.",
+    ),
+    row(
+        MAXMEMORY_POLICY,
+        OneOf(&POLICIES),
+        "noeviction",
+        Live,
+        "`eviction` of the default keyspace, changed for the whole cluster.",
+    ),
+    row(SLOWLOG_MAX_LEN, Integer(0, ENTRIES_MAX as i64), "128", Live, "Most entries of SLOWLOG."),
     // Facts.
     row("appendfsync", OneOf(&["everysec", "always", "no"]), "no", Fixed, "Durability is set per keyspace."),
     row("appendonly", YesNo, "no", Fixed, "Durability is set per keyspace."),
-    row("cluster-enabled", YesNo, "no", Fixed, "Any node takes any command: clients need no cluster mode."),
+    row(
+        "cluster-enabled",
+        YesNo,
+        "yes",
+        Fixed,
+        "CLUSTER SLOTS and its kin answer; any node takes any command.",
+    ),
     row("databases", Integer(1, 1), "1", Fixed, "There is one database."),
     row("hll-sparse-max-bytes", ANY_BYTES, "3000", Fixed, "Longer runs of a sketch are made dense."),
-    row(MAXMEMORY, ANY_BYTES, "0", Fixed, "Set in the node's configuration; 0: not limited."),
-    row("maxmemory-policy", OneOf(&["noeviction"]), "noeviction", Fixed, "Keys are never evicted."),
+    row("maxmemory-clients", Text, "0", Fixed, "Clients are bounded by the node's configuration."),
     row("min-replicas-to-write", NOT_NEGATIVE, "0", Fixed, "Acknowledgements are set per keyspace."),
-    row("notify-keyspace-events", Text, "", Fixed, "There are no notifications."),
     row("port", Integer(0, 65535), "0", Fixed, "Set in the node's configuration."),
     row("save", Text, "", Fixed, "No snapshots at intervals: durability is set per keyspace."),
     // Kept: clients, tools and Redis's own tests set them, and cannot see that there is no effect.
@@ -162,7 +217,6 @@ static PARAMETERS: [Parameter; 40] = [
     ),
     row("dynamic-hz", YesNo, "yes", Kept, NO_EFFECT),
     row("hz", Integer(0, i32::MAX as i64), "10", Kept, NO_EFFECT),
-    row("latency-monitor-threshold", NOT_NEGATIVE, "0", Kept, "Without effect: there is no LATENCY command."),
     row("latency-tracking", YesNo, "yes", Kept, "Without effect: latencies are always tracked."),
     row("lazyfree-lazy-eviction", YesNo, "no", Kept, NO_EFFECT),
     row("lazyfree-lazy-expire", YesNo, "no", Kept, NO_EFFECT),
@@ -171,22 +225,21 @@ static PARAMETERS: [Parameter; 40] = [
     row("lazyfree-lazy-user-flush", YesNo, "no", Kept, NO_EFFECT),
     row("list-max-listpack-size", ANY_INTEGER, "-2", Kept, "Without effect: all lists are kept alike."),
     row("lua-time-limit", ANY_INTEGER, "5000", Kept, "Without effect: there are no scripts."),
+    row("maxmemory-eviction-tenacity", Integer(0, 100), "10", Kept, NO_EFFECT),
+    row("maxmemory-samples", Integer(1, i32::MAX as i64), "5", Kept, "Without effect: 32 keys are compared."),
     row("rdb-key-save-delay", ANY_INTEGER, "0", Kept, NO_EFFECT),
-    row(
-        "slowlog-log-slower-than",
-        Integer(-1, i64::MAX),
-        "10000",
-        Kept,
-        "Without effect: there is no SLOWLOG.",
-    ),
-    row("slowlog-max-len", NOT_NEGATIVE, "128", Kept, "Without effect: there is no SLOWLOG."),
     row("stream-node-max-bytes", ANY_BYTES, "4096", Kept, "Without effect: streams are kept otherwise."),
-    row("tracking-table-max-keys", NOT_NEGATIVE, "1000000", Kept, "Without effect: there is no tracking."),
 ];
 
 const STREAM_NODE_MAX_ENTRIES: &str = "stream-node-max-entries";
+const LATENCY_MONITOR_THRESHOLD: &str = "latency-monitor-threshold";
+const SLOWLOG_LOG_SLOWER_THAN: &str = "slowlog-log-slower-than";
+const SLOWLOG_MAX_LEN: &str = "slowlog-max-len";
+const TRACKING_TABLE_MAX_KEYS: &str = "tracking-table-max-keys";
+const NOTIFY_KEYSPACE_EVENTS: &str = "notify-keyspace-events";
 const MAXCLIENTS: &str = "maxclients";
 const MAXMEMORY: &str = "maxmemory";
+const MAXMEMORY_POLICY: &str = "maxmemory-policy";
 const TIMEOUT: &str = "timeout";
 const PROTO_MAX_BULK_LEN: &str = "proto-max-bulk-len";
 
@@ -219,6 +272,10 @@ pub struct Parameters {
     value_bytes_max: usize,
     stream_node_entries: u32,
     encodings: EncodingLimits,
+    thresholds: Thresholds,
+    slowlog_entries_max: usize,
+    events: EventFlags,
+    tracked_keys_max: usize,
 }
 
 impl Parameters {
@@ -228,7 +285,6 @@ impl Parameters {
         Parameters::with(&[
             (MAXCLIENTS, configuration.connections_max as u64),
             (PROTO_MAX_BULK_LEN, configuration.value_bytes_max as u64),
-            (MAXMEMORY, configuration.memory_max),
             ("port", own.map_or(0, |node| node.client_port.into())),
         ])
     }
@@ -243,6 +299,7 @@ impl Parameters {
         }
         let encodings = EncodingLimits::default();
         let (connections_max, idle_timeout_seconds, value_bytes_max, stream_node_entries) = (0, 0, 0, 0);
+        let (thresholds, slowlog_entries_max) = (Thresholds { log_us: u64::MAX, event_us: u64::MAX }, 0);
         let mut parameters = Parameters {
             values,
             connections_max,
@@ -250,6 +307,10 @@ impl Parameters {
             value_bytes_max,
             stream_node_entries,
             encodings,
+            thresholds,
+            slowlog_entries_max,
+            events: EventFlags::default(),
+            tracked_keys_max: 0,
         };
         parameters.refresh();
         parameters
@@ -283,6 +344,56 @@ impl Parameters {
     #[inline]
     pub fn encodings(&self) -> EncodingLimits {
         self.encodings
+    }
+
+    /// From when on a command is slow (`slowlog-log-slower-than`, `latency-monitor-threshold`).
+    #[inline]
+    pub(crate) fn thresholds(&self) -> Thresholds {
+        self.thresholds
+    }
+
+    /// The most entries of `SLOWLOG` (`slowlog-max-len`).
+    pub(crate) fn slowlog_entries_max(&self) -> usize {
+        self.slowlog_entries_max
+    }
+
+    /// The events of keys that clients are notified of (`notify-keyspace-events`).
+    pub(crate) fn events(&self) -> EventFlags {
+        self.events
+    }
+
+    /// The most keys that clients keep (`tracking-table-max-keys`); 0: as many as they read.
+    pub(crate) fn tracked_keys_max(&self) -> usize {
+        self.tracked_keys_max
+    }
+
+    /// Shows the settings of the default keyspace that are parameters, too.
+    pub(crate) fn follow(&mut self, default: &Keyspace) {
+        let values = [
+            (MAXMEMORY, default.memory_max.to_string()),
+            (MAXMEMORY_POLICY, policy_name(default.eviction).into()),
+        ];
+        for (name, value) in values {
+            if let Some(row) = position(name.as_bytes()) {
+                self.values[row] = value;
+            }
+        }
+    }
+
+    /// The settings of the default keyspace that [`Parameters::set`] has changed here: what the cluster has to agree on.
+    /// Until then they are shown as they were.
+    pub(crate) fn take_changed(&mut self, default: &Keyspace) -> BTreeMap<String, String> {
+        let value = |name: &str| position(name.as_bytes()).map(|row| self.values[row].clone());
+        let mut changed = BTreeMap::new();
+        if let Some(bytes) = value(MAXMEMORY).filter(|bytes| *bytes != default.memory_max.to_string()) {
+            changed.insert("memory_max".to_string(), bytes);
+        }
+        let policy = value(MAXMEMORY_POLICY).filter(|policy| policy != policy_name(default.eviction));
+        if let Some(eviction) = policy.and_then(|policy| Eviction::parse(&policy)) {
+            changed.insert("eviction".to_string(), eviction.text().to_string());
+        }
+        self.follow(default);
+        changed
     }
 
     /// Answers `CONFIG GET`: the parameters that match any of the patterns, each once. All patterns together may be as
@@ -344,6 +455,20 @@ impl Parameters {
         self.idle_timeout_seconds = idle;
         self.value_bytes_max = value as usize;
         self.stream_node_entries = number(STREAM_NODE_MAX_ENTRIES) as u32;
+        let log_us =
+            position(SLOWLOG_LOG_SLOWER_THAN.as_bytes()).and_then(|row| self.values[row].parse().ok());
+        let event_us = number(LATENCY_MONITOR_THRESHOLD).saturating_mul(1000);
+        let slowlog_entries = number(SLOWLOG_MAX_LEN) as usize;
+        self.thresholds = Thresholds {
+            // -1 is no u64.
+            log_us: log_us.unwrap_or(u64::MAX),
+            event_us: if event_us == 0 { u64::MAX } else { event_us },
+        };
+        self.slowlog_entries_max = slowlog_entries;
+        let tracked_keys_max = usize::try_from(number(TRACKING_TABLE_MAX_KEYS)).unwrap_or(usize::MAX);
+        let events = position(NOTIFY_KEYSPACE_EVENTS.as_bytes()).map(|row| self.values[row].as_bytes());
+        self.tracked_keys_max = tracked_keys_max;
+        self.events = events.and_then(EventFlags::parse).unwrap_or_default();
         let limit = |name: &str| u32::try_from(number(name)).unwrap_or(u32::MAX);
         self.encodings = EncodingLimits {
             hash_fields: limit("hash-max-listpack-entries"),
@@ -398,34 +523,22 @@ impl Kind {
         };
         match *self {
             Kind::Text => Ok(String::from_utf8_lossy(given).into_owned()),
+            Kind::Events => EventFlags::parse(given)
+                .map(|flags| flags.to_string())
+                .ok_or_else(|| "Invalid event class character. Use 'Ag$lshzxeKEtmdn'.".to_string()),
             Kind::YesNo => word(&["yes", "no"]).ok_or_else(|| "argument must be 'yes' or 'no'".to_string()),
             Kind::Integer(least, most) => {
                 let value = parse_integer(given).ok_or("argument couldn't be parsed into an integer")?;
                 between(value, least, most)
             }
             Kind::Bytes(least, most) => {
-                let value = parse_bytes(given).ok_or("argument must be a memory value")?;
+                let bytes = std::str::from_utf8(given).ok().and_then(parse_bytes);
+                let bytes = bytes.and_then(|bytes| i64::try_from(bytes).ok());
+                let value = bytes.ok_or("argument must be a memory value")?;
                 between(value, least, most)
             }
             Kind::OneOf(words) => word(words)
                 .ok_or_else(|| format!("argument(s) must be one of the following: {}", words.join(", "))),
         }
     }
-}
-
-/// Parses a number of bytes with or without a unit: `k` is 1000, `kb` is 1024, and so on.
-fn parse_bytes(text: &[u8]) -> Option<i64> {
-    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let (number, unit) = text.split_at(digits);
-    let unit: i64 = match unit.to_ascii_lowercase().as_slice() {
-        b"" | b"b" => 1,
-        b"k" => 1000,
-        b"kb" => 1 << 10,
-        b"m" => 1_000_000,
-        b"mb" => 1 << 20,
-        b"g" => 1_000_000_000,
-        b"gb" => 1 << 30,
-        _ => return None,
-    };
-    std::str::from_utf8(number).ok()?.parse::<i64>().ok()?.checked_mul(unit)
 }

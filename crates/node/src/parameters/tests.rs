@@ -37,7 +37,8 @@ fn get_answers_each_parameter_that_matches_once() {
     assert_eq!(get(&parameters, "save APPENDONLY"), "%2 $10 appendonly $2 no $4 save $0");
     assert_eq!(
         get(&parameters, "maxmem* *policy"),
-        "%2 $9 maxmemory $1 0 $16 maxmemory-policy $10 noeviction"
+        "%5 $9 maxmemory $1 0 $16 maxmemory-policy $10 noeviction $17 maxmemory-clients $1 0 \
+         $27 maxmemory-eviction-tenacity $2 10 $17 maxmemory-samples $1 5"
     );
     assert_eq!(get(&parameters, "nosuch"), "%0");
     let names = PARAMETERS.iter().flat_map(Parameter::names).count();
@@ -62,8 +63,8 @@ fn sizes_of_encodings_have_two_names() {
     assert_eq!(set(&mut parameters, "hash-max-ziplist-entries 7 zset-max-listpack-value 9"), Ok(()));
     let EncodingLimits { hash_fields, sorted_member_bytes, .. } = parameters.encodings();
     assert_eq!((hash_fields, sorted_member_bytes), (7, 9));
-    let told = get(&parameters, "hash-max-*-entries");
-    assert_eq!(told, "%2 $25 hash-max-listpack-entries $1 7 $24 hash-max-ziplist-entries $1 7");
+    let reply = get(&parameters, "hash-max-*-entries");
+    assert_eq!(reply, "%2 $25 hash-max-listpack-entries $1 7 $24 hash-max-ziplist-entries $1 7");
 }
 
 #[test]
@@ -76,14 +77,7 @@ fn kept_parameters_are_returned_as_they_were_set() {
 #[test]
 fn facts_can_only_be_set_to_what_they_are() {
     let mut parameters = Parameters::with(&[("port", 7000)]);
-    for same in [
-        "save ''",
-        "appendonly no",
-        "maxmemory 0mb",
-        "databases 1",
-        "port 7000",
-        "maxmemory-policy NoEviction",
-    ] {
+    for same in ["save ''", "appendonly no", "databases 1", "port 7000"] {
         assert_eq!(set(&mut parameters, same), Ok(()), "{same}");
     }
     for (pair, present) in
@@ -141,9 +135,9 @@ fn bytes_may_have_a_unit() {
         ("1mb", 1 << 20),
         ("1gb", 1 << 30),
     ] {
-        assert_eq!(parse_bytes(text.as_bytes()), Some(bytes), "{text}");
+        assert_eq!(parse_bytes(text), Some(bytes), "{text}");
     }
     for text in ["", "mb", "-1", "1.5mb", "1 mb", "1tb", "99999999999gb"] {
-        assert_eq!(parse_bytes(text.as_bytes()), None, "{text}");
+        assert_eq!(parse_bytes(text), None, "{text}");
     }
 }

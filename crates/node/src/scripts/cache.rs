@@ -3,6 +3,7 @@
 //! Each node has a cache of its own, and a script that is run by its digest is passed on with its text: nothing that
 //! is replicated depends on what a node remembers.
 
+use crate::libraries::Functions;
 use sha1::Digest as _;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -58,6 +59,8 @@ pub(crate) struct Cache {
     order: BTreeMap<u64, Digest>,
     uses: u64,
     bytes: usize,
+    /// The functions of the cluster map.
+    pub(crate) functions: Functions,
 }
 
 impl Cache {
@@ -97,7 +100,7 @@ impl Cache {
 
     /// Forgets all texts.
     pub(crate) fn clear(&mut self) {
-        *self = Cache::default();
+        *self = Cache { functions: std::mem::take(&mut self.functions), ..Cache::default() };
     }
 
     /// Returns the number of texts, and their bytes.

@@ -1,11 +1,13 @@
 //! `redis.call` and `redis.pcall`: from the words of a script to a command on the table, and back.
 
-use super::failure::Raised;
+use super::failure::{Limit, Raised};
 use super::header::Header;
-use super::meter::{Limit, Meter};
+use super::meter::Meter;
 use super::values::{self, Resp};
 use crate::command::spec::Group;
-use crate::command::{self, ChannelCommand, CommandError, Context, Flag, Handler, NodeCommand};
+use crate::command::{
+    self, ChannelCommand, CommandError, Context, Flag, Handler, NodeCommand, introspection,
+};
 use kv::codec::Reader;
 use kv::command::EncodingLimits;
 use kv::limits::{CHANNEL_BYTES_MAX, SCRIPT_PUBLISHED_BYTES_MAX, SCRIPT_REPLY_BYTES_MAX};
@@ -46,7 +48,8 @@ impl Calls {
         access: &'env RefCell<&'env mut Access<'t>>,
         meter: &Rc<Meter>,
     ) -> mlua::Result<Calls> {
-        let may_write = script.is_write() && !Header::of(script.text()).is_ok_and(|header| header.no_writes);
+        let may_write =
+            script.is_write() && !Header::of(script.text()).is_ok_and(|header| header.only_reads());
         let resp = Rc::new(Cell::new(Resp::Two));
         let caller = Rc::new(Caller {
             access,
@@ -152,9 +155,10 @@ fn moved_by(command: &Command<'_>, access: &Access<'_>) -> usize {
             access.held_bytes(key)
         }
         // Each byte goes into the digest, or is compared.
-        Command::Digest { key } | Command::DeleteIf { key, .. } | Command::SetIf { key, .. } => {
-            access.held_bytes(key)
-        }
+        Command::Digest { key }
+        | Command::Dump { key }
+        | Command::DeleteIf { key, .. }
+        | Command::SetIf { key, .. } => access.held_bytes(key),
         // The former value is kept, in case the run is undone, or is moved as a whole.
         command if command.is_write() => {
             let mut bytes = 0;
@@ -274,6 +278,10 @@ impl Caller<'_, '_> {
                     }
                     Err(_) => return Err(NO_WRITES.into()),
                 }
+                Ok(())
+            }
+            Handler::Node(NodeCommand::DebugProtocol) => {
+                introspection::example(words.get(2).unwrap_or_default(), reply);
                 Ok(())
             }
             // The time of the record: the same on every replica.

@@ -1,9 +1,29 @@
 //! How a script ends when it does not return: errors with their place, in Redis's words.
 
-use super::meter::Limit;
-use super::{CHUNK_NAME, digest_of};
+use kv::limits::SCRIPT_MEMORY_BYTES_MAX;
 use mlua::{Lua, Value};
 use std::fmt;
+
+/// A limit that a run has reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Limit {
+    /// This many units.
+    Cost(u64),
+    Memory,
+    /// The reply is too large or too deep.
+    Reply,
+}
+
+impl Limit {
+    pub(super) fn text(self) -> String {
+        let limit = match self {
+            Limit::Cost(most) => format!("it cost more than {most} units"),
+            Limit::Memory => format!("it allocated more than {SCRIPT_MEMORY_BYTES_MAX} bytes"),
+            Limit::Reply => "what it answers is too large".to_string(),
+        };
+        format!("ERR the script was stopped and nothing of it was kept: {limit}")
+    }
+}
 
 /// An error that one of our functions raises inside a script.
 #[derive(Clone, Debug)]
@@ -32,7 +52,7 @@ impl Raised {
     /// Makes an error with the place in the script where our function was called.
     pub(super) fn text(lua: &Lua, text: impl fmt::Display) -> mlua::Error {
         // 0 is our function.
-        let place = place(lua, 1).map_or(String::new(), |line| format!("{}:{line}: ", &CHUNK_NAME[1..]));
+        let place = place(lua, 1).map_or(String::new(), |(chunk, line)| format!("{chunk}:{line}: "));
         mlua::Error::external(Raised::Text(format!("{place}{text}")))
     }
 
@@ -98,12 +118,19 @@ fn innermost(error: &mlua::Error) -> &mlua::Error {
     }
 }
 
-/// Returns the line of the script that is running: of its innermost own function, at or above a level of the stack.
-fn place(lua: &Lua, level: usize) -> Option<usize> {
+/// Returns the chunk and line of the script that is running: of its innermost own function, at or above a level of the
+/// stack.
+fn place(lua: &Lua, level: usize) -> Option<(String, usize)> {
     // Above a function of ours is the one of the interpreter that has raised its error.
     const LEVELS: usize = 4;
-    let line = |level| lua.inspect_stack(level, |frame| frame.current_line()).flatten();
-    (level..level + LEVELS).find_map(line)
+    let place = |level| {
+        let of = |frame: &mlua::debug::Debug<'_>| {
+            let line = frame.current_line()?;
+            Some((frame.source().short_src?.into_owned(), line))
+        };
+        lua.inspect_stack(level, of).flatten()
+    };
+    (level..level + LEVELS).find_map(place)
 }
 
 /// Why a script did not end by itself.
@@ -126,7 +153,8 @@ impl Failure {
         Failure { is_final: true, ..Failure::refused(limit.text()) }
     }
 
-    pub(super) fn of_compiling(error: &mlua::Error) -> Failure {
+    /// A text of this kind cannot be compiled.
+    pub(super) fn of_compiling(kind: &str, error: &mlua::Error) -> Failure {
         if Raised::is_memory(error) {
             return Failure::limit(Limit::Memory);
         }
@@ -134,7 +162,13 @@ impl Failure {
             mlua::Error::SyntaxError { message, .. } => message.clone(),
             error => innermost(error).to_string(),
         };
-        Failure::refused(format!("ERR Error compiling script (new function): {text}"))
+        Failure::refused(format!("ERR Error compiling {kind}: {text}"))
+    }
+
+    /// A library has failed while it registered its functions.
+    pub(super) fn of_registering(failure: Failure) -> Failure {
+        let message = [b"ERR Error registering functions: ", &*failure.message].concat();
+        Failure { message, has_run: false, ..failure }
     }
 
     /// Makes a failure from what a script has raised, in the handler of its error.
@@ -158,7 +192,7 @@ impl Failure {
                 _ => with_code(value.type_name().as_bytes()),
             },
         };
-        Failure { message, has_run: true, line: place(lua, 1), is_final: false }
+        Failure { message, has_run: true, line: place(lua, 1).map(|(_, line)| line), is_final: false }
     }
 
     /// Whether everything that the script did must be undone.
@@ -166,13 +200,13 @@ impl Failure {
         self.is_final
     }
 
-    /// The error that the client gets, on one line.
-    pub(super) fn text(&self, script: &[u8]) -> Vec<u8> {
+    /// The error that the client gets, on one line. `program` is what it knows the program by.
+    pub(super) fn text(&self, chunk: &str, program: impl fmt::Display) -> Vec<u8> {
         let mut text = self.message.clone();
         if self.has_run {
-            text.extend_from_slice(format!(" script: {}", digest_of(script)).as_bytes());
+            text.extend_from_slice(format!(" script: {program}").as_bytes());
             if let Some(line) = self.line {
-                text.extend_from_slice(format!(", on {CHUNK_NAME}:{line}.").as_bytes());
+                text.extend_from_slice(format!(", on {chunk}:{line}.").as_bytes());
             }
         }
         on_one_line(text)

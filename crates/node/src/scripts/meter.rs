@@ -4,7 +4,7 @@
 //! or hashed, blocks of memory, steps within a table. It calls the hook once for each [`HOOK_COST`] units. The
 //! additional work of our own functions is charged here.
 
-use super::failure::{Failure, Raised};
+use super::failure::{Failure, Limit, Raised};
 use kv::limits::SCRIPT_MEMORY_BYTES_MAX;
 use std::cell::Cell;
 
@@ -19,27 +19,6 @@ pub(super) const CALL_COST: u64 = 10;
 
 /// Lua's error when it gets no memory. A script's code under `pcall` sees it as a text.
 const NO_MEMORY: &[u8] = b"not enough memory";
-
-/// A limit that a run has reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Limit {
-    /// This many units.
-    Cost(u64),
-    Memory,
-    /// The reply is too large or too deep.
-    Reply,
-}
-
-impl Limit {
-    pub(super) fn text(self) -> String {
-        let limit = match self {
-            Limit::Cost(most) => format!("it cost more than {most} units"),
-            Limit::Memory => format!("it allocated more than {SCRIPT_MEMORY_BYTES_MAX} bytes"),
-            Limit::Reply => "what it answers is too large".to_string(),
-        };
-        format!("ERR the script was stopped and nothing of it was kept: {limit}")
-    }
-}
 
 /// Counts the cost of a run. Once a limit is reached the run is over, whatever the script does about it.
 #[derive(Debug)]
@@ -110,6 +89,11 @@ impl Meter {
         if is_memory {
             self.reach(Limit::Memory);
         }
+    }
+
+    /// The limit that the run has reached.
+    pub(super) fn reached(&self) -> Option<Limit> {
+        self.reached.get()
     }
 
     /// Fails if the run has reached a limit.

@@ -11,8 +11,8 @@
 //!   by their numbers. Functions whose results differ between machines or runs are left out or replaced (`sandbox`).
 //!
 //! Reading order: [`Lua51`] here, `sandbox` (a script's environment), `calls` (`redis.call`), `values` (between Lua and
-//! replies), `failure` (how a script ends otherwise), `header` (the line that begins with `#!`), `cache` (texts by
-//! their digests); then `commands` (`EVAL` and its kin).
+//! replies), `failure` (how a script ends otherwise), `header` (the line that begins with `#!`), `functions` (libraries),
+//! `cache` (texts by their digests); then `scripting` (`EVAL` and its kin).
 
 #[cfg(test)]
 mod attacks;
@@ -20,6 +20,7 @@ mod bits;
 mod cache;
 mod calls;
 mod failure;
+mod functions;
 mod given;
 mod header;
 mod json;
@@ -38,7 +39,10 @@ mod texts;
 mod values;
 
 pub(crate) use cache::{Cache, Digest, digest_of};
+pub(crate) use functions::check_library;
 pub(crate) use header::Header;
+
+use header::LibraryHeader;
 
 use failure::Failure;
 use kv::limits::{SCRIPT_COST_DEFAULT, SCRIPT_MEMORY_BYTES_MAX};
@@ -46,13 +50,33 @@ use kv::table::Access;
 use kv::{Interpreter, ReplyBuffer};
 use meter::{HOOK_COST, Meter};
 use mlua::chunk::ChunkMode;
-use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table};
+use mlua::{Function, HookTriggers, Lua, LuaOptions, StdLib, Table};
 use sandbox::Sandbox;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// The name of the chunk in errors, as in Redis.
-const CHUNK_NAME: &str = "@user_script";
+/// The names of chunks in errors, as in Redis.
+const SCRIPT_CHUNK: &str = "@user_script";
+const FUNCTION_CHUNK: &str = "@user_function";
+
+/// What a record runs.
+enum Program<'a> {
+    Script,
+    /// A function of the library that is the record's text.
+    Function {
+        name: &'a [u8],
+    },
+}
+
+impl<'a> Program<'a> {
+    /// A text whose header names a library is none of a script: see [`Header::of`].
+    fn of(script: &kv::Script<'a>) -> Program<'a> {
+        match script.text().starts_with(b"#!") && LibraryHeader::of(script.text()).is_ok() {
+            true => Program::Function { name: script.arguments().next().unwrap_or_default() },
+            false => Program::Script,
+        }
+    }
+}
 
 /// Runs scripts in Lua 5.1.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +96,10 @@ impl Interpreter for Lua51 {
             if failure.is_final() {
                 access.undo();
             }
-            out.push(kv::Reply::Error(&failure.text(script.text())));
+            out.push(kv::Reply::Error(&match Program::of(script) {
+                Program::Script => failure.text(SCRIPT_CHUNK, digest_of(script.text())),
+                Program::Function { name } => failure.text(FUNCTION_CHUNK, String::from_utf8_lossy(name)),
+            }));
         }
     }
 }
@@ -94,10 +121,15 @@ fn begin(lua: &Lua, meter: &Rc<Meter>) -> mlua::Result<()> {
     })
 }
 
-fn compile(lua: &Lua, text: &[u8], environment: Table) -> Result<Function, Failure> {
-    let body = header::Header::of(text).map_err(Failure::refused)?.body;
-    let chunk = lua.load(body).set_name(CHUNK_NAME).set_mode(ChunkMode::Text);
-    chunk.set_environment(environment).into_function().map_err(|error| Failure::of_compiling(&error))
+fn compile(lua: &Lua, body: &[u8], chunk: &str, environment: Table) -> mlua::Result<Function> {
+    let chunk = lua.load(body).set_name(chunk).set_mode(ChunkMode::Text);
+    chunk.set_environment(environment).into_function()
+}
+
+fn compile_script(lua: &Lua, text: &[u8], environment: Table) -> Result<Function, Failure> {
+    let body = Header::of(text).map_err(Failure::refused)?.body;
+    compile(lua, body, SCRIPT_CHUNK, environment)
+        .map_err(|error| Failure::of_compiling("script (new function)", &error))
 }
 
 /// Checks whether a text is a script.
@@ -110,11 +142,11 @@ pub(crate) fn check(text: &[u8]) -> Result<(), Vec<u8>> {
         let lua = new_state()?;
         let environment = lua.create_table()?;
         begin(&lua, &meter)?;
-        let compiled = compile(&lua, text, environment).map(drop);
+        let compiled = compile_script(&lua, text, environment).map(drop);
         meter.check()?;
         compiled
     };
-    checked().map_err(|failure| failure.text(text))
+    checked().map_err(|failure| failure.text(SCRIPT_CHUNK, digest_of(text)))
 }
 
 fn run(
@@ -127,40 +159,25 @@ fn run(
     let access = RefCell::new(access);
     let ended = lua.scope(|scope| {
         let calls = calls::Calls::new(scope, script, &access, meter)?;
-        let sandbox = Sandbox::new(&lua, &calls, meter)?;
+        let sandbox = Sandbox::new(&lua, Some(&calls), meter)?;
         begin(&lua, meter)?;
-        sandbox.give_inputs(&lua, script, meter)?;
-        Ok(call_protected(&lua, script, sandbox, meter)
+        let called = match Program::of(script) {
+            Program::Script => {
+                sandbox.give_inputs(&lua, script, meter)?;
+                compile_script(&lua, script.text(), sandbox.environment.clone())
+            }
+            Program::Function { name } => functions::load(&lua, script.text(), &sandbox, meter)
+                .and_then(|registered| {
+                    functions::find(registered, name)
+                        .ok_or_else(|| Failure::refused("ERR Function not found"))
+                })
+                .and_then(|function| Ok(sandbox.with_inputs(&lua, function, script, meter)?)),
+        };
+        Ok(called
+            .and_then(|program| sandbox.call_protected(&lua, program, meter))
             .and_then(|value| Ok(values::write(&value, calls.resp.get(), meter, out)?)))
     });
     // If a limit was reached, that is the error, whatever error followed.
     meter.check()?;
     ended?
-}
-
-/// Runs the script itself. Returns its result, or how it failed and where.
-fn call_protected(
-    lua: &Lua,
-    script: &kv::Script<'_>,
-    sandbox: Sandbox,
-    meter: &Meter,
-) -> Result<mlua::Value, Failure> {
-    let chunk = compile(lua, script.text(), sandbox.environment)?;
-    let failed = Rc::new(RefCell::new(None));
-    let handler = lua.create_function({
-        let failed = failed.clone();
-        move |lua, error: mlua::Value| {
-            *failed.borrow_mut() = Some(Failure::of_script(lua, &error));
-            Ok(())
-        }
-    })?;
-    let mut results = sandbox.xpcall.call::<MultiValue>((chunk, handler))?;
-    let is_done = results.pop_front().is_some_and(|ok| ok == mlua::Value::Boolean(true));
-    let value = results.pop_front().unwrap_or_default();
-    if is_done {
-        return Ok(value);
-    }
-    meter.take_error(&value);
-    let failure = failed.borrow_mut().take();
-    Err(failure.unwrap_or_else(|| Failure::of_script(lua, &value)))
 }

@@ -1,10 +1,12 @@
 //! A script's environment: Lua's functions without those that reach outside, show addresses or differ between machines.
 
 use super::calls::Calls;
-use super::failure::Raised;
+use super::failure::{Failure, Raised};
 use super::meter::{CALL_COST, Meter};
+use super::values::read_only;
 use super::{bits, json, message_pack, random, redis, structs, texts};
 use mlua::{Function, Lua, LuaString, MultiValue, StdLib, Table, Value};
+use std::cell::RefCell;
 use std::rc::Rc;
 
 /// The cost of an element of `KEYS` or `ARGV`, beside its bytes.
@@ -16,18 +18,22 @@ pub(super) struct Sandbox {
     pub(super) environment: Table,
     globals: Table,
     /// Lua's own function, which scripts do not get.
-    pub(super) xpcall: Function,
+    xpcall: Function,
 }
 
 impl Sandbox {
     /// Makes the sandbox. Nothing in it has a length that a client chooses.
-    pub(super) fn new(lua: &Lua, calls: &Calls, meter: &Rc<Meter>) -> mlua::Result<Sandbox> {
+    ///
+    /// Without `calls` there is no `redis` in it: for a library that only registers its functions.
+    pub(super) fn new(lua: &Lua, calls: Option<&Calls>, meter: &Rc<Meter>) -> mlua::Result<Sandbox> {
         let globals = lua.globals();
         let pcall: Function = globals.raw_get("pcall")?;
         let xpcall: Function = globals.raw_get("xpcall")?;
         install_protected_calls(lua, &globals, pcall, meter)?;
         install_strings(lua, &globals, meter)?;
-        globals.raw_set("redis", redis::table(lua, calls, meter)?)?;
+        if let Some(calls) = calls {
+            globals.raw_set("redis", redis::table(lua, calls, meter)?)?;
+        }
         let environment = guard(lua, &globals, meter)?;
         Ok(Sandbox { environment, globals, xpcall })
     }
@@ -36,6 +42,56 @@ impl Sandbox {
     pub(super) fn give_inputs(&self, lua: &Lua, script: &kv::Script<'_>, meter: &Meter) -> mlua::Result<()> {
         self.globals.raw_set("KEYS", list(lua, script.keys(), meter)?)?;
         self.globals.raw_set("ARGV", list(lua, script.arguments(), meter)?)
+    }
+
+    /// Returns a function without arguments that calls this one with the record's keys and arguments; the first of
+    /// these is the function's name.
+    pub(super) fn with_inputs(
+        &self,
+        lua: &Lua,
+        function: Function,
+        script: &kv::Script<'_>,
+        meter: &Meter,
+    ) -> mlua::Result<Function> {
+        // A tail call: in an error only the function's own lines are seen.
+        let bind = lua.load("local f, keys, arguments = ... return function() return f(keys, arguments) end");
+        let keys = list(lua, script.keys(), meter)?;
+        bind.call((function, keys, list(lua, script.arguments().skip(1), meter)?))
+    }
+
+    /// Has the program see other global variables. Returns those that it saw.
+    pub(super) fn replace_globals(&self, globals: Table) -> mlua::Result<Table> {
+        let rules = self.environment.metatable();
+        let rules = rules.ok_or_else(|| mlua::Error::runtime("an environment has a metatable"))?;
+        let before = rules.raw_get("__index")?;
+        rules.raw_set("__index", globals)?;
+        Ok(before)
+    }
+
+    /// Runs a program. Returns its result, or how it failed and where.
+    pub(super) fn call_protected(
+        &self,
+        lua: &Lua,
+        program: Function,
+        meter: &Meter,
+    ) -> Result<Value, Failure> {
+        let failed = Rc::new(RefCell::new(None));
+        let handler = lua.create_function({
+            let failed = failed.clone();
+            move |lua, error: Value| {
+                *failed.borrow_mut() = Some(Failure::of_script(lua, &error));
+                Ok(())
+            }
+        })?;
+        let mut results = self.xpcall.call::<MultiValue>((program, handler))?;
+        let is_done = results.pop_front().is_some_and(|ok| ok == Value::Boolean(true));
+        let value = results.pop_front().unwrap_or_default();
+        if is_done {
+            return Ok(value);
+        }
+        meter.take_error(&value);
+        let failure = failed.borrow_mut().take();
+        Err(failure.unwrap_or_else(|| Failure::of_script(lua, &value)))
     }
 }
 
@@ -51,7 +107,7 @@ fn list<'i>(lua: &Lua, items: impl Iterator<Item = &'i [u8]>, meter: &Meter) -> 
 /// Makes global variables read-only, and reading a missing one an error, with Redis's texts.
 fn guard(lua: &Lua, globals: &Table, meter: &Rc<Meter>) -> mlua::Result<Table> {
     let meter = meter.clone();
-    let missing = move |lua: &Lua, (globals, name): (Table, Value)| {
+    let find = move |lua: &Lua, (globals, name): (Table, Value)| {
         let Some(name) = lua.coerce_string(name)? else { return Ok(Value::Nil) };
         // Few scripts use these libraries, and loading them takes as long as everything else.
         let name = name.as_bytes().to_vec();
@@ -65,11 +121,7 @@ fn guard(lua: &Lua, globals: &Table, meter: &Rc<Meter>) -> mlua::Result<Table> {
             b"cjson" => globals.raw_set("cjson", json::table(lua, &meter)?)?,
             b"cmsgpack" => globals.raw_set("cmsgpack", message_pack::table(lua, &meter)?)?,
             b"struct" => globals.raw_set("struct", structs::table(lua, &meter)?)?,
-            name => {
-                let name = String::from_utf8_lossy(name);
-                let error = format!("Script attempted to access nonexistent global variable '{name}'");
-                return Err(Raised::text(lua, error));
-            }
+            _ => return missing(lua, &Value::String(lua.create_string(&name)?)),
         }
         let library: Table = globals.raw_get(lua.create_string(&name)?)?;
         library.set_metatable(Some(read_only(lua)?))?;
@@ -77,7 +129,7 @@ fn guard(lua: &Lua, globals: &Table, meter: &Rc<Meter>) -> mlua::Result<Table> {
     };
     // No script can reach this table itself.
     let rules = lua.create_table_with_capacity(0, 1)?;
-    rules.raw_set("__index", lua.create_function(missing)?)?;
+    rules.raw_set("__index", lua.create_function(find)?)?;
     globals.set_metatable(Some(rules))?;
     let environment = lua.create_table()?;
     let rules = read_only(lua)?;
@@ -87,13 +139,11 @@ fn guard(lua: &Lua, globals: &Table, meter: &Rc<Meter>) -> mlua::Result<Table> {
     Ok(environment)
 }
 
-/// Makes a metatable that protects its table from every change by scripts, with Redis's error. Scripts can neither see
-/// the metatable nor set another one.
-pub(super) fn read_only(lua: &Lua) -> mlua::Result<Table> {
-    let rules = lua.create_table_with_capacity(0, 3)?;
-    rules.raw_set("__readonly", true)?;
-    rules.raw_set("__metatable", false)?;
-    Ok(rules)
+/// Raises Redis's error for a name that is not there.
+pub(super) fn missing(lua: &Lua, name: &Value) -> mlua::Result<Value> {
+    let Some(name) = lua.coerce_string(name.clone())? else { return Ok(Value::Nil) };
+    let name = String::from_utf8_lossy(&name.as_bytes()).into_owned();
+    Err(Raised::text(lua, format!("Script attempted to access nonexistent global variable '{name}'")))
 }
 
 /// Installs a `pcall` and `xpcall` that catch no limit, and that show our errors as Redis's are.

@@ -519,3 +519,153 @@ fn a_pattern_that_would_take_for_ever_or_the_whole_stack_is_stopped() {
     let deep = eval("return string.find(string.rep('a', 100000), string.rep('a?', 100000))");
     assert!(deep.contains("pattern too complex"), "{deep}");
 }
+
+const LIBRARY: &str = "#!lua name=lib
+local calls = 0
+local function count()
+    calls = calls + 1
+    return calls
+end
+redis.register_function('Sum', function(keys, arguments)
+    return {#keys, #arguments, keys[1], arguments[1], count()}
+end)
+redis.register_function{function_name = 'put', callback = function(keys, arguments)
+    redis.call('set', keys[1], arguments[1])
+    if arguments[2] == 'fail' then error('no') end
+    while arguments[2] == 'loop' do end
+    return redis.call('get', keys[1])
+end}
+local lib = redis
+redis.register_function('late', function() lib.register_function('f', type) end)
+redis.register_function('outside', function() return {KEYS == nil} end)
+redis.register_function('change', function() lib.call = 1 end)";
+
+#[test]
+fn a_record_with_a_library_calls_the_function_that_its_first_argument_names() {
+    let mut store = Store::new();
+    let mut call = |arguments: &[&str]| store.eval(LIBRARY, &["k"], arguments);
+    assert_eq!(call(&["Sum", "a", "b"]), "[1 2 'k' 'a' 1]");
+    assert_eq!(call(&["sum", "a"]), "[1 1 'k' 'a' 1]", "nothing lasts from one call to the next");
+    assert_eq!(call(&["put", "v"]), "'v'");
+    assert_eq!(call(&["put", "w", "fail"]), "-ERR user_function:12: no script: put, on @user_function:12.");
+    assert_eq!(call(&["put", "w"]), "'w'");
+    let stopped = call(&["put", "x", "loop"]);
+    assert!(stopped.starts_with("-ERR the script was stopped and nothing of it was kept"), "{stopped}");
+    assert_eq!(store.eval("return redis.call('get', KEYS[1])", &["k"], &[]), "'w'");
+    assert_eq!(store.eval(LIBRARY, &[], &["nosuch"]), "-ERR Function not found");
+    assert_eq!(store.eval(LIBRARY, &[], &[]), "-ERR Function not found");
+}
+
+#[test]
+fn functions_have_no_access_to_the_table_with_which_they_were_registered() {
+    for (function, error) in [
+        (
+            "late",
+            "-ERR redis.register_function can only be called on FUNCTION LOAD command script: late, on @user_function:17.",
+        ),
+        (
+            "outside",
+            "-ERR user_function:18: Script attempted to access nonexistent global variable 'KEYS' script: outside, on \
+             @user_function:18.",
+        ),
+        (
+            "change",
+            "-ERR user_function:19: Attempt to modify a readonly table script: change, on @user_function:19.",
+        ),
+    ] {
+        assert_eq!(Store::new().eval(LIBRARY, &[], &[function]), error);
+    }
+}
+
+/// The errors are those of redis-server 7.0.15.
+#[test]
+fn a_library_that_does_not_run_is_refused_as_in_redis() {
+    let registering = |what: &str| format!("ERR Error registering functions: ERR {what}");
+    let nonexistent = |name: &str| {
+        registering(&format!(
+            "user_function:2: Script attempted to access nonexistent global variable '{name}'"
+        ))
+    };
+    let cases = [
+        ("return math.random()", nonexistent("math")),
+        ("return redis.call('ping')", nonexistent("call")),
+        ("return redis.setresp(3)", nonexistent("setresp")),
+        ("getmetatable(_G)", nonexistent("getmetatable")),
+        ("error('x')", nonexistent("error")),
+        ("a = 1", registering("user_function:2: Attempt to modify a readonly table")),
+        ("bad script", "ERR Error compiling function: user_function:2: '=' expected near 'script'".into()),
+        ("return 1", "ERR No functions registered".into()),
+        ("redis.register_function()", registering("wrong number of arguments to redis.register_function")),
+        (
+            "redis.register_function('f')",
+            registering(
+                "calling redis.register_function with a single argument is only applicable to Lua table (representing named \
+                 arguments).",
+            ),
+        ),
+        (
+            "redis.register_function(nil, redis.log)",
+            registering("first argument to redis.register_function must be a string"),
+        ),
+        (
+            "redis.register_function('f', 1)",
+            registering("second argument to redis.register_function must be a function"),
+        ),
+        (
+            "redis.register_function('f-g', redis.log)",
+            registering(
+                "Library names can only contain letters, numbers, or underscores(_) and must be at least one character long",
+            )
+            .replace("ERR ERR", "ERR"),
+        ),
+        (
+            "redis.register_function('f', redis.log) redis.register_function('F', redis.log)",
+            registering("Function already exists in the library"),
+        ),
+        (
+            "redis.register_function{callback = redis.log}",
+            registering("redis.register_function must get a function name argument"),
+        ),
+        (
+            "redis.register_function{function_name = 'f'}",
+            registering("redis.register_function must get a callback argument"),
+        ),
+        (
+            "redis.register_function{function_name = 'f', callback = redis.log, flags = {'no-write'}}",
+            registering("unknown flag given"),
+        ),
+        (
+            "redis.register_function{function_name = 'f', callback = redis.log, foo = 1}",
+            registering("unknown argument given to redis.register_function"),
+        ),
+    ];
+    for (body, error) in cases {
+        let refused = check_library(format!("#!lua name=l\n{body}").as_bytes()).unwrap_err();
+        assert_eq!(String::from_utf8_lossy(&refused), error, "{body}");
+    }
+    let refused = check_library(b"#!lua name=l\nwhile true do end").unwrap_err();
+    let timeout = registering("FUNCTION LOAD timeout");
+    assert!(String::from_utf8_lossy(&refused).starts_with(&timeout), "it may be compared with a pattern");
+    let refused = check_library(b"#!lua name=l\nlocal a = 'x' while true do a = a .. a end").unwrap_err();
+    assert!(String::from_utf8_lossy(&refused).contains("allocated more than"));
+}
+
+#[test]
+fn what_a_library_registers_is_known() {
+    let text = "#!lua name=lib
+        redis.register_function('one', redis.log)
+        redis.register_function{function_name = 'two', callback = redis.log, description = 'd',
+            flags = {'allow-oom', 'no-writes', 'no-writes'}}";
+    let (name, library) = check_library(text.as_bytes()).unwrap();
+    assert_eq!(name, "lib");
+    assert_eq!(library.text.bytes(), text.as_bytes());
+    let [one, two] = &*library.functions else { panic!("there are two functions") };
+    assert_eq!((&*one.name, &one.description, &*one.flags), ("one", &None, &[][..]));
+    let flags: Vec<&str> = two.flags.iter().map(|flag| flag.name()).collect();
+    assert_eq!((&*two.name, flags), ("two", vec!["no-writes", "allow-oom"]));
+    assert_eq!(two.description.as_ref().map(|text| text.bytes()), Some(b"d".to_vec()));
+}
+
+fn check_library(text: &[u8]) -> Result<(String, crate::libraries::Library), Vec<u8>> {
+    super::check_library(text, &mut u64::from(kv::limits::SCRIPT_COST_DEFAULT))
+}

@@ -1,7 +1,7 @@
 //! Converts between Lua's values and replies, by Redis's rules (RESP2 inside scripts).
 
-use super::failure::{Raised, on_one_line};
-use super::meter::{Limit, Meter};
+use super::failure::{Limit, Raised, on_one_line};
+use super::meter::Meter;
 use kv::codec::Reader;
 use kv::limits::{SCRIPT_REPLY_BYTES_MAX, SCRIPT_REPLY_DEPTH_MAX};
 use kv::number::format_decimal;
@@ -71,6 +71,8 @@ impl Receiver<'_> {
             }
             Reply::Decimal(number) => string(format_decimal(number).as_bytes()),
             Reply::Double(number) => string(number_text(number, ARGUMENT_DIGITS).as_bytes()),
+            Reply::BigNumber(digits) if is_resp3 => self.field("big_number", string(digits)?),
+            Reply::BigNumber(digits) => string(digits),
             Reply::Boolean(truth) if is_resp3 => Ok(Value::Boolean(truth)),
             Reply::Boolean(truth) => Ok(Value::Integer(truth.into())),
             Reply::Map(count) | Reply::Entries(count) if is_resp3 => {
@@ -203,7 +205,7 @@ impl Writer<'_> {
         }
         if let Value::String(number) = table.raw_get("big_number")? {
             let line = line_of(&number);
-            return self.leaf(Reply::Bulk(&line), line.len());
+            return self.leaf(Reply::BigNumber(&line), line.len());
         }
         if let Value::Table(verbatim) = table.raw_get("verbatim_string")?
             && let (Value::String(_), Value::String(text)) =
@@ -310,6 +312,15 @@ pub(super) fn number_text(number: f64, digits: usize) -> String {
     }
     let sign = if exponent < 0 { '-' } else { '+' };
     format!("{}e{sign}{:02}", without_zeros(mantissa), exponent.abs())
+}
+
+/// Makes a metatable that protects its table from every change by scripts, with Redis's error. Scripts can neither see
+/// the metatable nor set another one.
+pub(super) fn read_only(lua: &Lua) -> mlua::Result<Table> {
+    let rules = lua.create_table_with_capacity(0, 3)?;
+    rules.raw_set("__readonly", true)?;
+    rules.raw_set("__metatable", false)?;
+    Ok(rules)
 }
 
 #[cfg(test)]

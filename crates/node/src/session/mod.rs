@@ -2,9 +2,11 @@
 
 mod queued;
 mod subscriptions;
+mod tracking;
 
 use crate::output::{OUTPUT_CHUNK_BYTES, Output};
 pub(crate) use crate::slab::ClientId;
+use crate::slow::{Kept, keep_arguments};
 use kv::SharedBytes;
 use kv::codec::Reader;
 use kv::{Reply, ReplyBuffer, Version};
@@ -14,7 +16,9 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 pub(crate) use subscriptions::Listening;
 pub(crate) use subscriptions::Subscriptions;
+pub(crate) use tracking::{TrackingChoice, TrackingMode};
 use wire::resp::reply::{Protocol, write_element, write_reply};
+use wire::resp::{Arguments, ArgumentsBuffer};
 
 /// The maximum number of requests of one client that may wait for their outcomes.
 const PENDING_MAX: usize = 10_000;
@@ -40,6 +44,9 @@ const WAITING_BYTES_MAX: usize = 4 << 20;
 /// The most work of one client's long requests that may wait for outcomes before no more are taken, in nanoseconds:
 /// other clients are served meanwhile.
 const WAITING_NS_MAX: u64 = 10_000_000;
+
+/// From this much work on, in nanoseconds as estimated, a request is worth a look at the clock when it is done.
+const LONG_NS: u64 = 100_000;
 
 /// The most bytes of replies that may wait for one client before its next requests are read.
 const OUTPUT_BYTES_SOFT: usize = 1 << 20;
@@ -98,10 +105,14 @@ pub(crate) enum Replies {
     None,
 }
 
-/// The place of one request's reply among those of the session.
+/// The place of one request's reply among those of the session. One is made for each request, so it is written field by
+/// field and read likewise: a copy of what was just written in parts would wait for those writes.
 #[derive(Debug)]
 struct Slot {
-    state: SlotState,
+    /// The reply, while it waits for an earlier one.
+    kept: Option<Box<KeptReply>>,
+    /// The reply is to be the version written, not `OK`.
+    wants_version: bool,
     /// The client does not want the reply.
     is_silent: bool,
     /// The number of its command.
@@ -111,16 +122,51 @@ struct Slot {
     bytes: usize,
     /// The work that it takes, if that is long, in nanoseconds.
     work_ns: u64,
+    /// How many bytes of `asked` are its arguments; 0: they are not kept.
+    asked_bytes: u32,
 }
 
+impl Slot {
+    /// Whether its outcome is not here yet.
+    fn is_waiting(&self) -> bool {
+        self.kept.is_none()
+    }
+}
+
+/// A reply that waits for an earlier one: see [`SessionReply`].
 #[derive(Debug)]
-enum SlotState {
-    Waiting,
-    /// Like [`SlotState::Waiting`], but the reply is the version written, not `OK`.
-    WaitingForVersion,
-    Ready(Vec<u8>),
-    ReadyLong(SharedBytes),
-    ReadyValue(SharedBytes),
+enum KeptReply {
+    Encoded(Vec<u8>),
+    Long(SharedBytes),
+    Value(SharedBytes),
+}
+
+impl KeptReply {
+    fn len(&self) -> usize {
+        match self {
+            KeptReply::Encoded(encoded) => encoded.len(),
+            KeptReply::Long(bytes) | KeptReply::Value(bytes) => bytes.len(),
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        size_of::<KeptReply>()
+            + match self {
+                KeptReply::Encoded(encoded) => encoded.capacity(),
+                KeptReply::Long(shared) | KeptReply::Value(shared) => shared.share_bytes(),
+            }
+    }
+}
+
+/// A request that waits for its reply.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Begun {
+    /// The number of its command; `None` for what no client has sent.
+    pub(crate) command: Option<usize>,
+    /// When it was read, in microseconds of the monotonic clock.
+    pub(crate) at_us: u64,
+    /// Its own work takes long.
+    pub(crate) is_long: bool,
 }
 
 #[derive(Debug)]
@@ -147,6 +193,8 @@ pub(crate) struct Session {
     /// was acknowledged, or 0.
     written: Vec<(u16, Version)>,
     slots: VecDeque<Slot>,
+    /// The arguments of the requests in `slots`, in their order: those of slow ones are logged.
+    asked: Kept,
     /// What this client has watched and queued; `None` for nearly all clients.
     pub(crate) transaction: Option<Box<Gathered>>,
     /// The number of its current transaction.
@@ -155,8 +203,18 @@ pub(crate) struct Session {
     pending: VecDeque<(u64, Pending)>,
     /// The request of this client that waits for a lock or for elements: no more requests are taken from it until that wait ends.
     pub(crate) wait: Option<u64>,
+    /// A request that a pause holds back: no more requests are taken from it until the pause is over.
+    pub(crate) held_back: Option<Box<ArgumentsBuffer>>,
+    /// Bytes of its input that are not taken yet, and room for more, as the driver has last told.
+    pub(crate) input_bytes: (usize, usize),
     /// The channels that it subscribes to; `None` for nearly all clients.
     pub(crate) subscriptions: Option<Box<Subscriptions>>,
+    /// How it keeps what it reads; `None` for nearly all clients.
+    pub(crate) tracking: Option<Box<TrackingChoice>>,
+    /// How many readers of changes it has.
+    pub(crate) readers: u16,
+    /// Whether it has said, as a replica of Redis, that it takes copies that end with a mark.
+    pub(crate) takes_marked_copy: bool,
     /// Channel messages stay after the replies of requests before this one.
     messages_held_until: u64,
     /// How many of `pending` ask for the versions of watched keys.
@@ -205,11 +263,17 @@ impl Session {
             output: Output::default(),
             written: Vec::new(),
             slots: VecDeque::new(),
+            asked: Kept::default(),
             transaction: None,
             generation: 0,
             pending: VecDeque::new(),
             wait: None,
+            held_back: None,
+            input_bytes: (0, 0),
             subscriptions: None,
+            tracking: None,
+            readers: 0,
+            takes_marked_copy: false,
             messages_held_until: 0,
             versions_awaited: 0,
             request_bytes: 0,
@@ -263,6 +327,7 @@ impl Session {
             && self.waiting_ns < WAITING_NS_MAX
             && !self.is_awaiting_versions()
             && self.wait.is_none()
+            && self.held_back.is_none()
             && self.first >= self.gate
     }
 
@@ -281,9 +346,11 @@ impl Session {
         self.first + self.slots.len() as u64 > sequence + 1
     }
 
-    /// When a request that waits for its reply began.
-    pub(crate) fn begun_us(&self, sequence: u64) -> Option<u64> {
-        self.slots.get(sequence.checked_sub(self.first)? as usize).map(|slot| slot.begun_us)
+    /// A request that waits for its reply.
+    #[inline]
+    pub(crate) fn begun(&self, sequence: u64) -> Option<Begun> {
+        let slot = self.slots.get(sequence.checked_sub(self.first)? as usize)?;
+        Some(Begun { command: slot.command, at_us: slot.begun_us, is_long: slot.work_ns >= LONG_NS })
     }
 
     #[inline]
@@ -335,7 +402,6 @@ impl Session {
     #[inline]
     pub(crate) fn begin(&mut self, wants_version: bool) -> Ticket {
         let ticket = Ticket { client: self.id.to_bits(), sequence: self.first + self.slots.len() as u64 };
-        let state = if wants_version { SlotState::WaitingForVersion } else { SlotState::Waiting };
         let bytes = std::mem::take(&mut self.request_bytes);
         let work_ns = std::mem::take(&mut self.request_ns);
         self.waiting_bytes += bytes;
@@ -345,30 +411,64 @@ impl Session {
         if self.replies == Replies::AllButNext {
             self.replies = Replies::All;
         }
-        self.slots.push_back(Slot { state, is_silent, command, begun_us, bytes, work_ns });
+        let (kept, asked_bytes) = (None, 0);
+        self.slots.push_back(Slot {
+            kept,
+            wants_version,
+            is_silent,
+            command,
+            begun_us,
+            bytes,
+            work_ns,
+            asked_bytes,
+        });
         ticket
     }
 
     /// Takes the reply of a request: writes it if it is the next in order, else keeps it until it is. Returns the
-    /// number of the command, and when it began.
+    /// number of the command.
     #[inline]
     pub(crate) fn complete(
         &mut self,
         sequence: u64,
         version: Option<Version>,
         reply: SessionReply<'_>,
-    ) -> (Option<usize>, u64) {
+    ) -> Option<usize> {
         self.window = PENDING_MAX.min(self.window + 1);
         self.reply_bytes = reply.len().max(self.reply_bytes - self.reply_bytes / 64);
         let place = (sequence - self.first) as usize;
-        let Slot { state, is_silent, command, begun_us, bytes, work_ns } = &mut self.slots[place];
-        self.waiting_bytes -= std::mem::take(bytes);
-        self.waiting_ns -= std::mem::take(work_ns);
-        let measured = (*command, *begun_us);
-        let wants_version = matches!(state, SlotState::WaitingForVersion);
+        let slot = &self.slots[place];
+        assert!(slot.is_waiting(), "a request has one outcome");
+        let command = slot.command;
+        self.waiting_bytes -= slot.bytes;
+        self.waiting_ns -= slot.work_ns;
+        match reply {
+            SessionReply::Encoded(encoded) if place == 0 && !slot.wants_version && !slot.is_silent => {
+                self.pop_slot();
+                self.write(encoded);
+            }
+            reply => self.complete_specially(place, version, reply),
+        }
+        while self.slots.front().is_some_and(|slot| !slot.is_waiting())
+            && let Some(Some(reply)) = self.pop_slot()
+        {
+            self.kept_bytes -= reply.len();
+            match *reply {
+                KeptReply::Encoded(encoded) => self.write(&encoded),
+                KeptReply::Long(encoded) => self.write_long(&encoded),
+                KeptReply::Value(value) => self.output.push_value(value),
+            }
+        }
+        self.output.close = self.closing && self.slots.is_empty();
+        command
+    }
+
+    /// Takes the reply of the request at a place, which is not the next one, or is not written as it is.
+    fn complete_specially(&mut self, place: usize, version: Option<Version>, reply: SessionReply<'_>) {
+        let slot = &mut self.slots[place];
         let mut integer;
         let is_written = match &reply {
-            SessionReply::Encoded(encoded) => wants_version && Reply::first(encoded) == Reply::Ok,
+            SessionReply::Encoded(encoded) => slot.wants_version && Reply::first(encoded) == Reply::Ok,
             SessionReply::Long(_) | SessionReply::Value(_) => false,
         };
         let reply = match version {
@@ -377,48 +477,55 @@ impl Session {
                 integer.integer(version as i64);
                 SessionReply::Encoded(integer.as_bytes())
             }
-            _ if *is_silent && !reply.is_push() => SessionReply::Encoded(&[]),
+            _ if slot.is_silent && !reply.is_push() => SessionReply::Encoded(&[]),
             _ => reply,
         };
         if place > 0 {
             self.kept_bytes += reply.len();
-            *state = match reply {
-                SessionReply::Encoded(encoded) => SlotState::Ready(encoded.to_vec()),
-                SessionReply::Long(encoded) => SlotState::ReadyLong(encoded),
-                SessionReply::Value(value) => SlotState::ReadyValue(value),
-            };
-            return measured;
+            slot.kept = Some(Box::new(match reply {
+                SessionReply::Encoded(encoded) => KeptReply::Encoded(encoded.to_vec()),
+                SessionReply::Long(encoded) => KeptReply::Long(encoded),
+                SessionReply::Value(value) => KeptReply::Value(value),
+            }));
+            return;
         }
-        self.slots.pop_front();
-        self.first += 1;
+        self.pop_slot();
         match reply {
             SessionReply::Encoded(encoded) => self.write(encoded),
             SessionReply::Long(encoded) => self.write_long(&encoded),
             SessionReply::Value(value) => self.output.push_value(value),
         }
-        while let Some(slot) = self
-            .slots
-            .pop_front_if(|slot| !matches!(slot.state, SlotState::Waiting | SlotState::WaitingForVersion))
-        {
-            self.first += 1;
-            match slot.state {
-                SlotState::Ready(encoded) => {
-                    self.kept_bytes -= encoded.len();
-                    self.write(&encoded);
-                }
-                SlotState::ReadyLong(encoded) => {
-                    self.kept_bytes -= encoded.len();
-                    self.write_long(&encoded);
-                }
-                SlotState::ReadyValue(value) => {
-                    self.kept_bytes -= value.len();
-                    self.output.push_value(value);
-                }
-                SlotState::Waiting | SlotState::WaitingForVersion => {}
-            }
+    }
+
+    /// Removes the first slot, and what is kept for it. Returns its reply if that waited; `None`: there is no slot.
+    #[inline]
+    fn pop_slot(&mut self) -> Option<Option<Box<KeptReply>>> {
+        let Slot { kept, asked_bytes, .. } = self.slots.pop_front()?;
+        self.first += 1;
+        if asked_bytes > 0 {
+            self.asked.remove(asked_bytes as usize);
         }
-        self.output.close = self.closing && self.slots.is_empty();
-        measured
+        Some(kept)
+    }
+
+    /// Keeps the arguments of the request that was taken last, if it waits for its outcome.
+    #[inline]
+    pub(crate) fn keep_arguments(&mut self, arguments: Arguments<'_>, is_secret: impl Fn(usize) -> bool) {
+        if let Some(slot) = self.slots.back_mut()
+            && slot.is_waiting()
+            && slot.asked_bytes == 0
+        {
+            slot.asked_bytes = self.asked.push(|out| keep_arguments(arguments.iter(), is_secret, out)) as u32;
+        }
+    }
+
+    /// The arguments of a request that waits for its reply; empty if they were not kept.
+    pub(crate) fn asked(&self, sequence: u64) -> Vec<u8> {
+        let Some(place) = sequence.checked_sub(self.first) else { return Vec::new() };
+        let before: usize =
+            self.slots.iter().take(place as usize).map(|slot| slot.asked_bytes as usize).sum();
+        let bytes = self.slots.get(place as usize).map_or(0, |slot| slot.asked_bytes as usize);
+        self.asked.part(before, bytes).to_vec()
     }
 
     /// Holds channel messages back until the request that begins next is confirmed.
@@ -434,9 +541,16 @@ impl Session {
         if self.slots.is_empty() || may_overtake {
             return self.write(encoded);
         }
-        let state = SlotState::Ready(encoded.to_vec());
-        let begun_us = self.active_us;
-        self.slots.push_back(Slot { state, is_silent: false, command: None, begun_us, bytes: 0, work_ns: 0 });
+        self.slots.push_back(Slot {
+            kept: Some(Box::new(KeptReply::Encoded(encoded.to_vec()))),
+            wants_version: false,
+            is_silent: false,
+            command: None,
+            begun_us: self.active_us,
+            bytes: 0,
+            work_ns: 0,
+            asked_bytes: 0,
+        });
         self.kept_bytes += encoded.len();
     }
 
@@ -509,18 +623,23 @@ impl Session {
     /// The approximate memory of this session: replies, what it has queued and watches, subscriptions, and names.
     /// Memory that is shared with others counts by its share.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let kept = |slot: &Slot| match &slot.state {
-            SlotState::Ready(encoded) => encoded.capacity(),
-            SlotState::ReadyLong(shared) | SlotState::ReadyValue(shared) => shared.share_bytes(),
-            SlotState::Waiting | SlotState::WaitingForVersion => 0,
-        };
+        let kept = |slot: &Slot| slot.kept.as_ref().map_or(0, |reply| reply.memory_bytes());
         let kept: usize = if self.kept_bytes == 0 { 0 } else { self.slots.iter().map(kept).sum() };
         let gathered = self.transaction.as_ref().map_or(0, |gathered| gathered.memory_bytes());
         let subscriptions =
             self.subscriptions.as_ref().map_or(0, |subscriptions| subscriptions.memory_bytes());
         let names = self.name.len() + self.library_name.len() + self.library_version.len();
-        let slots = self.slots.capacity() * size_of::<Slot>();
-        size_of::<Session>() + slots + self.output.memory_bytes() + kept + gathered + subscriptions + names
+        let slots = self.slots.capacity() * size_of::<Slot>() + self.asked.memory_bytes();
+        let held_back =
+            self.held_back.as_ref().map_or(0, |held| held.as_arguments().iter().map(<[u8]>::len).sum());
+        size_of::<Session>()
+            + slots
+            + held_back
+            + self.output.memory_bytes()
+            + kept
+            + gathered
+            + subscriptions
+            + names
     }
 
     /// Bytes of the replies that this session holds.

@@ -35,7 +35,7 @@ pub(crate) enum Item {
     /// The next command of the draft.
     Data,
     /// A request whose reply is known already.
-    Told(Vec<u8>),
+    Answered(Vec<u8>),
     /// A request that the node answers.
     Node(Box<ArgumentsBuffer>),
 }
@@ -56,6 +56,8 @@ pub(crate) enum Pending {
         /// The transaction had one command, which was sent as itself.
         alone: bool,
     },
+    /// A reply that takes the place of what is there, if there is something.
+    Instead(Vec<u8>),
 }
 
 impl Session {

@@ -64,7 +64,7 @@ impl Sweep {
         self.put(store)?;
         let mut found: BTreeMap<u16, usize> = BTreeMap::new();
         let (released, leftovers) = (&self.released, &mut self.leftovers);
-        let told = store.names(&mut |name| {
+        let read = store.names(&mut |name| {
             let (group, reference) = (name.group(), reference_of(&name));
             let replica = groups.get(group).and_then(|group| group.replica.as_ref());
             if replica.is_some_and(|replica| refers_to(replica, &reference)) {
@@ -73,7 +73,7 @@ impl Sweep {
                 leftovers.push((group, reference));
             }
         });
-        told.map_err(|error| StartError::Values(error.to_string()))?;
+        read.map_err(|error| StartError::Values(error.to_string()))?;
         self.is_on |= !found.is_empty() || !self.leftovers.is_empty();
         for (id, group) in groups.iter() {
             let referred = group.replica.as_ref().map_or(0, |replica| {

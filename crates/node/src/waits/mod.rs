@@ -29,7 +29,7 @@
 //!    |             |<---- QUEUED -----|                 |
 //!    |             |                  |<-- RPUSH l x ---|
 //!    |             |                  | record: x is 2/7's
-//!    |             |<- Told: served --|----- 1 -------->|
+//!    |             |<- Notified ------|----- 1 -------->|
 //!    |             | Ask, as 2/7      |                 |
 //!    |             |----------------->| record: claimed |
 //!    |<-- l, x ----|<---- l, x -------|                 |
@@ -101,9 +101,8 @@ impl Waits {
         let number = self.add(Wait::new(Some(ticket), group, want, ends_us));
         session.wait = Some(number);
         self.look_at(number, ends_us);
-        // A read needs no record, if there is something.
-        let only_reads = self.get_mut(number).is_some_and(|wait| wait.only_reads());
-        self.ask(cx, number, if only_reads { Question::Read } else { Question::Ask }, follows);
+        let question = self.get_mut(number).map_or(Question::Ask, |wait| wait.first_question());
+        self.ask(cx, number, question, follows);
     }
 
     /// Submits a question to the group of a waiting request. Its outcome goes to [`Waits::answered`].

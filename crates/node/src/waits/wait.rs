@@ -1,6 +1,6 @@
 //! What a coordinator knows of its clients' requests that wait.
 
-use kv::{Hold, Version, WaiterId, Wish};
+use kv::{Command, Hold, StreamCommand, Version, WaiterId, Wish};
 use protocol::{NodeId, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
@@ -68,6 +68,16 @@ impl KeptWish {
     /// Whether it only reads.
     pub(super) fn only_reads(&self) -> bool {
         !self.as_wish().command().is_write()
+    }
+
+    /// Whether it reads what may be there already: behind `$` there is never anything.
+    fn may_be_there(&self) -> bool {
+        match self.as_wish().command() {
+            Command::OnStream(StreamCommand::Read { streams, .. }) => {
+                streams.pairs().any(|(_, id)| id != b"$")
+            }
+            _ => false,
+        }
     }
 }
 
@@ -148,6 +158,17 @@ impl Wait {
     /// Whether it waits for what it only reads.
     pub(super) fn only_reads(&self) -> bool {
         matches!(&self.want, Want::Elements(wish) if wish.only_reads())
+    }
+
+    /// What it is asked first. A read needs no record, if there is something.
+    ///
+    /// `$` means the last entry at the time of the record that has the request wait, so that record must not come later
+    /// than it has to: what is added in between is not seen.
+    pub(super) fn first_question(&self) -> Question {
+        match &self.want {
+            Want::Elements(wish) if wish.may_be_there() => Question::Read,
+            _ => Question::Ask,
+        }
     }
 
     pub(super) fn is_for_elements(&self) -> bool {
@@ -268,10 +289,10 @@ impl Waits {
         self.due.first().map_or(u64::MAX, |(due_us, _)| *due_us).min(self.settle_us)
     }
 
-    /// Remembers a number that is gone, and may still be granted the lock, or be granted it once more. `told` is the
+    /// Remembers a number that is gone, and may still be granted the lock, or be granted it once more. `granted` is the
     /// token that its client got, if any.
-    pub(super) fn is_unsettled(&mut self, number: u64, told: Option<Version>) {
-        self.unsettled.insert(number, told);
+    pub(super) fn is_unsettled(&mut self, number: u64, granted: Option<Version>) {
+        self.unsettled.insert(number, granted);
         if self.unsettled.len() > UNSETTLED_MAX {
             // The oldest: a grant that comes this late ends by its lease.
             self.unsettled.pop_first();
@@ -280,7 +301,7 @@ impl Waits {
 
     /// Whether a grant is one that no client has got, nor ever will get.
     pub(super) fn is_for_nobody(&self, number: u64, token: Version) -> bool {
-        self.unsettled.get(&number).is_some_and(|told| *told != Some(token))
+        self.unsettled.get(&number).is_some_and(|granted| *granted != Some(token))
     }
 
     pub(super) fn numbers(&self, which: impl Fn(&Wait) -> bool) -> Vec<u64> {
@@ -301,6 +322,13 @@ impl Waits {
         self.by_number.values().all(|wait| wait.lingers)
             && self.to_settle.is_empty()
             && self.settling.is_empty()
+    }
+
+    /// Whether a request for elements stays only because a record may ask for it once more: until then the group may have it
+    /// queue, and then it is withdrawn.
+    pub(crate) fn lingers(&self, waiter: WaiterId) -> bool {
+        let wait = self.by_number.get(&waiter.number.get());
+        waiter.life == self.life && wait.is_some_and(|wait| wait.lingers && wait.is_for_elements())
     }
 
     pub(super) fn len(&self) -> usize {

@@ -49,6 +49,15 @@ fn in_resp3_a_message_overtakes_what_is_waited_for_but_not_the_confirmation() {
 }
 
 #[test]
+fn what_a_client_publishes_to_itself_comes_behind_the_answer() {
+    let mut cluster = setup(1, &[]).start();
+    let client = subscribed(&mut cluster, 1, "3");
+    cluster.send(client, "PUBLISH news text");
+    assert_eq!([cluster.reply(client), cluster.reply(client)], ["1".into(), message("text")]);
+    assert_eq!(cluster.ask(client, "PING"), "PONG");
+}
+
+#[test]
 fn the_listeners_of_all_nodes_that_answer_are_counted() {
     let mut cluster = setup(3, &[]).start();
     subscribed(&mut cluster, 1, "2");

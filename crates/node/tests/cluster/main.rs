@@ -5,12 +5,15 @@
 //! messages. Replies are written here as `OK`, `7`, `"text"`, `nil`, `-ERR ...`, `[1, "a"]` and `{"k": 1}`.
 
 mod adaptive;
+mod caches;
+mod changes;
 mod channels;
 mod clocks;
 mod coding;
 mod coding_faults;
 mod consensus;
 mod durable_registers;
+mod eviction;
 mod failover;
 mod forwarding;
 mod full_disks;
@@ -19,8 +22,10 @@ mod limits;
 mod locks;
 mod long;
 mod long_replies;
+mod looking;
 mod machine;
 mod membership;
+mod notifications;
 mod peers;
 mod queues;
 mod reading;
@@ -28,8 +33,10 @@ mod recovery;
 mod registers;
 mod rest;
 mod sessions;
+mod slow;
 mod stale_reads;
 mod support;
+mod tracking;
 mod transactions;
 mod values;
 mod waiting;

@@ -463,10 +463,29 @@ fn what_a_client_queues_is_bounded() {
     assert_error(&cluster.ask(client, "EXEC"), "EXECABORT");
 
     assert_eq!(cluster.ask(client, "MULTI"), "OK");
-    let told = cluster.pipeline(client, &vec!["GET k"; 10_001]);
-    assert!(told[..10_000].iter().all(|told| told == "QUEUED"));
-    assert_eq!(told[10_000], "-ERR a transaction holds at most 10000 commands");
+    let told = cluster.pipeline(client, &vec!["PING"; 25_001]);
+    assert!(told[..25_000].iter().all(|told| told == "QUEUED"));
+    assert_eq!(told[25_000], "-ERR a transaction holds at most 25000 commands");
     assert_error(&cluster.ask(client, "EXEC"), "EXECABORT");
+}
+
+#[test]
+fn a_transaction_can_begin_and_end_subscriptions() {
+    let mut cluster = one_node();
+    let client = cluster.client(1);
+    cluster.ask(client, "HELLO 3");
+    cluster.pipeline(client, &["SUBSCRIBE a"]);
+    cluster.pipeline(client, &["SUBSCRIBE b"]);
+    let queued = ["MULTI", "SET k v", "UNSUBSCRIBE a", "PING", "SUBSCRIBE c d", "UNSUBSCRIBE", "GET k"];
+    cluster.pipeline(client, &queued);
+    let replies = cluster.ask(client, "EXEC");
+    assert_eq!(
+        replies,
+        "[OK, [\"unsubscribe\", \"a\", 1], PONG, [\"subscribe\", \"c\", 2], [\"subscribe\", \"d\", 3], \
+         [\"unsubscribe\", \"b\", 2], [\"unsubscribe\", \"c\", 1], [\"unsubscribe\", \"d\", 0], \"v\"]"
+    );
+    assert_eq!(cluster.ask(client, "PUBLISH c x"), "0");
+    assert_eq!(cluster.ask(client, "GET k"), "\"v\"");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! How long a failover takes.
 
 use crate::world::World;
-use node::control::Kind;
+use node::Protocol;
 
 /// Returns the times in milliseconds from a kill to the survivors' new maps, over `runs` runs.
 fn times(runs: u64, killed: impl Fn(&World) -> Option<u16>) -> Vec<u64> {
@@ -28,7 +28,7 @@ fn time(seed: u64, killed: impl Fn(&World) -> Option<u16>) -> u64 {
         let survivors = world.alive();
         let is_rid = |id: &u16| {
             let map = world.control(*id).expect("it lives").map();
-            let is_led = |group: u16| matches!(map.kind(group), Kind::LeaderFollower { .. });
+            let is_led = |group: u16| map.protocol(group) == Protocol::LeaderFollower;
             map.groups
                 .iter()
                 .all(|(group, it)| !is_led(*group) || it.leader != node && world.leads(it.leader, *group))
@@ -45,7 +45,7 @@ fn leads_some_group(world: &World, node: u16) -> bool {
         let map = control.map();
         map.groups
             .iter()
-            .any(|(id, group)| group.leader == node && matches!(map.kind(*id), Kind::LeaderFollower { .. }))
+            .any(|(id, group)| group.leader == node && map.protocol(*id) == Protocol::LeaderFollower)
     })
 }
 
@@ -92,7 +92,7 @@ fn a_leader_that_is_heard_and_does_not_hear_is_replaced_and_comes_back() {
         }
         world.run_for(1_000_000);
         let map = world.control(control.expect("it leads")).expect("it lives").map();
-        let followed = |group: &&u16| matches!(map.kind(**group), Kind::LeaderFollower { .. });
+        let followed = |group: &&u16| map.protocol(**group) == Protocol::LeaderFollower;
         for group in map.groups.keys().filter(followed) {
             let leader = map.groups[group].leader;
             assert!(leader != deaf && world.leads(leader, *group), "seed {seed}: group {group}");

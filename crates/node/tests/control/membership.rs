@@ -104,7 +104,7 @@ fn every_node_takes_changes_and_answers_with_their_outcome() {
     }
     let refused =
         world.make(5, &Change::AppointLeaders(vec![(1, 2)])).expect_err("its leader lives").to_string();
-    assert!(refused.contains("before its lease is over"), "{refused}");
+    assert!(refused.contains("before its lease ends"), "{refused}");
     let settings = BTreeMap::from([("reads".to_string(), "dirty".to_string())]);
     let unknown = Change::SetKeyspace { prefix: "of1:".into(), settings };
     let refused = world.make(4, &unknown).expect_err("no such reads").to_string();

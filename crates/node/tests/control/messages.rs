@@ -2,7 +2,7 @@
 
 use crate::world::World;
 use kv::codec::Malformed;
-use node::control::{ClusterMap, Message, Start};
+use node::control::{ClusterMap, Message, Refusal, Start};
 use proptest::prelude::*;
 
 fn any_start() -> impl Strategy<Value = Start> {
@@ -12,6 +12,17 @@ fn any_start() -> impl Strategy<Value = Start> {
         run,
         found,
     })
+}
+
+fn any_result() -> impl Strategy<Value = Result<u64, Refusal>> {
+    prop_oneof![
+        any::<u64>().prop_map(Ok),
+        Just(Err(Refusal::NoKeyspace("a:".into()))),
+        Just(Err(Refusal::KeyspaceExists("a:".into()))),
+        any::<u16>().prop_map(|id| Err(Refusal::NoNode(id))),
+        any::<u16>().prop_map(|id| Err(Refusal::NoGroup(id))),
+        Just(Err(Refusal::Other("no \u{2014} never".into()))),
+    ]
 }
 
 fn any_message() -> impl Strategy<Value = Message<'static>> {
@@ -25,8 +36,10 @@ fn any_message() -> impl Strategy<Value = Message<'static>> {
         }),
         Just(Message::Map { bytes: SOME }),
         (any::<u64>(), any::<u64>()).prop_map(|(run, id)| Message::Ask { run, id, change: SOME }),
-        (any::<u64>(), any::<u64>(), any::<Option<u64>>()).prop_map(|(run, id, version)| {
-            Message::Answered { run, id, result: version.ok_or_else(|| "no \u{2014} never".to_string()) }
+        (any::<u64>(), any::<u64>(), any_result()).prop_map(|(run, id, result)| Message::Answered {
+            run,
+            id,
+            result
         }),
         (any_start(), any::<u64>()).prop_map(|(start, map_version)| {
             let why = "who are you?".into();

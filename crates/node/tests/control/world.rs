@@ -6,10 +6,10 @@ use crate::cluster::{address, keyspaces};
 use crate::random::Random;
 use kv::codec::Malformed;
 use node::control::{
-    Answer, CONTROL_GROUP, Change, ChangeError, ClusterMap, Control, Effects, Event as Told, Kind, Options,
-    Start, Timing,
+    Answer, CONTROL_GROUP, Change, ChangeError, ClusterMap, Control, Effects, Event as Told, Options, Start,
+    Timing,
 };
-use node::{Keyspace, NodeAddress};
+use node::{Keyspace, NodeAddress, Protocol};
 use protocol::leader_follower::Acks;
 use protocol::{NodeId, Now};
 use std::collections::{BTreeMap, BTreeSet};
@@ -369,7 +369,7 @@ impl World {
         self.told.extend(effects.events.iter().map(|event| (id, event.clone())));
         if let Some(map) = &effects.map {
             self.led.entry(map.version).or_insert_with(|| {
-                let is_led = |id: &u16| matches!(map.kind(*id), Kind::LeaderFollower { .. });
+                let is_led = |id: &u16| map.protocol(*id) == Protocol::LeaderFollower;
                 let groups = map.groups.iter().filter(|(id, _)| is_led(id));
                 groups.map(|(id, group)| (*id, group.leader)).collect()
             });
@@ -553,10 +553,10 @@ impl World {
         for (group_id, group) in map.groups_of(id) {
             let in_sync: Vec<NodeId> =
                 group.members.iter().copied().filter(|node| alive.contains(node)).collect();
-            let speaks = match map.kind(group_id) {
+            let speaks = match map.protocol(group_id) {
                 _ if group_id == CONTROL_GROUP => false,
-                Kind::LeaderFollower { .. } => self.leads(id, group_id),
-                Kind::Consensus | Kind::Registers { .. } => in_sync.first() == Some(&id) && !group.settled,
+                Protocol::LeaderFollower => self.leads(id, group_id),
+                _ => in_sync.first() == Some(&id) && !group.settled,
             };
             if speaks && (in_sync != group.in_sync || !group.settled) {
                 self.change(
@@ -600,7 +600,7 @@ impl World {
             self.control(*id).is_some_and(|control| control.map().version == newest && control.is_admitted())
         };
         let Some(map) = self.maps.get(&newest) else { return false };
-        let led = |group: &u16| !matches!(map.kind(*group), Kind::LeaderFollower { .. });
+        let led = |group: &u16| map.protocol(*group) != Protocol::LeaderFollower;
         let leads = |group: &u16| led(group) || self.leads(map.groups[group].leader, *group);
         self.alive().iter().all(has_it) && map.groups.keys().all(leads)
     }

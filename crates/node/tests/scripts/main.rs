@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod bodies;
+mod effects;
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -393,7 +393,7 @@ impl crate::contract::Replica for Replica {
     fn step(&mut self, now: Now, input: Input<'_, Message<'_>>, effects: &mut Effects) {
         match input {
             Input::Request { ticket, request, follows, deadline_us, .. } => {
-                self.request(now, (ticket, follows, deadline_us), request, effects);
+                self.request(now, (ticket, follows, deadline_us), *request, effects);
             }
             Input::Message { from, message } => self.message(now, from, message, effects),
             Input::Flush => self.flush(effects),

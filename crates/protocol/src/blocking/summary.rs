@@ -23,14 +23,6 @@ impl From<Status> for status::Status {
         ];
         counters.extend(upkeep(status.upkeep));
         let epoch = incarnation.into();
-        status::Status {
-            role,
-            epoch,
-            ready,
-            writable: ready,
-            explanation,
-            counters,
-            ..status::Status::default()
-        }
+        status::Status { role, epoch, ready, writable: ready, explanation, counters, ..Default::default() }
     }
 }

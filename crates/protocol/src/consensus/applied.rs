@@ -9,7 +9,7 @@ use super::reads::Reads;
 use super::record::Moment;
 use crate::coded::{FragmentStore, Kept, KeptPiece, StoredPiece};
 use crate::contract::{Effects, Now, TOO_MUCH_AT_ONCE, not_before};
-use crate::planted::{Fault, Planted};
+use crate::planted::{Fault, Planted, in_table};
 use crate::waiters::Notifier;
 use crate::watching;
 use kv::codec::Reader;
@@ -270,6 +270,7 @@ impl Applied {
         table.set_version_floor(moment.floor);
         table.set_interpreter(self.interpreter);
         table.take_watched_of(&mut self.table);
+        table.take_followers_of(&mut self.table);
         table.take_spilled_of(&mut self.table);
         self.table = table;
         self.index = moment.index as usize;
@@ -369,8 +370,7 @@ impl Applied {
 pub(super) fn new_table(seed: u64, options: Options) -> Table {
     let mut table = Table::new(seed);
     table.spill_from(options.spill_bytes_min);
-    table.plant_in_locks(options.planted.in_locks());
-    table.plant_in_queues(options.planted.in_queues());
+    table.plant(in_table(options.planted));
     table
 }
 

@@ -19,6 +19,7 @@ pub(super) fn settings(id: NodeId) -> Settings {
         reads_any: false,
         log_bytes: 1 << 20,
         spill_bytes_min: usize::MAX,
+        is_bounded: false,
         planted: Planted::default(),
     };
     Settings { id, options, timing: Timing::default(), seed: 1 }

@@ -168,6 +168,11 @@ impl Leadership {
         self.batch.is_empty()
     }
 
+    /// How many commands are gathered, and how many bytes these have.
+    pub(super) fn gathered(&self) -> (usize, usize) {
+        (self.batch.len(), self.batch.bytes())
+    }
+
     /// A read came, or waits.
     #[inline]
     pub(super) fn note_read(&mut self) {

@@ -196,6 +196,7 @@ mod turn;
 
 use crate::coded::Fragments;
 use crate::contract::{Effects, Input, NodeId, Now, Progress, SpilledValues};
+use crate::rest;
 use agreement::Agreement;
 use applied::Applied;
 pub use entry::{Entry, Head, Proposer};
@@ -203,6 +204,7 @@ pub use group::{Group, Identity, Member, StopSign, Voter};
 use held::HeldRequests;
 use incoming::Incoming;
 use kv::codec::Malformed;
+use kv::table::{Changes, Eviction};
 use kv::{Command, Interpreter, RecordName, ReplyBuffer, Table, UnixMs, Version, Watch};
 use leading::number_of;
 use links::Links;
@@ -347,7 +349,11 @@ impl crate::contract::Replica for Replica {
         if self.applied.owes() {
             return now.monotonic_us;
         }
-        let round_us = self.rounds.end_us();
+        let round_us = self.rounds.end_us().min(rest::tidied_us(
+            self.applied.table(),
+            now,
+            self.settings.timing.heartbeat_ms,
+        ));
         let Some(leadership) = self.agreement.leadership() else { return round_us };
         if leadership.owes_answers() {
             return now.monotonic_us;
@@ -365,7 +371,7 @@ impl crate::contract::Replica for Replica {
     }
 
     fn is_resting(&self) -> bool {
-        self.rounds.is_resting()
+        self.rounds.is_resting() && self.applied.table().is_tidy()
     }
 
     fn check_invariants(&self, _now: Now) {
@@ -388,8 +394,28 @@ impl crate::contract::Replica for Replica {
         self.end_checkpoint();
     }
 
+    fn follow_changes(&mut self, changes: bool, misses: bool) {
+        self.applied.table_mut().follow_changes(changes, misses);
+    }
+
+    fn keep_history(&mut self, bytes_max: usize) {
+        self.applied.table_mut().keep_history(bytes_max);
+    }
+
+    fn dumped(&mut self) -> Option<&mut Table> {
+        Some(self.applied.table_mut())
+    }
+
+    fn take_changes(&mut self) -> Option<Changes> {
+        self.applied.table_mut().take_changes()
+    }
+
     fn set_watch(&mut self, group: u16, watch: &'static dyn Watch) {
         self.applied.table_mut().set_watch(group, watch);
+    }
+
+    fn set_eviction(&mut self, eviction: Eviction) {
+        self.applied.table_mut().set_eviction(eviction);
     }
 
     fn skip(&mut self, records: &[RecordName]) {
@@ -461,6 +487,12 @@ impl crate::contract::Replica for Replica {
 
     fn memory_bytes(&self) -> usize {
         self.applied.table().memory_bytes() + self.applied.fragments().memory_bytes()
+    }
+
+    fn unapplied(&self) -> (usize, usize) {
+        let (commands, bytes) = (self.proposals.commands(), self.proposals.bytes());
+        let gathered = self.agreement.leadership().map_or((0, 0), leading::Leadership::gathered);
+        (commands + gathered.0, bytes + gathered.1)
     }
 
     fn summary(&self, now: Now) -> crate::status::Status {

@@ -25,6 +25,9 @@ pub struct Options {
     /// The shortest value that is not kept in memory, in bytes: see [`kv::table::Spilled`]. Must be the same on all nodes,
     /// and never change.
     pub spill_bytes_min: usize,
+    /// True when its node decides whether there is room for each write, right before it is ordered. Then writes that were
+    /// held until somebody led go back to the node that leads.
+    pub is_bounded: bool,
     /// A fault to be found, in tests.
     pub planted: Planted,
 }

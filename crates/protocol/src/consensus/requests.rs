@@ -88,9 +88,9 @@ impl Replica {
     }
 
     #[inline]
-    pub(super) fn request(&mut self, now: Now, asked: Asked, request: Request<'_>, effects: &mut Effects) {
+    pub(super) fn request(&mut self, now: Now, asked: Asked, request: &Request<'_>, effects: &mut Effects) {
         if self.held.is_empty()
-            && let Request::Command(command) = &request
+            && let Request::Command(command) = request
             && !command.is_write()
         {
             // Any replica, if the keyspace allows it, unless it would show less than the client has seen.
@@ -116,18 +116,18 @@ impl Replica {
         }
         match self.standing(now) {
             _ if asked.fenced && !self.agreement.leads() => effects.redirect(asked.ticket, NOBODY),
-            _ if !self.held.is_empty() => self.held.hold(asked, request, effects),
+            _ if !self.held.is_empty() => self.held.hold(asked, *request, effects),
             Standing::Leads => self.serve(now, asked, request, effects),
             // What its client asked before, and what is proposed here, may still happen: another node must not overtake it.
             Standing::Follows(_) if asked.follows && !self.everything_is_settled() => {
-                self.held.hold(asked, request, effects);
+                self.held.hold(asked, *request, effects);
             }
             Standing::Follows(leader) => effects.redirect(asked.ticket, leader),
             // A read there may not need an append.
-            Standing::MayNotAppend if self.agreement.leads() && !is_write(&request) => {
+            Standing::MayNotAppend if self.agreement.leads() && !is_write(request) => {
                 self.serve(now, asked, request, effects);
             }
-            Standing::MayNotAppend | Standing::Nobody => self.held.hold(asked, request, effects),
+            Standing::MayNotAppend | Standing::Nobody => self.held.hold(asked, *request, effects),
         }
     }
 
@@ -144,27 +144,29 @@ impl Replica {
         self.proposals.is_empty() && self.agreement.leadership().is_none_or(Leadership::has_gathered_nothing)
     }
 
-    fn serve(&mut self, now: Now, asked: Asked, request: Request<'_>, effects: &mut Effects) {
+    fn serve(&mut self, now: Now, asked: Asked, request: &Request<'_>, effects: &mut Effects) {
         let questions = self.agreement.questions();
         let Some(leadership) = self.agreement.leadership_mut() else { return };
         match request {
             Request::Command(command) if !command.is_write() => {
-                leadership.wait_to_read(asked, &command, questions, &self.proposals);
+                leadership.wait_to_read(asked, command, questions, &self.proposals);
             }
-            Request::Command(mut command) => {
+            Request::Command(command) => {
                 let (epoch, time) = (self.members.epoch(), self.applied.time_at(now));
                 let planted = self.settings.options.planted;
-                if !watching::may_be_ordered(&mut command, self.applied.table(), epoch, time, planted) {
+                if !watching::may_be_ordered(command, self.applied.table(), epoch, time, planted) {
                     return effects.abort(asked.ticket);
                 }
+                let unchecked = watching::unchecked(command, self.applied.table(), planted);
+                let command = unchecked.as_ref().unwrap_or(command);
                 let state = (&self.applied, &self.proposals);
                 let (settings, counters) = (&self.settings, &mut self.counters);
-                let is_full = leadership.gather(asked, &command, state, settings, counters, effects);
+                let is_full = leadership.gather(asked, command, state, settings, counters, effects);
                 if is_full {
                     self.append(now, None);
                 }
             }
-            Request::Wait { offset, count } => leadership.wait(asked, (offset, count), &self.proposals),
+            Request::Wait { offset, count } => leadership.wait(asked, (*offset, *count), &self.proposals),
         }
     }
 
@@ -199,6 +201,7 @@ impl Replica {
             return;
         }
         let leader = match self.standing(now) {
+            Standing::Leads if self.settings.options.is_bounded => Some(self.settings.id),
             Standing::Leads => None,
             // See `request`: soon the next leader's entries say what has become of what is proposed here.
             Standing::Follows(leader) if self.everything_is_settled() => Some(leader),
@@ -207,16 +210,17 @@ impl Replica {
         for Held { ticket, deadline_us, fenced, request } in self.held.take() {
             let asked = Asked { ticket, follows: true, seen: Version::MAX, deadline_us, fenced };
             match request {
-                HeldRequest::Command(bytes) if let Some(leader) = leader => {
+                // A leadership that is the only one to order it is named by the node, which does not ask again.
+                HeldRequest::Command(bytes) if let Some(leader) = leader.filter(|_| !fenced) => {
                     effects.hand_on(ticket, leader, deadline_us, &bytes);
                 }
                 HeldRequest::Command(bytes) => {
                     if let Ok(command) = Command::decode(&mut Reader::new(&bytes)) {
-                        self.request(now, asked, Request::Command(command), effects);
+                        self.request(now, asked, &Request::Command(command), effects);
                     }
                 }
                 HeldRequest::Wait { offset, count } => {
-                    self.request(now, asked, Request::Wait { offset, count }, effects);
+                    self.request(now, asked, &Request::Wait { offset, count }, effects);
                 }
             }
         }

@@ -221,15 +221,15 @@ impl Backlog {
         before - offset
     }
 
-    /// Returns how many of the records after `offset`, as far as they are kept, only remove expired keys: no client wrote
-    /// them.
+    /// Returns how many of the records after `offset`, as far as they are kept, only remove keys that have expired or are
+    /// evicted: no client wrote them.
     pub(super) fn purges_behind(&self, offset: Version) -> u64 {
         let behind = self.batches.iter().filter(|batch| batch.first > offset);
         let purges = |batch: &Batch| {
             let mut reader = Reader::new(&batch.records);
             let mut purges = 0;
             while let Ok(command) = Command::decode(&mut reader) {
-                purges += u64::from(matches!(command, Command::Purge { .. }));
+                purges += u64::from(matches!(command, Command::Purge { .. } | Command::Evict { .. }));
             }
             purges
         };

@@ -76,7 +76,7 @@ impl Follower {
         state: &mut State,
         now: Now,
         (ticket, follows, seen): (Ticket, bool, Version),
-        request: Request<'_>,
+        request: &Request<'_>,
         effects: &mut Effects,
     ) {
         if let Request::Command(command) = request
@@ -87,7 +87,7 @@ impl Follower {
             && state.applied >= seen
         {
             let start = effects.replies.len();
-            let version = state.table.read(&command, state.clock(now), &mut effects.replies);
+            let version = state.table.read(command, state.clock(now), &mut effects.replies);
             return effects.done(ticket, start, version, 0);
         }
         effects.redirect(ticket, state.configuration.leader);
@@ -443,7 +443,6 @@ impl Follower {
             && [state.applied, self.leader_offset] == [offset; 2]
             && state.rest.reaches(state.configuration.leader)
             && state.journal.has_told_commit(offset)
-            && state.table.is_tidy()
     }
 
     /// The leader's node cannot be reached any more: the leader counts as silent from now on.

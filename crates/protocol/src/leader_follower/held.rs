@@ -14,6 +14,8 @@ use std::collections::VecDeque;
 #[derive(Debug, Default)]
 pub(super) struct Held {
     requests: VecDeque<HeldRequest>,
+    /// Bytes of their commands.
+    bytes: usize,
     /// Whether some of them only wait for a lease.
     for_lease: bool,
 }
@@ -31,6 +33,13 @@ enum What {
 }
 
 impl HeldRequest {
+    fn bytes(&self) -> usize {
+        match &self.what {
+            What::Command(bytes) => bytes.len(),
+            What::Wait { .. } => 0,
+        }
+    }
+
     fn is_write(&self) -> bool {
         match &self.what {
             What::Command(bytes) => {
@@ -46,11 +55,19 @@ impl Held {
         self.requests.is_empty()
     }
 
+    /// How many there are, and bytes of their commands.
+    pub(super) fn size(&self) -> (usize, usize) {
+        (self.requests.len(), self.bytes)
+    }
+
+    fn push(&mut self, request: HeldRequest) {
+        self.bytes += request.bytes();
+        self.requests.push_back(request);
+    }
+
     /// Hands on the held requests: nothing of them was done.
     pub(super) fn hand_on(&mut self, effects: &mut Effects) {
-        for HeldRequest { asked: Asked { ticket, deadline_us, .. }, what } in
-            std::mem::take(&mut self.requests)
-        {
+        for HeldRequest { asked: Asked { ticket, deadline_us, .. }, what } in std::mem::take(self).requests {
             match what {
                 What::Command(bytes) => effects.hand_on(ticket, NOBODY, deadline_us, &bytes),
                 What::Wait { .. } => effects.refuse(ticket, DEPOSED),
@@ -65,7 +82,7 @@ impl Leader {
         state: &State,
         now: Now,
         asked: Asked,
-        request: Request<'_>,
+        request: &Request<'_>,
         effects: &mut Effects,
     ) {
         const HELD_MAX: usize = 10_000;
@@ -75,7 +92,7 @@ impl Leader {
             return effects.refuse(asked.ticket, error);
         }
         self.held.for_lease |= !is_leased;
-        let what = match request {
+        let what = match *request {
             Request::Command(command) => {
                 let mut bytes = Vec::new();
                 command.encode(&mut bytes);
@@ -83,7 +100,7 @@ impl Leader {
             }
             Request::Wait { offset, count } => What::Wait { offset, count },
         };
-        self.held.requests.push_back(HeldRequest { asked, what });
+        self.held.push(HeldRequest { asked, what });
     }
 
     /// Takes up the held requests, in order, if they can be processed now.
@@ -108,7 +125,7 @@ impl Leader {
             walked_ns += self.take_up(state, now, held, effects); // What waits for followers is held again.
         }
         self.held.for_lease |= !requests.is_empty();
-        self.held.requests.append(&mut requests);
+        requests.into_iter().for_each(|held| self.held.push(held));
     }
 
     /// Returns how many nanoseconds a command takes that walks over all keys, or runs a script.
@@ -117,11 +134,11 @@ impl Leader {
             What::Command(bytes) => {
                 let command = Command::decode(&mut Reader::new(&bytes)).expect("we encoded it");
                 let walked_ns = if command.may_walk() { command.walk_ns(&state.table) } else { 0 };
-                self.take(state, now, held.asked, Request::Command(command), effects);
+                self.take(state, now, held.asked, &Request::Command(command), effects);
                 walked_ns
             }
             What::Wait { offset, count } => {
-                self.take(state, now, held.asked, Request::Wait { offset, count }, effects);
+                self.take(state, now, held.asked, &Request::Wait { offset, count }, effects);
                 0
             }
         }
@@ -140,6 +157,7 @@ impl Leader {
         }
         let (over, left) = std::mem::take(&mut self.held.requests).into_iter().partition(is_over);
         let over: VecDeque<HeldRequest> = over;
+        self.held.bytes -= over.iter().map(HeldRequest::bytes).sum::<usize>();
         for held in over {
             let is_write = held.is_write();
             state.counters.refused_writes += u64::from(is_write);

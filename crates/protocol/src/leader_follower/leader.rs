@@ -138,7 +138,7 @@ impl Leader {
         state: &mut State,
         now: Now,
         (ticket, follows, deadline_us): (Ticket, bool, u64),
-        request: Request<'_>,
+        request: &Request<'_>,
         effects: &mut Effects,
     ) {
         let hold_until_us = deadline_us.min(now.monotonic_us + state.timing.hold_ms * 1000);
@@ -151,11 +151,11 @@ impl Leader {
         state: &mut State,
         now: Now,
         asked: Asked,
-        request: Request<'_>,
+        request: &Request<'_>,
         effects: &mut Effects,
     ) {
         let Asked { ticket, follows, deadline_us, .. } = asked;
-        let stands_behind = !self.held.is_empty() && (follows || !is_read(&request));
+        let stands_behind = !self.held.is_empty() && (follows || !is_read(request));
         if stands_behind || !state.is_leased(now) {
             return self.hold(state, now, asked, request, effects);
         }
@@ -164,25 +164,26 @@ impl Leader {
                 if !self.queue.is_empty() && (follows || !self.serves(state)) {
                     self.queue.push_read(ticket, deadline_us, |out| command.encode(out));
                 } else {
-                    answer_read(state, now, ticket, &command, effects);
+                    answer_read(state, now, ticket, command, effects);
                 }
             }
-            Request::Command(mut command) => {
+            Request::Command(command) => {
                 let (time, planted) = (state.clock(now), state.options.planted);
-                if !watching::may_be_ordered(&mut command, &state.table, state.epoch, time, planted) {
+                if !watching::may_be_ordered(command, &state.table, state.epoch, time, planted) {
                     return effects.abort(ticket);
                 }
-                let request = Request::Command(command);
+                let unchecked = watching::unchecked(command, &state.table, planted);
+                let command = unchecked.as_ref().unwrap_or(command);
                 if self.takes_effect_at_once(state) {
-                    self.write_at_once(state, now, Some(ticket), &command, effects);
+                    self.write_at_once(state, now, Some(ticket), command, effects);
                 } else if self.can_commit(state, now) {
-                    self.write(state, now, (Some(ticket), deadline_us), &command, effects);
+                    self.write(state, now, (Some(ticket), deadline_us), command, effects);
                 } else {
                     self.hold(state, now, asked, request, effects);
                 }
             }
             Request::Wait { offset, count } => {
-                let offset = offset.min(self.head);
+                let (offset, count) = ((*offset).min(self.head), *count);
                 if self.queue.is_empty() {
                     self.begin_wait(now, Wait { ticket, offset, count, deadline_us }, effects);
                 } else {
@@ -582,6 +583,16 @@ impl Leader {
 
     pub(super) fn head(&self) -> Version {
         self.head
+    }
+
+    /// How many records are not applied, and how many bytes these have.
+    pub(super) fn unapplied(&self, state: &State) -> (usize, usize) {
+        let (held, held_bytes) = self.held.size();
+        let ordered_bytes = self.uncommitted_bytes + self.builder.len();
+        match self.head - state.applied {
+            0 => (held, held_bytes),
+            records => (records as usize + held, ordered_bytes + held_bytes),
+        }
     }
 
     pub(super) fn is_writable(&self, state: &State, now: Now) -> bool {

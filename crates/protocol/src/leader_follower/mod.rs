@@ -105,6 +105,7 @@ pub use crate::status::FollowerStatus;
 use crate::waiters::Notifier;
 use follower::Follower;
 use kv::codec::Malformed;
+use kv::table::{Changes, Eviction};
 use kv::{Command, Interpreter, RecordName, ReplyBuffer, Table, UnixMs, Version, Watch};
 use leader::Leader;
 pub use message::{Message, Position};
@@ -260,7 +261,7 @@ impl Replica {
         &mut self,
         now: Now,
         (ticket, follows, seen, deadline_us): (Ticket, bool, Version, u64),
-        request: Request<'_>,
+        request: &Request<'_>,
         effects: &mut Effects,
     ) {
         let state = &mut self.state;
@@ -501,12 +502,13 @@ impl crate::contract::Replica for Replica {
     }
 
     fn wakeup_us(&self, now: Now) -> u64 {
-        match &self.role {
+        let role_us = match &self.role {
             Role::Leader(leader) => leader.wakeup_us(&self.state, now),
             Role::Follower(follower) => follower.wakeup_us(&self.state, now),
             Role::Recovery(recovery) => recovery.wakeup_us(&self.state, now),
             Role::Idle => now.monotonic_us + self.state.timing.heartbeat_ms * 1000,
-        }
+        };
+        role_us.min(crate::rest::tidied_us(&self.state.table, now, self.state.timing.heartbeat_ms))
     }
 
     fn set_reached(&mut self, now: Now, peer: NodeId, is_reached: bool) {
@@ -514,11 +516,12 @@ impl crate::contract::Replica for Replica {
     }
 
     fn is_resting(&self) -> bool {
-        match &self.role {
+        let rests = match &self.role {
             Role::Leader(_) => self.state.rest.is_resting(),
             Role::Follower(follower) => follower.is_resting(&self.state),
             Role::Recovery(_) | Role::Idle => false,
-        }
+        };
+        rests && self.state.table.is_tidy()
     }
 
     fn check_invariants(&self, _now: Now) {
@@ -548,8 +551,35 @@ impl crate::contract::Replica for Replica {
         self.state.abandon_checkpoint();
     }
 
+    fn follow_changes(&mut self, changes: bool, misses: bool) {
+        self.state.table.follow_changes(changes, misses);
+    }
+
+    fn keep_history(&mut self, bytes_max: usize) {
+        self.state.table.keep_history(bytes_max);
+    }
+
+    fn dumped(&mut self) -> Option<&mut Table> {
+        Some(&mut self.state.table)
+    }
+
+    fn take_changes(&mut self) -> Option<Changes> {
+        self.state.table.take_changes()
+    }
+
     fn set_watch(&mut self, group: u16, watch: &'static dyn Watch) {
         self.state.table.set_watch(group, watch);
+    }
+
+    fn set_eviction(&mut self, eviction: Eviction) {
+        self.state.table.set_eviction(eviction);
+    }
+
+    fn unapplied(&self) -> (usize, usize) {
+        match &self.role {
+            Role::Leader(leader) => leader.unapplied(&self.state),
+            _ => (0, 0),
+        }
     }
 
     fn skip(&mut self, records: &[RecordName]) {

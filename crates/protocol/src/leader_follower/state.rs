@@ -7,7 +7,7 @@ use super::options::{Acks, Durability, Options, Timing};
 use super::record::Change;
 use super::restoring::{Checkpoint, Replayed};
 use crate::contract::{Configuration, Effects, NodeId, Now, Trace, not_before};
-use crate::planted::Fault;
+use crate::planted::{Fault, in_table};
 use crate::rest::Rest;
 use crate::waiters::Reach;
 use kv::{Table, UnixMs, Version};
@@ -268,6 +268,6 @@ impl State {
 fn new_table(seed: u64, options: Options) -> Table {
     let mut table = Table::new(seed);
     table.spill_from(options.spill_bytes_min);
-    table.plant_in_queues(options.planted.in_queues());
+    table.plant(in_table(options.planted));
     table
 }

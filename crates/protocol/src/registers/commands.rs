@@ -179,6 +179,8 @@ fn needs(command: &Command<'_>) -> (&'static str, &'static str) {
         Persist { .. } => ("PERSIST", MODIFY),
         Rename { .. } => ("RENAME", SEVERAL),
         Copy { .. } => ("COPY", SEVERAL),
+        Dump { .. } => ("DUMP", "a value of any type, of which a register only has strings"),
+        Restore { .. } => ("RESTORE", "a value of any type, of which a register only has strings"),
         MultiSet { .. } => ("MSET", SEVERAL),
         Clear => ("FLUSHALL", "all keys removed at one moment"),
         Replicate { .. } => ("POST /replicate", "versions of its own choice"),

@@ -79,7 +79,7 @@ impl<R: Replica> Group<R> {
             Request::Command(Command::Get { key: b"k" }),
             Request::Wait { offset: u64::MAX, count: 2 },
         ];
-        for (request, sequence) in asked.into_iter().zip(0..) {
+        for (request, sequence) in asked.iter().zip(0..) {
             let ticket = Ticket { client: 1, sequence };
             let deadline_us = self.now.monotonic_us + 5_000_000;
             let follows = sequence > 0;
@@ -136,6 +136,7 @@ fn consensus_does_not_know_what_becomes_of_its_proposals() {
             reads_any: false,
             log_bytes: 1 << 20,
             spill_bytes_min: usize::MAX,
+            is_bounded: false,
             planted: Default::default(),
         };
         let random = u64::from(id) * 1_000_003;

@@ -9,15 +9,18 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod bad_input;
+mod changes;
 mod channels;
 mod commands;
 mod contents;
 mod differential;
+mod dump;
 mod failover;
 mod faults;
 mod hashes;
 mod http;
 mod jobs;
+mod live;
 mod locks;
 mod queues;
 mod redisson;

@@ -4,8 +4,18 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 
-use crate::support::{Cluster, ask, connect, free_ports, told, until};
+use crate::support::{Cluster, ask, connect, error_text, free_ports, told, until};
 use crate::tools::is_installed;
+
+const LIBRARY: &str = "#!lua name=lib
+redis.register_function{function_name = 'read', description = 'd', flags = {'no-writes', 'allow-oom'},
+    callback = function(keys, arguments) return redis.call('get', keys[1]) end}";
+
+const OTHER_LIBRARY: &str = "#!lua name=other
+redis.register_function('put', function(keys, arguments)
+    redis.call('set', keys[1], arguments[1])
+    return {#keys, #arguments, arguments[2].x}
+end)";
 
 /// Requests to which Redis and Quorate give the same reply. Errors say which script and which line.
 const ALIKE: &[&[&str]] = &[
@@ -178,6 +188,46 @@ const ALIKE: &[&[&str]] = &[
     &["EVALSHA", "ffff", "0"],
     &["EVAL_RO", "return redis.call('get', KEYS[1])", "1", "k"],
     &["EXEC"],
+    &["FUNCTION", "FLUSH"],
+    &["FUNCTION", "LOAD", LIBRARY],
+    &["FUNCTION", "LOAD", LIBRARY],
+    &["FUNCTION", "LOAD", "REPLACE", LIBRARY],
+    &["FUNCTION", "LOAD", "NEW", LIBRARY],
+    &["FUNCTION", "LOAD", "REPLACE", "NEW", LIBRARY],
+    &["FUNCTION", "LOAD", OTHER_LIBRARY],
+    &["FUNCTION", "LOAD", "#!lua name=third\nredis.register_function('PUT', function() end)"],
+    &["FUNCTION", "LOAD", "#!lua name=third\nredis.register_function('a', function() end, 1)"],
+    &["FUNCTION", "LOAD", "#!lua name=third\nredis.call('ping')"],
+    &["FUNCTION", "LOAD", "#!lua name=third\nx x"],
+    &["FUNCTION", "LOAD", "#!lua\n"],
+    &["FUNCTION", "LOAD", "return 1"],
+    &["FUNCTION", "LIST", "LIBRARYNAME", "l?b"],
+    &["FUNCTION", "LIST", "WITHCODE", "LIBRARYNAME", "l*"],
+    &["FUNCTION", "LIST", "LIBRARYNAME"],
+    &["FUNCTION", "LIST", "ALL"],
+    &["FUNCTION", "STATS"],
+    &["FUNCTION", "KILL"],
+    &["FCALL", "read", "1", "k"],
+    &["FCALL", "Put", "1", "k", "v", "w"],
+    &["FCALL_RO", "READ", "1", "k"],
+    &["FCALL_RO", "put", "1", "k", "v"],
+    &["FCALL", "nosuch", "x"],
+    &["FCALL", "read", "x"],
+    &["FCALL", "read", "-1"],
+    &["FCALL", "read", "2", "k"],
+    &["COMMAND", "GETKEYS", "FCALL", "read", "2", "k", "l", "v"],
+    &["EVAL", "return redis.call('fcall', 'read', 1, 'k')", "0"],
+    &["EVAL", "#!lua flags=no-writes\nreturn redis.call('set', KEYS[1], 'v')", "1", "k"],
+    &["EVAL", "#!lua flags=no-write\nreturn 1", "0"],
+    &["EVAL", "#!LUA\nreturn 1", "0"],
+    &["EVAL_RO", "#!lua\nreturn 1", "0"],
+    &["FUNCTION", "DELETE", "nosuch"],
+    &["FUNCTION", "DELETE", "lib"],
+    &["FCALL", "read", "1", "k"],
+    &["FUNCTION", "FLUSH", "LATER"],
+    &["FUNCTION", "FLUSH", "SYNC", "SYNC"],
+    &["FUNCTION", "FLUSH", "SYNC"],
+    &["FUNCTION", "LIST"],
 ];
 
 /// A connection that returns replies unchanged.
@@ -224,17 +274,28 @@ impl Bare {
 }
 
 /// A `redis-server` that ends with the test.
-pub(crate) struct Redis(Child, pub(crate) u16);
+pub(crate) struct Redis(pub(crate) Child, pub(crate) u16);
 
 impl Redis {
     pub(crate) fn start() -> Option<Redis> {
-        let what = "redis-server (package redis-server)";
-        if !is_installed(what, Command::new("redis-server").arg("--version")) {
+        Redis::start_with(&["--save", "", "--appendonly", "no"])
+    }
+
+    pub(crate) fn start_with(arguments: &[&str]) -> Option<Redis> {
+        Redis::start_at(free_ports(1), arguments)
+    }
+
+    pub(crate) fn start_at(port: u16, arguments: &[&str]) -> Option<Redis> {
+        Redis::start_program("redis-server", port, arguments)
+    }
+
+    /// Starts a server of Redis or Valkey.
+    pub(crate) fn start_program(program: &str, port: u16, arguments: &[&str]) -> Option<Redis> {
+        if !is_installed(program, Command::new(program).arg("--version")) {
             return None;
         }
-        let port = free_ports(1);
-        let mut command = Command::new("redis-server");
-        command.args(["--port", &port.to_string(), "--save", "", "--appendonly", "no"]);
+        let mut command = Command::new(program);
+        command.args(["--port", &port.to_string()]).args(arguments);
         let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let redis = Redis(process, port);
         until("redis-server answers", || TcpStream::connect(("127.0.0.1", port)).is_ok());
@@ -441,4 +502,75 @@ fn writes_of_scripts_survive_a_kill_of_every_node() {
     });
     assert_eq!(after, before);
     cluster.wait_until_equal();
+}
+
+/// What was acknowledged at one node holds at every other one at once.
+#[test]
+fn functions_are_the_same_on_all_nodes_and_survive_restarts() {
+    let mut cluster = Cluster::start(4, &["prefix=s: shards=2"]);
+    let said = |cluster: &Cluster, id, words: &[&str]| {
+        let mut command = redis::cmd(words[0]);
+        words[1..].iter().for_each(|word| {
+            command.arg(*word);
+        });
+        match command.query(&mut cluster.client(id)) {
+            Ok(value) => told(&value),
+            Err(error) => error_text(&error),
+        }
+    };
+    let library = |answer: usize| {
+        format!(
+            "#!lua name=lib\nredis.register_function('f', function(keys) return redis.call('incrby', keys[1], {answer}) end)
+            redis.register_function{{function_name = 'alone', callback = function() return 1 end, flags = {{'no-cluster'}}}}"
+        )
+    };
+    let mut sum = 0;
+    for round in 0..6 {
+        let at = u16::try_from(round % 4 + 1).unwrap();
+        assert_eq!(said(&cluster, at, &["FUNCTION", "LOAD", "REPLACE", &library(round)]), "\"lib\"");
+        for id in 1..=4 {
+            sum += round;
+            assert_eq!(
+                said(&cluster, id, &["FCALL", "f", "1", "k"]),
+                sum.to_string(),
+                "round {round}, node {id}"
+            );
+        }
+    }
+    assert_eq!(said(&cluster, 2, &["FCALL", "alone", "1", "k"]), "1");
+    let refused = said(&cluster, 2, &["FCALL", "alone", "1", "s:k"]);
+    assert!(refused.contains("'no-cluster' flag is set"), "{refused}");
+    (1..=4).for_each(|id| cluster.kill(id));
+    (1..=4).for_each(|id| cluster.restart(id));
+    (1..=4).for_each(|id| cluster.wait_until_ready(id));
+    for id in 1..=4 {
+        sum += 5;
+        until("a node has its lease", || {
+            let answer = said(&cluster, id, &["FCALL", "f", "1", "k"]);
+            assert!(answer == sum.to_string() || answer.starts_with("-TRYAGAIN"), "node {id}: {answer}");
+            answer == sum.to_string()
+        });
+    }
+    let dump: Vec<u8> = redis::cmd("FUNCTION").arg("DUMP").query(&mut cluster.client(1)).unwrap();
+    let restored = |payload: &[u8], policy: &str| {
+        let mut command = redis::cmd("FUNCTION");
+        match command.arg("RESTORE").arg(payload).arg(policy).query(&mut cluster.client(2)) {
+            Ok(value) => told(&value),
+            Err(error) => error_text(&error),
+        }
+    };
+    assert!(restored(&dump, "APPEND").contains("Library lib already exists"));
+    assert!(restored(&dump, "AGAIN").contains("Wrong restore policy"));
+    assert!(restored(&dump[1..], "FLUSH").contains("payload version or checksum are wrong"));
+    for policy in ["REPLACE", "FLUSH"] {
+        assert_eq!(restored(&dump, policy), "OK");
+    }
+    assert_eq!(said(&cluster, 2, &["FUNCTION", "DELETE", "lib"]), "OK");
+    assert_eq!(restored(&dump, "APPEND"), "OK");
+    sum += 5;
+    assert_eq!(said(&cluster, 4, &["FCALL", "f", "1", "k"]), sum.to_string());
+    assert_eq!(said(&cluster, 3, &["FUNCTION", "DELETE", "lib"]), "OK");
+    for id in 1..=4 {
+        assert_eq!(said(&cluster, id, &["FCALL", "f", "1", "k"]), "-ERR Function not found");
+    }
 }

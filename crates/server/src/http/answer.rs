@@ -1,10 +1,31 @@
 //! Answers to HTTP clients: JSON, for errors too.
 
-use http_body_util::Full;
-use hyper::body::Bytes;
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use http_body_util::{Either, Full};
+use hyper::body::{Body, Bytes, Frame};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+/// A body that comes bit by bit.
+#[derive(Debug)]
+pub(super) struct Events(mpsc::Receiver<Bytes>);
+
+impl Body for Events {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_recv(cx).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+    }
+}
 
 /// A successful response.
 #[derive(Debug)]
@@ -12,6 +33,8 @@ pub(super) struct Answer {
     status: StatusCode,
     content_type: &'static str,
     body: Vec<u8>,
+    /// Follows instead of the body.
+    events: Option<Events>,
     allow: Option<&'static str>,
 }
 
@@ -28,13 +51,24 @@ impl Answer {
     /// Creates a JSON response.
     pub(super) fn json(status: StatusCode, value: &Value) -> Answer {
         let body = value.to_string().into_bytes();
-        Answer { status, content_type: "application/json", body, allow: None }
+        Answer { status, content_type: "application/json", body, events: None, allow: None }
+    }
+
+    /// Creates a response of server-sent events, which ends with them.
+    pub(super) fn events(events: mpsc::Receiver<Bytes>) -> Answer {
+        let (status, content_type) = (StatusCode::OK, "text/event-stream");
+        Answer { status, content_type, body: Vec::new(), events: Some(Events(events)), allow: None }
+    }
+
+    /// Whether it goes on as long as the connection.
+    pub(super) fn goes_on(&self) -> bool {
+        self.events.is_some()
     }
 
     /// Creates a response of Prometheus text.
     pub(super) fn metrics(text: String) -> Answer {
         let content_type = "text/plain; version=0.0.4; charset=utf-8";
-        Answer { status: StatusCode::OK, content_type, body: text.into_bytes(), allow: None }
+        Answer { status: StatusCode::OK, content_type, body: text.into_bytes(), events: None, allow: None }
     }
 }
 
@@ -66,6 +100,15 @@ impl Refusal {
         Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "TOOLARGE", error)
     }
 
+    pub(super) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// Its code and its sentence.
+    pub(super) fn words(&self) -> (&str, &str) {
+        (&self.code, &self.error)
+    }
+
     /// Creates the refusal for an error of the node. The error's first word is its code.
     pub(super) fn from_node(text: &[u8]) -> Refusal {
         let text = String::from_utf8_lossy(text);
@@ -75,8 +118,9 @@ impl Refusal {
             "NOREPLICAS" | "UNKNOWN" | "LOADING" | "BUSY" | "CLUSTERDOWN" | "TRYAGAIN" | "OOM"
             | "NOSPACE" | "QUARANTINED" => StatusCode::SERVICE_UNAVAILABLE,
             "LOCKED" => StatusCode::LOCKED,
-            "NOSESSION" => StatusCode::GONE,
-            "FENCED" => StatusCode::CONFLICT,
+            "NOSESSION" | "BEHIND" => StatusCode::GONE,
+            "FENCED" | "EXISTS" => StatusCode::CONFLICT,
+            "NOTFOUND" => StatusCode::NOT_FOUND,
             "NOAUTH" | "WRONGPASS" => StatusCode::UNAUTHORIZED,
             "NOPERM" => StatusCode::FORBIDDEN,
             _ => StatusCode::BAD_REQUEST,
@@ -85,30 +129,26 @@ impl Refusal {
     }
 }
 
-impl Refusal {
-    /// Gives the outcome of a change of keyspaces the most specific status.
-    pub(super) fn of_keyspace(self) -> Refusal {
-        let (status, code) = match self.error.as_str() {
-            error if error.starts_with("there is no keyspace") => (StatusCode::NOT_FOUND, "NOTFOUND"),
-            error if error.contains("it is there already") => (StatusCode::CONFLICT, "EXISTS"),
-            _ => return self,
-        };
-        Refusal { status, code: code.to_owned(), ..self }
-    }
-}
-
 impl From<Refusal> for Answer {
     fn from(refusal: Refusal) -> Answer {
-        let told = json!({ "error": refusal.error, "code": refusal.code });
-        Answer { allow: refusal.allow, ..Answer::json(refusal.status, &told) }
+        let body = json!({ "error": refusal.error, "code": refusal.code });
+        Answer { allow: refusal.allow, ..Answer::json(refusal.status, &body) }
     }
 }
 
-impl From<Answer> for Response<Full<Bytes>> {
+impl From<Answer> for Response<Either<Full<Bytes>, Events>> {
     fn from(answer: Answer) -> Self {
-        let mut response = Response::new(Full::new(Bytes::from(answer.body)));
+        let goes_on = answer.goes_on();
+        let body = match answer.events {
+            Some(events) => Either::Right(events),
+            None => Either::Left(Full::new(Bytes::from(answer.body))),
+        };
+        let mut response = Response::new(body);
         *response.status_mut() = answer.status;
         let headers = response.headers_mut();
+        if goes_on {
+            headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        }
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
         if let Some(allow) = answer.allow {
             headers.insert(ALLOW, HeaderValue::from_static(allow));

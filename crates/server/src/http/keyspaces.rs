@@ -31,7 +31,7 @@ impl Routes {
                 "the body needs a \"prefix\", which is a string; \"\" means the default keyspace",
             ));
         };
-        self.change(command("CREATE", &prefix, &settings)?).await?;
+        self.command(command("CREATE", &prefix, &settings)?).await?;
         Ok(Answer::json(StatusCode::CREATED, &self.described(&prefix).await?))
     }
 
@@ -43,17 +43,12 @@ impl Routes {
     ) -> Result<Answer, Refusal> {
         only(request.method(), &[Method::PATCH, Method::DELETE], "PATCH, DELETE")?;
         if request.method() == Method::DELETE {
-            self.change(command("DROP", &prefix, &Map::new())?).await?;
+            self.command(command("DROP", &prefix, &Map::new())?).await?;
             return Ok(Answer::json(StatusCode::OK, &json!({ "prefix": prefix, "dropped": true })));
         }
         let (settings, _permit): (Map<String, Value>, _) = self.body(request).await?;
-        self.change(command("SET", &prefix, &settings)?).await?;
+        self.command(command("SET", &prefix, &settings)?).await?;
         Ok(Answer::json(StatusCode::OK, &self.described(&prefix).await?))
-    }
-
-    /// Runs a `KEYSPACE` command that changes something.
-    async fn change(&self, arguments: ArgumentsBuffer) -> Result<(), Refusal> {
-        self.command(arguments).await.map(drop).map_err(Refusal::of_keyspace)
     }
 
     /// Returns a keyspace as in the list.

@@ -108,11 +108,11 @@ impl Routes {
             Reply::Null => Value::Null,
             _ => return Err(unexpected()),
         };
-        let mut told = named("name", &name);
-        told.append(&mut named("owner", &owner));
-        told.insert("granted".into(), token.is_number().into());
-        told.insert("token".into(), token);
-        Ok(Answer::json(StatusCode::OK, &Value::Object(told)))
+        let mut fields = named("name", &name);
+        fields.append(&mut named("owner", &owner));
+        fields.insert("granted".into(), token.is_number().into());
+        fields.insert("token".into(), token);
+        Ok(Answer::json(StatusCode::OK, &Value::Object(fields)))
     }
 
     async fn renew(&self, name: Vec<u8>, request: Request<Incoming>) -> Result<Answer, Refusal> {
@@ -120,13 +120,13 @@ impl Routes {
         let (token_text, ttl_ms) = (token.to_string(), ttl_ms.to_string());
         let arguments = [&b"LOCK.RENEW"[..], &name, token_text.as_bytes(), b"PX", ttl_ms.as_bytes()];
         let reply = self.command(arguments.into_iter().collect()).await?;
-        told(&name, token, "renewed", &reply)
+        answer(&name, token, "renewed", &reply)
     }
 
     async fn release(&self, name: Vec<u8>, token: &str) -> Result<Answer, Refusal> {
         let reply = self.command([&b"UNLOCK"[..], &name, token.as_bytes()].into_iter().collect()).await?;
         // The node has parsed it as a number.
-        told(&name, token.parse().unwrap_or(0), "released", &reply)
+        answer(&name, token.parse().unwrap_or(0), "released", &reply)
     }
 
     /// Handles requests about the sessions of one key's group.
@@ -154,9 +154,9 @@ impl Routes {
         let arguments = [&b"LOCK.SESSION"[..], b"OPEN", &key, b"PX", ttl_ms.as_bytes()];
         let reply = self.command(arguments.into_iter().collect()).await?;
         let Reply::Bulk(session) = Reply::first(&reply) else { return Err(unexpected()) };
-        let mut told = named("key", &key);
-        told.append(&mut named("session", session));
-        Ok(Answer::json(StatusCode::OK, &Value::Object(told)))
+        let mut fields = named("key", &key);
+        fields.append(&mut named("session", session));
+        Ok(Answer::json(StatusCode::OK, &Value::Object(fields)))
     }
 
     async fn change_session(
@@ -169,10 +169,10 @@ impl Routes {
         let arguments = [&b"LOCK.SESSION"[..], verb.as_bytes(), &key, session.as_bytes()];
         let reply = self.command(arguments.into_iter().collect()).await?;
         let Reply::Integer(count) = Reply::first(&reply) else { return Err(unexpected()) };
-        let mut told = named("key", &key);
-        told.append(&mut named("session", session.as_bytes()));
-        told.insert(what.into(), (count > 0).into());
-        Ok(Answer::json(StatusCode::OK, &Value::Object(told)))
+        let mut fields = named("key", &key);
+        fields.append(&mut named("session", session.as_bytes()));
+        fields.insert(what.into(), (count > 0).into());
+        Ok(Answer::json(StatusCode::OK, &Value::Object(fields)))
     }
 
     async fn describe(&self, name: Vec<u8>) -> Result<Answer, Refusal> {
@@ -185,25 +185,25 @@ impl Routes {
             }
             _ => return Err(unexpected()),
         };
-        let mut told: Map<String, Value> = named("name", &name);
+        let mut state: Map<String, Value> = named("name", &name);
         for _ in 0..fields {
             let Reply::Bulk(field) = next(&mut reader)? else { return Err(unexpected()) };
             let field = String::from_utf8_lossy(field).replace('-', "_");
             match next(&mut reader)? {
-                Reply::Bulk(text) => told.append(&mut named(&field, text)),
-                Reply::Integer(value) => drop(told.insert(field, value.into())),
-                Reply::Null => drop(told.insert(field, Value::Null)),
+                Reply::Bulk(text) => state.append(&mut named(&field, text)),
+                Reply::Integer(value) => drop(state.insert(field, value.into())),
+                Reply::Null => drop(state.insert(field, Value::Null)),
                 _ => return Err(unexpected()),
             }
         }
-        Ok(Answer::json(StatusCode::OK, &Value::Object(told)))
+        Ok(Answer::json(StatusCode::OK, &Value::Object(state)))
     }
 }
 
 /// The answer to a request with a token, which is right or not.
-fn told(name: &[u8], token: u64, what: &str, reply: &[u8]) -> Result<Answer, Refusal> {
-    let mut told = named("name", name);
-    told.insert("token".into(), token.into());
-    told.insert(what.into(), (integer(&mut Reader::new(reply))? > 0).into());
-    Ok(Answer::json(StatusCode::OK, &Value::Object(told)))
+fn answer(name: &[u8], token: u64, what: &str, reply: &[u8]) -> Result<Answer, Refusal> {
+    let mut fields = named("name", name);
+    fields.insert("token".into(), token.into());
+    fields.insert(what.into(), (integer(&mut Reader::new(reply))? > 0).into());
+    Ok(Answer::json(StatusCode::OK, &Value::Object(fields)))
 }

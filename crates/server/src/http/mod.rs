@@ -8,6 +8,7 @@ mod access;
 mod answer;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod anything;
+mod changes;
 mod fields;
 mod keyspaces;
 mod locks;
@@ -191,7 +192,9 @@ async fn serve_stream(
             stage.set(Stage::Busy);
             request.extensions_mut().insert(stage.clone());
             let answer = routes.answer(from, request).await.unwrap_or_else(Answer::from);
-            stage.set(Stage::Idle);
+            if !answer.goes_on() {
+                stage.set(Stage::Idle);
+            }
             Ok::<Response<_>, Infallible>(answer.into())
         }
     });

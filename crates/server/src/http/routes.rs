@@ -8,6 +8,7 @@
 //! | `DELETE /{key}` | `{"key","deleted"}` |
 //! | `GET /health` | the node's state; 503 until it is ready |
 //! | `GET /metrics` | Prometheus text |
+//! | `/changes/{prefix}` | see [`super::changes`] |
 //! | `/keyspaces` | see [`super::keyspaces`] |
 //! | `/locks/{name}`, `/sessions/{key}` | see [`super::locks`] |
 //! | `POST /replicate {"key","value","version"}` | `{"key","applied","version"}`; needs the cluster's secret |
@@ -17,6 +18,7 @@
 //! as base64 in a field whose name ends in `_base64` instead.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -108,7 +110,11 @@ impl Routes {
     }
 
     /// Answers one request, from a client at this address.
-    pub(super) async fn answer(&self, from: IpAddr, request: Request<Incoming>) -> Result<Answer, Refusal> {
+    pub(super) async fn answer(
+        self: &Arc<Self>,
+        from: IpAddr,
+        request: Request<Incoming>,
+    ) -> Result<Answer, Refusal> {
         self.access.check_site(request.headers())?;
         let path = request.uri().path().to_owned();
         match path.as_str() {
@@ -131,11 +137,20 @@ impl Routes {
         }
     }
 
-    async fn answer_client(&self, path: &str, request: Request<Incoming>) -> Result<Answer, Refusal> {
+    async fn answer_client(
+        self: &Arc<Self>,
+        path: &str,
+        request: Request<Incoming>,
+    ) -> Result<Answer, Refusal> {
         let (method, query) = (request.method(), request.uri().query());
         if let Some(encoded) = path.strip_prefix("/keyspaces/") {
             let prefix = prefix_of(encoded, query)?;
             return self.keyspace(prefix, request).await;
+        }
+        if let Some(encoded) = path.strip_prefix("/changes/")
+            && method != Method::DELETE
+        {
+            return self.changes(encoded, request).await;
         }
         if let Some(encoded) = path.strip_prefix("/locks/") {
             return self.lock(encoded, request).await;
@@ -195,9 +210,9 @@ impl Routes {
             arguments.push(token.to_string().as_bytes());
         }
         let reply = self.command(arguments).await?;
-        let mut told = named("key", &key);
-        told.insert("version".into(), integer(&mut Reader::new(&reply))?.into());
-        Ok(Answer::json(StatusCode::OK, &Value::Object(told)))
+        let mut fields = named("key", &key);
+        fields.insert("version".into(), integer(&mut Reader::new(&reply))?.into());
+        Ok(Answer::json(StatusCode::OK, &Value::Object(fields)))
     }
 
     async fn get(&self, key: Vec<u8>) -> Result<Answer, Refusal> {
@@ -211,22 +226,22 @@ impl Routes {
             _ => return Err(unexpected()),
         }
         let Reply::Bulk(value) = next(&mut reader)? else { return Err(unexpected()) };
-        let mut told = named("key", &key);
-        told.append(&mut named("value", value));
-        told.insert("version".into(), integer(&mut reader)?.into());
+        let mut fields = named("key", &key);
+        fields.append(&mut named("value", value));
+        fields.insert("version".into(), integer(&mut reader)?.into());
         match next(&mut reader)? {
-            Reply::Integer(deadline) => drop(told.insert("expires_at_ms".into(), deadline.into())),
+            Reply::Integer(deadline) => drop(fields.insert("expires_at_ms".into(), deadline.into())),
             Reply::Null => {}
             _ => return Err(unexpected()),
         }
-        Ok(Answer::json(StatusCode::OK, &Value::Object(told)))
+        Ok(Answer::json(StatusCode::OK, &Value::Object(fields)))
     }
 
     async fn delete(&self, key: Vec<u8>) -> Result<Answer, Refusal> {
         let reply = self.command([&b"DEL"[..], &key].into_iter().collect()).await?;
-        let mut told = named("key", &key);
-        told.insert("deleted".into(), (integer(&mut Reader::new(&reply))? > 0).into());
-        Ok(Answer::json(StatusCode::OK, &Value::Object(told)))
+        let mut fields = named("key", &key);
+        fields.insert("deleted".into(), (integer(&mut Reader::new(&reply))? > 0).into());
+        Ok(Answer::json(StatusCode::OK, &Value::Object(fields)))
     }
 
     async fn replicate(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
@@ -239,10 +254,10 @@ impl Routes {
         let reply = self.command(arguments.into_iter().collect()).await?;
         let mut reader = Reader::new(&reply);
         let Reply::Array(2) = next(&mut reader)? else { return Err(unexpected()) };
-        let mut told = named("key", &key);
-        told.insert("applied".into(), (integer(&mut reader)? > 0).into());
-        told.insert("version".into(), integer(&mut reader)?.into());
-        Ok(Answer::json(StatusCode::OK, &Value::Object(told)))
+        let mut fields = named("key", &key);
+        fields.insert("applied".into(), (integer(&mut reader)? > 0).into());
+        fields.insert("version".into(), integer(&mut reader)?.into());
+        Ok(Answer::json(StatusCode::OK, &Value::Object(fields)))
     }
 
     async fn health(&self) -> Result<Answer, Refusal> {
@@ -364,8 +379,8 @@ impl Drop for AbandonOnDrop<'_> {
     }
 }
 
-pub(super) fn only(method: &Method, allowed: &[Method], told: &'static str) -> Result<(), Refusal> {
-    if allowed.contains(method) { Ok(()) } else { Err(Refusal::method(told)) }
+pub(super) fn only(method: &Method, allowed: &[Method], names: &'static str) -> Result<(), Refusal> {
+    if allowed.contains(method) { Ok(()) } else { Err(Refusal::method(names)) }
 }
 
 fn index() -> Answer {
@@ -377,6 +392,7 @@ fn index() -> Answer {
         "POST /keyspaces": "{\"prefix\", setting: value, ...} makes a keyspace",
         "PATCH /keyspaces/{prefix}": "{setting: value, ...} changes settings of a keyspace",
         "DELETE /keyspaces/{prefix}": "drops a keyspace and all its keys",
+        "GET /changes/{prefix}?from=": "every change of a keyspace behind a version, as server-sent events",
         "GET /health": "the state of this node; 503 until it is ready",
         "GET /metrics": "counters for Prometheus",
         "POST /locks/{name}": "{\"owner\", \"ttl_ms\" or \"session\", \"wait_ms\"?} acquires a lock and its \

@@ -104,7 +104,9 @@ impl From<FrameError> for Fault {
     fn from(error: FrameError) -> Self {
         match error {
             FrameError::Forged { .. } => Fault::Forged(error.to_string()),
-            FrameError::TooLong { .. } | FrameError::Sealed { .. } => Fault::Refused(error.to_string()),
+            FrameError::TooLong { .. } | FrameError::Sealed { .. } | FrameError::Damaged { .. } => {
+                Fault::Refused(error.to_string())
+            }
         }
     }
 }
@@ -199,9 +201,9 @@ impl Connection {
                 if let Some((id, port)) = acceptor.claimed().and_then(|id| Some((id, port_of(id)?)))
                     && acceptor.port() != port
                 {
-                    let told = acceptor.port();
+                    let claimed = acceptor.port();
                     return Err(Fault::Refused(format!(
-                        "it claims to be node {id} with peer_port = {told}, but the cluster reaches node \
+                        "it claims to be node {id} with peer_port = {claimed}, but the cluster reaches node \
                          {id} at port {port}: is it a copy of that node? To move a node to other ports, \
                          remove it and add it \
                          again with CLUSTER REMOVE and CLUSTER ADD"

@@ -230,8 +230,8 @@ fn refusal(folder: &Folder, engine: Engine) -> String {
 #[test]
 #[cfg(not(feature = "rocksdb"))]
 fn a_program_without_rocksdb_says_how_to_build_one_with_it() {
-    let told = refusal(&Folder::new(Engine::Rocksdb, "without"), Engine::Rocksdb);
-    assert!(told.contains("cargo build --release --features rocksdb"), "{told}");
+    let why = refusal(&Folder::new(Engine::Rocksdb, "without"), Engine::Rocksdb);
+    assert!(why.contains("cargo build --release --features rocksdb"), "{why}");
 }
 
 #[test]
@@ -244,8 +244,8 @@ fn a_folder_that_rocksdb_has_written_is_not_for_fjall() {
         fs::create_dir_all(&folder.0).unwrap();
         fs::write(folder.0.join("CURRENT"), "MANIFEST-000005\n").unwrap();
     }
-    let told = refusal(&folder, Engine::Fjall);
-    assert!(told.contains("were written by rocksdb, and fjall cannot read them"), "{told}");
+    let why = refusal(&folder, Engine::Fjall);
+    assert!(why.contains("were written by rocksdb, and fjall cannot read them"), "{why}");
 }
 
 #[test]
@@ -253,8 +253,8 @@ fn a_folder_that_rocksdb_has_written_is_not_for_fjall() {
 fn a_folder_that_fjall_has_written_is_not_for_rocksdb() {
     let folder = Folder::new(Engine::Fjall, "refused");
     store(&folder, Engine::Fjall).put(&[(name(1), value(1))]).unwrap();
-    let told = refusal(&folder, Engine::Rocksdb);
-    assert!(told.contains("were written by fjall, and rocksdb cannot read them"), "{told}");
+    let why = refusal(&folder, Engine::Rocksdb);
+    assert!(why.contains("were written by fjall, and rocksdb cannot read them"), "{why}");
     assert_eq!(
         store(&folder, Engine::Fjall).get(&name(1)).unwrap(),
         Some(value(1).to_vec()),

@@ -28,14 +28,14 @@ impl ValueThreads {
     /// # Errors
     /// The system has no threads left.
     pub fn start(store: &TreeValues, wake: impl Fn() + Clone + Send + 'static) -> io::Result<ValueThreads> {
-        let (told, finished) = channel();
+        let (sender, finished) = channel();
         let mut threads = Vec::new();
         let mut lane = |name: &str, count: usize| -> io::Result<Sender<ValueWork>> {
             let (begin, begun) = channel::<ValueWork>();
             let begun = Arc::new(Mutex::new(begun));
             for _ in 0..count {
-                let (mut store, told, wake, begun) =
-                    (store.clone(), told.clone(), wake.clone(), Arc::clone(&begun));
+                let (mut store, sender, wake, begun) =
+                    (store.clone(), sender.clone(), wake.clone(), Arc::clone(&begun));
                 threads.push(std::thread::Builder::new().name(name.to_owned()).spawn(move || {
                     loop {
                         // A waiting thread holds the lock; it is free as soon as there is work.
@@ -43,7 +43,7 @@ impl ValueThreads {
                         let Ok(work) = work else { return };
                         let result = work.run(&mut store);
                         // There is no receiver any more when the server ends.
-                        let _ = told.send((work, result));
+                        let _ = sender.send((work, result));
                         wake();
                     }
                 })?);

@@ -106,11 +106,15 @@ pub enum Class {
     NodeRemoved,
     /// Nodes that had lost their disk, and were added again as new members.
     NodeReplaced,
+    /// Replicas that had evicted keys by the end of a run.
+    Evicted,
+    /// Writes that were refused because a keyspace had no room.
+    OutOfMemory,
 }
 
 impl Class {
     /// Every class.
-    pub const ALL: [Class; 51] = [
+    pub const ALL: [Class; 53] = [
         Class::Crash,
         Class::CrashWithinTurn,
         Class::CrashBeforeWrite,
@@ -162,6 +166,8 @@ impl Class {
         Class::NodeAdded,
         Class::NodeRemoved,
         Class::NodeReplaced,
+        Class::Evicted,
+        Class::OutOfMemory,
     ];
 
     /// Classes that are not scheduled faults and can only be left out as a whole.
@@ -235,6 +241,8 @@ impl Class {
             Class::NodeAdded => "node-added",
             Class::NodeRemoved => "node-removed",
             Class::NodeReplaced => "node-replaced",
+            Class::Evicted => "evicted",
+            Class::OutOfMemory => "out-of-memory",
         }
     }
 }

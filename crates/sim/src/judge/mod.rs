@@ -1,5 +1,6 @@
 //! Checks, keyspace by keyspace, whether the replies that clients got can be right.
 
+mod collections;
 mod fleeting;
 mod locks;
 mod queues;
@@ -20,8 +21,8 @@ pub(crate) struct Evidence<'r> {
     pub(crate) forgot: &'r [bool],
     /// For each space, whether it existed to the end: dropped ones are not checked.
     pub(crate) stayed: &'r [bool],
-    /// For each space, how many elements a group may still keep for requests.
-    pub(crate) kept: &'r [usize],
+    /// For each space, for how many requests its groups may still keep elements, and how many have claimed theirs.
+    pub(crate) served: &'r [(usize, u64)],
     /// The width of the range of times on which a majority of clocks agreed.
     pub(crate) clocks_apart_ms: u64,
 }
@@ -38,10 +39,10 @@ impl Evidence<'_> {
             if !self.stayed[index] {
                 continue;
             }
-            let entries =
-                || self.record.entries.iter().filter(|e| usize::from(e.operation.key.space) == index);
+            let entries = || self.record.on_keys().filter(|e| usize::from(e.operation.key.space) == index);
             let linearizable = entries().filter(|entry| is_ordered(entry, space));
-            let is_last_seen = !space.reads_any && !self.forgot[index];
+            // What is evicted is missing for no reason that a client knows.
+            let is_last_seen = !space.reads_any && !self.forgot[index] && !space.evicts();
             let mut found = fleeting::judge(entries(), self.clocks_apart_ms, is_last_seen);
             if self.forgot[index] {
                 found = found.or_else(|| stale::judge_values(entries()));
@@ -49,7 +50,13 @@ impl Evidence<'_> {
                     Written::new(linearizable, space).lost(&finally(entries(), space));
             } else {
                 found = found.or_else(|| stale::judge_sessions(entries(), space));
-                found = found.or_else(|| queues::judge(entries(), space, self.kept[index]));
+                // Elements may go with their keys.
+                if !space.evicts() {
+                    found = found.or_else(|| queues::judge(entries(), space, self.served[index]));
+                    let (checked, broken) = collections::judge(entries(), space);
+                    seen[index].checked += checked;
+                    found = found.or(broken);
+                }
                 let history = Written::new(linearizable, space);
                 seen[index].checked += history.history.operations().len() as u64;
                 found = found.or_else(|| history.judge(space));
@@ -61,7 +68,7 @@ impl Evidence<'_> {
 
     fn count(&self) -> Vec<Seen> {
         let mut seen = vec![Seen { keyspaces: 1, ..Seen::default() }; self.spaces.len()];
-        for entry in &self.record.entries {
+        for entry in self.record.on_keys() {
             let seen = &mut seen[usize::from(entry.operation.key.space)];
             seen.operations += 1;
             match entry.reply() {
@@ -77,8 +84,8 @@ impl Evidence<'_> {
 /// Whether an operation must have a place in one order that all clients see.
 fn is_ordered(entry: &Entry, space: &Space) -> bool {
     let may_be_stale = space.reads_any && entry.operation.kind == Kind::Get;
-    use Kind::{GetFleeting, Push, SetFleeting, Take};
-    let has_own_judge = matches!(entry.operation.kind, SetFleeting | GetFleeting | Push | Take);
+    let kind = entry.operation.kind;
+    let has_own_judge = matches!(kind, Kind::SetFleeting | Kind::GetFleeting) || kind.collection().is_some();
     !may_be_stale && !has_own_judge
 }
 
@@ -94,11 +101,23 @@ impl Written {
         for entry in entries {
             let operation = &entry.operation;
             let key = locks::key(operation, space, &mut history, &mut bytes);
-            let action = action(operation, &mut history, &mut bytes);
+            let mut action = action(operation, &mut history, &mut bytes);
+            let mut outcome = match entry.end {
+                End::Answered { at, reply } => {
+                    Some((at, outcome(operation, reply, space, &mut history, &mut bytes)))
+                }
+                _ => None,
+            };
+            if space.evicts() {
+                if is_unknown(outcome) && matches!(action, Action::Increment(_)) {
+                    let first = Action::Set(history.value(b"1"));
+                    history.begin(u64::from(entry.client), key, first, entry.start * 1000);
+                }
+                action = with_eviction(action, &mut outcome, &mut history);
+            }
             let id = history.begin(u64::from(entry.client), key, action, entry.start * 1000);
             history.set_node(id, u32::from(entry.node) + 1);
-            if let End::Answered { at, reply } = entry.end {
-                let outcome = outcome(operation, reply, space, &mut history, &mut bytes);
+            if let Some((at, outcome)) = outcome {
                 history.end(id, at * 1000, outcome);
             }
             if let Some(fence) = locks::fence(entry, space, &mut history, &mut bytes) {
@@ -133,6 +152,40 @@ impl Written {
     fn lost(&self, finally: &BTreeMap<Vec<u8>, Vec<u8>>) -> u64 {
         check::lost_writes(&self.history, |key| finally.get(key).map(Vec::as_slice)).len() as u64
     }
+}
+
+fn is_unknown(outcome: Option<(u64, Outcome)>) -> bool {
+    outcome.is_none_or(|(_, outcome)| outcome == Outcome::Unknown)
+}
+
+/// What an operation on a key says where the key may be removed between any two operations.
+///
+/// An eviction makes a difference to the next operation only, and only if that one needs a missing key. So it is as if
+/// each such operation removed the key itself before it took effect: then it is possible in every state, and leaves the
+/// one that its answer says. The others say what they say elsewhere. An increment without an answer may have found the
+/// key or not; that it may do both, once each, is all that is allowed beyond what can happen.
+fn with_eviction(action: Action, outcome: &mut Option<(u64, Outcome)>, history: &mut History) -> Action {
+    let answer = match outcome {
+        Some((_, Outcome::Ok(answer))) => answer,
+        _ if is_unknown(*outcome) => {
+            return match action {
+                Action::SetIfAbsent(value) => Action::Set(value),
+                action => action,
+            };
+        }
+        _ => return action,
+    };
+    let instead = match (action, *answer) {
+        (Action::Get, Answer::Value(None)) | (Action::Delete, Answer::Applied(false)) => Action::Delete,
+        (Action::SetIfAbsent(value), Answer::Applied(true)) => Action::Set(value),
+        (Action::GetAndSet(value), Answer::Value(None)) => Action::Set(value),
+        (Action::Increment(delta), Answer::Sum(sum)) if sum == delta => {
+            Action::Set(history.value(sum.to_string().as_bytes()))
+        }
+        _ => return action,
+    };
+    *answer = Answer::Done;
+    instead
 }
 
 /// Returns the last value that was read of each key at the end, when all replicas were equal.
@@ -208,6 +261,6 @@ fn outcome(
         (_, Reply::Nil) => Answer::Value(None),
         (_, Reply::Integer(number)) => Answer::Sum(number),
         (_, Reply::Value(read)) => Answer::Value(Some(value(read, history, bytes))),
-        (_, Reply::Session(_)) => Answer::Value(None),
+        (_, Reply::Session(_) | Reply::Scored(..)) => Answer::Value(None),
     })
 }

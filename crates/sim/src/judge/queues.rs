@@ -1,9 +1,11 @@
-//! Checks lists whose elements clients wait for: each element is given to one client, and none vanishes but with an
-//! answer that is lost.
+//! Checks lists, and streams with a group, however long their histories are: each element is given to one client, and none
+//! vanishes but with an answer that is lost.
 //!
 //! At the end observers have taken all elements that were left. So an element that was pushed and came to nobody is
 //! lost. That may happen to what was taken for a client which did not get the answer: no more elements of a list may be
-//! lost than requests for them had no answer.
+//! lost than requests for them had no answer. Of the clients that wait this is allowed only where their nodes have claimed
+//! what they were served, and the groups count that: an element that is served to a node which dies before it claims it
+//! has to come back.
 
 use crate::operation::{Key, Kind, Reply, Value};
 use crate::promise::Space;
@@ -17,32 +19,41 @@ struct Pushed<'e> {
     taken: Option<&'e Entry>,
 }
 
-/// `kept`: so many elements may still be kept for requests whose end is not known to the group.
+/// `kept`: so many elements may still be kept for requests that have not claimed them; `claimed`: so many have.
 pub(super) fn judge<'e>(
     entries: impl Iterator<Item = &'e Entry> + Clone,
     space: &Space,
-    mut kept: usize,
+    (mut kept, claimed): (usize, u64),
 ) -> Option<Failure> {
     let broken = |what: String, entry: &Entry| {
         let end = entry.reply().map_or(u64::MAX, |(at, _)| at);
         let words = format!("keyspace '{}': {what}", space.keyspace.name());
         Some(Failure { broken: Broken::Safety, words, window_us: (entry.start, end), picture: None })
     };
-    let pushes = entries.clone().filter(|entry| entry.operation.kind == Kind::Push);
+    let adds = |kind| matches!(kind, Kind::Push | Kind::PushFront | Kind::Append);
+    let takes = |kind| matches!(kind, Kind::Take | Kind::PopFront | Kind::PopBack | Kind::Deliver);
+    let pushes = entries.clone().filter(|entry| adds(entry.operation.kind));
     let mut pushed: BTreeMap<(Key, Value), Pushed<'e>> = pushes
         .map(|entry| ((entry.operation.key, entry.operation.value), Pushed { entry, taken: None }))
         .collect();
-    let mut unanswered: BTreeMap<Key, usize> = BTreeMap::new();
-    for entry in entries.filter(|entry| entry.operation.kind == Kind::Take) {
+    // Requests that take an element at once or not at all, and those that wait.
+    let mut unanswered: BTreeMap<Key, [usize; 2]> = BTreeMap::new();
+    // Members of sorted sets come again and again, and are not followed one by one.
+    let members = entries.clone().filter(|entry| entry.operation.kind == Kind::TakeLowest);
+    let came_members = members.filter(|entry| matches!(entry.reply(), Some((_, Reply::Scored(..))))).count();
+    let mut came = came_members as u64;
+    for entry in entries.filter(|entry| takes(entry.operation.kind)) {
         let key = entry.operation.key;
+        let waits = entry.operation.kind == Kind::Take;
         let value = match entry.reply() {
             Some((_, Reply::Value(value))) => value,
             Some((_, Reply::Nil | Reply::Refused(_))) => continue,
             _ => {
-                *unanswered.entry(key).or_default() += 1;
+                unanswered.entry(key).or_default()[usize::from(waits)] += 1;
                 continue;
             }
         };
+        came += u64::from(waits);
         let Some(element) = pushed.get_mut(&(key, value)) else {
             return broken(
                 format!("client {} took v{}, which nobody pushed", entry.client, value.number),
@@ -60,20 +71,35 @@ pub(super) fn judge<'e>(
             return broken(format!("clients {one} and {other} both took v{number}"), entry);
         }
     }
+    if came > claimed {
+        let what =
+            format!("{came} clients that waited got an element, but only {claimed} of them were claimed");
+        return Some(Failure {
+            broken: Broken::Safety,
+            words: format!("keyspace '{}': {what}", space.keyspace.name()),
+            window_us: (0, u64::MAX),
+            picture: None,
+        });
+    }
+    let mut lost_on_the_way = claimed - came;
     for ((key, value), Pushed { entry, taken }) in &pushed {
-        let was_pushed = matches!(entry.reply(), Some((_, Reply::Integer(_))));
+        let was_pushed =
+            matches!(entry.reply(), Some((_, Reply::Integer(_) | Reply::Session(_) | Reply::Ok)));
         if !was_pushed || taken.is_some() {
             continue;
         }
-        let left = unanswered.entry(*key).or_default();
-        match (left.checked_sub(1), kept.checked_sub(1)) {
-            (Some(less), _) => *left = less,
-            (None, Some(less)) => kept = less,
-            (None, None) => {
-                let words =
-                    format!("v{} of client {} was pushed, and came to nobody", value.number, entry.client);
-                return broken(words, entry);
+        let [at_once, waiting] = unanswered.entry(*key).or_default();
+        let less = |count: &mut usize| count.checked_sub(1).map(|less| *count = less).is_some();
+        let is_allowed = less(at_once)
+            || lost_on_the_way > 0 && less(waiting) && {
+                lost_on_the_way -= 1;
+                true
             }
+            || less(&mut kept);
+        if !is_allowed {
+            let words =
+                format!("v{} of client {} was pushed, and came to nobody", value.number, entry.client);
+            return broken(words, entry);
         }
     }
     None

@@ -93,6 +93,7 @@ pub(super) fn judge_sessions<'e>(
         }
         let is_older = match reply {
             Reply::Value(value) => writes.get(&value).is_some_and(|write| write.end < *start),
+            Reply::Nil if space.evicts() => false,
             Reply::Nil => !deletes.iter().any(|(deleted, end)| *deleted == key && *end >= *start),
             _ => false,
         };

@@ -3,11 +3,13 @@
 use super::World;
 use super::healing::Phase;
 use super::operator::{OPERATOR, Presence};
-use crate::clients::{Client, Upstream};
+use crate::caching::Caching;
+use crate::clients::{Client, Downstream, Upstream};
 use crate::events::{Event, Place};
 use crate::faults::{Class, MS};
 use crate::locking::WAIT_MS_MAX;
-use crate::operation::{Key, Kind, Operation, QUEUES, Reply, Value};
+use crate::operation::{COLLECTIONS, Key, Kind, Operation, QUEUES, Reply, Value};
+use crate::reading::{News, Reading};
 use crate::report::Broken;
 use crate::trace::id;
 
@@ -52,7 +54,9 @@ impl World {
         }
         let who = &mut self.clients[usize::from(client)];
         let count = match self.scenario.pipeline {
-            most if most > 1 && who.script.is_none() => who.random.between(1, most),
+            most if most > 1 && who.script.is_none() && who.caching.is_none() && who.reading.is_none() => {
+                who.random.between(1, most)
+            }
             _ => 1,
         };
         for _ in 0..count {
@@ -72,6 +76,7 @@ impl World {
         }
         who.connection += 1;
         who.is_connected = true;
+        who.caching.iter_mut().for_each(Caching::connect);
         self.send_upstream(client, Upstream::Hello);
     }
 
@@ -82,6 +87,14 @@ impl World {
         if self.presence[index] != Presence::There {
             index = 0;
         }
+        if let Some(Reading { space, .. }) = self.clients[usize::from(client)].reading {
+            let key = Key { space, class: b'k', number: 0 };
+            return Operation::new(Kind::Ping, key, Value::default());
+        }
+        if let Client { caching: Some(caching), random, .. } = &mut self.clients[usize::from(client)] {
+            return caching.draw(index, &spaces[index], random);
+        }
+        let random = &mut self.clients[usize::from(client)].random;
         let kind = random.pick(&spaces[index].kinds);
         if kind == Kind::Lock {
             return self.draw_lock_operation(client, index as u8);
@@ -90,12 +103,15 @@ impl World {
             Kind::Increment => b'n',
             Kind::SetFleeting | Kind::GetFleeting => b'e',
             Kind::Transact => b'p',
-            Kind::Push | Kind::Take => b'q',
-            _ => b'k',
+            _ => kind.collection().unwrap_or(b'k'),
         };
-        let keys = if class == b'q' { QUEUES } else { spaces[index].keys };
+        let keys = match class {
+            b'q' => QUEUES,
+            b'm' | b'z' | b'x' => COLLECTIONS,
+            _ => spaces[index].keys,
+        };
         let key = Key { space: index as u8, class, number: random.below(keys.into()) as u8 };
-        let most_ms = if kind == Kind::Take { WAIT_MS_MAX } else { self.scenario.lives_ms_max.into() };
+        let most_ms = if kind.waits() { WAIT_MS_MAX } else { self.scenario.lives_ms_max.into() };
         let lives_ms = random.scaled(1, most_ms) as u16;
         let value = self.next_value();
         let is_script = kind == Kind::Increment
@@ -165,17 +181,29 @@ impl World {
     #[inline]
     pub(super) fn downstream(&mut self, client: u8) {
         let who = &mut self.clients[usize::from(client)];
-        let Some((connection, reply)) = who.downstream.pop_front() else { return };
+        let Some((connection, what)) = who.downstream.pop_front() else { return };
         if !who.is_connected || who.connection != connection {
             return; // It has given up.
         }
+        let reply = match what {
+            Downstream::Reply(reply) => reply,
+            Downstream::Invalid(key) => return self.drop_kept(client, key.as_deref()),
+            Downstream::News(news) => return self.hear(client, news),
+        };
         let Some(operation) = who.open.pop_front() else {
             let words = format!("client {client} gets an answer to something that it did not ask");
             return self.fail(Broken::Language, words);
         };
         self.record.end(&operation, self.now, reply);
+        if reply == Reply::Refused("OOM") {
+            self.counts.add(Class::OutOfMemory);
+        }
         who.last_reply = Some(reply);
         who.locking.learn(&operation, reply);
+        if let Some(caching) = &mut who.caching {
+            let start = self.record.entries[operation.number as usize].start;
+            caching.learn(operation, reply, who.node, start);
+        }
         who.asked_at = self.now;
         self.trace.note(u64::from(operation.number) << 8 | u64::from(client));
         self.trace.tell(self.now, format_args!("client {client} is told #{} {reply}", operation.number));
@@ -190,9 +218,19 @@ impl World {
             let words = format!("client {client} gets something from {} that is not an answer", id(who.node));
             return self.fail(Broken::Language, words);
         }
+        // Who reads changes goes from node to node.
+        if who.reading.is_some() && who.random.percent(20) {
+            self.send_upstream(client, Upstream::Goodbye);
+            return self.give_up(client);
+        }
         let pause_us = match &mut who.script {
             // It takes all elements.
-            Some(_) if operation.kind == Kind::Take && matches!(reply, Reply::Value(_)) => 0,
+            Some(_) if operation.kind.empties() && reply.is_done() && reply != Reply::Nil => 0,
+            // There is no room, and nobody will make any.
+            Some(script) if reply == Reply::Refused("OOM") => {
+                script.pop_front();
+                0
+            }
             // A lock must be granted in the end, so no other reply to an acquisition counts.
             Some(script) if reply.is_done() && (operation.kind != Kind::Acquire || reply != Reply::Nil) => {
                 script.pop_front();
@@ -224,11 +262,46 @@ impl World {
         }
     }
 
+    /// Has a client drop a key that it keeps, or all, and records what it has kept beyond the bound.
+    pub(super) fn drop_kept(&mut self, client: u8, key: Option<&[u8]>) {
+        let spaces = &self.scenario.spaces;
+        let who = &mut self.clients[usize::from(client)];
+        let Some(caching) = &mut who.caching else { return };
+        let name = String::from_utf8_lossy(key.unwrap_or(b"all"));
+        self.trace.note(key.map_or(0, kv::digest::digest_of) ^ u64::from(client));
+        self.trace.tell(self.now, format_args!("client {client} drops {name}"));
+        for outlasted in caching.drop(key, |space| &spaces[usize::from(space)].keyspace.prefix) {
+            self.record.outlast(outlasted, (client, who.connection), self.now);
+        }
+    }
+
+    /// A client hears of a change. One that has come too late goes on elsewhere.
+    fn hear(&mut self, client: u8, news: News) {
+        self.trace.tell(self.now, format_args!("client {client} hears {news:?}"));
+        let who = &mut self.clients[usize::from(client)];
+        let Some(reading) = &mut who.reading else { return };
+        let digest = match &news {
+            News::Change(version, digest) => kv::digest::digest_of(version.as_bytes()) ^ digest,
+            News::Position(word) | News::Ended(word) => kv::digest::digest_of(word.as_bytes()),
+        };
+        self.trace.note(digest ^ u64::from(client));
+        let has_ended = matches!(news, News::Ended(_));
+        if let Err(words) = reading.learn(news) {
+            return self.fail(Broken::Language, words);
+        }
+        if has_ended {
+            self.send_upstream(client, Upstream::Goodbye);
+            self.give_up(client);
+        }
+    }
+
     /// A client leaves its connection. The outcomes of its open requests stay unknown to it.
     fn give_up(&mut self, client: u8) {
         let who = &mut self.clients[usize::from(client)];
         who.is_connected = false;
         who.open.clear();
+        self.drop_kept(client, None);
+        let who = &mut self.clients[usize::from(client)];
         let pause_us = 10 * MS + who.random.below(100 * MS);
         self.wake_client(client, pause_us);
     }

@@ -59,15 +59,16 @@ impl World {
         self.hosts.get(usize::from(place_of(member)))?.node()?.group_health(group)
     }
 
-    /// For how many requests of a keyspace elements are kept, as they are not settled. These come back, or are
-    /// known to have come to their clients, within a minute.
-    pub(crate) fn kept_for_requests(&self, index: usize) -> usize {
+    /// For how many requests of a keyspace elements are kept that are not claimed: these come back, or come to their
+    /// clients, within a minute. And how many requests have claimed theirs.
+    pub(crate) fn served_requests(&self, index: usize) -> (usize, u64) {
         let groups = self.promised().filter(|(.., space)| std::ptr::eq(*space, &self.scenario.spaces[index]));
-        let kept_in = |group| {
-            let kept = |host: &Host| host.node()?.requests_with_elements(group);
-            self.hosts.iter().filter_map(kept).max().unwrap_or(0)
-        };
-        groups.map(|(group, ..)| kept_in(group)).sum()
+        groups.fold((0, 0), |(kept, claimed), (group, ..)| {
+            let served = |host: &Host| host.node()?.requests_with_elements(group);
+            let of_hosts = || self.hosts.iter().filter_map(served);
+            let kept = kept + of_hosts().map(|(kept, _)| kept).max().unwrap_or(0);
+            (kept, claimed + of_hosts().map(|(_, claimed)| claimed).max().unwrap_or(0))
+        })
     }
 
     // Memory.

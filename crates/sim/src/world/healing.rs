@@ -10,15 +10,17 @@ use crate::faults::{Class, MS, Mask, SECOND, has};
 use crate::host::Host;
 use crate::locking::{LOCKS, Locking, WAIT_MS_MAX};
 use crate::operation::guarded;
-use crate::operation::{Key, Kind, Operation, QUEUES, Value};
+use crate::operation::{COLLECTIONS, Key, Kind, Operation, QUEUES, Value};
 use crate::promise::{Protocol, Space};
 use crate::random::Random;
-use crate::report::Broken;
+use crate::reading;
+use crate::report::{Broken, Failure};
 use crate::scenario::{Scenario, stream};
 use crate::trace::id;
 use driver::Change;
-use node::NodeId;
+use kv::WaiterId;
 use node::control::{CONTROL_GROUP, Group, GroupId};
+use node::{Node, NodeId};
 use std::collections::VecDeque;
 use storage::simulated::Survivors;
 
@@ -128,6 +130,7 @@ impl World {
                 match self.first_difference().or_else(first_left) {
                     None => {
                         self.check_lost_writes();
+                        self.check_evictions();
                         self.enter(Phase::Over);
                     }
                     Some(words) if now >= by => self.fail(Broken::Convergence, words),
@@ -170,10 +173,12 @@ impl World {
     fn heal(&mut self) {
         // A client that waits gets its reply when the wait ends, and the replies to its later requests
         // after that.
-        let waits = |kind: &Kind| matches!(kind, Kind::Lock | Kind::Take);
+        let waits = |kind: &Kind| *kind == Kind::Lock || kind.waits();
         let has_waits = self.scenario.spaces.iter().any(|space| space.kinds.iter().any(waits));
         let waits_us = if has_waits { self.scenario.pipeline * WAIT_MS_MAX * MS } else { 0 };
         self.enter(Phase::Answering { by: self.now + ANSWER_US + waits_us + self.parts_us() });
+        // They read no more, so nothing more would be found of what they keep.
+        (0..self.clients.len() as u8).for_each(|client| self.drop_kept(client, None));
         self.network.heal();
         (self.scenario.reading_us, self.scenario.client_room) = (0, usize::MAX);
         for place in self.places() {
@@ -245,6 +250,32 @@ impl World {
         let order = self.open_order().map(|order| format!("it waits: {order}"));
         let why = [Some(nodes), self.unsettled(), order];
         why.into_iter().flatten().collect::<Vec<_>>().join("; ")
+    }
+
+    /// What is wrong with the changes that clients have read, if anything is. Where acknowledged writes may be forgotten, versions
+    /// may be used twice.
+    pub(crate) fn misread(&self) -> Option<Failure> {
+        for (index, space) in self.scenario.spaces.iter().enumerate() {
+            if !self.is_judged(index) || self.forgot[index] {
+                continue;
+            }
+            let readers = self.clients.iter().filter_map(|client| client.reading.as_ref());
+            let pieces: Vec<&[(u64, u64)]> = readers
+                .filter(|reading| usize::from(reading.space) == index)
+                .flat_map(|reading| reading.pieces.iter().map(Vec::as_slice))
+                .collect();
+            if pieces.is_empty() {
+                continue;
+            }
+            let nodes = self.hosts.iter().filter_map(Host::node);
+            let kept: Vec<_> = nodes.filter_map(|node| node.kept_changes(&space.keyspace.prefix)).collect();
+            if let Some(why) = reading::judge(&pieces, &kept) {
+                let words = format!("changes of keyspace '{}': {why}", space.keyspace.prefix);
+                let window_us = (self.now.saturating_sub(1_000_000), self.now);
+                return Some(Failure { broken: Broken::Safety, words, window_us, picture: None });
+            }
+        }
+        None
     }
 
     fn complain_of_clients(&mut self, when: &str) {
@@ -386,11 +417,29 @@ impl World {
                 script.push_back(Operation::new(Kind::Get, guarded(lock), Value::default()));
             }
             // Elements whose clients are gone are in their lists by then.
-            let queues = if kinds_there.contains(&Kind::Take) { QUEUES } else { 0 };
-            for number in 0..queues {
-                let key = Key { space: index as u8, class: b'q', number };
-                let take = Operation::new(Kind::Take, key, Value::default());
-                script.push_back(Operation { lives_ms: OBSERVED_MS, ..take });
+            for (kind, keys) in [(Kind::Take, QUEUES), (Kind::TakeLowest, COLLECTIONS)] {
+                let keys = if kinds_there.contains(&kind) { keys } else { 0 };
+                for number in 0..keys {
+                    let key =
+                        Key { space: index as u8, class: kind.collection().unwrap_or_default(), number };
+                    let take = Operation::new(kind, key, Value::default());
+                    script.push_back(Operation { lives_ms: OBSERVED_MS, ..take });
+                }
+            }
+            let emptied = [
+                Kind::Draw,
+                Kind::PopLowest,
+                Kind::CreateGroup,
+                Kind::Deliver,
+                Kind::Claim,
+                Kind::Acknowledge,
+            ];
+            for kind in emptied.into_iter().filter(|kind| kinds_there.contains(kind)) {
+                let class = kind.collection().unwrap_or_default();
+                for number in 0..COLLECTIONS {
+                    let key = Key { space: index as u8, class, number };
+                    script.push_back(Operation::new(kind, key, Value::default()));
+                }
             }
             for number in 0..self.scenario.spaces[index].keys {
                 for kind in kinds {
@@ -435,7 +484,21 @@ impl World {
     fn served_by(&self) -> u64 {
         let take_turns = self.scenario.spaces.iter().any(|space| space.refuses_contenders());
         let turns = if take_turns { u64::from(self.scenario.nodes) } else { 1 };
-        self.now + turns * SERVE_US + self.parts_us()
+        // An observer waits for each of these until no element is left.
+        let kinds =
+            |kind| self.scenario.spaces.iter().filter(move |space| space.kinds.contains(&kind)).count();
+        let waits = kinds(Kind::Take) as u64 * u64::from(QUEUES)
+            + kinds(Kind::TakeLowest) as u64 * u64::from(COLLECTIONS);
+        self.now + turns * (SERVE_US + waits * u64::from(OBSERVED_MS) * MS) + self.parts_us()
+    }
+
+    /// Checks that all bounds on memory hold when no request is under way any more, and counts who has evicted.
+    fn check_evictions(&mut self) {
+        for place in self.places() {
+            let memory = self.host(place).node().map(Node::bounded_memory).unwrap_or_default();
+            memory.iter().filter(|it| it.evicted > 0).for_each(|_| self.counts.add(Class::Evicted));
+            self.check_memory(place, &memory);
+        }
     }
 
     // Replicas become equal.
@@ -474,7 +537,13 @@ impl World {
                         id(host.place)
                     ));
                 }
-                let (waiters, ..) = host.node().and_then(|node| node.queues_left(group)).unwrap_or_default();
+                // A record that came late may have one queue again that is over: its node knows that, and withdraws it.
+                let is_left = |waiter: &WaiterId| {
+                    let host = self.hosts.get(usize::from(place_of(waiter.node)));
+                    !host.and_then(Host::node).is_some_and(|node| node.lingers(*waiter))
+                };
+                let waiting = host.node().map_or_else(Vec::new, |node| node.waiting_requests(group));
+                let waiters = waiting.iter().filter(|waiter| is_left(waiter)).count();
                 if waiters > 0 {
                     let (node, name) = (id(host.place), self.map.name_of(group));
                     let what = "requests that wait for elements, though no client does";

@@ -96,6 +96,17 @@ impl World {
         let client = |(index, think_us): (usize, &u64)| {
             Client::new(Random::new(seed, stream::CLIENTS + index as u64), *think_us)
         };
+        let keeper = |(index, (think_us, is_broadcast)): (usize, &(u64, bool))| {
+            let index = (scenario.think_us.len() + index) as u64;
+            Client::keeper(Random::new(seed, stream::CLIENTS + index), *think_us, *is_broadcast)
+        };
+        let clients = scenario.think_us.iter().enumerate().map(client);
+        let reader = |(index, (think_us, space)): (usize, &(u64, u8))| {
+            let index = (scenario.think_us.len() + scenario.keepers.len() + index) as u64;
+            Client::reader(Random::new(seed, stream::CLIENTS + index), *think_us, *space)
+        };
+        let clients = clients.chain(scenario.keepers.iter().enumerate().map(keeper));
+        let clients = clients.chain(scenario.readers.iter().enumerate().map(reader)).collect();
         let addresses: Vec<NodeAddress> = (1..=u16::from(scenario.nodes)).map(address).collect();
         let keyspaces: Vec<node::Keyspace> =
             scenario.spaces.iter().filter(|it| !it.is_created).map(|it| it.keyspace.clone()).collect();
@@ -107,7 +118,7 @@ impl World {
             queue: Queue::default(),
             hosts: (0..scenario.nodes).map(host).collect(),
             network: Network::new(&scenario),
-            clients: scenario.think_us.iter().enumerate().map(client).collect(),
+            clients,
             buffers: Buffers::default(),
             record: Record::default(),
             values: 0,

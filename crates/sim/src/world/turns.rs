@@ -3,6 +3,7 @@
 use super::World;
 use super::machine::Machine;
 use super::operator::OPERATOR;
+use crate::clients::Downstream;
 use crate::conversation::{Conversation, Next as NextStep, Talk};
 use crate::events::{Event, Place};
 use crate::faults::{Class, MS, Mask, SECOND, Within, has};
@@ -10,11 +11,13 @@ use crate::host::{Doom, Host, Process, Session};
 use crate::message;
 use crate::network::Outgoing;
 use crate::operation::{Kind, Operation, Reply};
+use crate::reading::News;
 use crate::report::Broken;
 use crate::trace::id;
 use driver::{Change, Stopped};
-use node::Node;
+use node::{BoundedMemory, Node};
 use wire::frame::{self, Next};
+use wire::resp::ArgumentsBuffer;
 
 /// A run heals after this many frames: in some network_faults, nodes repeat the same messages endlessly, and what is found
 /// there is found in shorter runs, too.
@@ -76,6 +79,7 @@ impl World {
         process.give(&mut self.machine(place, leaves_at, peers));
         if self.turns.is_multiple_of(TURNS_PER_CHECK) {
             process.node.check_invariants();
+            self.check_memory(place, &process.node.bounded_memory());
         }
         let next_us = process.next_turn_us(&self.machine(place, leaves_at, peers));
         let host = &mut self.hosts[usize::from(place)];
@@ -93,6 +97,28 @@ impl World {
         self.send_replies(place, leaves_at, clients);
         if let Some(Doom { down_us, noticed, power, .. }) = doom {
             self.die(place, down_us, noticed, power);
+        }
+    }
+
+    /// Checks that no replica here is above its bound on memory by more than what commands make of it beyond their own
+    /// bytes. Registers may be above it by what all clients ask for at a time, too: no coordinator knows what others
+    /// admit at the same moment.
+    pub(super) fn check_memory(&mut self, place: Place, memory: &[BoundedMemory]) {
+        // The first lock of a group takes 8 KiB.
+        const SMALL_BYTES: u64 = 4_000 + 8_192;
+        let asked = self.scenario.think_us.len() as u64 * self.scenario.pipeline;
+        let asked_bytes = asked * (u64::from(self.scenario.value_bytes) + 300);
+        for BoundedMemory { group, bytes, bytes_max, .. } in memory {
+            let space = self.map.groups.get(group).and_then(|group| self.space_of(group));
+            let has_registers = space.is_some_and(|space| space.protocol.has_registers());
+            let slack = SMALL_BYTES + if has_registers { asked_bytes } else { 0 };
+            if *bytes > bytes_max + slack {
+                let (node, name) = (id(place), self.map.name_of(*group));
+                let words = format!(
+                    "node {node} holds {bytes} bytes of {name}, which may have {bytes_max} and {slack}"
+                );
+                return self.fail(Broken::Safety, words);
+            }
         }
     }
 
@@ -132,8 +158,33 @@ impl World {
     /// A client connects to a node.
     pub(super) fn hello(&mut self, place: Place, client: u8, connection: u32) {
         let (now, room) = (self.now, self.scenario.client_room);
-        let host = self.host(place);
-        host.sessions.push(Session::new(client, connection, room));
+        let mut session = Session::new(client, connection, room);
+        if let Some(caching) =
+            self.clients.get(usize::from(client)).and_then(|client| client.caching.as_ref())
+        {
+            let track: &[&[u8]] = match caching.is_broadcast {
+                true => &[b"CLIENT", b"TRACKING", b"ON", b"BCAST"],
+                false => &[b"CLIENT", b"TRACKING", b"ON"],
+            };
+            for greeting in [&[&b"HELLO"[..], b"3"], track] {
+                let greeting: ArgumentsBuffer = greeting.iter().copied().collect();
+                session.pipe.borrow_mut().push(greeting.as_arguments());
+                session.greetings += 1;
+            }
+        }
+        if let Some(reading) =
+            self.clients.get(usize::from(client)).and_then(|client| client.reading.as_ref())
+        {
+            let prefix = &self.scenario.spaces[usize::from(reading.space)].keyspace.prefix;
+            let watch = [&b"KEYSPACE"[..], b"WATCH", prefix.as_bytes(), b"FROM", reading.version.as_bytes()];
+            for greeting in [&[&b"HELLO"[..], b"3"], &watch[..]] {
+                let greeting: ArgumentsBuffer = greeting.iter().copied().collect();
+                session.pipe.borrow_mut().push(greeting.as_arguments());
+                session.greetings += 1;
+            }
+        }
+        let host = &mut self.hosts[usize::from(place)];
+        host.sessions.push(session);
         host.has_visitors = true;
         host.wake(now);
     }
@@ -205,7 +256,16 @@ impl World {
 
     /// Takes a reply off `rest`. Returns what the client gets now, if anything; `None` if this is not a valid reply.
     fn take_answer(&mut self, place: Place, index: usize, rest: &mut &[u8]) -> Option<Option<Reply>> {
+        let client = usize::from(self.hosts[usize::from(place)].sessions[index].client);
+        let reads = self.clients.get(client).is_some_and(|client| client.reading.is_some());
         let session = &mut self.host(place).sessions[index];
+        if session.greetings > 0 {
+            session.greetings -= 1;
+            let (answer, others) = rest.split_at(Reply::length(rest)?);
+            *rest = others;
+            // A node that does not know the keyspace yet refuses to send its changes.
+            return (reads || !answer.starts_with(b"-")).then_some(None);
+        }
         if session.owed > 0 {
             session.owed -= 1;
             let goes_on = session.owed == 0 && session.talk.is_some();
@@ -380,6 +440,20 @@ impl World {
                 let text = String::from_utf8_lossy(line);
                 self.trace.tell(self.now, format_args!("node {} to client {client}: {text}", id(place)));
             }
+            if rest[0] == b'>'
+                && let Some(news) = News::take(&mut rest)
+            {
+                self.send_downstream((client, connection), leaves_at, Downstream::News(news));
+                continue;
+            }
+            if rest[0] == b'>'
+                && let Some(keys) = Reply::take_invalidation(&mut rest)
+            {
+                for key in keys.iter().map(|key| Some((*key).into())).chain(keys.is_empty().then_some(None)) {
+                    self.send_downstream((client, connection), leaves_at, Downstream::Invalid(key));
+                }
+                continue;
+            }
             let Some(told) = self.take_answer(place, index, &mut rest) else {
                 let words = format!("node {} answers something that is not a reply", id(place));
                 return self.fail(Broken::Language, words);
@@ -390,18 +464,18 @@ impl World {
                 self.goodbye(place, client, connection);
                 self.order_answered(connection, reply);
             } else {
-                self.send_reply((client, connection), leaves_at, reply);
+                self.send_downstream((client, connection), leaves_at, Downstream::Reply(reply));
             }
         }
         let taken = written.len() - rest.len();
         written.drain(..taken);
     }
 
-    fn send_reply(&mut self, (client, connection): (u8, u32), leaves_at: u64, reply: Reply) {
+    fn send_downstream(&mut self, (client, connection): (u8, u32), leaves_at: u64, what: Downstream) {
         let latency_us = self.client_latency(client);
         let to = &mut self.clients[usize::from(client)];
         to.downstream_until = to.downstream_until.max(leaves_at + latency_us);
-        to.downstream.push_back((connection, reply));
+        to.downstream.push_back((connection, what));
         self.queue.push(to.downstream_until, Event::Downstream { client });
     }
 }

@@ -55,6 +55,44 @@ fn values_on_the_disk_are_kept() {
     }
 }
 
+/// What clients keep is never older than the bound, in keyspaces of each protocol.
+#[test]
+fn what_clients_keep_is_not_too_old() {
+    for protocol in Protocol::ALL {
+        let settings = Settings { protocol: Some(protocol), tracking: true, ..Settings::default() };
+        for seed in 0..6 {
+            let report = sim::run(seed, &settings, false);
+            assert_eq!(report.failure, None, "replay it with: {}", settings.command(seed));
+        }
+    }
+}
+
+#[test]
+fn keyspaces_with_bounds_on_memory_keep_their_promises() {
+    let settings = Settings { bounded: true, ..Settings::default() };
+    let mut totals = Totals::default();
+    for seed in 0..40 {
+        let report = sim::run(seed, &settings, false);
+        totals.add(&report);
+        assert_eq!(report.failure, None, "replay it with: {}", settings.command(seed));
+    }
+    for class in [Class::Evicted, Class::OutOfMemory] {
+        assert!(totals.counts.of(class) > 0, "there is no {} in 40 runs", class.name());
+    }
+}
+
+/// Readers of changes get all of them, each once, in keyspaces whose changes have an order.
+#[test]
+fn changes_are_read_once_and_in_order() {
+    for protocol in [Protocol::Consensus, Protocol::LeaderFollower] {
+        let settings = Settings { protocol: Some(protocol), changes: true, ..Settings::default() };
+        for seed in 0..6 {
+            let report = sim::run(seed, &settings, false);
+            assert_eq!(report.failure, None, "replay it with: {}", settings.command(seed));
+        }
+    }
+}
+
 /// What happens to disks, and the power.
 const OF_DISKS: [Class; 14] = [
     Class::CrashBeforeWrite,

@@ -118,7 +118,7 @@ impl Log {
         let Some(mut task) = self.next_task() else { return Ok(None) };
         let (steps, manifest) = self.steps(&mut task);
         self.upkeep.running = Some(Running { task, manifest });
-        Ok(Some(Work { lane: Lane::Upkeep, steps: self.options.planted.steps(steps) }))
+        Ok(Some(Work { lane: Lane::Upkeep, steps: planned(self.options.planted, steps) }))
     }
 
     /// Whether to begin a sync though no client waits for one: upkeep waits for a higher durable position, or so much is not
@@ -507,18 +507,16 @@ pub(crate) fn write_manifest<D: Disk>(
 
 /// Runs steps immediately, as a start does. A failed sync is returned like any other error.
 pub(crate) fn run<D: Disk>(disk: &mut D, planted: Planted, steps: Vec<Step>) -> Result<(), DiskError> {
-    planted.steps(steps).iter().try_for_each(|step| match step.run(disk) {
+    planned(planted, steps).iter().try_for_each(|step| match step.run(disk) {
         Err(DiskError { verb: Verb::Sync, .. }) if planted.has(Fault::SyncErrorIgnored) => Ok(()),
         result => result,
     })
 }
 
-impl Planted {
-    /// Returns the steps, without those that the planted fault leaves out.
-    fn steps(self, mut steps: Vec<Step>) -> Vec<Step> {
-        if self.has(Fault::FolderNotSynced) {
-            steps.retain(|step| *step != Step::SyncFolder);
-        }
-        steps
+/// Returns the steps, without those that the planted fault leaves out.
+fn planned(planted: Planted, mut steps: Vec<Step>) -> Vec<Step> {
+    if planted.has(Fault::FolderNotSynced) {
+        steps.retain(|step| *step != Step::SyncFolder);
     }
+    steps
 }

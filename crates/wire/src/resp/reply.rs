@@ -110,6 +110,8 @@ pub fn write_element(reply: Reply<'_>, protocol: Protocol, out: &mut Vec<u8>) {
         Reply::Double(value) => write_bulk(format_double(value).as_bytes(), out),
         Reply::Decimal(value) if is_resp3 => write_line(b',', format_decimal(value).as_bytes(), out),
         Reply::Decimal(value) => write_bulk(format_decimal(value).as_bytes(), out),
+        Reply::BigNumber(digits) if is_resp3 => write_line(b'(', digits, out),
+        Reply::BigNumber(digits) => write_bulk(digits, out),
         Reply::Boolean(value) if is_resp3 => out.extend_from_slice(if value { b"#t\r\n" } else { b"#f\r\n" }),
         Reply::Boolean(value) => write_head(b':', i64::from(value), out),
         Reply::Array(count) => write_head(b'*', i64::from(count), out),

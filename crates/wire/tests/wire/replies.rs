@@ -43,6 +43,7 @@ fn what_both_versions_write_alike() {
 fn what_resp2_lacks_becomes_what_it_has() {
     assert_written(&[Reply::Null], "$-1\r\n", "_\r\n");
     assert_written(&[Reply::NullArray], "*-1\r\n", "_\r\n");
+    assert_written(&[Reply::BigNumber(b"-12")], "$3\r\n-12\r\n", "(-12\r\n");
     assert_written(&[Reply::Boolean(true), Reply::Boolean(false)], ":1\r\n:0\r\n", "#t\r\n#f\r\n");
     assert_written(&[Reply::Double(1.5)], "$3\r\n1.5\r\n", ",1.5\r\n");
     let digits = "15.08726745843887329";

@@ -6,7 +6,7 @@ mod tests;
 use super::family::Part;
 use super::{
     Command, Comparison, Condition, Deadline, EncodingLimits, ExpireCondition, Expiry, ExpiryUnit, List,
-    SetAnswer,
+    SetAnswer, Usage,
 };
 use crate::codec::{Malformed, Reader, Writer};
 use crate::coded::{REFERENCE_BYTES, Reference, ValueId};
@@ -44,6 +44,9 @@ const BYTES_READ: u8 = 32;
 const SORT_READ: u8 = 33;
 const QUEUE_READ: u8 = 35;
 const READING_SCRIPT_WITH_EXTENT: u8 = 36;
+const DUMP: u8 = 37;
+const USED: u8 = 38;
+const RECENT: u8 = 39;
 const SET: u8 = 64;
 const GET_DELETE: u8 = 65;
 const GET_EXPIRE: u8 = 66;
@@ -83,6 +86,8 @@ const BYTES_WRITE: u8 = 104;
 const SORT_WRITE: u8 = 105;
 const QUEUE: u8 = 106;
 const SCRIPT_WITH_EXTENT: u8 = 107;
+const RESTORE: u8 = 108;
+const EVICT: u8 = 109;
 /// The plain `SET key value`: by far the most frequent record, so it has a short form.
 const SET_PLAIN: u8 = 127;
 /// Bytes of its encoding beside key and value.
@@ -94,7 +99,15 @@ pub(super) fn may_stand_in_a_transaction(encoded: &[u8]) -> bool {
     !matches!(
         encoded.first(),
         None | Some(
-            &(WATCH | READING_TRANSACTION | TRANSACTION | PURGE | REPLICATE | FETCH | LOCK | LOCK_READ)
+            &(WATCH
+                | READING_TRANSACTION
+                | TRANSACTION
+                | PURGE
+                | EVICT
+                | REPLICATE
+                | FETCH
+                | LOCK
+                | LOCK_READ)
         ) | Some(&(SET_CODED | INLINE | ABANDON | SUPPLIED | LONG_PART | LONG_END | QUEUE | QUEUE_READ))
     )
 }
@@ -103,7 +116,7 @@ pub(super) fn may_stand_in_a_transaction(encoded: &[u8]) -> bool {
 pub(super) fn may_be_supplied(encoded: &[u8]) -> bool {
     !matches!(
         encoded.first(),
-        None | Some(&(PURGE | LOCK | LOCK_READ | SET_CODED | INLINE | ABANDON | SUPPLIED))
+        None | Some(&(PURGE | EVICT | LOCK | LOCK_READ | SET_CODED | INLINE | ABANDON | SUPPLIED))
             | Some(&(LONG_PART | LONG_END | QUEUE | QUEUE_READ))
     )
 }
@@ -112,7 +125,7 @@ pub(super) fn may_be_supplied(encoded: &[u8]) -> bool {
 pub(crate) fn may_come_in_parts(encoded: &[u8]) -> bool {
     !matches!(
         encoded.first(),
-        None | Some(&(PURGE | LOCK | LOCK_READ | LONG_PART | LONG_END | QUEUE | QUEUE_READ))
+        None | Some(&(PURGE | EVICT | LOCK | LOCK_READ | LONG_PART | LONG_END | QUEUE | QUEUE_READ))
     )
 }
 
@@ -209,6 +222,10 @@ impl<'a> Command<'a> {
                 out.put_u64(draw);
             }
             Size => out.put_u8(SIZE),
+            Used { key, usage } => {
+                keyed(out, USED, key);
+                out.put_bool(usage == Usage::Frequency);
+            }
             Encoding { key, limits } => {
                 keyed(out, ENCODING_WITHIN, key);
                 let EncodingLimits { hash_fields, hash_item_bytes, intset_members, .. } = limits;
@@ -218,6 +235,12 @@ impl<'a> Command<'a> {
             }
             MemoryUsage { key } => keyed(out, MEMORY_USAGE, key),
             Digest { key } => keyed(out, DIGEST, key),
+            Dump { key } => keyed(out, DUMP, key),
+            Recent { from, bytes_max } => {
+                out.put_u8(RECENT);
+                out.put_u64(from);
+                out.put_u32(bytes_max);
+            }
             Watch { keys } => {
                 out.put_u8(WATCH);
                 keys.encode(out);
@@ -277,10 +300,23 @@ impl<'a> Command<'a> {
                 out.put_bytes(to);
                 out.put_bool(replace);
             }
+            Restore { key, payload, deadline, replaces } => {
+                keyed(out, RESTORE, key);
+                out.put_bytes(payload);
+                out.put_bool(deadline.is_some());
+                if let Some(deadline) = deadline {
+                    deadline.put(out);
+                }
+                out.put_bool(replaces);
+            }
             Clear => out.put_u8(CLEAR),
             Purge { until } => {
                 out.put_u8(PURGE);
                 out.put_u64(until);
+            }
+            Evict { key, version } => {
+                keyed(out, EVICT, key);
+                out.put_u64(version);
             }
             Replicate { key, value, version } => {
                 keyed(out, REPLICATE, key);
@@ -428,6 +464,10 @@ impl<'a> Command<'a> {
             },
             RANDOM_KEY => RandomKey { draw: reader.u64()? },
             SIZE => Size,
+            USED => Used {
+                key: reader.bytes()?,
+                usage: if reader.bool()? { Usage::Frequency } else { Usage::Idle },
+            },
             ENCODING => Encoding { key: reader.bytes()?, limits: EncodingLimits::default() },
             ENCODING_WITHIN => Encoding {
                 key: reader.bytes()?,
@@ -441,6 +481,8 @@ impl<'a> Command<'a> {
             },
             MEMORY_USAGE => MemoryUsage { key: reader.bytes()? },
             DIGEST => Digest { key: reader.bytes()? },
+            DUMP => Dump { key: reader.bytes()? },
+            RECENT => Recent { from: reader.u64()?, bytes_max: reader.u32()? },
             WATCH => Watch { keys: List::decode(reader)? },
             READING_TRANSACTION => Transaction(super::Transaction::decode(reader, false)?),
             TRANSACTION => Transaction(super::Transaction::decode(reader, true)?),
@@ -499,8 +541,15 @@ impl<'a> Command<'a> {
             PERSIST => Persist { key: reader.bytes()? },
             RENAME => Rename { from: reader.bytes()?, to: reader.bytes()?, if_absent: reader.bool()? },
             COPY => Copy { from: reader.bytes()?, to: reader.bytes()?, replace: reader.bool()? },
+            RESTORE => Restore {
+                key: reader.bytes()?,
+                payload: reader.bytes()?,
+                deadline: if reader.bool()? { Some(Deadline::take(reader)?) } else { None },
+                replaces: reader.bool()?,
+            },
             CLEAR => Clear,
             PURGE => Purge { until: reader.u64()? },
+            EVICT => Evict { key: reader.bytes()?, version: reader.u64()? },
             REPLICATE => Replicate { key: reader.bytes()?, value: reader.bytes()?, version: reader.u64()? },
             SET_CODED => SetCoded {
                 key: reader.bytes()?,

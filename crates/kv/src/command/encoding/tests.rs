@@ -75,9 +75,16 @@ fn every_command<'a>(
         Copy { from: key, to: value, replace: true },
         Clear,
         Purge { until: 1 },
+        Evict { key, version: 7 },
+        Used { key, usage: Usage::Idle },
+        Used { key, usage: Usage::Frequency },
         Replicate { key, value, version: 8 },
         Digest { key },
+        Dump { key },
+        Restore { key, payload: value, deadline: Some(Deadline::At(5)), replaces: true },
+        Restore { key, payload: value, deadline: None, replaces: false },
         Watch { keys: list },
+        Recent { from: u64::MAX, bytes_max: 7 },
         set_if(Comparison::Equal(value), SetAnswer::Status),
         set_if(Comparison::NotEqual(b""), SetAnswer::Before),
         set_if(Comparison::DigestEqual(u64::MAX), SetAnswer::Status),
@@ -152,7 +159,7 @@ fn every_command<'a>(
         BytesCommand::Merge { to: key, keys: list },
     ];
     commands.extend(bytes.map(OnBytes));
-    commands.push(Sort(SortCommand::Tell { key, options: value }));
+    commands.push(Sort(SortCommand::Read { key, options: value }));
     commands.push(Sort(SortCommand::Store { key, to: value, options: b"" }));
     let places = [
         SortedCommand::Distance { key, from: b"a", to: b"b", unit_m: 0.3048 },
@@ -351,6 +358,7 @@ fn what_only_the_cluster_itself_asks_is_no_part_of_a_transaction() {
         Command::Transaction(reads.transaction()),
         Command::Transaction(writes.transaction()),
         Command::Purge { until: 9 },
+        Command::Evict { key: b"k", version: 9 },
         Command::Replicate { key: b"k", value: b"v", version: 9 },
         Command::Lock(LockCommand::Release { name: b"l", token: 1 }),
         Command::Lock(LockCommand::Describe { name: b"l" }),

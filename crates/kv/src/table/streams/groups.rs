@@ -4,14 +4,16 @@
 
 use super::changes::Changing;
 use super::items::{Group, Pending};
-use super::view::{self, Stream, tell_id};
+use super::view::{self, Stream, write_id};
 use super::{ids_of, range_of};
 use crate::UnixMs;
 use crate::command::{
     DELIVERED_BYTES_MAX, DELIVERED_MAX, List, NOT_AN_ID, StreamCommand, StreamId, parse_id_bound,
 };
 use crate::reply::{Reply, ReplyBuffer};
+use crate::table::changes::ChangeClass;
 use crate::table::collections::Found;
+use crate::table::effects::Delivered;
 use crate::table::entry::Kind;
 use crate::table::lists::TOO_MANY_POPPED;
 use crate::table::strings::WRONG_KIND;
@@ -60,7 +62,7 @@ pub(super) fn no_group_of(key: &[u8], group: &[u8]) -> String {
     format!("NOGROUP No such consumer group '{}' for key name '{}'", text(group), text(key))
 }
 
-pub(super) fn tell_pending(stream: Stream<'_>, key: &[u8], group: &[u8], out: &mut ReplyBuffer) {
+pub(super) fn write_pending(stream: Stream<'_>, key: &[u8], group: &[u8], out: &mut ReplyBuffer) {
     let Some(Group { number, .. }) = stream.group(group) else { return out.error(&no_group(key, group)) };
     let ranks = stream.region(super::items::PENDING, &[number]);
     let id_at = |rank: usize| match stream.items.get(rank).map(super::items::Item::trusted) {
@@ -74,8 +76,8 @@ pub(super) fn tell_pending(stream: Stream<'_>, key: &[u8], group: &[u8], out: &m
         out.null();
         return out.push(Reply::NullArray);
     }
-    tell_id(id_at(ranks.start), out);
-    tell_id(id_at(ranks.end - 1), out);
+    write_id(id_at(ranks.start), out);
+    write_id(id_at(ranks.end - 1), out);
     let consumers = stream.consumers(number).map(|consumer| {
         let count = stream.pending_count(number, Some(consumer.number));
         (consumer.name, count)
@@ -89,7 +91,7 @@ pub(super) fn tell_pending(stream: Stream<'_>, key: &[u8], group: &[u8], out: &m
     }
 }
 
-pub(super) fn tell_pending_range(
+pub(super) fn write_pending_range(
     stream: Stream<'_>,
     key: &[u8],
     words: List<'_>,
@@ -118,13 +120,13 @@ pub(super) fn tell_pending_range(
     let idle = |pending: &Pending| now.saturating_sub(pending.delivered_ms);
     let found = pending.take_while(|(id, _)| *id <= end).filter(|(_, it)| idle(it) >= min_idle_ms);
     // Each takes at least this many bytes of the reply.
-    const TOLD_BYTES: usize = 32;
-    let most = usize::try_from(count).unwrap_or(usize::MAX).min(out.reply_bytes_max() / TOLD_BYTES);
+    const REPLY_BYTES: usize = 32;
+    let most = usize::try_from(count).unwrap_or(usize::MAX).min(out.reply_bytes_max() / REPLY_BYTES);
     let found: Vec<_> = found.take(most).collect();
     out.array(found.len());
     for (id, pending) in found {
         out.array(4);
-        tell_id(id, out);
+        write_id(id, out);
         out.bulk(stream.consumer_of(group, pending.consumer).name);
         out.integer(idle(&pending) as i64);
         out.integer(pending.deliveries as i64);
@@ -237,6 +239,12 @@ impl Table {
         Ok(())
     }
 
+    /// Of what a consumer does, its beginning alone is an event.
+    fn begin_consumer(&mut self, found: Found<'_>, group: u64, consumer: &[u8]) {
+        let is_new = self.stream_at(found).consumer(group, consumer).is_none();
+        self.changes.begin_event(is_new.then_some((ChangeClass::Stream, "xgroup-createconsumer")));
+    }
+
     pub(super) fn read_group(
         &mut self,
         group: &[u8],
@@ -275,18 +283,20 @@ impl Table {
             served += 1;
             replies.push(Reply::Entry);
             replies.bulk(key);
+            self.begin_consumer(found, state.number, consumer);
             let (replies, limits) = (&mut replies, (super::up_to(count), &mut room));
-            self.change_one(found, record, |stream| match from {
+            let ids = self.change_one(found, record, |stream| match from {
                 Some(from) => {
                     let after = from.next().unwrap_or(StreamId::MAX);
-                    stream.tell_again((state, consumer), after, limits, record.time, is_quiet, replies);
+                    stream.write_again((state, consumer), after, limits, record.time, is_quiet, replies)
                 }
                 None => {
                     let pends = !acknowledges;
                     let reader = (group, state, consumer);
-                    stream.deliver(reader, limits, pends, record.time, is_quiet, replies);
+                    stream.deliver(reader, limits, pends, record.time, is_quiet, replies)
                 }
             });
+            self.cover_deliveries(key, group, consumer, &ids);
         }
         match served {
             _ if self.is_quiet => out.error(CUT_WRITE),
@@ -332,12 +342,13 @@ impl Table {
         // As in Redis, a time that cannot be is the present one.
         let delivered = delivered.and_then(|delivered| u64::try_from(delivered).ok());
         let delivered_ms = delivered.map_or(now, |delivered| delivered.min(now));
+        self.begin_consumer(found, group.number, consumer);
         let taken = self.change_one(found, record, |stream| {
             if last > group.last {
                 stream.put_group(name, Group { last, ..group });
             }
             let mut taken = Vec::new();
-            for id in ids {
+            for id in ids.iter().copied() {
                 let claimed = stream.claim(group.number, consumer, id, now, |before| {
                     let is_idle = |before: Pending| now.saturating_sub(before.delivered_ms) >= min_idle_ms;
                     if !before.map_or(is_forced, is_idle) {
@@ -353,7 +364,8 @@ impl Table {
             }
             taken
         });
-        self.tell_claimed(found, &taken, only_ids, record, out);
+        self.cover_deliveries(found.key, name, consumer, &ids);
+        self.write_claimed(found, &taken, only_ids, record, out);
         Ok(())
     }
 
@@ -368,12 +380,14 @@ impl Table {
     ) -> Result<(), &'static str> {
         /// Of so many entries one must be claimed, or there is an end of it.
         const TRIED_FOR_ONE: usize = 10;
-        let mut words = words.iter().skip(1);
+        let mut words = words.iter();
+        let name = words.next().unwrap_or_default();
         let (consumer, start) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let (mut next, number) = (Some(parse_id_bound(start, false)?), group.number);
         let mut room = Room { entries: super::up_to(count).min(DELIVERED_MAX), ..Room::WHOLE };
         let mut tries = room.entries.saturating_mul(TRIED_FOR_ONE);
         let now = record.time;
+        self.begin_consumer(found, number, consumer);
         let (taken, gone, next) = self.change_one(found, record, |stream| {
             let (mut taken, mut gone) = (Vec::new(), Vec::new());
             while let Some((id, _)) = next.and_then(|from| stream.view().pending_from(number, from).next()) {
@@ -403,22 +417,54 @@ impl Table {
             let next = next.and_then(|from| stream.view().pending_from(number, from).next());
             (taken, gone, next.map_or(StreamId::MIN, |(id, _)| id))
         });
+        self.cover_deliveries(found.key, name, consumer, &[&taken[..], &gone].concat());
         let start = out.len();
         out.array(3);
-        tell_id(next, out);
-        let told = self.tell_claimed(found, &taken, only_ids, record, out);
-        if !told {
+        write_id(next, out);
+        let is_written = self.write_claimed(found, &taken, only_ids, record, out);
+        if !is_written {
             out.truncate(start);
             out.error(if self.is_quiet { CUT_WRITE } else { TOO_MANY_POPPED });
             return Ok(());
         }
         out.array(gone.len());
-        gone.into_iter().for_each(|id| tell_id(id, out));
+        gone.into_iter().for_each(|id| write_id(id, out));
         Ok(())
     }
 
+    /// What has become of entries that a consumer got; `None` without the group.
+    pub(in crate::table) fn delivered(
+        &self,
+        key: &[u8],
+        group: &[u8],
+        consumer: &[u8],
+        ids: &[StreamId],
+    ) -> Option<Delivered> {
+        let (_, entry) = self.find(self.index.hash(key), key)?;
+        let stream = Stream { items: entry.items() };
+        let Group { number, last, read } = stream.group(group)?;
+        let own = stream.consumer(number, consumer);
+        let mut delivered =
+            Delivered { is_known: own.is_some(), pending: Vec::new(), gone: Vec::new(), last, read };
+        for id in ids {
+            let is_there = stream.find(*id).is_some();
+            match stream.pending(number, *id) {
+                None => delivered.gone.push(*id),
+                Some(it) if is_there && own == Some(it.consumer) => match delivered.pending.last_mut() {
+                    Some((since, often, ids)) if (*since, *often) == (it.delivered_ms, it.deliveries) => {
+                        ids.push(*id);
+                    }
+                    _ => delivered.pending.push((it.delivered_ms, it.deliveries, vec![*id])),
+                },
+                // Of another consumer, or pending still although its entry is gone: nothing has changed.
+                Some(_) => {}
+            }
+        }
+        Some(delivered)
+    }
+
     /// Appends an array of claimed entries, or of their ids; false, with an error appended, if it would be too large.
-    fn tell_claimed(
+    fn write_claimed(
         &self,
         found: Found<'_>,
         taken: &[StreamId],
@@ -432,14 +478,14 @@ impl Table {
         }
         // The key's place may be another one: a small stream may have become a large one.
         let Some(stream) = self.stream(found.key, record.time) else { return false };
-        let (start, mut teller) = (out.len(), stream.teller());
+        let (start, mut writer) = (out.len(), stream.writer());
         out.array(taken.len());
         for id in taken {
             match stream.find(*id) {
                 Some(item) if !only_ids => {
-                    teller.tell(item, out);
+                    writer.write(item, out);
                 }
-                _ => tell_id(*id, out),
+                _ => write_id(*id, out),
             }
             if out.len() - start > out.reply_bytes_max() {
                 out.truncate(start);
@@ -454,7 +500,7 @@ impl Table {
 impl Changing<'_> {
     /// Returns the entries that are pending for a consumer, from an id on. They count as delivered once more. One whose
     /// entry is gone has no fields.
-    fn tell_again(
+    fn write_again(
         &mut self,
         (group, consumer): (Group, &[u8]),
         from: StreamId,
@@ -462,28 +508,28 @@ impl Changing<'_> {
         now: UnixMs,
         is_quiet: bool,
         out: &mut ReplyBuffer,
-    ) {
+    ) -> Vec<StreamId> {
         let number = self.see_consumer(group.number, consumer, now);
         let view = self.view();
         let owned = view.owned_from(group.number, number, from).take(count);
         let ids: Vec<StreamId> = owned.take_while(|id| room.take(view.find(*id))).collect();
-        let mut teller = view.teller();
+        let mut writer = view.writer();
         if !is_quiet {
             out.array(ids.len());
         }
         for id in ids.iter().filter(|_| !is_quiet) {
             match view.find(*id) {
                 Some(item) => {
-                    teller.tell(item, out);
+                    writer.write(item, out);
                 }
                 None => {
                     out.array(2);
-                    tell_id(*id, out);
+                    write_id(*id, out);
                     out.push(Reply::NullArray);
                 }
             }
         }
-        for id in ids {
+        for id in ids.iter().copied() {
             let view = self.view();
             let (Some(before), true) = (view.pending(group.number, id), view.find(id).is_some()) else {
                 continue;
@@ -492,6 +538,7 @@ impl Changing<'_> {
             let pending = Pending { delivered_ms: now, deliveries, ..before };
             self.set_pending(group.number, id, pending);
         }
+        ids
     }
 
     /// Returns the entries that a group has not read yet; they become pending if `pends`.
@@ -503,16 +550,16 @@ impl Changing<'_> {
         now: UnixMs,
         is_quiet: bool,
         out: &mut ReplyBuffer,
-    ) {
+    ) -> Vec<StreamId> {
         let number = self.see_consumer(group.number, consumer, now);
         let view = self.view();
         let from = group.last.next().unwrap_or(StreamId::MAX);
         let ranks = view.ranks(from, StreamId::MAX);
         let items = view.items.iter_from(ranks.start).take(count).take_while(|item| room.take(Some(item)));
-        let (mut teller, mut told, mut ids) = (view.teller(), ReplyBuffer::new(), Vec::new());
+        let (mut writer, mut written, mut ids) = (view.writer(), ReplyBuffer::new(), Vec::new());
         let gaps_up_to = view.gaps_up_to();
         for item in items {
-            let id = if is_quiet { view::id_of(item) } else { teller.tell(item, &mut told) };
+            let id = if is_quiet { view::id_of(item) } else { writer.write(item, &mut written) };
             ids.push(id);
             group.read = match group.read {
                 Some(read) if gaps_up_to.is_none_or(|last| id > last) => Some(read.saturating_add(1)),
@@ -521,12 +568,14 @@ impl Changing<'_> {
             group.last = id;
         }
         out.array(ids.len());
-        out.extend_encoded(told.as_bytes());
+        out.extend_encoded(written.as_bytes());
         self.put_group(name, group);
-        for id in ids.into_iter().filter(|_| pends) {
+        for id in ids.iter().copied().filter(|_| pends) {
             let pending = Pending { consumer: number, delivered_ms: now, deliveries: 1 };
             self.set_pending(group.number, id, pending);
         }
+        // With NOACK no consumer has them pending, and none had them before.
+        if pends { ids } else { Vec::new() }
     }
 
     /// Makes an entry pending for a consumer, if `decide` returns since when and how often it counts as delivered.

@@ -2,8 +2,8 @@
 
 use super::groups::no_group_of;
 use super::items::Group;
-use super::tell_entries;
-use super::view::{Stream, tell_id};
+use super::view::{Stream, write_id};
+use super::write_entries;
 use crate::UnixMs;
 use crate::command::StreamId;
 use crate::reply::ReplyBuffer;
@@ -13,12 +13,12 @@ use crate::table::reads::refuse_large_reply;
 /// what Redis would have.
 const NODE_ENTRIES: usize = 100;
 
-fn tell_number(name: &str, number: u64, out: &mut ReplyBuffer) {
+fn write_number(name: &str, number: u64, out: &mut ReplyBuffer) {
     out.bulk(name.as_bytes());
     out.integer(number as i64);
 }
 
-fn tell_optional(name: &str, number: Option<u64>, out: &mut ReplyBuffer) {
+fn write_optional(name: &str, number: Option<u64>, out: &mut ReplyBuffer) {
     out.bulk(name.as_bytes());
     match number {
         Some(number) => out.integer(number as i64),
@@ -26,35 +26,35 @@ fn tell_optional(name: &str, number: Option<u64>, out: &mut ReplyBuffer) {
     }
 }
 
-fn tell_named_id(name: &str, id: StreamId, out: &mut ReplyBuffer) {
+fn write_named_id(name: &str, id: StreamId, out: &mut ReplyBuffer) {
     out.bulk(name.as_bytes());
-    tell_id(id, out);
+    write_id(id, out);
 }
 
 /// Appends seven facts.
-fn tell_head(stream: Stream<'_>, out: &mut ReplyBuffer) {
+fn write_head(stream: Stream<'_>, out: &mut ReplyBuffer) {
     let (head, length) = (stream.head(), stream.len());
     let nodes = length.div_ceil(NODE_ENTRIES) as u64;
-    tell_number("length", length as u64, out);
-    tell_number("radix-tree-keys", nodes, out);
-    tell_number("radix-tree-nodes", nodes + 1, out);
-    tell_named_id("last-generated-id", head.last, out);
-    tell_named_id("max-deleted-entry-id", head.removed, out);
-    tell_number("entries-added", head.added, out);
-    tell_named_id("recorded-first-entry-id", stream.edge(false), out);
+    write_number("length", length as u64, out);
+    write_number("radix-tree-keys", nodes, out);
+    write_number("radix-tree-nodes", nodes + 1, out);
+    write_named_id("last-generated-id", head.last, out);
+    write_named_id("max-deleted-entry-id", head.removed, out);
+    write_number("entries-added", head.added, out);
+    write_named_id("recorded-first-entry-id", stream.edge(false), out);
 }
 
-pub(super) fn tell_stream(stream: Stream<'_>, out: &mut ReplyBuffer) {
+pub(super) fn write_stream(stream: Stream<'_>, out: &mut ReplyBuffer) {
     out.map(10);
-    tell_head(stream, out);
-    tell_number("groups", stream.groups().count() as u64, out);
+    write_head(stream, out);
+    write_number("groups", stream.groups().count() as u64, out);
     let entries = stream.first()..stream.items.len();
-    let mut teller = stream.teller();
+    let mut writer = stream.writer();
     for (name, rank) in [("first-entry", entries.start), ("last-entry", entries.end.wrapping_sub(1))] {
         out.bulk(name.as_bytes());
         match stream.items.get(rank) {
             Some(item) if !entries.is_empty() => {
-                teller.tell(item, out);
+                writer.write(item, out);
             }
             _ => out.null(),
         }
@@ -62,37 +62,37 @@ pub(super) fn tell_stream(stream: Stream<'_>, out: &mut ReplyBuffer) {
 }
 
 /// Appends everything, with at most `count` elements of each list.
-pub(super) fn tell_all(stream: Stream<'_>, count: usize, out: &mut ReplyBuffer) {
+pub(super) fn write_all(stream: Stream<'_>, count: usize, out: &mut ReplyBuffer) {
     let start = out.len();
     out.map(9);
-    tell_head(stream, out);
+    write_head(stream, out);
     out.bulk(b"entries");
-    tell_entries(stream, stream.len().min(count), stream.items.iter_from(stream.first()), out);
+    write_entries(stream, stream.len().min(count), stream.items.iter_from(stream.first()), out);
     out.bulk(b"groups");
     out.array(stream.groups().count());
     for (name, group) in stream.groups() {
         out.map(7);
         out.bulk(b"name");
         out.bulk(&name);
-        tell_group(stream, group, count, out);
+        write_group(stream, group, count, out);
         if out.len() - start > out.reply_bytes_max() {
             return refuse_large_reply(start, out);
         }
     }
 }
 
-fn tell_group(stream: Stream<'_>, group: Group, count: usize, out: &mut ReplyBuffer) {
+fn write_group(stream: Stream<'_>, group: Group, count: usize, out: &mut ReplyBuffer) {
     let number = group.number;
-    tell_named_id("last-delivered-id", group.last, out);
-    tell_optional("entries-read", group.read, out);
-    tell_optional("lag", stream.lag(group), out);
+    write_named_id("last-delivered-id", group.last, out);
+    write_optional("entries-read", group.read, out);
+    write_optional("lag", stream.lag(group), out);
     let pending = stream.pending_count(number, None);
-    tell_number("pel-count", pending as u64, out);
+    write_number("pel-count", pending as u64, out);
     out.bulk(b"pending");
     out.array(pending.min(count));
     for (id, pending) in stream.pending_from(number, StreamId::MIN).take(count) {
         out.array(4);
-        tell_id(id, out);
+        write_id(id, out);
         out.bulk(stream.consumer_of(number, pending.consumer).name);
         out.integer(pending.delivered_ms as i64);
         out.integer(pending.deliveries as i64);
@@ -103,9 +103,9 @@ fn tell_group(stream: Stream<'_>, group: Group, count: usize, out: &mut ReplyBuf
         out.map(4);
         out.bulk(b"name");
         out.bulk(consumer.name);
-        tell_number("seen-time", consumer.seen_ms, out);
+        write_number("seen-time", consumer.seen_ms, out);
         let owned = stream.pending_count(number, Some(consumer.number));
-        tell_number("pel-count", owned as u64, out);
+        write_number("pel-count", owned as u64, out);
         out.bulk(b"pending");
         out.array(owned.min(count));
         for id in stream.owned_from(number, consumer.number, StreamId::MIN).take(count) {
@@ -113,29 +113,29 @@ fn tell_group(stream: Stream<'_>, group: Group, count: usize, out: &mut ReplyBuf
                 unreachable!("what a consumer has is pending")
             };
             out.array(3);
-            tell_id(id, out);
+            write_id(id, out);
             out.integer(pending.delivered_ms as i64);
             out.integer(pending.deliveries as i64);
         }
     }
 }
 
-pub(super) fn tell_groups(stream: Stream<'_>, out: &mut ReplyBuffer) {
+pub(super) fn write_groups(stream: Stream<'_>, out: &mut ReplyBuffer) {
     out.array(stream.groups().count());
     for (name, group) in stream.groups() {
         out.map(6);
         out.bulk(b"name");
         out.bulk(&name);
         let consumers = stream.region(super::items::NAMED, &[group.number]).len();
-        tell_number("consumers", consumers as u64, out);
-        tell_number("pending", stream.pending_count(group.number, None) as u64, out);
-        tell_named_id("last-delivered-id", group.last, out);
-        tell_optional("entries-read", group.read, out);
-        tell_optional("lag", stream.lag(group), out);
+        write_number("consumers", consumers as u64, out);
+        write_number("pending", stream.pending_count(group.number, None) as u64, out);
+        write_named_id("last-delivered-id", group.last, out);
+        write_optional("entries-read", group.read, out);
+        write_optional("lag", stream.lag(group), out);
     }
 }
 
-pub(super) fn tell_consumers(
+pub(super) fn write_consumers(
     stream: Stream<'_>,
     key: &[u8],
     name: &[u8],
@@ -149,7 +149,7 @@ pub(super) fn tell_consumers(
         out.bulk(b"name");
         out.bulk(consumer.name);
         let pending = stream.pending_count(group.number, Some(consumer.number));
-        tell_number("pending", pending as u64, out);
-        tell_number("idle", now.saturating_sub(consumer.seen_ms), out);
+        write_number("pending", pending as u64, out);
+        write_number("idle", now.saturating_sub(consumer.seen_ms), out);
     }
 }

@@ -5,14 +5,16 @@
 //! with what is pending in them.
 //!
 //! Reading order: [`items`] (what a stream consists of), [`view`] (how it is read), [`changes`] (how it changes), then
-//! the commands: this file, [`groups`] and [`info`].
+//! the commands: this file, [`groups`] and [`info`]; and [`mod@dump`].
 
 mod changes;
+mod dump;
 mod groups;
 mod info;
 mod items;
 mod view;
 
+use super::changes::ChangeClass;
 use super::collections::Found;
 use super::entry::Kind;
 use super::reads::refuse_large_reply;
@@ -22,9 +24,10 @@ use crate::command::{List, NOT_AN_ID, NewId, StreamCommand, StreamId, Trim, pars
 use crate::reply::{Reply, ReplyBuffer};
 use crate::{UnixMs, Version};
 use changes::{Changing, Threshold};
-use view::{Stream, tell_id};
+use view::{Stream, write_id};
 
 pub(super) use changes::{check_item, check_whole};
+pub(super) use dump::{Restoring, dump};
 
 const NO_ID_LEFT: &str = "ERR The stream has exhausted the last possible ID, unable to add more items";
 const NOT_GREATER: &str = "ERR The ID specified in XADD is equal or smaller than the target stream top item";
@@ -58,16 +61,16 @@ fn up_to(count: u64) -> usize {
 }
 
 /// Appends an array of entries, unless it is too large for a reply.
-fn tell_entries<'a>(
+fn write_entries<'a>(
     stream: Stream<'a>,
     count: usize,
     entries: impl Iterator<Item = &'a [u8]>,
     out: &mut ReplyBuffer,
 ) {
-    let (start, mut teller) = (out.len(), stream.teller());
+    let (start, mut writer) = (out.len(), stream.writer());
     out.array(count);
     for item in entries.take(count) {
-        teller.tell(item, out);
+        writer.write(item, out);
         if out.len() - start > out.reply_bytes_max() {
             return refuse_large_reply(start, out);
         }
@@ -134,6 +137,12 @@ impl Table {
         (entry.content_bytes() as u64).saturating_mul(entries) / stream.items.len().max(1) as u64
     }
 
+    /// How many entries a stream has; 0 for what is none.
+    pub(super) fn stream_length(&self, key: &[u8]) -> usize {
+        let stream = self.peek(key, 0).filter(|entry| entry.kind() == Kind::Stream);
+        stream.map_or(0, |entry| Stream { items: entry.items() }.len())
+    }
+
     /// Pending entries of a consumer, in O(log N).
     pub(super) fn pending_of(&self, key: &[u8], group: &[u8], consumer: &[u8], now: UnixMs) -> u64 {
         let Some(entry) = self.peek(key, now).filter(|entry| entry.kind() == Kind::Stream) else { return 0 };
@@ -179,25 +188,25 @@ impl Table {
                     (Some(0), true, _) => out.push(Reply::NullArray),
                     (count, _, false) => {
                         let count = ranks.len().min(up_to(count.unwrap_or(0)));
-                        tell_entries(stream, count, items.iter_from(ranks.start), out);
+                        write_entries(stream, count, items.iter_from(ranks.start), out);
                     }
                     (count, _, true) => {
                         let count = ranks.len().min(up_to(count.unwrap_or(0)));
-                        tell_entries(stream, count, items.iter_back(ranks.end), out);
+                        write_entries(stream, count, items.iter_back(ranks.end), out);
                     }
                 }
             }
-            Pending { group, .. } => groups::tell_pending(stream, key, group, out),
+            Pending { group, .. } => groups::write_pending(stream, key, group, out),
             PendingRange { words, min_idle_ms, count, .. } => {
-                groups::tell_pending_range(stream, key, words, (min_idle_ms, count), now, out);
+                groups::write_pending_range(stream, key, words, (min_idle_ms, count), now, out);
             }
             Info { .. } | InfoFull { .. } | InfoGroups { .. } | InfoConsumers { .. } if !exists => {
                 out.error("ERR no such key");
             }
-            Info { .. } => info::tell_stream(stream, out),
-            InfoFull { count, .. } => info::tell_all(stream, up_to(count), out),
-            InfoGroups { .. } => info::tell_groups(stream, out),
-            InfoConsumers { group, .. } => info::tell_consumers(stream, key, group, now, out),
+            Info { .. } => info::write_stream(stream, out),
+            InfoFull { count, .. } => info::write_all(stream, up_to(count), out),
+            InfoGroups { .. } => info::write_groups(stream, out),
+            InfoConsumers { group, .. } => info::write_consumers(stream, key, group, now, out),
             _ => out.integer(stream.len() as i64),
         }
         version
@@ -230,7 +239,12 @@ impl Table {
                 let ranks = stream.ranks(from, StreamId::MAX);
                 out.push(Reply::Entry);
                 out.bulk(key);
-                tell_entries(stream, ranks.len().min(up_to(count)), stream.items.iter_from(ranks.start), out);
+                write_entries(
+                    stream,
+                    ranks.len().min(up_to(count)),
+                    stream.items.iter_from(ranks.start),
+                    out,
+                );
                 if out.len() - start > out.reply_bytes_max() {
                     refuse_large_reply(start, out);
                     break;
@@ -298,13 +312,14 @@ impl Table {
             return Ok(());
         }
         let id = id.behind(self.stream_at(found).head().last, record.time)?;
-        self.change_one(found, record, |stream| {
+        let trimmed = self.change_one(found, record, |stream| {
             stream.append(id, pairs_of(words));
-            if let Some((trim, threshold)) = trim {
-                stream.trim(trim, threshold);
-            }
+            trim.map_or(0, |(trim, threshold)| stream.trim(trim, threshold))
         });
-        tell_id(id, out);
+        if trimmed > 0 {
+            self.changes.note_as(found.key, ChangeClass::Stream, "xtrim");
+        }
+        write_id(id, out);
         Ok(())
     }
 

@@ -210,8 +210,8 @@ impl<'a> Stream<'a> {
     }
 
     /// The entries of these ranks as replies.
-    pub(super) fn teller(self) -> Teller<'a> {
-        Teller { stream: self, number: 0, names: &[], count: 0 }
+    pub(super) fn writer(self) -> EntryWriter<'a> {
+        EntryWriter { stream: self, number: 0, names: &[], count: 0 }
     }
 }
 
@@ -224,41 +224,41 @@ pub(super) fn id_of(item: &[u8]) -> StreamId {
 }
 
 /// Appends an id.
-pub(super) fn tell_id(id: StreamId, out: &mut ReplyBuffer) {
+pub(super) fn write_id(id: StreamId, out: &mut ReplyBuffer) {
     out.bulk(id.write(&mut [0; ID_TEXT_BYTES]));
 }
 
 /// Writes entries into replies. It remembers the names of the last one's fields.
-pub(super) struct Teller<'a> {
+pub(super) struct EntryWriter<'a> {
     stream: Stream<'a>,
     number: u8,
     names: &'a [u8],
     count: usize,
 }
 
-impl<'a> Teller<'a> {
+impl<'a> EntryWriter<'a> {
     /// Appends an entry: an array of its id and an array of its fields with their values. Returns its id.
-    pub(super) fn tell(&mut self, item: &'a [u8], out: &mut ReplyBuffer) -> StreamId {
+    pub(super) fn write(&mut self, item: &'a [u8], out: &mut ReplyBuffer) -> StreamId {
         let Item::Entry { id, names, values } = Item::trusted(item) else {
             unreachable!("behind the first entry there are only entries")
         };
         out.array(2);
-        tell_id(id, out);
-        self.tell_fields(names, values, out).unwrap_or_else(|Malformed(why)| {
+        write_id(id, out);
+        self.write_fields(names, values, out).unwrap_or_else(|Malformed(why)| {
             unreachable!("an entry of a stream is not what was stored: {why}")
         });
         id
     }
 
-    fn tell_fields(&mut self, number: u8, values: &[u8], out: &mut ReplyBuffer) -> Result<(), Malformed> {
-        let tell = |text: Text<'_>, out: &mut ReplyBuffer| {
+    fn write_fields(&mut self, number: u8, values: &[u8], out: &mut ReplyBuffer) -> Result<(), Malformed> {
+        let write = |text: Text<'_>, out: &mut ReplyBuffer| {
             out.bulk(text.bytes(&mut [0; INTEGER_TEXT_BYTES_MAX]));
         };
         let mut values = Reader::new(values);
         if number == 0 {
             out.array(Text::count(values.rest())?);
             while !values.is_empty() {
-                tell(Text::take(&mut values)?, out);
+                write(Text::take(&mut values)?, out);
             }
             return Ok(());
         }
@@ -272,8 +272,8 @@ impl<'a> Teller<'a> {
         out.array(2 * self.count);
         let mut names = Reader::new(self.names);
         while !names.is_empty() {
-            tell(Text::take(&mut names)?, out);
-            tell(Text::take(&mut values)?, out);
+            write(Text::take(&mut names)?, out);
+            write(Text::take(&mut values)?, out);
         }
         Ok(())
     }

@@ -163,8 +163,8 @@ fn bytes_that_are_not_in_the_table_are_supplied() {
     let mut draft = crate::command::Draft::default();
     draft.push(&Command::OnBytes(count));
     draft.push(&Command::Length { key });
-    let told = replica.ask(&Command::Transaction(draft.transaction()), 99, 0);
-    assert_eq!(told, format!("[{} {}]", long.len() * 3 + 1, long.len()));
+    let answer = replica.ask(&Command::Transaction(draft.transaction()), 99, 0);
+    assert_eq!(answer, format!("[{} {}]", long.len() * 3 + 1, long.len()));
 }
 
 fn sort(store: &mut Store, key: &[u8], to: Option<&[u8]>, options: SortOptions<'_>) -> String {
@@ -172,7 +172,7 @@ fn sort(store: &mut Store, key: &[u8], to: Option<&[u8]>, options: SortOptions<'
     options.encode(&mut bytes);
     match to {
         Some(to) => store.apply(&Command::Sort(SortCommand::Store { key, to, options: &bytes })),
-        None => store.read(&Command::Sort(SortCommand::Tell { key, options: &bytes })),
+        None => store.read(&Command::Sort(SortCommand::Read { key, options: &bytes })),
     }
 }
 

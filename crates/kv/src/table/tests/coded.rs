@@ -50,14 +50,14 @@ fn unfinished(out: &ReplyBuffer) -> (bool, Vec<u8>, Vec<ValueRef>) {
     };
     let mut references = Vec::new();
     while !reader.is_empty() {
-        if let Reply::Reference(told) = Reply::decode(&mut reader).unwrap() {
-            references.push(ValueRef::decode(told).unwrap());
+        if let Reply::Reference(encoded) = Reply::decode(&mut reader).unwrap() {
+            references.push(ValueRef::decode(encoded).unwrap());
         }
     }
     (is_read, command, references)
 }
 
-fn told(store: &mut Store, command: &Command<'_>) -> Vec<ValueRef> {
+fn answered(store: &mut Store, command: &Command<'_>) -> Vec<ValueRef> {
     let mut out = ReplyBuffer::new();
     store.table.read(command, store.time, &mut out);
     let (is_read, asked, references) = unfinished(&out);
@@ -75,7 +75,7 @@ fn needed(store: &mut Store, command: &Command<'_>) -> Vec<u64> {
     assert_eq!(store.table.digest(), digest, "nothing was done");
     let (is_read, _, references) = unfinished(&out);
     assert!(!is_read);
-    references.iter().map(|told| told.reference.id.counter).collect()
+    references.iter().map(|it| it.reference.id.counter).collect()
 }
 
 fn changes(table: &mut Table) -> Vec<(u64, bool)> {
@@ -109,12 +109,12 @@ fn a_read_is_answered_with_references() {
     put(&mut store, "l", 2);
     store.set("small", "v");
     let whole = |counter| ValueRef { reference: reference(counter), view: View::Whole };
-    assert_eq!(told(&mut store, &Command::Get { key: b"k" }), [whole(1)]);
+    assert_eq!(answered(&mut store, &Command::Get { key: b"k" }), [whole(1)]);
     let part = ValueRef { reference: reference(1), view: View::Range { start: 1, end: -2 } };
-    assert_eq!(told(&mut store, &Command::GetRange { key: b"k", start: 1, end: -2 }), [part]);
+    assert_eq!(answered(&mut store, &Command::GetRange { key: b"k", start: 1, end: -2 }), [part]);
     let mut scratch = Vec::new();
     let keys = List::build(&mut scratch, [&b"l"[..], b"small", b"k"]);
-    assert_eq!(told(&mut store, &Command::MultiGet { keys }), [whole(2), whole(1)]);
+    assert_eq!(answered(&mut store, &Command::MultiGet { keys }), [whole(2), whole(1)]);
     assert_eq!(store.read(&Command::Get { key: b"small" }), "\"v\"", "others are answered as ever");
 }
 
@@ -164,7 +164,7 @@ fn what_was_overwritten_meanwhile_is_not_put_back() {
     put(&mut store, "k", 2);
     let append = Command::Append { key: b"k", value: b"y", bytes_max: 1 << 20 };
     assert_eq!(with_value(1, &append, |supplied| needed(&mut store, supplied)), [2]);
-    assert_eq!(told(&mut store, &Command::Get { key: b"k" })[0].reference.id, id(2));
+    assert_eq!(answered(&mut store, &Command::Get { key: b"k" })[0].reference.id, id(2));
     assert_eq!(supplied(&mut store, 2, &append), "10001");
 }
 
@@ -219,8 +219,8 @@ fn a_script_is_refused_a_value_that_is_not_in_memory_and_that_it_has_not_named()
     put(&mut store, "k", 1);
     store.set("l", "v");
     let text = "GET k\nSET k w\nGET l\nRENAME l k";
-    let told = "not in memory k, not in memory k, v, not in memory k";
-    assert_eq!(store.eval_in(text, &[], &[""], true), told);
+    let answer = "not in memory k, not in memory k, v, not in memory k";
+    assert_eq!(store.eval_in(text, &[], &[""], true), answer);
 }
 
 #[test]
@@ -306,9 +306,9 @@ fn a_value_that_was_given_up_is_refused_everywhere_and_for_ever() {
     let mut one = store();
     put(&mut one, "early", 5);
     assert_eq!(one.apply(&Command::Abandon { coordinator: id(9).coordinator, counter: 9 }), "OK");
-    let told = one.table.take_coded_changes().unwrap();
+    let answer = one.table.take_coded_changes().unwrap();
     let abandoned = [(id(9).coordinator, 9)].into();
-    assert_eq!(told, CodedChanges { values: [id(5)].into(), abandoned });
+    assert_eq!(answer, CodedChanges { values: [id(5)].into(), abandoned });
     let mut chunk = Vec::new();
     let snapshot = one.table.begin_snapshot();
     assert!(!one.table.snapshot_chunk(snapshot, 1 << 20, &mut chunk));

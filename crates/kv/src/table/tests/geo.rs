@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::command::{AddOptions, SortedCommand};
-use crate::geo::{Centre, Order, Place, Query, Shape, Told};
+use crate::geo::{Centre, Order, Place, Query, Shape, Shown};
 
 const PLACES: [(&str, f64, f64); 3] =
     [("Palermo", 13.361389, 38.115556), ("Catania", 15.087269, 37.502669), ("Rome", 12.496366, 41.902783)];
@@ -18,7 +18,7 @@ fn sicily() -> Store {
 }
 
 fn around(centre: Centre<'_>, shape: Shape) -> Query<'_> {
-    let (told, takes_any, stores_distance) = (Told::default(), false, false);
+    let (shown, takes_any, stores_distance) = (Shown::default(), false, false);
     Query {
         centre,
         shape,
@@ -26,7 +26,7 @@ fn around(centre: Centre<'_>, shape: Shape) -> Query<'_> {
         order: Order::Ascending,
         count: 0,
         takes_any,
-        told,
+        shown,
         stores_distance,
     }
 }
@@ -47,8 +47,8 @@ fn members_have_their_places() {
     let hashes = SortedCommand::Hashes { key, members };
     assert_eq!(store.read(&Command::OnSorted(hashes)), "[\"sqdtr74hyu0\" nil]");
     let places = SortedCommand::Places { key, members };
-    let told = "[[15.08726745843887329 37.50266842333162032] aborted]";
-    assert_eq!(store.read(&Command::OnSorted(places)), told, "the second is a null array");
+    let shown = "[[15.08726745843887329 37.50266842333162032] aborted]";
+    assert_eq!(store.read(&Command::OnSorted(places)), shown, "the second is a null array");
 }
 
 #[test]
@@ -60,9 +60,9 @@ fn searches_find_what_is_in_their_area() {
     assert_eq!(found(&mut store, b"k", descending), "[\"Rome\"]");
     let narrow = around(palermo, Shape::Box(200.0, 1000.0));
     assert_eq!(found(&mut store, b"k", narrow), "[\"Palermo\" \"Rome\"]");
-    let told = Told { distance: true, hash: true, place: false };
+    let shown = Shown { distance: true, hash: true, place: false };
     let near = Query {
-        told,
+        shown,
         ..around(Centre::Place(Place { longitude: 15.0, latitude: 37.0 }), Shape::Circle(100.0))
     };
     assert_eq!(found(&mut store, b"k", near), "[[\"Catania\" \"56.4413\" 3479447370796909]]");

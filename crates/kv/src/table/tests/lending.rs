@@ -51,7 +51,7 @@ fn a_value_is_lent_where_it_stands_if_it_is_large_and_all_of_a_reply() {
         store.offset += 1;
         store.table.apply(&Command::Transaction(draft.transaction()), store.offset, store.time, &mut out);
     }
-    assert!(!out.has_lent() && out.len() > 5 * BYTES_MIN, "others are told as ever");
+    assert!(!out.has_lent() && out.len() > 5 * BYTES_MIN, "others are written as ever");
     // A read that is ordered between two writes is answered like any other.
     store.table.apply(&get, store.offset, store.time, &mut out);
     assert!(out.has_lent());

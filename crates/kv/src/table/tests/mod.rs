@@ -1,10 +1,13 @@
 //! The table's guarantees, by subject. Scripts read like a session: a command, an arrow, the reply.
 
 mod bytes;
+mod changes;
 mod coded;
+mod eviction;
 mod expiry;
 mod geo;
 mod hashes;
+mod history;
 mod keys;
 mod lending;
 mod lists;

@@ -31,18 +31,18 @@ fn a_scan_goes_through_the_table_in_steps() {
     for number in 0..25 {
         store.set(&format!("k{number}"), "v");
     }
-    let (mut cursor, mut told, mut steps) = (0, Vec::new(), 0);
+    let (mut cursor, mut returned, mut steps) = (0, Vec::new(), 0);
     loop {
         let (next, keys) = step(&mut store.table, cursor, 10, 1, 0);
         assert!(keys.len() <= 10);
-        told.extend(keys);
+        returned.extend(keys);
         steps += 1;
         cursor = next;
         if cursor == 0 {
             break;
         }
     }
-    assert_eq!((told.len(), steps), (25, 3));
+    assert_eq!((returned.len(), steps), (25, 3));
     assert_eq!(step(&mut store.table, 0, 0, 1, 0).1.len(), 1, "a count of zero goes on all the same");
     let (_, keys) = step(&mut store.table, u64::MAX, 100, 1, 0);
     assert_eq!(keys.len(), 25, "a cursor from nowhere begins anew");
@@ -58,18 +58,18 @@ fn a_scan_that_goes_on_in_another_replica_leaves_nothing_out() {
                 table.apply(&plain_set(format!("k{number}").as_bytes(), b""), 1, 0, &mut ReplyBuffer::new());
             }
         }
-        let (mut cursor, mut told, mut steps) = (0, BTreeMap::<String, u32>::new(), 0);
+        let (mut cursor, mut returned, mut steps) = (0, BTreeMap::<String, u32>::new(), 0);
         loop {
             let leader = &mut replicas[usize::from(steps >= 40)];
             let (next, keys) = step(leader, cursor, 10, 1, 0);
-            keys.into_iter().for_each(|key| *told.entry(key).or_default() += 1);
+            keys.into_iter().for_each(|key| *returned.entry(key).or_default() += 1);
             (cursor, steps) = (next, steps + 1);
             if cursor == 0 {
                 break;
             }
         }
-        assert_eq!(told.len(), 1000, "seeds {seed} and {}", seed + 100);
-        assert_eq!(told.values().filter(|times| **times == 2).count(), 400, "those of the first leader");
+        assert_eq!(returned.len(), 1000, "seeds {seed} and {}", seed + 100);
+        assert_eq!(returned.values().filter(|times| **times == 2).count(), 400, "those of the first leader");
         assert_eq!(steps, 140);
     }
 }
@@ -87,19 +87,19 @@ fn a_scan_passes_from_group_to_group() {
             );
         }
     }
-    let (mut cursor, mut told) = (0, Vec::new());
+    let (mut cursor, mut returned) = (0, Vec::new());
     loop {
         let group = scan_group(cursor).max(1);
         let (next, keys) = step(&mut tables[usize::from(group) - 1], cursor, 4, group, (group + 1) % 4);
-        told.extend(keys);
+        returned.extend(keys);
         cursor = next;
         if cursor == 0 {
             break;
         }
     }
-    told.sort();
+    returned.sort();
     let expected: Vec<_> = [0, 2].iter().flat_map(|p| (0..10).map(move |n| format!("{p}:{n}"))).collect();
-    assert_eq!(told, expected);
+    assert_eq!(returned, expected);
 }
 
 #[test]
@@ -130,12 +130,12 @@ proptest! {
         first.iter().for_each(|number| store.set(&format!("k{number}"), "v"));
         let present = |store: &mut Store, number: u32| store.version(&format!("k{number}")) > 0;
         let mut stayed: Vec<bool> = (0..200).map(|number| present(&mut store, number)).collect();
-        let mut told: BTreeMap<String, u32> = BTreeMap::new();
+        let mut returned: BTreeMap<String, u32> = BTreeMap::new();
         let mut writes = writes.into_iter();
         let mut cursor = 0;
         loop {
             let (next, keys) = step(&mut store.table, cursor, count, 1, 0);
-            keys.into_iter().for_each(|key| *told.entry(key).or_default() += 1);
+            keys.into_iter().for_each(|key| *returned.entry(key).or_default() += 1);
             cursor = next;
             if cursor == 0 {
                 break;
@@ -162,7 +162,7 @@ proptest! {
             }
         }
         for (number, stayed) in stayed.iter().enumerate().filter(|(_, stayed)| **stayed) {
-            prop_assert_eq!(told.get(&format!("k{number}")), Some(&1), "k{} stayed: {}", number, stayed);
+            prop_assert_eq!(returned.get(&format!("k{number}")), Some(&1), "k{} stayed: {}", number, stayed);
         }
     }
 }
@@ -172,10 +172,10 @@ proptest! {
 fn a_scan_outlives_any_number_of_resizes() {
     let mut store = Store::new();
     (0..100).for_each(|number| store.set(&format!("stays{number}"), "v"));
-    let (mut cursor, mut told, mut steps) = (0, Vec::new(), 0);
+    let (mut cursor, mut returned, mut steps) = (0, Vec::new(), 0);
     loop {
         let (next, keys) = step(&mut store.table, cursor, 7, 1, 0);
-        told.extend(keys.into_iter().filter(|key| key.starts_with("stays")));
+        returned.extend(keys.into_iter().filter(|key| key.starts_with("stays")));
         for number in 0..10_000 {
             let key = format!("passes{number}");
             if steps % 2 == 0 { store.set(&key, "v") } else { drop(store.delete(&key)) }
@@ -187,13 +187,13 @@ fn a_scan_outlives_any_number_of_resizes() {
     }
     while cursor != 0 {
         let (next, keys) = step(&mut store.table, cursor, 1000, 1, 0);
-        told.extend(keys.into_iter().filter(|key| key.starts_with("stays")));
+        returned.extend(keys.into_iter().filter(|key| key.starts_with("stays")));
         cursor = next;
     }
-    told.sort();
+    returned.sort();
     let mut expected: Vec<_> = (0..100).map(|number| format!("stays{number}")).collect();
     expected.sort();
-    assert_eq!(told, expected);
+    assert_eq!(returned, expected);
 }
 
 #[test]

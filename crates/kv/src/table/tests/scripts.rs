@@ -16,14 +16,14 @@ pub(super) struct Lines;
 impl Interpreter for Lines {
     fn run(&self, script: &Script<'_>, access: &mut Access<'_>, out: &mut ReplyBuffer) {
         let text = String::from_utf8(script.text().to_vec()).unwrap();
-        let mut told = Vec::new();
+        let mut answer = Vec::new();
         for line in text.lines().map(str::trim) {
             if line == "undo" {
                 access.undo();
                 continue;
             }
             if let Some(message) = line.strip_prefix("publish ") {
-                told.push(match access.publish(false, b"channel", message.as_bytes()) {
+                answer.push(match access.publish(false, b"channel", message.as_bytes()) {
                     Ok(is_taken) => is_taken.to_string(),
                     Err(_) => "writes".into(),
                 });
@@ -32,7 +32,7 @@ impl Interpreter for Lines {
             let words: Vec<Vec<u8>> = line.split_whitespace().map(script::word).collect();
             let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
             let (mut scratch, mut reply) = (Vec::new(), ReplyBuffer::new());
-            told.push(match access.call(&script::parse(&words, &mut scratch), &mut reply) {
+            answer.push(match access.call(&script::parse(&words, &mut scratch), &mut reply) {
                 Ok(()) => text_of(&reply),
                 Err(ScriptRefusal::Write) => "writes".into(),
                 Err(ScriptRefusal::Undeclared(key)) => format!("undeclared {}", key.escape_ascii()),
@@ -40,7 +40,7 @@ impl Interpreter for Lines {
                 Err(ScriptRefusal::NotInScripts) => "not in scripts".into(),
             });
         }
-        out.push(Reply::Status(told.join(", ").replace('"', "").as_bytes()));
+        out.push(Reply::Status(answer.join(", ").replace('"', "").as_bytes()));
     }
 }
 
@@ -74,8 +74,8 @@ impl Store {
 fn a_script_uses_other_keys_of_its_extent_and_they_are_put_back_like_declared_ones() {
     let mut store = Store::scripted();
     store.play("SET p:a 1 -> OK");
-    let told = store.eval_in("GET p:a\nSET p:b 2\nSET p:x:c 3\nGET q", &["p:d"], &["p:", "p:x:"], true);
-    assert_eq!(told, "1, OK, undeclared p:x:c, undeclared q");
+    let answer = store.eval_in("GET p:a\nSET p:b 2\nSET p:x:c 3\nGET q", &["p:d"], &["p:", "p:x:"], true);
+    assert_eq!(answer, "1, OK, undeclared p:x:c, undeclared q");
     assert_eq!(store.eval_in("GET p:b\nGET p:x:c", &[], &["p:", "p:x:"], false), "2, undeclared p:x:c");
     assert_eq!((store.version("p:a"), store.version("p:b")), (1, 2));
     store.eval_in("DEL p:a\nSET p:b 9\nSET p:new 1\nSET p:new 2\nSET p:d 1\nundo", &["p:d"], &["p:"], true);
@@ -88,8 +88,8 @@ fn a_script_uses_other_keys_of_its_extent_and_they_are_put_back_like_declared_on
 fn a_script_uses_the_keys_that_it_has_named_and_no_others() {
     let mut store = Store::scripted();
     store.play("SET a 1 -> OK\nSET c 3 -> OK");
-    let told = store.eval("GET a\nINCRBY b 4\nGET c\nRENAME a c\nRENAME a b", &["b", "a", "b"]);
-    assert_eq!(told, "1, 4, undeclared c, undeclared c, OK");
+    let answer = store.eval("GET a\nINCRBY b 4\nGET c\nRENAME a c\nRENAME a b", &["b", "a", "b"]);
+    assert_eq!(answer, "1, 4, undeclared c, undeclared c, OK");
     assert_eq!(store.read(&Command::Get { key: b"b" }), "\"1\"");
     assert_eq!(store.eval("GET a", &[]), "undeclared a");
 }
@@ -133,8 +133,8 @@ fn what_a_script_publishes_goes_with_its_answer_and_nowhere_without_one() {
     assert!(published("publish one", false, true).is_empty(), "every replica may answer a read");
     assert_eq!(published("publish one\nundo\npublish two", true, true), ["two"]);
     let long = "x".repeat(SCRIPT_PUBLISHED_BYTES_MAX / 2);
-    let told = published(&format!("publish {long}\npublish {long}\npublish short"), true, true);
-    assert_eq!(told, [long, "short".into()], "what is too much is refused");
+    let answer = published(&format!("publish {long}\npublish {long}\npublish short"), true, true);
+    assert_eq!(answer, [long, "short".into()], "what is too much is refused");
 }
 
 #[test]

@@ -163,13 +163,13 @@ fn what_is_popped_follows_from_the_record_and_from_nothing_else() {
         first.read(&Command::OnSet(SetCommand::Random { key: b"s", count: Some(5) }));
         let pop = Command::OnSet(SetCommand::Pop { key: b"s", count });
         let before = members(&mut first, "s");
-        let told = first.apply(&pop);
+        let answer = first.apply(&pop);
         second.offset += 1;
         second.table.apply_unasked(&pop, second.offset, second.time);
         let after = members(&mut first, "s");
         let gone: BTreeSet<_> = before.difference(&after).cloned().collect();
-        assert_eq!(gone.len() as u64, count.unwrap_or(1), "{told}");
-        assert!(gone.iter().all(|member| told.contains(&format!("\"{}\"", member.escape_ascii()))));
+        assert_eq!(gone.len() as u64, count.unwrap_or(1), "{answer}");
+        assert!(gone.iter().all(|member| answer.contains(&format!("\"{}\"", member.escape_ascii()))));
         assert!(gone.is_disjoint(&popped));
         popped.extend(gone);
         assert_eq!(first.table.digest(), second.table.digest());
@@ -205,8 +205,8 @@ fn members_are_drawn_at_random() {
     let mut store = Store::new();
     fill(&mut store, "s", 100);
     let mut draw = |count| {
-        let told = store.read(&Command::OnSet(SetCommand::Random { key: b"s", count }));
-        told.matches('"').count() / 2
+        let answer = store.read(&Command::OnSet(SetCommand::Random { key: b"s", count }));
+        answer.matches('"').count() / 2
     };
     assert_eq!([draw(None), draw(Some(0)), draw(Some(7)), draw(Some(-7))], [1, 0, 7, 7]);
     assert_eq!([draw(Some(100)), draw(Some(1000)), draw(Some(-1000))], [100, 100, 1000]);
@@ -227,8 +227,8 @@ fn a_scan_returns_what_stays_exactly_once() {
     let (mut position, mut seen, mut number) = (0, Vec::new(), 1000);
     loop {
         let scan = SetCommand::Scan { key: b"s", position, count: 7, pattern: None };
-        let told = store.read(&Command::OnSet(scan));
-        let mut words = told.split('"').skip(1).step_by(2).map(str::to_owned);
+        let answer = store.read(&Command::OnSet(scan));
+        let mut words = answer.split('"').skip(1).step_by(2).map(str::to_owned);
         position = words.next().unwrap().parse().unwrap();
         seen.extend(words.map(|word| word.parse::<u32>().unwrap()));
         if position == 0 {

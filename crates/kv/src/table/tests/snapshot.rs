@@ -208,8 +208,8 @@ proptest! {
             chunks.extend(rest(&mut table, id, 100));
             table.end_snapshot(id);
             let mut copy = Table::new(1);
-            let told: usize = chunks.iter().map(|chunk| copy.install(chunk).unwrap()).sum();
-            prop_assert_eq!(told, keys, "no entry is told twice");
+            let count: usize = chunks.iter().map(|chunk| copy.install(chunk).unwrap()).sum();
+            prop_assert_eq!(count, keys, "no entry is sent twice");
             prop_assert_eq!(installed(&chunks, floor).digest(), digest);
         }
     }

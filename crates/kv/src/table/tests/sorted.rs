@@ -4,6 +4,7 @@ use super::script::play;
 use super::*;
 use crate::command::{AddOptions, Aggregate, By, SetOperation, SortedCommand};
 use crate::table::entry::Kind;
+use crate::table::sorted::parts;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -291,8 +292,8 @@ fn a_scan_returns_what_stays_exactly_once() {
     let (mut position, mut seen, mut number) = (0, Vec::new(), 0);
     loop {
         let scan = SortedCommand::Scan { key: b"z", position, count: 7, pattern: None };
-        let told = store.read(&Command::OnSorted(scan));
-        let mut words = told.split('"').skip(1).step_by(2).map(str::to_owned);
+        let answer = store.read(&Command::OnSorted(scan));
+        let mut words = answer.split('"').skip(1).step_by(2).map(str::to_owned);
         position = words.next().unwrap().parse().unwrap();
         seen.extend(words.step_by(2).map(|word| word.parse::<u32>().unwrap()));
         if position == 0 {
@@ -318,9 +319,9 @@ fn members_are_drawn_at_random() {
     let mut store = Store::new();
     fill(&mut store, 100);
     let mut draw = |count| {
-        let told =
+        let answer =
             store.read(&Command::OnSorted(SortedCommand::Random { key: b"z", count, with_scores: false }));
-        told.matches('"').count() / 2
+        answer.matches('"').count() / 2
     };
     assert_eq!([draw(None), draw(Some(7)), draw(Some(-7)), draw(Some(1000))], [1, 7, 7, 100]);
     let seen: BTreeSet<String> = (0..2000)
@@ -513,12 +514,12 @@ proptest! {
             prop_assert_eq!(store.table.len(), sets.len(), "{:?}", command);
             for (key, scores) in &sets {
                 let (items, _) = store.table.items_of(key, Kind::Sorted, 1).unwrap();
-                let members: Vec<Vec<u8>> = items.iter_from(0).map(|item| item[8..].to_vec()).collect();
+                let members: Vec<Vec<u8>> = items.iter_from(0).map(|item| parts(item).1.to_vec()).collect();
                 let expected: Vec<Vec<u8>> = in_order(scores).into_iter().map(|(_, member)| member).collect();
                 prop_assert_eq!(members, expected, "{:?}", command);
                 for (rank, (score, member)) in in_order(scores).into_iter().enumerate() {
-                    let told = store.read(&Command::OnSorted(SortedCommand::Score { key, member: &member }));
-                    prop_assert_eq!(told, score.to_string());
+                    let answer = store.read(&Command::OnSorted(SortedCommand::Score { key, member: &member }));
+                    prop_assert_eq!(answer, score.to_string());
                     let rank_of = SortedCommand::Rank { key, member: &member, is_reverse: false };
                     prop_assert_eq!(store.read(&Command::OnSorted(rank_of)), rank.to_string());
                 }

@@ -69,8 +69,8 @@ impl Replica {
             let mut reader = Reader::new(rest);
             match Reply::decode(&mut reader).unwrap() {
                 Reply::Bulk(key) => keys.push(key),
-                Reply::Reference(told) => {
-                    let reference = ValueRef::decode(told).unwrap().reference;
+                Reply::Reference(encoded) => {
+                    let reference = ValueRef::decode(encoded).unwrap().reference;
                     values.push((reference, self.kept[&reference].as_slice()));
                 }
                 _ => {}
@@ -85,8 +85,8 @@ impl Replica {
         let (mut reader, mut out) = (Reader::new(element), ReplyBuffer::new());
         while let Ok(reply) = Reply::decode(&mut reader) {
             match reply {
-                Reply::Reference(told) => {
-                    let ValueRef { reference, view } = ValueRef::decode(told).unwrap();
+                Reply::Reference(encoded) => {
+                    let ValueRef { reference, view } = ValueRef::decode(encoded).unwrap();
                     out.bulk(view.of(&self.kept[&reference]));
                 }
                 other => out.push(other),
@@ -135,8 +135,8 @@ fn what_is_changed_in_place_is_spilled_again_and_what_is_only_read_is_not() {
     let mut draft = Draft::default();
     draft.push(&Command::Get { key: b"k" });
     draft.push(&Command::Append { key: b"l", value: b"!", bytes_max: 100 });
-    let told = replica.ask(&Command::Transaction(draft.transaction()), 3, 0);
-    assert_eq!(told, "[\"a value that is long enough\" 28]");
+    let answer = replica.ask(&Command::Transaction(draft.transaction()), 3, 0);
+    assert_eq!(answer, "[\"a value that is long enough\" 28]");
     assert!(replica.kept.contains_key(&before), "the value that was only read is kept by its name");
     assert_eq!(replica.kept.len(), 2);
     assert_eq!(replica.get(b"l", 0), "[\"a value that is long enough!\" 3 nil]");
@@ -199,11 +199,11 @@ fn set_with_answer(key: &[u8], answer: SetAnswer) -> Command<'_> {
 fn the_value_before_is_returned() {
     let mut replica = Replica::new(1);
     assert_eq!(replica.ask(&set_with_answer(b"k", SetAnswer::Before), 1, 0), "nil");
-    let told = replica.ask(&set_with_answer(b"k", SetAnswer::Before), 2, 0);
-    assert_eq!(told, format!("\"{}\"", LONG.escape_ascii()));
+    let answer = replica.ask(&set_with_answer(b"k", SetAnswer::Before), 2, 0);
+    assert_eq!(answer, format!("\"{}\"", LONG.escape_ascii()));
     let mut memory = Store::new();
     memory.apply(&set_with_answer(b"k", SetAnswer::Before));
-    assert_eq!(memory.apply(&set_with_answer(b"k", SetAnswer::Before)), told);
+    assert_eq!(memory.apply(&set_with_answer(b"k", SetAnswer::Before)), answer);
 }
 
 proptest! {

@@ -371,8 +371,8 @@ fn one_command_delivers_so_many_entries_and_no_more() {
     let streams = List::build(&mut scratch, [&b"s"[..], b">", b"t", b">", b"u", b">"]);
     let (group, consumer) = (&b"g"[..], &b"c"[..]);
     let read = StreamCommand::ReadGroup { group, consumer, streams, count: 0, acknowledges: false };
-    let told = store.apply(&Command::OnStream(read));
-    assert_eq!(told.matches("\"f\"").count(), DELIVERED_MAX);
+    let answer = store.apply(&Command::OnStream(read));
+    assert_eq!(answer.matches("\"f\"").count(), DELIVERED_MAX);
     let left = DELIVERED_MAX - 20;
     store.play(&format!("XINFO GROUPS t -> [{{\"name\"=\"g\" \"consumers\"=1 \"pending\"=10 \"last-delivered-id\"=\"1000000-9\" \"entries-read\"=10 \"lag\"={left}}}]"));
     store.play("XPENDING u g -> [0 nil nil aborted]");
@@ -384,16 +384,16 @@ fn one_command_delivers_so_many_entries_and_no_more() {
 fn a_script_that_is_undone_leaves_streams_as_they_were() {
     let mut store = with_large_stream(300);
     let bytes = store.table.entry_bytes;
-    let told =
+    let answer =
         |store: &mut Store| store.read(&Command::OnStream(StreamCommand::InfoFull { key: b"s", count: 0 }));
-    let before = told(&mut store);
+    let before = answer(&mut store);
     store.table.set_interpreter(&super::scripts::Lines);
     let limits = ScriptLimits { value_bytes_max: 100, cost_max: 1000 };
     let text = b"XADD s * f v\nXTRIM s MAXLEN 5\nXACK s g 7\nXGROUP DESTROY s g\nXADD s * g v\nundo";
     let mut scratch = Vec::new();
     let script = Script::build(&mut scratch, text, [&b"s"[..]], 1, limits, true).unwrap();
     store.apply(&Command::Script(script));
-    assert_eq!(told(&mut store), before);
+    assert_eq!(answer(&mut store), before);
     assert_eq!(store.table.entry_bytes, bytes);
 }
 
@@ -404,8 +404,8 @@ fn a_transaction_adds_entries_in_one_millisecond() {
     let words = List::build(&mut scratch, [&b"*"[..], b"", b"f", b"v"]);
     let add = StreamCommand::Add { key: b"s", words, trim: None, if_present: false };
     (0..3).for_each(|_| assert!(draft.push(&Command::OnStream(add))));
-    let told = store.apply(&Command::Transaction(draft.transaction()));
-    assert_eq!(told, "[\"1000000-0\" \"1000000-1\" \"1000000-2\"]");
+    let answer = store.apply(&Command::Transaction(draft.transaction()));
+    assert_eq!(answer, "[\"1000000-0\" \"1000000-1\" \"1000000-2\"]");
 }
 
 #[test]
@@ -565,16 +565,16 @@ proptest! {
             let entries: Vec<&str> = model.entries.values().map(String::as_str).collect();
             let expected = format!("[{}]", entries.join(" "));
             let mut scratch = Vec::new();
-            let told = store.read(&super::script::parse(&[b"XRANGE", b"s", b"-", b"+"], &mut scratch));
-            prop_assert_eq!(told, expected, "after {:?}", line);
+            let answer = store.read(&super::script::parse(&[b"XRANGE", b"s", b"-", b"+"], &mut scratch));
+            prop_assert_eq!(answer, expected, "after {:?}", line);
             for (name, group) in &model.groups {
                 let mut scratch = Vec::new();
                 let words: [&[u8]; 7] = [b"XPENDING", b"s", name.as_bytes(), b"0", b"-", b"+", b"999"];
-                let told = store.read(&super::script::parse(&words, &mut scratch));
+                let answer = store.read(&super::script::parse(&words, &mut scratch));
                 let pending: Vec<String> = group.pending.iter().map(|(id, (consumer, since, deliveries))| {
                     format!("[\"{id}\" \"{consumer}\" {} {deliveries}]", store.time - since)
                 }).collect();
-                prop_assert_eq!(told, format!("[{}]", pending.join(" ")), "{} after {:?}", name, line);
+                prop_assert_eq!(answer, format!("[{}]", pending.join(" ")), "{} after {:?}", name, line);
             }
             for entry in store.table.index.iter() {
                 entry.collection().inspect(|collection| collection.check_invariants());

@@ -252,7 +252,7 @@ fn once_the_replies_are_full_nothing_more_is_read_and_every_write_still_takes_ef
         text_of(&out),
         format!("[OK {value} {value} {left_out} {left_out} {left_out} {cut} {cut} {left_out} 2]")
     );
-    assert_eq!(lookups(&store.table), 5, "two values told, one that had no room, and what two writes found");
+    assert_eq!(lookups(&store.table), 5, "two values read, one that had no room, and what two writes found");
     // Later commands are answered as usual; and a replica that sent no replies holds the same.
     store.play("MGET big k -> [nil \"2\"]");
     follower.table.apply_unasked(&Command::Transaction(draft.transaction()), 2, follower.time);

@@ -23,9 +23,9 @@ use piece::{Leaf, Piece, PieceIter, item_bytes};
 use std::sync::Arc;
 
 /// Most bytes of a leaf that has more than one item.
-pub(super) const LEAF_BYTES: usize = if cfg!(test) { 64 } else { 1024 };
+pub(super) const LEAF_BYTES: usize = if cfg!(test) { 32 } else { 512 };
 /// Most items of a leaf.
-pub(super) const LEAF_ITEMS: usize = if cfg!(test) { 8 } else { 128 };
+pub(super) const LEAF_ITEMS: usize = if cfg!(test) { 4 } else { 64 };
 /// Most children of an inner node.
 const FANOUT: usize = if cfg!(test) { 4 } else { 32 };
 /// Most nodes that are added behind one that is divided.
@@ -362,14 +362,22 @@ enum Added {
     Divided(Vec<Child>),
 }
 
+/// Where an item is added.
+#[derive(Clone, Copy, Debug)]
+struct Spot {
+    rank: usize,
+    /// Its offset in its leaf, if that was seen: it is not looked for again.
+    at: Option<usize>,
+}
+
 /// Adds an item below a node.
-fn insert(node: &mut Node, rank: usize, item: &[u8], shape: Shape) -> Added {
+fn insert(node: &mut Node, spot: Spot, item: &[u8], shape: Shape) -> Added {
     // A node that was shared is copied here, which may change what it takes.
     let bytes_before = node.own_bytes() as isize;
     match node {
         Node::Leaf(leaf) => {
             let leaf = Arc::make_mut(leaf);
-            let more = insert_into_leaf(leaf, rank, item, shape);
+            let more = insert_into_leaf(leaf, spot, item, shape);
             if more.is_empty() {
                 let bytes = node.own_bytes() as isize - bytes_before;
                 return Added::InPlace(Change { items: 1, content: item_bytes(item.len()) as isize, bytes });
@@ -390,8 +398,9 @@ fn insert(node: &mut Node, rank: usize, item: &[u8], shape: Shape) -> Added {
         }
         Node::Inner(children) => {
             let children = Arc::make_mut(children);
-            let (at, before) = children.child_for(rank, Some(item));
-            let more = match insert(&mut children.heads[at].node, rank - before, item, shape) {
+            let (at, before) = children.child_for(spot.rank, Some(item));
+            let below = Spot { rank: spot.rank - before, ..spot };
+            let more = match insert(&mut children.heads[at].node, below, item, shape) {
                 Added::InPlace(change) => {
                     children.set_size(at, children.size(at).changed(change));
                     let bytes = change.bytes + node.own_bytes() as isize - bytes_before;
@@ -420,14 +429,16 @@ fn insert(node: &mut Node, rank: usize, item: &[u8], shape: Shape) -> Added {
 }
 
 /// Adds an item to a leaf, and returns the leaves to be added behind it: at most two.
-fn insert_into_leaf(leaf: &mut Leaf, rank: usize, item: &[u8], shape: Shape) -> Vec<Leaf> {
+fn insert_into_leaf(leaf: &mut Leaf, spot: Spot, item: &[u8], shape: Shape) -> Vec<Leaf> {
+    let rank = spot.rank;
     let fits = |leaf: &Leaf| {
         leaf.count() == 0
             || leaf.count() < shape.leaf_items()
                 && leaf.byte_count() + item_bytes(item.len()) <= shape.leaf_bytes()
     };
     if fits(leaf) {
-        leaf.insert(rank, item);
+        let at = spot.at.unwrap_or_else(|| leaf.view().offset(rank));
+        leaf.insert_at(rank, at, item);
         return Vec::new();
     }
     let count = leaf.count();
@@ -620,10 +631,24 @@ impl Tree {
     /// If there is no such rank.
     pub(super) fn insert(&mut self, rank: usize, item: &[u8]) {
         assert!(rank <= self.len(), "a place between the items");
+        self.insert_at(Spot { rank, at: None }, item);
+    }
+
+    /// Adds an item to an ordered tree where its order demands; returns false, with nothing done, if it is there.
+    pub(super) fn insert_in_order(&mut self, item: &[u8]) -> bool {
+        let (before, piece) = self.items().piece_with(item);
+        let (rank, at, is_there) = piece.find(item);
+        if !is_there {
+            self.insert_at(Spot { rank: before + rank, at: Some(at) }, item);
+        }
+        !is_there
+    }
+
+    fn insert_at(&mut self, spot: Spot, item: &[u8]) {
         match &mut self.root {
             None => self.root = Some(Node::Leaf(Leaf::of(item).into())),
             Some(root) => {
-                let more = match insert(root, rank, item, self.shape) {
+                let more = match insert(root, spot, item, self.shape) {
                     Added::InPlace(change) => return self.size = self.size.changed(change),
                     Added::Divided(more) => more,
                 };
@@ -668,13 +693,22 @@ impl Tree {
     /// If there is no such rank.
     pub(super) fn replace(&mut self, rank: usize, item: &[u8], discarded: &mut Discarded) {
         assert!(rank < self.len(), "the rank of an item");
-        let is_as_long = self.items().get(rank).is_some_and(|before| before.len() == item.len());
-        if let (true, Some(root)) = (is_as_long, &mut self.root) {
-            let bytes = overwrite(root, rank, item);
-            return self.size.bytes = self.size.bytes.saturating_add_signed(bytes);
+        if self.items().get(rank).is_some_and(|before| before.len() == item.len()) {
+            return self.overwrite(rank, item);
         }
         self.remove(rank, rank + 1, discarded);
         self.insert(rank, item);
+    }
+
+    /// Like [`Tree::replace`], by an item that is as long. Goes down the tree once.
+    ///
+    /// # Panics
+    /// If there is no such rank, or the item has another length.
+    pub(super) fn overwrite(&mut self, rank: usize, item: &[u8]) {
+        assert!(rank < self.len(), "the rank of an item");
+        let Some(root) = &mut self.root else { unreachable!("a tree with items has a root") };
+        let bytes = overwrite(root, rank, item);
+        self.size.bytes = self.size.bytes.saturating_add_signed(bytes);
     }
 
     pub(super) fn items(&self) -> Items<'_> {
@@ -808,7 +842,7 @@ impl<'a> Items<'a> {
     }
 
     /// The number of items that are less than `key`, and the other items from there on: the items must be in order.
-    pub(super) fn iter_from_key(self, key: &[u8]) -> (usize, impl Iterator<Item = &'a [u8]>) {
+    pub(super) fn iter_from_key(self, key: &[u8]) -> (usize, impl Iterator<Item = &'a [u8]> + use<'a>) {
         let (before, piece) = self.piece_with(key);
         let (rank, at, _) = piece.find(key);
         (before + rank, self.iter_in(before + rank, piece.iter_at(at)))

@@ -198,10 +198,13 @@ impl<'a> Iterator for PieceIter<'a> {
     }
 }
 
-/// A piece that can be changed.
+/// A piece that can be changed. There may be room in front of the items, so that lists change as fast at their front as at
+/// their back.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leaf {
     bytes: Vec<u8>,
+    /// Where the items begin.
+    start: usize,
     count: usize,
     /// Bytes that each item takes; 0 if they are not known to be the same for all.
     stride: usize,
@@ -215,7 +218,7 @@ impl Leaf {
     }
 
     pub(super) fn view(&self) -> Piece<'_> {
-        Piece { bytes: &self.bytes, count: self.count, stride: self.stride }
+        Piece { bytes: &self.bytes[self.start..], count: self.count, stride: self.stride }
     }
 
     pub(super) fn count(&self) -> usize {
@@ -223,7 +226,7 @@ impl Leaf {
     }
 
     pub(super) fn byte_count(&self) -> usize {
-        self.bytes.len()
+        self.bytes.len() - self.start
     }
 
     pub(super) fn capacity(&self) -> usize {
@@ -234,29 +237,78 @@ impl Leaf {
     pub(super) fn load(&mut self, piece: Piece<'_>) {
         self.bytes.clear();
         self.bytes.extend_from_slice(piece.bytes);
-        (self.count, self.stride) = (piece.count, piece.stride);
+        (self.start, self.count, self.stride) = (0, piece.count, piece.stride);
     }
 
     pub(super) fn insert(&mut self, rank: usize, item: &[u8]) {
-        let (at, before) = (self.view().offset(rank), self.bytes.len());
-        // A little room for the next ones, but not twice as much as is needed.
+        self.insert_at(rank, self.view().offset(rank), item);
+    }
+
+    /// Adds an item, which gets this rank, and begins at this offset.
+    pub(super) fn insert_at(&mut self, rank: usize, at: usize, item: &[u8]) {
+        debug_assert_eq!(at, self.view().offset(rank));
         let needed = item_bytes(item.len());
-        if self.bytes.capacity() - before < needed {
-            self.bytes.reserve_exact(needed + before / 4);
-        }
-        self.bytes.resize(before + needed, 0);
-        self.bytes.copy_within(at..before, at + needed);
+        let at = if rank == 0 && self.count > 0 {
+            self.make_room_in_front(needed);
+            self.start -= needed;
+            self.start
+        } else {
+            self.make_room_behind(needed);
+            let (at, before) = (self.start + at, self.bytes.len());
+            self.bytes.resize(before + needed, 0);
+            self.bytes.copy_within(at..before, at + needed);
+            at
+        };
         write_item(item, &mut self.bytes[at..at + needed]);
         self.stride = if self.count == 0 || self.stride == needed { needed } else { 0 };
         self.count += 1;
     }
 
+    /// How much room is made at once: a little for the next items, but not twice as much as is needed.
+    fn room(&self, needed: usize) -> usize {
+        needed + self.byte_count() / 4
+    }
+
+    fn make_room_in_front(&mut self, needed: usize) {
+        if self.start >= needed {
+            return;
+        }
+        let (before, room) = (self.bytes.len(), self.room(needed));
+        let spare = self.bytes.capacity() - before;
+        if spare < needed {
+            self.bytes.reserve_exact(room);
+        }
+        let more = if spare < needed { room } else { room.min(spare) };
+        self.bytes.resize(before + more, 0);
+        self.bytes.copy_within(self.start..before, self.start + more);
+        self.start += more;
+    }
+
+    fn make_room_behind(&mut self, needed: usize) {
+        if self.bytes.capacity() - self.bytes.len() < needed {
+            self.close_front();
+            if self.bytes.capacity() - self.bytes.len() < needed {
+                self.bytes.reserve_exact(self.room(needed));
+            }
+        }
+    }
+
+    fn close_front(&mut self) {
+        self.bytes.drain(..self.start);
+        self.start = 0;
+    }
+
     pub(super) fn remove(&mut self, from: usize, to: usize) {
         let (start, end) = (self.view().offset(from), self.view().offset(to));
-        self.bytes.drain(start..end);
+        match from {
+            0 => self.start += end,
+            _ => drop(self.bytes.drain(self.start + start..self.start + end)),
+        }
         self.count -= to - from;
-        if self.bytes.capacity() > 2 * self.bytes.len() + 64 {
-            self.bytes.shrink_to(self.bytes.len() + self.bytes.len() / 4);
+        let held = self.byte_count();
+        if self.bytes.capacity() > 2 * held + 64 {
+            self.close_front();
+            self.bytes.shrink_to(held + held / 4);
         }
     }
 
@@ -265,27 +317,29 @@ impl Leaf {
     /// # Panics
     /// If its length is another.
     pub(super) fn overwrite(&mut self, rank: usize, item: &[u8]) {
-        let range = item_at(&self.bytes, self.view().offset(rank));
+        let range = item_at(&self.bytes, self.start + self.view().offset(rank));
         self.bytes[range].copy_from_slice(item);
     }
 
     /// Gives back the room for further items.
     pub(super) fn shrink(&mut self) {
+        self.close_front();
         self.bytes.shrink_to_fit();
     }
 
     /// Takes out the items from `rank` on.
     pub(super) fn split_off(&mut self, rank: usize) -> Leaf {
-        let bytes = self.bytes.split_off(self.view().offset(rank));
+        let bytes = self.bytes.split_off(self.start + self.view().offset(rank));
         let count = self.count - rank;
         self.count = rank;
-        self.bytes.shrink_to_fit();
-        Leaf { bytes, count, stride: self.stride }
+        self.shrink();
+        Leaf { bytes, start: 0, count, stride: self.stride }
     }
 
     /// Asserts that items are as long as it is known of them.
     #[cfg(test)]
     pub(super) fn check_invariants(&self) {
+        assert!(self.start <= self.bytes.len());
         assert_eq!(self.view().iter().count(), self.count);
         let is_uniform = self.view().iter().all(|item| item_bytes(item.len()) == self.stride);
         assert!(self.stride == 0 || is_uniform);
@@ -293,10 +347,10 @@ impl Leaf {
 
     /// The rank at which half of the bytes are in front; neither 0 nor the end.
     pub(super) fn middle(&self) -> usize {
-        let mut at = 0;
+        let (bytes, mut at) = (self.view().bytes(), 0);
         let rank = (0..self.count).take_while(|_| {
-            at = item_at(&self.bytes, at).end;
-            at * 2 <= self.bytes.len()
+            at = item_at(bytes, at).end;
+            at * 2 <= bytes.len()
         });
         rank.count().clamp(1, self.count.max(2) - 1)
     }

@@ -21,7 +21,7 @@ use super::language::{Dialogue, Language, Scanned};
 use super::options::Options;
 use super::outcome::{Operation, Outcome};
 use super::random::Random;
-use super::recorder::{Recorder, Told};
+use super::recorder::{Observed, Recorder};
 use super::reply::Reply;
 use super::schedule::{Admitted, Schedule};
 use super::tally::Tally;
@@ -331,7 +331,7 @@ impl<'options> Worker<'options> {
                     let outcome = workload.judge_wait(write.outcome, &reply);
                     if outcome != write.outcome {
                         // It was executed, but it is unknown on which replicas.
-                        write.told = Told::Unknown;
+                        write.observed = Observed::Unknown;
                     }
                     write.outcome = outcome;
                 }
@@ -339,11 +339,11 @@ impl<'options> Worker<'options> {
                 batch.bring_forward(place);
                 let expected = batch.expected[position];
                 let outcome = workload.judge(expected, &reply);
-                let told = match recorder {
+                let observed = match recorder {
                     Some(recorder) => recorder.read(expected, outcome, &reply),
-                    None => Told::Unknown,
+                    None => Observed::Unknown,
                 };
-                answered = Some(Answered { position, outcome, told });
+                answered = Some(Answered { position, outcome, observed });
             }
             input.consume(bytes);
             let answers = answered.iter().chain(&batch.unconfirmed);

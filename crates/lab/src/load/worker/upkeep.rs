@@ -7,7 +7,7 @@ use mio::Token;
 use super::super::Error;
 use super::super::connection::{Answered, Connection, State};
 use super::super::outcome::Outcome;
-use super::super::recorder::{Recorder, Told};
+use super::super::recorder::{Observed, Recorder};
 use super::super::schedule::Schedule;
 use super::{CONNECT_TIMEOUT, SWEEP_EVERY, SWEEP_EVERY_WHILE_DOWN, Worker, lost};
 
@@ -81,7 +81,7 @@ impl Worker<'_> {
         let unconfirmed = std::mem::take(&mut batch.unconfirmed);
         let unanswered = batch.answered..batch.expected.len();
         for position in unanswered.chain(unconfirmed.iter().map(|write| write.position)) {
-            let lost = Answered { position, outcome, told: Told::Unknown };
+            let lost = Answered { position, outcome, observed: Observed::Unknown };
             self.work.conclude(*number, batch, lost, self.now);
             // One reply was malformed; those behind it were never seen.
             if outcome == Outcome::Protocol {

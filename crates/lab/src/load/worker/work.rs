@@ -29,14 +29,14 @@ pub(super) struct Work {
 impl Work {
     /// Counts and records a request of a connection's batch that has ended.
     pub(super) fn conclude(&mut self, connection: usize, batch: &Batch, ended: Answered, now: Instant) {
-        let Answered { position, outcome, told } = ended;
+        let Answered { position, outcome, observed } = ended;
         let expected = batch.expected[position];
         if batch.is_measured {
             let latency_us = micros_between(batch.start_of(position), now);
             self.tally.record(expected.operation, outcome, latency_us);
         }
         if let Some(recorder) = &mut self.recorder {
-            recorder.write(connection, expected, told, batch.sent_at, now);
+            recorder.write(connection, expected, observed, batch.sent_at, now);
         }
         self.last_end = now;
         if outcome == Outcome::Ok || !self.is_loading {

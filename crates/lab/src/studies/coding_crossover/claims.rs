@@ -458,7 +458,7 @@ fn regression_is_precise(results: &Results) -> Judgement {
 }
 
 fn reads_favour_copies(results: &Results) -> Judgement {
-    let (mut words, mut told) = (Vec::new(), Vec::new());
+    let (mut words, mut parts) = (Vec::new(), Vec::new());
     let mut by_place = Vec::new();
     for at in [at::LEADER, at::FOLLOWER] {
         let mut all = Vec::new();
@@ -471,7 +471,7 @@ fn reads_favour_copies(results: &Results) -> Judgement {
             all.extend(ratios);
         }
         let (faster, count) = faster(&all);
-        told.push(format!("at the {at} coding is faster at {faster} of {count}"));
+        parts.push(format!("at the {at} coding is faster at {faster} of {count}"));
         by_place.push(faster);
     }
     let sent = |parts| {
@@ -488,7 +488,7 @@ fn reads_favour_copies(results: &Results) -> Judgement {
     };
     Judgement::holds_if(
         by_place.iter().all(|faster| *faster == 0),
-        format!("{}; {}", words.join("; "), told.join(", ")),
+        format!("{}; {}", words.join("; "), parts.join(", ")),
         why,
     )
 }

@@ -136,14 +136,14 @@ fn write_after(arm: &Arm, point: &Point, arena: &mut Arena<'_>, delay: Duration)
     let idle = shaped.drain()?;
     let after = Ledger::look(arena)?;
     let mut figures = figures_of(&scene, &driven)?;
-    trace::tell(&mut figures, &operations, scene.operations, scene.bytes);
+    trace::add_figures(&mut figures, &operations, scene.operations, scene.bytes);
     trace::write(arena, arm, point, &operations)?;
     let moved = after.since(&before).without(&idle, elapsed);
     figures.extend(encode_ms(parts_of(&arm.name), scene.bytes).map(|ms| ("encode_ms", ms)));
     // The moved bytes include those of the first write.
     let written = scene.operations + u64::from(scene.has_first);
-    moved.tell(&mut figures, written * scene.bytes as u64);
-    tell_sending(&mut figures, &scene, moved.sent_most() / written as f64);
+    moved.add_figures(&mut figures, written * scene.bytes as u64);
+    add_sending(&mut figures, &scene, moved.sent_most() / written as f64);
     Ok(figures)
 }
 
@@ -212,9 +212,9 @@ pub(super) fn read(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<Fi
     let idle = shaped.drain()?;
     let moved = Ledger::look(arena)?.since(&before).without(&idle, elapsed);
     let mut figures = figures_of(&scene, &driven)?;
-    moved.tell(&mut figures, scene.operations * scene.bytes as u64);
+    moved.add_figures(&mut figures, scene.operations * scene.bytes as u64);
     figures.remove("log_per_value");
-    tell_sending(&mut figures, &scene, moved.sent_most() / scene.operations as f64);
+    add_sending(&mut figures, &scene, moved.sent_most() / scene.operations as f64);
     if let (Some(before), Some(after)) = (cached, CacheCounts::of(arena, scene.coordinator())) {
         figures.extend(after.hit_percent(&before).map(|percent| ("hit_percent", percent)));
     }
@@ -257,7 +257,7 @@ fn figures_of(scene: &Scene, driven: &Driven) -> Result<Figures> {
 }
 
 /// How long the busiest interface takes to send its bytes, and the ratio of an operation's time to that.
-fn tell_sending(figures: &mut Figures, scene: &Scene, bytes: f64) {
+fn add_sending(figures: &mut Figures, scene: &Scene, bytes: f64) {
     if scene.mbit >= MBIT_FAST {
         return; // The machine is the limit.
     }

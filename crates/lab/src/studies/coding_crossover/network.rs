@@ -169,7 +169,7 @@ impl Ledger {
     }
 
     /// Adds the figures per byte of the values that were written or read.
-    pub(super) fn tell(&self, figures: &mut Figures, value_bytes: u64) {
+    pub(super) fn add_figures(&self, figures: &mut Figures, value_bytes: u64) {
         let per_value = |bytes: f64| bytes / value_bytes as f64;
         figures.insert("wire_per_value", per_value(self.links.values().sum()));
         figures.insert("sent_per_value", per_value(self.sent_most()));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_carried_is_told_without_what_idle_nodes_send() {
+    fn what_was_carried_is_reported_without_what_idle_nodes_send() {
         let before = ledger(&[(1, 2, 100.0)]);
         let after = ledger(&[(1, 2, 700.0), (1, 3, 500.0), (2, 1, 40.0)]);
         let rates = [((1, 2), 50.0), ((2, 1), 50.0)].into_iter().collect();
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!((moved.sent_most(), moved.received_by(3)), (1000.0, 500.0));
         assert_eq!(moved.received_by(1), 0.0, "less than nothing is nothing");
         let mut figures = Figures::new();
-        moved.tell(&mut figures, 500);
+        moved.add_figures(&mut figures, 500);
         assert_eq!((figures["wire_per_value"], figures["log_per_value"]), (2.0, 0.0));
     }
 }

@@ -54,7 +54,7 @@ pub(super) fn since(now: Vec<Operation>, before: &[Operation]) -> Vec<Operation>
 
 /// Adds the medians of `operations`, out of `count` writes, and the mean number of parts that values were cut into: 0
 /// for a value that went whole into the log.
-pub(super) fn tell(figures: &mut Figures, operations: &[Operation], count: u64, bytes: usize) {
+pub(super) fn add_figures(figures: &mut Figures, operations: &[Operation], count: u64, bytes: usize) {
     let median = |of: fn(&Operation) -> f64| {
         Spread::of(operations.iter().map(of).collect()).map(|spread| spread.median / 1e3)
     };
@@ -142,7 +142,7 @@ mod tests {
     const LINE: &str = "trace7:bytes=1000,k=3,encode_usec=100,disperse_usec=2100,order_usec=3000\r";
 
     #[test]
-    fn what_a_node_tells_of_a_write_is_read() {
+    fn what_a_node_reports_of_a_write_is_read() {
         let operation = Operation {
             id: 7,
             bytes: 1000,
@@ -157,14 +157,14 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_told_without_what_is_within_them() {
+    fn steps_are_reported_without_what_is_within_them() {
         let operation = read(LINE).unwrap();
         let mut figures = Figures::from([("p50_ms", 9.0)]);
-        tell(&mut figures, &[operation], 2, 1000);
+        add_figures(&mut figures, &[operation], 2, 1000);
         assert_eq!((figures["k"], figures["cut_ms"], figures["disperse_ms"]), (1.5, 0.1, 2.0));
         assert!((2.9..3.0).contains(&figures["order_ms"]), "{figures:?}");
         let mut figures = Figures::from([("p50_ms", 9.0)]);
-        tell(&mut figures, &[], 2, 1000);
+        add_figures(&mut figures, &[], 2, 1000);
         assert_eq!(figures["k"], 0.0);
         assert!((8.0..9.0).contains(&figures["order_ms"]) && !figures.contains_key("disperse_ms"));
     }

@@ -165,7 +165,7 @@ fn mixed_is_twice_as_fast(results: &Results) -> Judgement {
             ),
         );
     }
-    let told = format!(
+    let expected = format!(
         "mixed is {} times read-heavy as the tester counts, where one request is a PUT and a GET (experiments/load_test.py, \
          lines 48 to 50), and {} times when each counts as one; it is {} and {} times write-heavy. The study's three figures \
          are of 205 to 215 PUTs per second each: what differs is how many GETs came with them, and whether these were counted.",
@@ -175,14 +175,14 @@ fn mixed_is_twice_as_fast(results: &Results) -> Judgement {
         short(each_writes)
     );
     if is_twice(&counted) {
-        return Judgement::of_fault(Some(true), ours, &told);
+        return Judgement::of_fault(Some(true), ours, &expected);
     }
     let half = if counted_reads >= TWICE && each_reads < TWICE {
         "Counting explains the half of it that is about read-heavy, and the other half was not found"
     } else {
         "It was not found, however requests are counted"
     };
-    Judgement::new(Verdict::NotReproduced, ours, format!("{half}: {told}"))
+    Judgement::new(Verdict::NotReproduced, ours, format!("{half}: {expected}"))
 }
 
 fn latency_grows(results: &Results) -> Judgement {
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn latencies_at_both_ends_tell_what_grows_and_by_how_much() {
+    fn latencies_at_both_ends_show_what_grows_and_by_how_much() {
         for arm in BOTH {
             let mean = |rounds| changed("Latency", arm, ("mixed", MANY), "mean_ms", rounds);
             assert_eq!(mean([4.0, 4.0]), Verdict::DoesNotHold);

@@ -307,10 +307,10 @@ fn ninety_ninth(results: &Results) -> Judgement {
     else {
         return nothing();
     };
-    let is_as_told = |(arm, ratio): &&(&str, f64)| {
+    let is_as_expected = |(arm, ratio): &&(&str, f64)| {
         if *arm == arms[0] { (2.7..5.5).contains(ratio) } else { (1.4..2.7).contains(ratio) }
     };
-    let out: Found = ratios.iter().filter(|ratio| !is_as_told(ratio)).copied().collect();
+    let out: Found = ratios.iter().filter(|ratio| !is_as_expected(ratio)).copied().collect();
     let least = tails[1..].iter().map(|(_, tail)| *tail).fold(f64::INFINITY, f64::min);
     let mut why =
         "Held where it is 1.4 to 2.7 times the average, Redis's 2.7 to 5.5, and Redis's is below the \

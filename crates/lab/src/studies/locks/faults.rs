@@ -23,7 +23,7 @@ const TAKEOVER_WITHIN: Duration = Duration::from_secs(60);
 const FIRST_WITHIN: Duration = Duration::from_secs(5);
 
 /// How long a waiting client may take to be notified of a release.
-const TOLD_WITHIN: Duration = Duration::from_secs(10);
+const NOTIFIED_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long the next client has waited when the holder is killed.
 const WAITED: Duration = Duration::from_millis(300);
@@ -288,11 +288,11 @@ pub(super) fn waits_after_contention(
         next.wait_until_ready()?;
         let acquire = |within: Duration| json!({"do": "acquire", "name": format!("{keys}{node}"), "within_s": within.as_secs()});
         holder.ask(&acquire(FIRST_WITHIN))?.done().context("the first acquire")?;
-        next.order(&acquire(TOLD_WITHIN))?;
+        next.order(&acquire(NOTIFIED_WITHIN))?;
         std::thread::sleep(WAITED);
         let released_at = now_ns();
         holder.ask(&json!({"do": "release"}))?.done().context("the release")?;
-        match next.answer(TOLD_WITHIN)?.done() {
+        match next.answer(NOTIFIED_WITHIN)?.done() {
             Ok(at) => told_ms.push(at.saturating_sub(released_at) as f64 / 1e6),
             Err(_) => never_told += 1,
         }

@@ -117,7 +117,7 @@ impl Load {
         }
         let begin = now_ns() + START_AFTER.as_nanos() as u64;
         for worker in &mut workers {
-            worker.tell(&format!("go {begin}"))?;
+            worker.send(&format!("go {begin}"))?;
         }
         std::thread::sleep(START_AFTER + self.warmup);
         let used_before = used(running);

@@ -1,6 +1,6 @@
 //! The client processes: Python programs, like the paper's clients.
 //!
-//! They are started with a job, report when they are connected, and are told when to begin. All times are on the
+//! They are started with a job, report when they are connected, and wait for the time to begin. All times are on the
 //! machine's monotonic clock, which they share with the lab.
 
 use std::fs::{self, File};
@@ -216,13 +216,13 @@ impl<'a> Worker<'a> {
     }
 
     /// Sends it a line.
-    pub(super) fn tell(&mut self, line: &str) -> Result<()> {
+    pub(super) fn send(&mut self, line: &str) -> Result<()> {
         writeln!(self.input, "{line}").context("a process of clients has ended")
     }
 
     /// Sends a holder an order, without waiting for its answer.
     pub(super) fn order(&mut self, order: &serde_json::Value) -> Result<()> {
-        self.tell(&order.to_string())
+        self.send(&order.to_string())
     }
 
     /// A holder's answer to the oldest unanswered order.

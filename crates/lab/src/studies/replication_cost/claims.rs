@@ -352,20 +352,20 @@ fn beside_redis() -> Vec<Claim> {
             &[IN_PROCESS, ACKS_NONE, ACKS_ALL, REDIS, REDIS_WAIT],
             |results| {
                 let rate = |arm, pipeline| wire(results, arm, "write-heavy", 1, pipeline).median("per_s");
-                let mut told = Vec::new();
+                let mut parts = Vec::new();
                 for pipeline in [1, 16] {
                     let (none, redis) = (rate(ACKS_NONE, pipeline)?, rate(REDIS, pipeline)?);
                     let (all, wait) = (rate(ACKS_ALL, pipeline)?, rate(REDIS_WAIT, pipeline)?);
                     let each = rate(REDIS_WAIT_EACH, pipeline).map_or(String::new(), |each| {
                         format!(" (Redis with a WAIT for each SET {})", short(each))
                     });
-                    told.push(format!(
+                    parts.push(format!(
                         "pipeline {pipeline}: {}; replica awaited: {}{each}",
                         higher_first(none, redis),
                         higher_first(all, wait)
                     ));
                 }
-                let ours = format!("per second with one replica, {}", told.join(". "));
+                let ours = format!("per second with one replica, {}", parts.join(". "));
                 let is_four_times = |pipeline| {
                     Some(rate(ACKS_NONE, pipeline)? >= 4.0 / (1.0 + EQUAL_WITHIN) * rate(REDIS, pipeline)?)
                 };
@@ -528,12 +528,12 @@ fn rates_of(results: &Results, arm: &str, workload: &str) -> Option<[f64; 3]> {
 /// Whether the claimed throughput is reached over the wire; shown beside Redis if that was measured.
 fn scenario(results: &Results, workload: &str, claimed: [f64; 3], suspected: &str) -> Option<Judgement> {
     let ours = rates_of(results, ACKS_NONE, workload)?;
-    let told = |name: &str, rates: [f64; 3]| format!("{name} {}", rates.map(short).join(", "));
+    let parts = |name: &str, rates: [f64; 3]| format!("{name} {}", rates.map(short).join(", "));
     let words = match rates_of(results, REDIS, workload) {
-        None => told(QUORATE, ours),
+        None => parts(QUORATE, ours),
         Some(redis) => {
             // The side that does more with one replica comes first.
-            let mut sides = [told(QUORATE, ours), told("Redis", redis)];
+            let mut sides = [parts(QUORATE, ours), parts("Redis", redis)];
             if redis[1] > ours[1] {
                 sides.reverse();
             }

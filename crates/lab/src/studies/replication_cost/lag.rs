@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_that_refuses_is_told_at_once() {
+    fn a_replica_that_refuses_is_reported_at_once() {
         let (leader, replica) = (answers("+OK\r\n"), answers("-MASTERDOWN no link\r\n"));
         let began = Instant::now();
         let error = probe(leader, replica, "k", &AtomicBool::new(false)).unwrap_err();

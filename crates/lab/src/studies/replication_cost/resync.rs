@@ -44,7 +44,7 @@ pub(super) fn full(arm: &Arm, kib: u64, arena: &mut Arena<'_>) -> Result<Figures
     system.restart(REPLICA)?;
     let start = Instant::now();
     until_equal(&nodes)?;
-    told(start.elapsed(), before, counts(nodes[0])?)
+    figures_of(start.elapsed(), before, counts(nodes[0])?)
 }
 
 /// A replica is cut off from its leader, misses writes, and is connected again.
@@ -61,10 +61,10 @@ pub(super) fn partial(arm: &Arm, kib: u64, arena: &mut Arena<'_>) -> Result<Figu
     gate(Gate::Open)?;
     written?;
     until_equal(&nodes)?;
-    told(healed_at.elapsed(), before, counts(nodes[0])?)
+    figures_of(healed_at.elapsed(), before, counts(nodes[0])?)
 }
 
-fn told(took: Duration, before: (f64, f64), after: (f64, f64)) -> Result<Figures> {
+fn figures_of(took: Duration, before: (f64, f64), after: (f64, f64)) -> Result<Figures> {
     Ok(Figures::from([
         ("resync_ms", took.as_secs_f64() * 1e3),
         ("full_resyncs", after.0 - before.0),

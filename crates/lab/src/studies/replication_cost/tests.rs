@@ -200,7 +200,7 @@ fn redis_stands_first_where_it_is_better() {
 
 /// A reason appears only beside the verdict that it explains.
 #[test]
-fn what_is_suspected_is_told_only_where_a_claim_does_not_hold() {
+fn what_is_suspected_is_reported_only_where_a_claim_does_not_hold() {
     let results = quiet(&[as_claimed, as_claimed]);
     for claim in claims::all() {
         let judged = (claim.judge)(&results);

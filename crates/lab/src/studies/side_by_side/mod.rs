@@ -227,9 +227,9 @@ impl Study for SideBySide {
         let driven = arena.drive(&options)?;
         // A system that refuses everything is fast at it, and a rate of zero must never become a divisor.
         let rows = driven.report.rows();
-        let told: Vec<String> =
+        let errors: Vec<String> =
             rows.iter().map(|row| format!("{} times {}", row.count, row.outcome)).collect();
-        ensure!(driven.report.operations() > 0, "nothing succeeded: {}", told.join(", "));
+        ensure!(driven.report.operations() > 0, "nothing succeeded: {}", errors.join(", "));
         Ok(driven.figures())
     }
 

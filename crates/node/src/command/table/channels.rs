@@ -3,13 +3,13 @@
 use super::row::{container, help_of, node};
 use crate::command::spec::Category::PubSub;
 use crate::command::spec::ChannelCommand::{Counts, Names, PatternCount, Publish, Subscribe, Unsubscribe};
-use crate::command::spec::Flag::{Fast, Loading, NoMulti, NoScript, PubSub as PubSubFlag, Stale};
+use crate::command::spec::Flag::{Fast, Loading, NoScript, PubSub as PubSubFlag, Stale};
 use crate::command::spec::{ChannelCommand, CommandSpec, Flags, Group, NodeCommand};
 use crate::session::Listening::{self, Channel, Pattern, Shard};
 
 const fn listens(name: &'static str, arity: i16, command: ChannelCommand) -> CommandSpec {
     node(name, arity, NodeCommand::Channel(command))
-        .flags(Flags::of(&[PubSubFlag, NoScript, Loading, Stale, NoMulti]))
+        .flags(Flags::of(&[PubSubFlag, NoScript, Loading, Stale]))
         .in_categories(&[PubSub])
 }
 
@@ -27,7 +27,7 @@ const fn publishes(name: &'static str, is_sharded: bool) -> CommandSpec {
         .in_categories(&[PubSub])
 }
 
-const fn tells(name: &'static str, arity: i16, command: ChannelCommand) -> CommandSpec {
+const fn about(name: &'static str, arity: i16, command: ChannelCommand) -> CommandSpec {
     node(name, arity, NodeCommand::Channel(command))
         .flags(Flags::of(&[PubSubFlag, Loading, Stale]))
         .in_categories(&[PubSub])
@@ -68,19 +68,19 @@ pub(super) const CHANNELS: [CommandSpec; 9] = [
 ];
 
 static PUBSUB: [CommandSpec; 6] = [
-    tells("pubsub|channels", -2, Names(Channel))
+    about("pubsub|channels", -2, Names(Channel))
         .docs(Group::PubSub, "2.8.0", "O(N) for N channels")
         .help("[pattern]", "Returns the channels that clients of this node listen to"),
-    tells("pubsub|numsub", -2, Counts(Channel))
+    about("pubsub|numsub", -2, Counts(Channel))
         .docs(Group::PubSub, "2.8.0", "O(N) for N channels")
         .help("[channel [channel ...]]", "Returns how many clients of this node listen to channels"),
-    tells("pubsub|numpat", 2, PatternCount)
+    about("pubsub|numpat", 2, PatternCount)
         .docs(Group::PubSub, "2.8.0", "O(1)")
         .help("", "Returns how many patterns clients of this node listen to"),
-    tells("pubsub|shardchannels", -2, Names(Shard))
+    about("pubsub|shardchannels", -2, Names(Shard))
         .docs(Group::PubSub, "7.0.0", "O(N) for N channels")
         .help("[pattern]", "Returns the channels of SSUBSCRIBE that clients of this node listen to"),
-    tells("pubsub|shardnumsub", -2, Counts(Shard)).docs(Group::PubSub, "7.0.0", "O(N) for N channels").help(
+    about("pubsub|shardnumsub", -2, Counts(Shard)).docs(Group::PubSub, "7.0.0", "O(N) for N channels").help(
         "[shardchannel [shardchannel ...]]",
         "Returns how many clients of this node listen to channels of SSUBSCRIBE",
     ),

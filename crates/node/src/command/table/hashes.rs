@@ -60,7 +60,7 @@ pub(super) const HASHES: [CommandSpec; 28] = [
     looks_up("hexists", 3, hashes::hexists)
         .keys(key(&[LOOKS_AT]))
         .docs(Group::Hash, "2.0.0", "O(1)")
-        .help("key field", "Tells whether a hash has a field"),
+        .help("key field", "Returns whether a hash has a field"),
     looks_up("hstrlen", 3, hashes::hstrlen)
         .keys(key(&[LOOKS_AT]))
         .docs(Group::Hash, "3.2.0", "O(1)")

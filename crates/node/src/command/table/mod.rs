@@ -21,14 +21,15 @@ use super::spec::Category::{
 };
 use super::spec::CommandCommand::All;
 use super::spec::Flag::{
-    Blocking, Fast, Loading, MovableKeys, NoMulti, NoScript, ReadOnly, SkipSlowlog, Stale, Write,
+    AllowBusy, Blocking, Fast, Loading, MovableKeys, NoMulti, NoScript, ReadOnly, SkipSlowlog, Stale, Write,
 };
 use super::spec::KeyFlag::{Access, Delete, Insert, ReadWrite, Update, Variable};
+use super::spec::NamedBy::{Digest, Function, Text};
 use super::spec::NodeCommand::{
-    self, Auth, Command, Echo, Hello, Info, Lock, Ping, Quit, Reset, Select, Time, Transaction, Wait,
+    self, Auth, Command, Echo, Hello, Info, Lock, Ping, Quit, Reset, Select, Server, Time, Transaction, Wait,
 };
 use super::spec::TransactionCommand::{Discard, Exec, Multi, Unwatch, Watch};
-use super::spec::{CommandSpec, Flags, Group, KeyFlags, LockVerb, RunScript};
+use super::spec::{CommandSpec, Flags, Group, KeyFlags, LockVerb, RunScript, ServerCommand};
 use super::{expiry, keyspace, sort, strings};
 use bytes::BYTES;
 use channels::CHANNELS;
@@ -43,7 +44,8 @@ use sets::SETS;
 use sorted::SORTED;
 use streams::STREAMS;
 use subcommands::{
-    CLIENT, CLUSTER, COMMAND, CONFIG, DEBUG, FUNCTION, KEYSPACE, LOCK_SESSION, MEMORY, OBJECT, SCRIPT,
+    CLIENT, CLUSTER, COMMAND, CONFIG, DEBUG, FUNCTION, KEYSPACE, LATENCY, LOCK_SESSION, MEMORY, OBJECT,
+    SCRIPT, SLOWLOG,
 };
 
 const COMMAND_ROWS: usize = ROWS.len()
@@ -73,7 +75,7 @@ pub static COMMANDS: [CommandSpec; COMMAND_ROWS] = {
 };
 
 /// The commands whose rows have no file of their own.
-static ROWS: [CommandSpec; 85] = [
+static ROWS: [CommandSpec; 103] = [
     // Strings.
     data("get", 2, strings::get)
         .flags(READ.with(&[Fast]))
@@ -342,6 +344,22 @@ static ROWS: [CommandSpec; 85] = [
         .in_categories(&[Keyspace])
         .docs(Group::Generic, "6.2.0", "O(N) for N bytes")
         .help("source destination [DB destination-db] [REPLACE]", "Copies a key with its expiry"),
+    data("dump", 2, keyspace::dump)
+        .flags(READ)
+        .keys(key(&[READS]))
+        .in_categories(&[Keyspace])
+        .tips(&["nondeterministic_output"])
+        .docs(Group::Generic, "2.6.0", "O(N) for N bytes")
+        .help("key", "Returns a value in Redis's serialization format"),
+    data("restore", -4, keyspace::restore)
+        .flags(STORE)
+        .keys(key(&[REPLACES]))
+        .in_categories(&[Keyspace, Dangerous])
+        .docs(Group::Generic, "2.6.0", "O(N log N) for N items")
+        .help(
+            "key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]",
+            "Stores a value that DUMP has returned, here or in Redis",
+        ),
     data("sort", -2, sort::sort)
         .flags(STORE.with(&[MovableKeys]))
         .keys(key(&[READS]))
@@ -518,6 +536,66 @@ static ROWS: [CommandSpec; 85] = [
     container("cluster", &CLUSTER)
         .docs(Group::Cluster, "3.0.0", "Depends on the subcommand")
         .help("", "Holds commands about the nodes of the cluster, and who serves which keys"),
+    node("monitor", 1, NodeCommand::Monitor)
+        .flags(OPERATORS)
+        .docs(Group::Server, "1.0.0", "O(N) for N bytes of all requests")
+        .help("", "Shows the requests of this node's clients as they come"),
+    node("psync", 3, NodeCommand::ReplicaSync)
+        .flags(OPERATORS.with(&[NoMulti]))
+        .docs(Group::Server, "2.8.0", "O(N) for N keys and changes")
+        .help("id offset", "Sends a Redis replica the default keyspace, and all its changes"),
+    node("replconf", -1, NodeCommand::ReplicaConfiguration)
+        .flags(OPERATORS.with(&[NoMulti, Loading, Stale]))
+        .docs(Group::Server, "3.0.0", "O(1)")
+        .help("[name value ...]", "Tells what a Redis replica can do, and how far it is"),
+    node("role", 1, NodeCommand::Role)
+        .flags(Flags::of(&[NoScript, Loading, Stale, Fast]))
+        .in_categories(&[Dangerous])
+        .docs(Group::Server, "2.8.12", "O(N) for N replicas")
+        .help("", "Returns this node's role in the default keyspace"),
+    node("save", 1, Server(ServerCommand::Save))
+        .flags(OPERATORS.with(&[NoMulti]))
+        .docs(Group::Server, "1.0.0", "O(1)")
+        .help("", "Refuses: there are no RDB files"),
+    node("bgsave", -1, Server(ServerCommand::Save))
+        .flags(OPERATORS)
+        .docs(Group::Server, "1.0.0", "O(1)")
+        .help("[SCHEDULE]", "Refuses: there are no RDB files"),
+    node("bgrewriteaof", 1, Server(ServerCommand::Save))
+        .flags(OPERATORS)
+        .docs(Group::Server, "1.0.0", "O(1)")
+        .help("", "Refuses: there is no AOF"),
+    node("lastsave", 1, Server(ServerCommand::LastSave))
+        .flags(ANY_TIME.with(&[Fast]))
+        .in_categories(&[Dangerous])
+        .tips(&["nondeterministic_output"])
+        .docs(Group::Server, "1.0.0", "O(1)")
+        .help("", "Returns 0: nothing was ever saved to an RDB file"),
+    node("shutdown", -1, Server(ServerCommand::Shutdown))
+        .flags(OPERATORS.with(&[NoMulti, AllowBusy]))
+        .docs(Group::Server, "1.0.0", "O(1)")
+        .help("[NOSAVE|SAVE] [NOW] [FORCE] [ABORT]", "Refuses: a node is stopped by a signal"),
+    node("lolwut", -1, Server(ServerCommand::Lolwut))
+        .flags(READ.with(&[Fast]))
+        .docs(Group::Server, "5.0.0", "O(1)")
+        .help("[VERSION version]", "Draws something, and tells the version"),
+    node("swapdb", 3, Server(ServerCommand::OtherDatabase))
+        .flags(Flags::of(&[Write, Fast]))
+        .in_categories(&[Keyspace, Dangerous])
+        .docs(Group::Server, "4.0.0", "O(1)")
+        .help("index1 index2", "Refuses: there is one database"),
+    node("move", 3, Server(ServerCommand::OtherDatabase))
+        .flags(Flags::of(&[Write, Fast]))
+        .keys(key(&[TAKES]))
+        .in_categories(&[Keyspace])
+        .docs(Group::Generic, "1.0.0", "O(1)")
+        .help("key db", "Refuses: there is one database"),
+    container("slowlog", &SLOWLOG)
+        .docs(Group::Server, "2.2.12", "Depends on the subcommand")
+        .help("", "Holds commands about the log of slow commands"),
+    container("latency", &LATENCY)
+        .docs(Group::Server, "2.8.13", "Depends on the subcommand")
+        .help("", "Holds commands about how long commands take"),
     container("debug", &DEBUG)
         .flags(OPERATORS)
         .docs(Group::Server, "1.0.0", "Depends on the subcommand")
@@ -550,25 +628,31 @@ static ROWS: [CommandSpec; 85] = [
         .docs(Group::Locks, "3.0.0", "Depends on the subcommand")
         .help("", "Holds commands about sessions: one lease for many locks"),
     // Scripts.
-    script("eval", RunScript { by_digest: false, only_reads: false })
+    script("eval", RunScript { named_by: Text, only_reads: false })
         .docs(Group::Scripting, "2.6.0", "Depends on the script")
         .help("script numkeys [key [key ...]] [arg [arg ...]]", "Runs a Lua script in one step"),
-    script("evalsha", RunScript { by_digest: true, only_reads: false })
+    script("evalsha", RunScript { named_by: Digest, only_reads: false })
         .docs(Group::Scripting, "2.6.0", "Depends on the script")
         .help("sha1 numkeys [key [key ...]] [arg [arg ...]]", "Runs a Lua script that was sent before"),
-    script("eval_ro", RunScript { by_digest: false, only_reads: true })
+    script("eval_ro", RunScript { named_by: Text, only_reads: true })
         .docs(Group::Scripting, "7.0.0", "Depends on the script")
         .help("script numkeys [key [key ...]] [arg [arg ...]]", "Runs a Lua script that only reads"),
-    script("evalsha_ro", RunScript { by_digest: true, only_reads: true })
+    script("evalsha_ro", RunScript { named_by: Digest, only_reads: true })
         .docs(Group::Scripting, "7.0.0", "Depends on the script")
         .help(
             "sha1 numkeys [key [key ...]] [arg [arg ...]]",
             "Runs a Lua script that was sent before and only reads",
         ),
+    script("fcall", RunScript { named_by: Function, only_reads: false })
+        .docs(Group::Scripting, "7.0.0", "Depends on the function")
+        .help("function numkeys [key [key ...]] [arg [arg ...]]", "Runs a function in one step"),
+    script("fcall_ro", RunScript { named_by: Function, only_reads: true })
+        .docs(Group::Scripting, "7.0.0", "Depends on the function")
+        .help("function numkeys [key [key ...]] [arg [arg ...]]", "Runs a function that only reads"),
     container("script", &SCRIPT)
         .docs(Group::Scripting, "2.6.0", "Depends on the subcommand")
         .help("", "Holds commands about the scripts that are known by their digests"),
     container("function", &FUNCTION)
         .docs(Group::Scripting, "7.0.0", "Depends on the subcommand")
-        .help("", "Holds commands about functions, of which there are none"),
+        .help("", "Holds commands about libraries of functions"),
 ];

@@ -49,11 +49,11 @@ pub(super) const SETS: [CommandSpec; 17] = [
         .help("key", "Returns how many members a set has"),
     looks_up("sismember", 3, sets::sismember)
         .docs(Group::Set, "1.0.0", "O(log S) for a set of S members")
-        .help("key member", "Tells whether something is a member of a set"),
+        .help("key member", "Returns whether something is a member of a set"),
     looks_up("smismember", -3, sets::smismember)
         .keys(key(&[READS]))
         .docs(Group::Set, "6.2.0", "O(N log S) for N members and a set of S")
-        .help("key member [member ...]", "Tells for each whether it is a member of a set"),
+        .help("key member [member ...]", "Returns for each whether it is a member of a set"),
     reads("smembers", 2, sets::smembers)
         .tips(&["nondeterministic_output_order"])
         .docs(Group::Set, "1.0.0", "O(N) for N members in the set")

@@ -13,10 +13,15 @@ use crate::command::spec::CommandCommand::{
     Count, Docs, GetKeys, GetKeysAndFlags, Info as CommandInfo, List,
 };
 use crate::command::spec::ConfigCommand::{Get, ResetStat, Set};
-use crate::command::spec::Flag::{AllowBusy, Fast, Loading, NoMulti, NoScript, Stale, Write};
-use crate::command::spec::NodeCommand::{self, Command, Config, DebugSleep, Lock};
+use crate::command::spec::Flag::{
+    Admin, AllowBusy, DenyOom, Fast, Loading, NoMulti, NoScript, ReadOnly, Stale, Write,
+};
+use crate::command::spec::NodeCommand::{
+    self, Command, Config, DebugExpire, DebugPauseCron, DebugProtocol, DebugSleep, Lock,
+};
 use crate::command::spec::{
-    ClientCommand, ClusterCommand, CommandSpec, Flags, Group, KeyspaceCommand, LockVerb, ScriptCommand,
+    ClientCommand, ClusterCommand, CommandSpec, Flags, FunctionCommand, Group, KeyspaceCommand,
+    LatencyCommand, LockVerb, MemoryCommand, ScriptCommand, SlowlogCommand,
 };
 
 pub(super) static LOCK_SESSION: [CommandSpec; 4] = [
@@ -50,7 +55,7 @@ pub(super) static SCRIPT: [CommandSpec; 5] = [
         .in_categories(&[ScriptingCategory])
         .tips(&["request_policy:all_shards", "response_policy:agg_logical_and"])
         .docs(Group::Scripting, "2.6.0", "O(N) for N digests")
-        .help("sha1 [sha1 ...]", "Tells which scripts this node knows"),
+        .help("sha1 [sha1 ...]", "Returns which scripts this node knows"),
     node("script|flush", -2, NodeCommand::Script(ScriptCommand::Flush))
         .flags(Flags::of(&[NoScript]))
         .in_categories(&[ScriptingCategory])
@@ -66,17 +71,60 @@ pub(super) static SCRIPT: [CommandSpec; 5] = [
     help_of("script|help").in_categories(&[ScriptingCategory]).docs(Group::Scripting, "5.0.0", "O(1)"),
 ];
 
-pub(super) static FUNCTION: [CommandSpec; 2] = [
-    node("function|flush", -2, NodeCommand::Script(ScriptCommand::FlushFunctions))
-        .flags(Flags::of(&[NoScript, Write]))
-        .in_categories(&[ScriptingCategory])
+/// A change of the libraries, which the whole cluster has to agree to.
+const CHANGES_LIBRARIES: Flags = Flags::of(&[NoScript, Write, NoMulti]);
+
+pub(super) static FUNCTION: [CommandSpec; 9] = [
+    function("function|load", -3, FunctionCommand::Load)
+        .flags(CHANGES_LIBRARIES.with(&[DenyOom]))
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
+        .docs(Group::Scripting, "7.0.0", "O(N) for N bytes, beside what the library does")
+        .help("[REPLACE] library-code", "Has every node know a library, and returns its name"),
+    function("function|delete", 3, FunctionCommand::Delete)
+        .flags(CHANGES_LIBRARIES)
+        .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
+        .docs(Group::Scripting, "7.0.0", "O(N) for N bytes of all libraries")
+        .help("library-name", "Removes a library"),
+    function("function|flush", -2, FunctionCommand::Flush)
+        .flags(CHANGES_LIBRARIES)
+        .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
+        .docs(Group::Scripting, "7.0.0", "O(N) for N libraries")
+        .help("[ASYNC|SYNC]", "Removes all libraries"),
+    function("function|dump", 2, FunctionCommand::Dump)
+        .flags(Flags::of(&[NoScript]))
+        .docs(Group::Scripting, "7.0.0", "O(N) for N bytes of all libraries")
+        .help("", "Returns all libraries, in Redis's format"),
+    function("function|restore", -3, FunctionCommand::Restore)
+        .flags(CHANGES_LIBRARIES.with(&[DenyOom]))
+        .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
+        .docs(Group::Scripting, "7.0.0", "O(N) for N bytes, beside what the libraries do")
+        .help(
+            "serialized-value [FLUSH|APPEND|REPLACE]",
+            "Has every node know the libraries of FUNCTION DUMP",
+        ),
+    function("function|list", -2, FunctionCommand::List)
+        .flags(Flags::of(&[NoScript]))
+        .tips(&["nondeterministic_output_order"])
+        .docs(Group::Scripting, "7.0.0", "O(N) for N functions")
+        .help("[LIBRARYNAME library-name-pattern] [WITHCODE]", "Describes libraries and their functions"),
+    function("function|stats", 2, FunctionCommand::Stats)
+        .flags(Flags::of(&[NoScript, AllowBusy]))
+        .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
+        .docs(Group::Scripting, "7.0.0", "O(N) for N libraries")
+        .help("", "Counts libraries and functions"),
+    function("function|kill", 2, FunctionCommand::Kill)
+        .flags(Flags::of(&[NoScript, AllowBusy]))
+        .tips(&["request_policy:all_shards", "response_policy:one_succeeded"])
         .docs(Group::Scripting, "7.0.0", "O(1)")
-        .help("[ASYNC|SYNC]", "Does nothing: there are no functions"),
+        .help("", "Answers that no function is running: all of them end by themselves"),
     help_of("function|help").in_categories(&[ScriptingCategory]).docs(Group::Scripting, "7.0.0", "O(1)"),
 ];
 
-pub(super) static OBJECT: [CommandSpec; 2] = [
+const fn function(name: &'static str, arity: i16, command: FunctionCommand) -> CommandSpec {
+    node(name, arity, NodeCommand::Function(command)).in_categories(&[ScriptingCategory])
+}
+
+pub(super) static OBJECT: [CommandSpec; 5] = [
     data("object|encoding", 3, keyspace::encoding)
         .flags(READ)
         .keys(second_key(&[LOOKS_AT]))
@@ -84,19 +132,56 @@ pub(super) static OBJECT: [CommandSpec; 2] = [
         .tips(&["nondeterministic_output"])
         .docs(Group::Generic, "2.2.3", "O(1)")
         .help("key", "Returns how a value is kept"),
+    data("object|freq", 3, keyspace::frequency)
+        .flags(READ)
+        .keys(second_key(&[LOOKS_AT]))
+        .in_categories(&[Keyspace])
+        .tips(&["nondeterministic_output"])
+        .docs(Group::Generic, "4.0.0", "O(1)")
+        .help("key", "Returns a logarithmic count of a key's accesses, where eviction goes by it"),
+    data("object|idletime", 3, keyspace::idle_time)
+        .flags(READ)
+        .keys(second_key(&[LOOKS_AT]))
+        .in_categories(&[Keyspace])
+        .tips(&["nondeterministic_output"])
+        .docs(Group::Generic, "2.2.3", "O(1)")
+        .help("key", "Returns for how many seconds a key was not used, where eviction goes by it"),
+    node("object|refcount", 3, NodeCommand::ObjectRefCount)
+        .flags(READ.with(&[NoScript, NoMulti]))
+        .keys(second_key(&[LOOKS_AT]))
+        .in_categories(&[Keyspace])
+        .tips(&["nondeterministic_output"])
+        .docs(Group::Generic, "2.2.3", "O(1)")
+        .help("key", "Returns 1: each value belongs to one key"),
     help_of("object|help").in_categories(&[Keyspace]).docs(Group::Generic, "6.2.0", "O(1)"),
 ];
 
-pub(super) static MEMORY: [CommandSpec; 2] = [
+pub(super) static MEMORY: [CommandSpec; 6] = [
     data("memory|usage", -3, keyspace::memory_usage)
         .flags(READ)
         .keys(second_key(&[LOOKS_AT]))
         .docs(Group::Server, "4.0.0", "O(1)")
         .help("key [SAMPLES count]", "Returns how many bytes a key and its value take"),
+    node("memory|doctor", 2, NodeCommand::Memory(MemoryCommand::Doctor))
+        .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
+        .docs(Group::Server, "4.0.0", "O(1)")
+        .help("", "Tells whether memory is short on this node, for people"),
+    node("memory|malloc-stats", 2, NodeCommand::Memory(MemoryCommand::MallocStats))
+        .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
+        .docs(Group::Server, "4.0.0", "O(1)")
+        .help("", "Tells that the allocator's statistics are not shown"),
+    node("memory|purge", 2, NodeCommand::Memory(MemoryCommand::Purge))
+        .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
+        .docs(Group::Server, "4.0.0", "O(1)")
+        .help("", "Does nothing: free memory is given back to the system when it is needed"),
+    node("memory|stats", 2, NodeCommand::MemoryStats)
+        .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
+        .docs(Group::Server, "4.0.0", "O(1)")
+        .help("", "Returns how the memory of this node is used"),
     help_of("memory|help").docs(Group::Server, "4.0.0", "O(1)"),
 ];
 
-pub(super) static CLIENT: [CommandSpec; 12] = [
+pub(super) static CLIENT: [CommandSpec; 18] = [
     client("client|id", 2, Id)
         .docs(Group::Connection, "5.0.0", "O(1)")
         .help("", "Returns the number of this connection"),
@@ -114,7 +199,7 @@ pub(super) static CLIENT: [CommandSpec; 12] = [
         .docs(Group::Connection, "2.4.0", "O(N) for N connections")
         .help(
             "[ip:port] [ID client-id] [TYPE normal|master|replica|pubsub] [USER username] [ADDR ip:port] \
-             [LADDR ip:port] [SKIPME yes|no]",
+             [LADDR ip:port] [MAXAGE seconds] [SKIPME yes|no]",
             "Closes connections",
         ),
     client("client|unblock", -3, ClientCommand::Unblock)
@@ -132,11 +217,35 @@ pub(super) static CLIENT: [CommandSpec; 12] = [
         .help("", "Returns the name of this connection"),
     client("client|setinfo", 4, SetInfo)
         .docs(Group::Connection, "7.2.0", "O(1)")
-        .help("LIB-NAME|LIB-VER value", "Tells which client library this connection uses"),
+        .help("LIB-NAME|LIB-VER value", "Sets which client library this connection uses"),
     client("client|reply", 3, ClientCommand::Reply)
         .flags(Flags::of(&[NoScript, Loading, Stale, NoMulti]))
         .docs(Group::Connection, "3.2.0", "O(1)")
         .help("ON|OFF|SKIP", "Whether this connection gets replies; SKIP leaves out the next one"),
+    client("client|pause", -3, ClientCommand::Pause)
+        .flags(OPERATORS)
+        .docs(Group::Connection, "3.0.0", "O(1)")
+        .help(
+            "timeout [WRITE|ALL]",
+            "Holds back the requests of this node's clients for so many milliseconds",
+        ),
+    client("client|unpause", 2, ClientCommand::Unpause)
+        .flags(OPERATORS)
+        .docs(Group::Connection, "6.2.0", "O(N) for N connections")
+        .help("", "Ends a pause"),
+    client("client|getredir", 2, ClientCommand::GetRedir)
+        .docs(Group::Connection, "6.0.0", "O(1)")
+        .help("", "Returns the client that gets the messages of this one's tracking; 0: itself, -1: there is no tracking"),
+    client("client|tracking", -3, ClientCommand::Tracking).docs(Group::Connection, "6.0.0", "O(1)").help(
+        "ON|OFF [REDIRECT client-id] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
+        "Sends messages of keys that are no longer valid",
+    ),
+    client("client|trackinginfo", 2, ClientCommand::TrackingInfo)
+        .docs(Group::Connection, "6.2.0", "O(1)")
+        .help("", "Tells how this client tracks keys"),
+    client("client|caching", 3, ClientCommand::Caching)
+        .docs(Group::Connection, "6.0.0", "O(1)")
+        .help("YES|NO", "Chooses whether the client keeps what the next request reads"),
     client("client|no-evict", 3, NoEvict)
         .flags(OPERATORS)
         .docs(Group::Connection, "7.0.0", "O(1)")
@@ -200,11 +309,21 @@ pub(super) static CONFIG: [CommandSpec; 4] = [
     node("config|resetstat", 2, Config(ResetStat))
         .flags(OPERATORS)
         .docs(Group::Server, "2.0.0", "O(1)")
-        .help("", "Sets the counters that INFO tells back to zero"),
+        .help("", "Sets the counters that INFO reports back to zero"),
     help_of("config|help").docs(Group::Server, "5.0.0", "O(1)"),
 ];
 
-pub(super) static KEYSPACE: [CommandSpec; 7] = [
+/// Commands that read the changes of a keyspace.
+const READS_CHANGES: Flags = Flags::of(&[ReadOnly, NoScript, NoMulti]);
+
+pub(super) static KEYSPACE: [CommandSpec; 10] = [
+    node("keyspace|changes", -3, NodeCommand::Keyspace(KeyspaceCommand::Changes))
+        .flags(READS_CHANGES)
+        .docs(Group::Cluster, "3.0.0", "O(N) for N changes")
+        .help(
+            "prefix [FROM version] [BYTES number]",
+            "Returns the changes of a keyspace behind a version, and the version up to which these are all",
+        ),
     node("keyspace|create", -3, NodeCommand::Keyspace(KeyspaceCommand::Create))
         .flags(CLUSTER_WIDE)
         .docs(Group::Cluster, "3.0.0", "O(1)")
@@ -226,7 +345,7 @@ pub(super) static KEYSPACE: [CommandSpec; 7] = [
         .docs(Group::Cluster, "3.0.0", "O(N) for N shards")
         .help(
             "prefix [ACCEPTLOSS]",
-            "Tells what a keyspace of abd or blocking has lost that stands still, and goes on without it",
+            "Returns what a keyspace of abd or blocking has lost that stands still, and goes on without it",
         ),
     node("keyspace|set", -4, NodeCommand::Keyspace(KeyspaceCommand::Set))
         .flags(CLUSTER_WIDE)
@@ -235,6 +354,14 @@ pub(super) static KEYSPACE: [CommandSpec; 7] = [
             "prefix setting=value [setting=value ...]",
             "Changes settings of a keyspace while it is in use",
         ),
+    node("keyspace|unwatch", 3, NodeCommand::Keyspace(KeyspaceCommand::Unwatch))
+        .flags(READS_CHANGES)
+        .docs(Group::Cluster, "3.0.0", "O(1)")
+        .help("prefix", "Ends the streams of a keyspace's changes to this client"),
+    node("keyspace|watch", -3, NodeCommand::Keyspace(KeyspaceCommand::Watch))
+        .flags(READS_CHANGES)
+        .docs(Group::Cluster, "3.0.0", "O(N) for N changes")
+        .help("prefix [FROM version]", "Sends this client every change of a keyspace behind a version"),
     help_of("keyspace|help").docs(Group::Cluster, "3.0.0", "O(1)"),
 ];
 
@@ -250,7 +377,7 @@ pub(super) static CLUSTER: [CommandSpec; 12] = [
         .flags(ANY_TIME)
         .tips(&["nondeterministic_output"])
         .docs(Group::Cluster, "3.0.0", "O(1)")
-        .help("", "Tells how the cluster stands"),
+        .help("", "Returns how the cluster stands"),
     node("cluster|keyslot", 3, NodeCommand::Cluster(ClusterCommand::KeySlot))
         .flags(ANY_TIME)
         .docs(Group::Cluster, "3.0.0", "O(N) for N bytes")
@@ -295,14 +422,83 @@ pub(super) static CLUSTER: [CommandSpec; 12] = [
         .flags(ANY_TIME)
         .tips(&["nondeterministic_output"])
         .docs(Group::Cluster, "3.0.0", "O(N) for N shards")
-        .help("", "Tells which nodes serve which slots of the default keyspace"),
+        .help("", "Returns which nodes serve which slots of the default keyspace"),
     help_of("cluster|help").docs(Group::Cluster, "5.0.0", "O(1)"),
 ];
 
-pub(super) static DEBUG: [CommandSpec; 2] = [
+/// Operators' commands that look at a node.
+const WATCHES: Flags = Flags::of(&[Admin, Loading, Stale]);
+
+pub(super) static SLOWLOG: [CommandSpec; 4] = [
+    node("slowlog|get", -2, NodeCommand::Slowlog(SlowlogCommand::Get))
+        .flags(WATCHES)
+        .tips(&["request_policy:all_nodes", "nondeterministic_output"])
+        .docs(Group::Server, "2.2.12", "O(N) for N entries")
+        .help("[count]", "Returns the newest entries of the log of slow commands; ten, or all with -1"),
+    node("slowlog|len", 2, NodeCommand::Slowlog(SlowlogCommand::Len))
+        .flags(WATCHES)
+        .tips(&["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"])
+        .docs(Group::Server, "2.2.12", "O(1)")
+        .help("", "Returns how many entries the log of slow commands has"),
+    node("slowlog|reset", 2, NodeCommand::Slowlog(SlowlogCommand::Reset))
+        .flags(WATCHES)
+        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+        .docs(Group::Server, "2.2.12", "O(N) for N entries")
+        .help("", "Empties the log of slow commands"),
+    help_of("slowlog|help").docs(Group::Server, "6.2.0", "O(1)"),
+];
+
+pub(super) static LATENCY: [CommandSpec; 7] = [
+    node("latency|doctor", 2, NodeCommand::Latency(LatencyCommand::Doctor))
+        .flags(OPERATORS)
+        .tips(&["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"])
+        .docs(Group::Server, "2.8.13", "O(1)")
+        .help("", "Describes the events that were noted, for people"),
+    node("latency|graph", 3, NodeCommand::Latency(LatencyCommand::Graph))
+        .flags(OPERATORS)
+        .tips(&["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"])
+        .docs(Group::Server, "2.8.13", "O(1)")
+        .help("event", "Draws when an event was noted, and how long it took"),
+    node("latency|histogram", -2, NodeCommand::Latency(LatencyCommand::Histogram))
+        .flags(OPERATORS)
+        .tips(&["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"])
+        .docs(Group::Server, "7.0.0", "O(N) for N commands")
+        .help("[command [command ...]]", "Returns how often commands took how long"),
+    node("latency|history", 3, NodeCommand::Latency(LatencyCommand::History))
+        .flags(OPERATORS)
+        .tips(&["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"])
+        .docs(Group::Server, "2.8.13", "O(1)")
+        .help("event", "Returns when an event was noted, and how many milliseconds it took"),
+    node("latency|latest", 2, NodeCommand::Latency(LatencyCommand::Latest))
+        .flags(OPERATORS)
+        .tips(&["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"])
+        .docs(Group::Server, "2.8.13", "O(1)")
+        .help("", "Returns the latest of each event, and the longest"),
+    node("latency|reset", -2, NodeCommand::Latency(LatencyCommand::Reset))
+        .flags(OPERATORS)
+        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+        .docs(Group::Server, "2.8.13", "O(1)")
+        .help("[event [event ...]]", "Forgets events, and returns how many"),
+    help_of("latency|help").flags(OPERATORS).docs(Group::Server, "2.8.13", "O(1)"),
+];
+
+pub(super) static DEBUG: [CommandSpec; 5] = [
+    // Scripts may call it: its replies are the same everywhere.
+    node("debug|protocol", 3, DebugProtocol).flags(WATCHES).docs(Group::Server, "6.0.0", "O(1)").help(
+        "string|integer|double|bignum|null|array|set|map|verbatim|true|false",
+        "Answers with a value of this type",
+    ),
     node("debug|sleep", 3, DebugSleep)
         .flags(OPERATORS)
         .docs(Group::Server, "1.0.0", "O(1)")
         .help("seconds", "Lets the answer wait for so many seconds"),
+    node("debug|set-active-expire", 3, DebugExpire)
+        .flags(OPERATORS)
+        .docs(Group::Server, "3.0.0", "O(1)")
+        .help("0|1", "Accepts 1: keys that have expired are removed, and no node can stop that"),
+    node("debug|pause-cron", 3, DebugPauseCron)
+        .flags(OPERATORS)
+        .docs(Group::Server, "7.0.0", "O(1)")
+        .help("0|1", "Does nothing: what a client sees does not wait for anything that runs at intervals"),
     help_of("debug|help").flags(OPERATORS).docs(Group::Server, "1.0.0", "O(1)"),
 ];

@@ -2,7 +2,7 @@
 
 use super::*;
 use kv::command::{BitOperation, FieldAction, FieldOperation, Overflow, SortOptions};
-use kv::geo::{Centre, Order, Place, Query, Shape, Told};
+use kv::geo::{Centre, Order, Place, Query, Shape, Shown};
 use kv::{BytesCommand, HashCommand, List, SortCommand, SortedCommand};
 
 /// What redis-server 7.0.15 answers, too.
@@ -202,7 +202,7 @@ fn options_of_searches_and_of_sort_are_read() {
         order: Order::Any,
         count: 0,
         takes_any: false,
-        told: Told::default(),
+        shown: Shown::default(),
         stores_distance: false,
     };
     let sorted = |line: &str, expected: SortedCommand<'_>| assert_parses(line, OnSorted(expected));
@@ -211,8 +211,8 @@ fn options_of_searches_and_of_sort_are_read() {
     let found = query(Query { order: Order::Ascending, count: 3, ..plain });
     sorted("GEORADIUSBYMEMBER k a 2.5 km COUNT 3", SortedCommand::Find { key: KEY, query: &found });
     let centre = Centre::Place(Place { longitude: 1.0, latitude: -2.0 });
-    let (shape, told) = (Shape::Box(1.0, 2.0), Told { distance: true, hash: false, place: true });
-    let found = query(Query { centre, shape, unit_m: 1.0, count: 3, takes_any: true, told, ..plain });
+    let (shape, shown) = (Shape::Box(1.0, 2.0), Shown { distance: true, hash: false, place: true });
+    let found = query(Query { centre, shape, unit_m: 1.0, count: 3, takes_any: true, shown, ..plain });
     let line = "GEOSEARCH k FROMLONLAT 1 -2 BYBOX 1 2 m COUNT 3 ANY WITHCOORD WITHDIST";
     sorted(line, SortedCommand::Find { key: KEY, query: &found });
     let found = query(Query { centre, stores_distance: true, ..plain });

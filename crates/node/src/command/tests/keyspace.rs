@@ -51,6 +51,30 @@ fn renaming_and_copying() {
 }
 
 #[test]
+fn values_in_the_format_of_redis() {
+    let restore = |deadline, replaces| Restore { key: KEY, payload: b"p", deadline, replaces };
+    let cases = [
+        ("DUMP k", Dump { key: KEY }),
+        ("RESTORE k 0 p", restore(None, false)),
+        ("RESTORE k 5 p replace", restore(Some(kv::Deadline::In(5)), true)),
+        ("RESTORE k 5 p ABSTTL IDLETIME 1 FREQ 255", restore(Some(kv::Deadline::At(5)), false)),
+    ];
+    for (line, expected) in cases {
+        assert_parses(line, expected);
+    }
+    let refusals = [
+        ("RESTORE k -1 p", "ERR Invalid TTL value, must be >= 0"),
+        ("RESTORE k x p", "ERR value is not an integer or out of range"),
+        ("RESTORE k 0 p IDLETIME -1", "ERR Invalid IDLETIME value, must be >= 0"),
+        ("RESTORE k 0 p FREQ 256", "ERR Invalid FREQ value, must be >= 0 and <= 255"),
+        ("RESTORE k 0 p FREQ", "ERR syntax error"),
+    ];
+    for (line, expected) in refusals {
+        assert_refused(line, expected);
+    }
+}
+
+#[test]
 fn commands_on_the_whole_keyspace() {
     let scan = |position, count, pattern, kind| Scan { position, count, pattern, kind, group: 0, next: 0 };
     let cases = [

@@ -4,11 +4,12 @@
 use super::World;
 use crate::kit::random::Random;
 use crate::kit::{Asked, Consequences, Letter};
-use kv::{Command, Condition, Expiry, SetAnswer};
+use kv::{Command, Condition, Expiry, List, ListCommand, SetAnswer};
 use protocol::Replica as _;
 use protocol::consensus::{Lease, Options, Timing};
-use protocol::contract::{NodeId, Result as Outcome};
+use protocol::contract::{NodeId, Progress, Result as Outcome};
 use protocol::{Request, Ticket, Trace};
+use std::collections::BTreeMap;
 
 struct Group {
     world: World,
@@ -21,6 +22,8 @@ struct Group {
     elections: u64,
     /// A node that takes no steps.
     asleep: Option<NodeId>,
+    /// When each node ticks next.
+    due_us: BTreeMap<NodeId, u64>,
 }
 
 fn options() -> Options {
@@ -29,14 +32,15 @@ fn options() -> Options {
         reads_any: false,
         log_bytes: 1 << 20,
         spill_bytes_min: usize::MAX,
+        is_bounded: false,
         planted: Default::default(),
     }
 }
 
 impl Group {
     fn new(world: World) -> Group {
-        let (letters, redirected) = (Vec::new(), Vec::new());
-        Group { world, letters, asked: 0, done_us: 0, redirected, elections: 0, asleep: None }
+        let (letters, redirected, due_us) = (Vec::new(), Vec::new(), BTreeMap::new());
+        Group { world, letters, asked: 0, done_us: 0, redirected, elections: 0, asleep: None, due_us }
     }
 
     fn leader(&self) -> NodeId {
@@ -58,7 +62,6 @@ impl Group {
     }
 
     fn ask(&mut self, node: NodeId) {
-        self.asked += 1;
         let command = Command::Set {
             key: b"k",
             value: b"v",
@@ -66,6 +69,11 @@ impl Group {
             condition: Condition::Always,
             answer: SetAnswer::Status,
         };
+        self.write(node, command);
+    }
+
+    fn write(&mut self, node: NodeId, command: Command<'_>) {
+        self.asked += 1;
         let ticket = Ticket { client: 1, sequence: self.asked };
         let deadline_us = self.world.now(node).monotonic_us + 2_000_000;
         let asked = Asked { ticket, follows: false, seen: 0, deadline_us };
@@ -90,7 +98,10 @@ impl Group {
         for id in self.world.alive().into_iter().filter(|id| asleep != Some(*id)) {
             let consequences = self.world.sync_all(id);
             self.note(consequences);
-            if self.world.wakeup_us(id).is_some_and(|wakeup_us| wakeup_us <= self.world.time_us) {
+            let due_us = self.due_us.entry(id).or_insert(0);
+            *due_us = self.world.wakeup_us(id).unwrap_or(u64::MAX).min(*due_us);
+            if *due_us <= self.world.time_us {
+                *due_us = u64::MAX;
                 let consequences = self.world.tick(id);
                 self.note(consequences);
             }
@@ -158,9 +169,8 @@ fn who_has_promised_another_candidate_does_not_bid_against_it() {
     assert!(elections <= 310);
 }
 
-/// A leader stands still right after a read, and is deposed meanwhile. What was read under it keeps nobody awake.
-#[test]
-fn a_deposed_leader_comes_to_rest() {
+/// Three nodes that reach each other.
+fn three_in_reach() -> Group {
     let mut group = Group::new(World::new(3, options(), Timing::default()));
     for id in 1..=3 {
         let consequences = group.world.start(id);
@@ -171,6 +181,13 @@ fn a_deposed_leader_comes_to_rest() {
         }
     }
     (0..2000).for_each(|_| group.pass());
+    group
+}
+
+/// A leader pauses right after a read, and is deposed meanwhile. The read does not keep any replica awake.
+#[test]
+fn a_deposed_leader_comes_to_rest() {
+    let mut group = three_in_reach();
     let deposed = group.leader();
     group.ask(deposed);
     (0..10).for_each(|_| group.pass());
@@ -188,4 +205,33 @@ fn a_deposed_leader_comes_to_rest() {
     for id in group.world.alive() {
         assert!(group.world.replica(id).is_some_and(|it| it.is_resting()), "node {id} is not quiescent");
     }
+}
+
+/// What a checkpoint kept is freed when it ends. No other member has a part in that: the group stays quiescent.
+#[test]
+fn the_end_of_a_checkpoint_is_tidied_up_at_rest() {
+    let mut group = three_in_reach();
+    let leader = group.leader();
+    let elements: Vec<Vec<u8>> = (0..5_000u32).map(|n| n.to_be_bytes().to_vec()).collect();
+    let mut scratch = Vec::new();
+    let elements = List::build(&mut scratch, elements.iter().map(Vec::as_slice));
+    let push = |elements| ListCommand::Push { key: b"l", elements, at_front: false, if_present: false };
+    group.write(leader, Command::OnList(push(elements)));
+    (0..100).for_each(|_| group.pass());
+    assert!(matches!(group.world.checkpoint(leader, 100), Some((Progress::More, _))));
+    group.write(leader, Command::OnList(ListCommand::Trim { key: b"l", start: 0, end: 9 }));
+    (0..20_000).for_each(|_| group.pass());
+    let stands = |group: &Group| {
+        let replica = group.world.replica(leader).expect("it runs");
+        (replica.table().is_tidy(), replica.is_resting())
+    };
+    assert_eq!(stands(&group), (true, true));
+    while matches!(group.world.checkpoint(leader, 1 << 20), Some((Progress::More, _))) {}
+    assert_eq!(stands(&group), (false, false), "the checkpoint has kept the list as it was");
+    group.letters.clear();
+    for _ in 0..200 {
+        group.pass();
+        assert!(group.letters.is_empty(), "nothing is sent");
+    }
+    assert_eq!(stands(&group), (true, true));
 }

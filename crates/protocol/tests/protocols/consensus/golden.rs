@@ -304,6 +304,7 @@ fn options(verb: &Verb) -> Done<Options> {
         reads_any: reads.as_deref() == Some("any"),
         log_bytes: log.unwrap_or(1 << 20),
         spill_bytes_min: usize::MAX,
+        is_bounded: false,
         planted: match plant.as_deref() {
             Some("fence_not_rechecked") => Planted::one(Fault::FenceNotRechecked),
             Some(other) => return Err(format!("no fault {other}").into()),

@@ -41,6 +41,7 @@ fn what_an_old_leader_sends_does_not_come_behind_the_stop_sign() {
         reads_any: false,
         log_bytes: 1 << 20,
         spill_bytes_min: usize::MAX,
+        is_bounded: false,
         planted: Default::default(),
     };
     let mut replica = Replica::new(1, options, Timing::default(), 5, 100);

@@ -46,6 +46,7 @@ fn alone() -> World {
         reads_any: false,
         log_bytes: 1 << 20,
         spill_bytes_min: usize::MAX,
+        is_bounded: false,
         planted: Default::default(),
     };
     let mut world = World::new(1, options, Timing::default());

@@ -211,7 +211,7 @@ proptest! {
         letters in prop::collection::vec((2..5u16, 0..4u32, bodies(), 0..4u8), 0..60),
         log_bytes in prop_oneof![Just(0usize), Just(1 << 20)],
     ) {
-        let options = Options { lease: Lease::Log, reads_any: false, log_bytes, spill_bytes_min: usize::MAX, planted: Default::default() };
+        let options = Options { lease: Lease::Log, reads_any: false, log_bytes, spill_bytes_min: usize::MAX, is_bounded: false, planted: Default::default() };
         let mut replica = Replica::new(1, options, Timing::default(), 5, 100);
         let (mut effects, mut now) = (Effects::default(), Now { monotonic_us: 1_000_000, unix_ms: 1 });
         let members = vec![1, 2, 3];

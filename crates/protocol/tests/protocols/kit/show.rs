@@ -49,6 +49,7 @@ pub(crate) fn command(command: &Command<'_>) -> String {
         Command::Keys { .. } => "keys".into(),
         Command::Clear => "flushall".into(),
         Command::Purge { until } => format!("purge until {until}"),
+        Command::Evict { key, version } => format!("evict {} at {version}", key.escape_ascii()),
         Command::Lock(command) => lock(command),
         Command::Fenced(fenced) => {
             let inner = fenced.command().map_or(String::new(), |inner| self::command(&inner));

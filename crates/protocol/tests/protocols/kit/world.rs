@@ -292,7 +292,7 @@ impl<P: Protocol> World<P> {
 
     pub(crate) fn request(&mut self, id: NodeId, asked: Asked, request: Request<'_>) -> Consequences {
         let Asked { ticket, follows, seen, deadline_us } = asked;
-        self.step(id, Input::Request { ticket, request, follows, seen, deadline_us, fenced: false })
+        self.step(id, Input::Request { ticket, request: &request, follows, seen, deadline_us, fenced: false })
     }
 
     pub(crate) fn deliver(&mut self, letter: &Letter) -> Consequences {

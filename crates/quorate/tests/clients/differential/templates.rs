@@ -296,6 +296,10 @@ pub(super) const TEMPLATES: &[Template] = &[
     exactly("EVAL script 2 k:a k:t value number"),
     exactly("EVAL_RO script 2 k:a k:t value number"),
     exactly("EVAL script count k:a k:t"),
+    exactly("FUNCTION LOAD REPLACE library ; FCALL function 2 k:a k:t value number"),
+    exactly("FUNCTION LOAD REPLACE library ; FCALL_RO function 2 k:a k:t value number"),
+    exactly("FUNCTION FLUSH ; FUNCTION LOAD library ; FUNCTION LIST ; FUNCTION STATS"),
+    exactly("FUNCTION DELETE libraryname ; FCALL function count k:a k:t"),
     // So many elements that Redis keeps them in another way.
     exactly("EVAL manyitems 1 k:l"),
     exactly("EVAL manyfields 1 k:h"),
@@ -311,6 +315,8 @@ pub(super) const NOT_COMPARED: &[&str] = &[
     // The server, its connections and its cluster.
     "acl",
     "auth",
+    "bgrewriteaof",
+    "bgsave",
     "client",
     "cluster",
     "command",
@@ -321,13 +327,17 @@ pub(super) const NOT_COMPARED: &[&str] = &[
     "info",
     "latency",
     "lastsave",
+    "lolwut",
     "memory",
     "module",
     "monitor",
+    "move",
     "object",
+    "psync",
     "quit",
     "readonly",
     "readwrite",
+    "replconf",
     "reset",
     "role",
     "save",
@@ -337,6 +347,9 @@ pub(super) const NOT_COMPARED: &[&str] = &[
     "swapdb",
     "time",
     "wait",
+    // `dump.rs` has them go both ways with random values: the bytes that they take are no text.
+    "dump",
+    "restore",
     // Sent before each program.
     "flushall",
     // Channels have tests of their own, since what they send is no answer.
@@ -375,6 +388,16 @@ const SCRIPTS: [&str; 8] = [
     "local t = redis.call('mget', KEYS[1], KEYS[2]) return {type(t[1]), type(t[2]), t}",
     "redis.call('append', KEYS[2], ARGV[1]) redis.call('nosuch')",
 ];
+
+const LIBRARY: &str = "#!lua name=lib
+redis.register_function{function_name = 'f', flags = {'no-writes'}, description = 'reads', callback = function(keys, words)
+    local values = redis.call('mget', unpack(keys))
+    return {#keys, #words, words[1], type(values[1]), redis.pcall('set', keys[2], 'v')}
+end}";
+
+const OTHER_LIBRARY: &str = "#!lua name=lib
+local function add(key, number) return redis.call('incrby', key, number) end
+redis.register_function('f', function(keys, words) return add(keys[2], words[2]) end)";
 
 const LONG: &str =
     "a value of more than sixty-four bytes, so that Redis keeps it in another way than a short one";
@@ -525,6 +548,11 @@ fn argument(random: &mut Random, kind: &str) -> String {
         "group" => &["g1", "g1", "g1", "g2", ""],
         "consumer" => &["c1", "c2", ""],
         "script" => &SCRIPTS,
+        "library" => {
+            &[LIBRARY, OTHER_LIBRARY, "#!lua name=lib\nredis.nosuch()", "#!lua name=lib\nf(", "return 1"]
+        }
+        "libraryname" => &["lib", "lib", "other"],
+        "function" => &["f", "f", "F", "nosuch"],
         "manyitems" => &["for i = 1, 300 do redis.call('rpush', KEYS[1], i % 20, 'item ' .. i) end"],
         "manyfields" => &["for i = 1, 300 do redis.call('hset', KEYS[1], 'field ' .. i, i) end"],
         "manymembers" => &[

@@ -75,7 +75,7 @@ struct Case {
     change: fn(&mut Row),
     verdict: Verdict,
     /// What the reason or the figures must then mention.
-    told: &'static str,
+    expected: &'static str,
 }
 
 const REDIS: &str = REDIS_PAPER_UNSYNCED;
@@ -87,31 +87,31 @@ const CASES: &[Case] = &[
         claim: "With different keys the time to acquire grows",
         change: |row| times(row, KAZOO, "different", "5", "avg_ms", 0.5),
         verdict: NO,
-        told: "Not in ZooKeeper, kazoo.",
+        expected: "Not in ZooKeeper, kazoo.",
     },
     Case {
         claim: "With different keys Redis hardly changes",
         change: |row| times(row, REDIS, "different", "5", "avg_ms", 1.3),
         verdict: NO,
-        told: "Suspected",
+        expected: "Suspected",
     },
     Case {
         claim: "With different keys Redis is fastest",
         change: |row| times(row, CONSUL_PAPER, "different", "5", "avg_ms", 0.4),
         verdict: NO,
-        told: "The order here: Redis, redlock-py, not synced, ZooKeeper, kazoo, Consul, consul-lock, etcd, python-etcd3.",
+        expected: "The order here: Redis, redlock-py, not synced, ZooKeeper, kazoo, Consul, consul-lock, etcd, python-etcd3.",
     },
     Case {
         claim: "The 90th percentile is about 20 %",
         change: |row| times(row, ETCD_PAPER, "different", "5", "p90_ms", 1.5),
         verdict: NO,
-        told: "Not in etcd, python-etcd3.",
+        expected: "Not in etcd, python-etcd3.",
     },
     Case {
         claim: "The 99th percentile is about twice",
         change: |row| times(row, CONSUL_PAPER, "different", "5", "p99_ms", 3.0),
         verdict: NO,
-        told: "Another ratio in Consul, consul-lock.",
+        expected: "Another ratio in Consul, consul-lock.",
     },
     Case {
         claim: "The 99th percentile is about twice",
@@ -120,85 +120,85 @@ const CASES: &[Case] = &[
             times(row, KAZOO, "different", "5", "p99_ms", 0.5);
         },
         verdict: NO,
-        told: "Redis's is not below the others'.",
+        expected: "Redis's is not below the others'.",
     },
     Case {
         claim: "In etcd, Consul and ZooKeeper it makes little difference",
         change: |row| times(row, ETCD_PAPER, "same", "5", "avg_ms", 4.0),
         verdict: Verdict::NotReproduced,
-        told: "etcd, python-etcd3: 3.96 times",
+        expected: "etcd, python-etcd3: 3.96 times",
     },
     Case {
         claim: "With the same key Redis takes 3 times as long",
         change: |row| times(row, REDIS, "same", "5", "avg_ms", 0.5),
         verdict: NO,
-        told: "Held from 2.5 times on",
+        expected: "Held from 2.5 times on",
     },
     Case {
         claim: "With the same key Redis still has the lowest average",
         change: |row| times(row, REDIS, "same", "5", "avg_ms", 1.1),
         verdict: NO,
-        told: "leaves out 3 tries per run",
+        expected: "leaves out 3 tries per run",
     },
     Case {
         claim: "With the same key Redis is mostly fast",
         change: |row| times(row, CONSUL_PAPER, "same", "5", "max_ms", 8.0),
         verdict: NO,
-        told: "lock_impl.py",
+        expected: "lock_impl.py",
     },
     Case {
         claim: "With the same key Redis is mostly fast",
         change: |row| times(row, REDIS, "same", "5", "max_ms", 0.05),
         verdict: NO,
-        told: "",
+        expected: "",
     },
     Case {
         claim: "ZooKeeper is the most suitable",
         change: |row| times(row, ETCD_PAPER, "same", "5", "p99_ms", 0.5),
         verdict: NO,
-        told: "Lower than ZooKeeper's: etcd, python-etcd3.",
+        expected: "Lower than ZooKeeper's: etcd, python-etcd3.",
     },
     Case {
         claim: "Where it does not count, Redis is the best",
         change: |row| times(row, KAZOO, "same", "5", "p90_ms", 0.1),
         verdict: NO,
-        told: "Lower than Redis's: ZooKeeper, kazoo.",
+        expected: "Lower than Redis's: ZooKeeper, kazoo.",
     },
     Case {
         claim: "Redis's worst case is 10 to 20 times",
         change: |row| times(row, ETCD_PAPER, "same", "5", "max_ms", 3.0),
         verdict: NO,
-        told: "2.91 times the worst",
+        expected: "2.91 times the worst",
     },
     Case {
         claim: "etcd, Consul and ZooKeeper ensure",
         change: |row| set(row, ETCD_PAPER, "acquire", "overlaps", 1.0),
         verdict: NO,
-        told: "etcd, python-etcd3: 1",
+        expected: "etcd, python-etcd3: 1",
     },
     Case {
         claim: "etcd, Consul and ZooKeeper ensure",
         change: |row| set(row, KAZOO, "nodes restarted", "two_holders_restarted", 1.0),
         verdict: NO,
-        told: "ZooKeeper, kazoo: 1",
+        expected: "ZooKeeper, kazoo: 1",
     },
     Case {
         claim: "Redlock may lose safety",
         change: |row| set(row, REDIS, "nodes restarted", "two_holders_restarted", 0.0),
         verdict: NO,
-        told: "Not tried in this run: that the clocks",
+        expected: "Not tried in this run: that the clocks",
     },
     Case {
         claim: "All four are free from deadlock",
         change: |row| set(row, CONSUL_PAPER, "holder gone", "never_granted", 1.0),
         verdict: NO,
-        told: "Consul, consul-lock: 1 never",
+        expected: "Consul, consul-lock: 1 never",
     },
     Case {
         claim: "All four tolerate the failure of a node",
         change: |row| set(row, REDIS_PAPER, "node killed", "stuck", 3.0),
         verdict: NO,
-        told: "lines 110 to 112",
+        expected: "lines 110 to 112",
     },
 ];
 
@@ -231,8 +231,8 @@ fn each_claim_falls_with_a_figure_of_its_own() {
         rows.iter_mut().for_each(case.change);
         let judged = claim.judged(&results(rows)).judgement;
         assert_eq!(judged.verdict, case.verdict, "{}: {judged:?}", case.claim);
-        let told = format!("{} {}", judged.ours, judged.why);
-        assert!(told.contains(case.told), "{}: {told}", case.claim);
+        let judgement = format!("{} {}", judged.ours, judged.why);
+        assert!(judgement.contains(case.expected), "{}: {judgement}", case.claim);
     }
     for claim in claims {
         assert!(CASES.iter().any(|case| claim.claim.starts_with(case.claim)), "{}", claim.claim);

@@ -44,7 +44,14 @@ pub(crate) fn schedule(seed: u64, planted: Planted, tells: bool) -> Schedule<Con
     let lease = if random.percent(60) { Lease::Log } else { Lease::Off };
     // Small enough for snapshot transfers, and for batches that are closed within a turn.
     let log_bytes = [200, 2_000, 1 << 20][random.below(3) as usize];
-    let options = Options { lease, reads_any: false, log_bytes, spill_bytes_min: usize::MAX, planted };
+    let options = Options {
+        lease,
+        reads_any: false,
+        log_bytes,
+        spill_bytes_min: usize::MAX,
+        is_bounded: false,
+        planted,
+    };
     let heartbeat_ms = [20, 80][random.below(2) as usize];
     let timing = Timing {
         heartbeat_ms,

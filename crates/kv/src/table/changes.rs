@@ -1,0 +1,586 @@
+//! What changes in a table, for those at its node who follow it: notifications, and clients that keep what they read.
+//!
+//! While somebody follows, each change of a key is noted as its record is applied, by the few functions of `store`
+//! through which every change goes: so none is missed, whatever command, transaction or script makes it. The event is
+//! named as Redis names it: the command that is being carried out has set the name before ([`Changes::begin`]).
+//!
+//! Nothing of this is replicated state. Each replica notes what it applies, once, for its own node, which takes it after
+//! each step. While nobody follows, each of these places costs one comparison.
+//!
+//! Where a table keeps the history of its changes, what a record has noted goes there, too, with its effects (`effects`,
+//! `history`).
+
+use super::history::History;
+use super::{Record, Table};
+use crate::command::{
+    By, BytesCommand, Command, Expiry, HashCommand, ListCommand, SetCommand, SetOperation, SortCommand,
+    SortedCommand, StreamCommand,
+};
+use crate::planted::Fault;
+use crate::reply::{Reply, ReplyBuffer};
+use crate::{UnixMs, Version};
+use std::collections::BTreeSet;
+
+/// The most bytes of noted keys that wait to be taken, and the most notes: beyond that all are dropped, and what is taken
+/// says so.
+const NOTED_BYTES_MAX: usize = 4 << 20;
+const NOTES_MAX: usize = 1 << 17;
+
+/// The classes of events, as `notify-keyspace-events` chooses among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ChangeClass {
+    /// Of commands on keys of any type (`g`).
+    Generic,
+    /// Of commands on strings (`$`).
+    String,
+    /// Of commands on lists (`l`).
+    List,
+    /// Of commands on sets (`s`).
+    Set,
+    /// Of commands on hashes (`h`).
+    Hash,
+    /// Of commands on sorted sets (`z`).
+    Sorted,
+    /// Of commands on streams (`t`).
+    Stream,
+    /// A key was removed because its deadline had passed (`x`).
+    Expired,
+    /// A key was removed to make room (`e`).
+    Evicted,
+    /// A key is there that was not (`n`).
+    New,
+    /// A key was read that is not there (`m`). Not a change.
+    Missed,
+}
+
+/// One change of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change<'c> {
+    /// The key.
+    pub key: &'c [u8],
+    /// The version of the record that made it.
+    pub version: Version,
+    /// The class of the event.
+    pub class: ChangeClass,
+    /// Redis's name of the event; empty for a change that has none.
+    pub event: &'static str,
+}
+
+/// The changes that were noted.
+#[derive(Debug, Default)]
+pub struct Changes {
+    keys: Vec<u8>,
+    notes: Vec<Note>,
+    /// Changes that are not among the notes may have taken place: all keys were removed, the table was replaced, or there
+    /// were too many.
+    is_incomplete: bool,
+    /// Whether changes are noted: they are taken, or the table keeps a history.
+    is_followed: bool,
+    /// Whether the node takes what is noted.
+    is_taken: bool,
+    follows_misses: bool,
+    /// The version of the record being applied.
+    version: Version,
+    /// The name of the command being carried out, and where its notes begin.
+    class: Option<ChangeClass>,
+    event: &'static str,
+    begin: usize,
+    history: Option<Box<History>>,
+    /// What has been noted of the record being applied; empty without a history.
+    of_record: OfRecord,
+}
+
+/// What has been noted of the record being applied, for the history.
+#[derive(Debug, Default)]
+struct OfRecord {
+    /// Where its notes begin, and up to where their effects are written.
+    begin: usize,
+    written: usize,
+    /// Its effects: an array of words each.
+    effects: ReplyBuffer,
+    count: u32,
+    /// The note before which all keys were removed.
+    cleared_at: Option<usize>,
+    /// Not all of it is here.
+    is_lost: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Note {
+    /// Where its key ends; it begins where that of the note before ends.
+    end: usize,
+    version: Version,
+    class: ChangeClass,
+    event: &'static str,
+}
+
+/// A point among the notes, to which [`Changes::return_to`] returns.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark {
+    keys: usize,
+    notes: usize,
+    effects: (usize, u32),
+}
+
+impl Changes {
+    /// Whether nothing was noted.
+    pub fn is_empty(&self) -> bool {
+        self.notes.is_empty() && !self.is_incomplete
+    }
+
+    /// Whether keys may have changed that are not among the notes.
+    pub fn is_incomplete(&self) -> bool {
+        self.is_incomplete
+    }
+
+    /// The notes, in the order of the changes.
+    pub fn iter(&self) -> impl Iterator<Item = Change<'_>> {
+        let mut start = 0;
+        self.notes.iter().map(move |note| {
+            let key = &self.keys[std::mem::replace(&mut start, note.end)..note.end];
+            Change { key, version: note.version, class: note.class, event: note.event }
+        })
+    }
+
+    /// Whether changes are noted.
+    #[inline]
+    pub(super) fn is_followed(&self) -> bool {
+        self.is_followed
+    }
+
+    /// Whether changes or misses are noted.
+    pub(super) fn has_followers(&self) -> bool {
+        self.is_followed || self.follows_misses
+    }
+
+    /// The following changes are of the record with this version.
+    #[inline]
+    pub(super) fn begin_record(&mut self, version: Version, floor: Version) {
+        if self.is_followed {
+            self.version = version;
+            if let Some(history) = &mut self.history {
+                history.begin(floor);
+                self.of_record.begin = self.notes.len();
+                self.of_record.written = self.notes.len();
+            }
+        }
+    }
+
+    /// The following changes are of no command.
+    #[inline]
+    pub(super) fn end(&mut self) {
+        if self.is_followed {
+            self.begin_event(None);
+        }
+    }
+
+    /// The following changes are of this command.
+    #[inline]
+    pub(super) fn begin(&mut self, command: &Command<'_>) {
+        if self.is_followed {
+            self.begin_event(event_of(command));
+        }
+    }
+
+    /// The following changes are of this event.
+    pub(super) fn begin_event(&mut self, event: Option<(ChangeClass, &'static str)>) {
+        (self.class, self.event) = event.map_or((None, ""), |(class, event)| (Some(class), event));
+        self.begin = self.notes.len();
+    }
+
+    /// Notes a change of a key by the command that is being carried out.
+    #[inline]
+    pub(super) fn note(&mut self, key: &[u8]) {
+        if self.is_followed {
+            self.note_as(key, self.class.unwrap_or(ChangeClass::Generic), self.event);
+        }
+    }
+
+    /// Notes a change of a key. A command notes an event of a key once, in however many steps it changes it.
+    pub(super) fn note_as(&mut self, key: &[u8], class: ChangeClass, event: &'static str) {
+        if !self.is_followed {
+            return;
+        }
+        if let Some(last) = self.notes[self.begin..].last()
+            && (last.class, last.event) == (class, event)
+            && self.keys[self.start_of(self.notes.len() - 1)..last.end] == *key
+        {
+            return;
+        }
+        if self.notes.len() >= NOTES_MAX || self.keys.len() + key.len() > NOTED_BYTES_MAX {
+            self.keys.clear();
+            self.notes.clear();
+            self.begin = 0;
+            (self.of_record.begin, self.of_record.written) = (0, 0);
+            self.lose_record();
+            return self.miss_some();
+        }
+        self.keys.extend_from_slice(key);
+        self.notes.push(Note { end: self.keys.len(), version: self.version, class, event });
+        if matches!(class, ChangeClass::Expired | ChangeClass::Evicted) {
+            self.put_effect([&b"DEL"[..], key]);
+        }
+    }
+
+    /// Changes take place that are not noted one by one.
+    pub(super) fn miss_some(&mut self) {
+        self.is_incomplete |= self.is_taken;
+    }
+
+    /// All keys are removed.
+    pub(super) fn clear_all(&mut self) {
+        if self.history.is_some() {
+            self.put_effect([&b"FLUSHDB"[..]]);
+            self.of_record.cleared_at = Some(self.notes.len());
+        }
+    }
+
+    /// Whether the effects of changes are written: for the history.
+    #[inline]
+    pub(super) fn have_effects(&self) -> bool {
+        self.history.is_some()
+    }
+
+    /// The keys that the command being carried out has changed and whose effects are not written yet, each once, in the
+    /// order of their changes. What has expired or was evicted is not among them: its effect is written.
+    pub(super) fn unwritten(&self) -> Vec<&[u8]> {
+        let (mut keys, mut seen) = (Vec::new(), BTreeSet::new());
+        let mut start = self.start_of(self.of_record.written);
+        for note in &self.notes[self.of_record.written..] {
+            let key = &self.keys[std::mem::replace(&mut start, note.end)..note.end];
+            if !is_apart(note.class) && seen.insert(key) {
+                keys.push(key);
+            }
+        }
+        keys
+    }
+
+    /// The effects of all that is noted are written.
+    pub(super) fn all_written(&mut self) {
+        self.of_record.written = self.notes.len();
+    }
+
+    /// Writes an effect: a command of Redis.
+    pub(super) fn put_effect<'w>(&mut self, words: impl IntoIterator<Item = &'w [u8], IntoIter: Clone>) {
+        let Some(history) = &self.history else { return };
+        if self.of_record.is_lost {
+            return;
+        }
+        if self.of_record.effects.len() > history.bytes_max() {
+            return self.lose_record();
+        }
+        let words = words.into_iter();
+        self.of_record.effects.array(words.clone().count());
+        words.for_each(|word| self.of_record.effects.bulk(word));
+        self.of_record.count += 1;
+    }
+
+    /// The record being applied has changes that cannot be kept.
+    pub(super) fn lose_record(&mut self) {
+        if self.history.is_some() {
+            self.of_record.is_lost = true;
+            self.of_record.effects.clear();
+            self.of_record.count = 0;
+        }
+    }
+
+    /// A record has been applied, and all of its effects are written: keeps it in the history.
+    pub(super) fn end_record(&mut self) {
+        let Some(history) = &mut self.history else { return };
+        let OfRecord { begin, mut effects, count, cleared_at, is_lost, .. } =
+            std::mem::take(&mut self.of_record);
+        let mut start = begin.checked_sub(1).map_or(0, |before| self.notes[before].end);
+        if is_lost {
+            history.lose(self.version);
+        } else if self.notes.len() > begin || cleared_at.is_some() {
+            let mut events = ReplyBuffer::new();
+            let mut number = 0;
+            for (at, note) in (begin..).zip(self.notes[begin..].iter().map(Some).chain([None])) {
+                if cleared_at == Some(at) {
+                    put_event(b"", "flushdb", &mut events);
+                    number += 1;
+                }
+                let Some(note) = note else { break };
+                let key = &self.keys[std::mem::replace(&mut start, note.end)..note.end];
+                if !matches!(note.class, ChangeClass::New | ChangeClass::Missed) {
+                    put_event(key, note.event, &mut events);
+                    number += 1;
+                }
+            }
+            if number > 0 {
+                history.keep(self.version, (number, events.as_bytes()), (count, effects.as_bytes()));
+            }
+        }
+        effects.clear();
+        self.of_record.effects = effects;
+        if !self.is_taken {
+            self.keys.clear();
+            self.notes.clear();
+        }
+        self.begin = self.notes.len();
+        (self.of_record.begin, self.of_record.written) = (self.begin, self.begin);
+    }
+
+    fn start_of(&self, number: usize) -> usize {
+        number.checked_sub(1).map_or(0, |before| self.notes[before].end)
+    }
+
+    fn drop_notes(&mut self) {
+        self.keys.clear();
+        self.notes.clear();
+        self.is_incomplete = false;
+        self.begin = 0;
+        (self.of_record.begin, self.of_record.written) = (0, 0);
+    }
+
+    pub(super) fn mark(&self) -> Mark {
+        let effects = (self.of_record.effects.len(), self.of_record.count);
+        Mark { keys: self.keys.len(), notes: self.notes.len(), effects }
+    }
+
+    /// Forgets what was noted since: it was undone.
+    pub(super) fn return_to(&mut self, mark: Mark) {
+        self.keys.truncate(mark.keys);
+        self.notes.truncate(mark.notes);
+        self.begin = self.begin.min(self.notes.len());
+        // Of a lost record nothing is there to be forgotten.
+        if !self.of_record.is_lost {
+            self.of_record.effects.truncate(mark.effects.0);
+            self.of_record.count = mark.effects.1;
+        }
+        self.of_record.begin = self.of_record.begin.min(self.notes.len());
+        self.of_record.written = self.of_record.written.min(self.notes.len());
+    }
+}
+
+/// Whether a note is no change of the command being carried out that it would have to write an effect for.
+fn is_apart(class: ChangeClass) -> bool {
+    matches!(class, ChangeClass::Expired | ChangeClass::Evicted | ChangeClass::New | ChangeClass::Missed)
+}
+
+fn put_event(key: &[u8], event: &str, out: &mut ReplyBuffer) {
+    out.array(2);
+    out.bulk(key);
+    out.push(Reply::Bulk(event.as_bytes()));
+}
+
+impl Table {
+    /// Begins or ends the noting of changes, and of reads of keys that are not there.
+    pub fn follow_changes(&mut self, changes: bool, misses: bool) {
+        (self.changes.is_taken, self.changes.follows_misses) = (changes, misses);
+        self.changes.is_followed = changes || self.changes.history.is_some();
+        if !changes {
+            self.changes.drop_notes();
+        }
+        self.observe();
+    }
+
+    /// Has the table keep its latest changes, in at most so many bytes, for [`crate::Command::Recent`]; 0 ends that. What is
+    /// kept begins here, unless it was kept before.
+    pub fn keep_history(&mut self, bytes_max: usize) {
+        match &mut self.changes.history {
+            _ if bytes_max == 0 => self.changes.history = None,
+            Some(history) => history.bound(bytes_max),
+            before => *before = Some(Box::new(History::new(bytes_max))),
+        }
+        self.changes.is_followed = self.changes.is_taken || self.changes.history.is_some();
+        self.observe();
+    }
+
+    /// The latest changes, if they are kept.
+    pub fn history(&self) -> Option<&History> {
+        self.changes.history.as_deref()
+    }
+
+    /// The table has become another one by other ways than records: the history of its changes begins anew.
+    pub(super) fn break_history(&mut self) {
+        if let Some(history) = &mut self.changes.history {
+            history.restart();
+        }
+    }
+
+    /// Takes what was noted since the last call; `None` if that is nothing.
+    pub fn take_changes(&mut self) -> Option<Changes> {
+        if !self.changes.is_taken || self.changes.is_empty() {
+            return None;
+        }
+        let changes = &mut self.changes;
+        let taken = Changes {
+            keys: std::mem::take(&mut changes.keys),
+            notes: std::mem::take(&mut changes.notes),
+            is_incomplete: changes.is_incomplete,
+            ..Changes::default()
+        };
+        changes.drop_notes();
+        Some(taken)
+    }
+
+    /// Takes over from a table that this one replaces who follows its changes. They hear that they have missed some, and the
+    /// history begins anew.
+    pub fn take_followers_of(&mut self, before: &mut Table) {
+        self.changes = std::mem::take(&mut before.changes);
+        if !before.queues.has_planted(Fault::SnapshotNotNoted) {
+            self.changes.miss_some();
+        }
+        if !before.queues.has_planted(Fault::HistoryOutlivesSnapshot) {
+            self.break_history();
+        }
+        self.observe();
+    }
+
+    /// Notes those keys of a read that are not there, if that is wanted.
+    #[cold]
+    pub(super) fn note_misses(&mut self, command: &Command<'_>, now: UnixMs) {
+        if !self.changes.follows_misses || !self.changes.is_followed {
+            return;
+        }
+        if matches!(command, Command::Script(_) | Command::Transaction(_)) {
+            return;
+        }
+        command.for_each_key(|key| {
+            if self.peek(key, now).is_none() {
+                self.changes.note_as(key, ChangeClass::Missed, "keymiss");
+            }
+        });
+    }
+
+    /// Notes that a key is removed because its deadline has passed, if it has.
+    #[inline]
+    pub(super) fn note_if_expired(&mut self, place: super::index::Place, record: Record) {
+        if self.changes.is_followed && self.index.entry(place).expired(record.time) {
+            self.changes.note_as(self.index.entry(place).key(), ChangeClass::Expired, "expired");
+        }
+    }
+}
+
+/// The event that Redis names a command's changes by. A command with several has its first one here. `None` if it has
+/// none.
+fn event_of(command: &Command<'_>) -> Option<(ChangeClass, &'static str)> {
+    use ChangeClass::{Generic, String};
+    Some(match command {
+        Command::Set { .. } | Command::MultiSet { .. } | Command::SetIf { .. } => (String, "set"),
+        // The rest of a long command is carried out as itself.
+        Command::SetCoded { .. } | Command::Replicate { .. } | Command::LongEnd { .. } => (String, "set"),
+        Command::Append { .. } => (String, "append"),
+        Command::SetRange { .. } => (String, "setrange"),
+        Command::IncrementBy { .. } => (String, "incrby"),
+        Command::IncrementByFloat { .. } => (String, "incrbyfloat"),
+        Command::GetExpire { expiry: Expiry::Clear, .. } | Command::Persist { .. } => (Generic, "persist"),
+        Command::Expire { .. } | Command::GetExpire { .. } => (Generic, "expire"),
+        Command::Rename { .. } => (Generic, "rename_to"),
+        Command::Copy { .. } => (Generic, "copy_to"),
+        Command::Restore { .. } => (Generic, "restore"),
+        Command::Hash(command) => return event_of_hash(command),
+        Command::OnList(command) => return event_of_list(command),
+        Command::OnSet(command) => return event_of_set(command),
+        Command::OnSorted(command) => return event_of_sorted(command),
+        Command::OnStream(command) => return event_of_stream(command),
+        Command::OnBytes(command) => return event_of_bytes(command),
+        Command::Sort(SortCommand::Store { .. }) => (ChangeClass::List, "sortstore"),
+        _ => return None,
+    })
+}
+
+fn event_of_hash(command: &HashCommand<'_>) -> Option<(ChangeClass, &'static str)> {
+    use HashCommand::*;
+    let event = match command {
+        Set { .. } | SetIfAbsent { .. } | SetExpire { .. } => "hset",
+        Delete { .. } | GetDelete { .. } => "hdel",
+        IncrementBy { .. } => "hincrby",
+        IncrementByFloat { .. } => "hincrbyfloat",
+        Persist { .. } | GetExpire { expiry: Expiry::Clear, .. } => "hpersist",
+        Expire { .. } | GetExpire { .. } => "hexpire",
+        _ => return None,
+    };
+    Some((ChangeClass::Hash, event))
+}
+
+fn event_of_list(command: &ListCommand<'_>) -> Option<(ChangeClass, &'static str)> {
+    use ListCommand::*;
+    let event = match *command {
+        Push { at_front, .. } => pushed(at_front),
+        Pop { at_front, .. } | MultiPop { at_front, .. } | PopAny { at_front, .. } => popped(at_front),
+        Set { .. } => "lset",
+        Insert { .. } => "linsert",
+        Remove { .. } => "lrem",
+        Trim { .. } => "ltrim",
+        _ => return None,
+    };
+    Some((ChangeClass::List, event))
+}
+
+/// The event of a list that gets an element.
+pub(super) fn pushed(at_front: bool) -> &'static str {
+    if at_front { "lpush" } else { "rpush" }
+}
+
+/// The event of a list that loses an element.
+pub(super) fn popped(at_front: bool) -> &'static str {
+    if at_front { "lpop" } else { "rpop" }
+}
+
+fn event_of_set(command: &SetCommand<'_>) -> Option<(ChangeClass, &'static str)> {
+    use SetCommand::*;
+    let event = match command {
+        Add { .. } => "sadd",
+        Remove { .. } | Move { .. } => "srem",
+        Pop { .. } => "spop",
+        Store { operation: SetOperation::Intersection, .. } => "sinterstore",
+        Store { operation: SetOperation::Union, .. } => "sunionstore",
+        Store { operation: SetOperation::Difference, .. } => "sdiffstore",
+        _ => return None,
+    };
+    Some((ChangeClass::Set, event))
+}
+
+fn event_of_sorted(command: &SortedCommand<'_>) -> Option<(ChangeClass, &'static str)> {
+    use SortedCommand::*;
+    let event =
+        match *command {
+            Add { .. } => "zadd",
+            Increment { .. } => "zincr",
+            Remove { .. } => "zrem",
+            RemoveRange { by: By::Rank, .. } => "zremrangebyrank",
+            RemoveRange { by: By::Score, .. } => "zremrangebyscore",
+            RemoveRange { by: By::Member, .. } => "zremrangebylex",
+            Pop { is_highest, .. } | MultiPop { is_highest, .. } | PopAny { is_highest, .. } => {
+                if is_highest { "zpopmax" } else { "zpopmin" }
+            }
+            Store { operation: SetOperation::Intersection, .. } => "zinterstore",
+            Store { operation: SetOperation::Union, .. } => "zunionstore",
+            Store { operation: SetOperation::Difference, .. } => "zdiffstore",
+            StoreRange { .. } => "zrangestore",
+            StoreFound { .. } => "geosearchstore",
+            _ => return None,
+        };
+    Some((ChangeClass::Sorted, event))
+}
+
+fn event_of_stream(command: &StreamCommand<'_>) -> Option<(ChangeClass, &'static str)> {
+    use StreamCommand::*;
+    let event = match command {
+        Add { .. } => "xadd",
+        Delete { .. } => "xdel",
+        Trim { .. } => "xtrim",
+        SetId { .. } => "xsetid",
+        CreateGroup { .. } => "xgroup-create",
+        SetGroup { .. } => "xgroup-setid",
+        DestroyGroup { .. } => "xgroup-destroy",
+        CreateConsumer { .. } => "xgroup-createconsumer",
+        DeleteConsumer { .. } => "xgroup-delconsumer",
+        _ => return None,
+    };
+    Some((ChangeClass::Stream, event))
+}
+
+fn event_of_bytes(command: &BytesCommand<'_>) -> Option<(ChangeClass, &'static str)> {
+    use BytesCommand::*;
+    let event = match command {
+        SetBit { .. } | ChangeFields { .. } => "setbit",
+        Combine { .. } => "set",
+        Count { .. } | Merge { .. } => "pfadd",
+        _ => return None,
+    };
+    Some((ChangeClass::String, event))
+}

@@ -1,0 +1,137 @@
+//! What is noted of changes, for those who follow them.
+
+use super::script::{parse, word};
+use super::{Store, plain_set};
+use crate::command::Command;
+use crate::table::Table;
+use crate::{ReplyBuffer, UnixMs};
+
+impl Store {
+    fn following() -> Store {
+        let mut store = Store::new();
+        store.table.follow_changes(true, true);
+        store
+    }
+
+    /// What was noted since the last call: class, event and key of each.
+    fn changes(&mut self) -> Vec<String> {
+        let Some(changes) = self.table.take_changes() else { return Vec::new() };
+        let mut noted: Vec<String> = changes
+            .iter()
+            .map(|change| {
+                let key = String::from_utf8_lossy(change.key);
+                format!("{:?} {} {key}", change.class, change.event)
+            })
+            .collect();
+        if changes.is_incomplete() {
+            noted.push("and more".to_owned());
+        }
+        noted
+    }
+
+    /// Carries out a command, and compares what it has noted, separated by commas.
+    #[track_caller]
+    fn notes(&mut self, line: &str, expected: &str) {
+        let words: Vec<Vec<u8>> = line.split_whitespace().map(word).collect();
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        let mut scratch = Vec::new();
+        let command = parse(&words, &mut scratch);
+        let _ = if command.is_write() { self.apply(&command) } else { self.read(&command) };
+        assert_eq!(self.changes().join(", "), expected, "of {line}");
+    }
+}
+
+#[test]
+fn events_have_the_names_that_redis_gives_them() {
+    let mut store = Store::following();
+    for (line, expected) in [
+        ("SET k v", "New new k, String set k"),
+        ("SET k w", "String set k"),
+        ("SET k w EX 10", "String set k, Generic expire k"),
+        ("GET k", ""),
+        ("GET none", "Missed keymiss none"),
+        ("APPEND k x", "String append k"),
+        ("PERSIST k", "Generic persist k"),
+        ("PERSIST k", ""),
+        ("RENAME k other", "Generic rename_from k, New new other, Generic rename_to other"),
+        ("DEL other none", "Generic del other"),
+        ("RPUSH l a b", "New new l, List rpush l"),
+        ("LMOVE l m LEFT RIGHT", "New new m, List rpush m, List lpop l"),
+        ("LMOVE l m LEFT RIGHT", "List rpush m, List lpop l, Generic del l"),
+        ("LMOVE m m LEFT RIGHT", "List rpush m, List lpop m"),
+        ("LREM m 0 nothing", ""),
+        ("SADD s a b", "New new s, Set sadd s"),
+        ("SADD s a", ""),
+        ("SMOVE s t a", "Set srem s, New new t, Set sadd t"),
+        ("SMOVE s t b", "Set srem s, Generic del s, Set sadd t"),
+        ("HSET h f v", "New new h, Hash hset h"),
+        ("HDEL h f", "Hash hdel h, Generic del h"),
+        ("INCRBY n 2", "New new n, String incrby n"),
+        ("GETEX n EX 10", "Generic expire n"),
+        ("GETDEL n", "Generic del n"),
+    ] {
+        store.notes(line, expected);
+    }
+}
+
+#[test]
+fn a_key_that_expires_is_noted_once_whoever_removes_it() {
+    let mut store = Store::following();
+    for key in ["a", "b", "c"] {
+        store.notes(
+            &format!("SET {key} v PX 100"),
+            &format!("New new {key}, String set {key}, Generic expire {key}"),
+        );
+    }
+    store.time += 200;
+    store.notes("GET a", "Missed keymiss a");
+    store.notes("SET b w", "Expired expired b, New new b, String set b");
+    let until: UnixMs = store.time;
+    store.apply(&Command::Purge { until });
+    let mut noted = store.changes();
+    noted.sort_unstable();
+    assert_eq!(noted, ["Expired expired a", "Expired expired c"]);
+}
+
+#[test]
+fn nothing_is_noted_before_anybody_follows_and_none_is_missed_from_then_on() {
+    let mut store = Store::new();
+    store.apply(&plain_set(b"k", b"v"));
+    assert!(store.table.take_changes().is_none());
+    store.table.follow_changes(true, false);
+    // An update in place, which has a way of its own.
+    store.table.apply_unasked(&plain_set(b"k", b"w"), 10, store.time);
+    assert_eq!(store.changes(), ["String set k"]);
+    store.notes("GET none", "");
+    store.table.follow_changes(false, false);
+    store.apply(&plain_set(b"k", b"x"));
+    assert!(store.table.take_changes().is_none());
+}
+
+#[test]
+fn who_follows_hears_that_all_keys_were_removed_or_replaced() {
+    let mut store = Store::following();
+    store.notes("SET k v", "New new k, String set k");
+    store.apply(&Command::Clear);
+    assert_eq!(store.changes(), ["and more"]);
+    store.table.replace(Table::new(1));
+    assert_eq!(store.changes(), ["and more"]);
+    store.notes("SET k v", "New new k, String set k");
+    let mut newer = Table::new(1);
+    newer.take_followers_of(&mut store.table);
+    newer.apply(&plain_set(b"k", b"v"), 1, store.time, &mut ReplyBuffer::new());
+    store.table = newer;
+    assert_eq!(store.changes(), ["New new k", "String set k", "and more"]);
+}
+
+#[test]
+fn what_nobody_takes_is_bounded() {
+    let mut store = Store::following();
+    let key = vec![b'k'; 1 << 20];
+    for number in 0..6_u8 {
+        let key = [&[number], &key[..]].concat();
+        store.apply(&plain_set(&key, b"v"));
+    }
+    let changes = store.table.take_changes().unwrap();
+    assert!(changes.is_incomplete() && changes.iter().count() < 12);
+}

@@ -1,0 +1,68 @@
+//! `SLOWLOG` and `LATENCY`: see [`crate::slow`].
+
+use crate::command::{self, LatencyCommand, SlowlogCommand};
+use crate::context::Context;
+use crate::session::ClientId;
+use kv::ReplyBuffer;
+use wire::resp::Arguments;
+
+/// Roughly how long it takes to write an entry of the log, in nanoseconds.
+const ENTRY_NS: u64 = 1000;
+
+pub(crate) fn slowlog(cx: &mut Context, client: ClientId, command: SlowlogCommand, arguments: Arguments<'_>) {
+    if arguments.len() > 3 {
+        let error = command::CommandError::WrongArity("slowlog|get").to_string();
+        return cx.answer(client, |replies| replies.error(&error));
+    }
+    cx.spend(cx.measuring.slow.len() as u64 * ENTRY_NS);
+    let mut replies = ReplyBuffer::new();
+    match command {
+        SlowlogCommand::Get => cx.measuring.slow.get(arguments.get(2), &mut replies),
+        SlowlogCommand::Len => replies.integer(cx.measuring.slow.len() as i64),
+        SlowlogCommand::Reset => {
+            cx.measuring.slow.reset_log();
+            replies.ok();
+        }
+    }
+    cx.answer(client, |out| out.extend_encoded(replies.as_bytes()));
+}
+
+pub(crate) fn latency(cx: &mut Context, client: ClientId, command: LatencyCommand, arguments: Arguments<'_>) {
+    let mut replies = ReplyBuffer::new();
+    let slow = &mut cx.measuring.slow;
+    match command {
+        LatencyCommand::Doctor => slow.doctor(cx.parameters.thresholds(), &mut replies),
+        LatencyCommand::Graph => slow.graph(&arguments[2], cx.now.unix_ms / 1000, &mut replies),
+        LatencyCommand::Histogram => histogram(cx, arguments.skip(2), &mut replies),
+        LatencyCommand::History => slow.history(&arguments[2], &mut replies),
+        LatencyCommand::Latest => slow.latest(&mut replies),
+        LatencyCommand::Reset => replies.integer(slow.reset_events(arguments.skip(2).iter()) as i64),
+    }
+    cx.answer(client, |out| out.extend_encoded(replies.as_bytes()));
+}
+
+/// The times of these commands, or of all; a container stands for all that are in it.
+fn histogram(cx: &mut Context, names: Arguments<'_>, out: &mut ReplyBuffer) {
+    let is_wanted = |name: &str| {
+        let container = name.split('|').next().unwrap_or_default();
+        let is =
+            |wanted: &[u8]| [name, container].iter().any(|name| wanted.eq_ignore_ascii_case(name.as_bytes()));
+        names.is_empty() || names.iter().any(is)
+    };
+    let measured = cx.clients.statistics.measured();
+    let measured = measured.filter_map(|(number, latency)| Some((command::by_number(number)?, latency)));
+    let measured: Vec<_> = measured.filter(|(spec, _)| is_wanted(spec.name)).collect();
+    out.map(measured.len());
+    for (spec, latency) in measured {
+        out.bulk(spec.name.as_bytes());
+        out.map(2);
+        out.bulk(b"calls");
+        out.integer(latency.count() as i64);
+        out.bulk(b"histogram_usec");
+        out.map(latency.below_powers().count());
+        for (power, count) in latency.below_powers() {
+            out.integer(power as i64);
+            out.integer(count as i64);
+        }
+    }
+}

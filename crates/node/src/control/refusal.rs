@@ -1,0 +1,102 @@
+//! Why a change of the cluster map is refused: a code with data, and its sentence.
+
+use kv::codec::{Malformed, Reader, Writer};
+use protocol::NodeId;
+use thiserror::Error;
+
+/// The most bytes of a sentence in a message.
+const SENTENCE_BYTES_MAX: usize = 4096;
+
+/// Why a change cannot be made. As text, a sentence for people.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// No keyspace has this prefix.
+    #[error("there is no keyspace '{}'", name(.0))]
+    NoKeyspace(String),
+    /// A keyspace has this prefix already.
+    #[error("keyspace '{}': it is there already; KEYSPACE SET changes it", name(.0))]
+    KeyspaceExists(String),
+    /// No node has this number.
+    #[error("there is no node {0}")]
+    NoNode(NodeId),
+    /// No group has this number.
+    #[error("there is no group {0}")]
+    NoGroup(u16),
+    /// A reason that only people can use: the sentence.
+    #[error("{0}")]
+    Other(String),
+}
+
+fn name(prefix: &str) -> &str {
+    if prefix.is_empty() { "default" } else { prefix }
+}
+
+impl From<String> for Refusal {
+    fn from(sentence: String) -> Refusal {
+        Refusal::Other(sentence)
+    }
+}
+
+/// Returns [`Refusal::Other`] with a sentence from the function that it stands in.
+macro_rules! refuse {
+    ($($sentence:tt)*) => { return Err(Refusal::Other(format!($($sentence)*))) };
+}
+pub(crate) use refuse;
+
+impl Refusal {
+    /// The word by which programs recognize the error, the first one of an error reply.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Refusal::NoKeyspace(_) | Refusal::NoNode(_) | Refusal::NoGroup(_) => "NOTFOUND",
+            Refusal::KeyspaceExists(_) => "EXISTS",
+            Refusal::Other(_) => "ERR",
+        }
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Refusal::NoKeyspace(prefix) => {
+                out.put_u8(1);
+                put_sentence(out, prefix);
+            }
+            Refusal::KeyspaceExists(prefix) => {
+                out.put_u8(2);
+                put_sentence(out, prefix);
+            }
+            Refusal::NoNode(id) => {
+                out.put_u8(3);
+                out.put_u16(*id);
+            }
+            Refusal::NoGroup(id) => {
+                out.put_u8(4);
+                out.put_u16(*id);
+            }
+            Refusal::Other(sentence) => {
+                out.put_u8(5);
+                put_sentence(out, sentence);
+            }
+        }
+    }
+
+    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Refusal, Malformed> {
+        Ok(match reader.u8()? {
+            1 => Refusal::NoKeyspace(take_sentence(reader)?),
+            2 => Refusal::KeyspaceExists(take_sentence(reader)?),
+            3 => Refusal::NoNode(reader.u16()?),
+            4 => Refusal::NoGroup(reader.u16()?),
+            5 => Refusal::Other(take_sentence(reader)?),
+            _ => return Err(Malformed("unknown kind of refusal")),
+        })
+    }
+}
+
+pub(super) fn put_sentence(out: &mut Vec<u8>, sentence: &str) {
+    let end = sentence.floor_char_boundary(SENTENCE_BYTES_MAX);
+    out.put_bytes(&sentence.as_bytes()[..end]);
+}
+
+pub(super) fn take_sentence(reader: &mut Reader<'_>) -> Result<String, Malformed> {
+    let bytes = Some(reader.bytes()?).filter(|bytes| bytes.len() <= SENTENCE_BYTES_MAX);
+    let bytes = bytes.ok_or(Malformed("a control message is too long"))?;
+    String::from_utf8(bytes.to_vec()).map_err(|_| Malformed("a sentence that is no text"))
+}

@@ -1,0 +1,81 @@
+//! Clients that follow what changes: those who are notified of events of keys, and those who keep what they read
+//! (`tracking`). Beside them stand those who read what tables keep of their changes (`readers`).
+//!
+//! The tables of this node's replicas note each change while somebody follows ([`kv::table::Changes`]); the node takes the
+//! notes after each step of a replica, and they are handed on here. So a client hears of what the replica at *its* node
+//! applies, each change once, and nothing travels for that from one node to another.
+
+mod commands;
+mod readers;
+mod replicas;
+mod tracking;
+
+use crate::channels::Channels;
+use crate::context::Context;
+use kv::table::{ChangeClass, Changes};
+pub(crate) use readers::Question;
+use readers::Readers;
+use replicas::Replicas;
+use tracking::Tracking;
+
+/// In front of a key, and of an event, in the names of channels.
+const BY_KEY: &[u8] = b"__keyspace@0__:";
+const BY_EVENT: &[u8] = b"__keyevent@0__:";
+
+/// Who follows changes.
+#[derive(Debug, Default)]
+pub(crate) struct Following {
+    /// Whether replicas note changes, and reads of keys that are not there.
+    pub(crate) noted: (bool, bool),
+    pub(crate) tracking: Tracking,
+    /// Those who read what tables keep of their changes.
+    pub(crate) readers: Readers,
+    /// Replicas of Redis, which do the same.
+    pub(crate) replicas: Replicas,
+}
+
+impl Following {
+    /// Whether anybody follows.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.noted.0
+    }
+
+    /// What has to be noted: changes, and reads of keys that are not there.
+    pub(crate) fn wanted(&self, cx: &Context) -> (bool, bool) {
+        let events = cx.parameters.events();
+        (events.is_on() || self.tracking.is_on(), events.is_on() && events.has(ChangeClass::Missed))
+    }
+
+    /// Hands on what has changed in a group.
+    pub(crate) fn take(&mut self, cx: &mut Context, channels: &mut Channels, group: u16, changes: &Changes) {
+        if self.tracking.is_on() {
+            self.tracking.take(cx, group, changes);
+        }
+        notify(cx, channels, changes);
+    }
+}
+
+/// Notifies clients that are subscribed to the channels of keys and events. As with messages from peers, a turn has a
+/// bounded time for that, and what has to wait has a bounded memory: one record can change many keys.
+fn notify(cx: &mut Context, channels: &mut Channels, changes: &Changes) {
+    let events = cx.parameters.events();
+    if !events.is_on() || channels.channel_count() + channels.pattern_count() == 0 {
+        return;
+    }
+    let mut channel = Vec::new();
+    for change in changes.iter().filter(|change| !change.event.is_empty() && events.has(change.class)) {
+        if events.by_key {
+            channel.clear();
+            channel.extend_from_slice(BY_KEY);
+            channel.extend_from_slice(change.key);
+            channels.hear(cx, false, &channel, change.event.as_bytes());
+        }
+        if events.by_event {
+            channel.clear();
+            channel.extend_from_slice(BY_EVENT);
+            channel.extend_from_slice(change.event.as_bytes());
+            channels.hear(cx, false, &channel, change.key);
+        }
+    }
+}

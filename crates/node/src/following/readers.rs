@@ -1,0 +1,565 @@
+//! Readers of changes: `KEYSPACE WATCH`, which sends every change of a keyspace from a version on, and `KEYSPACE CHANGES`,
+//! which returns the next ones.
+//!
+//! The tables of replicas keep their latest changes ([`kv::table::History`]), each record's with its version. A reader
+//! knows of each of the keyspace's groups up to which version it has read; all of these together are the version that
+//! its client gets, as one word. So a client that keeps the word goes on at any node.
+//!
+//! Changes are read from this node's replica. Where there is none, or what it keeps begins too late, the group's leader is
+//! asked by a read like any other, which is forwarded to it. A reader takes what fits into its client's output and no
+//! more: a client that does not read falls behind, and gets an error once what it lacks is no longer kept.
+//! `docs/design/changes.md` says why nothing is missed.
+
+use crate::context::Context;
+use crate::control::{KeyspaceEntry, Refusal};
+use crate::session::{ClientId, SessionReply};
+use kv::codec::Reader as Bytes;
+use kv::table::History;
+use kv::{Reply, ReplyBuffer, Table, Version};
+use protocol::Result as Outcome;
+use protocol::planted::Fault;
+use std::collections::BTreeMap;
+use wire::resp::Arguments;
+use wire::resp::reply::Protocol;
+
+/// The most readers of one client, and of all clients of a node.
+const OF_CLIENT_MAX: u16 = 16;
+const READERS_MAX: usize = 1000;
+
+/// A client with so many bytes of output that are not written gets no more changes for now.
+pub(super) const OUTPUT_BYTES: usize = 256 << 10;
+
+/// How many bytes of changes are read from a group at a time, unless a request asks for fewer.
+const READ_BYTES: u32 = 64 << 10;
+
+/// How often a leader is asked again that had nothing new, or did not answer properly.
+const ASK_US: u64 = 10_000;
+const ASK_AFTER_ERROR_US: u64 = 100_000;
+
+/// After this time a question counts as lost.
+const QUESTION_US: u64 = 2_000_000;
+
+const SYNTAX: &str = "ERR syntax error; KEYSPACE HELP lists what there is";
+
+/// All readers of this node's clients.
+#[derive(Debug, Default)]
+pub(crate) struct Readers {
+    all: BTreeMap<u64, Reader>,
+    /// The number of the newest reader.
+    latest: u64,
+    /// The questions to leaders under way: each with its reader, and the place of its group there.
+    questions: BTreeMap<u64, (u64, usize)>,
+    /// The number of the newest question.
+    asked: u64,
+    due_us: u64,
+}
+
+/// A question to a group's leader, to be asked now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Question {
+    pub(crate) group: u16,
+    pub(crate) number: u64,
+    pub(crate) from: Version,
+    pub(crate) bytes_max: u32,
+}
+
+#[derive(Debug)]
+struct Reader {
+    client: ClientId,
+    prefix: String,
+    positions: Vec<Position>,
+    purpose: Purpose,
+    /// When it has to be looked at even if nothing happens.
+    due_us: u64,
+}
+
+/// How far a reader has read in one group.
+#[derive(Debug)]
+struct Position {
+    group: u16,
+    /// `None`: it begins where the group is now, which is not known yet.
+    version: Option<Version>,
+    /// The question to its leader that is under way, and since when.
+    question: Option<(u64, u64)>,
+    /// When its leader may be asked next.
+    next_us: u64,
+    /// Whether it has been looked at for the request.
+    is_read: bool,
+}
+
+#[derive(Debug)]
+enum Purpose {
+    /// A stream to its client, and whether that knows where it begins.
+    Stream { is_announced: bool },
+    /// A request of its client, with what has been read for it so far.
+    Request { sequence: u64, bytes_left: usize, records: u32, replies: ReplyBuffer },
+}
+
+/// The end of a reader.
+enum End {
+    /// It has what it was for.
+    Done,
+    /// An error for its client.
+    Error(String),
+}
+
+impl Readers {
+    /// Whether there are any.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        !self.all.is_empty()
+    }
+
+    /// When they have to be looked after next even if nothing happens.
+    pub(crate) fn due_us(&self) -> u64 {
+        if self.is_on() { self.due_us } else { u64::MAX }
+    }
+
+    /// `KEYSPACE WATCH prefix [FROM version]`.
+    pub(crate) fn watch(&mut self, cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
+        let begun = self.begun(cx, client, arguments);
+        let is_resp3 = cx.clients.sessions.get(client).is_some_and(|it| it.protocol == Protocol::Resp3);
+        let outcome = match begun {
+            _ if !is_resp3 => refusal(
+                "the changes come as pushes, which need RESP3: say HELLO 3 first, or ask with KEYSPACE CHANGES",
+            ),
+            Ok((_, Some(_))) => refusal("only KEYSPACE CHANGES takes BYTES"),
+            Ok((reader, None)) => Ok(reader),
+            Err(error) => Err(error),
+        };
+        match outcome {
+            Ok(reader) => {
+                cx.answer(client, ReplyBuffer::ok);
+                self.add(cx, reader);
+            }
+            Err(error) => cx.answer(client, |replies| replies.error(&format!("{} {error}", error.code()))),
+        }
+    }
+
+    /// `KEYSPACE UNWATCH prefix`: answers how many streams have ended.
+    pub(crate) fn unwatch(&mut self, cx: &mut Context, client: ClientId, prefix: &[u8]) {
+        let before = self.all.len();
+        self.all.retain(|_, reader| {
+            let is_meant = reader.client == client
+                && reader.prefix.as_bytes() == prefix
+                && matches!(reader.purpose, Purpose::Stream { .. });
+            !is_meant
+        });
+        let ended = before - self.all.len();
+        if let Some(session) = cx.clients.sessions.get_mut(client) {
+            session.readers -= ended as u16;
+        }
+        cx.answer(client, |replies| replies.integer(ended as i64));
+    }
+
+    /// `KEYSPACE CHANGES prefix [FROM version] [BYTES number]`.
+    pub(crate) fn request(&mut self, cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
+        match self.begun(cx, client, arguments) {
+            Ok((mut reader, bytes_max)) => {
+                let Some(session) = cx.clients.sessions.get_mut(client) else { return };
+                let sequence = session.begin(false).sequence;
+                let bytes_left = bytes_max.unwrap_or(READ_BYTES as usize);
+                reader.purpose =
+                    Purpose::Request { sequence, bytes_left, records: 0, replies: ReplyBuffer::new() };
+                self.add(cx, reader);
+            }
+            Err(error) => cx.answer(client, |replies| replies.error(&format!("{} {error}", error.code()))),
+        }
+    }
+
+    fn begun(
+        &self,
+        cx: &Context,
+        client: ClientId,
+        arguments: Arguments<'_>,
+    ) -> Result<(Reader, Option<usize>), Refusal> {
+        let prefix = String::from_utf8_lossy(&arguments[2]).into_owned();
+        let entry = cx.map.keyspaces.get(&prefix).ok_or_else(|| Refusal::NoKeyspace(prefix.clone()))?;
+        check_kept(entry).map_err(Refusal::Other)?;
+        let (mut from, mut bytes_max) = (None, None);
+        let mut words = arguments.iter().skip(3);
+        while let Some(word) = words.next() {
+            let value = words.next().ok_or_else(|| Refusal::Other(SYNTAX[4..].into()))?;
+            match word.to_ascii_lowercase().as_slice() {
+                b"from" if from.is_none() => from = Some(value),
+                b"bytes" if bytes_max.is_none() => {
+                    let number = kv::number::parse_integer(value).and_then(|it| usize::try_from(it).ok());
+                    bytes_max = Some(
+                        number
+                            .ok_or_else(|| Refusal::Other("behind BYTES stands a number of bytes".into()))?,
+                    );
+                }
+                _ => return refusal(&SYNTAX[4..]),
+            }
+        }
+        let repeats = cx.configuration.planted.has(Fault::ChangesRepeated);
+        let positions = positions(entry, from, repeats)?;
+        let session = cx.clients.sessions.get(client);
+        if self.all.len() >= READERS_MAX || session.is_some_and(|it| it.readers >= OF_CLIENT_MAX) {
+            return refusal(&format!(
+                "this node has as many readers of changes as it may: {OF_CLIENT_MAX} of one client, {READERS_MAX} of all"
+            ));
+        }
+        let purpose = Purpose::Stream { is_announced: false };
+        Ok((Reader { client, prefix, positions, purpose, due_us: 0 }, bytes_max))
+    }
+
+    fn add(&mut self, cx: &mut Context, reader: Reader) {
+        if let Some(session) = cx.clients.sessions.get_mut(reader.client) {
+            session.readers += 1;
+        }
+        self.latest += 1;
+        self.all.insert(self.latest, reader);
+        self.due_us = 0;
+    }
+
+    /// A client wants no more changes, or is gone.
+    pub(crate) fn end(&mut self, cx: &mut Context, client: ClientId) {
+        self.all.retain(|_, reader| reader.client != client);
+        if let Some(session) = cx.clients.sessions.get_mut(client) {
+            session.readers = 0;
+        }
+    }
+
+    /// A turn ends: reads what replicas here have applied. Returns the questions to leaders.
+    pub(crate) fn end_turn(&mut self, cx: &mut Context) -> Vec<Question> {
+        let mut wanted = Vec::new();
+        let mut all = std::mem::take(&mut self.all);
+        self.due_us = u64::MAX;
+        all.retain(|number, reader| {
+            let end = reader.advance(cx, |place, group, from, bytes_max| {
+                self.asked += 1;
+                self.questions.insert(self.asked, (*number, place));
+                wanted.push(Question { group, number: self.asked, from, bytes_max });
+                self.asked
+            });
+            self.due_us = self.due_us.min(reader.due_us);
+            end.is_none_or(|end| {
+                reader.finish(cx, end);
+                false
+            })
+        });
+        self.all = all;
+        wanted
+    }
+
+    /// Takes a leader's answer to a question.
+    pub(crate) fn answered(&mut self, cx: &mut Context, number: u64, result: Outcome, reply: &[u8]) {
+        let Some((reader_number, place)) = self.questions.remove(&number) else { return };
+        let Some(reader) = self.all.get_mut(&reader_number) else { return };
+        let position = &mut reader.positions[place];
+        if position.question.is_none_or(|(asked, _)| asked != number) {
+            return;
+        }
+        position.question = None;
+        let end = match (result, Reply::first(reply)) {
+            (Outcome::Done { .. }, Reply::Array(_)) => {
+                position.next_us = cx.now.monotonic_us + ASK_US;
+                reader.take(cx, place, reply)
+            }
+            (_, first) => {
+                position.next_us = cx.now.monotonic_us + ASK_AFTER_ERROR_US;
+                match (&reader.purpose, first) {
+                    (Purpose::Request { .. }, Reply::Error(error)) => {
+                        Some(End::Error(String::from_utf8_lossy(error).into_owned()))
+                    }
+                    _ => None,
+                }
+            }
+        };
+        self.due_us = 0;
+        if let Some(end) = end
+            && let Some(mut reader) = self.all.remove(&reader_number)
+        {
+            reader.finish(cx, end);
+        }
+    }
+}
+
+impl Reader {
+    /// Reads on, as far as there is something and its client has room. `ask` asks the leader of the group in a place and
+    /// returns the question's number.
+    fn advance(
+        &mut self,
+        cx: &mut Context,
+        mut ask: impl FnMut(usize, u16, Version, u32) -> u64,
+    ) -> Option<End> {
+        let now_us = cx.now.monotonic_us;
+        let Some(session) = cx.clients.sessions.get(self.client) else { return Some(End::Done) };
+        if matches!(self.purpose, Purpose::Stream { .. }) && session.output_bytes() >= OUTPUT_BYTES {
+            self.due_us = now_us + ASK_US;
+            return None;
+        }
+        if let Err(error) = self.check_keyspace(cx) {
+            return Some(End::Error(error));
+        }
+        self.due_us = u64::MAX;
+        for position in self.positions.iter_mut().filter(|position| position.version.is_none()) {
+            position.version = history_of(cx, position.group).map(|(table, _)| table.version_floor());
+        }
+        self.announce(cx);
+        let is_request = matches!(self.purpose, Purpose::Request { .. });
+        for place in 0..self.positions.len() {
+            let (is_known, bytes_max) = (self.are_all_known(), self.bytes_wanted());
+            let position = &mut self.positions[place];
+            if is_request && bytes_max == 0 {
+                position.is_read = true;
+            }
+            if is_request && position.is_read {
+                continue;
+            }
+            if let Some((_, asked_us)) = position.question {
+                if now_us < asked_us + QUESTION_US {
+                    self.due_us = self.due_us.min(asked_us + QUESTION_US);
+                    continue;
+                }
+                position.question = None;
+            }
+            let own = history_of(cx, position.group);
+            let own = own.map(|(table, history)| (table, table.version_floor(), history));
+            match (position.version, own) {
+                (Some(_), _) if !is_known => {} // Until all are known, no message could say where it is.
+                (Some(version), Some((table, floor, history))) if history.since(floor) <= version => {
+                    position.is_read = true;
+                    if floor > version {
+                        let mut replies = ReplyBuffer::new();
+                        table.recent(version, bytes_max, &mut replies);
+                        if let Some(end) = self.take(cx, place, replies.as_bytes()) {
+                            return Some(end);
+                        }
+                        if self.positions[place].version.is_some_and(|version| version < floor) {
+                            self.due_us = now_us;
+                        }
+                    }
+                }
+                _ if now_us < position.next_us => self.due_us = self.due_us.min(position.next_us),
+                (version, _) => {
+                    let number = ask(place, position.group, version.unwrap_or(Version::MAX), bytes_max);
+                    position.question = Some((number, now_us));
+                    self.due_us = self.due_us.min(now_us + QUESTION_US);
+                }
+            }
+        }
+        (is_request && self.positions.iter().all(|position| position.is_read)).then_some(End::Done)
+    }
+
+    /// Whether its keyspace is still there, with its changes.
+    fn check_keyspace(&self, cx: &Context) -> Result<(), String> {
+        let entry = cx.map.keyspaces.get(&self.prefix);
+        let groups = self.positions.iter().map(|position| &position.group);
+        let entry = entry.filter(|entry| entry.groups.iter().eq(groups));
+        let entry = entry.ok_or_else(|| "NOTFOUND the keyspace was dropped".to_string())?;
+        check_kept(entry).map_err(|error| format!("ERR {error}"))
+    }
+
+    /// Whether it is known where it is in each group.
+    fn are_all_known(&self) -> bool {
+        self.positions.iter().all(|position| position.version.is_some())
+    }
+
+    fn bytes_wanted(&self) -> u32 {
+        match &self.purpose {
+            Purpose::Stream { .. } => READ_BYTES,
+            Purpose::Request { bytes_left, .. } => {
+                READ_BYTES.min(u32::try_from(*bytes_left).unwrap_or(u32::MAX))
+            }
+        }
+    }
+
+    /// Tells the client of a stream where it begins.
+    fn announce(&mut self, cx: &mut Context) {
+        let (is_known, version) = (self.are_all_known(), self.version());
+        if let Purpose::Stream { is_announced } = &mut self.purpose
+            && is_known
+            && !std::mem::replace(is_announced, true)
+        {
+            let mut message = ReplyBuffer::new();
+            message.push(Reply::Push(3));
+            message.bulk(b"position");
+            message.bulk(self.prefix.as_bytes());
+            message.bulk(version.as_bytes());
+            cx.push(self.client, message.as_bytes());
+        }
+    }
+
+    /// Takes what a group keeps behind the reader's version there: the reply to [`kv::Command::Recent`].
+    fn take(&mut self, cx: &mut Context, place: usize, reply: &[u8]) -> Option<End> {
+        self.announce(cx);
+        let mut bytes = Bytes::new(reply);
+        let mut next = || Reply::decode(&mut bytes);
+        let (Ok(Reply::Array(parts)), Ok(Reply::Integer(since)), Ok(Reply::Integer(until))) =
+            (next(), next(), next())
+        else {
+            return Some(End::Error("ERR a node answers with something else than changes".into()));
+        };
+        let (since, until) = (since as Version, until as Version);
+        let position = &mut self.positions[place];
+        let Some(version) = position.version else {
+            position.version = Some(until);
+            position.next_us = 0;
+            return None;
+        };
+        position.is_read = true;
+        if version < since {
+            position.version = Some(since);
+            let oldest = self.version();
+            return Some(End::Error(format!(
+                "BEHIND changes behind that version are not kept any more; the oldest version from which one can go on is \
+                 {oldest}"
+            )));
+        }
+        if parts > 2 {
+            position.next_us = 0; // There may be more.
+        }
+        for _ in 2..parts {
+            let Some((record, events_and_effects)) = take_record(&mut bytes) else {
+                return Some(End::Error("ERR a node answers with something else than changes".into()));
+            };
+            if self.positions[place].version.is_some_and(|version| version >= record) {
+                continue;
+            }
+            self.positions[place].version = Some(record);
+            self.give(cx, events_and_effects);
+        }
+        let position = &mut self.positions[place];
+        position.version = position.version.max(Some(until));
+        None
+    }
+
+    /// Gives its client one record.
+    fn give(&mut self, cx: &mut Context, events_and_effects: &[u8]) {
+        let version = self.version();
+        match &mut self.purpose {
+            Purpose::Stream { .. } => {
+                let mut message = ReplyBuffer::new();
+                message.push(Reply::Push(5));
+                message.bulk(b"change");
+                message.bulk(self.prefix.as_bytes());
+                message.bulk(version.as_bytes());
+                message.extend_encoded(events_and_effects);
+                cx.push(self.client, message.as_bytes());
+            }
+            Purpose::Request { bytes_left, records, replies, .. } => {
+                *bytes_left = bytes_left.saturating_sub(events_and_effects.len());
+                *records += 1;
+                replies.array(3);
+                replies.bulk(version.as_bytes());
+                replies.extend_encoded(events_and_effects);
+            }
+        }
+    }
+
+    /// Up to which version it has read in each group, as one word. Groups whose version is not known are left out.
+    fn version(&self) -> String {
+        let known = self.positions.iter().filter_map(|it| Some(format!("{}-{}", it.group, it.version?)));
+        known.collect::<Vec<_>>().join(",")
+    }
+
+    fn finish(&mut self, cx: &mut Context, end: End) {
+        if let Some(session) = cx.clients.sessions.get_mut(self.client) {
+            session.readers = session.readers.saturating_sub(1);
+        }
+        let version = self.version();
+        match (&mut self.purpose, end) {
+            (Purpose::Stream { .. }, End::Done) => {}
+            (Purpose::Stream { .. }, End::Error(error)) => {
+                let mut message = ReplyBuffer::new();
+                message.push(Reply::Push(3));
+                message.bulk(b"ended");
+                message.bulk(self.prefix.as_bytes());
+                message.bulk(error.as_bytes());
+                cx.push(self.client, message.as_bytes());
+            }
+            (Purpose::Request { sequence, records, replies, .. }, end) => {
+                let mut answer = ReplyBuffer::new();
+                match end {
+                    End::Error(error) => answer.error(&error),
+                    End::Done => {
+                        answer.array(2);
+                        answer.bulk(version.as_bytes());
+                        answer.array(*records as usize);
+                        answer.extend_encoded(replies.as_bytes());
+                    }
+                }
+                cx.count_error(answer.as_bytes());
+                let (done, reply) =
+                    (Outcome::Done { version: 0, offset: 0 }, SessionReply::Encoded(answer.as_bytes()));
+                cx.complete_session(self.client, *sequence, 0, done, reply);
+            }
+        }
+    }
+}
+
+/// This node's replica of a group and what it keeps of its changes, if there is one that goes on.
+pub(super) fn history_of(cx: &Context, group: u16) -> Option<(&Table, &History)> {
+    let group = cx.groups.get(group).filter(|group| group.holds.is_none())?;
+    let table = group.replica.as_ref()?.table();
+    Some((table, table.history()?))
+}
+
+fn refusal<T>(why: &str) -> Result<T, Refusal> {
+    Err(Refusal::Other(why.into()))
+}
+
+/// Whether a keyspace's changes are kept.
+pub(super) fn check_kept(entry: &KeyspaceEntry) -> Result<(), String> {
+    let keyspace = &entry.keyspace;
+    let name = keyspace.name();
+    match keyspace.changes_bytes {
+        _ if !keyspace.has_leader() => Err(format!(
+            "the changes of keyspace '{name}' have no order: its keys are registers, each on its own"
+        )),
+        0 => Err(format!(
+            "keyspace '{name}' keeps no changes: KEYSPACE SET \"{}\" changes_bytes=64mb has it keep the latest ones",
+            keyspace.prefix
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Reads a version: one of each group, or `0` for the beginning. Without one, a reader begins where the groups are.
+fn positions(entry: &KeyspaceEntry, from: Option<&[u8]>, repeats: bool) -> Result<Vec<Position>, Refusal> {
+    let parsed: Option<Vec<Option<Version>>> = match from {
+        None => Some(vec![None; entry.groups.len()]),
+        Some(b"0") => Some(vec![Some(0); entry.groups.len()]),
+        Some(word) => std::str::from_utf8(word).ok().and_then(|word| {
+            let parts: Vec<&str> = word.split(',').collect();
+            let version = |(group, part): (&u16, &str)| {
+                let (number, version) = part.split_once('-')?;
+                (number.parse::<u16>().ok()? == *group).then_some(Some(version.parse().ok()?))
+            };
+            let are_all = parts.len() == entry.groups.len();
+            entry.groups.iter().zip(parts).map(version).collect::<Option<Vec<_>>>().filter(|_| are_all)
+        }),
+    };
+    let Some(versions) = parsed else {
+        return refusal(&format!(
+            "that is no version of changes of keyspace '{}': a version is 0, or what came with a change",
+            entry.keyspace.name()
+        ));
+    };
+    let position = |(group, version): (&u16, Option<Version>)| Position {
+        group: *group,
+        version: version.map(|version| version.saturating_sub(repeats.into())),
+        question: None,
+        next_us: 0,
+        is_read: false,
+    };
+    Ok(entry.groups.iter().zip(versions).map(position).collect())
+}
+
+/// Takes a record off the reply to [`kv::Command::Recent`]: its version, and its events and effects as they are encoded.
+pub(super) fn take_record<'r>(bytes: &mut Bytes<'r>) -> Option<(Version, &'r [u8])> {
+    let (Reply::Array(3), Reply::Integer(version)) = (Reply::decode(bytes).ok()?, Reply::decode(bytes).ok()?)
+    else {
+        return None;
+    };
+    let (start, mut elements) = (bytes.rest(), 2_u64);
+    while elements > 0 {
+        elements -= 1;
+        if let Reply::Array(count) = Reply::decode(bytes).ok()? {
+            elements += u64::from(count);
+        }
+    }
+    Some((version as Version, &start[..start.len() - bytes.rest().len()]))
+}

@@ -1,0 +1,592 @@
+//! Client-side caching (`CLIENT TRACKING`): clients keep what they read until this node sends them an invalidation.
+//!
+//! The rule: a client that keeps a value gets an invalidation when the value changes, or one for everything that it
+//! keeps. `docs/design/tracking.md` has the reasons for what follows.
+//!
+//! * A key is noted when its read *begins*. What changes while requests of the client are under way is told behind the
+//!   reply of the last of these: a reply may be older than the change, and a client's own change follows its reply. If
+//!   that takes longer than [`BEHIND_US`], the client gets an invalidation at once, and another one behind a read.
+//! * While anybody tracks here, a write's reply waits until this node's replica has applied the write, for [`BEHIND_US`] at
+//!   most. So whoever has the reply finds that all others here have their invalidations, and whose change one is can be
+//!   told by then (`NOLOOP`).
+//! * While anybody keeps keys of a group, the node asks the group every [`PROBE_US`] for the highest version in use, by a
+//!   read like any other, and compares it with that of its own replica. If the replica has not been shown to have what the
+//!   group had at some moment of the last [`FRESH_US`], everybody drops all.
+//! * What is read from such a group, from one without a replica here, or from registers, is invalidated right behind its
+//!   reply.
+
+use crate::context::Context;
+use crate::origin::Origin;
+use crate::session::{ClientId, Session, TrackingMode};
+use kv::codec::Reader;
+use kv::table::{ChangeClass, Changes};
+use kv::{Command, Reply, ReplyBuffer, Version};
+use protocol::planted::Fault;
+use protocol::{Result as Outcome, Ticket};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use wire::resp::Protocol;
+
+/// For how long, after a moment at which this node's replica is known to have had all that its group had acknowledged,
+/// clients keep what they have read, in microseconds.
+const FRESH_US: u64 = 900_000;
+
+/// How long an invalidation waits for a reply that it is to follow, and a reply for what this node's replica is to apply,
+/// in microseconds.
+const BEHIND_US: u64 = 100_000;
+
+/// After how long without an answer a group is asked again, in microseconds.
+const PROBE_US: u64 = 500_000;
+
+/// The most keys that are invalidated behind one reply; beyond that, everything that the client keeps is.
+const OWED_KEYS_MAX: usize = 1000;
+
+/// In the place of a request's number: behind no reply but those of this turn.
+const AT_ONCE: u64 = 0;
+
+/// How many of too many keys one turn leaves out.
+const LEFT_OUT_AT_ONCE: usize = 10_000;
+
+/// Roughly how long it takes to tell one client of a key, in nanoseconds.
+const TOLD_NS: u64 = 300;
+
+/// The channel on which clients of RESP2 hear of keys.
+const CHANNEL: &[u8] = b"__redis__:invalidate";
+
+/// The clients that track, and what they keep.
+#[derive(Debug, Default)]
+pub(crate) struct Tracking {
+    clients: BTreeSet<ClientId>,
+    keys: BTreeMap<Box<[u8]>, Keepers>,
+    /// The keys by the numbers of their first reads.
+    ages: BTreeMap<u64, Box<[u8]>>,
+    reads: u64,
+    /// How many keys are kept, each counted once for each client.
+    items: usize,
+    prefixes: BTreeMap<Vec<u8>, BTreeSet<ClientId>>,
+    /// How many prefixes have each length.
+    lengths: BTreeMap<usize, usize>,
+    /// The groups whose keys are kept.
+    groups: BTreeMap<u16, Freshness>,
+    /// What clients are to be told behind the reply of a request.
+    owed: BTreeMap<(ClientId, u64), Owed>,
+    /// The writes that were answered in this turn, of clients that want nothing of their own changes (`NOLOOP`).
+    own: Vec<(ClientId, Change)>,
+    /// Replies that wait for this node's replica of their group, in the order in which they came. Never without a reply.
+    held: BTreeMap<u16, VecDeque<Held>>,
+}
+
+/// A record of a group, by its version.
+type Change = (u16, Version);
+
+/// A write's reply.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) ticket: Ticket,
+    pub(crate) group: u16,
+    pub(crate) result: Outcome,
+    pub(crate) reply: Vec<u8>,
+    offset: Version,
+    until_us: u64,
+}
+
+/// Who keeps a key.
+#[derive(Debug)]
+struct Keepers {
+    number: u64,
+    clients: BTreeSet<ClientId>,
+}
+
+/// What is no longer valid.
+#[derive(Debug)]
+struct Owed {
+    /// The keys, each with what has changed it, if that is one record.
+    keys: BTreeMap<Box<[u8]>, Option<Change>>,
+    is_all: bool,
+    /// When it is told even if the reply is not here; `None`: it was.
+    until_us: Option<u64>,
+}
+
+/// How new a group's replica at this node is known to be.
+#[derive(Debug)]
+struct Freshness {
+    /// A moment at which it had all that the group had acknowledged.
+    confirmed_us: u64,
+    /// When the group was asked, if there is no answer yet.
+    asked_us: Option<u64>,
+    /// When it was asked, and the version that it had, which the replica has not reached yet.
+    awaited: Option<(u64, Version)>,
+    is_fresh: bool,
+}
+
+impl Tracking {
+    /// Whether any client tracks.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        !self.clients.is_empty()
+    }
+
+    /// How many clients track; how many keys they keep, and how many counted once for each client; how many prefixes.
+    pub(crate) fn counts(&self) -> [usize; 4] {
+        [self.clients.len(), self.keys.len(), self.items, self.prefixes.len()]
+    }
+
+    /// A client begins to track, or tracks further prefixes.
+    pub(crate) fn begin(&mut self, client: ClientId, session: &Session) {
+        self.clients.insert(client);
+        for prefix in session.tracking.iter().flat_map(|choice| &choice.prefixes) {
+            let clients = self.prefixes.entry(prefix.clone()).or_insert_with(|| {
+                *self.lengths.entry(prefix.len()).or_default() += 1;
+                BTreeSet::new()
+            });
+            clients.insert(client);
+        }
+    }
+
+    /// A client tracks no more, or is gone. The keys that it kept are forgotten as they change.
+    pub(crate) fn end(&mut self, client: ClientId) {
+        self.clients.remove(&client);
+        let lengths = &mut self.lengths;
+        self.prefixes.retain(|prefix, clients| {
+            clients.remove(&client);
+            if clients.is_empty() {
+                let count = lengths.entry(prefix.len()).or_default();
+                *count -= 1;
+                if *count == 0 {
+                    lengths.remove(&prefix.len());
+                }
+            }
+            !clients.is_empty()
+        });
+        self.owed.retain(|(owed, _), _| *owed != client);
+        if self.clients.is_empty() {
+            let held = std::mem::take(&mut self.held);
+            *self = Tracking { reads: self.reads, held, ..Tracking::default() };
+        }
+    }
+
+    /// A request of a client begins that may read.
+    pub(crate) fn note_read(
+        &mut self,
+        cx: &mut Context,
+        client: ClientId,
+        sequence: u64,
+        group: u16,
+        command: &Command<'_>,
+    ) {
+        let Some(session) = cx.clients.sessions.get_mut(client) else { return };
+        let Some(choice) = session.tracking.as_mut().filter(|choice| choice.keeps()) else { return };
+        let mut keys = Vec::new();
+        for_each_key_read(command, |key| keys.push(key));
+        if keys.is_empty() {
+            return;
+        }
+        choice.last_read = Some(sequence);
+        let has_prefixes = choice.mode == TrackingMode::Prefixes;
+        let is_fresh = self.is_fresh(cx, group);
+        for key in keys {
+            if !is_fresh {
+                self.owe(cx, client, sequence, Some(key), None);
+            } else if !has_prefixes {
+                self.keep(client, key);
+            }
+        }
+    }
+
+    fn keep(&mut self, client: ClientId, key: &[u8]) {
+        let is_new = match self.keys.get_mut(key) {
+            Some(keepers) => keepers.clients.insert(client),
+            None => {
+                self.reads += 1;
+                let keepers = Keepers { number: self.reads, clients: BTreeSet::from([client]) };
+                self.ages.insert(self.reads, key.into());
+                self.keys.insert(key.into(), keepers);
+                true
+            }
+        };
+        self.items += usize::from(is_new);
+    }
+
+    /// Whether this node's replica of a group tells in time what changes.
+    fn is_fresh(&mut self, cx: &Context, group: u16) -> bool {
+        let has_replica =
+            cx.groups.get(group).is_some_and(|group| group.replica.is_some() && group.keyspace.has_leader());
+        if !has_replica {
+            return false;
+        }
+        // Before the first answer it counts as new: what is kept from now on is dropped in time if it is not.
+        let confirmed_us = cx.now.monotonic_us;
+        let fresh = Freshness { confirmed_us, asked_us: None, awaited: None, is_fresh: true };
+        self.groups.entry(group).or_insert(fresh).is_fresh
+    }
+
+    /// Notes a reply to a client of this node. If it is one to a write of a client that wants nothing of its own changes,
+    /// nothing of that write is told to it.
+    pub(crate) fn note_reply(&mut self, cx: &Context, client: ClientId, group: u16, result: Outcome) {
+        let Outcome::Done { offset, .. } = result else { return };
+        let choice = cx.clients.sessions.get(client).and_then(|session| session.tracking.as_ref());
+        if offset == 0 || !choice.is_some_and(|choice| choice.is_noloop) {
+            return;
+        }
+        let change = (group, offset);
+        self.own.push((client, change));
+        let mut own = Vec::new();
+        for (_, owed) in self.owed.range_mut((client, 0)..=(client, u64::MAX)) {
+            own.extend(owed.keys.extract_if(.., |_, by| *by == Some(change)).map(|(key, _)| key));
+        }
+        if !has_prefixes(cx, client) {
+            own.iter().for_each(|key| self.keep(client, key));
+        }
+    }
+
+    /// Takes a write's reply that is to wait until this node's replica has applied the write.
+    pub(crate) fn holds_back(
+        &mut self,
+        cx: &Context,
+        ticket: Ticket,
+        group: u16,
+        result: Outcome,
+        reply: &[u8],
+    ) -> bool {
+        let Outcome::Done { offset, .. } = result else { return false };
+        let is_of_client = matches!(Origin::of(ticket), Origin::Session(_) | Origin::Part(_));
+        if !is_of_client || offset == 0 || offset <= applied(cx, group) {
+            return false;
+        }
+        let until_us = cx.now.monotonic_us + BEHIND_US;
+        let held = Held { ticket, group, result, reply: reply.to_vec(), offset, until_us };
+        self.held.entry(group).or_default().push_back(held);
+        true
+    }
+
+    /// Whether any reply waits, or an invalidation for one.
+    #[inline]
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.held.is_empty() || !self.owed.is_empty()
+    }
+
+    /// Returns the replies that need not wait any longer. This runs after each step of a replica, so it looks only at the
+    /// first reply of each group that still has to wait.
+    pub(crate) fn take_held(&mut self, cx: &Context) -> Vec<Held> {
+        let (now_us, is_on, mut due) = (cx.now.monotonic_us, self.is_on(), Vec::new());
+        for (group, waiting) in &mut self.held {
+            let applied = applied(cx, *group);
+            let is_due = |held: &Held| !is_on || held.until_us <= now_us || held.offset <= applied;
+            while waiting.front().is_some_and(is_due) {
+                due.extend(waiting.pop_front());
+            }
+        }
+        self.held.retain(|_, waiting| !waiting.is_empty());
+        due
+    }
+
+    /// Tells clients what has waited too long for a reply.
+    pub(crate) fn tell_overdue(&mut self, cx: &mut Context) {
+        let now_us = cx.now.monotonic_us;
+        let is_overdue = |owed: &Owed| owed.until_us.is_some_and(|until_us| until_us <= now_us);
+        let overdue: Vec<(ClientId, u64)> =
+            self.owed.iter().filter(|(_, owed)| is_overdue(owed)).map(|(place, _)| *place).collect();
+        for place @ (client, _) in overdue {
+            let Some(mut owed) = self.owed.remove(&place) else { continue };
+            send_owed(cx, client, &owed);
+            // A read that is under way may be older.
+            let session = cx.clients.sessions.get(client);
+            if session.is_some_and(|session| session.read_under_way().is_some()) {
+                owed.until_us = None;
+                owed.keys.values_mut().for_each(|by| *by = None);
+                self.owed.insert(place, owed);
+            }
+        }
+    }
+
+    /// Tells clients what has changed in a group, except those that want nothing of their own changes (`NOLOOP`).
+    pub(crate) fn take(&mut self, cx: &mut Context, group: u16, changes: &Changes) {
+        if changes.is_incomplete() {
+            return self.drop_all(cx, false);
+        }
+        let mut before = None;
+        for change in changes.iter() {
+            let is_change = !matches!(change.class, ChangeClass::Missed | ChangeClass::New);
+            if is_change && before != Some((change.key, change.version)) {
+                self.invalidate(cx, change.key, Some((group, change.version)));
+                before = Some((change.key, change.version));
+            }
+        }
+    }
+
+    /// Tells those who keep a key that it is no longer valid, except the client that has changed it, if it wants that: it
+    /// goes on keeping it.
+    fn invalidate(&mut self, cx: &mut Context, key: &[u8], by: Option<Change>) {
+        let own = self.own.iter().find(|(_, change)| Some(*change) == by);
+        let changed_by = own.map(|(client, _)| *client);
+        if let Some(Keepers { number, clients }) = self.keys.remove(key) {
+            self.ages.remove(&number);
+            self.items -= clients.len();
+            for client in clients {
+                match Some(client) == changed_by {
+                    true => self.keep(client, key),
+                    // What it has read before it chose prefixes is not kept any more.
+                    false if has_prefixes(cx, client) => {}
+                    false => self.tell(cx, client, Some(key), by, false),
+                }
+            }
+        }
+        let lengths: Vec<usize> = self.lengths.range(..=key.len()).map(|(length, _)| *length).collect();
+        for length in lengths {
+            let clients: Vec<ClientId> =
+                self.prefixes.get(&key[..length]).into_iter().flatten().copied().collect();
+            for client in clients.into_iter().filter(|client| Some(*client) != changed_by) {
+                self.tell(cx, client, Some(key), by, false);
+            }
+        }
+    }
+
+    /// Has every client drop all that it keeps: at once, or behind the replies of its requests.
+    fn drop_all(&mut self, cx: &mut Context, at_once: bool) {
+        self.keys.clear();
+        self.ages.clear();
+        self.items = 0;
+        for client in self.clients.clone() {
+            self.tell(cx, client, None, None, at_once);
+        }
+    }
+
+    /// Tells a client that a key, or all, is no longer valid, behind the replies of its requests under way; if it must
+    /// know at once, also now.
+    fn tell(
+        &mut self,
+        cx: &mut Context,
+        client: ClientId,
+        key: Option<&[u8]>,
+        by: Option<Change>,
+        at_once: bool,
+    ) {
+        let Some(session) = cx.clients.sessions.get(client) else { return };
+        // A client that has ended its tracking, or changed it, may still be noted for keys.
+        let Some(choice) = &session.tracking else { return };
+        let has_prefixes = choice.mode == TrackingMode::Prefixes;
+        if key.is_some() && has_prefixes && !has_prefix(session, key.unwrap_or_default()) {
+            return;
+        }
+        let under_way = session.last_under_way().filter(|_| !planted_before_reply(cx));
+        match under_way {
+            Some(sequence) => self.owe(cx, client, sequence, key, by),
+            // Many keys may match its prefixes: those of one turn go into one message.
+            None if has_prefixes => return self.owe(cx, client, AT_ONCE, key, by),
+            None => {}
+        }
+        if under_way.is_none() || at_once {
+            send(cx, client, key.as_slice().iter().copied(), key.is_none());
+        }
+    }
+
+    /// Notes what a client is to be told behind the reply of a request.
+    fn owe(&mut self, cx: &Context, client: ClientId, sequence: u64, key: Option<&[u8]>, by: Option<Change>) {
+        let until_us = cx.now.monotonic_us + BEHIND_US;
+        let fresh = || Owed { keys: BTreeMap::new(), is_all: false, until_us: Some(until_us) };
+        let owed = self.owed.entry((client, sequence)).or_insert_with(fresh);
+        owed.until_us.get_or_insert(until_us);
+        match key {
+            Some(key) if owed.keys.len() < OWED_KEYS_MAX => {
+                let noted = owed.keys.entry(key.into()).or_insert(by);
+                *noted = noted.filter(|noted| Some(*noted) == by);
+            }
+            _ => owed.is_all = true,
+        }
+    }
+
+    /// A turn ends: tells clients what was to follow the replies that are written now, and of the oldest keys if there are
+    /// too many.
+    pub(crate) fn end_turn(&mut self, cx: &mut Context) {
+        let most = cx.parameters.tracked_keys_max();
+        let beyond = if most > 0 { self.keys.len().saturating_sub(most) } else { 0 };
+        for _ in 0..beyond.min(LEFT_OUT_AT_ONCE) {
+            let Some((_, oldest)) = self.ages.pop_first() else { break };
+            self.invalidate(cx, &oldest, None);
+        }
+        self.own.clear();
+        if self.owed.is_empty() {
+            return;
+        }
+        let is_due = |(client, sequence): &(ClientId, u64)| {
+            cx.clients.sessions.get(*client).is_none_or(|session| !session.is_under_way(*sequence))
+        };
+        let due: Vec<(ClientId, u64)> = self.owed.keys().copied().filter(is_due).collect();
+        for place in due {
+            if let Some(owed) = self.owed.remove(&place) {
+                send_owed(cx, place.0, &owed);
+            }
+        }
+    }
+
+    /// Looks after the groups whose keys are kept, several times in [`FRESH_US`]. Returns those to be asked now for the
+    /// highest version in use.
+    pub(crate) fn tend(&mut self, cx: &mut Context) -> Vec<u16> {
+        if !self.prefixes.is_empty() {
+            // Who is told of all keys with a prefix may have had others read them.
+            cx.groups.ids().iter().for_each(|group| _ = self.is_fresh(cx, *group));
+        }
+        let now_us = cx.now.monotonic_us;
+        let (mut asked, mut is_any_stale) = (Vec::new(), false);
+        self.groups.retain(|id, fresh| {
+            let replica = cx.groups.get(*id).and_then(|group| group.replica.as_ref());
+            let Some(replica) = replica else {
+                is_any_stale |= fresh.is_fresh;
+                return false;
+            };
+            fresh.confirm(replica.table().version_floor());
+            if fresh.is_fresh
+                && now_us.saturating_sub(fresh.confirmed_us) > FRESH_US
+                && !cx.configuration.planted.has(Fault::CachesOutliveLink)
+            {
+                fresh.is_fresh = false;
+                is_any_stale = true;
+            }
+            let is_under_way = fresh.asked_us.is_some_and(|asked_us| now_us < asked_us + PROBE_US);
+            if fresh.awaited.is_none() && !is_under_way {
+                fresh.asked_us = Some(now_us);
+                asked.push(*id);
+            }
+            true
+        });
+        if is_any_stale {
+            self.drop_all(cx, true);
+        }
+        asked
+    }
+
+    /// Takes a group's answer to the question that was asked at `asked_us`.
+    pub(crate) fn answered(
+        &mut self,
+        cx: &Context,
+        group: u16,
+        asked_us: u64,
+        result: Outcome,
+        reply: &[u8],
+    ) {
+        let Some(fresh) = self.groups.get_mut(&group).filter(|fresh| fresh.asked_us == Some(asked_us)) else {
+            return;
+        };
+        fresh.asked_us = None;
+        let mut reader = Reader::new(reply);
+        if let (Outcome::Done { .. }, Ok(Reply::Array(1)), Ok(Reply::Integer(version))) =
+            (result, Reply::decode(&mut reader), Reply::decode(&mut reader))
+            && let Some(replica) = cx.groups.get(group).and_then(|group| group.replica.as_ref())
+        {
+            fresh.awaited = Some((asked_us, version as Version));
+            fresh.confirm(replica.table().version_floor());
+        }
+    }
+}
+
+impl Freshness {
+    /// The replica has all up to this version.
+    fn confirm(&mut self, version: Version) {
+        if let Some((asked_us, awaited)) = self.awaited
+            && version >= awaited
+        {
+            (self.confirmed_us, self.awaited, self.is_fresh) = (asked_us, None, true);
+        }
+    }
+}
+
+/// Calls `visit` with the keys that a command reads and its client may keep: those that reads name, and those that scripts
+/// declare.
+fn for_each_key_read<'a>(command: &Command<'a>, mut visit: impl FnMut(&'a [u8])) {
+    match command {
+        Command::Transaction(transaction) => {
+            for command in transaction.commands() {
+                if matches!(command, Command::Script(_)) || !command.is_write() {
+                    command.for_each_key(&mut visit);
+                }
+            }
+        }
+        Command::Watch { .. } => {}
+        Command::Script(_) => command.for_each_key(visit),
+        command if !command.is_write() => command.for_each_key(visit),
+        _ => {}
+    }
+}
+
+fn has_prefixes(cx: &Context, client: ClientId) -> bool {
+    let choice = cx.clients.sessions.get(client).and_then(|session| session.tracking.as_ref());
+    choice.is_some_and(|choice| choice.mode == TrackingMode::Prefixes)
+}
+
+fn has_prefix(session: &Session, key: &[u8]) -> bool {
+    let choice = session.tracking.as_ref();
+    choice.is_some_and(|choice| choice.prefixes.iter().any(|prefix| key.starts_with(prefix)))
+}
+
+/// Up to which record this node's replica of a group has applied all; the highest there is if none here ever will, or if
+/// it leads, since a leader's reply comes after its own record.
+fn applied(cx: &Context, group: u16) -> Version {
+    let group = cx.groups.get(group).filter(|group| group.keyspace.has_leader());
+    let replica = group.and_then(|group| group.replica.as_ref()).filter(|replica| !replica.is_leader());
+    replica.map_or(Version::MAX, |replica| replica.summary(cx.now).applied)
+}
+
+fn planted_before_reply(cx: &Context) -> bool {
+    cx.configuration.planted.has(Fault::InvalidatedBeforeReply)
+}
+
+/// Sends a client what was to follow a reply: to one that tracks prefixes, the keys of each prefix apart, as Redis does.
+fn send_owed(cx: &mut Context, client: ClientId, owed: &Owed) {
+    let keys = &owed.keys;
+    if owed.is_all {
+        return send(cx, client, std::iter::empty(), true);
+    }
+    let choice = cx.clients.sessions.get(client).and_then(|session| session.tracking.as_ref());
+    let prefixes =
+        choice.filter(|choice| choice.mode == TrackingMode::Prefixes).map(|choice| choice.prefixes.clone());
+    for prefix in prefixes.unwrap_or_else(|| BTreeSet::from([Vec::new()])) {
+        let with_prefix = keys.keys().map(|key| &**key).filter(|key| key.starts_with(&prefix));
+        if with_prefix.clone().next().is_some() {
+            send(cx, client, with_prefix, false);
+        }
+    }
+}
+
+/// Sends a client, or the one that it has chosen, the names of keys that are no longer valid.
+fn send<'k>(cx: &mut Context, client: ClientId, keys: impl Iterator<Item = &'k [u8]> + Clone, is_all: bool) {
+    cx.spend(TOLD_NS);
+    let Some(session) = cx.clients.sessions.get_mut(client) else { return };
+    let protocol = session.protocol;
+    let Some(choice) = &mut session.tracking else { return };
+    let redirect = choice.redirect;
+    let to = redirect.map_or(client, |(_, to)| to);
+    let mut message = ReplyBuffer::new();
+    let Some(receiver) = cx.clients.sessions.get(to) else {
+        if let Some(choice) =
+            cx.clients.sessions.get_mut(client).and_then(|session| session.tracking.as_mut())
+        {
+            choice.is_broken = true;
+        }
+        if let (Protocol::Resp3, Some((number, _))) = (protocol, redirect) {
+            message.push(Reply::Push(2));
+            message.bulk(b"tracking-redir-broken");
+            message.integer(number as i64);
+            cx.push(client, message.as_bytes());
+        }
+        return;
+    };
+    match (receiver.protocol, redirect) {
+        (Protocol::Resp3, _) => {
+            message.push(Reply::Push(2));
+            message.bulk(b"invalidate");
+        }
+        (Protocol::Resp2, Some(_)) if receiver.subscriptions.is_some() => {
+            message.push(Reply::Push(3));
+            message.bulk(b"message");
+            message.bulk(CHANNEL);
+        }
+        // Clients of RESP2 get nothing that they have not asked for.
+        (Protocol::Resp2, _) => return,
+    }
+    if is_all {
+        message.push(Reply::NullArray);
+    } else {
+        message.array(keys.clone().count());
+        keys.for_each(|key| message.bulk(key));
+    }
+    cx.push(to, message.as_bytes());
+}

@@ -1,0 +1,400 @@
+//! What took long: the entries of `SLOWLOG`, and the events of `LATENCY`.
+//!
+//! A command's time goes from the turn in which its request was read to its outcome: ordering, replication and the wait
+//! for the disk are in it, since they are what a client waits for. The node reads no clock for it: both times are those of
+//! turns. Only behind a command that is known to take long the driver reads the clock once more, since its own work would
+//! otherwise not be in its time. What a command waits for that is meant to wait (`BLPOP`, `LOCK … WAIT`, `WAIT`) is no
+//! slowness, and counts as no time.
+
+use kv::number::parse_integer;
+use kv::{Reply, ReplyBuffer};
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Write;
+
+/// The most arguments of a request that are kept, and the most bytes of each; Redis's numbers.
+const ARGUMENTS_MAX: usize = 32;
+const ARGUMENT_BYTES_MAX: usize = 128;
+
+/// The most entries, whatever `slowlog-max-len` says. An entry has up to 8 KiB.
+pub(crate) const ENTRIES_MAX: usize = 10_000;
+
+/// How many seconds of an event are kept.
+const SAMPLES_MAX: usize = 160;
+
+/// How many rows a graph of `LATENCY GRAPH` has.
+const GRAPH_ROWS: usize = 4;
+
+/// The thresholds above which a command is slow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Thresholds {
+    /// `slowlog-log-slower-than`, in microseconds; `u64::MAX`: there is no log.
+    pub(crate) log_us: u64,
+    /// `latency-monitor-threshold`, in microseconds; `u64::MAX`: it is off.
+    pub(crate) event_us: u64,
+}
+
+impl Thresholds {
+    /// Whether slow commands are logged, with their arguments.
+    #[inline]
+    pub(crate) fn is_logging(&self) -> bool {
+        self.log_us != u64::MAX
+    }
+
+    /// Whether a command that took this long is of interest.
+    #[inline]
+    pub(crate) fn reached(&self, took_us: u64) -> bool {
+        took_us >= self.log_us.min(self.event_us)
+    }
+}
+
+/// The arguments of a request, cut to what the log keeps. Each has its length in front; the number of those that were
+/// left out comes first.
+pub(crate) fn keep_arguments<'a>(
+    arguments: impl ExactSizeIterator<Item = &'a [u8]>,
+    is_secret: impl Fn(usize) -> bool,
+    out: &mut Vec<u8>,
+) {
+    let count = arguments.len();
+    // Redis's last one says how many there are more.
+    let kept = if count > ARGUMENTS_MAX { ARGUMENTS_MAX - 1 } else { count };
+    out.extend_from_slice(&((count - kept) as u32).to_le_bytes());
+    for (place, argument) in arguments.take(kept).enumerate() {
+        let argument = if is_secret(place) { b"(redacted)" } else { argument };
+        out.extend_from_slice(&(argument.len() as u32).to_le_bytes());
+        out.extend_from_slice(&argument[..argument.len().min(ARGUMENT_BYTES_MAX)]);
+    }
+}
+
+/// The arguments of requests that wait for their outcomes, in a row. Adding and removing one costs little more than a
+/// copy of its bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    bytes: Vec<u8>,
+    /// Bytes before this are of requests that were removed.
+    start: usize,
+}
+
+impl Kept {
+    /// Adds what `keep` appends, and returns how many bytes it is.
+    #[inline]
+    pub(crate) fn push(&mut self, keep: impl FnOnce(&mut Vec<u8>)) -> usize {
+        /// Moving fewer bytes than this is not worth a thought.
+        const MOVED_BYTES_MIN: usize = 4 << 10;
+        // At most half is moved, so a byte is moved once on average.
+        if self.start >= MOVED_BYTES_MIN && self.start >= self.bytes.len() / 2 {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        }
+        let before = self.bytes.len();
+        keep(&mut self.bytes);
+        self.bytes.len() - before
+    }
+
+    /// Removes the first bytes.
+    #[inline]
+    pub(crate) fn remove(&mut self, bytes: usize) {
+        const RETAINED_BYTES_MAX: usize = 16 << 10;
+        self.start += bytes;
+        if self.start == self.bytes.len() {
+            self.start = 0;
+            self.bytes.clear();
+            if self.bytes.capacity() > RETAINED_BYTES_MAX {
+                self.bytes = Vec::new();
+            }
+        }
+    }
+
+    /// So many bytes, from an offset on.
+    pub(crate) fn part(&self, offset: usize, bytes: usize) -> &[u8] {
+        &self.bytes[self.start + offset..][..bytes]
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+}
+
+/// The arguments that [`keep_arguments`] has kept, as the log shows them.
+fn shown_arguments(mut kept: &[u8]) -> Vec<Vec<u8>> {
+    let number = |bytes: &mut &[u8]| match bytes.split_first_chunk() {
+        Some((number, rest)) => {
+            *bytes = rest;
+            u32::from_le_bytes(*number) as usize
+        }
+        None => 0,
+    };
+    let left_out = number(&mut kept);
+    let mut shown = Vec::new();
+    while !kept.is_empty() {
+        let length = number(&mut kept);
+        let (argument, rest) = kept.split_at(length.min(ARGUMENT_BYTES_MAX).min(kept.len()));
+        kept = rest;
+        let mut argument = argument.to_vec();
+        if length > ARGUMENT_BYTES_MAX {
+            let more = length - ARGUMENT_BYTES_MAX;
+            argument.extend_from_slice(format!("... ({more} more bytes)").as_bytes());
+        }
+        shown.push(argument);
+    }
+    if left_out > 0 {
+        shown.push(format!("... ({left_out} more arguments)").into_bytes());
+    }
+    shown
+}
+
+/// A command that was slow.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Entry {
+    pub(crate) unix_s: u64,
+    pub(crate) took_us: u64,
+    /// See [`keep_arguments`].
+    pub(crate) arguments: Vec<u8>,
+    pub(crate) address: String,
+    pub(crate) name: Vec<u8>,
+}
+
+/// The commands that were slow, and events.
+#[derive(Debug, Default)]
+pub(crate) struct Slow {
+    /// The newest first.
+    entries: VecDeque<(u64, Entry)>,
+    /// The number of the next entry.
+    next: u64,
+    events: BTreeMap<&'static str, Event>,
+}
+
+/// When an event took long.
+#[derive(Debug, Default)]
+struct Event {
+    /// Seconds since the Unix epoch, and the most milliseconds of an event in that second. The oldest first.
+    samples: VecDeque<(u64, u64)>,
+    most_ms: u64,
+}
+
+impl Slow {
+    /// Adds an entry, and drops the oldest ones beyond `most`.
+    pub(crate) fn log(&mut self, entry: Entry, most: usize) {
+        self.entries.push_front((self.next, entry));
+        self.next += 1;
+        self.entries.truncate(most.min(ENTRIES_MAX));
+    }
+
+    /// Notes that an event took long.
+    pub(crate) fn note(&mut self, event: &'static str, unix_s: u64, took_ms: u64) {
+        let event = self.events.entry(event).or_default();
+        event.most_ms = event.most_ms.max(took_ms);
+        match event.samples.back_mut() {
+            Some((at, most)) if *at == unix_s => *most = took_ms.max(*most),
+            _ => event.samples.push_back((unix_s, took_ms)),
+        }
+        if event.samples.len() > SAMPLES_MAX {
+            event.samples.pop_front();
+        }
+    }
+
+    /// `SLOWLOG LEN`.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// `SLOWLOG RESET`.
+    pub(crate) fn reset_log(&mut self) {
+        self.entries.clear();
+    }
+
+    /// `SLOWLOG GET`, of so many entries as `count` says.
+    pub(crate) fn get(&self, count: Option<&[u8]>, out: &mut ReplyBuffer) {
+        let count = match count.map_or(Some(10), parse_integer) {
+            Some(-1) => self.entries.len(),
+            Some(count) if count >= 0 => self.entries.len().min(count as usize),
+            _ => return out.error("ERR count should be greater than or equal to -1"),
+        };
+        out.array(count);
+        for (number, entry) in self.entries.iter().take(count) {
+            out.array(6);
+            out.integer(*number as i64);
+            out.integer(entry.unix_s as i64);
+            out.integer(entry.took_us as i64);
+            let arguments = shown_arguments(&entry.arguments);
+            out.array(arguments.len());
+            arguments.iter().for_each(|argument| out.bulk(argument));
+            out.bulk(entry.address.as_bytes());
+            out.bulk(&entry.name);
+        }
+    }
+
+    /// `LATENCY LATEST`.
+    pub(crate) fn latest(&self, out: &mut ReplyBuffer) {
+        out.array(self.events.len());
+        for (name, event) in &self.events {
+            let (at, took_ms) = event.samples.back().copied().unwrap_or_default();
+            out.array(4);
+            out.bulk(name.as_bytes());
+            [at, took_ms, event.most_ms].into_iter().for_each(|number| out.integer(number as i64));
+        }
+    }
+
+    /// `LATENCY HISTORY`.
+    pub(crate) fn history(&self, name: &[u8], out: &mut ReplyBuffer) {
+        let samples = self.event(name).map(|(_, event)| &event.samples);
+        out.array(samples.map_or(0, VecDeque::len));
+        for (at, took_ms) in samples.into_iter().flatten() {
+            out.array(2);
+            out.integer(*at as i64);
+            out.integer(*took_ms as i64);
+        }
+    }
+
+    /// `LATENCY RESET`: forgets these events, or all. Returns how many there were.
+    pub(crate) fn reset_events<'a>(
+        &mut self,
+        names: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
+    ) -> usize {
+        let before = self.events.len();
+        let is_named = |event: &str| names.clone().any(|name| name.eq_ignore_ascii_case(event.as_bytes()));
+        self.events.retain(|event, _| names.len() > 0 && !is_named(event));
+        before - self.events.len()
+    }
+
+    fn event(&self, name: &[u8]) -> Option<(&&'static str, &Event)> {
+        self.events.iter().find(|(event, _)| name.eq_ignore_ascii_case(event.as_bytes()))
+    }
+
+    /// `LATENCY GRAPH`: a column for each second that was kept, the newest at the right, and how long ago it was.
+    pub(crate) fn graph(&self, name: &[u8], now_s: u64, out: &mut ReplyBuffer) {
+        let Some((name, event)) = self.event(name) else {
+            let name = String::from_utf8_lossy(name).into_owned();
+            return out.error(&format!("ERR No samples available for event '{name}'"));
+        };
+        let times = event.samples.iter().map(|(_, took_ms)| *took_ms);
+        let (least, most) = (times.clone().min().unwrap_or(0), times.clone().max().unwrap_or(0));
+        let mut text =
+            format!("{name} - high {most} ms, low {least} ms (all time high {} ms)\n", event.most_ms);
+        let _ = writeln!(text, "{}", "-".repeat(80));
+        for row in (0..GRAPH_ROWS as u64).rev() {
+            let reaches = |took_ms: u64| (took_ms - least) * GRAPH_ROWS as u64 >= row * (most - least).max(1);
+            let line: String =
+                times.clone().map(|took_ms| if reaches(took_ms) { '#' } else { ' ' }).collect();
+            let _ = writeln!(text, "{}", line.trim_end());
+        }
+        let ages: Vec<String> = event.samples.iter().map(|(at, _)| age(now_s.saturating_sub(*at))).collect();
+        for place in 0..ages.iter().map(String::len).max().unwrap_or(0) {
+            let line: String = ages.iter().map(|age| age.chars().nth(place).unwrap_or(' ')).collect();
+            let _ = writeln!(text, "{}", line.trim_end());
+        }
+        out.push(Reply::Text(text.as_bytes()));
+    }
+
+    /// `LATENCY DOCTOR`, for people.
+    pub(crate) fn doctor(&self, thresholds: Thresholds, out: &mut ReplyBuffer) {
+        let mut text = String::new();
+        if thresholds.event_us == u64::MAX {
+            text.push_str(
+                "Nothing is watched: CONFIG SET latency-monitor-threshold gives the milliseconds from which on commands are \
+                 noted.\n",
+            );
+        }
+        if self.events.is_empty() {
+            text.push_str("No command was noted.\n");
+        }
+        for (name, event) in &self.events {
+            let times = || event.samples.iter().map(|(_, took_ms)| *took_ms);
+            let count = event.samples.len().max(1) as u64;
+            let mean = times().sum::<u64>() / count;
+            let _ = writeln!(
+                text,
+                "{name}: {count} seconds with slow ones, {mean} ms on average, {} ms at most.",
+                event.most_ms
+            );
+        }
+        if !self.events.is_empty() {
+            text.push_str(
+                "A command's time goes from its request to its reply, so a slow disk, a slow link between nodes and a change of \
+                 the leader are in it. SLOWLOG GET names the commands, INFO latencystats the usual times, and /metrics the \
+                 times of syncs and of turns.\n",
+            );
+        }
+        out.push(Reply::Text(text.as_bytes()));
+    }
+}
+
+/// A time span in its greatest unit.
+fn age(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m", seconds / 60),
+        3600..86_400 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(arguments: &[&[u8]]) -> Vec<String> {
+        let mut kept = Vec::new();
+        keep_arguments(arguments.iter().copied(), |place| arguments[0] == b"AUTH" && place > 0, &mut kept);
+        shown_arguments(&kept).into_iter().map(|argument| String::from_utf8(argument).unwrap()).collect()
+    }
+
+    #[test]
+    fn long_arguments_and_long_lists_of_them_are_cut_as_redis_does_it() {
+        assert_eq!(shown(&[b"SET", b"", b"v"]), ["SET", "", "v"]);
+        assert_eq!(shown(&[b"AUTH", b"secret"]), ["AUTH", "(redacted)"]);
+        let long = [b'A'; 131];
+        let cut = format!("{}... (3 more bytes)", "A".repeat(128));
+        assert_eq!(shown(&[b"ECHO", &long[..128], &long]), ["ECHO", &"A".repeat(128), &cut]);
+        assert_eq!(shown(&[&b"x"[..]; 32]).len(), 32);
+        let many = shown(&[&b"x"[..]; 33]);
+        assert_eq!((many.len(), many[30].as_str(), many[31].as_str()), (32, "x", "... (2 more arguments)"));
+    }
+
+    #[test]
+    fn requests_are_kept_in_a_row_while_others_go() {
+        let (mut kept, mut lengths) = (Kept::default(), VecDeque::new());
+        for number in 0..20_000_usize {
+            let bytes = kept.push(|out| out.extend(std::iter::repeat_n(number as u8, number % 40)));
+            lengths.push_back((number as u8, bytes));
+            while lengths.len() > number % 700 {
+                let (first, bytes) = lengths.pop_front().unwrap();
+                assert!(kept.part(0, bytes).iter().all(|byte| *byte == first));
+                kept.remove(bytes);
+            }
+            let bytes: usize = lengths.iter().map(|(_, bytes)| bytes).sum();
+            assert_eq!(kept.bytes.len() - kept.start, bytes);
+            assert!(kept.start <= bytes + (8 << 10), "{} bytes are kept for nothing", kept.start);
+        }
+        assert!(kept.memory_bytes() > 0);
+    }
+
+    #[test]
+    fn the_oldest_entries_go_and_numbers_go_on() {
+        let mut slow = Slow::default();
+        (0..5).for_each(|took_us| slow.log(Entry { took_us, ..Entry::default() }, 3));
+        let numbers = |slow: &Slow| slow.entries.iter().map(|(number, _)| *number).collect::<Vec<_>>();
+        assert_eq!(numbers(&slow), [4, 3, 2]);
+        slow.reset_log();
+        slow.log(Entry::default(), 3);
+        assert_eq!(numbers(&slow), [5]);
+        slow.log(Entry::default(), 0);
+        assert_eq!(slow.len(), 0);
+    }
+
+    #[test]
+    fn an_event_has_one_sample_a_second_and_the_latest_160() {
+        let mut slow = Slow::default();
+        for second in 0..200 {
+            slow.note("command", second, 5);
+            slow.note("command", second, 7);
+            slow.note("command", second, 6);
+        }
+        let event = &slow.events["command"];
+        assert_eq!((event.samples.len(), event.samples[0], event.most_ms), (SAMPLES_MAX, (40, 7), 7));
+        slow.note("fast-command", 1, 1);
+        assert_eq!(slow.reset_events([&b"nosuch"[..]].into_iter()), 0);
+        assert_eq!(slow.reset_events([&b"Command"[..]].into_iter()), 1);
+        assert_eq!(slow.reset_events([].into_iter()), 1);
+    }
+}

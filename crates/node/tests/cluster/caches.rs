@@ -1,0 +1,169 @@
+//! Clients that keep what they read, through random faults: what a client keeps is never older than a write that was
+//! acknowledged [`BOUND_MS`] ago. With a rule of tracking left out, it is.
+
+use crate::support::{Client, Cluster, setup};
+use protocol::planted::{Fault, Planted};
+use std::collections::{BTreeMap, VecDeque};
+
+/// A second, until a replica that has shown no progress counts as old, and the interval at which that is looked at.
+const BOUND_MS: u64 = 1_000 + 300;
+
+const KEYS: u64 = 4;
+
+/// Numbers that follow from a seed.
+struct Draws(u64);
+
+impl Draws {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+/// A client that keeps what it reads by the rules.
+struct Reader {
+    client: Client,
+    /// The requests without a reply; `None`: its reply is of no interest.
+    asked: VecDeque<Option<String>>,
+    kept: BTreeMap<String, u64>,
+}
+
+impl Reader {
+    fn new(cluster: &mut Cluster, node: u16) -> Reader {
+        let client = cluster.client(node);
+        let mut reader = Reader { client, asked: VecDeque::new(), kept: BTreeMap::new() };
+        for request in ["HELLO 3", "CLIENT TRACKING ON"] {
+            cluster.send(client, request);
+            reader.asked.push_back(None);
+        }
+        reader
+    }
+
+    fn ask(&mut self, cluster: &mut Cluster, key: String, behind_a_wait: bool) {
+        if behind_a_wait {
+            cluster.send(self.client, "WAIT 5 100");
+            self.asked.push_back(None);
+        }
+        cluster.send(self.client, &format!("GET {key}"));
+        self.asked.push_back(Some(key));
+    }
+
+    fn read(&mut self, cluster: &mut Cluster) {
+        while let Some(text) = cluster.arrived(self.client) {
+            if let Some(keys) = text.strip_prefix("[\"invalidate\", ") {
+                match keys.strip_suffix("]]").and_then(|keys| keys.strip_prefix('[')) {
+                    Some(keys) => {
+                        keys.split(", ").for_each(|key| _ = self.kept.remove(key.trim_matches('"')))
+                    }
+                    None => self.kept.clear(),
+                }
+                continue;
+            }
+            if let Some(Some(key)) = self.asked.pop_front() {
+                match text.trim_matches('"').parse() {
+                    Ok(value) => _ = self.kept.insert(key, value),
+                    Err(_) => _ = self.kept.remove(&key),
+                }
+            }
+        }
+    }
+}
+
+/// The acknowledged writes of a key, each with the time at which that was noticed; and what had no certain outcome.
+#[derive(Default)]
+struct Written {
+    acknowledged: Vec<(u64, u64)>,
+    doubtful: Vec<u64>,
+}
+
+/// Runs a random schedule. Returns what a client has kept for too long, if any has.
+fn run(keyspace: &str, seed: u64, fault: Option<Fault>) -> Option<String> {
+    let planted = fault.map(Planted::one).unwrap_or_default();
+    let mut cluster = setup(3, &[keyspace]).with(|configuration| configuration.planted = planted).start();
+    let mut draws = Draws(seed * 0x9e37_79b9 + 1);
+    let mut readers: Vec<Reader> = [1, 2, 3].map(|node| Reader::new(&mut cluster, node)).into();
+    let writer = cluster.client(1);
+    let (mut writing, mut next) = (None, 1_u64);
+    let mut written: BTreeMap<String, Written> = BTreeMap::new();
+    let (mut apart, mut heals_at) = (None, 0);
+    let mut passed_ms = 0;
+    while passed_ms < 12_000 {
+        if writing.is_none() && draws.below(50) == 0 {
+            let key = format!("k{}", draws.below(KEYS));
+            match draws.below(200) {
+                0 => cluster.send(writer, &format!("SET {key} {next} PX 50")),
+                _ => cluster.send(writer, &format!("SET {key} {next}")),
+            }
+            writing = Some((key, next));
+            next += 1;
+        }
+        let reader = draws.below(3) as usize;
+        // So seldom that what is kept is not soon replaced by another read.
+        if draws.below(70) == 0 && readers[reader].asked.len() < 4 {
+            let (key, waits) = (format!("k{}", draws.below(KEYS)), draws.below(4) == 0);
+            readers[reader].ask(&mut cluster, key, waits);
+        }
+        match apart {
+            // The leader stays with the writer, and with one of the others.
+            None if draws.below(400) == 0 => {
+                let node = 2 + draws.below(2) as u16;
+                match draws.below(2) {
+                    0 => cluster.break_link(1, node),
+                    _ => cluster.cut_off(node),
+                }
+                (apart, heals_at) = (Some(node), passed_ms + 200 + draws.below(3000));
+            }
+            Some(node) if passed_ms >= heals_at => {
+                cluster.reconnect(node);
+                apart = None;
+            }
+            _ => {}
+        }
+        passed_ms += cluster.time(Cluster::turn);
+        if let Some((key, value)) = &writing
+            && let Some(reply) = cluster.arrived(writer)
+        {
+            let written = written.entry(key.clone()).or_default();
+            match reply.as_str() {
+                "OK" => written.acknowledged.push((*value, passed_ms)),
+                _ => written.doubtful.push(*value),
+            }
+            writing = None;
+        }
+        for reader in &mut readers {
+            reader.read(&mut cluster);
+            for (key, kept) in &reader.kept {
+                let Some(Written { acknowledged, doubtful }) = written.get(key) else { continue };
+                let old = acknowledged.iter().rfind(|(_, at_ms)| at_ms + BOUND_MS < passed_ms);
+                if let Some((value, at_ms)) = old
+                    && kept < value
+                    && !doubtful.contains(kept)
+                {
+                    return Some(format!(
+                        "seed {seed}, {passed_ms} ms: {key} is kept as {kept}, and {value} was acknowledged at {at_ms} ms"
+                    ));
+                }
+            }
+        }
+    }
+    None
+}
+
+#[test]
+fn what_clients_keep_is_never_older_than_the_bound() {
+    for keyspace in ["prefix= acks=majority", "prefix= replication=consensus"] {
+        for seed in 1..=15 {
+            assert_eq!(run(keyspace, seed, None), None, "{keyspace}");
+        }
+    }
+}
+
+#[test]
+fn a_rule_that_is_left_out_is_found() {
+    for fault in [Fault::InvalidatedBeforeReply, Fault::CachesOutliveLink] {
+        let found = (1..=20).any(|seed| run("prefix= replication=consensus", seed, Some(fault)).is_some());
+        assert!(found, "{fault:?} makes no difference");
+    }
+}

@@ -1,0 +1,163 @@
+//! What operators look at, and what they hold back: `MONITOR`, `CLIENT PAUSE`, `CLIENT LIST`, `OBJECT`, `MEMORY` and
+//! commands about things that are not here.
+
+use crate::support::{Cluster, assert_error, setup};
+use node::DebugCommand;
+
+fn three_nodes() -> Cluster {
+    setup(3, &["prefix= replication=consensus"])
+        .with(|configuration| configuration.enable_debug_command = DebugCommand::Yes)
+        .start()
+}
+
+#[test]
+fn a_monitor_sees_requests_of_its_node_without_secrets_until_it_resets() {
+    let mut cluster = three_nodes();
+    let (monitor, client, elsewhere) = (cluster.client(2), cluster.client(2), cluster.client(1));
+    assert_eq!(cluster.ask(monitor, "MONITOR"), "OK");
+    cluster.ask(elsewhere, "SET elsewhere 1");
+    cluster.send_words(client, &[b"SET", b"k\"\r\x01", b"v"]);
+    assert_eq!(cluster.reply(client), "OK");
+    for request in ["AUTH someone secret", "CONFIG GET port", "MULTI", "GET k", "EXEC"] {
+        cluster.ask(client, request);
+    }
+    let shown = [
+        r#""SET" "k\"\r\x01" "v""#,
+        r#""AUTH" "(redacted)" "(redacted)""#,
+        r#""MULTI""#,
+        r#""GET" "k""#,
+        r#""EXEC""#,
+    ];
+    for request in shown {
+        let line = cluster.reply(monitor);
+        assert!(line.contains(" [0 ") && line.ends_with(&format!("] {request}")), "{line}");
+    }
+    assert_eq!(cluster.arrived(monitor), None);
+    assert_eq!(cluster.ask(monitor, "RESET"), "RESET");
+    cluster.ask(client, "PING");
+    cluster.settle();
+    assert_eq!(cluster.arrived(monitor), None);
+}
+
+#[test]
+fn a_pause_of_writes_holds_them_back_and_nothing_else() {
+    let mut cluster = three_nodes();
+    let (operator, writer, reader) = (cluster.client(2), cluster.client(2), cluster.client(2));
+    let queued = cluster.client(2);
+    cluster.pipeline(queued, &["MULTI", "SET q 1"]);
+    assert_eq!(cluster.ask(operator, "CLIENT PAUSE 60000 WRITE"), "OK");
+    cluster.send(writer, "SET k v");
+    cluster.send(queued, "EXEC");
+    let publisher = cluster.client(2);
+    cluster.send(publisher, "PUBLISH c m");
+    let script = cluster.client(2);
+    cluster.send_words(script, &[b"EVAL", b"return 1", b"0"]);
+    assert_eq!(
+        cluster.pipeline(reader, &["GET k", "MULTI", "GET k", "EXEC"]),
+        ["nil", "OK", "QUEUED", "[nil]"]
+    );
+    cluster.send_words(reader, &[b"EVAL", b"#!lua flags=no-writes\nreturn 2", b"0"]);
+    assert_eq!(cluster.reply(reader), "2");
+    let held = [writer, queued, publisher, script];
+    held.iter().for_each(|client| assert_eq!(cluster.arrived(*client), None));
+    assert!(cluster.ask(operator, "INFO clients").contains("blocked_clients:4"));
+    let elsewhere = cluster.client(1);
+    assert_eq!(cluster.ask(elsewhere, "SET other 1"), "OK", "other nodes do not pause");
+    assert_eq!(cluster.ask(operator, "CLIENT UNPAUSE"), "OK");
+    assert_eq!(held.map(|client| cluster.reply(client)), ["OK", "[OK]", "0", "1"]);
+}
+
+#[test]
+fn a_pause_of_everything_ends_by_itself_and_grows_only() {
+    let mut cluster = three_nodes();
+    let (operator, client) = (cluster.client(2), cluster.client(2));
+    for (request, error) in [
+        ("CLIENT PAUSE x", "-ERR timeout is not an integer or out of range"),
+        ("CLIENT PAUSE -1", "-ERR timeout is negative"),
+        ("CLIENT PAUSE 1 SOME", "-ERR CLIENT PAUSE mode must be WRITE or ALL"),
+    ] {
+        assert_eq!(cluster.ask(operator, request), error);
+    }
+    assert_eq!(cluster.ask(operator, "CLIENT PAUSE 100"), "OK");
+    assert_eq!(cluster.ask(operator, "CLIENT PAUSE 1 WRITE"), "OK");
+    cluster.send(client, "PING");
+    cluster.turns(50);
+    assert_eq!(cluster.arrived(client), None);
+    let took_ms = cluster.time(|cluster| assert_eq!(cluster.reply(client), "PONG"));
+    assert!((40..60).contains(&took_ms), "{took_ms}");
+    cluster.ask(operator, "CLIENT PAUSE 100000000");
+    cluster.send(client, "PING");
+    cluster.turns(5);
+    cluster.close(client);
+    assert_eq!(cluster.ask(operator, "CLIENT UNPAUSE"), "OK", "while everything is held back");
+    assert_eq!(cluster.ask(operator, "PING"), "PONG");
+}
+
+#[test]
+fn what_is_not_here_is_answered_with_what_is_true() {
+    let mut cluster = three_nodes();
+    let client = cluster.client(2);
+    cluster.ask(client, "SET k v");
+    for (request, reply) in [
+        ("OBJECT REFCOUNT k", "1"),
+        ("OBJECT REFCOUNT nosuch", "nil"),
+        ("OBJECT IDLETIME nosuch", "nil"),
+        (
+            "OBJECT IDLETIME k",
+            "-ERR OBJECT IDLETIME is refused: times of access are kept where the keyspace's eviction is lru or volatile-lru",
+        ),
+        ("LASTSAVE", "0"),
+        ("CLIENT GETREDIR", "-1"),
+        ("CLIENT TRACKING OFF", "OK"),
+        ("CLIENT TRACKINGINFO", "[\"flags\", [\"off\"], \"redirect\", -1, \"prefixes\", []]"),
+        ("MEMORY PURGE", "OK"),
+        ("MOVE k 1", "-ERR MOVE is not allowed in cluster mode"),
+        ("SWAPDB 0 1", "-ERR SWAPDB is not allowed in cluster mode"),
+        ("DEBUG SET-ACTIVE-EXPIRE 1", "OK"),
+        ("DEBUG PROTOCOL array", "[0, 1, 2]"),
+        ("CONFIG GET cluster-enabled", "[\"cluster-enabled\", \"yes\"]"),
+    ] {
+        assert_eq!(cluster.ask(client, request), reply, "{request}");
+    }
+    for refused in [
+        "SAVE",
+        "BGSAVE",
+        "BGREWRITEAOF",
+        "SHUTDOWN",
+        "WAITAOF 1 0 0",
+        "CLIENT CACHING YES",
+        "DEBUG SET-ACTIVE-EXPIRE 0",
+    ] {
+        assert_error(&cluster.ask(client, refused), "ERR");
+    }
+    assert_error(&cluster.ask(client, "CONFIG SET maxmemory-clients 1"), "ERR");
+    assert!(cluster.ask(client, "MEMORY STATS").contains("\"keys.count\", 1"));
+    assert!(cluster.ask(client, "MEMORY DOCTOR").contains("memory_max"));
+    assert!(cluster.ask(client, "LOLWUT").contains("Quorate ver. "));
+    let roles: Vec<String> = (1..=3)
+        .map(|node| {
+            let client = cluster.client(node);
+            cluster.ask(client, "ROLE")
+        })
+        .collect();
+    assert_eq!(roles.iter().filter(|role| role.starts_with("[\"master\", ")).count(), 1, "{roles:?}");
+    assert_eq!(roles.iter().filter(|role| role.starts_with("[\"slave\", ")).count(), 2, "{roles:?}");
+}
+
+#[test]
+fn client_list_has_sizes_and_all_that_a_client_is() {
+    let mut cluster = three_nodes();
+    let (client, other) = (cluster.client(2), cluster.client(2));
+    let told = cluster.ask(client, "CLIENT LIST");
+    assert!(
+        told.contains("flags=N") && told.contains("multi=-1 qbuf=26 qbuf-free=0 argv-mem=10 multi-mem=0"),
+        "{told}"
+    );
+    cluster.ask(other, "MONITOR");
+    cluster.ask(other, "CLIENT NO-EVICT ON");
+    cluster.ask(client, "MULTI");
+    cluster.reply(other);
+    let told = cluster.ask(other, "CLIENT LIST");
+    assert!(told.contains("flags=Oe") && told.contains("flags=x"), "{told}");
+    assert_eq!(cluster.ask(other, "CLIENT KILL MAXAGE 1000"), "0");
+}

@@ -1,0 +1,99 @@
+//! `SLOWLOG` and `LATENCY`: which commands took long, with whom they came from.
+
+use crate::reading::Reply;
+use crate::support::{Client, Cluster, setup};
+use node::DebugCommand;
+
+/// The requests in the log, the newest first.
+fn logged(cluster: &mut Cluster, client: Client) -> Vec<String> {
+    let entries = cluster.ask_for(client, "SLOWLOG GET -1").elements();
+    let words = |entry: Reply| {
+        entry.elements()[3].clone().elements().into_iter().map(Reply::text).collect::<Vec<_>>()
+    };
+    entries.into_iter().map(|entry| words(entry).join(" ")).collect()
+}
+
+/// Starts three nodes. A write of a client of node 2 takes at least four turns, a millisecond each.
+fn three_nodes() -> (Cluster, Client, Client) {
+    let mut cluster = setup(3, &["prefix= replication=consensus"])
+        .with(|configuration| configuration.enable_debug_command = DebugCommand::Yes)
+        .start();
+    let (client, operator) = (cluster.client(2), cluster.client(2));
+    (cluster, client, operator)
+}
+
+#[test]
+fn what_took_longer_than_the_threshold_is_logged_by_the_node_that_was_asked() {
+    let (mut cluster, client, operator) = three_nodes();
+    assert_eq!(cluster.ask(client, "CONFIG SET slowlog-log-slower-than 2000"), "OK");
+    cluster.ask(client, "CLIENT SETNAME me");
+    cluster.ask(client, "PING");
+    let replies = cluster.pipeline(client, &["SET k v", "PING", "ECHO x", "SET k w"]);
+    assert_eq!(replies, ["OK", "PONG", "\"x\"", "OK"]);
+    assert_eq!(logged(&mut cluster, operator), ["SET k w", "SET k v"]);
+    let entry = cluster.ask_for(operator, "SLOWLOG GET 1").elements().remove(0).elements();
+    let Reply::Integer(took_us) = entry[2] else { panic!("{entry:?}") };
+    assert!((2000..20_000).contains(&took_us), "{took_us}");
+    assert_eq!((entry[0].to_string(), entry[5].to_string()), ("1".into(), "\"me\"".into()));
+    let elsewhere = cluster.client(1);
+    assert_eq!(cluster.ask(elsewhere, "SLOWLOG LEN"), "0");
+    assert_eq!(cluster.ask(client, "SLOWLOG RESET"), "OK");
+    assert_eq!(cluster.ask(client, "CONFIG SET slowlog-log-slower-than -1"), "OK");
+    cluster.ask(client, "SET k v");
+    assert_eq!(cluster.ask(client, "SLOWLOG LEN"), "0");
+    assert_eq!(cluster.ask(client, "SLOWLOG GET -2"), "-ERR count should be greater than or equal to -1");
+}
+
+#[test]
+fn with_a_threshold_of_zero_all_commands_are_logged_without_their_secrets() {
+    let (mut cluster, client, operator) = three_nodes();
+    cluster.ask(operator, "CONFIG SET slowlog-log-slower-than 0 slowlog-max-len 4");
+    for request in ["GET k", "AUTH someone secret", "HELLO 2 AUTH someone secret SETNAME x", "BLPOP l 0.001"]
+    {
+        cluster.ask(client, request);
+    }
+    let expected = [
+        "BLPOP l 0.001",
+        "HELLO 2 AUTH (redacted) (redacted) SETNAME x",
+        "AUTH (redacted) (redacted)",
+        "GET k",
+    ];
+    assert_eq!(logged(&mut cluster, operator), expected);
+    let entries = cluster.ask_for(operator, "SLOWLOG GET").elements();
+    assert_eq!(
+        entries[1].clone().elements()[2],
+        Reply::Integer(0),
+        "waiting for an element is no slowness: {entries:?}"
+    );
+}
+
+#[test]
+fn events_and_histograms_tell_how_long_commands_took() {
+    let (mut cluster, client, operator) = three_nodes();
+    cluster.ask(operator, "CONFIG SET latency-monitor-threshold 200");
+    cluster.ask(client, "DEBUG SLEEP 0.3");
+    let history = cluster.ask_for(operator, "LATENCY HISTORY command").elements();
+    let Reply::Integer(took_ms) = history[0].clone().elements()[1] else { panic!("{history:?}") };
+    assert!((300..310).contains(&took_ms), "{took_ms}");
+    let latest = cluster.ask(operator, "LATENCY LATEST");
+    assert!(
+        latest.starts_with("[[\"command\", ") && latest.ends_with(&format!(", {took_ms}, {took_ms}]]")),
+        "{latest}"
+    );
+    assert!(cluster.ask(operator, "LATENCY GRAPH command").contains("command - high 30"));
+    assert!(cluster.ask(operator, "LATENCY DOCTOR").contains("1 seconds with slow ones"));
+    assert_eq!(cluster.ask(operator, "LATENCY RESET nosuch"), "0");
+    assert_eq!(cluster.ask(operator, "LATENCY RESET"), "1");
+    assert_eq!(
+        cluster.ask(operator, "LATENCY GRAPH command"),
+        "-ERR No samples available for event 'command'"
+    );
+
+    cluster.ask(client, "CONFIG RESETSTAT");
+    cluster.pipeline(client, &["CLIENT ID", "CLIENT GETNAME", "CLIENT ID", "SET k v"]);
+    let expected = "[\"client|id\", [\"calls\", 2, \"histogram_usec\", [1, 2]], \
+                    \"client|getname\", [\"calls\", 1, \"histogram_usec\", [1, 1]]]";
+    assert_eq!(cluster.ask(operator, "LATENCY HISTOGRAM nosuch client"), expected);
+    let written = cluster.ask(operator, "LATENCY HISTOGRAM SET");
+    assert!(written.starts_with("[\"set\", [\"calls\", 1, \"histogram_usec\", ["), "{written}");
+}

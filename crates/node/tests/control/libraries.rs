@@ -1,0 +1,88 @@
+//! Changes of the libraries of functions: once one is answered, no node with a lease has a map without it.
+
+use crate::world::World;
+use node::control::Change;
+
+fn change(text: u64) -> Change {
+    let library = serde_json::json!({ "text": text.to_string(), "functions": [{ "name": "f" }] });
+    let step = serde_json::json!({ "add": { "libraries": { "lib": library }, "policy": "replace" } });
+    serde_json::from_value(serde_json::json!({ "libraries": step })).expect("a change")
+}
+
+/// The newest version of the map that was answered for one of these requests.
+fn acknowledged(world: &World, requests: &[u64]) -> u64 {
+    let ours = world.answers.iter().filter(|(_, answer)| requests.contains(&answer.request));
+    ours.filter_map(|(_, answer)| answer.result.clone().ok()).max().unwrap_or(0)
+}
+
+fn check(world: &World, seed: u64, acknowledged: u64) {
+    for id in world.alive() {
+        let Some(control) = world.control(id) else { continue };
+        let has_lease = control.is_admitted() && world.now(id).monotonic_us < control.lease_until_us();
+        let version = control.map().version;
+        assert!(
+            !has_lease || version >= acknowledged,
+            "seed {seed}: node {id} has map {version} and a lease, and {acknowledged} is acknowledged"
+        );
+    }
+}
+
+#[test]
+fn a_change_of_libraries_is_answered_when_no_node_with_a_lease_lacks_it() {
+    let mut answered = 0;
+    for seed in 0..60 {
+        let mut world = World::new(seed, if seed % 2 == 0 { 3 } else { 7 }, 100);
+        world.ids().into_iter().for_each(|id| world.start(id));
+        world.become_whole();
+        let (ids, mut requests) = (world.ids(), Vec::new());
+        let any = |world: &mut World| ids[world.random.below(ids.len() as u64) as usize];
+        for round in 0..12 {
+            let node = any(&mut world);
+            match world.random.below(5) {
+                0 => world.cut_off(node, true),
+                1 => world.cut_off(node, false),
+                2 => world.pause(node, 400_000),
+                3 if world.alive().contains(&node) => world.kill(node, 0),
+                _ => {}
+            }
+            let asked = any(&mut world);
+            if world.alive().contains(&asked) {
+                requests.push(world.change(asked, &change(round)));
+            }
+            for _ in 0..400 {
+                world.run_for(1_000);
+                let acknowledged = acknowledged(&world, &requests);
+                check(&world, seed, acknowledged);
+            }
+            if round % 3 == 2 {
+                world.cut.clear();
+                for id in ids.clone() {
+                    if !world.alive().contains(&id) {
+                        world.start(id);
+                    }
+                }
+            }
+        }
+        world.heal();
+        world.become_whole();
+        world.make(ids[0], &change(99)).expect("a healthy cluster answers");
+        let acknowledged = acknowledged(&world, &requests);
+        check(&world, seed, acknowledged);
+        let done = world.answers.iter().filter(|(_, answer)| requests.contains(&answer.request));
+        answered += done.filter(|(_, answer)| answer.result.is_ok()).count();
+    }
+    assert!(answered > 100, "only {answered} changes were answered");
+}
+
+#[test]
+fn a_change_of_libraries_takes_no_longer_than_a_renewal_of_leases() {
+    let mut world = World::new(1, 5, 100);
+    world.ids().into_iter().for_each(|id| world.start(id));
+    world.become_whole();
+    let before_us = world.now_us;
+    world.make(2, &change(1)).expect("a healthy cluster answers");
+    let took_ms = (world.now_us - before_us) / 1000;
+    assert!(took_ms < 150, "it took {took_ms} ms");
+    let control = world.control(5).expect("it lives");
+    assert!(control.map().libraries.contains_key("lib"));
+}

@@ -1,0 +1,148 @@
+//! A connection to a node as a Redis client, with many requests under way.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// A node may wait for a new leader before it answers.
+const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+
+/// Longest line of a reply, in bytes.
+const LINE_BYTES: u64 = 1 << 16;
+
+/// Deepest nesting of a reply's arrays.
+const DEPTH: usize = 8;
+
+/// A reply.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Reply {
+    Status(String),
+    Error(String),
+    Integer(i64),
+    Bulk(Vec<u8>),
+    Null,
+    Array(Vec<Reply>),
+}
+
+impl Reply {
+    /// The bytes of a string.
+    pub(super) fn bytes(self) -> Option<Vec<u8>> {
+        match self {
+            Reply::Bulk(bytes) => Some(bytes),
+            Reply::Status(text) => Some(text.into_bytes()),
+            _ => None,
+        }
+    }
+}
+
+/// A connection.
+pub(super) struct Client {
+    stream: BufReader<TcpStream>,
+    out: Vec<u8>,
+}
+
+/// Appends a request.
+pub(super) fn put_request(words: &[&[u8]], out: &mut Vec<u8>) {
+    let _ = write!(out, "*{}\r\n", words.len());
+    for word in words {
+        let _ = write!(out, "${}\r\n", word.len());
+        out.extend_from_slice(word);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+impl Client {
+    /// Connects, and authenticates with these words behind AUTH if there are any: a password, or a user and a password.
+    pub(super) fn connect(address: &str, credentials: &[String]) -> Result<Client> {
+        let cannot = || format!("cannot connect to {address}");
+        let mut found = address.to_socket_addrs().with_context(cannot)?;
+        let socket = found.next().with_context(cannot)?;
+        let stream = TcpStream::connect_timeout(&socket, CONNECT_WITHIN).with_context(cannot)?;
+        stream.set_read_timeout(Some(ANSWER_WITHIN))?;
+        stream.set_write_timeout(Some(ANSWER_WITHIN))?;
+        stream.set_nodelay(true)?;
+        let mut client = Client { stream: BufReader::with_capacity(1 << 16, stream), out: Vec::new() };
+        if !credentials.is_empty() {
+            let words: Vec<&[u8]> =
+                std::iter::once(&b"AUTH"[..]).chain(credentials.iter().map(String::as_bytes)).collect();
+            if let Reply::Error(error) = client.ask(&words)? {
+                bail!("{address} refuses the password: {error}");
+            }
+        }
+        if let Reply::Error(error) = client.ask(&[b"PING"])? {
+            bail!("{address} does not serve: {error}");
+        }
+        Ok(client)
+    }
+
+    /// Sends a request and waits for its reply.
+    pub(super) fn ask(&mut self, words: &[&[u8]]) -> Result<Reply> {
+        let mut out = std::mem::take(&mut self.out);
+        out.clear();
+        put_request(words, &mut out);
+        let sent = self.send(&out);
+        self.out = out;
+        sent?;
+        self.reply()
+    }
+
+    /// Sends requests that were put together. Their replies are to be read by [`Client::reply`].
+    pub(super) fn send(&mut self, requests: &[u8]) -> Result<()> {
+        self.stream.get_mut().write_all(requests).context("the connection is lost")
+    }
+
+    /// Reads the next reply.
+    pub(super) fn reply(&mut self) -> Result<Reply> {
+        self.read(0).context("the connection is lost")
+    }
+
+    /// Reads a line that is no reply, after empty ones, by which a server shows that it lives.
+    pub(super) fn line(&mut self) -> Result<String> {
+        loop {
+            let mut line = Vec::new();
+            (&mut self.stream).take(LINE_BYTES).read_until(b'\n', &mut line)?;
+            match line.strip_suffix(b"\n") {
+                Some(b"") => {}
+                Some(text) => return Ok(String::from_utf8_lossy(text).trim_end().to_owned()),
+                None => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            }
+        }
+    }
+
+    /// Gives back the connection, and what was read of it already.
+    pub(super) fn into_parts(self) -> (Vec<u8>, TcpStream) {
+        (self.stream.buffer().to_vec(), self.stream.into_inner())
+    }
+
+    fn read(&mut self, depth: usize) -> Result<Reply> {
+        let mut line = Vec::new();
+        (&mut self.stream).take(LINE_BYTES).read_until(b'\n', &mut line)?;
+        let Some((kind, rest)) = line.strip_suffix(b"\r\n").and_then(<[u8]>::split_first) else {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        };
+        let text = String::from_utf8_lossy(rest).into_owned();
+        let length = || text.parse::<i64>();
+        Ok(match kind {
+            b'+' => Reply::Status(text),
+            b'-' => Reply::Error(text),
+            b':' => Reply::Integer(length()?),
+            b'$' | b'*' if length()? < 0 => Reply::Null,
+            b'$' => {
+                let (length, mut bytes) = (length()? as u64, Vec::new());
+                (&mut self.stream).take(length + 2).read_to_end(&mut bytes)?;
+                if bytes.len() as u64 != length + 2 {
+                    return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+                }
+                bytes.truncate(length as usize);
+                Reply::Bulk(bytes)
+            }
+            b'*' if depth < DEPTH => {
+                Reply::Array((0..length()?).map(|_| self.read(depth + 1)).collect::<Result<_>>()?)
+            }
+            _ => bail!("it sends what is no reply"),
+        })
+    }
+}

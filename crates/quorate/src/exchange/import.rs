@@ -1,0 +1,384 @@
+//! `quorate import`: the keys of a file of Redis, or of a folder of its append-only files, go into a running cluster.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use clap::Args;
+use rdb::file::FileReader;
+use rdb::{Kind, Source};
+
+use super::client::{Client, Reply, put_request};
+use super::live::{self, LiveArgs};
+use super::snapshot::{self, Rules, Sink};
+use super::{Connect, Progress, Refusals, log};
+use crate::cluster::say;
+
+const EXAMPLES: &str = "\
+Examples:
+  quorate import dump.rdb --dry-run                  what is in it, and what would not be taken
+  quorate import dump.rdb --addr 10.0.0.7:7000
+  quorate import appendonlydir --database 1=sessions:
+  quorate import redis://10.0.0.3:6379 --addr 10.0.0.7:7000
+
+Of files, keys that exist stay as they are unless --replace says otherwise. A value of more than a megabyte is stored in several
+steps: until the last one, clients see a part of it. An import of files that was interrupted is repeated with --replace; one of a
+running server goes on where it was when the same command is given again.";
+
+/// Requests, and bytes of them, that are under way at once.
+const WINDOW: usize = 1000;
+const WINDOW_BYTES: usize = 1 << 20;
+
+/// How often a request is repeated that found no leader, and after what time.
+const TRIES: usize = 40;
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Read files of Redis into a running cluster
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ImportArgs {
+    /// A file that SAVE or BGSAVE wrote, an append-only file, a folder of those, or a running server, as
+    /// `redis://[user:password@]HOST:PORT`
+    #[arg(value_name = "FILE|FOLDER|SERVER")]
+    from: PathBuf,
+
+    #[command(flatten)]
+    connect: Connect,
+
+    /// Only read: say what is there, and what would not be taken
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Replace keys that exist
+    #[arg(long)]
+    replace: bool,
+
+    /// Take the keys of a database other than 0, with this in front of their names; as often as needed
+    #[arg(long = "database", value_name = "NUMBER=PREFIX", value_parser = database)]
+    databases: Vec<(u64, String)>,
+
+    #[command(flatten)]
+    live: LiveArgs,
+}
+
+fn database(text: &str) -> Result<(u64, String), String> {
+    let (number, prefix) = text.split_once('=').ok_or("write NUMBER=PREFIX")?;
+    let number = number.parse().map_err(|_| format!("{number} is no number of a database"))?;
+    Ok((number, prefix.to_owned()))
+}
+
+/// A request that was sent.
+struct Pending {
+    /// The key, or a command of an append-only file.
+    what: Vec<u8>,
+    purpose: Purpose,
+    request: Range<usize>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Purpose {
+    /// The whole of a value: it may be repeated.
+    Whole(Kind),
+    /// One command of several for a value.
+    Piece,
+    /// A command of an append-only file.
+    Logged,
+}
+
+/// What a request is refused with while there is no leader.
+fn is_temporary(error: &str) -> bool {
+    let code = error.split(' ').next().unwrap_or_default();
+    ["TRYAGAIN", "CLUSTERDOWN", "LOADING", "UNKNOWN", "NOQUORUM", "OVERLOADED"].contains(&code)
+}
+
+struct Importer {
+    /// None where nothing is to be changed.
+    client: Option<Client>,
+    rules: Rules,
+    replaces: bool,
+    /// Length of the file that is read.
+    file_bytes: u64,
+    requests: Vec<u8>,
+    pending: Vec<Pending>,
+    /// Why the value of which pieces are sent cannot be taken.
+    failed: Option<String>,
+    taken: BTreeMap<Kind, u64>,
+    commands: u64,
+    expired: u64,
+    refusals: Refusals,
+    progress: Progress,
+}
+
+/// Imports files.
+///
+/// # Errors
+/// A sentence that says why not all keys were taken.
+pub(super) fn run(args: &ImportArgs) -> Result<()> {
+    let from = &args.from;
+    let given = args.databases.iter().map(|(number, prefix)| (*number, prefix.clone().into_bytes()));
+    let prefixes = [(0, Vec::new())].into_iter().chain(given).collect();
+    if let Some(server) = from.to_str().filter(|text| live::is_server(text)) {
+        ensure!(!args.dry_run && !args.replace, "--dry-run and --replace are for files");
+        return live::run(server, &args.live, &args.connect, prefixes);
+    }
+    let files = match from.is_dir() {
+        true => log::files(from)?,
+        false => vec![from.clone()],
+    };
+    let mut client = if args.dry_run { None } else { Some(args.connect.open()?) };
+    let string_bytes_max = match &mut client {
+        Some(client) => string_bytes_max(client)?,
+        None => usize::MAX,
+    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut importer = Importer {
+        client,
+        rules: Rules { prefixes, expired_ms: now.as_millis() as u64, string_bytes_max },
+        replaces: args.replace,
+        file_bytes: 0,
+        requests: Vec::new(),
+        pending: Vec::new(),
+        failed: None,
+        taken: BTreeMap::new(),
+        commands: 0,
+        expired: 0,
+        refusals: Refusals::default(),
+        progress: Progress::begin(),
+    };
+    let outcome = files.iter().try_for_each(|file| {
+        importer.read(file).with_context(|| format!("{} was read up to there", file.display()))
+    });
+    // What was read before a fault is taken.
+    let outcome = outcome.and(importer.flush());
+    importer.report(args.dry_run);
+    let concluded = importer.refusals.conclude("taken");
+    outcome.and(concluded)
+}
+
+/// The longest string that a cluster takes, in bytes.
+pub(super) fn string_bytes_max(client: &mut Client) -> Result<usize> {
+    let Reply::Array(words) = client.ask(&[b"CONFIG", b"GET", b"proto-max-bulk-len"])? else {
+        return Ok(usize::MAX);
+    };
+    let most = words.into_iter().nth(1).and_then(Reply::bytes);
+    Ok(most.and_then(|text| String::from_utf8_lossy(&text).parse().ok()).unwrap_or(usize::MAX))
+}
+
+impl Importer {
+    fn read(&mut self, path: &Path) -> Result<()> {
+        let file = File::open(path).context("it cannot be opened")?;
+        let length = file.metadata()?.len();
+        let mut reader = BufReader::with_capacity(1 << 20, file);
+        let start = reader.fill_buf()?;
+        let (mut at, has_keys) = (0, start.starts_with(b"REDIS") || start.starts_with(b"VALKEY"));
+        ensure!(length > 0 || self.commands > 0 || !self.taken.is_empty(), "it is empty");
+        if has_keys {
+            let mut keys = FileReader::new(reader)?;
+            self.file_bytes = length;
+            let rules = std::mem::take(&mut self.rules);
+            let outcome = snapshot::read(&mut keys, &rules, self);
+            self.rules = rules;
+            outcome?;
+            at = keys.source().at();
+            reader = keys.into_inner();
+        }
+        self.read_log(Source::new(reader, at), length)
+    }
+
+    fn read_log(&mut self, mut source: Source<BufReader<File>>, length: u64) -> Result<()> {
+        let mut database = 0_u64;
+        while source.at() < length {
+            let words = log::command(&mut source)?;
+            let keys = self.taken.values().sum::<u64>() + self.commands;
+            self.progress.show(keys, Some(source.at() as f64 / length as f64));
+            let Some(name) = words.first() else { continue };
+            let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
+            if is("SELECT") {
+                let number = words.get(1).and_then(|word| std::str::from_utf8(word).ok()?.parse().ok());
+                database =
+                    number.with_context(|| format!("at byte {}: SELECT of no database", source.at()))?;
+                continue;
+            }
+            let shown = words.iter().take(2).map(Vec::as_slice).collect::<Vec<_>>().join(&b' ');
+            if is("FUNCTION") {
+                self.refusals.add("functions: load them with FUNCTION LOAD", &shown);
+                continue;
+            }
+            if database != 0 {
+                if self.rules.prefixes.contains_key(&database) {
+                    bail!(
+                        "at byte {}: a command on database {database}, and only keys of a snapshot get a prefix: rewrite \
+                         the append-only file (BGREWRITEAOF) when nothing writes, and import again",
+                        source.at()
+                    );
+                }
+                self.refusals.add(&format!("commands on database {database}"), &shown);
+                continue;
+            }
+            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            self.commands += 1;
+            self.send(&words, &shown, Purpose::Logged)?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, words: &[&[u8]], what: &[u8], purpose: Purpose) -> Result<()> {
+        let mut request = Vec::new();
+        put_request(words, &mut request);
+        self.send_request(&request, what, purpose)
+    }
+
+    fn send_request(&mut self, request: &[u8], what: &[u8], purpose: Purpose) -> Result<()> {
+        if self.client.is_none() {
+            if let Purpose::Whole(kind) = purpose {
+                *self.taken.entry(kind).or_default() += 1;
+            }
+            return Ok(());
+        }
+        let start = self.requests.len();
+        self.requests.extend_from_slice(request);
+        self.pending.push(Pending { what: what.to_vec(), purpose, request: start..self.requests.len() });
+        let is_full = self.pending.len() >= WINDOW || self.requests.len() >= WINDOW_BYTES;
+        if is_full { self.flush() } else { Ok(()) }
+    }
+
+    /// Sends what has been put together, and takes the replies.
+    fn flush(&mut self) -> Result<()> {
+        let Some(client) = &mut self.client else { return Ok(()) };
+        let mut left = std::mem::take(&mut self.pending);
+        for again in 0..=TRIES {
+            if left.is_empty() {
+                break;
+            }
+            let mut requests = Vec::new();
+            let all = match again {
+                0 => &self.requests,
+                _ => {
+                    std::thread::sleep(PAUSE);
+                    left.iter().for_each(|it| requests.extend_from_slice(&self.requests[it.request.clone()]));
+                    &requests
+                }
+            };
+            client.send(all)?;
+            let mut later = Vec::new();
+            for pending in std::mem::take(&mut left) {
+                let error = match (client.reply()?, pending.purpose) {
+                    (Reply::Error(error), Purpose::Whole(_)) if is_temporary(&error) && again < TRIES => {
+                        later.push(pending);
+                        continue;
+                    }
+                    (Reply::Error(error), Purpose::Logged) if is_temporary(&error) => {
+                        let what = pending.what.escape_ascii().to_string();
+                        return Err(anyhow!("{what}: {error}; commands behind it may have taken effect"));
+                    }
+                    (Reply::Error(error), Purpose::Whole(_)) if error.starts_with("BUSYKEY") => {
+                        "it exists: give --replace".to_owned()
+                    }
+                    (Reply::Null, Purpose::Whole(Kind::String)) => "it exists: give --replace".to_owned(),
+                    (Reply::Error(error), _) => error,
+                    (_, Purpose::Whole(kind)) => {
+                        *self.taken.entry(kind).or_default() += 1;
+                        continue;
+                    }
+                    _ => continue,
+                };
+                match pending.purpose {
+                    Purpose::Piece => self.failed = Some(error),
+                    _ => self.refusals.add(&error, &pending.what),
+                }
+            }
+            left = later;
+        }
+        self.requests.clear();
+        Ok(())
+    }
+
+    fn report(&self, is_dry: bool) {
+        let seconds = self.progress.end().as_secs_f64();
+        let keys: u64 = self.taken.values().sum();
+        let kinds: Vec<String> =
+            self.taken.iter().map(|(kind, count)| format!("{count} {}", kind.name())).collect();
+        let kinds = if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) };
+        let commands = match self.commands {
+            0 => String::new(),
+            count => format!(", and {count} commands of append-only files"),
+        };
+        let verb = if is_dry { "there are" } else { "taken:" };
+        let rate = (keys + self.commands) as f64 / seconds.max(0.001);
+        say(&format!("{verb} {keys} keys{kinds}{commands}, in {seconds:.1} s ({rate:.0}/s)"));
+        if self.expired > 0 {
+            say(&format!("{} keys had expired", self.expired));
+        }
+    }
+}
+
+impl Sink for Importer {
+    fn text(&mut self, key: &[u8], deadline_ms: Option<u64>, text: &[u8]) -> Result<()> {
+        let deadline = deadline_ms.map(|deadline| deadline.to_string());
+        let mut words = vec![&b"SET"[..], key, text];
+        if let Some(deadline) = &deadline {
+            words.extend([&b"PXAT"[..], deadline.as_bytes()]);
+        }
+        if !self.replaces {
+            words.push(b"NX");
+        }
+        self.send(&words, key, Purpose::Whole(Kind::String))
+    }
+
+    fn payload(&mut self, key: &[u8], deadline_ms: Option<u64>, kind: Kind, payload: &[u8]) -> Result<()> {
+        let deadline = deadline_ms.unwrap_or(0).to_string();
+        let mut words = vec![&b"RESTORE"[..], key, deadline.as_bytes(), payload, b"ABSTTL"];
+        if self.replaces {
+            words.push(b"REPLACE");
+        }
+        self.send(&words, key, Purpose::Whole(kind))
+    }
+
+    fn begin_pieces(&mut self, key: &[u8]) -> Result<bool> {
+        self.flush()?;
+        let Some(client) = &mut self.client else { return Ok(true) };
+        if self.replaces {
+            client.ask(&[b"DEL", key])?;
+        } else if client.ask(&[b"EXISTS", key])? != Reply::Integer(0) {
+            self.refusals.add("it exists: give --replace", key);
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    fn piece(&mut self, key: &[u8], request: &[u8]) -> Result<()> {
+        self.send_request(request, key, Purpose::Piece)
+    }
+
+    fn end_pieces(&mut self, key: &[u8], deadline_ms: Option<u64>, kind: Kind) -> Result<()> {
+        if let Some(deadline) = deadline_ms {
+            self.send(&[b"PEXPIREAT", key, deadline.to_string().as_bytes()], key, Purpose::Piece)?;
+        }
+        self.flush()?;
+        match (self.failed.take(), &mut self.client) {
+            (Some(error), Some(client)) => {
+                client.ask(&[b"DEL", key])?;
+                self.refusals.add(&error, key);
+            }
+            _ => *self.taken.entry(kind).or_default() += 1,
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self, reason: &str, what: &[u8]) {
+        self.refusals.add(reason, what);
+    }
+
+    fn expired(&mut self) {
+        self.expired += 1;
+    }
+
+    fn reached(&mut self, bytes: u64) -> Result<()> {
+        self.progress.show(self.taken.values().sum(), Some(bytes as f64 / self.file_bytes as f64));
+        Ok(())
+    }
+}

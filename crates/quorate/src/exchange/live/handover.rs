@@ -1,0 +1,302 @@
+//! The end of an import: deadlines are put right, and both sides are compared.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use rdb::{Crc, Fault, Part, payload, value};
+
+use super::super::client::{Client, Reply, put_request};
+use super::super::{Progress, Refusals};
+use super::lane::{Target, is_temporary};
+use super::link::Address;
+use super::rewrite::PUT_OFF_MS;
+
+/// Keys of a step.
+const STEP: &[u8] = b"1000";
+
+/// Keys whose deadlines are put right together.
+const DEADLINES: &[u8] = b"5000";
+
+/// Keys that are compared together: values may be large.
+const COMPARED: usize = 50;
+
+/// By how much the time to live of a key may differ: it is asked for on one side after the other.
+const TIME_MS: i64 = 5000;
+
+/// A connection over which requests are asked again until they are answered. They must not mind that.
+pub(super) struct Asking {
+    target: Arc<Target>,
+    client: Option<Client>,
+}
+
+impl Asking {
+    pub(super) fn new(target: &Arc<Target>) -> Asking {
+        Asking { target: target.clone(), client: None }
+    }
+
+    /// Sends requests and returns their replies.
+    ///
+    /// # Errors
+    /// The cluster has not answered for a minute.
+    pub(super) fn ask(&mut self, requests: &[Vec<&[u8]>]) -> Result<Vec<Reply>> {
+        const TRIES: usize = 240;
+        let mut bytes = Vec::new();
+        requests.iter().for_each(|words| put_request(words, &mut bytes));
+        let mut last = anyhow!("the cluster does not answer");
+        for _ in 0..TRIES {
+            match self.try_to_ask(&bytes, requests.len()) {
+                Ok(replies) => {
+                    let temporary = replies.iter().find_map(|reply| match reply {
+                        Reply::Error(error) if is_temporary(error) => Some(error.clone()),
+                        _ => None,
+                    });
+                    match temporary {
+                        None => return Ok(replies),
+                        Some(error) => last = anyhow!(error),
+                    }
+                }
+                Err(error) => {
+                    self.client = None;
+                    last = error;
+                }
+            }
+            std::thread::sleep(std::time::Duration::from_millis(250));
+        }
+        Err(last)
+    }
+
+    fn try_to_ask(&mut self, bytes: &[u8], count: usize) -> Result<Vec<Reply>> {
+        let client = match &mut self.client {
+            Some(client) => client,
+            none => none.insert(self.target.connect()?),
+        };
+        client.send(bytes)?;
+        (0..count).map(|_| client.reply()).collect()
+    }
+
+    /// Asks one request.
+    ///
+    /// # Errors
+    /// The cluster has not answered for a minute, or with an error.
+    pub(super) fn one(&mut self, words: &[&[u8]]) -> Result<Reply> {
+        match self.ask(&[words.to_vec()])?.pop() {
+            Some(Reply::Error(error)) => bail!("{}: {error}", words[0].escape_ascii()),
+            reply => reply.context("no reply"),
+        }
+    }
+}
+
+/// The next cursor and the keys of a step of a scan.
+fn scanned(reply: Reply) -> Result<(Vec<u8>, Vec<Vec<u8>>)> {
+    match reply {
+        Reply::Array(mut parts) => match (parts.pop(), parts.pop().and_then(Reply::bytes)) {
+            (Some(Reply::Array(keys)), Some(cursor)) => {
+                Ok((cursor, keys.into_iter().filter_map(Reply::bytes).collect()))
+            }
+            _ => bail!("SCAN answers with too little"),
+        },
+        Reply::Error(error) => bail!("SCAN answers with {error}"),
+        other => bail!("SCAN answers with {other:?}"),
+    }
+}
+
+/// Gives keys the deadlines that they had at the source. Returns how many have one.
+///
+/// # Errors
+/// The cluster does not answer.
+pub(super) fn put_deadlines_right(asking: &mut Asking) -> Result<u64> {
+    let (mut cursor, mut count, mut progress) = (b"0".to_vec(), 0, Progress::begin());
+    let mut seen = 0;
+    loop {
+        let (next, keys) = scanned(asking.one(&[b"SCAN", &cursor, b"COUNT", DEADLINES])?)?;
+        let questions: Vec<Vec<&[u8]>> = keys.iter().map(|key| vec![&b"PEXPIRETIME"[..], key]).collect();
+        let deadlines = asking.ask(&questions)?;
+        let mut texts = Vec::new();
+        for (key, deadline) in keys.iter().zip(deadlines) {
+            if let Reply::Integer(deadline) = deadline
+                && deadline >= PUT_OFF_MS as i64
+            {
+                texts.push((key, (deadline - PUT_OFF_MS as i64).to_string()));
+            }
+        }
+        count += texts.len() as u64;
+        let changes: Vec<Vec<&[u8]>> =
+            texts.iter().map(|(key, deadline)| vec![&b"PEXPIREAT"[..], key, deadline.as_bytes()]).collect();
+        asking.ask(&changes)?;
+        seen += keys.len() as u64;
+        progress.show(seen, None);
+        cursor = next;
+        if cursor == b"0" {
+            progress.end();
+            return Ok(count);
+        }
+    }
+}
+
+/// What a comparison has found.
+#[derive(Default)]
+pub(super) struct Compared {
+    pub(super) keys: u64,
+    /// Of these only the length was compared.
+    pub(super) by_length: u64,
+    pub(super) differences: Refusals,
+    pub(super) different: u64,
+}
+
+/// Compares keys of a database of a server with those of the cluster that have `prefix` in front: about `most` of them.
+///
+/// # Errors
+/// One of both does not answer.
+pub(super) fn compare(
+    asking: &mut Asking,
+    address: &Address,
+    (database, prefix): (u64, &[u8]),
+    most: u64,
+    compared: &mut Compared,
+) -> Result<()> {
+    let mut source = Client::connect(&address.server, &address.credentials)?;
+    if database != 0
+        && let Reply::Error(error) = source.ask(&[b"SELECT", database.to_string().as_bytes()])?
+    {
+        // A server of a cluster has no other databases.
+        bail!("{}: SELECT {database}: {error}", address.server);
+    }
+    let (mut cursor, mut count, mut progress) = (b"0".to_vec(), 0, Progress::begin());
+    loop {
+        let (next, keys) = scanned(source.ask(&[b"SCAN", &cursor, b"COUNT", STEP])?)?;
+        for keys in keys.chunks(COMPARED) {
+            let mut requests = Vec::new();
+            for key in keys {
+                put_request(&[b"DUMP", key], &mut requests);
+                put_request(&[b"PTTL", key], &mut requests);
+            }
+            source.send(&requests)?;
+            let theirs: Vec<(Reply, Reply)> =
+                keys.iter().map(|_| Ok((source.reply()?, source.reply()?))).collect::<Result<_>>()?;
+            let names: Vec<Vec<u8>> = keys.iter().map(|key| [prefix, key].concat()).collect();
+            let questions: Vec<Vec<&[u8]>> =
+                names.iter().flat_map(|name| [vec![&b"DUMP"[..], name], vec![&b"PTTL"[..], name]]).collect();
+            let ours = asking.ask(&questions)?;
+            for ((key, theirs), ours) in keys.iter().zip(&theirs).zip(ours.chunks(2)) {
+                let name = [prefix, key].concat();
+                let found = match (&theirs.0, &ours[0]) {
+                    // It has expired meanwhile.
+                    (Reply::Null, _) => continue,
+                    (_, Reply::Null) if is_about_to_expire(&theirs.1) => continue,
+                    (Reply::Bulk(_), Reply::Null) => Some("it is missing in the cluster"),
+                    (Reply::Bulk(theirs), Reply::Bulk(ours)) => (theirs != ours
+                        && digest(theirs) != digest(ours))
+                    .then_some("its value is another one"),
+                    _ => {
+                        compared.by_length += 1;
+                        let theirs = length(|words| source.ask(words), key)?;
+                        let ours = length(|words| asking.one(words), &name)?;
+                        (theirs != ours).then_some("its type or length is another one")
+                    }
+                };
+                let found = found.or_else(|| {
+                    let (Reply::Integer(theirs), Reply::Integer(ours)) = (&theirs.1, &ours[1]) else {
+                        return None;
+                    };
+                    let is_near = (*theirs < 0) == (*ours < 0) && (theirs - ours).abs() <= TIME_MS;
+                    (!is_near).then_some("it expires at another time")
+                });
+                compared.keys += 1;
+                count += 1;
+                if let Some(found) = found {
+                    compared.different += 1;
+                    compared.differences.add(found, &name);
+                }
+            }
+        }
+        progress.show(count, None);
+        cursor = next;
+        if cursor == b"0" || count >= most {
+            progress.end();
+            return Ok(());
+        }
+    }
+}
+
+fn is_about_to_expire(time_to_live: &Reply) -> bool {
+    matches!(time_to_live, Reply::Integer(-2..=TIME_MS) if *time_to_live != Reply::Integer(-1))
+}
+
+/// The type and the length of a value.
+fn length(mut ask: impl FnMut(&[&[u8]]) -> Result<Reply>, key: &[u8]) -> Result<(Reply, Reply)> {
+    let kind = ask(&[b"TYPE", key])?;
+    let name = match &kind {
+        Reply::Status(name) => match &name[..] {
+            "list" => "LLEN",
+            "set" => "SCARD",
+            "zset" => "ZCARD",
+            "hash" => "HLEN",
+            "stream" => "XLEN",
+            _ => "STRLEN",
+        },
+        _ => "STRLEN",
+    };
+    let length = ask(&[name.as_bytes(), key])?;
+    Ok((kind, length))
+}
+
+/// A number that is the same for two payloads if their values are, whatever form they have.
+fn digest(payload: &[u8]) -> Option<u64> {
+    let (form, mut source) = payload::open(payload).ok()?;
+    // What has an order, and what has none.
+    let (mut chain, mut sum) = (Crc::default(), form.kind() as u64);
+    let mut group = Vec::new();
+    let of = |words: &[&[u8]]| {
+        let mut crc = Crc::default();
+        for word in words {
+            crc.add(&(word.len() as u64).to_le_bytes());
+            crc.add(word);
+        }
+        crc.value()
+    };
+    let id_bytes = |id: rdb::Id| [id.ms.to_le_bytes(), id.seq.to_le_bytes()].concat();
+    let read = value::read(form, &mut source, &mut |part: Part<'_>| {
+        let (has_order, number) = match part {
+            Part::Text(text) => (true, of(&[text])),
+            Part::Element(element) => (true, of(&[element])),
+            Part::Member(member) => (false, of(&[member])),
+            // Both zeros are the same score.
+            Part::Scored(member, score) => (false, of(&[member, &(score + 0.0).to_le_bytes()])),
+            Part::Field { name, value, deadline_ms } => {
+                (false, of(&[name, value, &deadline_ms.unwrap_or(0).to_le_bytes()]))
+            }
+            Part::Entry(id, words) => {
+                let id = id_bytes(id);
+                (true, of(&std::iter::once(&id[..]).chain(words.iter()).collect::<Vec<_>>()))
+            }
+            Part::Stream { last, .. } => (true, of(&[&id_bytes(last)])),
+            Part::Group { name, last, .. } => {
+                group = name.to_vec();
+                (false, of(&[b"group", name, &id_bytes(last)]))
+            }
+            Part::Pending { id, deliveries, .. } => {
+                (false, of(&[b"pending", &group, &id_bytes(id), &deliveries.to_le_bytes()]))
+            }
+            Part::Consumer { name, .. } => (false, of(&[b"consumer", &group, name])),
+            Part::Owned(id) => (false, of(&[b"owned", &group, &id_bytes(id)])),
+        };
+        match has_order {
+            true => chain.add(&number.to_le_bytes()),
+            false => sum = sum.wrapping_add(number),
+        }
+        Ok::<(), Fault>(())
+    });
+    read.ok()?;
+    Some(chain.value() ^ sum)
+}
+
+/// How many keys there are.
+///
+/// # Errors
+/// No number is the answer.
+pub(super) fn key_count(reply: &Reply) -> Result<u64> {
+    match reply {
+        Reply::Integer(count) => Ok(*count as u64),
+        other => bail!("DBSIZE answers with {other:?}"),
+    }
+}

@@ -1,0 +1,137 @@
+//! `quorate import` and `quorate export`: keys come from files of Redis, and go into them.
+//!
+//! Reading order: [`client`] (a connection to the cluster), [`mod@import`] (which files, and the report), [`snapshot`] (keys
+//! of a file), [`pieces`] (values as commands), [`log`] (append-only files), [`live`] (a running server), [`mod@export`].
+
+mod client;
+mod export;
+mod import;
+mod live;
+mod log;
+mod pieces;
+mod snapshot;
+
+pub(crate) use export::ExportArgs;
+pub(crate) use import::ImportArgs;
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+
+/// Reads files of Redis into a running cluster.
+///
+/// # Errors
+/// A sentence that says why not all keys were taken.
+pub(crate) fn import(args: &ImportArgs) -> Result<()> {
+    import::run(args)
+}
+
+/// Writes the keys of a running cluster to a file of Redis.
+///
+/// # Errors
+/// A sentence that says why not all keys were written.
+pub(crate) fn export(args: &ExportArgs) -> Result<()> {
+    export::run(args)
+}
+
+/// How to reach the cluster.
+#[derive(Args)]
+struct Connect {
+    /// The address of any node of the cluster, for Redis clients
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7000")]
+    addr: String,
+
+    /// A file with the cluster's password
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+}
+
+impl Connect {
+    fn open(&self) -> Result<client::Client> {
+        client::Client::connect(&self.addr, &self.credentials()?)
+    }
+
+    /// The words behind AUTH, if there are any.
+    fn credentials(&self) -> Result<Vec<String>> {
+        let Some(file) = &self.password_file else { return Ok(Vec::new()) };
+        let text =
+            std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        Ok(vec![text.trim_end().to_owned()])
+    }
+}
+
+/// A line of progress on standard error, from the second second on.
+struct Progress {
+    began: Instant,
+    shown: Instant,
+    is_terminal: bool,
+}
+
+impl Progress {
+    const FIRST: Duration = Duration::from_secs(2);
+
+    fn begin() -> Progress {
+        let now = Instant::now();
+        Progress { began: now, shown: now, is_terminal: std::io::stderr().is_terminal() }
+    }
+
+    /// Says how far it is, unless it did so a moment ago. `share` is the part that is done, from 0 to 1.
+    fn show(&mut self, keys: u64, share: Option<f64>) {
+        let often = if self.is_terminal { Duration::from_secs(1) } else { Duration::from_secs(10) };
+        if self.began.elapsed() < Self::FIRST || self.shown.elapsed() < often {
+            return;
+        }
+        self.shown = Instant::now();
+        let seconds = self.began.elapsed().as_secs_f64();
+        let share = share.map(|share| format!("{:.0} % done, ", 100.0 * share)).unwrap_or_default();
+        let line = format!("{share}{keys} keys, {:.0} keys/s", keys as f64 / seconds);
+        let _ = match self.is_terminal {
+            true => write!(std::io::stderr(), "\r{line}    "),
+            false => writeln!(std::io::stderr(), "{line}"),
+        };
+    }
+
+    /// Ends the line, and returns how long it took.
+    fn end(&self) -> Duration {
+        if self.is_terminal && self.began.elapsed() >= Self::FIRST {
+            let _ = writeln!(std::io::stderr());
+        }
+        self.began.elapsed()
+    }
+}
+
+/// What was not taken, by reason, with a few examples of each.
+#[derive(Default)]
+struct Refusals(std::collections::BTreeMap<String, (u64, Vec<String>)>);
+
+impl Refusals {
+    const EXAMPLES: usize = 3;
+
+    fn add(&mut self, reason: &str, what: &[u8]) {
+        let (count, examples) = self.0.entry(reason.to_owned()).or_default();
+        *count += 1;
+        if examples.len() < Self::EXAMPLES {
+            let shown = &what[..what.len().min(60)];
+            examples.push(format!("\"{}\"", shown.escape_ascii()));
+        }
+    }
+
+    /// Prints them.
+    ///
+    /// # Errors
+    /// There are some.
+    fn conclude(&self, what: &str) -> Result<()> {
+        let count: u64 = self.0.values().map(|(count, _)| count).sum();
+        for (reason, (count, examples)) in &self.0 {
+            let more = if *count > examples.len() as u64 { ", …" } else { "" };
+            crate::cluster::say(&format!("not {what}: {count}, {reason} ({}{more})", examples.join(", ")));
+        }
+        if count > 0 {
+            bail!("{count} were not {what}: see above");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,160 @@
+//! Files of keys, wherever they come from and wherever their keys go.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use anyhow::{Context as _, Result};
+use rdb::file::{FileReader, Item};
+use rdb::{Fault, Form, Kind, Part, Source, payload, value};
+
+use super::pieces::{Pieces, whole_bytes};
+
+/// What of a file is taken.
+#[derive(Default)]
+pub(super) struct Rules {
+    /// What stands in front of the keys of a database. Those of other databases are not taken.
+    pub(super) prefixes: BTreeMap<u64, Vec<u8>>,
+    /// Keys whose deadline is not behind this are not taken, in milliseconds since the Unix epoch.
+    pub(super) expired_ms: u64,
+    /// Longest string that the cluster takes, in bytes.
+    pub(super) string_bytes_max: usize,
+}
+
+/// Where keys go.
+pub(super) trait Sink {
+    /// Takes a string.
+    fn text(&mut self, key: &[u8], deadline_ms: Option<u64>, text: &[u8]) -> Result<()>;
+
+    /// Takes a value in Redis's serialization format.
+    fn payload(&mut self, key: &[u8], deadline_ms: Option<u64>, kind: Kind, payload: &[u8]) -> Result<()>;
+
+    /// Begins a value that comes in several commands. Returns false if it is not taken.
+    fn begin_pieces(&mut self, key: &[u8]) -> Result<bool>;
+
+    /// Takes the next command of that value, encoded as a request.
+    fn piece(&mut self, key: &[u8], request: &[u8]) -> Result<()>;
+
+    /// Ends that value.
+    fn end_pieces(&mut self, key: &[u8], deadline_ms: Option<u64>, kind: Kind) -> Result<()>;
+
+    /// Notes what cannot be taken.
+    fn refuse(&mut self, reason: &str, what: &[u8]);
+
+    /// Notes a key that had expired.
+    fn expired(&mut self);
+
+    /// Hears how many bytes of the file were read.
+    fn reached(&mut self, bytes: u64) -> Result<()>;
+}
+
+/// Reads a file to its end.
+///
+/// # Errors
+/// Why it cannot be read, or the error of the sink.
+pub(super) fn read<R: Read>(file: &mut FileReader<R>, rules: &Rules, sink: &mut impl Sink) -> Result<()> {
+    let (version, mut database) = (file.version(), 0);
+    loop {
+        sink.reached(file.source().at())?;
+        match file.item()? {
+            Item::End => return Ok(()),
+            Item::Database(number) => database = number,
+            Item::Function(text) => {
+                let name = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+                sink.refuse("functions: load them with FUNCTION LOAD", name);
+            }
+            Item::Module(name) => sink.refuse("what a module wrote beside its keys", name.as_bytes()),
+            Item::ModuleKey { key, module } => {
+                value::skip_module(file.source())?;
+                sink.refuse(&format!("a value of the module {module}"), &key);
+            }
+            Item::Key { key, deadline_ms, tag, form } => {
+                let source = file.source();
+                let place = || format!("the value of the key \"{}\"", key.escape_ascii());
+                let Some(prefix) = rules.prefixes.get(&database) else {
+                    skip(form, source).with_context(place)?;
+                    sink.refuse(&of_database(database), &key);
+                    continue;
+                };
+                if deadline_ms.is_some_and(|deadline| deadline <= rules.expired_ms) {
+                    skip(form, source).with_context(place)?;
+                    sink.expired();
+                    continue;
+                }
+                let name = match prefix.is_empty() {
+                    true => Cow::Borrowed(&key),
+                    false => Cow::Owned([prefix, &key[..]].concat()),
+                };
+                take(&name, deadline_ms, (tag, form, version), source, rules, sink).with_context(place)?;
+            }
+        }
+    }
+}
+
+/// Why keys of a database are not taken.
+pub(super) fn of_database(database: u64) -> String {
+    format!("of database {database}: give --database {database}=PREFIX")
+}
+
+fn take<R: Read>(
+    key: &[u8],
+    deadline_ms: Option<u64>,
+    (tag, form, version): (u8, Form, u32),
+    source: &mut Source<R>,
+    rules: &Rules,
+    sink: &mut impl Sink,
+) -> Result<()> {
+    let kind = form.kind();
+    if kind == Kind::String {
+        let mut text = Vec::new();
+        source.text(&mut text)?;
+        if text.len() > rules.string_bytes_max {
+            sink.refuse("a string that is longer than the cluster allows", key);
+            return Ok(());
+        }
+        return sink.text(key, deadline_ms, &text);
+    }
+    source.keep(whole_bytes(kind));
+    match value::read(form, source, &mut |_| Ok::<(), Fault>(())) {
+        Ok(()) => {
+            let mut content = vec![tag];
+            content.extend_from_slice(&source.kept());
+            payload::close(version as u16, 0, &mut content);
+            sink.payload(key, deadline_ms, kind, &content)
+        }
+        Err(Fault::TooLong) => {
+            source.rewind();
+            if !sink.begin_pieces(key)? {
+                return Ok(skip(form, source)?);
+            }
+            let mut pieces = Pieces::new(key);
+            let mut send = |request: Vec<u8>| sink.piece(key, &request);
+            let read = value::read(form, source, &mut |part: Part<'_>| {
+                pieces.take(part, &mut send).map_err(Stopped::Sending)
+            });
+            read.map_err(|stopped| match stopped {
+                Stopped::Reading(fault) => anyhow::Error::from(fault),
+                Stopped::Sending(error) => error,
+            })?;
+            pieces.end(&mut send)?;
+            sink.end_pieces(key, deadline_ms, kind)
+        }
+        Err(fault) => Err(fault.into()),
+    }
+}
+
+/// Why the parts of a value were not all sent.
+enum Stopped {
+    Reading(Fault),
+    Sending(anyhow::Error),
+}
+
+impl From<Fault> for Stopped {
+    fn from(fault: Fault) -> Stopped {
+        Stopped::Reading(fault)
+    }
+}
+
+fn skip<R: Read>(form: Form, source: &mut Source<R>) -> Result<(), Fault> {
+    value::read(form, source, &mut |_| Ok::<(), Fault>(()))
+}

@@ -1,0 +1,335 @@
+//! Values in Redis's serialization format: from a real Redis here and back, and files of keys both ways.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use redis::{Connection, Value};
+
+use crate::scripts::Redis;
+use crate::support::{Cluster, told, until};
+
+/// Pseudo-random numbers, the same in each run.
+pub(crate) struct Draw(pub(crate) u64);
+
+impl Draw {
+    pub(crate) fn below(&mut self, count: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % count
+    }
+
+    fn integer(&mut self) -> i64 {
+        let width = [7, 12, 13, 15, 23, 31, 63][self.below(7) as usize];
+        let edge = (1_i64 << width).wrapping_sub(self.below(2) as i64);
+        match self.below(3) {
+            0 => edge,
+            1 => edge.wrapping_neg(),
+            _ => self.below(14) as i64,
+        }
+    }
+
+    fn word(&mut self) -> Vec<u8> {
+        match self.below(6) {
+            0 | 1 => self.integer().to_string().into_bytes(),
+            2 => (0..self.below(80)).map(|_| self.below(256) as u8).collect(),
+            // Redis compresses it.
+            3 => b"ab".repeat(10 + self.below(3000) as usize),
+            4 => format!("0{}", self.below(100)).into_bytes(),
+            _ => format!("w{}", self.below(100_000)).into_bytes(),
+        }
+    }
+}
+
+pub(crate) fn run(client: &mut Connection, words: &[&[u8]]) -> Value {
+    let mut command = redis::Cmd::new();
+    command.arg(words);
+    command.query(client).unwrap_or_else(|error| panic!("{}: {error}", words[0].escape_ascii()))
+}
+
+/// Makes a value of a type.
+fn make(client: &mut Connection, key: &[u8], kind: u64, draw: &mut Draw) {
+    let count = [1, 3, 130, 700][draw.below(4) as usize];
+    let is_of_integers = draw.below(2) == 0;
+    for at in 0..count {
+        let (word, other) = (draw.word(), draw.word());
+        let (number, score) = (draw.integer().to_string(), draw.integer() as f64 / 8.0);
+        let score = [score.to_string(), "inf".into(), "-inf".into()]
+            [draw.below(5).saturating_sub(2) as usize]
+            .clone();
+        match kind {
+            0 => drop(run(client, &[b"SET", key, &word])),
+            1 => drop(run(client, &[b"RPUSH", key, &word])),
+            2 if is_of_integers => drop(run(client, &[b"SADD", key, number.as_bytes()])),
+            2 => drop(run(client, &[b"SADD", key, &word])),
+            3 => drop(run(client, &[b"ZADD", key, score.as_bytes(), &word])),
+            4 => drop(run(client, &[b"HSET", key, &word, &other])),
+            _ => {
+                let id = format!("{}-{}", 1_700_000_000_000_u64 + at / 3 * draw.below(500), at + 1);
+                let name: &[u8] = if draw.below(4) == 0 { &word } else { b"field" };
+                let id = if at == 0 { id } else { format!("{}-*", 1_700_000_000_000_u64 + at * 700) };
+                run(client, &[b"XADD", key, id.as_bytes(), name, &other]);
+            }
+        }
+    }
+    if kind == 5 {
+        for group in [&b"g"[..], b"another group"] {
+            run(client, &[b"XGROUP", b"CREATE", key, group, b"0"]);
+            run(client, &[b"XGROUP", b"CREATECONSUMER", key, group, b"idle"]);
+            for consumer in [&b"c"[..], b"d"] {
+                let count = (1 + draw.below(20)).to_string();
+                let words = [
+                    &b"XREADGROUP"[..],
+                    b"GROUP",
+                    group,
+                    consumer,
+                    b"COUNT",
+                    count.as_bytes(),
+                    b"STREAMS",
+                    key,
+                    b">",
+                ];
+                run(client, &words);
+            }
+        }
+        // Something is pending of which the entry is gone.
+        run(client, &[b"XTRIM", key, b"MAXLEN", count.saturating_sub(2).to_string().as_bytes()]);
+    }
+}
+
+fn texts(value: Value) -> Vec<Vec<u8>> {
+    let Value::Array(items) = value else { panic!("{value:?} is no array") };
+    let text = |item| match item {
+        Value::BulkString(text) => text,
+        other => panic!("{other:?} is no string"),
+    };
+    items.into_iter().map(text).collect()
+}
+
+fn sorted(mut pairs: Vec<Vec<u8>>, width: usize) -> String {
+    let mut rows: Vec<_> = pairs
+        .chunks_mut(width)
+        .map(|row| row.iter().map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>())
+        .collect();
+    rows.sort();
+    format!("{rows:?}")
+}
+
+/// All that a client can read of a value, as text.
+fn readings(client: &mut Connection, key: &[u8]) -> String {
+    let kind = told(&run(client, &[b"TYPE", key]));
+    let mut ask = |words: &[&[u8]]| run(client, words);
+    let content = match kind.as_str() {
+        "string" => told(&ask(&[b"GET", key])),
+        "list" => told(&ask(&[b"LRANGE", key, b"0", b"-1"])),
+        "set" => sorted(texts(ask(&[b"SMEMBERS", key])), 1),
+        "hash" => sorted(texts(ask(&[b"HGETALL", key])), 2),
+        "zset" => {
+            let members = texts(ask(&[b"ZRANGE", key, b"0", b"-1", b"WITHSCORES"]));
+            let score = |text: &[u8]| std::str::from_utf8(text).unwrap().parse::<f64>().unwrap();
+            let rows =
+                members.chunks(2).map(|pair| format!("{} {:?}", pair[0].escape_ascii(), score(&pair[1])));
+            rows.collect::<Vec<_>>().join(" ")
+        }
+        "stream" => {
+            let mut parts = vec![told(&ask(&[b"XRANGE", key, b"-", b"+"]))];
+            let Value::Array(info) = ask(&[b"XINFO", b"STREAM", key]) else { panic!("no information") };
+            for pair in info.chunks(2).filter(|pair| !told(&pair[0]).contains("radix-tree")) {
+                parts.push(format!("{} {}", told(&pair[0]), told(&pair[1])));
+            }
+            parts.push(told(&ask(&[b"XINFO", b"GROUPS", key])));
+            let Value::Array(groups) = ask(&[b"XINFO", b"GROUPS", key]) else { panic!("no groups") };
+            for group in groups {
+                let Value::Array(group) = group else { panic!("no group") };
+                let Value::BulkString(name) = &group[1] else { panic!("no name") };
+                let Value::Array(pending) = ask(&[b"XPENDING", key, name, b"-", b"+", b"100000"]) else {
+                    panic!()
+                };
+                for entry in pending {
+                    let Value::Array(entry) = entry else { panic!("no entry") };
+                    // Not for how long it has been pending.
+                    parts.push(format!("{} {} {}", told(&entry[0]), told(&entry[1]), told(&entry[3])));
+                }
+            }
+            parts.join("\n")
+        }
+        _ => String::new(),
+    };
+    format!("{kind} {content}")
+}
+
+fn dump(client: &mut Connection, key: &[u8]) -> Vec<u8> {
+    match run(client, &[b"DUMP", key]) {
+        Value::BulkString(payload) => payload,
+        other => panic!("DUMP answers with {other:?}"),
+    }
+}
+
+pub(crate) fn client_of(port: u16) -> Connection {
+    redis::Client::open(("127.0.0.1", port)).unwrap().get_connection().unwrap()
+}
+
+#[test]
+fn values_go_to_redis_and_back() {
+    let Some(redis) = Redis::start() else { return };
+    let cluster = Cluster::start(1, &[]);
+    let (mut theirs, mut ours, mut draw) = (client_of(redis.1), cluster.client(1), Draw(1));
+    let mut lengths = BTreeMap::new();
+    for round in 0..60_u64 {
+        let key = b"k".as_slice();
+        let (from, to) = match round / 6 % 2 {
+            0 => (&mut theirs, &mut ours),
+            _ => (&mut ours, &mut theirs),
+        };
+        make(from, key, round % 6, &mut draw);
+        let (payload, expected) = (dump(from, key), readings(from, key));
+        lengths.entry(round % 6).or_insert(payload.len());
+        run(to, &[b"RESTORE", key, b"0", &payload]);
+        assert_eq!(readings(to, key), expected, "round {round}");
+        let payload = dump(to, key);
+        run(from, &[b"RESTORE", key, b"0", &payload, b"REPLACE"]);
+        assert_eq!(readings(from, key), expected, "round {round}, back");
+        run(from, &[b"DEL", key]);
+        run(to, &[b"DEL", key]);
+    }
+    assert_eq!(lengths.len(), 6, "all types were there");
+}
+
+/// Runs `quorate` with these arguments. Returns its exit code and what it printed.
+fn quorate(arguments: &[&str]) -> (i32, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_quorate")).args(arguments).output().unwrap();
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    (output.status.code().unwrap(), text.concat())
+}
+
+pub(crate) fn keys_of(client: &mut Connection) -> Vec<Vec<u8>> {
+    let mut keys = texts(run(client, &[b"KEYS", b"*"]));
+    keys.sort();
+    keys
+}
+
+/// Keys of all types, small and large, some of which expire.
+pub(crate) fn fill(client: &mut Connection, draw: &mut Draw) {
+    for at in 0..30 {
+        let key = format!("k{at}").into_bytes();
+        make(client, &key, at % 6, draw);
+        if at % 4 == 0 {
+            run(client, &[b"PEXPIREAT", &key, b"4102444800123"]);
+        }
+    }
+    for large in 0..12_000 {
+        let word = [&b"w"[..], large.to_string().as_bytes(), &[b'.'; 100]].concat();
+        run(client, &[b"RPUSH", b"large list", &word]);
+        run(client, &[b"ZADD", b"large zset", large.to_string().as_bytes(), &word]);
+    }
+    run(client, &[b"SET", b"gone", b"v", b"PX", b"1"]);
+    until("a key has expired", || told(&run(client, &[b"EXISTS", b"gone"])) == "0");
+}
+
+pub(crate) fn compare(one: &mut Connection, other: &mut Connection, keys: &[Vec<u8>]) {
+    assert_eq!(keys_of(other), keys);
+    for key in keys {
+        let name = key.escape_ascii();
+        assert_eq!(readings(one, key), readings(other, key), "{name}");
+        let deadline = |client: &mut Connection| told(&run(client, &[b"PEXPIRETIME", key]));
+        assert_eq!(deadline(one), deadline(other), "{name}");
+    }
+}
+
+fn in_folder(folder: &Path, more: &[&str]) -> Option<Redis> {
+    let own = ["--save", "", "--dir", folder.to_str().unwrap()];
+    Redis::start_with(&[&own[..], more].concat())
+}
+
+#[test]
+fn files_of_keys_come_from_redis_and_go_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(redis) = in_folder(folder.path(), &[]) else { return };
+    let (mut theirs, mut draw) = (client_of(redis.1), Draw(7));
+    fill(&mut theirs, &mut draw);
+    let keys = keys_of(&mut theirs);
+    run(&mut theirs, &[b"SELECT", b"3"]);
+    run(&mut theirs, &[b"SET", b"session", b"v"]);
+    run(
+        &mut theirs,
+        &[b"FUNCTION", b"LOAD", b"#!lua name=mine\nredis.register_function('f', function() return 1 end)"],
+    );
+    run(&mut theirs, &[b"SAVE"]);
+    run(&mut theirs, &[b"SELECT", b"0"]);
+    let cluster = Cluster::start(1, &[]);
+    let address = format!("127.0.0.1:{}", cluster.client_port(1));
+    let (mut ours, file) = (cluster.client(1), folder.path().join("dump.rdb"));
+    let file = file.to_str().unwrap();
+
+    let (code, said) = quorate(&["import", file, "--dry-run"]);
+    assert_eq!(code, 1);
+    for part in ["there are", "give --database 3=PREFIX (\"session\")", "FUNCTION LOAD (\"#!lua name=mine\")"]
+    {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert_eq!(keys_of(&mut ours), Vec::<Vec<u8>>::new());
+    let (_, said) = quorate(&["import", file, "--addr", &address]);
+    assert!(said.contains(&format!("taken: {} keys", keys.len())), "{said}");
+    compare(&mut theirs, &mut ours, &keys);
+
+    // Once more: existing keys stay, unless they are to be replaced.
+    run(&mut ours, &[b"SET", b"k0", b"changed"]);
+    let (code, said) = quorate(&["import", file, "--addr", &address]);
+    assert!(code == 1 && said.contains(&format!("not taken: {}, it exists", keys.len())), "{said}");
+    assert_eq!(told(&run(&mut ours, &[b"GET", b"k0"])), "\"changed\"");
+    let (_, said) = quorate(&["import", file, "--addr", &address, "--replace", "--database", "3=old:"]);
+    assert!(said.contains(&format!("taken: {} keys", keys.len() + 1)), "{said}");
+    assert_eq!(told(&run(&mut ours, &[b"GETDEL", b"old:session"])), "\"v\"");
+    compare(&mut theirs, &mut ours, &keys);
+
+    let back = tempfile::tempdir().unwrap();
+    let exported = back.path().join("dump.rdb");
+    let arguments = ["export", exported.to_str().unwrap(), "--addr", &address];
+    assert_eq!(quorate(&arguments).0, 0);
+    assert_eq!(quorate(&arguments).0, 1, "the file exists");
+    let again = in_folder(back.path(), &[]).unwrap();
+    let mut again = client_of(again.1);
+    until("the file is read", || has_loaded(&mut again));
+    compare(&mut theirs, &mut again, &keys);
+
+    // A byte in the middle is another one.
+    let mut bytes = std::fs::read(file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0xff;
+    let damaged = back.path().join("damaged.rdb");
+    std::fs::write(&damaged, bytes).unwrap();
+    let (code, said) = quorate(&["import", damaged.to_str().unwrap(), "--dry-run"]);
+    assert!(code == 1 && said.contains("at byte "), "{said}");
+}
+
+fn has_loaded(client: &mut Connection) -> bool {
+    !told(&run(client, &[b"INFO", b"persistence"])).contains("loading_start_time")
+}
+
+#[test]
+fn append_only_files_come_from_redis() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(redis) = in_folder(folder.path(), &["--appendonly", "yes"]) else { return };
+    let (mut theirs, mut draw) = (client_of(redis.1), Draw(9));
+    fill(&mut theirs, &mut draw);
+    run(&mut theirs, &[b"BGREWRITEAOF"]);
+    until("the file is rewritten", || {
+        told(&run(&mut theirs, &[b"INFO", b"persistence"])).contains("aof_rewrite_in_progress:0")
+            && !told(&run(&mut theirs, &[b"INFO", b"persistence"])).contains("aof_rewrite_scheduled:1")
+    });
+    for at in 0..12 {
+        make(&mut theirs, format!("later{at}").as_bytes(), at % 6, &mut draw);
+    }
+    run(&mut theirs, &[b"DEL", b"k1"]);
+    let keys = keys_of(&mut theirs);
+    // What Redis itself reads from its files: they lack how many entries a group has read.
+    drop(redis);
+    let Some(redis) = in_folder(folder.path(), &["--appendonly", "yes"]) else { return };
+    let mut theirs = client_of(redis.1);
+    until("the files are read", || has_loaded(&mut theirs));
+    let cluster = Cluster::start(1, &[]);
+    let address = format!("127.0.0.1:{}", cluster.client_port(1));
+    let files = folder.path().join("appendonlydir");
+    let (code, said) = quorate(&["import", files.to_str().unwrap(), "--addr", &address]);
+    assert_eq!(code, 0, "{said}");
+    compare(&mut theirs, &mut cluster.client(1), &keys);
+}

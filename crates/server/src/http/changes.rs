@@ -1,0 +1,157 @@
+//! The changes of a keyspace as server-sent events: what `KEYSPACE WATCH` sends over RESP, with JSON.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `GET /changes/{prefix}?from={version}` | events, until the client or the keyspace is gone |
+//!
+//! Each event has the version behind which the stream goes on as its id, which browsers and libraries send back as
+//! `Last-Event-ID` when they connect again. `/changes/` alone is the default keyspace.
+//!
+//! The node is asked for the next changes as fast as the client takes them, and otherwise again after a moment.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hyper::Request;
+use hyper::body::{Bytes, Incoming};
+use hyper::{Method, StatusCode};
+use kv::Reply;
+use kv::codec::Reader;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use wire::resp::ArgumentsBuffer;
+
+use super::answer::{Answer, Refusal};
+use super::fields::{named, prefix_of};
+use super::routes::{Routes, next, only, unexpected};
+
+/// How long to wait before the node is asked again that had nothing new.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// When nothing has happened for this long a comment is sent, so that whoever is in between sees a live connection.
+const SILENCE: Duration = Duration::from_secs(15);
+
+/// How many answers of the node may wait for the client.
+const WAITING_MAX: usize = 2;
+
+impl Routes {
+    /// Handles requests for the changes of a keyspace. Errors at the beginning are ordinary answers.
+    pub(super) async fn changes(
+        self: &Arc<Self>,
+        encoded: &str,
+        request: Request<Incoming>,
+    ) -> Result<Answer, Refusal> {
+        only(request.method(), &[Method::GET], "GET, DELETE")?;
+        let prefix = prefix_of(encoded, None)?;
+        let last = request.headers().get("last-event-id").map(|value| value.as_bytes().to_vec());
+        let from = match (last, request.uri().query()) {
+            (Some(last), _) => Some(last),
+            (None, None) => None,
+            (None, Some(query)) => Some(
+                query
+                    .strip_prefix("from=")
+                    .map(|from| from.as_bytes().to_vec())
+                    .ok_or_else(|| Refusal::bad_request("this path takes from=version, and nothing else"))?,
+            ),
+        };
+        let reply = self.command(command(&prefix, from.as_deref())).await?;
+        let (mut version, records) = taken(&reply)?;
+        let begin = match &from {
+            // Where it begins, for a client that did not say that.
+            None => event("position", &version, &json!({ "version": version })),
+            Some(_) => String::new(),
+        };
+        let (sender, receiver) = mpsc::channel(WAITING_MAX);
+        let routes = Arc::clone(self);
+        tokio::spawn(async move {
+            let mut text = begin + &records;
+            let mut spoken = Instant::now();
+            loop {
+                let is_idle = text.is_empty();
+                if is_idle && spoken.elapsed() >= SILENCE {
+                    text = ":\n\n".into();
+                }
+                if !text.is_empty() {
+                    spoken = Instant::now();
+                    if sender.send(Bytes::from(std::mem::take(&mut text))).await.is_err() {
+                        return;
+                    }
+                }
+                if is_idle {
+                    tokio::select! {
+                        () = tokio::time::sleep(PAUSE) => {}
+                        () = sender.closed() => return,
+                    }
+                }
+                match routes.command(command(&prefix, Some(version.as_bytes()))).await {
+                    Ok(reply) => match taken(&reply) {
+                        Ok((until, records)) => (version, text) = (until, records),
+                        Err(_) => return,
+                    },
+                    // It may pass: a group without a leader, say.
+                    Err(refusal) if refusal.status() == StatusCode::SERVICE_UNAVAILABLE => {}
+                    Err(refusal) => {
+                        let (code, error) = refusal.words();
+                        let ended = event("ended", &version, &json!({ "code": code, "error": error }));
+                        let _ = sender.send(Bytes::from(ended)).await;
+                        return;
+                    }
+                }
+            }
+        });
+        Ok(Answer::events(receiver))
+    }
+}
+
+/// `KEYSPACE CHANGES prefix FROM version`
+fn command(prefix: &str, from: Option<&[u8]>) -> ArgumentsBuffer {
+    let words = [&b"KEYSPACE"[..], b"CHANGES", prefix.as_bytes()];
+    words.into_iter().chain(from.into_iter().flat_map(|from| [&b"FROM"[..], from])).collect()
+}
+
+fn event(name: &str, version: &str, data: &Value) -> String {
+    format!("id: {version}\nevent: {name}\ndata: {data}\n\n")
+}
+
+/// The version up to which a reply has all changes, and these as events.
+fn taken(reply: &[u8]) -> Result<(String, String), Refusal> {
+    let mut reader = Reader::new(reply);
+    let text = |reader: &mut Reader<'_>| match next(reader)? {
+        Reply::Bulk(text) => Ok(String::from_utf8_lossy(text).into_owned()),
+        _ => Err(unexpected()),
+    };
+    let count = |reader: &mut Reader<'_>| match next(reader)? {
+        Reply::Array(count) => Ok(count),
+        _ => Err(unexpected()),
+    };
+    count(&mut reader)?;
+    let until = text(&mut reader)?;
+    let mut events = String::new();
+    for _ in 0..count(&mut reader)? {
+        count(&mut reader)?;
+        let version = text(&mut reader)?;
+        let mut changes = Vec::new();
+        for _ in 0..count(&mut reader)? {
+            count(&mut reader)?;
+            let Reply::Bulk(key) = next(&mut reader)? else { return Err(unexpected()) };
+            let mut change = named("key", key);
+            change.insert("event".into(), text(&mut reader)?.into());
+            changes.push(Value::Object(change));
+        }
+        let mut effects = Vec::new();
+        for _ in 0..count(&mut reader)? {
+            let mut words = Vec::new();
+            for _ in 0..count(&mut reader)? {
+                let Reply::Bulk(word) = next(&mut reader)? else { return Err(unexpected()) };
+                words.push(match std::str::from_utf8(word) {
+                    Ok(word) => word.into(),
+                    Err(_) => Value::Object(named("word", word)),
+                });
+            }
+            effects.push(Value::Array(words));
+        }
+        let data = json!({ "version": version, "events": changes, "effects": effects });
+        events += &event("change", &version, &data);
+    }
+    Ok((until, events))
+}

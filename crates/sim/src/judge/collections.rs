@@ -1,0 +1,115 @@
+//! Checks lists, sets, sorted sets and what groups are delivered of streams, order included: see
+//! [`check::collections`].
+
+use crate::operation::{Key, Kind, Reply};
+use crate::promise::Space;
+use crate::record::Entry;
+use crate::report::{Broken, Failure};
+use check::collections::{Action, Answer, Explained, Operation, explain};
+use std::collections::BTreeMap;
+
+/// Search steps for each key. A collection that takes more is not counted as checked; its elements are counted in any
+/// case (`queues`).
+const STEPS: u64 = 10_000;
+
+/// So many operations on a key are checked. Those that had not ended when the next one began count as unknown.
+const OPERATIONS: usize = 400;
+
+/// Returns how many operations were checked, and the first broken promise.
+pub(super) fn judge<'e>(entries: impl Iterator<Item = &'e Entry>, space: &Space) -> (u64, Option<Failure>) {
+    let mut histories: BTreeMap<Key, (Vec<&Entry>, Vec<Operation>)> = BTreeMap::new();
+    // A read at any replica may be old.
+    for entry in entries.filter(|entry| !space.reads_any || entry.operation.kind != Kind::Contains) {
+        if let Some(operation) = operation(entry) {
+            let (entries, operations) = histories.entry(entry.operation.key).or_default();
+            entries.push(entry);
+            operations.push(operation);
+        }
+    }
+    let mut checked = 0;
+    for (key, (entries, operations)) in &mut histories {
+        if let Some(next) = operations.get(OPERATIONS) {
+            let until = next.start;
+            operations.truncate(OPERATIONS);
+            for operation in operations.iter_mut() {
+                operation.answer = operation.answer.filter(|(end, _)| *end < until);
+            }
+        }
+        match explain(operations, STEPS) {
+            Explained::Yes => checked += operations.len() as u64,
+            Explained::Undecided => {}
+            Explained::No { stuck, explained } => {
+                let entry = entries[stuck];
+                let (end, reply) = entry.reply().unwrap_or((u64::MAX, Reply::Unknown));
+                let mut name = Vec::new();
+                key.write(&space.keyspace.prefix, &mut name);
+                let words = format!(
+                    "keyspace '{}': no order of the {} operations on {} explains their answers; when {explained} \
+                     answers are explained, that of client {} is not: {} -> {reply}",
+                    space.keyspace.name(),
+                    operations.len(),
+                    String::from_utf8_lossy(&name),
+                    entry.client,
+                    entry.operation.describe(&space.keyspace.prefix),
+                );
+                let window_us = (entry.start, end);
+                return (checked, Some(Failure { broken: Broken::Safety, words, window_us, picture: None }));
+            }
+        }
+    }
+    (checked, None)
+}
+
+/// Returns an operation on a collection in the checker's form; `None` for others, and for one that was refused.
+fn operation(entry: &Entry) -> Option<Operation> {
+    let operation = &entry.operation;
+    let (member, score) = (operation.member(), operation.score());
+    let action = match operation.kind {
+        Kind::Push | Kind::Append => Action::PushBack(operation.value.number),
+        Kind::PushFront => Action::PushFront(operation.value.number),
+        Kind::PopFront => Action::PopFront,
+        Kind::Rotate => Action::Rotate,
+        Kind::Deliver => Action::Deliver,
+        Kind::Claim => Action::Claim,
+        Kind::Acknowledge => Action::Acknowledge,
+        Kind::PopBack => Action::PopBack,
+        Kind::Take => Action::Take,
+        Kind::Add => Action::Add(member),
+        Kind::Remove | Kind::RemoveScored => Action::Remove(member),
+        Kind::Contains => Action::Contains(member),
+        Kind::Draw => Action::Draw,
+        Kind::SetScore => Action::SetScore(member, score),
+        Kind::AddScore => Action::AddScore(member, score),
+        Kind::PopLowest => Action::PopLowest,
+        Kind::TakeLowest => Action::TakeLowest,
+        _ => return None,
+    };
+    let answer = match (operation.kind, entry.reply()) {
+        (_, Some((_, Reply::Refused(_)))) => return None,
+        (_, None | Some((_, Reply::Unknown | Reply::Wrong | Reply::Torn))) => None,
+        (kind, Some((at, reply))) => Some((at, answer(kind, reply))),
+    };
+    Some(Operation { action, start: entry.start, answer })
+}
+
+/// An answer of the wrong kind becomes one that fits no action.
+fn answer(kind: Kind, reply: Reply) -> Answer {
+    use Kind::*;
+    match (kind, reply) {
+        (Push | PushFront, Reply::Integer(_)) | (Append, Reply::Session(_) | Reply::Ok) => Answer::Done,
+        (PopLowest | TakeLowest, Reply::Nil) => Answer::Scored(None),
+        (PopLowest | TakeLowest, Reply::Scored(member, score)) => Answer::Scored(Some((member, score))),
+        (Take | PopFront | PopBack | Rotate | Deliver | Claim | Acknowledge | Draw, Reply::Nil) => {
+            Answer::Element(None)
+        }
+        (Take | PopFront | PopBack | Rotate | Deliver | Claim | Acknowledge, Reply::Value(value)) => {
+            Answer::Element(Some(value.number))
+        }
+        (Draw, Reply::Integer(member)) => Answer::Element(u32::try_from(member).ok()),
+        (AddScore, Reply::Integer(sum)) => Answer::Score(sum),
+        (Add | Remove | RemoveScored | Contains | SetScore, Reply::Integer(count)) => {
+            Answer::Applied(count == 1)
+        }
+        _ => Answer::Scored(Some((u32::MAX, i64::MAX))),
+    }
+}
