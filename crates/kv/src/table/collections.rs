@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! list:       element
-//! set:        hash of the member u32 | member                 in ascending order
+//! set:        a member, in ascending order: see [`super::members`]
 //! sorted set: score, in its short form | member    in ascending order
 //! stream:     a head, groups and their consumers, and entries, in ascending order: see `streams::items`
 //! hash:       its fields, by when they were added or by their hashes: see [`super::fields`]
@@ -22,13 +22,13 @@
 //! `docs/design/collections.md` has the reasons.
 
 use super::entry::{Entry, Kind};
-use super::fields::{Field, FieldShape, Order, field_number, put_hashed, put_numbered};
+use super::fields::{Field, FieldShape, Order};
 use super::index::{KeyHash, Place};
 use super::order::{KEY_BYTES, Key, short};
 use super::strings::WrongKind;
 use super::tree::piece::{Piece, put_item, take_item};
 use super::tree::{Descent, Discarded, Items, LEAF_BYTES, LEAF_ITEMS, Shape, Tree};
-use super::{NO_DEADLINE, Record, Table, sorted, streams};
+use super::{NO_DEADLINE, Record, Table, members, sorted, streams};
 use crate::UnixMs;
 use crate::codec::{Malformed, Reader};
 use crate::limits::VALUE_BYTES_MAX_CEILING;
@@ -158,13 +158,13 @@ impl Collection {
     }
 
     /// A sorted set of these members, which are in order.
-    pub(super) fn of_sorted<'m>(members: impl Iterator<Item = (Key, &'m [u8])>) -> Collection {
+    pub(super) fn of_sorted(members: impl Iterator<Item = (Key, impl AsRef<[u8]>)>) -> Collection {
         let mut sorted = Collection::new(Kind::Sorted);
         let mut item = Vec::new();
         for (key, member) in members {
             item.clear();
             item.extend_from_slice(&short(key));
-            item.extend_from_slice(member);
+            item.extend_from_slice(member.as_ref());
             sorted.insert(sorted.len(), &item);
         }
         sorted.index_if_large();
@@ -190,15 +190,15 @@ impl Collection {
         if name.is_empty() {
             return None;
         }
-        let mut start = [0; 8];
-        start[..HASH_BYTES].copy_from_slice(&hash_of(name));
-        let tree = match self.kind {
+        let (tree, (head, has_text)) = match self.kind {
             // Where its hash begins: what follows the hash is not the name.
-            Kind::Hash if self.order == Order::Hashed => return Some(Descent::new(&self.items, &start)),
-            Kind::Set => &self.items,
-            _ => self.names.as_ref()?,
+            Kind::Hash if self.order == Order::Hashed => (&self.items, (hash_of(name), false)),
+            Kind::Set => (&self.items, members::head_of(name)),
+            _ => (self.names.as_ref()?, (hash_of(name), true)),
         };
-        let more = name.len().min(8 - HASH_BYTES);
+        let mut start = [0; 8];
+        start[..HASH_BYTES].copy_from_slice(&head);
+        let more = if has_text { name.len().min(8 - HASH_BYTES) } else { 0 };
         start[HASH_BYTES..HASH_BYTES + more].copy_from_slice(&name[..more]);
         Some(Descent::new(tree, &start))
     }
@@ -242,17 +242,10 @@ impl Collection {
     /// Adds a field with a new name: behind all others, or where its hash belongs.
     pub(super) fn add_field(&mut self, field: &Field<'_>) {
         let mut item = Vec::with_capacity(FIELD_HEAD_BYTES + field.name.len() + field.value.len());
+        self.order.put(field, &mut item);
         match self.order {
-            Order::Added => {
-                let last = self.len().checked_sub(1).and_then(|last| self.items().get(last));
-                put_numbered(last.map_or(0.0, |item| field_number(item) + 1.0), field, &mut item);
-                self.insert(self.len(), &item);
-            }
-            Order::Hashed => {
-                put_hashed(field, &mut item);
-                let added = self.insert_in_order(&item);
-                assert!(added, "a field is there once");
-            }
+            Order::Added => self.insert(self.len(), &item),
+            Order::Hashed => assert!(self.insert_in_order(&item), "a field is there once"),
         }
         self.note_due(field);
         self.order_if_large();
@@ -268,24 +261,15 @@ impl Collection {
     ) {
         self.forget_due(rank, before, discarded);
         let mut item = Vec::with_capacity(FIELD_HEAD_BYTES + field.name.len() + field.value.len());
-        match self.order {
-            Order::Added => {
-                let number = self.items().get(rank).map_or(0.0, field_number);
-                put_numbered(number, field, &mut item);
-                self.replace(rank, &item, discarded);
-            }
-            Order::Hashed => {
-                put_hashed(field, &mut item);
-                if before == field.shape() {
-                    self.items.overwrite(rank, &item);
-                    self.is_changed = true;
-                } else if before.has_deadline == field.has_deadline() {
-                    self.replace(rank, &item, discarded);
-                } else {
-                    self.remove(rank, rank + 1, discarded);
-                    self.insert_in_order(&item);
-                }
-            }
+        self.order.put(field, &mut item);
+        if before == field.shape() {
+            self.items.overwrite(rank, &item);
+            self.is_changed = true;
+        } else if self.order == Order::Added || before.has_deadline == field.has_deadline() {
+            self.replace(rank, &item, discarded);
+        } else {
+            self.remove(rank, rank + 1, discarded);
+            self.insert_in_order(&item);
         }
         self.note_due(field);
         // It may be longer.
@@ -306,7 +290,7 @@ impl Collection {
         }
         let items = self.items().iter_from(0).map(|item| {
             let mut hashed = Vec::with_capacity(item.len() + HASH_BYTES);
-            put_hashed(&Order::Added.field(item), &mut hashed);
+            Order::Hashed.put(&Order::Added.field(item), &mut hashed);
             hashed
         });
         let mut items: Vec<Vec<u8>> = items.collect();
@@ -329,7 +313,7 @@ impl Collection {
     }
 
     /// Makes a large hash small again, if it fits into half of what a small one may have: one whose size fluctuates stays
-    /// as it is. Its fields get numbers in the order of their hashes.
+    /// as it is. Its fields stand in the order of their hashes then.
     fn order_if_small(&mut self) {
         let is_small = self.len() <= HASH_SMALL_FIELDS / 2 && self.content_bytes() <= HASH_SMALL_BYTES / 2;
         if self.order == Order::Added || !is_small {
@@ -337,10 +321,10 @@ impl Collection {
         }
         let mut tree = Tree::shaped(shape_of(Kind::Hash));
         let mut item = Vec::new();
-        for (number, field) in self.items().iter_from(0).map(|item| Order::Hashed.field(item)).enumerate() {
+        for (rank, field) in self.items().iter_from(0).map(|item| Order::Hashed.field(item)).enumerate() {
             item.clear();
-            put_numbered(number as f64, &field, &mut item);
-            tree.insert(number, &item);
+            Order::Added.put(&field, &mut item);
+            tree.insert(rank, &item);
         }
         (self.items, self.order) = (tree, Order::Added);
     }
@@ -532,8 +516,9 @@ impl Collection {
     }
 }
 
-fn is_ordered(kind: Kind) -> bool {
-    kind != Kind::List
+/// Whether items ascend by their bytes.
+fn is_ordered(kind: Kind, order: Order) -> bool {
+    !(kind == Kind::List || kind == Kind::Hash && order == Order::Added)
 }
 
 fn shape_of(kind: Kind) -> Shape {
@@ -545,7 +530,7 @@ fn shape_of(kind: Kind) -> Shape {
         Kind::Hash => HASH_LEAF_FACTOR,
         _ => SMALL_LEAF_FACTOR,
     };
-    Shape { is_ordered: is_ordered(kind), leaf_factor }
+    Shape { is_ordered: is_ordered(kind, Order::Added), leaf_factor }
 }
 
 /// The hash of a member or a field. It must not change: replicas would differ.
@@ -571,7 +556,7 @@ fn check_item((kind, order): (Kind, Order), before: Option<&[u8]>, item: &[u8]) 
     let is_valid = match kind {
         Kind::Sorted => sorted::is_item(item),
         Kind::Hash => order.check(item).is_ok(),
-        Kind::Set => item.split_first_chunk::<4>().is_some_and(|(hash, member)| *hash == hash_of(member)),
+        Kind::Set => members::is_item(item),
         _ => true,
     };
     // An entry of a stream has several values, and that of a hash a field and a value.
@@ -581,7 +566,7 @@ fn check_item((kind, order): (Kind, Order), before: Option<&[u8]>, item: &[u8]) 
         _ => 1,
     };
     let bytes_max = VALUE_BYTES_MAX_CEILING * values + ITEM_HEAD_BYTES_MAX;
-    let follows = !is_ordered(kind) || before.is_none_or(|before| before < item);
+    let follows = !is_ordered(kind, order) || before.is_none_or(|before| before < item);
     if is_valid && follows && item.len() <= bytes_max { Ok(()) } else { Err(NOT_AN_ITEM) }
 }
 

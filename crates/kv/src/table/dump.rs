@@ -1,8 +1,9 @@
 //! Values in Redis's serialization format: `DUMP` and `RESTORE`.
 
-use super::collections::{Collection, hash_of};
+use super::collections::Collection;
 use super::entry::{Entry, Kind};
 use super::fields::Field;
+use super::members::{item_of, member_of};
 use super::order::{key_of, number_of, short};
 use super::reads::refuse_large_reply;
 use super::tree::Items;
@@ -78,7 +79,7 @@ impl Restored {
                 collection.insert(collection.len(), element);
                 true
             }
-            Part::Member(member) => collection.insert_in_order(&[&hash_of(member)[..], member].concat()),
+            Part::Member(member) => collection.insert_in_order(item_of(member, &mut Vec::new())),
             Part::Scored(member, score) => {
                 let is_new = collection.key_of_name(member).is_none();
                 if is_new {
@@ -259,7 +260,7 @@ pub(super) fn put_part(
     let (mut next, order) = (from, entry.order());
     for item in items.iter_from(from) {
         match entry.kind() {
-            Kind::Set => put_text(&item[hash_of(b"").len()..], out),
+            Kind::Set => put_text(&member_of(item), out),
             Kind::Sorted => {
                 let (key, member) = sorted::parts(item);
                 put_text(member, out);
@@ -304,7 +305,7 @@ fn put_value(entry: &Entry, now: UnixMs, out: &mut Vec<u8>) -> u16 {
         Kind::Set => {
             out.push(write::tag::SET);
             put_length(items.len() as u64, out);
-            all().for_each(|item| put_text(&item[hash_of(b"").len()..], out));
+            all().for_each(|item| put_text(&member_of(item), out));
         }
         Kind::Sorted => {
             out.push(write::tag::SORTED_SET);

@@ -54,13 +54,14 @@ pub(super) enum Kind {
     /// A list: see [`super::lists`].
     List = 5,
     /// A set: see [`super::sets`].
-    Set = 6,
+    Set = 13,
     /// A sorted set: see [`super::sorted`].
     Sorted = 10,
     /// A stream: see [`super::streams`].
     Stream = 8,
-    /// A hash: see [`super::hashes`]. The tags 4, 9 and 11 are those of hashes in earlier forms, 7 that of sorted sets.
-    Hash = 12,
+    /// A hash: see [`super::hashes`]. The tags 4, 9, 11 and 12 are those of hashes in earlier forms, 6 that of sets, 7 that of
+    /// sorted sets.
+    Hash = 14,
 }
 
 impl Kind {
@@ -72,10 +73,10 @@ impl Kind {
             2 => Raw,
             3 => Coded,
             5 => List,
-            6 => Set,
             8 => Stream,
             10 => Sorted,
-            12 => Hash,
+            13 => Set,
+            14 => Hash,
             _ => return None,
         })
     }

@@ -1,32 +1,27 @@
 //! The items of a hash: its fields with their values.
 //!
 //! ```text
-//! in a small hash: number, in its short form (see [`super::order`]) | field    in the order in which they were added
-//! in a large hash: hash of the name u32 | field                                in ascending order
+//! in a small hash: field                          in the order in which they were added
+//! in a large hash: hash of the name u32 | field   in ascending order
 //! field: head | name | deadline u64, if there is one | value
 //! head: twice the length of the name, and 1 if there is a deadline, seven bits in a byte, the lowest first
 //! ```
 //!
-//! In a small hash a new field gets the number behind the last one, so it stands at the end, and stays where it is when
-//! its value changes. In a large one no two items have the same hash and the same name, so what follows a name decides
-//! nothing about the order, except that a field with a deadline stands behind those with the same hash and as long a name
-//! that have none.
+//! In a small hash a new field stands at the end, and stays where it is when its value changes. In a large one no two items
+//! have the same hash and the same name, so what follows a name decides nothing about the order, except that a field with
+//! a deadline stands behind those with the same hash and as long a name that have none.
 
 use super::NO_DEADLINE;
 use super::collections::{HASH_BYTES, hash_of};
-use super::order::{check_short, key_of, number_of, short, split_short};
 use crate::UnixMs;
 use crate::codec::Malformed;
 
-/// The numbers of fields are below 2^52, where each whole number has a successor; no hash gets near.
-const NUMBERS_END: f64 = (1_u64 << 52) as f64;
-
-/// What the items of a hash begin with, and so their order.
+/// The order of the items of a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// Their numbers: fields stand in the order in which they were added.
+    /// That in which the fields were added.
     Added,
-    /// The hashes of their names.
+    /// That of the hashes of their names, with which the items begin.
     Hashed,
 }
 
@@ -42,7 +37,10 @@ impl Order {
 
     #[inline]
     fn read(self, item: &[u8]) -> Option<Field<'_>> {
-        Field::read(&item[self.front(item)?.len()..])
+        match self {
+            Order::Added => Field::read(item),
+            Order::Hashed => Field::read(item.get(HASH_BYTES..)?),
+        }
     }
 
     /// Reads an item from elsewhere.
@@ -52,44 +50,19 @@ impl Order {
     pub(super) fn check(self, item: &[u8]) -> Result<Field<'_>, Malformed> {
         const NOT_A_FIELD: Malformed = Malformed("an item of a hash that is no field");
         let field = self.read(item).ok_or(NOT_A_FIELD)?;
-        let begins_well = match self {
-            // The next field gets the number behind the last one, which has to be another one.
-            Order::Added => check_short(item).is_some_and(|(key, _)| {
-                let number = number_of(key);
-                (0.0..NUMBERS_END).contains(&number) && number.fract() == 0.0
-            }),
-            Order::Hashed => item.starts_with(&hash_of(field.name)),
-        };
-        let mut again = self.front(item).unwrap_or_default().to_vec();
-        field.put(&mut again);
-        if begins_well && again == item { Ok(field) } else { Err(NOT_A_FIELD) }
+        let mut again = Vec::with_capacity(item.len());
+        self.put(&field, &mut again);
+        if again == item { Ok(field) } else { Err(NOT_A_FIELD) }
     }
 
-    /// What is in front of the field.
-    fn front(self, item: &[u8]) -> Option<&[u8]> {
-        match self {
-            Order::Added => Some(&item[..item.len() - split_short(item)?.1.len()]),
-            Order::Hashed => item.get(..HASH_BYTES),
+    /// Appends the item of a field.
+    #[inline]
+    pub(super) fn put(self, field: &Field<'_>, out: &mut Vec<u8>) {
+        if self == Order::Hashed {
+            out.extend_from_slice(&hash_of(field.name));
         }
+        field.put(out);
     }
-}
-
-/// Appends the item of a field in a small hash.
-pub(super) fn put_numbered(number: f64, field: &Field<'_>, out: &mut Vec<u8>) {
-    out.extend_from_slice(&short(key_of(number)));
-    field.put(out);
-}
-
-/// Appends the item of a field in a large hash.
-#[inline]
-pub(super) fn put_hashed(field: &Field<'_>, out: &mut Vec<u8>) {
-    out.extend_from_slice(&hash_of(field.name));
-    field.put(out);
-}
-
-/// The number of a field, in a small hash.
-pub(super) fn field_number(item: &[u8]) -> f64 {
-    split_short(item).map_or(0.0, |(key, _)| number_of(key))
 }
 
 /// A field of a hash.
@@ -132,8 +105,7 @@ impl<'i> Field<'i> {
         Some(Field { deadline, name, value })
     }
 
-    /// Appends the field.
-    pub(super) fn put(&self, out: &mut Vec<u8>) {
+    fn put(&self, out: &mut Vec<u8>) {
         let mut head = (self.name.len() as u64) << 1 | u64::from(self.has_deadline());
         while head > 0x7f {
             out.push(head as u8 | 0x80);
@@ -166,12 +138,9 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    fn written(order: Order, number: u64, field: &Field<'_>) -> Vec<u8> {
+    fn written(order: Order, field: &Field<'_>) -> Vec<u8> {
         let mut item = Vec::new();
-        match order {
-            Order::Added => put_numbered(number as f64, field, &mut item),
-            Order::Hashed => put_hashed(field, &mut item),
-        }
+        order.put(field, &mut item);
         item
     }
 
@@ -179,25 +148,22 @@ mod tests {
         #[test]
         fn a_field_is_read_as_it_was_written(
             order in prop_oneof![Just(Order::Added), Just(Order::Hashed)],
-            number in 0..1_u64 << 50,
             deadline in prop_oneof![Just(NO_DEADLINE), 0..NO_DEADLINE],
             name in vec(any::<u8>(), 0..200),
             value in vec(any::<u8>(), 0..50),
         ) {
             let field = Field { deadline, name: &name, value: &value };
-            let item = written(order, number, &field);
+            let item = written(order, &field);
             prop_assert_eq!(order.check(&item), Ok(field));
             prop_assert_eq!(order.field(&item), field);
-            prop_assert!(order == Order::Hashed || field_number(&item) == number as f64);
         }
 
         #[test]
         fn bytes_that_are_no_field_are_found_out(item in vec(any::<u8>(), 0..30)) {
-            if let Ok(field) = Order::Added.check(&item) {
-                prop_assert_eq!(written(Order::Added, field_number(&item) as u64, &field), &item[..]);
-            }
-            if let Ok(field) = Order::Hashed.check(&item) {
-                prop_assert_eq!(written(Order::Hashed, 0, &field), item);
+            for order in [Order::Added, Order::Hashed] {
+                if let Ok(field) = order.check(&item) {
+                    prop_assert_eq!(written(order, &field), &item[..]);
+                }
             }
         }
     }
@@ -206,7 +172,7 @@ mod tests {
     fn an_item_has_no_other_form() {
         let field = Field { deadline: NO_DEADLINE, name: b"f", value: b"v" };
         for order in [Order::Added, Order::Hashed] {
-            let item = written(order, 0, &field);
+            let item = written(order, &field);
             let (front, behind) = item.split_at(item.len() - 3);
             assert_eq!(*behind, *b"\x02fv");
             assert!(order.check(&item).is_ok());
@@ -216,12 +182,7 @@ mod tests {
             assert!(order.check(&never).is_err(), "a deadline that is none");
             assert!(order.check(front).is_err());
         }
-        for number in [-1.0, 0.5, NUMBERS_END, f64::INFINITY] {
-            let mut item = Vec::new();
-            put_numbered(number, &field, &mut item);
-            assert!(Order::Added.check(&item).is_err(), "{number} is no number of a field");
-        }
-        let mut item = written(Order::Hashed, 0, &field);
+        let mut item = written(Order::Hashed, &field);
         item[0] ^= 1;
         assert!(Order::Hashed.check(&item).is_err(), "the hash of another name");
     }

@@ -32,11 +32,15 @@ pub(super) fn ranks(length: usize, start: i64, end: i64) -> std::ops::Range<usiz
 }
 
 /// Appends an array of items, whose number is known, unless it is too large for a reply.
-pub(super) fn write_items<'i>(count: usize, items: impl Iterator<Item = &'i [u8]>, out: &mut ReplyBuffer) {
+pub(super) fn write_items(
+    count: usize,
+    items: impl Iterator<Item = impl AsRef<[u8]>>,
+    out: &mut ReplyBuffer,
+) {
     let start = out.len();
     out.array(count);
     for item in items.take(count) {
-        out.bulk(item);
+        out.bulk(item.as_ref());
         if out.len() - start > out.reply_bytes_max() {
             return refuse_large_reply(start, out);
         }

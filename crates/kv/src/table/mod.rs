@@ -32,6 +32,7 @@ mod keys;
 mod lists;
 mod locks;
 mod long;
+mod members;
 mod numbers;
 mod order;
 mod partition;

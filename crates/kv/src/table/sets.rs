@@ -1,9 +1,10 @@
 //! Commands on sets: `SADD`, `SMEMBERS` and their kin. For the representation see [`super::collections`].
 
 use super::changes::ChangeClass;
-use super::collections::{Collection, Found, HASH_BYTES, hash_of};
+use super::collections::{Collection, Found, HASH_BYTES};
 use super::entry::{Entry, Kind};
 use super::lists::{TOO_MANY_POPPED, write_items};
+use super::members::{Member, is_number, item_of, member_of};
 use super::reads::refuse_large_reply;
 use super::scan::mix;
 use super::strings::WRONG_KIND;
@@ -12,23 +13,10 @@ use super::tree::Items;
 use super::{Record, Table};
 use crate::command::{EncodingLimits, List, SetCommand, SetOperation};
 use crate::glob::Pattern;
-use crate::number::parse_integer;
 use crate::planted::Fault;
 use crate::reply::{Reply, ReplyBuffer};
 use crate::{UnixMs, Version};
 use std::collections::BTreeSet;
-
-/// The item of a member, in `item`.
-fn item_of<'i>(member: &[u8], item: &'i mut Vec<u8>) -> &'i [u8] {
-    item.clear();
-    item.extend_from_slice(&hash_of(member));
-    item.extend_from_slice(member);
-    item
-}
-
-pub(super) fn member_of(item: &[u8]) -> &[u8] {
-    &item[HASH_BYTES..]
-}
 
 /// Draws random numbers that follow from a seed.
 pub(super) struct Draws(u64);
@@ -55,7 +43,6 @@ impl Draws {
 /// How Redis would store a set, as `OBJECT ENCODING` reports it.
 pub(super) fn encoding(entry: &Entry, limits: &EncodingLimits) -> &'static [u8] {
     let items = entry.items();
-    let is_number = |item: &[u8]| parse_integer(member_of(item)).is_some();
     let is_intset = items.len() <= limits.intset_members as usize && items.iter_from(0).all(is_number);
     if is_intset { b"intset" } else { b"hashtable" }
 }
@@ -65,7 +52,7 @@ fn write_members<'i>(items: impl ExactSizeIterator<Item = &'i [u8]>, out: &mut R
     let start = out.len();
     out.push(Reply::Set(items.len() as u32));
     for item in items {
-        out.bulk(member_of(item));
+        out.bulk(&member_of(item));
         if out.len() - start > out.reply_bytes_max() {
             return refuse_large_reply(start, out);
         }
@@ -239,9 +226,9 @@ impl Table {
         match (count, ranks.first()) {
             (None, None) => out.null(),
             _ if self.is_quiet => out.error(CUT_WRITE),
-            (None, Some(rank)) => out.bulk(items.get(*rank).map(member_of).unwrap_or_default()),
+            (None, Some(rank)) => out.bulk(&items.get(*rank).map(member_of).unwrap_or_default()),
             (Some(_), _) => {
-                let drawn = ranks.iter().map(|rank| items.get(*rank).unwrap_or_default());
+                let drawn = ranks.iter().filter_map(|rank| items.get(*rank));
                 write_members(Counted(ranks.len(), drawn), out);
             }
         }
@@ -349,7 +336,7 @@ fn write_random(items: Items<'_>, count: Option<i64>, draws: &mut Draws, out: &m
     let get = |rank: usize| items.get(rank).map(member_of).unwrap_or_default();
     match count {
         None if length == 0 => out.null(),
-        None => out.bulk(get(draws.below(length))),
+        None => out.bulk(&get(draws.below(length))),
         Some(_) if length == 0 => out.array(0),
         Some(count @ 0..) => {
             let wanted = usize::try_from(count).map_or(length, |count| count.min(length));
@@ -380,7 +367,7 @@ fn scan(items: Items<'_>, position: u64, count: u64, pattern: Option<&[u8]>, out
         return out.array(0);
     };
     let pattern = pattern.map(Pattern::new);
-    let (mut matching, mut bytes, mut next, mut before) = (Vec::new(), 0, 0, None);
+    let (mut matching, mut bytes, mut next, mut before) = (Vec::<Member<'_>>::new(), 0, 0, None);
     for (seen, item) in (0..).zip(items.iter_from(items.seek(&from.to_be_bytes()))) {
         let is_enough = seen >= count.max(1) || bytes > out.reply_bytes_max() / 2;
         if is_enough && before != Some(hash(item)) {
@@ -388,7 +375,7 @@ fn scan(items: Items<'_>, position: u64, count: u64, pattern: Option<&[u8]>, out
             break;
         }
         before = Some(hash(item));
-        if pattern.as_ref().is_none_or(|pattern| pattern.matches(member_of(item))) {
+        if pattern.as_ref().is_none_or(|pattern| pattern.matches(&member_of(item))) {
             bytes += item.len() + HASH_BYTES;
             matching.push(member_of(item));
         }

@@ -5,7 +5,7 @@ use super::entry::{Entry, Kind};
 use super::fields::Field;
 use super::lists::write_items;
 use super::strings::WRONG_KIND;
-use super::{Record, Table, hashes, sets, sorted};
+use super::{Record, Table, hashes, members, sorted};
 use crate::UnixMs;
 use crate::command::{SortCommand, SortOptions, pattern_parts};
 use crate::number::parse_float;
@@ -44,20 +44,20 @@ impl Table {
             return Err(WRONG_KIND);
         }
         let item_of = |item: &'a [u8]| match kind {
-            Some(Kind::Set) => sets::member_of(item),
-            Some(Kind::Sorted) => sorted::parts(item).1,
-            _ => item,
+            Some(Kind::Set) => members::member_of(item).into(),
+            Some(Kind::Sorted) => Cow::Borrowed(sorted::parts(item).1),
+            _ => Cow::Borrowed(item),
         };
         let items = entry.into_iter().flat_map(|entry| entry.items().iter_from(0)).map(item_of);
         let by = options.by.filter(|by| by.contains(&b'*'));
         // What is stored must not depend on the order in which a set is kept.
         let keeps_order = options.by.is_some() && by.is_none() && !(is_stored && kind == Some(Kind::Set));
         let by_text = options.by_text || options.by.is_some() && by.is_none();
-        let mut all: Vec<(&'a [u8], Weight<'a>)> = Vec::new();
+        let mut all: Vec<(Cow<'a, [u8]>, Weight<'a>)> = Vec::new();
         for item in items {
             let text = match by {
-                Some(by) => self.looked_up(by, item, now)?,
-                None => Some(Cow::Borrowed(item)),
+                Some(by) => self.looked_up(by, &item, now)?,
+                None => Some(item.clone()),
             };
             let weight = match text {
                 _ if keeps_order => Weight::Text(None),
@@ -67,13 +67,15 @@ impl Table {
             };
             all.push((item, weight));
         }
-        let in_order = |one: &(&[u8], Weight<'_>), other: &(&[u8], Weight<'_>)| match (&one.1, &other.1) {
-            (Weight::Number(weight), Weight::Number(another)) => {
-                weight.partial_cmp(another).unwrap_or(Ordering::Equal).then_with(|| one.0.cmp(other.0))
-            }
-            (Weight::Text(weight), Weight::Text(another)) => weight.cmp(another),
-            _ => Ordering::Equal,
-        };
+        let in_order =
+            |one: &(Cow<'_, [u8]>, Weight<'_>), other: &(Cow<'_, [u8]>, Weight<'_>)| match (&one.1, &other.1)
+            {
+                (Weight::Number(weight), Weight::Number(another)) => {
+                    weight.partial_cmp(another).unwrap_or(Ordering::Equal).then_with(|| one.0.cmp(&other.0))
+                }
+                (Weight::Text(weight), Weight::Text(another)) => weight.cmp(another),
+                _ => Ordering::Equal,
+            };
         match (keeps_order, options.is_reverse) {
             (true, true) if kind != Some(Kind::Set) => all.reverse(),
             (true, _) => {}
@@ -82,15 +84,15 @@ impl Table {
         }
         let skip = usize::try_from(options.limit.0).unwrap_or(0).min(all.len());
         let count = usize::try_from(options.limit.1).unwrap_or(usize::MAX);
-        let chosen = all[skip..].iter().take(count).map(|(item, _)| *item);
+        let chosen = all.drain(..).skip(skip).take(count).map(|(item, _)| item);
         if options.gets.is_empty() {
-            return Ok(chosen.map(|item| Some(Cow::Borrowed(item))).collect());
+            return Ok(chosen.map(Some).collect());
         }
-        let answers = chosen.flat_map(|item| options.gets.iter().map(move |get| (item, get)));
+        let answers = chosen.flat_map(|item| options.gets.iter().map(move |get| (item.clone(), get)));
         answers
             .map(|(item, get)| match get {
-                b"#" => Ok(Some(Cow::Borrowed(item))),
-                get => self.looked_up(get, item, now),
+                b"#" => Ok(Some(item)),
+                get => self.looked_up(get, &item, now),
             })
             .collect()
     }

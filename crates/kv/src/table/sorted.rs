@@ -3,13 +3,14 @@
 use super::collections::{Collection, Found, HASH_BYTES, find_key, index_item};
 use super::entry::{Entry, Kind};
 use super::lists::{TOO_MANY_POPPED, ranks};
+use super::members::Member;
 use super::order::{KEY_BYTES, Key, check_short, key_of, number_of, short, split_short};
 use super::reads::refuse_large_reply;
 use super::sets::Draws;
 use super::strings::WRONG_KIND;
 use super::transactions::CUT_WRITE;
 use super::tree::{Discarded, Items, Tree};
-use super::{Record, Table, geo};
+use super::{Record, Table, geo, members};
 use crate::command::{
     AddOptions, Aggregate, By, EncodingLimits, List, MemberBound, SetOperation, SortedCommand,
     parse_member_bound, parse_score, parse_score_bound,
@@ -77,17 +78,21 @@ impl<'a> Sorted<'a> {
 
     pub(super) fn key(self, member: &[u8]) -> Option<Key> {
         if self.is_set {
-            return self.items.contains(&index_item(member, None)).then(|| key_of(1.0));
+            let is_there = self.items.contains(members::item_of(member, &mut Vec::new()));
+            return is_there.then(|| key_of(1.0));
         }
         find_key(self.items, self.members, member)
     }
 
     /// All members with their scores, in order; those of a set in the order of their hashes.
-    fn iter(self) -> impl Iterator<Item = (Key, &'a [u8])> {
+    fn iter(self) -> impl Iterator<Item = (Key, Member<'a>)> {
+        let of_sorted = |item: &'a [u8]| {
+            let (key, member) = parts(item);
+            (key, Member::Text(member))
+        };
         let is_set = self.is_set;
-        self.items
-            .iter_from(0)
-            .map(move |item| if is_set { (key_of(1.0), &item[HASH_BYTES..]) } else { parts(item) })
+        let all = self.items.iter_from(0);
+        all.map(move |item| if is_set { (key_of(1.0), members::member_of(item)) } else { of_sorted(item) })
     }
 }
 
@@ -192,9 +197,9 @@ fn selected(
 }
 
 /// Appends members, with their scores if asked for, unless they are too large for a reply.
-fn write_members<'i>(
+fn write_members(
     count: usize,
-    members: impl Iterator<Item = (Key, &'i [u8])>,
+    members: impl Iterator<Item = (Key, impl AsRef<[u8]>)>,
     with_scores: bool,
     out: &mut ReplyBuffer,
 ) {
@@ -208,7 +213,7 @@ fn write_members<'i>(
         if with_scores {
             out.push(Reply::Pair);
         }
-        out.bulk(member);
+        out.bulk(member.as_ref());
         if with_scores {
             out.push(Reply::Double(number_of(key)));
         }
@@ -292,7 +297,7 @@ impl Table {
         is_weighted: bool,
         aggregate: Aggregate,
         now: UnixMs,
-    ) -> Option<Vec<(Key, &[u8])>> {
+    ) -> Option<Vec<(Key, Member<'_>)>> {
         let mut sets = Vec::new();
         let mut inputs = inputs.iter();
         while let Some(key) = inputs.next() {
@@ -314,9 +319,9 @@ impl Table {
             // In this order sums are the same as Redis's, to the last digit.
             sets.sort_by_key(|(sorted, _)| sorted.len());
         }
-        let mut all: Vec<(Key, &[u8])> = match operation {
+        let mut all: Vec<(Key, Member<'_>)> = match operation {
             SetOperation::Union => {
-                let mut scores: BTreeMap<&[u8], f64> = BTreeMap::new();
+                let mut scores: BTreeMap<Member<'_>, f64> = BTreeMap::new();
                 for (sorted, weight) in &sets {
                     for (key, member) in sorted.iter() {
                         let score = weighted(key, *weight);
@@ -333,7 +338,7 @@ impl Table {
                         Some(add(sum, number_of(sorted.key(member)?) * weight))
                     })
                 };
-                least.iter().filter_map(|(key, it)| Some((key_of(score(key, it)?), it))).collect()
+                least.iter().filter_map(|(key, it)| Some((key_of(score(key, &it)?), it))).collect()
             }
             SetOperation::Difference => {
                 let is_in_others =
@@ -690,7 +695,7 @@ fn scan(sorted: Sorted<'_>, position: u64, count: u64, pattern: Option<&[u8]>, o
     let mut index = Tree::new(true);
     if sorted.members.is_none() {
         for (key, member) in sorted.iter() {
-            let held = index_item(member, Some(key));
+            let held = index_item(&member, Some(key));
             index.insert(index.items().seek(&held), &held);
         }
     }

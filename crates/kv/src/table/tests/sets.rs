@@ -4,6 +4,7 @@ use super::script::play;
 use super::*;
 use crate::command::{SetCommand, SetOperation};
 use crate::table::entry::Kind;
+use crate::table::members::member_of;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -148,7 +149,7 @@ fn fill(store: &mut Store, key: &str, end: usize) {
 fn members(store: &mut Store, key: &str) -> BTreeSet<Vec<u8>> {
     let now = store.time;
     let (items, _) = store.table.items_of(key.as_bytes(), Kind::Set, now).unwrap();
-    items.iter_from(0).map(|item| item[4..].to_vec()).collect()
+    items.iter_from(0).map(|item| member_of(item).to_vec()).collect()
 }
 
 #[test]
@@ -267,7 +268,13 @@ fn a_chunk_with_a_set_that_is_none_is_refused() {
 /// A command on one of a few sets, as an encoded record.
 pub(super) fn set_record() -> impl Strategy<Value = super::model::Record> {
     let key = || (0..4u8).prop_map(|number| format!("key{number}").into_bytes());
-    let member = || prop_oneof![9 => (0..40u8).prop_map(|number| vec![number]), 1 => vec(any::<u8>(), 0..90)];
+    let member = || {
+        prop_oneof![
+            5 => (0..40u8).prop_map(|number| vec![number]),
+            4 => (-20..20i32).prop_map(|number| number.to_string().into_bytes()),
+            1 => vec(any::<u8>(), 0..90),
+        ]
+    };
     (key(), vec(key(), 1..4), vec(member(), 1..12), any::<bool>(), 0..5u64, 0..12u8).prop_map(
         |(key, keys, members, flag, count, which)| {
             use SetOperation::*;
