@@ -1,0 +1,249 @@
+//! Members of sets, and the items that they are in a collection.
+//!
+//! ```text
+//! a whole number:  code u32
+//! another member:  hash u32 | member
+//! ```
+//!
+//! Many sets hold identifiers, which are whole numbers. A number of 32 bits needs no text beside its hash if its hash is a
+//! permutation of the numbers: the number follows from it. The smallest number has no code, since the empty member, which
+//! has no text either, uses that one.
+
+use super::collections::{HASH_BYTES, hash_of};
+use crate::number::{INTEGER_TEXT_BYTES_MAX, format_integer, parse_integer};
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::ops::Deref;
+
+/// No number of more digits, and a sign, has 32 bits.
+const NUMBER_TEXT_BYTES_MAX: usize = 11;
+
+/// What the empty member has in the place of a number.
+const EMPTY: i32 = i32::MIN;
+
+/// A member as clients know it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Member<'i> {
+    Text(&'i [u8]),
+    /// A whole number, written out at the end.
+    Number {
+        text: [u8; NUMBER_TEXT_BYTES_MAX],
+        start: u8,
+    },
+}
+
+impl Member<'_> {
+    fn of_number(number: i32) -> Member<'static> {
+        let mut buffer = [0; INTEGER_TEXT_BYTES_MAX];
+        let written = format_integer(number.into(), &mut buffer);
+        let start = NUMBER_TEXT_BYTES_MAX - written.len();
+        let mut text = [0; NUMBER_TEXT_BYTES_MAX];
+        text[start..].copy_from_slice(written);
+        Member::Number { text, start: start as u8 }
+    }
+}
+
+impl Deref for Member<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Member::Text(text) => text,
+            Member::Number { text, start } => &text[usize::from(*start)..],
+        }
+    }
+}
+
+impl AsRef<[u8]> for Member<'_> {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Default for Member<'_> {
+    fn default() -> Self {
+        Member::Text(&[])
+    }
+}
+
+impl<'i> From<Member<'i>> for Cow<'i, [u8]> {
+    fn from(member: Member<'i>) -> Self {
+        match member {
+            Member::Text(text) => Cow::Borrowed(text),
+            Member::Number { .. } => Cow::Owned(member.to_vec()),
+        }
+    }
+}
+
+impl PartialEq for Member<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Member<'_> {}
+
+impl PartialOrd for Member<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Member<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (**self).cmp(&**other)
+    }
+}
+
+/// A permutation of 32 bits, whose results are spread evenly: two rounds of shifts and multiplications by odd numbers, each
+/// of which can be undone.
+const fn code_of(number: i32) -> u32 {
+    let mut bits = number as u32;
+    bits ^= bits >> 16;
+    bits = bits.wrapping_mul(FIRST);
+    bits ^= bits >> 16;
+    bits = bits.wrapping_mul(SECOND);
+    bits ^ bits >> 16
+}
+
+/// Undoes [`code_of`].
+const fn number_of(code: u32) -> i32 {
+    let mut bits = code;
+    bits ^= bits >> 16;
+    bits = bits.wrapping_mul(inverse(SECOND));
+    bits ^= bits >> 16;
+    bits = bits.wrapping_mul(inverse(FIRST));
+    (bits ^ bits >> 16) as i32
+}
+
+const FIRST: u32 = 0x9e37_79b1;
+const SECOND: u32 = 0x85eb_ca77;
+
+/// The number by which a product with an odd `factor` is undone, by Newton's method: each step doubles the number of bits
+/// that are right, and the factor itself has three.
+const fn inverse(factor: u32) -> u32 {
+    let mut inverse = factor;
+    let mut step = 0;
+    while step < 4 {
+        inverse = inverse.wrapping_mul(2u32.wrapping_sub(factor.wrapping_mul(inverse)));
+        step += 1;
+    }
+    inverse
+}
+
+/// The number that a member is, if it has a code.
+#[inline]
+fn coded_number(member: &[u8]) -> Option<i32> {
+    if member.is_empty() {
+        return Some(EMPTY);
+    }
+    if member.len() > NUMBER_TEXT_BYTES_MAX {
+        return None;
+    }
+    parse_integer(member).and_then(|number| i32::try_from(number).ok()).filter(|number| *number != EMPTY)
+}
+
+/// The first bytes of a member's item: all of them if the second is false.
+#[inline]
+pub(super) fn head_of(member: &[u8]) -> ([u8; HASH_BYTES], bool) {
+    match coded_number(member) {
+        Some(number) => (code_of(number).to_be_bytes(), false),
+        None => (hash_of(member), true),
+    }
+}
+
+/// The item of a member, in `item`.
+#[inline]
+pub(super) fn item_of<'i>(member: &[u8], item: &'i mut Vec<u8>) -> &'i [u8] {
+    let (head, has_text) = head_of(member);
+    item.clear();
+    item.extend_from_slice(&head);
+    if has_text {
+        item.extend_from_slice(member);
+    }
+    item
+}
+
+/// The member of an item.
+#[inline]
+pub(super) fn member_of(item: &[u8]) -> Member<'_> {
+    let Some((head, text)) = item.split_first_chunk::<HASH_BYTES>() else {
+        unreachable!("an item of a set is as long as a hash, at least")
+    };
+    if !text.is_empty() {
+        return Member::Text(text);
+    }
+    match number_of(u32::from_be_bytes(*head)) {
+        EMPTY => Member::default(),
+        number => Member::of_number(number),
+    }
+}
+
+/// Whether an item's member is a whole number, of 32 bits or more.
+pub(super) fn is_number(item: &[u8]) -> bool {
+    match member_of(item) {
+        Member::Number { .. } => true,
+        Member::Text(text) => parse_integer(text).is_some(),
+    }
+}
+
+/// Whether bytes from elsewhere are the item of a member.
+pub(super) fn is_item(item: &[u8]) -> bool {
+    match item.split_first_chunk::<HASH_BYTES>() {
+        Some((_, [])) => true,
+        Some((head, text)) => head_of(text) == (*head, true),
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_and_the_empty_member_are_four_bytes_and_other_members_have_their_text() {
+        let length = |member: &str| item_of(member.as_bytes(), &mut Vec::new()).len();
+        for short in ["", "0", "7", "-1", "2147483647", "-2147483647"] {
+            assert_eq!(length(short), HASH_BYTES, "{short}");
+        }
+        for long in ["-2147483648", "2147483648", "007", "-0", "+1", "1.5", " 1", "a", "99999999999"] {
+            assert_eq!(length(long), HASH_BYTES + long.len(), "{long}");
+        }
+    }
+
+    #[test]
+    fn each_member_comes_back_from_its_item() {
+        let numbers = (-1000..1000).chain((-64..64).map(|near| near * 33_554_431)).map(|it| it.to_string());
+        let texts = ["", "a", "-2147483648", "2147483648", "00", "-0"].map(String::from);
+        let mut seen = std::collections::BTreeMap::new();
+        for member in numbers.chain(texts) {
+            let mut item = Vec::new();
+            item_of(member.as_bytes(), &mut item);
+            assert!(is_item(&item), "{member}");
+            assert_eq!(&*member_of(&item), member.as_bytes());
+            if let Some(other) = seen.insert(item, member.clone()) {
+                assert_eq!(other, member, "two members have one item");
+            }
+        }
+    }
+
+    #[test]
+    fn an_item_with_a_text_that_has_a_code_or_another_hash_is_none() {
+        for text in ["7", "-12"] {
+            let hashed = [&hash_of(text.as_bytes())[..], text.as_bytes()].concat();
+            assert!(!is_item(&hashed), "{text}");
+        }
+        assert!(!is_item(b"\0\0\0\0a") && !is_item(b"abc") && is_item(b"abcd"));
+    }
+
+    #[test]
+    fn codes_are_a_permutation_and_spread() {
+        let mut homes = [0u32; 256];
+        for number in (0..100_000).chain([i32::MAX, i32::MIN, -1]) {
+            assert_eq!(number_of(code_of(number)), number);
+            homes[(code_of(number) >> 24) as usize] += 1;
+        }
+        assert!(homes.iter().all(|count| (250..550).contains(count)), "{homes:?}");
+    }
+}
