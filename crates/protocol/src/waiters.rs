@@ -92,9 +92,10 @@ impl Notifier {
         }
     }
 
-    /// Notifies once more of what was served and has not been claimed: the notice of an earlier leader may be lost.
-    pub(crate) fn repeat(self, table: &Table, offset: Version, effects: &mut Effects) {
-        for waiter in table.queues().unclaimed() {
+    /// Notifies the coordinators of all requests for elements once more: the notice of an earlier leader may be lost. So may
+    /// its last records, and a request that was withdrawn or settled may be there again, which its coordinator ends then.
+    pub(crate) fn revisit(self, table: &Table, offset: Version, effects: &mut Effects) {
+        for waiter in table.queues().all() {
             self.notify(waiter, Box::default(), LockNotification::Served, offset, effects);
         }
     }

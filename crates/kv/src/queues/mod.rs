@@ -303,6 +303,11 @@ impl Queues {
         self.places.keys().copied()
     }
 
+    /// The requests that wait, and those that were served and are not settled.
+    pub fn all(&self) -> impl Iterator<Item = WaiterId> {
+        self.places.keys().chain(self.served.keys()).copied()
+    }
+
     /// The number of requests that wait.
     pub fn waiters(&self) -> usize {
         self.waiting.len()

@@ -160,6 +160,12 @@ impl Waits {
                 Outcome::Done { .. } if wait.is_uncertain && wait.is_for_elements() => {
                     self.linger(cx, number);
                 }
+                Outcome::Done { .. } if wait.is_unknown => {
+                    // What it has claimed is its client's.
+                    let group = wait.group;
+                    self.forget(number);
+                    self.settle(cx, group, number);
+                }
                 Outcome::Done { .. } => self.forget(number),
                 _ => {
                     wait.failures += 1;

@@ -411,7 +411,7 @@ impl Replica {
         let mut leader = Leader::new(&mut self.state, now, effects);
         self.state.reach.begin(now);
         let notifier = Notifier { node: self.state.id, is_leader: true };
-        notifier.repeat(&self.state.table, self.state.applied, effects);
+        notifier.revisit(&self.state.table, self.state.applied, effects);
         if let Role::Recovery(recovery) = before {
             for (peer, join) in recovery.joins {
                 leader.message(&mut self.state, now, peer, join, effects);

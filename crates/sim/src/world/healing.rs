@@ -163,10 +163,15 @@ impl World {
     /// How much longer clients may have to wait where requests and replies are sent in parts: a node's clients share
     /// its links, and a few parts are in flight at a time.
     fn parts_us(&self) -> u64 {
-        let Scenario { long_command_bytes, latency_us, jitter_us, pipeline, nodes, .. } = self.scenario;
-        let asked = self.clients.len() as u64 * pipeline / u64::from(nodes);
+        let Scenario { pipeline, nodes, .. } = self.scenario;
+        self.parts_of_us(self.clients.len() as u64 * pipeline / u64::from(nodes))
+    }
+
+    /// The same for so many requests and replies, one behind the other.
+    fn parts_of_us(&self, requests: u64) -> u64 {
+        let Scenario { long_command_bytes, latency_us, jitter_us, .. } = self.scenario;
         let is_long = long_command_bytes < node::LONG_COMMAND_BYTES;
-        if is_long { ROUNDS * 2 * (latency_us + jitter_us) * asked } else { 0 }
+        if is_long { ROUNDS * 2 * (latency_us + jitter_us) * requests } else { 0 }
     }
 
     /// Ends all faults for good.
@@ -325,7 +330,6 @@ impl World {
             return self.begin_reading();
         }
         self.counts.add(Class::MissingMinority);
-        self.enter(Phase::Missing { by: self.served_by() });
         for place in self.places() {
             if has(missing, place) {
                 self.host(place).is_kept_down = true;
@@ -336,6 +340,7 @@ impl World {
             let kinds = [Kind::Set, Kind::Get];
             self.observe(place, &kinds);
         }
+        self.enter(Phase::Missing { by: self.served_by() });
     }
 
     /// Cuts the power of every machine, and ends all faults. Some nodes stay away until every key has been read from the
@@ -369,10 +374,10 @@ impl World {
                 false => self.host(*place).disk.files.lose_power(Survivors::Nothing),
             }
         }
-        self.enter(Phase::Missing { by: self.served_by() });
         for place in present.into_iter().filter(|place| !has(away, *place)) {
             self.observe(place, &[Kind::Get]);
         }
+        self.enter(Phase::Missing { by: self.served_by() });
         self.queue.push(self.now + LOOK_US, Event::Progress);
         true
     }
@@ -389,10 +394,10 @@ impl World {
     }
 
     fn begin_reading(&mut self) {
-        self.enter(Phase::Reading { by: self.served_by() });
         for place in self.places() {
             self.observe(place, &[Kind::Get]);
         }
+        self.enter(Phase::Reading { by: self.served_by() });
     }
 
     /// Adds a client that asks a node for every key until it gets replies.
@@ -480,7 +485,7 @@ impl World {
         false
     }
 
-    /// Returns the time by which all nodes' observers must be satisfied.
+    /// Returns the time by which all nodes' observers, which are there already, must be satisfied.
     fn served_by(&self) -> u64 {
         let take_turns = self.scenario.spaces.iter().any(|space| space.refuses_contenders());
         let turns = if take_turns { u64::from(self.scenario.nodes) } else { 1 };
@@ -489,7 +494,10 @@ impl World {
             |kind| self.scenario.spaces.iter().filter(move |space| space.kinds.contains(&kind)).count();
         let waits = kinds(Kind::Take) as u64 * u64::from(QUEUES)
             + kinds(Kind::TakeLowest) as u64 * u64::from(COLLECTIONS);
-        self.now + turns * (SERVE_US + waits * u64::from(OBSERVED_MS) * MS) + self.parts_us()
+        let left = |client: &Client| client.script.as_ref().map_or(0, VecDeque::len);
+        let longest = self.clients.iter().map(left).max().unwrap_or_default() as u64;
+        let replies_us = self.parts_us() + self.parts_of_us(longest);
+        self.now + turns * (SERVE_US + waits * u64::from(OBSERVED_MS) * MS + replies_us)
     }
 
     /// Checks that all bounds on memory hold when no request is under way any more, and counts who has evicted.
