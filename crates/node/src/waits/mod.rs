@@ -57,6 +57,9 @@
 //!   became of the node: it ends by its lease, as with any holder that dies. Withdrawing it would free a lock that a
 //!   client holds. Elements that were claimed in an earlier incarnation may have reached a client, too, and are
 //!   forgotten; those that were not go back to their list.
+//! * **A leader of leader-follower dies with the record of a withdrawal.** The request stands in the queue again, and
+//!   nobody would end it. So a new leader notifies the coordinators of all requests, and a coordinator withdraws, and
+//!   settles, those that it does not know.
 //! * **A record may still ask for elements** though the request is over, because the outcome of a submission was not
 //!   known. So such a request is kept for a while, by the group too if it was served: then the record finds it there and
 //!   changes nothing. At last it is settled, or withdrawn once more.

@@ -9,12 +9,13 @@
 use super::{LeaderFollower, World, give_values, peek, show};
 use crate::kit::script::{Done, Script, Scripted, Syncs, keeps_records, microseconds, nodes};
 use crate::kit::show::elements;
-use kv::{Command, Reply};
+use kv::{Command, List, ListCommand, QueueCommand, Reply, WaiterId, Wish};
 use protocol::Progress;
 use protocol::contract::NodeId;
 use protocol::leader_follower::{Acks, Durability, Options, Timing};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::num::NonZeroU64;
 
 /// The verbs that only these scripts have.
 #[derive(goldenscript::Command)]
@@ -97,6 +98,19 @@ pub(crate) enum Verb {
     Values { node: NodeId },
     /// What each node's store holds.
     Stored,
+    /// Request `at` of node 1 waits for an element of a list.
+    Blpop {
+        node: NodeId,
+        key: String,
+        #[arg(key)]
+        at: u64,
+    },
+    /// Request `at` of node 1 waits no longer.
+    Withdraw {
+        node: NodeId,
+        #[arg(key)]
+        at: u64,
+    },
     #[command(other)]
     Shared(goldenscript::Command),
 }
@@ -163,6 +177,18 @@ impl Scripted for LeaderFollower {
                     writeln!(script.transcript, "{id}: {stored}")?;
                 }
             }
+            Verb::Blpop { node, key, at } => {
+                let (mut keys, mut scratch) = (Vec::new(), Vec::new());
+                let keys = List::build(&mut keys, [key.as_bytes()]);
+                let pop = Command::OnList(ListCommand::PopAny { keys, at_front: true });
+                let wish = Wish::build(&pop, &mut scratch).ok_or("BLPOP waits")?;
+                let command = Command::Queue(QueueCommand::Ask { waiter: waiter(*at)?, wish });
+                script.ask(*node, &None, None, command)?;
+            }
+            Verb::Withdraw { node, at } => {
+                let command = QueueCommand::Withdraw { waiter: waiter(*at)?, only_unclaimed: false };
+                script.ask(*node, &None, None, Command::Queue(command))?;
+            }
             Verb::Shared(command) => script.say(command)?,
         }
         Ok(())
@@ -181,6 +207,11 @@ impl Scripted for LeaderFollower {
         }
         entries
     }
+}
+
+fn waiter(number: u64) -> Done<WaiterId> {
+    let number = NonZeroU64::new(number).ok_or("requests have numbers from 1 on")?;
+    Ok(WaiterId { node: 1, life: 1, number })
 }
 
 /// The elements of a flat reply as text, its head included.
