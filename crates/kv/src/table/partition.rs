@@ -13,6 +13,7 @@
 //! core.
 
 use super::entry::Entry;
+use super::store::allocated_bytes;
 
 /// The hash of an empty place: greater than every other. See [`super::index::KeyHash`].
 const FREE: u32 = u32::MAX;
@@ -78,7 +79,8 @@ impl Partition {
     /// Bytes allocated.
     pub(super) fn bytes(&self) -> usize {
         let marks = self.marks.as_ref().map_or(0, |marks| size_of_val(&*marks.0));
-        size_of_val(&*self.hashes) + self.tags.len() + size_of_val(&*self.entries) + marks
+        let runs = [size_of_val(&*self.hashes), self.tags.len(), size_of_val(&*self.entries), marks];
+        runs.into_iter().map(allocated_bytes).sum()
     }
 
     #[inline]

@@ -37,6 +37,16 @@ fn appending_moves_a_value_rarely_and_wastes_no_more_than_half_of_it() {
 }
 
 #[test]
+fn an_allocation_takes_a_block_of_the_allocators_sizes() {
+    let sizes =
+        [(1, 16), (41, 48), (128, 128), (129, 160), (160, 160), (257, 320), (1025, 1280), (131_073, 135_168)];
+    for (capacity, block) in sizes {
+        assert_eq!(crate::table::store::allocated_bytes(capacity), block, "{capacity}");
+    }
+    assert_eq!(crate::table::store::allocated_bytes(0), 0);
+}
+
+#[test]
 fn an_emptied_table_holds_little() {
     let mut store = Store::new();
     let empty = store.table.memory_bytes();
