@@ -5,6 +5,7 @@
 //! judged by what the queue itself promises. `QUORATE_QUEUE_JOBS` and `QUORATE_QUEUE_KILLS` make it longer. Libraries
 //! for Node are found by `NODE_PATH`.
 
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -125,6 +126,10 @@ struct Run<'a> {
     cluster: Cluster,
     folder: TempDir,
     jobs: u64,
+    /// One for each node.
+    workers: RefCell<Vec<Group>>,
+    /// How many workers were started once more.
+    restarts: Cell<u64>,
 }
 
 impl Run<'_> {
@@ -160,10 +165,25 @@ impl Run<'_> {
         times
     }
 
+    fn start_worker(&self, id: u16) -> Group {
+        self.start(self.command(&self.programs.work, id), "work.log")
+    }
+
+    /// Starts workers again that have ended, as a supervisor does: some libraries end where a connection is lost.
+    fn supervise(&self) {
+        for (id, worker) in (1..).zip(self.workers.borrow_mut().iter_mut()) {
+            if worker.0.try_wait().unwrap().is_some() {
+                self.restarts.set(self.restarts.get() + 1);
+                *worker = self.start_worker(id);
+            }
+        }
+    }
+
     /// Waits until a condition holds, as long as jobs run. Prints the programs' last words if they do not.
     fn while_jobs_run(&self, what: &str, mut holds: impl FnMut() -> bool) {
         let (mut ran, mut by) = (0, Instant::now() + PATIENCE);
         while !holds() {
+            self.supervise();
             let now_ran = self.lines("ran").len();
             if now_ran > ran {
                 (ran, by) = (now_ran, Instant::now() + PATIENCE);
@@ -205,12 +225,13 @@ fn number(name: &str, otherwise: u64) -> u64 {
 fn run_while_leaders_die(programs: &Programs) -> Ran {
     let (jobs, kills) = (number("QUORATE_QUEUE_JOBS", 300), number("QUORATE_QUEUE_KILLS", 3));
     let folder = tempfile::tempdir().unwrap();
-    let mut run = Run { programs, cluster: Cluster::start(3, &[]), folder, jobs };
+    let (workers, restarts) = (RefCell::default(), Cell::new(0));
+    let mut run = Run { programs, cluster: Cluster::start(3, &[]), folder, jobs, workers, restarts };
     for name in ["added", "ran"] {
         File::create(run.file(name)).unwrap();
     }
     let begun = Instant::now();
-    let _workers: Vec<_> = (1..=3).map(|id| run.start(run.command(&programs.work, id), "work.log")).collect();
+    run.workers.replace((1..=3).map(|id| run.start_worker(id)).collect());
     let share = |id: u64| (id - 1) * run.jobs / 3..id * run.jobs / 3;
     let mut adders: Vec<_> = (1..=3)
         .map(|id| {
@@ -244,9 +265,11 @@ fn run_while_leaders_die(programs: &Programs) -> Ran {
     let times = run.times();
     let again = times.values().filter(|times| **times > 1).count();
     println!(
-        "{}: {jobs} jobs, {kills} leaders killed, {:.0} s; {} additions were uncertain; {} jobs never ran, {again} ran again",
+        "{}: {jobs} jobs, {kills} leaders killed, {:.0} s; {} workers started again; {} additions were uncertain; {} jobs never ran, \
+         {again} ran again",
         programs.name,
         begun.elapsed().as_secs_f64(),
+        run.restarts.get(),
         unsure.len(),
         jobs - times.len() as u64,
     );
