@@ -42,7 +42,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ImportArgs {
     /// A file that SAVE or BGSAVE wrote, an append-only file, a folder of those, or a running server, as
-    /// `redis://[user:password@]HOST:PORT`
+    /// `redis://[user:password@]HOST:PORT`, or with TLS `rediss://`
     #[arg(value_name = "FILE|FOLDER|SERVER")]
     from: PathBuf,
 

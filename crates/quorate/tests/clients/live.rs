@@ -12,25 +12,29 @@ use crate::scripts::Redis;
 use crate::support::{Cluster, free_ports, told, until};
 
 /// A running import. It is killed with the test.
-struct Import(Child);
+pub(crate) struct Import(Child);
 
 impl Import {
     fn start(source: u16, cluster: &Cluster, more: &[&str]) -> Import {
+        Import::start_from(&format!("redis://127.0.0.1:{source}"), cluster, more)
+    }
+
+    pub(crate) fn start_from(source: &str, cluster: &Cluster, more: &[&str]) -> Import {
         let mut command = Command::new(env!("CARGO_BIN_EXE_quorate"));
-        command.args(["import", &format!("redis://127.0.0.1:{source}")]);
+        command.args(["import", source]);
         command.args(["--addr", &format!("127.0.0.1:{}", cluster.client_port(1))]).args(more);
         let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Import(piped.spawn().unwrap())
     }
 
     /// Presses Enter, and waits until it ends. Returns whether all went well, and what it said.
-    fn end(mut self) -> (bool, String) {
+    pub(crate) fn end(mut self) -> (bool, String) {
         // It has ended by itself already if there is an error.
         let _ = self.0.stdin.take().unwrap().write_all(b"\n");
         self.finish()
     }
 
-    fn finish(&mut self) -> (bool, String) {
+    pub(crate) fn finish(&mut self) -> (bool, String) {
         let mut text = String::new();
         self.0.stdout.take().unwrap().read_to_string(&mut text).unwrap();
         self.0.stderr.take().unwrap().read_to_string(&mut text).unwrap();
