@@ -19,7 +19,7 @@ use kv::SharedBytes;
 use kv::codec::{Malformed, Reader};
 use kv::command::List;
 use kv::table::WARMED_KEYS_MAX;
-use kv::{Command, ReplyBuffer, Version};
+use kv::{Command, Reply, ReplyBuffer, Version};
 use protocol::coded::{KeptPiece, Message, Refusal};
 use protocol::contract::Outgoing;
 use protocol::planted::Fault;
@@ -649,6 +649,17 @@ impl Node {
                     let is_taken = completing.complete(cx, (values, coding), ticket, group, result, reply);
                     return assert!(is_taken, "the node of the client completes what it lacks");
                 }
+                let reply = match self.following.tracking.has_scripts() {
+                    true => self.following.tracking.take_reads(
+                        &mut self.cx,
+                        client,
+                        ticket.sequence,
+                        result,
+                        reply,
+                    ),
+                    // Its client has ended its tracking.
+                    false => ReplyBuffer::split_reads(reply).map_or(reply, |(_, rest)| rest),
+                };
                 let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
                 if let Some(pending) = session.take_pending(ticket.sequence) {
                     return self.complete_pending(client, pending, ticket, group, (result, reply));
@@ -835,7 +846,9 @@ impl Node {
         if let Origin::Peer(from, link) = Origin::of(ticket) {
             return reply_in_parts(&mut self.cx, (from, link), ticket.sequence, result, (Vec::new(), reply));
         }
-        let is_answer = !ReplyBuffer::is_unfinished(&reply);
+        // What a script has read is to be taken off.
+        let is_answer =
+            !ReplyBuffer::is_unfinished(&reply) && !matches!(Reply::first(&reply), Reply::Reads(_));
         match takes_shared(&self.cx, ticket).filter(|_| is_answer) {
             Some(client) => {
                 self.cx.complete_session(client, ticket.sequence, group, result, SessionReply::Long(reply))

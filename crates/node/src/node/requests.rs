@@ -18,7 +18,7 @@ use crate::transactions::{CROSSSLOT, EXEC_HAS_ARGUMENTS};
 use crate::waits::{self, LockAsked};
 use kv::limits::KEY_BYTES_MAX;
 use kv::table::scan_group;
-use kv::{Command, Reply, ReplyBuffer, Version};
+use kv::{Command, Reply, ReplyBuffer, ScriptOptions, Version};
 use protocol::Request;
 use std::time::Duration;
 use wire::resp::Arguments;
@@ -311,6 +311,9 @@ impl Node {
         let mut scratch = std::mem::take(&mut self.scratch);
         match self.scripts.script_of(&self.cx, how, arguments, false, &mut scratch) {
             Ok(script) => {
+                let tells_reads =
+                    self.cx.clients.sessions.get(client).is_some_and(|session| session.tracking.is_some());
+                let script = script.with_options(ScriptOptions { tells_reads });
                 let command = Command::Script(script);
                 let group = match script.key_count() {
                     0 => Some(self.cx.router.default_group()),

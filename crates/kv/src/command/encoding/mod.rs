@@ -47,6 +47,7 @@ const READING_SCRIPT_WITH_EXTENT: u8 = 36;
 const DUMP: u8 = 37;
 const USED: u8 = 38;
 const RECENT: u8 = 39;
+const READING_SCRIPT_WITH_OPTIONS: u8 = 40;
 const SET: u8 = 64;
 const GET_DELETE: u8 = 65;
 const GET_EXPIRE: u8 = 66;
@@ -88,6 +89,7 @@ const QUEUE: u8 = 106;
 const SCRIPT_WITH_EXTENT: u8 = 107;
 const RESTORE: u8 = 108;
 const EVICT: u8 = 109;
+const SCRIPT_WITH_OPTIONS: u8 = 110;
 /// The plain `SET key value`: by far the most frequent record, so it has a short form.
 const SET_PLAIN: u8 = 127;
 /// Bytes of its encoding beside key and value.
@@ -382,6 +384,8 @@ impl<'a> Command<'a> {
             }
             Script(script) => {
                 out.put_u8(match (script.is_write(), script.has_extent()) {
+                    (false, _) if script.has_options() => READING_SCRIPT_WITH_OPTIONS,
+                    (true, _) if script.has_options() => SCRIPT_WITH_OPTIONS,
                     (false, false) => READING_SCRIPT,
                     (false, true) => READING_SCRIPT_WITH_EXTENT,
                     (true, false) => SCRIPT,
@@ -495,6 +499,8 @@ impl<'a> Command<'a> {
             SCRIPT => Script(super::Script::decode(reader, true, true, false)?),
             READING_SCRIPT_WITH_EXTENT => Script(super::Script::decode(reader, false, true, true)?),
             SCRIPT_WITH_EXTENT => Script(super::Script::decode(reader, true, true, true)?),
+            READING_SCRIPT_WITH_OPTIONS => Script(super::Script::decode_with_options(reader, false)?),
+            SCRIPT_WITH_OPTIONS => Script(super::Script::decode_with_options(reader, true)?),
             READING_SCRIPT_WITHOUT_COST => Script(super::Script::decode(reader, false, false, false)?),
             SCRIPT_WITHOUT_COST => Script(super::Script::decode(reader, true, false, false)?),
             HASH_READ => Hash(super::HashCommand::decode_any(reader, false)?),
