@@ -29,7 +29,7 @@ pub use command::{
     AddOptions, Aggregate, By, BytesCommand, Command, Comparison, Condition, Deadline, Draft, Expiry, Fenced,
     HashCommand, HashPart, Hold, Known, List, ListCommand, LockCommand, NewId, QueueCommand, Script,
     ScriptLimits, ScriptOptions, SetAnswer, SetCommand, SetOperation, SortCommand, SortedCommand,
-    StreamCommand, StreamId, Supplied, Transaction, Trim, WaiterId, Watched, Wish,
+    StreamCommand, StreamId, Supplied, Transaction, Trim, WaiterId, Watched, WhenFull, Wish,
 };
 pub use reply::{Announcement, Reads, Reply, ReplyBuffer};
 pub use shared::SharedBytes;

@@ -16,7 +16,7 @@ use crate::session::ClientId;
 use kv::glob::PATTERN_BYTES_MAX;
 use kv::limits::{KEY_BYTES_MAX, SCRIPT_BYTES_MAX, SCRIPT_COST_DEFAULT};
 use kv::number::parse_integer;
-use kv::{ReplyBuffer, Script, ScriptLimits};
+use kv::{ReplyBuffer, Script, ScriptLimits, ScriptOptions, WhenFull};
 use rdb::payload::{self, Refusal};
 use std::rc::Rc;
 use wire::resp::Arguments;
@@ -130,7 +130,13 @@ impl Cache {
         // A record that runs a library calls the function that the first of its arguments names.
         let (keys, rest) = (inputs.iter().take(key_count), inputs.iter().skip(key_count));
         let inputs = keys.chain(function.iter().map(|function| &*function.name)).chain(rest);
+        let when_full = match &flags {
+            None => WhenFull::ByCommand,
+            Some(_) if declares(Flag::AllowOom) => WhenFull::Runs,
+            Some(_) => WhenFull::Refused,
+        };
         Script::build_in(scratch, text, inputs, key_count, extent().filter(|_| is_known), limits, writes)
+            .map(|script| script.with_options(ScriptOptions { when_full, ..ScriptOptions::default() }))
             .ok_or_else(|| CommandError::Syntax.to_string().into())
     }
 

@@ -40,7 +40,7 @@ pub use lock::{Fenced, Hold, LockCommand, WaiterId};
 pub(crate) use queue::Keys;
 pub use queue::{Awaited, QueueCommand, WISH_BYTES_MAX, Wish};
 pub(crate) use script::UNIT_NS;
-pub use script::{Script, ScriptLimits, ScriptOptions};
+pub use script::{Script, ScriptLimits, ScriptOptions, WhenFull};
 pub use sets::{SetCommand, SetOperation};
 pub use sort::{SortCommand, SortOptions, pattern_parts};
 pub use sorted::{

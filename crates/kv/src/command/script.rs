@@ -28,17 +28,50 @@ pub struct Script<'a> {
 pub struct ScriptOptions {
     /// Its reply says which keys it has read: see [`crate::Reply::Reads`].
     pub tells_reads: bool,
+    /// What is done with it while its keyspace is full.
+    pub when_full: WhenFull,
+    /// Its keyspace was full when it was ordered. So every replica refuses it commands that may enlarge the data, until it
+    /// has written something: whoever has begun to write may end it.
+    pub is_in_full: bool,
+}
+
+/// What is done with a script that may write while its keyspace is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenFull {
+    /// It runs, and commands that may enlarge the data are refused: see [`ScriptOptions::is_in_full`].
+    #[default]
+    ByCommand,
+    /// It is refused.
+    Refused,
+    /// It runs as ever.
+    Runs,
 }
 
 impl ScriptOptions {
     const TELLS_READS: u8 = 1;
+    const REFUSED: u8 = 2;
+    const RUNS: u8 = 4;
+    const IN_FULL: u8 = 8;
 
     fn encoded(self) -> u8 {
-        if self.tells_reads { Self::TELLS_READS } else { 0 }
+        let when_full = match self.when_full {
+            WhenFull::ByCommand => 0,
+            WhenFull::Refused => Self::REFUSED,
+            WhenFull::Runs => Self::RUNS,
+        };
+        let tells_reads = if self.tells_reads { Self::TELLS_READS } else { 0 };
+        when_full | tells_reads | if self.is_in_full { Self::IN_FULL } else { 0 }
     }
 
     fn decode(encoded: u8) -> Result<ScriptOptions, Malformed> {
-        let options = ScriptOptions { tells_reads: encoded & Self::TELLS_READS != 0 };
+        let has = |bit: u8| encoded & bit != 0;
+        let when_full = match (has(Self::REFUSED), has(Self::RUNS)) {
+            (false, false) => WhenFull::ByCommand,
+            (true, _) => WhenFull::Refused,
+            (false, true) => WhenFull::Runs,
+        };
+        let (tells_reads, is_in_full) = (has(Self::TELLS_READS), has(Self::IN_FULL));
+        let options = ScriptOptions { tells_reads, when_full, is_in_full };
         match options.encoded() == encoded {
             true => Ok(options),
             false => Err(Malformed("unknown options of a script")),

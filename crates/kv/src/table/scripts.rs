@@ -28,6 +28,8 @@ pub enum ScriptRefusal<'a> {
     NotInMemory(&'a [u8]),
     /// The command's effect or reply differs between replicas, or it concerns all keys.
     NotInScripts,
+    /// The command may enlarge the data, and the keyspace was full when the script was ordered.
+    NoRoom,
 }
 
 /// The table, as one run of a script may use it.
@@ -46,6 +48,8 @@ pub struct Access<'t> {
     /// What the run has published so far, and its size in bytes.
     announcements: Vec<Announcement>,
     announced_bytes: usize,
+    /// Whether it must not enlarge the data before it has written something.
+    is_in_full: bool,
     /// The keys that it has read, if its reply is to say so.
     reads: Option<Reads>,
     /// Where the changes of the run begin among those that were noted.
@@ -133,6 +137,10 @@ impl Access<'_> {
             return Ok(());
         }
         let Some(record) = self.record else { return Err(ScriptRefusal::Write) };
+        if self.is_in_full && command.may_grow() {
+            return Err(ScriptRefusal::NoRoom);
+        }
+        self.is_in_full = false;
         command.for_each_key(|key| self.remember(key));
         self.table.carry_out(command, record, out);
         Ok(())
@@ -359,6 +367,7 @@ impl Table {
             others,
             announcements,
             announced_bytes,
+            is_in_full: script.options().is_in_full,
             reads,
             changes,
             cost_max,

@@ -313,7 +313,7 @@ impl Node {
             Ok(script) => {
                 let tells_reads =
                     self.cx.clients.sessions.get(client).is_some_and(|session| session.tracking.is_some());
-                let script = script.with_options(ScriptOptions { tells_reads });
+                let script = script.with_options(ScriptOptions { tells_reads, ..script.options() });
                 let command = Command::Script(script);
                 let group = match script.key_count() {
                     0 => Some(self.cx.router.default_group()),

@@ -38,6 +38,7 @@ impl Interpreter for Lines {
                 Err(ScriptRefusal::Undeclared(key)) => format!("undeclared {}", key.escape_ascii()),
                 Err(ScriptRefusal::NotInMemory(key)) => format!("not in memory {}", key.escape_ascii()),
                 Err(ScriptRefusal::NotInScripts) => "not in scripts".into(),
+                Err(ScriptRefusal::NoRoom) => "no room".into(),
             });
         }
         out.push(Reply::Status(answer.join(", ").replace('"', "").as_bytes()));
@@ -115,7 +116,7 @@ fn a_script_that_may_only_read_is_a_read_and_cannot_write() {
 fn a_script_says_what_it_has_read_if_it_is_to() {
     let mut table = Table::new(1);
     table.set_interpreter(&Lines);
-    let options = ScriptOptions { tells_reads: true };
+    let options = ScriptOptions { tells_reads: true, ..ScriptOptions::default() };
     let mut told = |texts: &[&str], writes: bool| {
         let mut scratches = vec![Vec::new(); texts.len()];
         let keys = [&b"p:b"[..], b"p:a"];
@@ -148,6 +149,22 @@ fn a_script_says_what_it_has_read_if_it_is_to() {
     assert_eq!(told(&["GET p:c"], false), "p:a p:b p:c");
     assert_eq!(told(&["GET p:c", "GET p:d"], true), "p:a p:b p:c p:d", "a transaction says it once");
     assert_eq!(told(&["SET p:b 2", "SET p:a 1"], true), "");
+}
+
+/// As in Redis: whoever has begun to write may go on.
+#[test]
+fn a_script_in_a_full_keyspace_may_not_begin_with_what_enlarges_it() {
+    let mut store = Store::scripted();
+    store.set("a", "1");
+    let mut eval = |text: &str| {
+        let mut scratch = Vec::new();
+        let keys = [&b"a"[..], b"b"];
+        let script = Script::build(&mut scratch, text.as_bytes(), keys, 2, SCRIPT_LIMITS, true).unwrap();
+        let options = ScriptOptions { is_in_full: true, ..ScriptOptions::default() };
+        store.apply(&Command::Script(script.with_options(options)))
+    };
+    assert_eq!(eval("GET a\nSET b 2\nGET b\nAPPEND a x"), "1, no room, nil, no room");
+    assert_eq!(eval("DEL b\nSET b 2\nGET b"), "0, OK, 2");
 }
 
 #[test]
