@@ -140,9 +140,14 @@ impl Cache {
             .ok_or_else(|| CommandError::Syntax.to_string().into())
     }
 
+    /// Whether this node is sure to know all functions as they were acknowledged last.
+    pub(crate) fn knows_functions(&self, cx: &Context) -> bool {
+        cx.now.monotonic_us < cx.lease_until_us || cx.map.nodes.len() <= 1
+    }
+
     /// The function with this name, if this node is sure to know it as it was acknowledged last.
     fn function_of(&mut self, cx: &Context, name: &[u8]) -> Result<Rc<libraries::Callable>, Vec<u8>> {
-        if cx.now.monotonic_us >= cx.lease_until_us && cx.map.nodes.len() > 1 {
+        if !self.knows_functions(cx) {
             return Err(NO_LEASE.into());
         }
         self.functions.follow(cx.map.version, &cx.map.libraries);

@@ -442,8 +442,11 @@ impl Table {
             Persist { key } => self.persist(key, record, out),
             Rename { from, to, if_absent } => self.rename(from, to, if_absent, record, out),
             Copy { from, to, replace } => self.copy(from, to, replace, record, out),
-            Restore { key, payload, deadline, replaces } => {
+            Restore { key, payload, deadline, replaces, used } => {
                 self.restore(key, payload, deadline, replaces, record, out);
+                if let Some(used) = used {
+                    self.note_former_use(key, used, record.time);
+                }
             }
             Clear => self.clear(record, out),
             Purge { until } => self.purge(until, record, out),

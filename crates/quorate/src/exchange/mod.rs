@@ -6,6 +6,7 @@
 
 mod client;
 mod export;
+mod functions;
 mod import;
 mod live;
 mod log;

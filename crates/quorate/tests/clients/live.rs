@@ -105,6 +105,13 @@ fn a_running_redis_comes_over_whatever_is_killed() {
     let Some(redis) = Redis::start_with(&own) else { return };
     let port = redis.1;
     fill(&mut client_of(port), &mut Draw(3));
+    let library = |name: &str, number: u8| {
+        let text =
+            format!("#!lua name={name}\nredis.register_function('{name}', function() return {number} end)");
+        run(&mut client_of(port), &[b"FUNCTION", b"LOAD", b"REPLACE", text.as_bytes()]);
+    };
+    library("before", 1);
+    library("gone", 1);
     let mut cluster = Cluster::start(3, &[]);
     let (is_over, written) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut redis = Some(redis);
@@ -129,8 +136,11 @@ fn a_running_redis_comes_over_whatever_is_killed() {
         };
         let first = Import::start(port, &cluster, &["--compare", "whole"]);
         until("the import follows", || position(&cluster).contains(" at "));
+        library("during", 1);
+        run(&mut client_of(port), &[b"FUNCTION", b"DELETE", b"gone"]);
         more_is_written(1000);
         drop(first);
+        library("during", 2);
         more_is_written(1000);
         let second = Import::start(port, &cluster, &["--compare", "whole"]);
         let before = position(&cluster);
@@ -154,6 +164,9 @@ fn a_running_redis_comes_over_whatever_is_killed() {
     let (mut theirs, mut ours) = (client_of(port), cluster.client(1));
     let keys = keys_of(&mut theirs);
     assert!(keys.len() > 100);
+    let call = |name: &str| redis::cmd("FCALL").arg(name).arg(0).query::<i64>(&mut cluster.client(2));
+    assert_eq!([call("before").unwrap(), call("during").unwrap()], [1, 2]);
+    assert!(call("gone").is_err());
     compare(&mut theirs, &mut ours, &keys);
     // Nothing of the import is left.
     assert_eq!(position(&cluster), "nil");

@@ -482,6 +482,9 @@ fn hand_over(import: &Import, origins: &[Origin], how: Compare) -> Result<()> {
     let keys: u64 = report.kinds.values().sum();
     let commands: u64 = origins.iter().map(|origin| origin.commands.load(Ordering::Relaxed)).sum();
     say(&format!("taken: {keys} keys of snapshots ({}), and {commands} commands", kinds.join(", ")));
+    if report.function_commands > 0 {
+        say(&format!("libraries of functions: {} commands", report.function_commands));
+    }
     if report.messages > 0 {
         say(&format!("{} messages of PUBLISH were not passed on", report.messages));
     }

@@ -11,9 +11,11 @@ use anyhow::{Result, bail};
 use rdb::file::FileReader;
 use rdb::{Fault, Kind, Source};
 
+use super::super::client::Reply;
 use super::super::snapshot::{self, Rules, Sink, of_database};
-use super::super::{Refusals, log};
+use super::super::{Refusals, functions, log};
 use super::StartAgain;
+use super::handover::Asking;
 use super::lane::{Batch, Lane, Refused, Target};
 use super::link::{Address, Link, Sends, check_end};
 use super::rewrite::{self, Meaning, put_off};
@@ -57,6 +59,8 @@ pub(super) struct Import {
 #[derive(Default)]
 pub(super) struct Report {
     pub(super) kinds: BTreeMap<Kind, u64>,
+    /// Commands about functions, of snapshots and streams.
+    pub(super) function_commands: u64,
     pub(super) messages: u64,
     pub(super) refusals: Refusals,
 }
@@ -71,6 +75,16 @@ impl Import {
             let mut report = self.report();
             refused.iter().for_each(|(what, error)| report.refusals.add(error, what));
         }
+    }
+
+    /// Executes a command about functions, which may be repeated.
+    fn function_command(&self, words: Vec<Vec<u8>>, what: &[u8]) -> Result<()> {
+        let asked = words.iter().map(Vec::as_slice).collect();
+        match Asking::new(&self.target).ask(&[asked])?.pop() {
+            Some(Reply::Error(error)) if !functions::is_gone(&words, &error) => self.refuse(&error, what),
+            _ => self.report().function_commands += 1,
+        }
+        Ok(())
     }
 
     fn refuse(&self, reason: &str, what: &[u8]) {
@@ -423,6 +437,10 @@ impl Sink for Loader<'_> {
         self.send(group, Some(0))
     }
 
+    fn library(&mut self, text: &[u8]) -> Result<()> {
+        self.import.function_command(functions::load(text), functions::name(text))
+    }
+
     fn refuse(&mut self, reason: &str, what: &[u8]) {
         self.import.refuse(reason, what);
     }
@@ -546,7 +564,10 @@ impl Follower<'_> {
             }
             Meaning::Message => self.import.report().messages += 1,
             Meaning::Functions => {
-                self.import.refuse("functions: load them with FUNCTION LOAD", &shown(&words));
+                // Behind what came before it.
+                self.flush()?;
+                self.settle()?;
+                self.import.function_command(functions::repeatable(&words), &shown(&words))?;
             }
             Meaning::Databases => self.databases(words)?,
             Meaning::Keys => self.keys(words),
