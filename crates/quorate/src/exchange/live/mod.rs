@@ -308,23 +308,28 @@ struct Watched {
 }
 
 impl Watched {
-    fn look(&mut self, address: &Address) {
-        self.offset = self.try_to_look(address).ok();
+    fn look(&mut self, origin: &Origin) {
+        self.offset = self.try_to_look(origin).ok();
         if self.offset.is_none() {
             self.client = None;
         }
     }
 
-    fn try_to_look(&mut self, address: &Address) -> Result<u64> {
+    fn try_to_look(&mut self, origin: &Origin) -> Result<u64> {
         let client = match &mut self.client {
             Some(client) => client,
-            none => none.insert(address.connect()?),
+            none => none.insert(origin.address.connect()?),
         };
         let text = client.ask(&[b"INFO", b"replication"])?.bytes().context("no INFO")?;
         let text = String::from_utf8_lossy(&text).into_owned();
         let is_replica = text.lines().any(|line| line.trim() == "role:slave");
         let name = if is_replica { "slave_repl_offset:" } else { "master_repl_offset:" };
-        let offset = text.lines().find_map(|line| line.trim().strip_prefix(name));
+        let field = |name: &str| text.lines().find_map(|line| line.trim().strip_prefix(name));
+        if let Some(history) = field("master_replid:") {
+            // A server that was restarted counts from somewhere else. That its commands do not come any more shows later.
+            ensure!(origin.is_in(history), "it is in another history");
+        }
+        let offset = field(name);
         Ok(offset.context("INFO without an offset")?.parse()?)
     }
 }
@@ -351,7 +356,7 @@ fn follow(import: &Import, origins: &[Origin], found: Vec<Option<Vec<Position>>>
             let are_following = origins.iter().all(|origin| origin.is_following.load(Ordering::Acquire));
             if are_following && looked.elapsed() >= Duration::from_millis(500) {
                 looked = Instant::now();
-                watched.iter_mut().zip(origins).for_each(|(it, origin)| it.look(&origin.address));
+                watched.iter_mut().zip(origins).for_each(|(it, origin)| it.look(origin));
             }
             let lag = lag(&watched, origins).filter(|_| are_following);
             let is_wished = match wish.until {
@@ -359,7 +364,7 @@ fn follow(import: &Import, origins: &[Origin], found: Vec<Option<Vec<Position>>>
                 None => wish.enter.load(Ordering::Acquire),
             };
             if is_wished && are_following && !is_ending {
-                watched.iter_mut().zip(origins).for_each(|(it, origin)| it.look(&origin.address));
+                watched.iter_mut().zip(origins).for_each(|(it, origin)| it.look(origin));
                 if watched.iter().all(|it| it.offset.is_some()) {
                     is_ending = true;
                     for (it, origin) in watched.iter().zip(origins) {
@@ -367,7 +372,7 @@ fn follow(import: &Import, origins: &[Origin], found: Vec<Option<Vec<Position>>>
                     }
                 } else {
                     say(
-                        "a source does not answer, so it is not known what it has executed last; waiting for it",
+                        "a source does not answer, or was restarted, so it is not known what it has executed last; waiting for it",
                     );
                     std::thread::sleep(Duration::from_secs(1));
                 }

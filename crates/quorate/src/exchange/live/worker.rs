@@ -106,6 +106,8 @@ pub(super) struct Origin {
     /// Bytes of the snapshot that were read.
     pub(super) read: AtomicU64,
     pub(super) is_following: AtomicBool,
+    /// The name of the server's history in which the offsets below are positions.
+    pub(super) history: Mutex<String>,
     /// Up to where commands have taken effect, and where to stop.
     pub(super) applied: AtomicU64,
     pub(super) stop_at: AtomicU64,
@@ -120,9 +122,15 @@ impl Origin {
             commands: AtomicU64::new(0),
             read: AtomicU64::new(0),
             is_following: AtomicBool::new(false),
+            history: Mutex::default(),
             applied: AtomicU64::new(0),
             stop_at: AtomicU64::new(u64::MAX),
         }
+    }
+
+    /// Whether commands come from this history.
+    pub(super) fn is_in(&self, history: &str) -> bool {
+        *self.history.lock().unwrap_or_else(PoisonError::into_inner) == history
     }
 
     /// The key that holds the position of a lane.
@@ -178,6 +186,7 @@ pub(super) fn work(import: &Import, origin: &Origin, found: Option<Vec<Position>
         let from = positions.iter().min_by_key(|position| position.offset).cloned();
         let link = connect(import, origin, from.as_ref())?;
         let spool = link.spool.clone();
+        link.history.clone_into(&mut origin.history.lock().unwrap_or_else(PoisonError::into_inner));
         let mut reader = SpoolReader::new(&spool);
         if let Sends::Snapshot(end) = &link.sends {
             if !positions.is_empty() {
