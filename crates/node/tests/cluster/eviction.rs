@@ -61,10 +61,14 @@ fn run_scripts_in_full(cluster: &mut Cluster, client: Client) {
         cluster.ask(client, "MULTI");
         cluster.send_words(client, &[b"EVAL", text.as_bytes(), b"1", b"s", value.as_bytes()]);
         assert_eq!(cluster.reply(client), "QUEUED");
+        assert_eq!(cluster.ask(client, "GET none"), "QUEUED");
         cluster.ask(client, "EXEC")
     };
     assert_error(&transact(set), "EXECABORT");
-    assert_eq!(transact(&format!("#!lua flags=allow-oom\n{set} return redis.call('del', KEYS[1])")), "[1]");
+    assert_eq!(
+        transact(&format!("#!lua flags=allow-oom\n{set} return redis.call('del', KEYS[1])")),
+        "[1, nil]"
+    );
 }
 
 #[test]
