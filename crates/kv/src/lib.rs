@@ -28,10 +28,10 @@ pub use coded::{Coordinator, Reference, ValueId, ValueRef, View};
 pub use command::{
     AddOptions, Aggregate, By, BytesCommand, Command, Comparison, Condition, Deadline, Draft, Expiry, Fenced,
     HashCommand, HashPart, Hold, Known, List, ListCommand, LockCommand, NewId, QueueCommand, Script,
-    ScriptLimits, SetAnswer, SetCommand, SetOperation, SortCommand, SortedCommand, StreamCommand, StreamId,
-    Supplied, Transaction, Trim, WaiterId, Watched, Wish,
+    ScriptLimits, ScriptOptions, SetAnswer, SetCommand, SetOperation, SortCommand, SortedCommand,
+    StreamCommand, StreamId, Supplied, Transaction, Trim, WaiterId, Watched, WhenFull, Wish,
 };
-pub use reply::{Announcement, Reply, ReplyBuffer};
+pub use reply::{Announcement, Reads, Reply, ReplyBuffer};
 pub use shared::SharedBytes;
 pub use table::{Interpreter, NoInterpreter, Register, SnapshotId, Statistics, Table};
 pub use watch::{RecordName, Watch};

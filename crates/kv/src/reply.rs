@@ -7,6 +7,7 @@
 use crate::SharedBytes;
 use crate::codec::{Malformed, Reader, Writer};
 use crate::coded::{VALUE_REF_BYTES, ValueRef};
+use std::collections::BTreeSet;
 use std::num::NonZero;
 
 /// One element of a reply.
@@ -60,6 +61,9 @@ pub enum Reply<'a> {
     /// Nothing was done: this command needs values stored outside the table. The next element is an array of keys, each
     /// with the reference that it holds. Never nested in another element.
     Needs(&'a [u8]),
+    /// The next element is the reply to scripts that were to say which keys they read: an encoded [`Reads`]. Never nested in
+    /// another element.
+    Reads(&'a [u8]),
     /// A reference to a value, or to a part of one: an encoded [`ValueRef`].
     Reference(&'a [u8]),
     /// A byte string that is lent, and stored beside the buffer: see [`ReplyBuffer::lent`]. Never nested in another
@@ -96,6 +100,51 @@ pub struct Announcement {
     pub message: Box<[u8]>,
 }
 
+/// Which keys scripts have read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reads {
+    /// The keys, each once.
+    pub keys: BTreeSet<Box<[u8]>>,
+    /// Whether there are more than are named.
+    pub are_more: bool,
+}
+
+impl Reads {
+    /// How many keys are named.
+    const NAMED: usize = 1000;
+
+    pub(crate) fn add(&mut self, key: &[u8]) {
+        if self.keys.contains(key) {
+            return;
+        }
+        match self.keys.len() < Self::NAMED {
+            true => _ = self.keys.insert(key.into()),
+            false => self.are_more = true,
+        }
+    }
+
+    pub(crate) fn join(&mut self, other: Reads) {
+        other.keys.iter().for_each(|key| self.add(key));
+        self.are_more |= other.are_more;
+    }
+
+    fn encoded(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        bytes.put_bool(self.are_more);
+        self.keys.iter().for_each(|key| bytes.put_bytes(key));
+        bytes
+    }
+
+    fn decode(encoded: &[u8]) -> Result<Reads, Malformed> {
+        let mut reader = Reader::new(encoded);
+        let mut reads = Reads { are_more: reader.bool()?, ..Reads::default() };
+        while !reader.is_empty() {
+            reads.keys.insert(reader.bytes()?.into());
+        }
+        Ok(reads)
+    }
+}
+
 /// Most bytes that a buffer retains for its next replies.
 const RETAINED_BYTES_MAX: usize = 1 << 20;
 
@@ -123,6 +172,7 @@ const UNRESOLVED: u8 = 100;
 const NEEDS: u8 = 101;
 const REFERENCE: u8 = 102;
 const LENT: u8 = 103;
+const READS: u8 = 104;
 
 impl ReplyBuffer {
     /// Returns an empty buffer.
@@ -180,6 +230,30 @@ impl ReplyBuffer {
     #[inline]
     pub fn is_unfinished(encoded: &[u8]) -> bool {
         matches!(encoded.first(), Some(&(UNRESOLVED | NEEDS)))
+    }
+
+    /// Puts in front of the reply that begins at `start` which keys scripts have read for it. A reply that is not the whole
+    /// answer stays as it is.
+    pub(crate) fn put_reads(&mut self, start: usize, reads: &Reads) {
+        if ReplyBuffer::is_unfinished(&self.bytes[start..]) {
+            return;
+        }
+        let reply = self.bytes.split_off(start);
+        self.push(Reply::Reads(&reads.encoded()));
+        self.bytes.extend_from_slice(&reply);
+    }
+
+    /// Splits off the front of an encoded reply which keys scripts have read for it, if it says so.
+    #[inline]
+    pub fn split_reads(encoded: &[u8]) -> Option<(Reads, &[u8])> {
+        if encoded.first() != Some(&READS) {
+            return None;
+        }
+        let mut reader = Reader::new(encoded);
+        match Reply::decode(&mut reader) {
+            Ok(Reply::Reads(reads)) => Some((Reads::decode(reads).ok()?, reader.rest())),
+            _ => None,
+        }
     }
 
     /// Whether an encoded reply begins with an error.
@@ -377,6 +451,10 @@ impl ReplyBuffer {
                 out.put_u8(NEEDS);
                 out.put_bytes(command);
             }
+            Reply::Reads(reads) => {
+                out.put_u8(READS);
+                out.put_bytes(reads);
+            }
             Reply::Reference(value) => {
                 self.references += 1;
                 out.put_u8(REFERENCE);
@@ -471,6 +549,7 @@ impl<'a> Reply<'a> {
             ENTRY => Reply::Entry,
             UNRESOLVED => Reply::Unresolved(reader.bytes()?),
             NEEDS => Reply::Needs(reader.bytes()?),
+            READS => Reply::Reads(reader.bytes()?),
             REFERENCE => {
                 let encoded = reader.take(VALUE_REF_BYTES)?;
                 ValueRef::decode(encoded)?;
@@ -516,6 +595,7 @@ mod tests {
             Reply::Entry,
             Reply::Unresolved(b"command"),
             Reply::Needs(b""),
+            Reply::Reads(b"\0"),
         ];
         let mut buffer = ReplyBuffer::new();
         replies.iter().for_each(|reply| buffer.push(*reply));
@@ -539,6 +619,27 @@ mod tests {
         assert!(ReplyBuffer::is_error(buffer.as_bytes()));
         assert_eq!(ReplyBuffer::only_bulk(buffer.as_bytes()), None);
         assert!(!ReplyBuffer::is_error(b"") && ReplyBuffer::only_bulk(b"").is_none());
+    }
+
+    #[test]
+    fn what_scripts_have_read_stands_in_front_of_their_reply() {
+        let mut reads = Reads::default();
+        [&b"b"[..], b"", b"b"].iter().for_each(|key| reads.add(key));
+        let mut buffer = ReplyBuffer::new();
+        buffer.ok();
+        buffer.integer(7);
+        buffer.put_reads(1, &reads);
+        let (found, rest) = ReplyBuffer::split_reads(&buffer.as_bytes()[1..]).unwrap();
+        assert_eq!((found.keys.len(), found.are_more), (2, false));
+        assert_eq!((found, Reply::first(rest)), (reads, Reply::Integer(7)));
+        assert_eq!(ReplyBuffer::split_reads(buffer.as_bytes()), None);
+        let mut many = Reads::default();
+        (0..=Reads::NAMED).for_each(|number| many.add(number.to_string().as_bytes()));
+        assert_eq!((many.keys.len(), many.are_more), (Reads::NAMED, true));
+        buffer.clear();
+        buffer.push(Reply::Needs(b"command"));
+        buffer.put_reads(0, &many);
+        assert!(ReplyBuffer::is_unfinished(buffer.as_bytes()));
     }
 
     #[test]

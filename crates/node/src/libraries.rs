@@ -27,7 +27,7 @@ const ITEM_BYTES: usize = 64;
 pub enum Flag {
     /// It only reads.
     NoWrites,
-    /// In Redis: it runs though memory is short. Here it has no effect.
+    /// It runs though its keyspace is full.
     AllowOom,
     /// In Redis: a replica that has lost its leader runs it. Here it has no effect.
     AllowStale,

@@ -16,7 +16,7 @@ use crate::session::ClientId;
 use kv::glob::PATTERN_BYTES_MAX;
 use kv::limits::{KEY_BYTES_MAX, SCRIPT_BYTES_MAX, SCRIPT_COST_DEFAULT};
 use kv::number::parse_integer;
-use kv::{ReplyBuffer, Script, ScriptLimits};
+use kv::{ReplyBuffer, Script, ScriptLimits, ScriptOptions, WhenFull};
 use rdb::payload::{self, Refusal};
 use std::rc::Rc;
 use wire::resp::Arguments;
@@ -130,13 +130,24 @@ impl Cache {
         // A record that runs a library calls the function that the first of its arguments names.
         let (keys, rest) = (inputs.iter().take(key_count), inputs.iter().skip(key_count));
         let inputs = keys.chain(function.iter().map(|function| &*function.name)).chain(rest);
+        let when_full = match &flags {
+            None => WhenFull::ByCommand,
+            Some(_) if declares(Flag::AllowOom) => WhenFull::Runs,
+            Some(_) => WhenFull::Refused,
+        };
         Script::build_in(scratch, text, inputs, key_count, extent().filter(|_| is_known), limits, writes)
+            .map(|script| script.with_options(ScriptOptions { when_full, ..ScriptOptions::default() }))
             .ok_or_else(|| CommandError::Syntax.to_string().into())
+    }
+
+    /// Whether this node is sure to know all functions as they were acknowledged last.
+    pub(crate) fn knows_functions(&self, cx: &Context) -> bool {
+        cx.now.monotonic_us < cx.lease_until_us || cx.map.nodes.len() <= 1
     }
 
     /// The function with this name, if this node is sure to know it as it was acknowledged last.
     fn function_of(&mut self, cx: &Context, name: &[u8]) -> Result<Rc<libraries::Callable>, Vec<u8>> {
-        if cx.now.monotonic_us >= cx.lease_until_us && cx.map.nodes.len() > 1 {
+        if !self.knows_functions(cx) {
             return Err(NO_LEASE.into());
         }
         self.functions.follow(cx.map.version, &cx.map.libraries);

@@ -19,7 +19,7 @@ use crate::session::{ClientId, ITEM_BYTES, Item, Pending};
 use crate::waits;
 use kv::codec::Writer;
 use kv::limits::TRANSACTION_COMMANDS_MAX;
-use kv::{Command, List, Reply, ReplyBuffer};
+use kv::{Command, List, Reply, ReplyBuffer, ScriptOptions};
 use std::collections::BTreeSet;
 use wire::resp::{Arguments, ArgumentsBuffer};
 
@@ -121,6 +121,7 @@ pub(crate) fn gather(
         _ => None,
     };
     let Some(session) = cx.clients.sessions.get_mut(client) else { return Ok(()) };
+    let tells_reads = session.tracking.is_some();
     let Some(gathered) = &mut session.transaction else { return Ok(()) };
     if gathered.items.len() >= TRANSACTION_COMMANDS_MAX {
         return Err(format!("ERR a transaction holds at most {TRANSACTION_COMMANDS_MAX} commands"));
@@ -137,9 +138,15 @@ pub(crate) fn gather(
     };
     let item = match found.spec.handler {
         Handler::Node(NodeCommand::Script(ScriptCommand::Run(_))) => match script {
-            Some(Ok(script)) if gathered.draft.push(&Command::Script(script)) => Item::Data,
+            Some(Ok(script)) => {
+                let options = ScriptOptions { tells_reads, ..script.options() };
+                if !gathered.draft.push(&Command::Script(script.with_options(options))) {
+                    return Err(NOT_ALLOWED.into());
+                }
+                Item::Data
+            }
             Some(Err(error)) => answered(&|reply| reply.push(Reply::Error(&error))),
-            _ => return Err(NOT_ALLOWED.into()),
+            None => return Err(NOT_ALLOWED.into()),
         },
         Handler::Container => return Err(CommandError::WrongArity(found.spec.name).to_string()),
         Handler::Node(NodeCommand::Transaction(_)) => answered(&ReplyBuffer::ok), // UNWATCH.

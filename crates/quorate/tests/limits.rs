@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Constants that only bound how much the program does at once or caches, and limit no user.
-const INTERNAL: [&str; 59] = [
+const INTERNAL: [&str; 60] = [
     "ACCEPTS_PER_TURN_MAX",
     "BATCH_BYTES_MAX",
     "BURIED_MAX",
@@ -33,6 +33,7 @@ const INTERNAL: [&str; 59] = [
     "MANIFEST_BYTES_MAX",
     "NAME_BYTES_MAX",
     "NUMBERS_MAX",
+    "NUMBER_TEXT_BYTES_MAX",
     "PARTS_OWED_MAX",
     "PAUSE_US_MAX",
     "PAYLOAD_BYTES_MAX",

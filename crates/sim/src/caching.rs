@@ -57,9 +57,15 @@ impl Caching {
         }
         let class = random.pick(&classes);
         let key = Key { space: index as u8, class, number: random.below(space.keys.into()) as u8 };
-        let kind = if class == b'e' { Kind::GetFleeting } else { Kind::Get };
+        let kind = match class {
+            b'e' => Kind::GetFleeting,
+            _ if space.runs_scripts && random.percent(50) => Kind::GetByScript,
+            _ => Kind::Get,
+        };
+        // Half of these do not say which key they read, where one shard has all keys.
+        let computes = kind == Kind::GetByScript && space.keyspace.shards == 1 && random.percent(50);
         match self.kept.contains_key(&key) {
-            false => Operation::new(kind, key, Value::default()),
+            false => Operation::new(kind, key, Value { number: computes.into(), padding: 0 }),
             true => Operation::new(Kind::Ping, key, Value::default()),
         }
     }

@@ -17,6 +17,8 @@ pub(crate) enum Kind {
     Ping,
     /// `GET`.
     Get,
+    /// `EVAL` of a script that reads a key, which it declares or not: see [`Operation::computes`].
+    GetByScript,
     /// `SET` of a value that no other operation ever sets.
     Set,
     /// `DEL`.
@@ -138,6 +140,9 @@ const SCRIPT: &str = "local sum = tonumber(redis.call('get', KEYS[1]) or 0) + 1\
     if ARGV[1] then string.rep('x', 1000000000) end\n\
     return sum";
 
+/// Returns a value, of a key that stands among the declared ones or among the arguments.
+const READ: &str = "return redis.call('get', KEYS[1] or ARGV[1])";
+
 /// Claims the first pending entry of a group, and returns its value.
 const CLAIM: &str = "local claimed = redis.call('xautoclaim', KEYS[1], 'g', 'd', 0, '0-0', 'COUNT', 1)[2]\n\
     return #claimed > 0 and claimed[1][2][2]";
@@ -241,6 +246,12 @@ impl Operation {
             Kind::Append => b"XADD",
             Kind::CreateGroup | Kind::Deliver => return self.group_request(prefix, arguments),
             Kind::Script => return self.script_request(prefix, arguments),
+            Kind::GetByScript => {
+                arguments.push(b"EVAL");
+                arguments.push(READ.as_bytes());
+                arguments.push(if self.computes() { b"0" } else { b"1" });
+                return arguments.push_with(|out| self.key.write(prefix, out));
+            }
             Kind::Claim | Kind::Acknowledge => {
                 arguments.push(b"EVAL");
                 arguments.push(if self.kind == Kind::Claim { CLAIM } else { ACKNOWLEDGE }.as_bytes());
@@ -377,6 +388,11 @@ impl Operation {
         }
     }
 
+    /// Whether it is a script that reads a key without having declared it.
+    fn computes(&self) -> bool {
+        self.value.number == 1
+    }
+
     /// Whether it is a script that hits a limit.
     fn is_cut_off(&self) -> bool {
         self.value.number.is_multiple_of(8)
@@ -387,6 +403,8 @@ impl Operation {
         let does = match self.kind {
             Kind::Script if self.is_cut_off() => Some("adds one and is cut off"),
             Kind::Script => Some("adds one"),
+            Kind::GetByScript if self.computes() => Some("reads an undeclared key"),
+            Kind::GetByScript => Some("reads"),
             Kind::Claim => Some("claims the first pending entry"),
             Kind::Acknowledge => Some("acknowledges the first pending entry"),
             _ => None,

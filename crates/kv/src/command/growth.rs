@@ -1,6 +1,6 @@
 //! Commands that may enlarge the data, and by how much more than their own size.
 
-use super::{BytesCommand, Command, LockCommand, QueueCommand, SortCommand};
+use super::{BytesCommand, Command, LockCommand, QueueCommand, SortCommand, WhenFull};
 
 impl Command<'_> {
     /// Whether the command may enlarge the data: those that Redis marks with `denyoom`, and those that request locks. A
@@ -32,6 +32,18 @@ impl Command<'_> {
             LongEnd { .. } => false,
             // A command that was admitted before its values were fetched, and values that replace references.
             Supplied(_) | Inline { .. } => false,
+            _ => false,
+        }
+    }
+
+    /// Whether all in the command that may enlarge the data has been allowed to do so in a full keyspace: scripts with
+    /// [`WhenFull::Runs`].
+    pub fn may_overfill(&self) -> bool {
+        match self {
+            Command::Script(script) => script.options().when_full == WhenFull::Runs,
+            Command::Transaction(transaction) => {
+                transaction.commands().all(|command| !command.may_grow() || command.may_overfill())
+            }
             _ => false,
         }
     }

@@ -40,7 +40,7 @@ pub use lock::{Fenced, Hold, LockCommand, WaiterId};
 pub(crate) use queue::Keys;
 pub use queue::{Awaited, QueueCommand, WISH_BYTES_MAX, Wish};
 pub(crate) use script::UNIT_NS;
-pub use script::{Script, ScriptLimits};
+pub use script::{Script, ScriptLimits, ScriptOptions, WhenFull};
 pub use sets::{SetCommand, SetOperation};
 pub use sort::{SortCommand, SortOptions, pattern_parts};
 pub use sorted::{
@@ -240,8 +240,14 @@ pub enum Command<'a> {
     /// Copies a key with its expiry; returns 1 or 0 (`COPY`).
     Copy { from: &'a [u8], to: &'a [u8], replace: bool },
     /// Stores a value that is given in Redis's serialization format and replies `OK` (`RESTORE`). An existing key is an
-    /// error unless it `replaces` that.
-    Restore { key: &'a [u8], payload: &'a [u8], deadline: Option<Deadline>, replaces: bool },
+    /// error unless it `replaces` that. `used` is how it was used before.
+    Restore {
+        key: &'a [u8],
+        payload: &'a [u8],
+        deadline: Option<Deadline>,
+        replaces: bool,
+        used: Option<FormerUse>,
+    },
     /// Stores a value if the current one meets a condition (`SET … IFEQ` and its kin).
     SetIf { key: &'a [u8], value: &'a [u8], expiry: Expiry, comparison: Comparison<'a>, answer: SetAnswer },
     /// Removes a key if its value meets a condition; returns 1 or 0 (`DELIFEQ`, `DELEX`).
@@ -460,6 +466,15 @@ pub enum Usage {
     Idle,
     /// The logarithmic counter of its accesses.
     Frequency,
+}
+
+/// How a value was used where it comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FormerUse {
+    /// For how many seconds it was not used.
+    Idle(u32),
+    /// The logarithmic counter of its accesses.
+    Frequency(u8),
 }
 
 // Commands are decoded into arrays and copied: one large variant makes all of them slower.

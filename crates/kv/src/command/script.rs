@@ -20,6 +20,63 @@ pub struct Script<'a> {
     extent_count: u32,
     limits: ScriptLimits,
     writes: bool,
+    options: ScriptOptions,
+}
+
+/// What else is to be done with a script.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScriptOptions {
+    /// Its reply says which keys it has read: see [`crate::Reply::Reads`].
+    pub tells_reads: bool,
+    /// What is done with it while its keyspace is full.
+    pub when_full: WhenFull,
+    /// Its keyspace was full when it was ordered. So every replica refuses it commands that may enlarge the data, until it
+    /// has written something: whoever has begun to write may end it.
+    pub is_in_full: bool,
+}
+
+/// What is done with a script that may write while its keyspace is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenFull {
+    /// It runs, and commands that may enlarge the data are refused: see [`ScriptOptions::is_in_full`].
+    #[default]
+    ByCommand,
+    /// It is refused.
+    Refused,
+    /// It runs as ever.
+    Runs,
+}
+
+impl ScriptOptions {
+    const TELLS_READS: u8 = 1;
+    const REFUSED: u8 = 2;
+    const RUNS: u8 = 4;
+    const IN_FULL: u8 = 8;
+
+    fn encoded(self) -> u8 {
+        let when_full = match self.when_full {
+            WhenFull::ByCommand => 0,
+            WhenFull::Refused => Self::REFUSED,
+            WhenFull::Runs => Self::RUNS,
+        };
+        let tells_reads = if self.tells_reads { Self::TELLS_READS } else { 0 };
+        when_full | tells_reads | if self.is_in_full { Self::IN_FULL } else { 0 }
+    }
+
+    fn decode(encoded: u8) -> Result<ScriptOptions, Malformed> {
+        let has = |bit: u8| encoded & bit != 0;
+        let when_full = match (has(Self::REFUSED), has(Self::RUNS)) {
+            (false, false) => WhenFull::ByCommand,
+            (true, _) => WhenFull::Refused,
+            (false, true) => WhenFull::Runs,
+        };
+        let (tells_reads, is_in_full) = (has(Self::TELLS_READS), has(Self::IN_FULL));
+        let options = ScriptOptions { tells_reads, when_full, is_in_full };
+        match options.encoded() == encoded {
+            true => Ok(options),
+            false => Err(Malformed("unknown options of a script")),
+        }
+    }
 }
 
 /// The limits of a run. They can differ from node to node, or change, so those of the node that received the request
@@ -34,10 +91,10 @@ pub struct ScriptLimits {
 
 impl std::fmt::Debug for Script<'_> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Script { parts, key_count, extent_count, limits, writes } = self;
+        let Script { parts, key_count, extent_count, limits, writes, options } = self;
         write!(
             formatter,
-            "Script {{ {parts:?}, {key_count} keys, {extent_count} prefixes, {limits:?}, writes: {writes} }}"
+            "Script {{ {parts:?}, {key_count} keys, {extent_count} prefixes, {limits:?}, writes: {writes}, {options:?} }}"
         )
     }
 }
@@ -73,8 +130,19 @@ impl<'a> Script<'a> {
         let extent = extent.into_iter().inspect(|_| extent_count += 1);
         let parts = List::build(scratch, std::iter::once(text).chain(inputs).chain(extent));
         let key_count = u32::try_from(key_count).ok()?;
-        let script = Script { parts, key_count, extent_count, limits, writes };
+        let options = ScriptOptions::default();
+        let script = Script { parts, key_count, extent_count, limits, writes, options };
         script.is_whole().then_some(script)
+    }
+
+    /// The same with these options.
+    pub fn with_options(self, options: ScriptOptions) -> Script<'a> {
+        Script { options, ..self }
+    }
+
+    /// What else is to be done with it.
+    pub fn options(&self) -> ScriptOptions {
+        self.options
     }
 
     /// Whether it has as many parts as its counts say.
@@ -128,7 +196,16 @@ impl<'a> Script<'a> {
         self.writes
     }
 
+    /// Whether it has options.
+    pub(super) fn has_options(&self) -> bool {
+        self.options != ScriptOptions::default()
+    }
+
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        if self.has_options() {
+            out.put_u8(self.options.encoded());
+            out.put_bool(self.has_extent());
+        }
         self.parts.encode(out);
         out.put_u32(self.key_count);
         out.put_u64(self.limits.value_bytes_max);
@@ -143,6 +220,20 @@ impl<'a> Script<'a> {
         self.extent_count > 0
     }
 
+    /// Decodes a script with options.
+    pub(super) fn decode_with_options(
+        reader: &mut Reader<'a>,
+        writes: bool,
+    ) -> Result<Script<'a>, Malformed> {
+        let options = ScriptOptions::decode(reader.u8()?)?;
+        let has_extent = reader.bool()?;
+        let script = Script::decode(reader, writes, true, has_extent)?.with_options(options);
+        if !script.has_options() {
+            return Err(Malformed("a script without options is written without them"));
+        }
+        Ok(script)
+    }
+
     /// Decodes a script; with `has_cost` false, one from before scripts carried their cost limit.
     pub(super) fn decode(
         reader: &mut Reader<'a>,
@@ -155,7 +246,8 @@ impl<'a> Script<'a> {
         let cost_max = if has_cost { reader.u32()? } else { SCRIPT_COST_DEFAULT };
         let limits = ScriptLimits { value_bytes_max, cost_max };
         let extent_count = if has_extent { reader.u32()? } else { 0 };
-        let script = Script { parts, key_count, extent_count, limits, writes };
+        let options = ScriptOptions::default();
+        let script = Script { parts, key_count, extent_count, limits, writes, options };
         if !script.is_whole() || script.has_extent() != has_extent {
             return Err(Malformed("a script does not hold what its counts say"));
         }

@@ -16,7 +16,7 @@ use super::entry::Entry;
 use super::index::KeyHash;
 use super::scan::mix;
 use super::{NO_DEADLINE, Record, Table};
-use crate::command::{Command, Usage};
+use crate::command::{Command, FormerUse, Usage};
 use crate::planted::Fault;
 use crate::reply::ReplyBuffer;
 use crate::{UnixMs, Version};
@@ -301,6 +301,21 @@ impl Table {
                 }
             });
         });
+    }
+
+    /// Notes how a value was used where it comes from, if that is what is noted here. O(1).
+    pub(super) fn note_former_use(&mut self, key: &[u8], used: FormerUse, now: UnixMs) {
+        // The time of the last access wraps around after a year.
+        const IDLE_MS_MOST: u64 = 180 * 24 * 3_600_000;
+        let mark = match (used, self.uses.goes_by) {
+            (FormerUse::Idle(seconds), Some(Use::Recent)) => {
+                let ms = (u64::from(seconds) * 1000).min(IDLE_MS_MOST);
+                recent(now.saturating_sub(ms)) | USED_AGAIN
+            }
+            (FormerUse::Frequency(counter), Some(Use::Frequent)) => frequent(now, counter.into()),
+            _ => return,
+        };
+        self.index.change_mark(self.index.hash(key), key, |_| mark);
     }
 
     /// Chooses a key to evict that is not chosen already; `None` when there is none, or none was found among 512

@@ -60,7 +60,7 @@ use crate::glob::Pattern;
 use crate::limits::WALKED_BYTES_MAX;
 use crate::locks::{LockEvent, Locks};
 use crate::queues::Queues;
-use crate::reply::ReplyBuffer;
+use crate::reply::{Reads, ReplyBuffer};
 use crate::watch::{RecordName, Watch, Watching};
 use crate::{UnixMs, ValueId, Version};
 use coded::CodedValues;
@@ -182,6 +182,8 @@ pub struct Table {
     watched: Watching,
     /// What the scripts of the current transaction have cost so far.
     transaction_cost: Option<u64>,
+    /// What the scripts of the transaction under way have read, if one of them is to say so.
+    script_reads: Option<Reads>,
     script_costs: ScriptCosts,
     /// The approximate time that all scripts have taken on this replica; it never decreases.
     scripts_ns: u64,
@@ -234,6 +236,7 @@ impl Table {
             interpreter: &NoInterpreter,
             watched: Watching::default(),
             transaction_cost: None,
+            script_reads: None,
             script_costs: ScriptCosts::default(),
             scripts_ns: 0,
             uses: Uses::default(),
@@ -439,8 +442,11 @@ impl Table {
             Persist { key } => self.persist(key, record, out),
             Rename { from, to, if_absent } => self.rename(from, to, if_absent, record, out),
             Copy { from, to, replace } => self.copy(from, to, replace, record, out),
-            Restore { key, payload, deadline, replaces } => {
+            Restore { key, payload, deadline, replaces, used } => {
                 self.restore(key, payload, deadline, replaces, record, out);
+                if let Some(used) = used {
+                    self.note_former_use(key, used, record.time);
+                }
             }
             Clear => self.clear(record, out),
             Purge { until } => self.purge(until, record, out),

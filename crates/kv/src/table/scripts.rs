@@ -13,7 +13,7 @@ use crate::UnixMs;
 use crate::command::{By, Command, Known, List, Script, UNIT_NS};
 use crate::glob::Pattern;
 use crate::limits::SCRIPT_PUBLISHED_BYTES_MAX;
-use crate::reply::{Announcement, ReplyBuffer};
+use crate::reply::{Announcement, Reads, ReplyBuffer};
 use std::collections::BTreeMap;
 
 /// Why a command of a script was not carried out.
@@ -28,6 +28,8 @@ pub enum ScriptRefusal<'a> {
     NotInMemory(&'a [u8]),
     /// The command's effect or reply differs between replicas, or it concerns all keys.
     NotInScripts,
+    /// The command may enlarge the data, and the keyspace was full when the script was ordered.
+    NoRoom,
 }
 
 /// The table, as one run of a script may use it.
@@ -46,6 +48,10 @@ pub struct Access<'t> {
     /// What the run has published so far, and its size in bytes.
     announcements: Vec<Announcement>,
     announced_bytes: usize,
+    /// Whether it must not enlarge the data before it has written something.
+    is_in_full: bool,
+    /// The keys that it has read, if its reply is to say so.
+    reads: Option<Reads>,
     /// Where the changes of the run begin among those that were noted.
     changes: Mark,
     /// The limit on the run's cost, and its cost so far.
@@ -126,10 +132,15 @@ impl Access<'_> {
             return Err(refusal);
         }
         if !command.is_write() {
+            self.note_read(command);
             self.table.read(command, self.now, out);
             return Ok(());
         }
         let Some(record) = self.record else { return Err(ScriptRefusal::Write) };
+        if self.is_in_full && command.may_grow() {
+            return Err(ScriptRefusal::NoRoom);
+        }
+        self.is_in_full = false;
         command.for_each_key(|key| self.remember(key));
         self.table.carry_out(command, record, out);
         Ok(())
@@ -213,6 +224,15 @@ impl Access<'_> {
             }
         }
         self.table.changes.return_to(changes);
+    }
+
+    /// Notes what a command reads. As in Redis, whoever reads anything counts as having read all that it has declared.
+    fn note_read(&mut self, command: &Command<'_>) {
+        let Some(reads) = &mut self.reads else { return };
+        if reads.keys.is_empty() {
+            self.keys.iter().for_each(|(key, _)| reads.add(key));
+        }
+        command.for_each_key(|key| reads.add(key));
     }
 
     fn position(&self, key: &[u8]) -> Option<usize> {
@@ -331,6 +351,9 @@ impl Table {
             self.drawn = self.drawn.wrapping_add(1);
             self.looked = scan::mix(self.drawn);
         }
+        // Whose reply nobody gets has nobody to tell.
+        let reads = (script.options().tells_reads && !was_quiet).then(Reads::default);
+        let start = out.len();
         let before = self.transaction_cost;
         let cost_max = u64::from(script.limits().cost_max).saturating_sub(before.unwrap_or(0));
         let (extent, others) = (script.extent().collect(), BTreeMap::new());
@@ -344,13 +367,15 @@ impl Table {
             others,
             announcements,
             announced_bytes,
+            is_in_full: script.options().is_in_full,
+            reads,
             changes,
             cost_max,
             cost: 0,
         };
         interpreter.run(script, &mut access, out);
         out.announce(&mut access.announcements);
-        let cost = access.cost;
+        let (cost, reads) = (access.cost, access.reads.take());
         let others = std::mem::take(&mut access.others);
         others.keys().for_each(|key| access.table.note_written(key));
         let declared = std::mem::take(&mut access.keys).into_iter().map(|(_, before)| before);
@@ -367,5 +392,11 @@ impl Table {
             self.watched.end_script();
         }
         self.is_quiet = was_quiet;
+        match reads {
+            // The transaction's reply says it for all its scripts.
+            Some(reads) if before.is_some() => self.script_reads.get_or_insert_default().join(reads),
+            Some(reads) => out.put_reads(start, &reads),
+            None => {}
+        }
     }
 }

@@ -180,5 +180,8 @@ impl Table {
         }
         self.is_quiet = was_quiet;
         self.transaction_cost = None;
+        if let Some(reads) = self.script_reads.take() {
+            out.put_reads(start, &reads);
+        }
     }
 }

@@ -27,7 +27,8 @@ pub(crate) fn dumped(table: &mut Table, key: &[u8]) -> Option<Vec<u8>> {
 }
 
 pub(crate) fn restored(table: &mut Table, key: &[u8], payload: &[u8]) -> bool {
-    let reply = applied(table, &Command::Restore { key, payload, deadline: None, replaces: true });
+    let reply =
+        applied(table, &Command::Restore { key, payload, deadline: None, replaces: true, used: None });
     match Reply::decode(&mut Reader::new(&reply)) {
         Ok(Reply::Ok) => true,
         Ok(Reply::Error(_)) => false,

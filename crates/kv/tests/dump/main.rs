@@ -18,7 +18,7 @@ fn error(reply: &[u8]) -> String {
 }
 
 fn restore<'a>(payload: &'a [u8], deadline: Option<Deadline>, replaces: bool) -> Command<'a> {
-    Command::Restore { key: b"k", payload, deadline, replaces }
+    Command::Restore { key: b"k", payload, deadline, replaces, used: None }
 }
 
 fn time_left(table: &mut Table) -> i64 {

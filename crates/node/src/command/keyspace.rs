@@ -1,6 +1,6 @@
 //! Parsing of the commands on keys of any kind, and on the keyspace as a whole.
 
-use kv::command::Usage;
+use kv::command::{FormerUse, Usage};
 use kv::glob::PATTERN_BYTES_MAX;
 use kv::{Command, Deadline};
 use wire::resp::Arguments;
@@ -44,24 +44,24 @@ pub(super) fn copy<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context
 }
 
 pub(super) fn restore<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
-    let (mut replaces, mut is_absolute, mut index) = (false, false, 4);
+    let (mut replaces, mut is_absolute, mut used, mut index) = (false, false, None, 4);
     while let Some(option) = arguments.get(index) {
         let has_more = index + 1 < arguments.len();
         if is(option, "REPLACE") {
             replaces = true;
         } else if is(option, "ABSTTL") {
             is_absolute = true;
-        } else if is(option, "IDLETIME") && has_more {
-            // How long it was not used, and how often it was, are not stored.
+        } else if is(option, "IDLETIME") && has_more && !matches!(used, Some(FormerUse::Frequency(_))) {
             index += 1;
-            if integer(arguments, index)? < 0 {
-                return Err(CommandError::InvalidIdleTime);
-            }
-        } else if is(option, "FREQ") && has_more {
+            let seconds = match integer(arguments, index)? {
+                ..0 => return Err(CommandError::InvalidIdleTime),
+                seconds => u32::try_from(seconds).unwrap_or(u32::MAX),
+            };
+            used = Some(FormerUse::Idle(seconds));
+        } else if is(option, "FREQ") && has_more && !matches!(used, Some(FormerUse::Idle(_))) {
             index += 1;
-            if !(0..=255).contains(&integer(arguments, index)?) {
-                return Err(CommandError::InvalidFrequency);
-            }
+            let counter = u8::try_from(integer(arguments, index)?);
+            used = Some(FormerUse::Frequency(counter.map_err(|_| CommandError::InvalidFrequency)?));
         } else {
             return Err(CommandError::Syntax);
         }
@@ -79,6 +79,7 @@ pub(super) fn restore<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context:
         payload: value(arguments, 3, context)?,
         deadline,
         replaces,
+        used,
     })
 }
 

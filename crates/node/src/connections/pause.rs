@@ -37,12 +37,19 @@ pub(crate) fn hold_back(
         _ => found.spec.flags.has(Flag::Write) || found.spec.name == "pfcount",
     };
     if is_held {
-        let mut held = ArgumentsBuffer::new();
-        arguments.iter().for_each(|argument| held.push(argument));
-        session.requests -= 1;
-        session.held_back = Some(Box::new(held));
+        session.hold_back(arguments);
     }
     is_held
+}
+
+impl Session {
+    /// Keeps a request that is to be taken later, as if it arrived then.
+    pub(crate) fn hold_back(&mut self, arguments: Arguments<'_>) {
+        let mut held = ArgumentsBuffer::new();
+        arguments.iter().for_each(|argument| held.push(argument));
+        self.requests -= 1;
+        self.held_back = Some(Box::new(held));
+    }
 }
 
 impl Session {

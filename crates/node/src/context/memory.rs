@@ -27,6 +27,10 @@ use protocol::{NodeId, Now};
 /// The error for a command that would make the data larger, as in Redis.
 pub(crate) const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
+/// The error for a script with a header, as in Redis.
+pub(crate) const SCRIPT_OUT_OF_MEMORY: &str =
+    "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'";
+
 /// The most that large requests under way may take, however much memory there is. Small ones may take as much
 /// again.
 const REQUEST_BYTES_MAX: u64 = 128 << 20;

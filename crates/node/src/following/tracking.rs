@@ -12,6 +12,8 @@
 //! * While anybody keeps keys of a group, the node asks the group every [`PROBE_US`] for the highest version in use, by a
 //!   read like any other, and compares it with that of its own replica. If the replica has not been shown to have what the
 //!   group had at some moment of the last [`FRESH_US`], everybody drops all.
+//! * What a script reads stands in its reply, and is noted then. What has changed since the script began is invalidated
+//!   right behind the reply.
 //! * What is read from such a group, from one without a replica here, or from registers, is invalidated right behind its
 //!   reply.
 
@@ -39,6 +41,9 @@ const PROBE_US: u64 = 500_000;
 
 /// The most keys that are invalidated behind one reply; beyond that, everything that the client keeps is.
 const OWED_KEYS_MAX: usize = 1000;
+
+/// How many changed keys are remembered while scripts are under way; beyond that, all count as changed.
+const LATELY_KEYS: usize = 10_000;
 
 /// In the place of a request's number: behind no reply but those of this turn.
 const AT_ONCE: u64 = 0;
@@ -71,6 +76,10 @@ pub(crate) struct Tracking {
     owed: BTreeMap<(ClientId, u64), Owed>,
     /// The writes that were answered in this turn, of clients that want nothing of their own changes (`NOLOOP`).
     own: Vec<(ClientId, Change)>,
+    /// Scripts under way, by their clients and requests.
+    scripts: BTreeMap<(ClientId, u64), UnderWay>,
+    /// What changes while there are any.
+    lately: Lately,
     /// Replies that wait for this node's replica of their group, in the order in which they came. Never without a reply.
     held: BTreeMap<u16, VecDeque<Held>>,
 }
@@ -104,6 +113,50 @@ struct Owed {
     is_all: bool,
     /// When it is told even if the reply is not here; `None`: it was.
     until_us: Option<u64>,
+}
+
+/// A script, or a transaction with scripts, whose reply is not here.
+#[derive(Clone, Copy, Debug)]
+struct UnderWay {
+    group: u16,
+    /// How many changes there had been when it began.
+    begun: u64,
+    /// Whether this node's replica was new then.
+    is_fresh: bool,
+}
+
+/// The keys that have changed while scripts were under way.
+#[derive(Debug, Default)]
+struct Lately {
+    /// The latest change of each key: its number, and its record.
+    keys: BTreeMap<Box<[u8]>, (u64, Option<Change>)>,
+    /// How many changes there were, and up to which one all keys count as changed.
+    count: u64,
+    floor: u64,
+}
+
+impl Lately {
+    fn note(&mut self, key: &[u8], by: Option<Change>) {
+        if self.keys.len() >= LATELY_KEYS {
+            return self.note_all();
+        }
+        self.count += 1;
+        self.keys.insert(key.into(), (self.count, by));
+    }
+
+    fn note_all(&mut self) {
+        self.count += 1;
+        self.floor = self.count;
+        self.keys.clear();
+    }
+
+    /// Whether a key has changed since there were so many changes; and by which record, if that is known.
+    fn since(&self, begun: u64, key: &[u8]) -> Option<Option<Change>> {
+        if self.floor > begun {
+            return Some(None);
+        }
+        self.keys.get(key).filter(|(number, _)| *number > begun).map(|(_, by)| *by)
+    }
 }
 
 /// How new a group's replica at this node is known to be.
@@ -158,6 +211,7 @@ impl Tracking {
             !clients.is_empty()
         });
         self.owed.retain(|(owed, _), _| *owed != client);
+        self.scripts.retain(|(running, _), _| *running != client);
         if self.clients.is_empty() {
             let held = std::mem::take(&mut self.held);
             *self = Tracking { reads: self.reads, held, ..Tracking::default() };
@@ -177,18 +231,79 @@ impl Tracking {
         let Some(choice) = session.tracking.as_mut().filter(|choice| choice.keeps()) else { return };
         let mut keys = Vec::new();
         for_each_key_read(command, |key| keys.push(key));
-        if keys.is_empty() {
+        let has_script = has_script(command);
+        if keys.is_empty() && !has_script {
             return;
         }
         choice.last_read = Some(sequence);
         let has_prefixes = choice.mode == TrackingMode::Prefixes;
         let is_fresh = self.is_fresh(cx, group);
+        if has_script {
+            let begun = self.lately.count;
+            self.scripts.insert((client, sequence), UnderWay { group, begun, is_fresh });
+        }
         for key in keys {
             if !is_fresh {
                 self.owe(cx, client, sequence, Some(key), None);
             } else if !has_prefixes {
                 self.keep(client, key);
             }
+        }
+    }
+
+    /// Takes the reply to a request that runs scripts, and returns it without what it says about reads. Of these it is noted
+    /// now that the client keeps them: a script's keys are not all known when it begins.
+    pub(crate) fn take_reads<'r>(
+        &mut self,
+        cx: &mut Context,
+        client: ClientId,
+        sequence: u64,
+        result: Outcome,
+        reply: &'r [u8],
+    ) -> &'r [u8] {
+        let split = ReplyBuffer::split_reads(reply);
+        let rest = split.as_ref().map_or(reply, |(_, rest)| *rest);
+        let Some(script) = self.scripts.remove(&(client, sequence)) else { return rest };
+        match split {
+            Some((reads, _)) if !reads.are_more => {
+                for key in &reads.keys {
+                    self.take_read(cx, client, sequence, script, result, key);
+                }
+            }
+            // Nothing was read: no script has run.
+            None if matches!(Reply::first(reply), Reply::Error(_) | Reply::NullArray) => {}
+            _ => self.owe(cx, client, sequence, None, None),
+        }
+        if self.scripts.is_empty() {
+            self.lately.keys.clear();
+        }
+        rest
+    }
+
+    fn take_read(
+        &mut self,
+        cx: &mut Context,
+        client: ClientId,
+        sequence: u64,
+        script: UnderWay,
+        result: Outcome,
+        key: &[u8],
+    ) {
+        let choice = cx.clients.sessions.get(client).and_then(|session| session.tracking.as_ref());
+        let Some((mode, is_noloop)) = choice.map(|choice| (choice.mode, choice.is_noloop)) else { return };
+        if !script.is_fresh || !self.is_fresh(cx, script.group) {
+            return self.owe(cx, client, sequence, Some(key), None);
+        }
+        if mode == TrackingMode::Prefixes {
+            return;
+        }
+        let own = match result {
+            Outcome::Done { offset, .. } if is_noloop && offset > 0 => Some((script.group, offset)),
+            _ => None,
+        };
+        match self.lately.since(script.begun, key) {
+            Some(by) if by.is_none() || by != own => self.owe(cx, client, sequence, Some(key), by),
+            _ => self.keep(client, key),
         }
     }
 
@@ -258,6 +373,12 @@ impl Tracking {
         true
     }
 
+    /// Whether scripts of clients that track are under way.
+    #[inline]
+    pub(crate) fn has_scripts(&self) -> bool {
+        !self.scripts.is_empty()
+    }
+
     /// Whether any reply waits, or an invalidation for one.
     #[inline]
     pub(crate) fn has_waiting(&self) -> bool {
@@ -316,6 +437,9 @@ impl Tracking {
     /// Tells those who keep a key that it is no longer valid, except the client that has changed it, if it wants that: it
     /// goes on keeping it.
     fn invalidate(&mut self, cx: &mut Context, key: &[u8], by: Option<Change>) {
+        if !self.scripts.is_empty() {
+            self.lately.note(key, by);
+        }
         let own = self.own.iter().find(|(_, change)| Some(*change) == by);
         let changed_by = own.map(|(client, _)| *client);
         if let Some(Keepers { number, clients }) = self.keys.remove(key) {
@@ -342,6 +466,7 @@ impl Tracking {
 
     /// Has every client drop all that it keeps: at once, or behind the replies of its requests.
     fn drop_all(&mut self, cx: &mut Context, at_once: bool) {
+        self.lately.note_all();
         self.keys.clear();
         self.ages.clear();
         self.items = 0;
@@ -404,6 +529,9 @@ impl Tracking {
             self.invalidate(cx, &oldest, None);
         }
         self.own.clear();
+        if !self.scripts.is_empty() {
+            self.give_up_scripts(cx);
+        }
         if self.owed.is_empty() {
             return;
         }
@@ -415,6 +543,21 @@ impl Tracking {
             if let Some(owed) = self.owed.remove(&place) {
                 send_owed(cx, place.0, &owed);
             }
+        }
+    }
+
+    /// Of scripts that were answered without a word about what they read, their clients may keep anything.
+    fn give_up_scripts(&mut self, cx: &Context) {
+        let is_over = |(client, sequence): &(ClientId, u64), _: &mut UnderWay| {
+            cx.clients.sessions.get(*client).is_none_or(|session| !session.is_under_way(*sequence))
+        };
+        let over: Vec<(ClientId, u64)> =
+            self.scripts.extract_if(.., is_over).map(|(place, _)| place).collect();
+        for (client, sequence) in over {
+            self.owe(cx, client, sequence, None, None);
+        }
+        if self.scripts.is_empty() {
+            self.lately.keys.clear();
         }
     }
 
@@ -489,19 +632,29 @@ impl Freshness {
     }
 }
 
-/// Calls `visit` with the keys that a command reads and its client may keep: those that reads name, and those that scripts
-/// declare.
+/// Whether a command runs scripts.
+fn has_script(command: &Command<'_>) -> bool {
+    match command {
+        Command::Script(_) => true,
+        Command::Transaction(transaction) => {
+            transaction.commands().any(|it| matches!(it, Command::Script(_)))
+        }
+        _ => false,
+    }
+}
+
+/// Calls `visit` with the keys that a command reads and its client may keep: those that reads name. What scripts read is
+/// known only when they have run.
 fn for_each_key_read<'a>(command: &Command<'a>, mut visit: impl FnMut(&'a [u8])) {
     match command {
         Command::Transaction(transaction) => {
             for command in transaction.commands() {
-                if matches!(command, Command::Script(_)) || !command.is_write() {
+                if !matches!(command, Command::Script(_)) && !command.is_write() {
                     command.for_each_key(&mut visit);
                 }
             }
         }
-        Command::Watch { .. } => {}
-        Command::Script(_) => command.for_each_key(visit),
+        Command::Watch { .. } | Command::Script(_) => {}
         command if !command.is_write() => command.for_each_key(visit),
         _ => {}
     }

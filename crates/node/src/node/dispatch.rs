@@ -4,7 +4,7 @@ use super::Node;
 use crate::coding;
 use crate::completing::{self, Lacking, Next};
 use crate::context::long_replies::{reply_in_parts, takes_shared};
-use crate::context::memory::{self, OUT_OF_MEMORY};
+use crate::context::memory::{self, OUT_OF_MEMORY, SCRIPT_OUT_OF_MEMORY};
 use crate::context::room::{self, Verdict};
 use crate::context::{Call, CommandPart, Submitted, peers, status};
 use crate::envelope::{ForwardedOutcome, ForwardedRequest, NO_DEADLINE_MS, take_request};
@@ -19,7 +19,7 @@ use kv::SharedBytes;
 use kv::codec::{Malformed, Reader};
 use kv::command::List;
 use kv::table::WARMED_KEYS_MAX;
-use kv::{Command, ReplyBuffer, Version};
+use kv::{Command, Reply, ReplyBuffer, ScriptOptions, Version, WhenFull};
 use protocol::coded::{KeptPiece, Message, Refusal};
 use protocol::contract::Outgoing;
 use protocol::planted::Fault;
@@ -313,20 +313,29 @@ impl Node {
                 return self.forwarding.forward(&mut self.cx, group, to, asked, *request);
             }
         }
+        let in_full;
+        let mut request = request;
         if let Request::Command(command) = request
             && command.is_write()
         {
-            let refusal =
-                if self.cx.memory.is_bounded() && memory::refuses_growth(&mut self.cx, group, command) {
-                    Some(OUT_OF_MEMORY)
-                } else if self.cx.groups[group].keyspace.memory_max > 0 {
-                    self.make_room(group, command)
-                } else {
-                    None
-                };
+            let is_node_full =
+                self.cx.memory.is_bounded() && memory::refuses_growth(&mut self.cx, group, command);
+            let refusal = if is_node_full {
+                Some(OUT_OF_MEMORY)
+            } else if self.cx.groups[group].keyspace.memory_max > 0 {
+                self.make_room(group, command)
+            } else {
+                None
+            };
             if let Some(error) = refusal {
-                self.cx.counters.memory_refused += 1;
-                return self.complete_with_error(asked.ticket, group, Outcome::Refused, error);
+                let script = without_room(command).filter(|_| error == OUT_OF_MEMORY && !is_node_full);
+                let Some(script) = script else {
+                    self.cx.counters.memory_refused += 1;
+                    let error = refusal_without_room(command, error);
+                    return self.complete_with_error(asked.ticket, group, Outcome::Refused, error);
+                };
+                in_full = Request::Command(script);
+                request = &in_full;
             }
         }
         if self.is_settled_by_room(group, &asked, request) {
@@ -649,6 +658,17 @@ impl Node {
                     let is_taken = completing.complete(cx, (values, coding), ticket, group, result, reply);
                     return assert!(is_taken, "the node of the client completes what it lacks");
                 }
+                let reply = match self.following.tracking.has_scripts() {
+                    true => self.following.tracking.take_reads(
+                        &mut self.cx,
+                        client,
+                        ticket.sequence,
+                        result,
+                        reply,
+                    ),
+                    // Its client has ended its tracking.
+                    false => ReplyBuffer::split_reads(reply).map_or(reply, |(_, rest)| rest),
+                };
                 let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
                 if let Some(pending) = session.take_pending(ticket.sequence) {
                     return self.complete_pending(client, pending, ticket, group, (result, reply));
@@ -835,7 +855,9 @@ impl Node {
         if let Origin::Peer(from, link) = Origin::of(ticket) {
             return reply_in_parts(&mut self.cx, (from, link), ticket.sequence, result, (Vec::new(), reply));
         }
-        let is_answer = !ReplyBuffer::is_unfinished(&reply);
+        // What a script has read is to be taken off.
+        let is_answer =
+            !ReplyBuffer::is_unfinished(&reply) && !matches!(Reply::first(&reply), Reply::Reads(_));
         match takes_shared(&self.cx, ticket).filter(|_| is_answer) {
             Some(client) => {
                 self.cx.complete_session(client, ticket.sequence, group, result, SessionReply::Long(reply))
@@ -871,6 +893,26 @@ impl Node {
         }
         replies.bulk(&value);
         self.complete_with(ticket, group, result, replies);
+    }
+}
+
+/// The script that a full keyspace runs in the place of this one, if it does.
+#[cold]
+fn without_room<'c>(command: &Command<'c>) -> Option<Command<'c>> {
+    let Command::Script(script) = command else { return None };
+    let options = ScriptOptions { is_in_full: true, ..script.options() };
+    (options.when_full == WhenFull::ByCommand).then(|| Command::Script(script.with_options(options)))
+}
+
+/// The error for a command for which there is no room.
+fn refusal_without_room(command: &Command<'_>, error: &'static str) -> &'static str {
+    match command {
+        Command::Script(script)
+            if script.options().when_full == WhenFull::Refused && error == OUT_OF_MEMORY =>
+        {
+            SCRIPT_OUT_OF_MEMORY
+        }
+        _ => error,
     }
 }
 

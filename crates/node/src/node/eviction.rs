@@ -59,7 +59,7 @@ impl Node {
 
     #[cold]
     fn evict_for(&mut self, id: u16, command: &Command<'_>, own: u64) -> Option<&'static str> {
-        if !command.may_grow() {
+        if !command.may_grow() || command.may_overfill() {
             return None;
         }
         let bound = self.cx.groups[id].keyspace.shard_memory_max();

@@ -39,11 +39,13 @@ use crate::long::LongCommands;
 use crate::parameters::Parameters;
 use crate::quarantine::Quarantine;
 use crate::scripts;
+use crate::session::ClientId;
 use crate::slab::Slab;
 use crate::usage::{Rate, Usage};
 use crate::values::Values;
 use crate::waits::Waits;
 use protocol::{Effects, Input, Now, Progress, Result as Outcome};
+use std::collections::VecDeque;
 use storage::ValueWork;
 use storage::{Disk, DiskError, Work};
 
@@ -65,6 +67,10 @@ pub struct Node {
     pub(crate) auth_guard: AuthGuard,
     /// When HTTP at the port for Redis clients may be logged again.
     pub(crate) http_warning_due_us: u64,
+    /// The clients whose calls of functions wait until this node knows the newest ones, and until when at most.
+    pub(crate) held_calls: VecDeque<(ClientId, u64)>,
+    /// A call that has waited long enough is being taken.
+    pub(crate) gives_up_calls: bool,
     /// The channel subscriptions of this node's clients.
     pub(crate) channels: Channels,
     /// Who follows what changes.
@@ -167,6 +173,9 @@ impl Node {
         self.cx.spent_ns = 0;
         self.channels.deliver_put_off(&mut self.cx);
         self.end_pause();
+        if !self.held_calls.is_empty() {
+            self.tend_held_calls();
+        }
         while let Some((ticket, reply)) = self.cx.clients.delays.take_due(now.monotonic_us) {
             self.complete(ticket, 0, Outcome::Done { version: 0, offset: 0 }, &reply);
         }

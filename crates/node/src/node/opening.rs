@@ -207,6 +207,8 @@ impl Node {
             following: Following::default(),
             auth_guard: AuthGuard::default(),
             http_warning_due_us: 0,
+            held_calls: VecDeque::new(),
+            gives_up_calls: false,
             waits: Waits::new(own, life_of_waits(configuration)),
             coding: Coding::new(life),
             long: LongCommands::new(Coordinator { node: own, life }),

@@ -3,7 +3,7 @@
 use super::Node;
 use super::facts;
 use crate::command::{
-    self, ClientCommand, CommandError, Context, Handler, KeyspaceCommand, NodeCommand, RunScript,
+    self, ClientCommand, CommandError, Context, Handler, KeyspaceCommand, NamedBy, NodeCommand, RunScript,
     ScriptCommand, TransactionCommand,
 };
 use crate::connections;
@@ -18,7 +18,7 @@ use crate::transactions::{CROSSSLOT, EXEC_HAS_ARGUMENTS};
 use crate::waits::{self, LockAsked};
 use kv::limits::KEY_BYTES_MAX;
 use kv::table::scan_group;
-use kv::{Command, Reply, ReplyBuffer, Version};
+use kv::{Command, Reply, ReplyBuffer, ScriptOptions, Version};
 use protocol::Request;
 use std::time::Duration;
 use wire::resp::Arguments;
@@ -109,6 +109,11 @@ impl Node {
             return self.cx.answer(client, |replies| replies.error(&text));
         }
         if self.cx.pause.is_on() && self.is_held_back(client, found, arguments) {
+            return;
+        }
+        if self.cx.now.monotonic_us >= self.cx.lease_until_us
+            && self.holds_back_call(client, found, arguments)
+        {
             return;
         }
         if !self.cx.clients.monitors.is_empty() {
@@ -271,6 +276,46 @@ impl Node {
         connections::pause::hold_back(&mut self.cx, client, found, arguments, is_writing_script)
     }
 
+    /// Whether a call of a function waits until this node is sure to know the newest functions: while the control group gets
+    /// another leader, for as long as a command may wait for the leader of its group.
+    #[cold]
+    fn holds_back_call(&mut self, client: ClientId, found: command::Found, arguments: Arguments<'_>) -> bool {
+        let calls = matches!(
+            found.spec.handler,
+            Handler::Node(NodeCommand::Script(ScriptCommand::Run(how))) if how.named_by == NamedBy::Function
+        );
+        if !calls || self.gives_up_calls || self.scripts.knows_functions(&self.cx) {
+            return false;
+        }
+        let Some(session) = self.cx.clients.sessions.get_mut(client) else { return false };
+        if session.is_internal() || session.is_gathering() {
+            return false;
+        }
+        session.hold_back(arguments);
+        let until_us = self.cx.now.monotonic_us + self.cx.configuration.command_timeout_ms * 1000;
+        self.held_calls.push_back((client, until_us));
+        true
+    }
+
+    /// Takes the calls of functions that have waited, or waited long enough.
+    #[cold]
+    pub(crate) fn tend_held_calls(&mut self) {
+        while let Some((client, until_us)) = self.held_calls.front().copied() {
+            let is_overdue = !self.scripts.knows_functions(&self.cx);
+            if is_overdue && self.cx.now.monotonic_us < until_us {
+                return;
+            }
+            self.held_calls.pop_front();
+            let Some(session) = self.cx.clients.sessions.get_mut(client) else { continue };
+            let Some(request) = session.held_back.take() else { continue };
+            self.gives_up_calls = is_overdue;
+            self.request(client, request.as_arguments());
+            self.gives_up_calls = false;
+            // It may have more input, and nothing else would say so.
+            self.cx.clients.list(client);
+        }
+    }
+
     /// Takes what a pause has held back, when it is over.
     pub(crate) fn end_pause(&mut self) {
         if self.cx.pause.due_us() > self.cx.now.monotonic_us {
@@ -311,6 +356,9 @@ impl Node {
         let mut scratch = std::mem::take(&mut self.scratch);
         match self.scripts.script_of(&self.cx, how, arguments, false, &mut scratch) {
             Ok(script) => {
+                let tells_reads =
+                    self.cx.clients.sessions.get(client).is_some_and(|session| session.tracking.is_some());
+                let script = script.with_options(ScriptOptions { tells_reads, ..script.options() });
                 let command = Command::Script(script);
                 let group = match script.key_count() {
                     0 => Some(self.cx.router.default_group()),

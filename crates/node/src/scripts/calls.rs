@@ -29,6 +29,7 @@ const MOVED_BYTES_PER_UNIT: usize = 128;
 const LISTED_KEY_COST: usize = 20;
 
 const NOT_ALLOWED: &str = "ERR This Redis command is not allowed from script";
+const NO_ROOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 const NO_WRITES: &str = "ERR Write commands are not allowed from read-only scripts.";
 
 /// The functions with which a script runs commands.
@@ -232,6 +233,7 @@ impl Caller<'_, '_> {
                 };
                 access.call(&command, reply).map_err(|refusal| match refusal {
                     ScriptRefusal::Write => NO_WRITES.into(),
+                    ScriptRefusal::NoRoom => NO_ROOM.into(),
                     ScriptRefusal::Undeclared(key) => format!(
                         "ERR Script attempted to access the key '{}', which is not among its KEYS, and in another keyspace or \
                          shard",

@@ -114,9 +114,11 @@ impl Receiver<'_> {
             Reply::Entry => self.array(reader, 2),
             Reply::Pair => Err(Raised::reply("ERR malformed reply")),
             // Before a script runs, the values of all its keys are put into the table.
-            Reply::Unresolved(_) | Reply::Needs(_) | Reply::Reference(_) | Reply::Lent(_) => {
-                Err(Raised::reply("ERR a value is kept as fragments"))
-            }
+            Reply::Unresolved(_)
+            | Reply::Needs(_)
+            | Reply::Reads(_)
+            | Reply::Reference(_)
+            | Reply::Lent(_) => Err(Raised::reply("ERR a value is kept as fragments")),
         }
     }
 

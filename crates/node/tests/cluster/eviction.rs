@@ -38,6 +38,39 @@ fn assert_equal_and_bounded(cluster: &mut Cluster) {
     }
 }
 
+/// Scripts in a keyspace that has no room for so long a value, asked at a follower.
+fn run_scripts_in_full(cluster: &mut Cluster, client: Client) {
+    let value = "v".repeat(2000);
+    let mut eval = |text: &str| {
+        cluster.send_words(client, &[b"EVAL", text.as_bytes(), b"1", b"s", value.as_bytes()]);
+        cluster.reply(client)
+    };
+    let set = "redis.call('set', KEYS[1], ARGV[1])";
+    assert!(eval(set).starts_with(&format!("-{OOM}")));
+    assert_eq!(eval("return redis.call('exists', KEYS[1])"), "0", "nothing is left of it");
+    assert_eq!(
+        eval(&format!("redis.call('del', 'none') {set} return redis.call('strlen', KEYS[1])")),
+        "2000"
+    );
+    assert_eq!(eval("return redis.call('del', KEYS[1])"), "1");
+    assert!(eval(&format!("#!lua\n{set}")).starts_with("-OOM allow-oom flag is not set on the script"));
+    assert_error(&eval("#!lua flags=\nreturn 1"), "OOM");
+    assert_eq!(eval("#!lua flags=no-writes\nreturn 1"), "1");
+    assert_eq!(eval(&format!("#!lua flags=allow-oom\n{set} return redis.call('del', KEYS[1])")), "1");
+    let mut transact = |text: &str| {
+        cluster.ask(client, "MULTI");
+        cluster.send_words(client, &[b"EVAL", text.as_bytes(), b"1", b"s", value.as_bytes()]);
+        assert_eq!(cluster.reply(client), "QUEUED");
+        assert_eq!(cluster.ask(client, "GET none"), "QUEUED");
+        cluster.ask(client, "EXEC")
+    };
+    assert_error(&transact(set), "EXECABORT");
+    assert_eq!(
+        transact(&format!("#!lua flags=allow-oom\n{set} return redis.call('del', KEYS[1])")),
+        "[1, nil]"
+    );
+}
+
 #[test]
 fn a_full_keyspace_without_eviction_refuses_writes_and_loses_nothing() {
     for replication in ["consensus", "leader-follower", "abd", "blocking"] {
@@ -53,6 +86,7 @@ fn a_full_keyspace_without_eviction_refuses_writes_and_loses_nothing() {
         }
         assert_eq!(cluster.ask(client, "DEL k0"), "1", "what frees memory goes on");
         if replication == "consensus" {
+            run_scripts_in_full(&mut cluster, client);
             assert_eq!(cluster.ask(client, "MULTI"), "OK");
             assert_eq!(cluster.ask(client, "DEL k1"), "QUEUED");
             assert_eq!(cluster.ask(client, &format!("SET k {}", "v".repeat(2000))), "QUEUED");

@@ -1,12 +1,13 @@
-//! A connection to a node as a Redis client, with many requests under way.
+//! A connection as a Redis client, with many requests under way.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+use super::stream::Stream;
+use super::tls::Tls;
+
 /// A node may wait for a new leader before it answers.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
@@ -40,7 +41,7 @@ impl Reply {
 
 /// A connection.
 pub(super) struct Client {
-    stream: BufReader<TcpStream>,
+    stream: BufReader<Stream>,
     out: Vec<u8>,
 }
 
@@ -56,23 +57,17 @@ pub(super) fn put_request(words: &[&[u8]], out: &mut Vec<u8>) {
 
 impl Client {
     /// Connects, and authenticates with these words behind AUTH if there are any: a password, or a user and a password.
-    pub(super) fn connect(address: &str, credentials: &[String]) -> Result<Client> {
-        let cannot = || format!("cannot connect to {address}");
-        let mut found = address.to_socket_addrs().with_context(cannot)?;
-        let socket = found.next().with_context(cannot)?;
-        let stream = TcpStream::connect_timeout(&socket, CONNECT_WITHIN).with_context(cannot)?;
-        stream.set_read_timeout(Some(ANSWER_WITHIN))?;
-        stream.set_write_timeout(Some(ANSWER_WITHIN))?;
-        stream.set_nodelay(true)?;
+    pub(super) fn connect(address: &str, credentials: &[String], tls: Option<&Tls>) -> Result<Client> {
+        let stream = Stream::connect(address, tls, ANSWER_WITHIN)?;
         let mut client = Client { stream: BufReader::with_capacity(1 << 16, stream), out: Vec::new() };
         if !credentials.is_empty() {
             let words: Vec<&[u8]> =
                 std::iter::once(&b"AUTH"[..]).chain(credentials.iter().map(String::as_bytes)).collect();
-            if let Reply::Error(error) = client.ask(&words)? {
+            if let Reply::Error(error) = client.ask(&words).with_context(|| address.to_owned())? {
                 bail!("{address} refuses the password: {error}");
             }
         }
-        if let Reply::Error(error) = client.ask(&[b"PING"])? {
+        if let Reply::Error(error) = client.ask(&[b"PING"]).with_context(|| address.to_owned())? {
             bail!("{address} does not serve: {error}");
         }
         Ok(client)
@@ -113,7 +108,7 @@ impl Client {
     }
 
     /// Gives back the connection, and what was read of it already.
-    pub(super) fn into_parts(self) -> (Vec<u8>, TcpStream) {
+    pub(super) fn into_parts(self) -> (Vec<u8>, Stream) {
         (self.stream.buffer().to_vec(), self.stream.into_inner())
     }
 

@@ -15,7 +15,7 @@ use rdb::{Kind, Source};
 use super::client::{Client, Reply, put_request};
 use super::live::{self, LiveArgs};
 use super::snapshot::{self, Rules, Sink};
-use super::{Connect, Progress, Refusals, log};
+use super::{Connect, Progress, Refusals, functions, log};
 use crate::cluster::say;
 
 const EXAMPLES: &str = "\
@@ -42,7 +42,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ImportArgs {
     /// A file that SAVE or BGSAVE wrote, an append-only file, a folder of those, or a running server, as
-    /// `redis://[user:password@]HOST:PORT`
+    /// `redis://[user:password@]HOST:PORT`, or with TLS `rediss://`
     #[arg(value_name = "FILE|FOLDER|SERVER")]
     from: PathBuf,
 
@@ -85,6 +85,8 @@ enum Purpose {
     Whole(Kind),
     /// One command of several for a value.
     Piece,
+    /// A library of functions.
+    Library,
     /// A command of an append-only file.
     Logged,
 }
@@ -107,6 +109,7 @@ struct Importer {
     /// Why the value of which pieces are sent cannot be taken.
     failed: Option<String>,
     taken: BTreeMap<Kind, u64>,
+    libraries: u64,
     commands: u64,
     expired: u64,
     refusals: Refusals,
@@ -144,6 +147,7 @@ pub(super) fn run(args: &ImportArgs) -> Result<()> {
         pending: Vec::new(),
         failed: None,
         taken: BTreeMap::new(),
+        libraries: 0,
         commands: 0,
         expired: 0,
         refusals: Refusals::default(),
@@ -205,7 +209,7 @@ impl Importer {
             }
             let shown = words.iter().take(2).map(Vec::as_slice).collect::<Vec<_>>().join(&b' ');
             if is("FUNCTION") {
-                self.refusals.add("functions: load them with FUNCTION LOAD", &shown);
+                self.function_command(&words, &shown)?;
                 continue;
             }
             if database != 0 {
@@ -226,6 +230,27 @@ impl Importer {
         Ok(())
     }
 
+    /// Executes a command about functions, of an append-only file, behind all others.
+    fn function_command(&mut self, words: &[Vec<u8>], shown: &[u8]) -> Result<()> {
+        self.flush()?;
+        self.commands += 1;
+        let words = functions::repeatable(words);
+        let asked: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        let Some(client) = &mut self.client else { return Ok(()) };
+        for again in 0..=TRIES {
+            match client.ask(&asked)? {
+                Reply::Error(error) if is_temporary(&error) && again < TRIES => std::thread::sleep(PAUSE),
+                Reply::Error(error) if functions::is_gone(&words, &error) => break,
+                Reply::Error(error) => {
+                    self.refusals.add(&error, shown);
+                    break;
+                }
+                _ => break,
+            }
+        }
+        Ok(())
+    }
+
     fn send(&mut self, words: &[&[u8]], what: &[u8], purpose: Purpose) -> Result<()> {
         let mut request = Vec::new();
         put_request(words, &mut request);
@@ -234,8 +259,10 @@ impl Importer {
 
     fn send_request(&mut self, request: &[u8], what: &[u8], purpose: Purpose) -> Result<()> {
         if self.client.is_none() {
-            if let Purpose::Whole(kind) = purpose {
-                *self.taken.entry(kind).or_default() += 1;
+            match purpose {
+                Purpose::Whole(kind) => *self.taken.entry(kind).or_default() += 1,
+                Purpose::Library => self.libraries += 1,
+                Purpose::Piece | Purpose::Logged => {}
             }
             return Ok(());
         }
@@ -267,7 +294,9 @@ impl Importer {
             let mut later = Vec::new();
             for pending in std::mem::take(&mut left) {
                 let error = match (client.reply()?, pending.purpose) {
-                    (Reply::Error(error), Purpose::Whole(_)) if is_temporary(&error) && again < TRIES => {
+                    (Reply::Error(error), Purpose::Whole(_) | Purpose::Library)
+                        if is_temporary(&error) && again < TRIES =>
+                    {
                         later.push(pending);
                         continue;
                     }
@@ -278,10 +307,17 @@ impl Importer {
                     (Reply::Error(error), Purpose::Whole(_)) if error.starts_with("BUSYKEY") => {
                         "it exists: give --replace".to_owned()
                     }
+                    (Reply::Error(error), Purpose::Library) if error.ends_with("already exists") => {
+                        "it exists: give --replace".to_owned()
+                    }
                     (Reply::Null, Purpose::Whole(Kind::String)) => "it exists: give --replace".to_owned(),
                     (Reply::Error(error), _) => error,
                     (_, Purpose::Whole(kind)) => {
                         *self.taken.entry(kind).or_default() += 1;
+                        continue;
+                    }
+                    (_, Purpose::Library) => {
+                        self.libraries += 1;
                         continue;
                     }
                     _ => continue,
@@ -306,6 +342,10 @@ impl Importer {
         let commands = match self.commands {
             0 => String::new(),
             count => format!(", and {count} commands of append-only files"),
+        };
+        let commands = match self.libraries {
+            0 => commands,
+            count => format!(", {count} libraries of functions{commands}"),
         };
         let verb = if is_dry { "there are" } else { "taken:" };
         let rate = (keys + self.commands) as f64 / seconds.max(0.001);
@@ -367,6 +407,15 @@ impl Sink for Importer {
             _ => *self.taken.entry(kind).or_default() += 1,
         }
         Ok(())
+    }
+
+    fn library(&mut self, text: &[u8]) -> Result<()> {
+        let words = [&b"FUNCTION"[..], b"LOAD", b"REPLACE", text];
+        let name = functions::name(text);
+        match self.replaces {
+            true => self.send(&words, name, Purpose::Library),
+            false => self.send(&[words[0], words[1], text], name, Purpose::Library),
+        }
     }
 
     fn refuse(&mut self, reason: &str, what: &[u8]) {

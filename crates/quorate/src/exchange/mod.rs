@@ -1,15 +1,19 @@
 //! `quorate import` and `quorate export`: keys come from files of Redis, and go into them.
 //!
-//! Reading order: [`client`] (a connection to the cluster), [`mod@import`] (which files, and the report), [`snapshot`] (keys
-//! of a file), [`pieces`] (values as commands), [`log`] (append-only files), [`live`] (a running server), [`mod@export`].
+//! Reading order: [`client`] (a connection) over [`stream`] and [`tls`], [`mod@import`] (which files, and the report),
+//! [`snapshot`] (keys of a file), [`pieces`] (values as commands), [`log`] (append-only files), [`live`] (a running server),
+//! [`mod@export`].
 
 mod client;
 mod export;
+mod functions;
 mod import;
 mod live;
 mod log;
 mod pieces;
 mod snapshot;
+mod stream;
+mod tls;
 
 pub(crate) use export::ExportArgs;
 pub(crate) use import::ImportArgs;
@@ -51,7 +55,7 @@ struct Connect {
 
 impl Connect {
     fn open(&self) -> Result<client::Client> {
-        client::Client::connect(&self.addr, &self.credentials()?)
+        client::Client::connect(&self.addr, &self.credentials()?, None)
     }
 
     /// The words behind AUTH, if there are any.

@@ -38,6 +38,9 @@ pub(super) trait Sink {
     /// Ends that value.
     fn end_pieces(&mut self, key: &[u8], deadline_ms: Option<u64>, kind: Kind) -> Result<()>;
 
+    /// Takes a library of functions.
+    fn library(&mut self, text: &[u8]) -> Result<()>;
+
     /// Notes what cannot be taken.
     fn refuse(&mut self, reason: &str, what: &[u8]);
 
@@ -59,10 +62,7 @@ pub(super) fn read<R: Read>(file: &mut FileReader<R>, rules: &Rules, sink: &mut 
         match file.item()? {
             Item::End => return Ok(()),
             Item::Database(number) => database = number,
-            Item::Function(text) => {
-                let name = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
-                sink.refuse("functions: load them with FUNCTION LOAD", name);
-            }
+            Item::Function(text) => sink.library(&text)?,
             Item::Module(name) => sink.refuse("what a module wrote beside its keys", name.as_bytes()),
             Item::ModuleKey { key, module } => {
                 value::skip_module(file.source())?;

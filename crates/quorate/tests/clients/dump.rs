@@ -262,19 +262,19 @@ fn files_of_keys_come_from_redis_and_go_back() {
 
     let (code, said) = quorate(&["import", file, "--dry-run"]);
     assert_eq!(code, 1);
-    for part in ["there are", "give --database 3=PREFIX (\"session\")", "FUNCTION LOAD (\"#!lua name=mine\")"]
-    {
+    for part in ["there are", "give --database 3=PREFIX (\"session\")", ", 1 libraries of functions"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     assert_eq!(keys_of(&mut ours), Vec::<Vec<u8>>::new());
     let (_, said) = quorate(&["import", file, "--addr", &address]);
     assert!(said.contains(&format!("taken: {} keys", keys.len())), "{said}");
     compare(&mut theirs, &mut ours, &keys);
+    assert_eq!(told(&run(&mut ours, &[b"FCALL", b"f", b"0"])), "1");
 
     // Once more: existing keys stay, unless they are to be replaced.
     run(&mut ours, &[b"SET", b"k0", b"changed"]);
     let (code, said) = quorate(&["import", file, "--addr", &address]);
-    assert!(code == 1 && said.contains(&format!("not taken: {}, it exists", keys.len())), "{said}");
+    assert!(code == 1 && said.contains(&format!("not taken: {}, it exists", keys.len() + 1)), "{said}");
     assert_eq!(told(&run(&mut ours, &[b"GET", b"k0"])), "\"changed\"");
     let (_, said) = quorate(&["import", file, "--addr", &address, "--replace", "--database", "3=old:"]);
     assert!(said.contains(&format!("taken: {} keys", keys.len() + 1)), "{said}");

@@ -12,25 +12,29 @@ use crate::scripts::Redis;
 use crate::support::{Cluster, free_ports, told, until};
 
 /// A running import. It is killed with the test.
-struct Import(Child);
+pub(crate) struct Import(Child);
 
 impl Import {
     fn start(source: u16, cluster: &Cluster, more: &[&str]) -> Import {
+        Import::start_from(&format!("redis://127.0.0.1:{source}"), cluster, more)
+    }
+
+    pub(crate) fn start_from(source: &str, cluster: &Cluster, more: &[&str]) -> Import {
         let mut command = Command::new(env!("CARGO_BIN_EXE_quorate"));
-        command.args(["import", &format!("redis://127.0.0.1:{source}")]);
+        command.args(["import", source]);
         command.args(["--addr", &format!("127.0.0.1:{}", cluster.client_port(1))]).args(more);
         let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Import(piped.spawn().unwrap())
     }
 
     /// Presses Enter, and waits until it ends. Returns whether all went well, and what it said.
-    fn end(mut self) -> (bool, String) {
+    pub(crate) fn end(mut self) -> (bool, String) {
         // It has ended by itself already if there is an error.
         let _ = self.0.stdin.take().unwrap().write_all(b"\n");
         self.finish()
     }
 
-    fn finish(&mut self) -> (bool, String) {
+    pub(crate) fn finish(&mut self) -> (bool, String) {
         let mut text = String::new();
         self.0.stdout.take().unwrap().read_to_string(&mut text).unwrap();
         self.0.stderr.take().unwrap().read_to_string(&mut text).unwrap();
@@ -101,6 +105,13 @@ fn a_running_redis_comes_over_whatever_is_killed() {
     let Some(redis) = Redis::start_with(&own) else { return };
     let port = redis.1;
     fill(&mut client_of(port), &mut Draw(3));
+    let library = |name: &str, number: u8| {
+        let text =
+            format!("#!lua name={name}\nredis.register_function('{name}', function() return {number} end)");
+        run(&mut client_of(port), &[b"FUNCTION", b"LOAD", b"REPLACE", text.as_bytes()]);
+    };
+    library("before", 1);
+    library("gone", 1);
     let mut cluster = Cluster::start(3, &[]);
     let (is_over, written) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut redis = Some(redis);
@@ -125,8 +136,11 @@ fn a_running_redis_comes_over_whatever_is_killed() {
         };
         let first = Import::start(port, &cluster, &["--compare", "whole"]);
         until("the import follows", || position(&cluster).contains(" at "));
+        library("during", 1);
+        run(&mut client_of(port), &[b"FUNCTION", b"DELETE", b"gone"]);
         more_is_written(1000);
         drop(first);
+        library("during", 2);
         more_is_written(1000);
         let second = Import::start(port, &cluster, &["--compare", "whole"]);
         let before = position(&cluster);
@@ -150,6 +164,9 @@ fn a_running_redis_comes_over_whatever_is_killed() {
     let (mut theirs, mut ours) = (client_of(port), cluster.client(1));
     let keys = keys_of(&mut theirs);
     assert!(keys.len() > 100);
+    let call = |name: &str| redis::cmd("FCALL").arg(name).arg(0).query::<i64>(&mut cluster.client(2));
+    assert_eq!([call("before").unwrap(), call("during").unwrap()], [1, 2]);
+    assert!(call("gone").is_err());
     compare(&mut theirs, &mut ours, &keys);
     // Nothing of the import is left.
     assert_eq!(position(&cluster), "nil");

@@ -25,6 +25,7 @@ mod locks;
 mod queues;
 mod redisson;
 mod scripts;
+mod sealed;
 mod support;
 mod tools;
 mod volume;

@@ -222,7 +222,7 @@ fn value(value: Value, history: &mut History, bytes: &mut Vec<u8>) -> check::Val
 
 fn action(operation: &Operation, history: &mut History, bytes: &mut Vec<u8>) -> Action {
     match operation.kind {
-        Kind::Get | Kind::GetFleeting => Action::Get,
+        Kind::Get | Kind::GetByScript | Kind::GetFleeting => Action::Get,
         Kind::Set | Kind::SetFleeting | Kind::SetFenced => {
             Action::Set(value(operation.value, history, bytes))
         }
@@ -245,12 +245,16 @@ fn outcome(
         (_, Reply::Unknown | Reply::Wrong | Reply::Torn) => return Outcome::Unknown,
         (_, Reply::Refused(_)) => return Outcome::Failed,
         (kind, reply) if kind.is_of_locks() => return Outcome::Ok(locks::answer(kind, reply, history)),
-        (Kind::Get | Kind::GetAndSet | Kind::GetFleeting, Reply::Nil) => Answer::Value(None),
-        (Kind::Get | Kind::GetAndSet | Kind::GetFleeting, Reply::Value(read)) => {
+        (Kind::Get | Kind::GetByScript | Kind::GetAndSet | Kind::GetFleeting, Reply::Nil) => {
+            Answer::Value(None)
+        }
+        (Kind::Get | Kind::GetByScript | Kind::GetAndSet | Kind::GetFleeting, Reply::Value(read)) => {
             Answer::Value(Some(value(read, history, bytes)))
         }
         // A counter is a string of digits.
-        (Kind::Get, Reply::Integer(sum)) => Answer::Value(Some(history.value(sum.to_string().as_bytes()))),
+        (Kind::Get | Kind::GetByScript, Reply::Integer(sum)) => {
+            Answer::Value(Some(history.value(sum.to_string().as_bytes())))
+        }
         (Kind::SetIfAbsent, Reply::Nil) => Answer::Applied(false),
         (Kind::SetIfAbsent, Reply::Ok) => Answer::Applied(true),
         (Kind::Delete, Reply::Integer(count)) if space.counts_deleted() => Answer::Applied(count == 1),

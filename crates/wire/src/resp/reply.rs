@@ -63,7 +63,7 @@ pub fn element_end(encoded: &[u8]) -> Result<usize, Malformed> {
 fn elements_after(reply: &Reply<'_>) -> u64 {
     match *reply {
         Reply::Array(count) | Reply::Set(count) | Reply::Push(count) => u64::from(count),
-        Reply::Unresolved(_) | Reply::Needs(_) => 1,
+        Reply::Unresolved(_) | Reply::Needs(_) | Reply::Reads(_) => 1,
         Reply::Map(pairs) => 2 * u64::from(pairs),
         Reply::Pairs(count) | Reply::Entries(count) => u64::from(count),
         Reply::Pair | Reply::Entry => 2,
@@ -127,7 +127,7 @@ pub fn write_element(reply: Reply<'_>, protocol: Protocol, out: &mut Vec<u8>) {
         Reply::Entry if is_resp3 => {} // The map's head announces its keys and values.
         Reply::Entry => write_head(b'*', 2, out),
         // The command's coordinator replaces references by values; a client never gets these.
-        Reply::Unresolved(_) | Reply::Needs(_) => {}
+        Reply::Unresolved(_) | Reply::Needs(_) | Reply::Reads(_) => {}
         Reply::Reference(_) | Reply::Lent(_) => write_line(b'-', b"ERR a value is missing from a reply", out),
     }
 }

@@ -5,8 +5,8 @@ mod tests;
 
 use super::family::Part;
 use super::{
-    Command, Comparison, Condition, Deadline, EncodingLimits, ExpireCondition, Expiry, ExpiryUnit, List,
-    SetAnswer, Usage,
+    Command, Comparison, Condition, Deadline, EncodingLimits, ExpireCondition, Expiry, ExpiryUnit, FormerUse,
+    List, SetAnswer, Usage,
 };
 use crate::codec::{Malformed, Reader, Writer};
 use crate::coded::{REFERENCE_BYTES, Reference, ValueId};
@@ -47,6 +47,7 @@ const READING_SCRIPT_WITH_EXTENT: u8 = 36;
 const DUMP: u8 = 37;
 const USED: u8 = 38;
 const RECENT: u8 = 39;
+const READING_SCRIPT_WITH_OPTIONS: u8 = 40;
 const SET: u8 = 64;
 const GET_DELETE: u8 = 65;
 const GET_EXPIRE: u8 = 66;
@@ -88,6 +89,10 @@ const QUEUE: u8 = 106;
 const SCRIPT_WITH_EXTENT: u8 = 107;
 const RESTORE: u8 = 108;
 const EVICT: u8 = 109;
+const SCRIPT_WITH_OPTIONS: u8 = 110;
+/// In the byte that says whether a restored value replaces another: what follows about its use.
+const RESTORED_IDLE: u8 = 2;
+const RESTORED_FREQUENCY: u8 = 4;
 /// The plain `SET key value`: by far the most frequent record, so it has a short form.
 const SET_PLAIN: u8 = 127;
 /// Bytes of its encoding beside key and value.
@@ -300,14 +305,24 @@ impl<'a> Command<'a> {
                 out.put_bytes(to);
                 out.put_bool(replace);
             }
-            Restore { key, payload, deadline, replaces } => {
+            Restore { key, payload, deadline, replaces, used } => {
                 keyed(out, RESTORE, key);
                 out.put_bytes(payload);
                 out.put_bool(deadline.is_some());
                 if let Some(deadline) = deadline {
                     deadline.put(out);
                 }
-                out.put_bool(replaces);
+                match used {
+                    None => out.put_bool(replaces),
+                    Some(FormerUse::Idle(seconds)) => {
+                        out.put_u8(RESTORED_IDLE | u8::from(replaces));
+                        out.put_u32(seconds);
+                    }
+                    Some(FormerUse::Frequency(counter)) => {
+                        out.put_u8(RESTORED_FREQUENCY | u8::from(replaces));
+                        out.put_u8(counter);
+                    }
+                }
             }
             Clear => out.put_u8(CLEAR),
             Purge { until } => {
@@ -382,6 +397,8 @@ impl<'a> Command<'a> {
             }
             Script(script) => {
                 out.put_u8(match (script.is_write(), script.has_extent()) {
+                    (false, _) if script.has_options() => READING_SCRIPT_WITH_OPTIONS,
+                    (true, _) if script.has_options() => SCRIPT_WITH_OPTIONS,
                     (false, false) => READING_SCRIPT,
                     (false, true) => READING_SCRIPT_WITH_EXTENT,
                     (true, false) => SCRIPT,
@@ -495,6 +512,8 @@ impl<'a> Command<'a> {
             SCRIPT => Script(super::Script::decode(reader, true, true, false)?),
             READING_SCRIPT_WITH_EXTENT => Script(super::Script::decode(reader, false, true, true)?),
             SCRIPT_WITH_EXTENT => Script(super::Script::decode(reader, true, true, true)?),
+            READING_SCRIPT_WITH_OPTIONS => Script(super::Script::decode_with_options(reader, false)?),
+            SCRIPT_WITH_OPTIONS => Script(super::Script::decode_with_options(reader, true)?),
             READING_SCRIPT_WITHOUT_COST => Script(super::Script::decode(reader, false, false, false)?),
             SCRIPT_WITHOUT_COST => Script(super::Script::decode(reader, true, false, false)?),
             HASH_READ => Hash(super::HashCommand::decode_any(reader, false)?),
@@ -541,12 +560,18 @@ impl<'a> Command<'a> {
             PERSIST => Persist { key: reader.bytes()? },
             RENAME => Rename { from: reader.bytes()?, to: reader.bytes()?, if_absent: reader.bool()? },
             COPY => Copy { from: reader.bytes()?, to: reader.bytes()?, replace: reader.bool()? },
-            RESTORE => Restore {
-                key: reader.bytes()?,
-                payload: reader.bytes()?,
-                deadline: if reader.bool()? { Some(Deadline::take(reader)?) } else { None },
-                replaces: reader.bool()?,
-            },
+            RESTORE => {
+                let (key, payload) = (reader.bytes()?, reader.bytes()?);
+                let deadline = if reader.bool()? { Some(Deadline::take(reader)?) } else { None };
+                let how = reader.u8()?;
+                let used = match how & !1 {
+                    0 => None,
+                    RESTORED_IDLE => Some(FormerUse::Idle(reader.u32()?)),
+                    RESTORED_FREQUENCY => Some(FormerUse::Frequency(reader.u8()?)),
+                    _ => return Err(Malformed("unknown use of a restored value")),
+                };
+                Restore { key, payload, deadline, replaces: how & 1 != 0, used }
+            }
             CLEAR => Clear,
             PURGE => Purge { until: reader.u64()? },
             EVICT => Evict { key: reader.bytes()?, version: reader.u64()? },

@@ -4,8 +4,8 @@ use super::*;
 use crate::Coordinator;
 use crate::command::{
     AddOptions, Aggregate, BitOperation, By, BytesCommand, CommonAnswer, Draft, Fenced, HashCommand,
-    HashPart, Hold, ListCommand, LockCommand, QueueCommand, SetCommand, SetOperation, SortCommand,
-    SortedCommand, StreamCommand, Supplied, Trim, WaiterId, Watched, Wish, script,
+    HashPart, Hold, ListCommand, LockCommand, QueueCommand, ScriptOptions, SetCommand, SetOperation,
+    SortCommand, SortedCommand, StreamCommand, Supplied, Trim, WaiterId, Watched, WhenFull, Wish, script,
 };
 use std::num::NonZeroU64;
 
@@ -16,7 +16,7 @@ fn every_command<'a>(
     pairs: List<'a>,
     drafts: &'a [Draft; 2],
     fenced: Fenced<'a>,
-    scripts: [script::Script<'a>; 4],
+    scripts: [script::Script<'a>; 6],
     supplied: Supplied<'a>,
     wish: Wish<'a>,
 ) -> Vec<Command<'a>> {
@@ -81,8 +81,16 @@ fn every_command<'a>(
         Replicate { key, value, version: 8 },
         Digest { key },
         Dump { key },
-        Restore { key, payload: value, deadline: Some(Deadline::At(5)), replaces: true },
-        Restore { key, payload: value, deadline: None, replaces: false },
+        Restore { key, payload: value, deadline: Some(Deadline::At(5)), replaces: true, used: None },
+        Restore { key, payload: value, deadline: None, replaces: false, used: None },
+        Restore {
+            key,
+            payload: value,
+            deadline: None,
+            replaces: true,
+            used: Some(FormerUse::Idle(u32::MAX)),
+        },
+        Restore { key, payload: value, deadline: None, replaces: false, used: Some(FormerUse::Frequency(9)) },
         Watch { keys: list },
         Recent { from: u64::MAX, bytes_max: 7 },
         set_if(Comparison::Equal(value), SetAnswer::Status),
@@ -96,6 +104,8 @@ fn every_command<'a>(
         Script(scripts[1]),
         Script(scripts[2]),
         Script(scripts[3]),
+        Script(scripts[4]),
+        Script(scripts[5]),
         Supplied(supplied),
         LongPart { id, offset: 3, length: u32::MAX, bytes: value },
         LongEnd { id, watched_in: Some(u64::MAX) },
@@ -308,6 +318,7 @@ fn every_command_reads_back_as_it_was_written_and_no_shorter() {
     let mut third = Vec::new();
     let fenced = Fenced::build(b"lock", 7, &set, &mut third).expect("a SET stands behind a fence");
     let (mut fourth, mut fifth, mut ninth, mut tenth) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut eleventh, mut twelfth) = (Vec::new(), Vec::new());
     let extent = [&b"k"[..], b"kk:"];
     let inputs = [&b"k"[..], b"l", b"argument"];
     let scripts = [
@@ -315,6 +326,12 @@ fn every_command_reads_back_as_it_was_written_and_no_shorter() {
         script::Script::build(&mut fifth, b"", [], 0, LIMITS, false).unwrap(),
         script::Script::build_in(&mut ninth, b"return 1", inputs, 2, extent, LIMITS, true).unwrap(),
         script::Script::build_in(&mut tenth, b"", [], 0, [&b""[..]], LIMITS, false).unwrap(),
+        script::Script::build(&mut eleventh, b"return 1", inputs, 2, LIMITS, true)
+            .unwrap()
+            .with_options(ScriptOptions { tells_reads: true, when_full: WhenFull::Runs, is_in_full: true }),
+        script::Script::build_in(&mut twelfth, b"", [], 0, [&b""[..]], LIMITS, false)
+            .unwrap()
+            .with_options(ScriptOptions { when_full: WhenFull::Refused, ..ScriptOptions::default() }),
     ];
     assert!(scripts[2].arguments().eq([b"argument"]) && scripts[2].extent().eq(extent));
     let (mut sixth, mut seventh) = (Vec::new(), Vec::new());

@@ -1,7 +1,7 @@
 //! Scripts: what a program may do with the table, and how its writes are undone.
 
 use super::*;
-use crate::command::{Deadline, Script, ScriptLimits};
+use crate::command::{Deadline, Draft, Script, ScriptLimits, ScriptOptions};
 use crate::limits::SCRIPT_PUBLISHED_BYTES_MAX;
 use crate::table::Interpreter;
 use crate::table::{Access, ScriptRefusal};
@@ -38,6 +38,7 @@ impl Interpreter for Lines {
                 Err(ScriptRefusal::Undeclared(key)) => format!("undeclared {}", key.escape_ascii()),
                 Err(ScriptRefusal::NotInMemory(key)) => format!("not in memory {}", key.escape_ascii()),
                 Err(ScriptRefusal::NotInScripts) => "not in scripts".into(),
+                Err(ScriptRefusal::NoRoom) => "no room".into(),
             });
         }
         out.push(Reply::Status(answer.join(", ").replace('"', "").as_bytes()));
@@ -109,6 +110,61 @@ fn a_script_that_may_only_read_is_a_read_and_cannot_write() {
     store.set("a", "1");
     assert_eq!(store.eval_as("GET a\nINCRBY a 1\nGET a", &["a"], false), "1, writes, 1");
     assert_eq!(store.version("a"), 1);
+}
+
+#[test]
+fn a_script_says_what_it_has_read_if_it_is_to() {
+    let mut table = Table::new(1);
+    table.set_interpreter(&Lines);
+    let options = ScriptOptions { tells_reads: true, ..ScriptOptions::default() };
+    let mut told = |texts: &[&str], writes: bool| {
+        let mut scratches = vec![Vec::new(); texts.len()];
+        let keys = [&b"p:b"[..], b"p:a"];
+        let scripts: Vec<Command<'_>> = (texts.iter().zip(&mut scratches))
+            .map(|(text, scratch)| {
+                let extent = [&b"p:"[..]];
+                let script =
+                    Script::build_in(scratch, text.as_bytes(), keys, 2, extent, SCRIPT_LIMITS, writes);
+                Command::Script(script.unwrap().with_options(options))
+            })
+            .collect();
+        let mut draft = Draft::default();
+        scripts.iter().for_each(|script| assert!(draft.push(script)));
+        let together = Command::Transaction(draft.transaction());
+        let command = if let [only] = &scripts[..] { only } else { &together };
+        let mut out = ReplyBuffer::new();
+        out.ok();
+        match writes {
+            true => _ = table.apply(command, 1, 1, &mut out),
+            false => _ = table.read(command, 1, &mut out),
+        }
+        let (reads, rest) = ReplyBuffer::split_reads(&out.as_bytes()[1..]).expect("it says what it has read");
+        assert!(matches!(Reply::first(rest), Reply::Status(_) | Reply::Array(2)));
+        let keys: Vec<String> = reads.keys.iter().map(|key| key.escape_ascii().to_string()).collect();
+        keys.join(" ")
+    };
+    assert_eq!(told(&["SET p:b 1\nDEL p:c"], true), "", "it only writes");
+    assert_eq!(told(&["GET p:b\nSET p:x 1"], true), "p:a p:b", "all declared ones count as read");
+    assert_eq!(told(&["EXISTS p:c p:d\nGET q"], true), "p:a p:b p:c p:d", "and what was refused does not");
+    assert_eq!(told(&["GET p:c"], false), "p:a p:b p:c");
+    assert_eq!(told(&["GET p:c", "GET p:d"], true), "p:a p:b p:c p:d", "a transaction says it once");
+    assert_eq!(told(&["SET p:b 2", "SET p:a 1"], true), "");
+}
+
+/// As in Redis: whoever has begun to write may go on.
+#[test]
+fn a_script_in_a_full_keyspace_may_not_begin_with_what_enlarges_it() {
+    let mut store = Store::scripted();
+    store.set("a", "1");
+    let mut eval = |text: &str| {
+        let mut scratch = Vec::new();
+        let keys = [&b"a"[..], b"b"];
+        let script = Script::build(&mut scratch, text.as_bytes(), keys, 2, SCRIPT_LIMITS, true).unwrap();
+        let options = ScriptOptions { is_in_full: true, ..ScriptOptions::default() };
+        store.apply(&Command::Script(script.with_options(options)))
+    };
+    assert_eq!(eval("GET a\nSET b 2\nGET b\nAPPEND a x"), "1, no room, nil, no room");
+    assert_eq!(eval("DEL b\nSET b 2\nGET b"), "0, OK, 2");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Keys of any kind, and the keyspace as a whole.
 
 use super::*;
+use kv::command::FormerUse;
 
 #[test]
 fn commands_of_several_keys_list_them_in_order() {
@@ -52,12 +53,19 @@ fn renaming_and_copying() {
 
 #[test]
 fn values_in_the_format_of_redis() {
-    let restore = |deadline, replaces| Restore { key: KEY, payload: b"p", deadline, replaces };
+    let used_before =
+        |deadline, replaces, used| Restore { key: KEY, payload: b"p", deadline, replaces, used };
+    let restore = |deadline, replaces| used_before(deadline, replaces, None);
     let cases = [
         ("DUMP k", Dump { key: KEY }),
         ("RESTORE k 0 p", restore(None, false)),
         ("RESTORE k 5 p replace", restore(Some(kv::Deadline::In(5)), true)),
-        ("RESTORE k 5 p ABSTTL IDLETIME 1 FREQ 255", restore(Some(kv::Deadline::At(5)), false)),
+        (
+            "RESTORE k 5 p ABSTTL IDLETIME 1",
+            used_before(Some(kv::Deadline::At(5)), false, Some(FormerUse::Idle(1))),
+        ),
+        ("RESTORE k 0 p FREQ 255", used_before(None, false, Some(FormerUse::Frequency(255)))),
+        ("RESTORE k 0 p IDLETIME 99999999999", used_before(None, false, Some(FormerUse::Idle(u32::MAX)))),
     ];
     for (line, expected) in cases {
         assert_parses(line, expected);
@@ -68,6 +76,7 @@ fn values_in_the_format_of_redis() {
         ("RESTORE k 0 p IDLETIME -1", "ERR Invalid IDLETIME value, must be >= 0"),
         ("RESTORE k 0 p FREQ 256", "ERR Invalid FREQ value, must be >= 0 and <= 255"),
         ("RESTORE k 0 p FREQ", "ERR syntax error"),
+        ("RESTORE k 0 p IDLETIME 1 FREQ 255", "ERR syntax error"),
     ];
     for (line, expected) in refusals {
         assert_refused(line, expected);

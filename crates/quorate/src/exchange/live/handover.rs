@@ -154,7 +154,7 @@ pub(super) fn compare(
     most: u64,
     compared: &mut Compared,
 ) -> Result<()> {
-    let mut source = Client::connect(&address.server, &address.credentials)?;
+    let mut source = address.connect()?;
     if database != 0
         && let Reply::Error(error) = source.ask(&[b"SELECT", database.to_string().as_bytes()])?
     {

@@ -33,7 +33,7 @@ impl Target {
     pub(super) fn connect(&self) -> Result<Client> {
         let mut outcome = Err(anyhow!("the cluster has no node"));
         for node in &self.nodes {
-            outcome = Client::connect(node, &self.credentials);
+            outcome = Client::connect(node, &self.credentials, None);
             if outcome.is_ok() {
                 break;
             }

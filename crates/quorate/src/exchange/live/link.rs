@@ -1,7 +1,6 @@
 //! A connection to a server of Redis as its replica.
 
 use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,6 +8,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::super::client::{Client, put_request};
+use super::super::stream::Stream;
+use super::super::tls::Tls;
 use super::spool::Spool;
 
 /// How often the server hears from its replica. It cuts off one that is silent for a minute.
@@ -24,6 +25,17 @@ pub(super) struct Address {
     pub(super) server: String,
     /// The words behind AUTH, if there are any.
     pub(super) credentials: Vec<String>,
+    pub(super) tls: Option<Tls>,
+}
+
+impl Address {
+    /// Connects as a client.
+    ///
+    /// # Errors
+    /// See [`Client::connect`].
+    pub(super) fn connect(&self) -> Result<Client> {
+        Client::connect(&self.server, &self.credentials, self.tls.as_ref())
+    }
 }
 
 /// How the end of a snapshot shows.
@@ -49,12 +61,12 @@ pub(super) struct Link {
     /// The name of the server's history, and the position in it from which on commands come.
     pub(super) history: String,
     pub(super) offset: u64,
-    stream: TcpStream,
+    stream: Stream,
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    writer: Mutex<TcpStream>,
+    writer: Mutex<Stream>,
     /// Up to where commands have taken effect.
     applied: AtomicU64,
     /// Whether the snapshot has arrived as a whole. Only then the server takes acknowledgements.
@@ -82,7 +94,7 @@ impl Link {
     /// The server cannot be reached, or does not replicate.
     pub(super) fn open(address: &Address, position: Option<(&str, u64)>, spool: Spool) -> Result<Link> {
         let server = &address.server;
-        let mut client = Client::connect(server, &address.credentials)?;
+        let mut client = address.connect()?;
         // It stands in the server's list of replicas; nobody connects to it.
         client.ask(&[b"REPLCONF", b"listening-port", b"1"])?;
         client.ask(&[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"])?;
@@ -116,7 +128,7 @@ impl Link {
             _ => bail!("{server} does not replicate: {answer}"),
         };
         let (first, stream) = client.into_parts();
-        stream.set_read_timeout(Some(SILENCE))?;
+        stream.set_read_timeout(SILENCE)?;
         let shared = Arc::new(Shared {
             writer: Mutex::new(stream.try_clone()?),
             applied: AtomicU64::new(offset),
@@ -167,12 +179,12 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         self.spool.end("it is not needed any more");
-        let _ = self.stream.shutdown(Shutdown::Both);
+        self.stream.shutdown();
     }
 }
 
 /// Reads until that ends, and returns why.
-fn receive(mut stream: TcpStream, first: Vec<u8>, spool: &Spool, mut note: impl FnMut(&[u8])) -> String {
+fn receive(mut stream: Stream, first: Vec<u8>, spool: &Spool, mut note: impl FnMut(&[u8])) -> String {
     let mut bytes = vec![0; 256 << 10];
     let mut push = |bytes: &[u8]| {
         let pushed = spool.push(bytes);

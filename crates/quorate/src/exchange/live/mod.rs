@@ -29,6 +29,7 @@ use clap::{Args, ValueEnum};
 
 use super::client::{Client, Reply};
 use super::snapshot::Rules;
+use super::tls::{Tls, TlsArgs};
 use super::{Connect, Refusals};
 use crate::cluster::say;
 use handover::{Asking, Compared};
@@ -65,6 +66,9 @@ pub(crate) struct LiveArgs {
     /// Of a running server: the most of that, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 4096)]
     spool_max: u64,
+
+    #[command(flatten)]
+    tls: TlsArgs,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -87,18 +91,16 @@ enum Compare {
 #[derive(Debug)]
 struct StartAgain(String);
 
+/// What a server's name begins with, in front of `://`. With an `s` at its end it speaks TLS.
+const SCHEMES: [&str; 4] = ["redis", "rediss", "valkey", "valkeys"];
+
 /// The server that a text names, if it does.
 ///
 /// # Errors
 /// It names one in a way that is not understood.
-fn server(text: &str) -> Result<Option<Address>> {
-    const FORM: &str = "write redis://[user:password@]HOST:PORT";
-    if text.starts_with("rediss://") {
-        bail!(
-            "TLS is not spoken: let a tunnel, such as stunnel on this machine, speak it, and give its address"
-        );
-    }
-    let Some(rest) = text.strip_prefix("redis://").or_else(|| text.strip_prefix("valkey://")) else {
+fn server(text: &str, tls: &TlsArgs) -> Result<Option<Address>> {
+    const FORM: &str = "write redis://[user:password@]HOST:PORT, or rediss:// for TLS";
+    let Some((scheme, rest)) = text.split_once("://").filter(|(scheme, _)| SCHEMES.contains(scheme)) else {
         return Ok(None);
     };
     let rest = rest.strip_suffix('/').unwrap_or(rest);
@@ -113,7 +115,10 @@ fn server(text: &str) -> Result<Option<Address>> {
     ensure!(!host.contains('/'), "{FORM}: databases are chosen by --database");
     let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
     ensure!(has_port, "{FORM}: \"{host}\" has no port");
-    Ok(Some(Address { server: host.to_owned(), credentials }))
+    let is_sealed = ["rediss", "valkeys"].contains(&scheme);
+    ensure!(is_sealed || !tls.is_used(), "options for TLS are for rediss://, and this is {scheme}://");
+    let tls = if is_sealed { Some(Tls::new(tls)?) } else { None };
+    Ok(Some(Address { server: host.to_owned(), credentials, tls }))
 }
 
 /// A part of a URL with its percent signs resolved.
@@ -136,7 +141,7 @@ fn decoded(text: &str) -> Result<String> {
 
 /// Whether this names a running server.
 pub(super) fn is_server(text: &str) -> bool {
-    ["redis://", "rediss://", "valkey://"].iter().any(|scheme| text.starts_with(scheme))
+    text.split_once("://").is_some_and(|(scheme, _)| SCHEMES.contains(&scheme))
 }
 
 /// Imports the keys of a running server.
@@ -149,7 +154,7 @@ pub(super) fn run(
     connect: &Connect,
     prefixes: BTreeMap<u64, Vec<u8>>,
 ) -> Result<()> {
-    let address = server(from)?.context("this names no server")?;
+    let address = server(from, &args.tls)?.context("this names no server")?;
     let mut client = connect.open()?;
     let routes = Routes::of(&mut client)?;
     ensure!(routes.groups > 0, "the cluster has no keyspace with transactions");
@@ -194,7 +199,7 @@ pub(super) fn run(
 
 /// The servers that have the keys: of a cluster all that lead.
 fn servers(address: &Address) -> Result<Vec<Address>> {
-    let mut client = Client::connect(&address.server, &address.credentials)?;
+    let mut client = address.connect()?;
     let Reply::Array(ranges) = client.ask(&[b"CLUSTER", b"SLOTS"])? else { return Ok(vec![address.clone()]) };
     let mut servers = BTreeMap::new();
     for range in ranges {
@@ -221,8 +226,13 @@ fn servers(address: &Address) -> Result<Vec<Address>> {
         servers.into_iter().map(|(server, first)| (first, server)).collect();
     servers.sort();
     say(&format!("a cluster of {} servers", servers.len()));
-    let credentials = &address.credentials;
-    Ok(servers.into_iter().map(|(_, server)| Address { server, credentials: credentials.clone() }).collect())
+    let servers: Vec<Address> =
+        servers.into_iter().map(|(_, server)| Address { server, ..address.clone() }).collect();
+    if address.tls.is_some() {
+        // One that is not trusted shows before anything has changed.
+        servers.iter().try_for_each(|server| server.connect().map(drop))?;
+    }
+    Ok(servers)
 }
 
 /// Finds the positions of an earlier run. If there are none for each server and group, it makes sure that the cluster is
@@ -298,23 +308,28 @@ struct Watched {
 }
 
 impl Watched {
-    fn look(&mut self, address: &Address) {
-        self.offset = self.try_to_look(address).ok();
+    fn look(&mut self, origin: &Origin) {
+        self.offset = self.try_to_look(origin).ok();
         if self.offset.is_none() {
             self.client = None;
         }
     }
 
-    fn try_to_look(&mut self, address: &Address) -> Result<u64> {
+    fn try_to_look(&mut self, origin: &Origin) -> Result<u64> {
         let client = match &mut self.client {
             Some(client) => client,
-            none => none.insert(Client::connect(&address.server, &address.credentials)?),
+            none => none.insert(origin.address.connect()?),
         };
         let text = client.ask(&[b"INFO", b"replication"])?.bytes().context("no INFO")?;
         let text = String::from_utf8_lossy(&text).into_owned();
         let is_replica = text.lines().any(|line| line.trim() == "role:slave");
         let name = if is_replica { "slave_repl_offset:" } else { "master_repl_offset:" };
-        let offset = text.lines().find_map(|line| line.trim().strip_prefix(name));
+        let field = |name: &str| text.lines().find_map(|line| line.trim().strip_prefix(name));
+        if let Some(history) = field("master_replid:") {
+            // A server that was restarted counts from somewhere else. That its commands do not come any more shows later.
+            ensure!(origin.is_in(history), "it is in another history");
+        }
+        let offset = field(name);
         Ok(offset.context("INFO without an offset")?.parse()?)
     }
 }
@@ -341,7 +356,7 @@ fn follow(import: &Import, origins: &[Origin], found: Vec<Option<Vec<Position>>>
             let are_following = origins.iter().all(|origin| origin.is_following.load(Ordering::Acquire));
             if are_following && looked.elapsed() >= Duration::from_millis(500) {
                 looked = Instant::now();
-                watched.iter_mut().zip(origins).for_each(|(it, origin)| it.look(&origin.address));
+                watched.iter_mut().zip(origins).for_each(|(it, origin)| it.look(origin));
             }
             let lag = lag(&watched, origins).filter(|_| are_following);
             let is_wished = match wish.until {
@@ -349,7 +364,7 @@ fn follow(import: &Import, origins: &[Origin], found: Vec<Option<Vec<Position>>>
                 None => wish.enter.load(Ordering::Acquire),
             };
             if is_wished && are_following && !is_ending {
-                watched.iter_mut().zip(origins).for_each(|(it, origin)| it.look(&origin.address));
+                watched.iter_mut().zip(origins).for_each(|(it, origin)| it.look(origin));
                 if watched.iter().all(|it| it.offset.is_some()) {
                     is_ending = true;
                     for (it, origin) in watched.iter().zip(origins) {
@@ -357,7 +372,7 @@ fn follow(import: &Import, origins: &[Origin], found: Vec<Option<Vec<Position>>>
                     }
                 } else {
                     say(
-                        "a source does not answer, so it is not known what it has executed last; waiting for it",
+                        "a source does not answer, or was restarted, so it is not known what it has executed last; waiting for it",
                     );
                     std::thread::sleep(Duration::from_secs(1));
                 }
@@ -472,6 +487,9 @@ fn hand_over(import: &Import, origins: &[Origin], how: Compare) -> Result<()> {
     let keys: u64 = report.kinds.values().sum();
     let commands: u64 = origins.iter().map(|origin| origin.commands.load(Ordering::Relaxed)).sum();
     say(&format!("taken: {keys} keys of snapshots ({}), and {commands} commands", kinds.join(", ")));
+    if report.function_commands > 0 {
+        say(&format!("libraries of functions: {} commands", report.function_commands));
+    }
     if report.messages > 0 {
         say(&format!("{} messages of PUBLISH were not passed on", report.messages));
     }
@@ -495,7 +513,7 @@ fn compare(import: &Import, origins: &[Origin], most: u64, asking: &mut Asking) 
     let mut compared = Compared::default();
     let mut theirs = 0;
     for origin in origins {
-        let mut client = Client::connect(&origin.address.server, &origin.address.credentials)?;
+        let mut client = origin.address.connect()?;
         for (database, prefix) in &import.rules.prefixes {
             if *database != 0 {
                 client.ask(&[b"SELECT", database.to_string().as_bytes()])?;
@@ -522,7 +540,10 @@ mod tests {
 
     #[test]
     fn servers_are_named_in_several_ways() {
-        let named = |text: &str| server(text).map(|it| it.map(|it| (it.server, it.credentials.join(" "))));
+        let named = |text: &str| {
+            let found = server(text, &TlsArgs::default());
+            found.map(|it| it.map(|it| (it.server, it.credentials.join(" "))))
+        };
         let is = |text: &str, server: &str, credentials: &str| {
             assert_eq!(named(text).unwrap(), Some((server.into(), credentials.into())), "{text}");
         };
@@ -532,7 +553,7 @@ mod tests {
         is("redis://user:a:b@[::1]:1", "[::1]:1", "user a:b");
         assert_eq!(named("dump.rdb").unwrap(), None);
         for wrong in
-            ["rediss://host:1", "redis://host", "redis://host:1/3", "redis://x@host:1", "redis://:%4@h:1"]
+            ["rediss://host", "redis://host", "redis://host:1/3", "redis://x@host:1", "redis://:%4@h:1"]
         {
             assert!(named(wrong).is_err(), "{wrong}");
         }

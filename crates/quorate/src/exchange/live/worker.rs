@@ -11,9 +11,11 @@ use anyhow::{Result, bail};
 use rdb::file::FileReader;
 use rdb::{Fault, Kind, Source};
 
+use super::super::client::Reply;
 use super::super::snapshot::{self, Rules, Sink, of_database};
-use super::super::{Refusals, log};
+use super::super::{Refusals, functions, log};
 use super::StartAgain;
+use super::handover::Asking;
 use super::lane::{Batch, Lane, Refused, Target};
 use super::link::{Address, Link, Sends, check_end};
 use super::rewrite::{self, Meaning, put_off};
@@ -57,6 +59,8 @@ pub(super) struct Import {
 #[derive(Default)]
 pub(super) struct Report {
     pub(super) kinds: BTreeMap<Kind, u64>,
+    /// Commands about functions, of snapshots and streams.
+    pub(super) function_commands: u64,
     pub(super) messages: u64,
     pub(super) refusals: Refusals,
 }
@@ -71,6 +75,16 @@ impl Import {
             let mut report = self.report();
             refused.iter().for_each(|(what, error)| report.refusals.add(error, what));
         }
+    }
+
+    /// Executes a command about functions, which may be repeated.
+    fn function_command(&self, words: Vec<Vec<u8>>, what: &[u8]) -> Result<()> {
+        let asked = words.iter().map(Vec::as_slice).collect();
+        match Asking::new(&self.target).ask(&[asked])?.pop() {
+            Some(Reply::Error(error)) if !functions::is_gone(&words, &error) => self.refuse(&error, what),
+            _ => self.report().function_commands += 1,
+        }
+        Ok(())
     }
 
     fn refuse(&self, reason: &str, what: &[u8]) {
@@ -92,6 +106,8 @@ pub(super) struct Origin {
     /// Bytes of the snapshot that were read.
     pub(super) read: AtomicU64,
     pub(super) is_following: AtomicBool,
+    /// The name of the server's history in which the offsets below are positions.
+    pub(super) history: Mutex<String>,
     /// Up to where commands have taken effect, and where to stop.
     pub(super) applied: AtomicU64,
     pub(super) stop_at: AtomicU64,
@@ -106,9 +122,15 @@ impl Origin {
             commands: AtomicU64::new(0),
             read: AtomicU64::new(0),
             is_following: AtomicBool::new(false),
+            history: Mutex::default(),
             applied: AtomicU64::new(0),
             stop_at: AtomicU64::new(u64::MAX),
         }
+    }
+
+    /// Whether commands come from this history.
+    pub(super) fn is_in(&self, history: &str) -> bool {
+        *self.history.lock().unwrap_or_else(PoisonError::into_inner) == history
     }
 
     /// The key that holds the position of a lane.
@@ -164,6 +186,7 @@ pub(super) fn work(import: &Import, origin: &Origin, found: Option<Vec<Position>
         let from = positions.iter().min_by_key(|position| position.offset).cloned();
         let link = connect(import, origin, from.as_ref())?;
         let spool = link.spool.clone();
+        link.history.clone_into(&mut origin.history.lock().unwrap_or_else(PoisonError::into_inner));
         let mut reader = SpoolReader::new(&spool);
         if let Sends::Snapshot(end) = &link.sends {
             if !positions.is_empty() {
@@ -423,6 +446,10 @@ impl Sink for Loader<'_> {
         self.send(group, Some(0))
     }
 
+    fn library(&mut self, text: &[u8]) -> Result<()> {
+        self.import.function_command(functions::load(text), functions::name(text))
+    }
+
     fn refuse(&mut self, reason: &str, what: &[u8]) {
         self.import.refuse(reason, what);
     }
@@ -546,7 +573,10 @@ impl Follower<'_> {
             }
             Meaning::Message => self.import.report().messages += 1,
             Meaning::Functions => {
-                self.import.refuse("functions: load them with FUNCTION LOAD", &shown(&words));
+                // Behind what came before it.
+                self.flush()?;
+                self.settle()?;
+                self.import.function_command(functions::repeatable(&words), &shown(&words))?;
             }
             Meaning::Databases => self.databases(words)?,
             Meaning::Keys => self.keys(words),

@@ -1,0 +1,111 @@
+//! A connection to a server, plain or in TLS.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs as _};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use rustls::ClientConnection;
+
+use super::tls::{self, Tls};
+
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// For how long a server may be silent in the handshake of TLS. One that does not speak it may wait for more.
+const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
+
+/// A connection. One clone of it may be read while another one is written.
+pub(super) struct Stream {
+    socket: TcpStream,
+    session: Option<Arc<Mutex<ClientConnection>>>,
+}
+
+impl Stream {
+    /// Connects to HOST:PORT. Reads and writes end with an error after `within`.
+    ///
+    /// # Errors
+    /// It cannot be reached, or is not trusted.
+    pub(super) fn connect(address: &str, tls: Option<&Tls>, within: Duration) -> Result<Stream> {
+        let cannot = || format!("cannot connect to {address}");
+        let mut found = address.to_socket_addrs().with_context(cannot)?;
+        let place = found.next().with_context(cannot)?;
+        let mut socket = TcpStream::connect_timeout(&place, CONNECT_WITHIN).with_context(cannot)?;
+        socket.set_nodelay(true)?;
+        socket.set_write_timeout(Some(within))?;
+        let mut session = None;
+        if let Some(tls) = tls {
+            let mut new = tls.session(address)?;
+            socket.set_read_timeout(Some(HANDSHAKE_WITHIN))?;
+            while new.is_handshaking() {
+                new.complete_io(&mut socket)
+                    .map_err(|error| anyhow!("{address}: {}", tls::refusal(&error)))?;
+            }
+            session = Some(Arc::new(Mutex::new(new)));
+        }
+        socket.set_read_timeout(Some(within))?;
+        Ok(Stream { socket, session })
+    }
+
+    /// For how long a read may last.
+    pub(super) fn set_read_timeout(&self, within: Duration) -> io::Result<()> {
+        self.socket.set_read_timeout(Some(within))
+    }
+
+    /// The same connection once more.
+    pub(super) fn try_clone(&self) -> io::Result<Stream> {
+        Ok(Stream { socket: self.socket.try_clone()?, session: self.session.clone() })
+    }
+
+    /// Ends the connection, for its clones, too.
+    pub(super) fn shutdown(&self) {
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+}
+
+/// Sends what the session has to send.
+fn flush(session: &mut ClientConnection, socket: &mut TcpStream) -> io::Result<()> {
+    while session.wants_write() {
+        match session.write_tls(socket) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            written => drop(written?),
+        }
+    }
+    Ok(())
+}
+
+impl Read for Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let Some(session) = &self.session else { return self.socket.read(into) };
+        let session = || session.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match session().reader().read(into) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // Servers end connections without saying so in TLS. What is cut off there shows by its form.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+                read => return read,
+            }
+            // This waits: the session stays free for who writes.
+            self.socket.peek(&mut [0])?;
+            let mut session = session();
+            session.read_tls(&mut self.socket)?;
+            let outcome = session.process_new_packets();
+            let flushed = flush(&mut session, &mut self.socket);
+            outcome.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, tls::words(&error)))?;
+            flushed?;
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(session) = &self.session else { return self.socket.write(bytes) };
+        let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = session.writer().write(bytes)?;
+        flush(&mut session, &mut self.socket)?;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

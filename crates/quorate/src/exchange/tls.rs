@@ -1,0 +1,356 @@
+//! TLS to the server that keys come from: whom to trust, and errors in plain words.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Args;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error,
+    OtherError, RootCertStore, SignatureScheme,
+};
+
+/// Options for TLS.
+#[derive(Args, Default)]
+pub(super) struct TlsArgs {
+    /// Of a server with TLS: a file with the certificates of the authorities to trust, in PEM; those that this machine trusts
+    /// otherwise
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+
+    /// Of a server with TLS that wants one: a file with this client's certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// The private key of that certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
+    /// Of a server with TLS: the name that its certificate must have, and those of all shards; its host otherwise
+    #[arg(long, value_name = "NAME", conflicts_with = "tls_any_name")]
+    tls_server_name: Option<String>,
+
+    /// Of a server with TLS: accept a certificate whatever name it has, as replicas of Redis do. It must come from an
+    /// authority that is trusted
+    #[arg(long)]
+    tls_any_name: bool,
+}
+
+impl TlsArgs {
+    /// Whether an option was given.
+    pub(super) fn is_used(&self) -> bool {
+        self.tls_ca.is_some()
+            || self.tls_cert.is_some()
+            || self.tls_server_name.is_some()
+            || self.tls_any_name
+    }
+}
+
+/// How to speak TLS with servers.
+#[derive(Clone, Debug)]
+pub(super) struct Tls {
+    config: Arc<ClientConfig>,
+    /// The name that certificates must have; the server's host otherwise.
+    name: Option<ServerName<'static>>,
+}
+
+impl Tls {
+    /// Reads the files that are named.
+    ///
+    /// # Errors
+    /// One cannot be read, or has not what it should have.
+    pub(super) fn new(args: &TlsArgs) -> Result<Tls> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut roots = RootCertStore::empty();
+        let trusted = match &args.tls_ca {
+            Some(file) => {
+                for certificate in certificates(file)? {
+                    let what = || format!("{} has a certificate that is no authority's", file.display());
+                    roots.add(certificate).with_context(what)?;
+                }
+                format!("the authorities of {}", file.display())
+            }
+            None => {
+                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+                ensure!(!roots.is_empty(), "this machine trusts no authority: name one by --tls-ca");
+                "those that this machine trusts".to_owned()
+            }
+        };
+        let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build()?;
+        let verifier = Verifier { inner, trusted, takes_any_name: args.tls_any_name };
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier));
+        let config = match (&args.tls_cert, &args.tls_key) {
+            (Some(cert), Some(key)) => {
+                let secret = PrivateKeyDer::from_pem_file(key)
+                    .with_context(|| format!("{} has no private key in PEM", key.display()))?;
+                let what = || format!("{} and {} do not belong together", cert.display(), key.display());
+                builder.with_client_auth_cert(certificates(cert)?, secret).with_context(what)?
+            }
+            _ => builder.with_no_client_auth(),
+        };
+        let name = match &args.tls_server_name {
+            Some(name) => Some(server_name(name)?),
+            None => None,
+        };
+        Ok(Tls { config: Arc::new(config), name })
+    }
+
+    /// A session with the server at HOST:PORT, before anything was sent.
+    ///
+    /// # Errors
+    /// The host is no name that a certificate can have.
+    pub(super) fn session(&self, address: &str) -> Result<ClientConnection> {
+        let name = match &self.name {
+            Some(name) => name.clone(),
+            None => server_name(address.rsplit_once(':').map_or(address, |(host, _)| host))?,
+        };
+        Ok(ClientConnection::new(self.config.clone(), name)?)
+    }
+}
+
+fn server_name(host: &str) -> Result<ServerName<'static>> {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    ServerName::try_from(bare.to_owned())
+        .with_context(|| format!("\"{host}\" is no name that a certificate can have"))
+}
+
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let what = || format!("{} has no certificates in PEM", file.display());
+    let found = CertificateDer::pem_file_iter(file).with_context(what)?;
+    let found = found.collect::<Result<Vec<_>, _>>().with_context(what)?;
+    ensure!(!found.is_empty(), what());
+    Ok(found)
+}
+
+/// Checks certificates as everybody does, and says in plain words why one is not taken.
+#[derive(Debug)]
+struct Verifier {
+    inner: Arc<WebPkiServerVerifier>,
+    /// Who is trusted.
+    trusted: String,
+    takes_any_name: bool,
+}
+
+/// Why a certificate is not taken.
+#[derive(Debug)]
+struct Untrusted(String);
+
+impl fmt::Display for Untrusted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Untrusted {}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let checked = self.inner.verify_server_cert(certificate, intermediates, name, ocsp_response, now);
+        match checked {
+            // The name is looked at last: all else is right.
+            Err(Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) if self.takes_any_name => Ok(ServerCertVerified::assertion()),
+            Err(Error::InvalidCertificate(error)) => {
+                let why = Untrusted(self.words(&error, certificate));
+                Err(Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(why)))))
+            }
+            checked => checked,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.inner.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.inner.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
+}
+
+impl Verifier {
+    fn words(&self, error: &CertificateError, certificate: &CertificateDer<'_>) -> String {
+        const DAY: u64 = 24 * 60 * 60;
+        match error {
+            CertificateError::UnknownIssuer => {
+                let Ok(certificate) = webpki::EndEntityCert::try_from(certificate) else {
+                    return "its certificate comes from nobody who is trusted".to_owned();
+                };
+                let issuer = match readable(certificate.issuer()) {
+                    own if own == readable(certificate.subject()) => format!("itself ({own})"),
+                    issuer => issuer,
+                };
+                format!(
+                    "its certificate was issued by {issuer}, which is not among {}: if you trust it, give the certificate of that \
+                     authority by --tls-ca",
+                    self.trusted
+                )
+            }
+            CertificateError::NotValidForNameContext { expected, presented } => {
+                let names: Vec<&str> = presented.iter().map(|name| bare(name)).collect();
+                let names = match &names[..] {
+                    [] => "no name at all".to_owned(),
+                    names => names.join(", "),
+                };
+                format!(
+                    "its certificate is for {names}, and not for {}: give its name by --tls-server-name, or --tls-any-name",
+                    expected.to_str()
+                )
+            }
+            CertificateError::ExpiredContext { time, not_after } => {
+                let days = time.as_secs().saturating_sub(not_after.as_secs()) / DAY;
+                format!("its certificate expired {days} days ago, by this machine's clock")
+            }
+            CertificateError::NotValidYetContext { time, not_before } => {
+                let days = not_before.as_secs().saturating_sub(time.as_secs()) / DAY;
+                format!("its certificate is valid in {days} days only, by this machine's clock")
+            }
+            CertificateError::Other(OtherError(why)) => match why.downcast_ref() {
+                Some(webpki::Error::CaUsedAsEndEntity) => {
+                    "its certificate is one for authorities (CA:TRUE), and not \
+                     for servers: issue one for the server by it, and give the authority's by --tls-ca"
+                        .to_owned()
+                }
+                Some(webpki::Error::UnsupportedCertVersion) => {
+                    "its certificate is of version 1, which has no names of \
+                     servers: issue one of version 3, with subjectAltName"
+                        .to_owned()
+                }
+                _ => format!("its certificate is not taken: {why}"),
+            },
+            other => format!("its certificate is not taken: {other}"),
+        }
+    }
+}
+
+/// The name in `DnsName("name")`.
+fn bare(presented: &str) -> &str {
+    let inner = presented.split_once('(').map_or(presented, |(_, inner)| inner);
+    inner.trim_end_matches(')').trim_matches('"')
+}
+
+/// The common name and the organization of a distinguished name in DER.
+fn readable(name: &[u8]) -> String {
+    const SEQUENCE: u8 = 0x30;
+    const SET: u8 = 0x31;
+    const COMMON_NAME: [u8; 3] = [0x55, 4, 3];
+    const ORGANIZATION: [u8; 3] = [0x55, 4, 10];
+    let (mut parts, mut rest) = (Vec::new(), name);
+    while let Some((SET, mut set)) = element(&mut rest) {
+        while let Some((SEQUENCE, mut pair)) = element(&mut set) {
+            let kind = element(&mut pair).map(|(_, kind)| kind);
+            if kind == Some(&COMMON_NAME) || kind == Some(&ORGANIZATION) {
+                let text = element(&mut pair).map(|(_, text)| text).unwrap_or_default();
+                parts.push(String::from_utf8_lossy(text).escape_debug().to_string());
+            }
+        }
+    }
+    if parts.is_empty() { "somebody without a name".to_owned() } else { format!("\"{}\"", parts.join(", ")) }
+}
+
+/// Takes the next element of DER: its tag and its content.
+fn element<'d>(bytes: &mut &'d [u8]) -> Option<(u8, &'d [u8])> {
+    let (&[tag, first], mut rest) = bytes.split_first_chunk()?;
+    let mut length = usize::from(first);
+    if first & 0x80 != 0 {
+        let (digits, behind) = rest.split_at_checked(usize::from(first & 0x7f))?;
+        (length, rest) = (0, behind);
+        for digit in digits {
+            length = length.checked_mul(256)? + usize::from(*digit);
+        }
+    }
+    let (content, behind) = rest.split_at_checked(length)?;
+    *bytes = behind;
+    Some((tag, content))
+}
+
+/// Why a handshake has failed.
+pub(super) fn refusal(error: &io::Error) -> String {
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+        Some(error) => words(error),
+        None => match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                "no answer to TLS: is this its port for TLS?".to_owned()
+            }
+            _ => format!("it does not answer to TLS ({error}): is this its port for TLS?"),
+        },
+    }
+}
+
+/// An error of TLS in plain words.
+pub(super) fn words(error: &Error) -> String {
+    use AlertDescription as Alert;
+    match error {
+        Error::InvalidCertificate(CertificateError::Other(OtherError(why))) => why.to_string(),
+        Error::InvalidMessage(_) => "what it sends is no TLS: its port for TLS is another one".to_owned(),
+        Error::AlertReceived(Alert::CertificateRequired) => {
+            "it wants a certificate of this client: give one by --tls-cert and --tls-key".to_owned()
+        }
+        Error::AlertReceived(
+            alert @ (Alert::BadCertificate
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::UnknownCA
+            | Alert::AccessDenied),
+        ) => format!("it does not accept this client's certificate ({alert:?}): see --tls-cert"),
+        Error::AlertReceived(alert) => format!("it ends TLS with \"{alert:?}\""),
+        error => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_authorities_are_read() {
+        let part = |kind: u8, text: &str| {
+            let mut pair = vec![6, 3, 0x55, 4, kind, 12, text.len() as u8];
+            pair.extend_from_slice(text.as_bytes());
+            let mut set = vec![0x31, pair.len() as u8 + 2, 0x30, pair.len() as u8];
+            set.append(&mut pair);
+            set
+        };
+        let name = [part(6, "DE"), part(10, "Acme"), part(3, "Acme Root\n")].concat();
+        assert_eq!(readable(&name), "\"Acme, Acme Root\\n\"");
+        let nobody = "somebody without a name";
+        assert_eq!(readable(&[]), nobody);
+        // Whatever a server sends is read within its bounds.
+        for length in 0..name.len() {
+            let _ = readable(&name[..length]);
+        }
+        assert_eq!(readable(&[0x31, 0x89, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1]), nobody);
+    }
+}
