@@ -1,8 +1,7 @@
 //! Values in Redis's serialization format: `DUMP` and `RESTORE`.
 
-use super::collections::Collection;
+use super::collections::{Collection, Field};
 use super::entry::{Entry, Kind};
-use super::fields::Field;
 use super::members::{item_of, member_of};
 use super::order::{key_of, number_of, short};
 use super::reads::refuse_large_reply;

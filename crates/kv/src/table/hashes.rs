@@ -1,13 +1,12 @@
 //! Commands on hashes: `HSET`, `HGET` and their kin. For the representation see [`super::collections`] and
-//! [`super::fields`].
+//! `collections::fields`.
 //!
 //! A field is missing from its deadline on, for reads by the reader's clock and for writes by the record's time. What is
 //! left of it is removed by the write that sets it again, or by a purge ([`super::expire`]).
 
-use super::collections::{Collection, Found, HASH_BYTES, find_field, hash_of};
+use super::collections::{Collection, Field, Found, HASH_BYTES, Order, find_field, hash_of};
 use super::entry::{Entry, Kind};
 use super::expire::allows;
-use super::fields::{Field, Order};
 use super::numbers::{NOT_FINITE, OVERFLOW};
 use super::reads::refuse_large_reply;
 use super::sets::Draws;

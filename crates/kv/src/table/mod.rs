@@ -22,7 +22,6 @@ mod effects;
 mod entry;
 mod eviction;
 mod expire;
-mod fields;
 mod geo;
 mod hashes;
 mod history;

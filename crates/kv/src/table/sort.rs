@@ -1,8 +1,7 @@
 //! `SORT`.
 
-use super::collections::Collection;
+use super::collections::{Collection, Field};
 use super::entry::{Entry, Kind};
-use super::fields::Field;
 use super::lists::write_items;
 use super::strings::WRONG_KIND;
 use super::{Record, Table, hashes, members, sorted};

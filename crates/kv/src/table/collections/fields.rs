@@ -11,14 +11,14 @@
 //! have the same hash and the same name, so what follows a name decides nothing about the order, except that a field with
 //! a deadline stands behind those with the same hash and as long a name that have none.
 
-use super::NO_DEADLINE;
-use super::collections::{HASH_BYTES, hash_of};
+use super::{HASH_BYTES, hash_of};
 use crate::UnixMs;
 use crate::codec::Malformed;
+use crate::table::NO_DEADLINE;
 
 /// The order of the items of a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(in crate::table) enum Order {
     /// That in which the fields were added.
     Added,
     /// That of the hashes of their names, with which the items begin.
@@ -28,7 +28,7 @@ pub(super) enum Order {
 impl Order {
     /// Reads an item, which is trusted: written here, or checked.
     #[inline]
-    pub(super) fn field(self, item: &[u8]) -> Field<'_> {
+    pub(in crate::table) fn field(self, item: &[u8]) -> Field<'_> {
         match self.read(item) {
             Some(field) => field,
             None => unreachable!("an item of a hash is a field"),
@@ -47,7 +47,7 @@ impl Order {
     ///
     /// # Errors
     /// [`Malformed`] unless it is a field as it is written here.
-    pub(super) fn check(self, item: &[u8]) -> Result<Field<'_>, Malformed> {
+    pub(in crate::table) fn check(self, item: &[u8]) -> Result<Field<'_>, Malformed> {
         const NOT_A_FIELD: Malformed = Malformed("an item of a hash that is no field");
         let field = self.read(item).ok_or(NOT_A_FIELD)?;
         let mut again = Vec::with_capacity(item.len());
@@ -57,7 +57,7 @@ impl Order {
 
     /// Appends the item of a field.
     #[inline]
-    pub(super) fn put(self, field: &Field<'_>, out: &mut Vec<u8>) {
+    pub(in crate::table) fn put(self, field: &Field<'_>, out: &mut Vec<u8>) {
         if self == Order::Hashed {
             out.extend_from_slice(&hash_of(field.name));
         }
@@ -67,17 +67,17 @@ impl Order {
 
 /// A field of a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Field<'i> {
+pub(in crate::table) struct Field<'i> {
     /// [`NO_DEADLINE`] if it does not expire.
-    pub(super) deadline: UnixMs,
-    pub(super) name: &'i [u8],
-    pub(super) value: &'i [u8],
+    pub(in crate::table) deadline: UnixMs,
+    pub(in crate::table) name: &'i [u8],
+    pub(in crate::table) value: &'i [u8],
 }
 
 /// What decides how long a field with a certain name is, and where it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FieldShape {
-    pub(super) has_deadline: bool,
+pub(in crate::table) struct FieldShape {
+    pub(in crate::table) has_deadline: bool,
     value_bytes: usize,
 }
 
@@ -119,15 +119,15 @@ impl<'i> Field<'i> {
         out.extend_from_slice(self.value);
     }
 
-    pub(super) fn has_deadline(&self) -> bool {
+    pub(in crate::table) fn has_deadline(&self) -> bool {
         self.deadline != NO_DEADLINE
     }
 
-    pub(super) fn shape(&self) -> FieldShape {
+    pub(in crate::table) fn shape(&self) -> FieldShape {
         FieldShape { has_deadline: self.has_deadline(), value_bytes: self.value.len() }
     }
 
-    pub(super) fn is_live(&self, now: UnixMs) -> bool {
+    pub(in crate::table) fn is_live(&self, now: UnixMs) -> bool {
         self.deadline > now
     }
 }

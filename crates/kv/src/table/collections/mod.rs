@@ -7,7 +7,7 @@
 //! set:        a member, in ascending order: see [`super::members`]
 //! sorted set: score, in its short form | member    in ascending order
 //! stream:     a head, groups and their consumers, and entries, in ascending order: see `streams::items`
-//! hash:       its fields, by when they were added or by their hashes: see [`super::fields`]
+//! hash:       its fields, by when they were added or by their hashes: see [`fields`]
 //! ```
 //!
 //! A **small** collection is one piece of memory, the value of its entry: the number of items (u16), then a piece (see
@@ -21,8 +21,11 @@
 //! content that it had and from the command alone, never from where nodes begin, and snapshots keep it.
 //! `docs/design/collections.md` has the reasons.
 
+mod fields;
+mod names;
+mod ordering;
+
 use super::entry::{Entry, Kind};
-use super::fields::{Field, FieldShape, Order};
 use super::index::{KeyHash, Place};
 use super::order::{KEY_BYTES, Key, short};
 use super::strings::WrongKind;
@@ -32,14 +35,15 @@ use super::{NO_DEADLINE, Record, Table, members, sorted, streams};
 use crate::UnixMs;
 use crate::codec::{Malformed, Reader};
 use crate::limits::VALUE_BYTES_MAX_CEILING;
+pub(super) use fields::{Field, Order};
+use names::index_new;
+pub(super) use names::{find_key, index_item};
+pub(super) use ordering::find_field;
+use ordering::{HASH_SMALL_BYTES, HASH_SMALL_FIELDS};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 use std::collections::BTreeSet;
-use std::ops::Range;
 
 const COUNT_BYTES: usize = 2;
-
-/// The most bytes of a field's item in front of its name and behind it, without its value.
-const FIELD_HEAD_BYTES: usize = 24;
 
 /// The most bytes of an item in front of its name.
 const ITEM_HEAD_BYTES_MAX: usize = 32;
@@ -51,78 +55,9 @@ pub(super) const HASH_BYTES: usize = 4;
 /// The bit of a small collection's count that is set if some of its items have deadlines.
 const HAS_DEADLINES: u16 = 1 << 15;
 
-/// The most bytes and fields of a small hash. Redis, too, keeps the order of the fields of those that have few.
-const HASH_SMALL_BYTES: usize = LEAF_BYTES * HASH_LEAF_FACTOR;
-const HASH_SMALL_FIELDS: usize = 2 * LEAF_ITEMS;
 /// How much longer a small collection of another kind may be than a leaf of a large one.
 const SMALL_LEAF_FACTOR: usize = 2;
 const HASH_LEAF_FACTOR: usize = 8;
-
-/// What a member of a sorted set is found by: its hash and its bytes; the key of its item follows.
-pub(super) fn index_item(name: &[u8], key: Option<Key>) -> Vec<u8> {
-    let mut item = Vec::with_capacity(HASH_BYTES + name.len() + KEY_BYTES);
-    item.extend_from_slice(&hash_of(name));
-    item.extend_from_slice(name);
-    item.extend_from_slice(key.as_ref().map_or(&[], |key| &key[..]));
-    item
-}
-
-/// The score of a member of a sorted set. Without an index the items are few, and are looked through.
-pub(super) fn find_key(items: Items<'_>, names: Option<&Tree>, name: &[u8]) -> Option<Key> {
-    let Some(index) = names else {
-        let mut all = items.iter_from(0).map(sorted::parts);
-        return all.find(|(_, held)| *held == name).map(|(key, _)| key);
-    };
-    find_name(index, name).map(|(_, key)| key)
-}
-
-/// The rank of a name in the index, and the key of its item.
-fn find_name(index: &Tree, name: &[u8]) -> Option<(usize, Key)> {
-    let wanted = index_item(name, None);
-    let (from, items) = index.items().iter_from_key(&wanted);
-    // Another name can come in between only if it has the same hash and begins with this one.
-    let mut candidates = (from..).zip(items).take_while(|(_, item)| item.starts_with(&wanted));
-    let (rank, item) = candidates.find(|(_, item)| item.len() == wanted.len() + KEY_BYTES)?;
-    Some((rank, *item.last_chunk()?))
-}
-
-/// Adds an item to the index of a sorted set; returns false if its member is there.
-fn index_new(index: &mut Tree, item: &[u8]) -> bool {
-    let (key, name) = sorted::parts(item);
-    if find_name(index, name).is_some() {
-        return false;
-    }
-    let held = index_item(name, Some(key));
-    index.insert(index.items().seek(&held), &held);
-    true
-}
-
-/// The rank of a field, whether or not it has expired, and the field.
-#[inline]
-pub(super) fn find_field<'i>(items: Items<'i>, order: Order, name: &[u8]) -> Option<(usize, Field<'i>)> {
-    match order {
-        Order::Added => find_among((0, items.iter_from(0)), order, name),
-        Order::Hashed => {
-            let hash = hash_of(name);
-            let (rank, all) = items.iter_from_key(&hash);
-            find_among((rank, all.take_while(|item| item.starts_with(&hash))), order, name)
-        }
-    }
-}
-
-#[inline]
-fn find_among<'i>(
-    (from, items): (usize, impl Iterator<Item = &'i [u8]>),
-    order: Order,
-    name: &[u8],
-) -> Option<(usize, Field<'i>)> {
-    (from..).zip(items.map(|item| order.field(item))).find(|(_, field)| field.name == name)
-}
-
-/// The item of a field's deadline.
-fn due_item(field: &Field<'_>) -> Vec<u8> {
-    [&field.deadline.to_be_bytes(), field.name].concat()
-}
 
 /// The items of a collection.
 #[derive(Clone, Debug)]
@@ -171,19 +106,6 @@ impl Collection {
         sorted
     }
 
-    pub(super) fn names(&self) -> Option<&Tree> {
-        self.names.as_ref()
-    }
-
-    pub(super) fn order(&self) -> Order {
-        self.order
-    }
-
-    /// The deadlines of fields, the first one first, each with the field's name.
-    pub(super) fn due(&self) -> Items<'_> {
-        self.due.items()
-    }
-
     /// A search for the item of a member or a field, or in the index of these. `None` for a list or a stream, or without a
     /// name.
     pub(super) fn descent(&self, name: &[u8]) -> Option<Descent<'_>> {
@@ -209,99 +131,6 @@ impl Collection {
         Some(Descent::new(&self.items, &short(*index.item()?.last_chunk::<KEY_BYTES>()?)))
     }
 
-    /// The first deadline of a field.
-    fn first_due(&self) -> UnixMs {
-        let first = self.due().get(0).and_then(|item| item.first_chunk());
-        first.map_or(NO_DEADLINE, |deadline| u64::from_be_bytes(*deadline))
-    }
-
-    fn note_due(&mut self, field: &Field<'_>) {
-        if field.has_deadline() {
-            let due = due_item(field);
-            self.due.insert(self.due.items().seek(&due), &due);
-        }
-    }
-
-    /// Forgets the deadline of the field of this rank, if it has one.
-    fn forget_due(&mut self, rank: usize, shape: FieldShape, discarded: &mut Discarded) {
-        if shape.has_deadline
-            && let Some(item) = self.items.items().get(rank)
-        {
-            let (rank, is_there) = self.due.items().find(&due_item(&self.order.field(item)));
-            assert!(is_there, "each deadline is among those that come");
-            self.due.remove(rank, rank + 1, discarded);
-        }
-    }
-
-    /// The rank of a field, whether or not it has expired, and the field.
-    #[inline]
-    pub(super) fn find_field(&self, name: &[u8]) -> Option<(usize, Field<'_>)> {
-        find_field(self.items(), self.order, name)
-    }
-
-    /// Adds a field with a new name: behind all others, or where its hash belongs.
-    pub(super) fn add_field(&mut self, field: &Field<'_>) {
-        let mut item = Vec::with_capacity(FIELD_HEAD_BYTES + field.name.len() + field.value.len());
-        self.order.put(field, &mut item);
-        match self.order {
-            Order::Added => self.insert(self.len(), &item),
-            Order::Hashed => assert!(self.insert_in_order(&item), "a field is there once"),
-        }
-        self.note_due(field);
-        self.order_if_large();
-    }
-
-    /// Gives the field of this rank another value or deadline. `before`: the shape that it has.
-    pub(super) fn replace_field(
-        &mut self,
-        rank: usize,
-        before: FieldShape,
-        field: &Field<'_>,
-        discarded: &mut Discarded,
-    ) {
-        self.forget_due(rank, before, discarded);
-        let mut item = Vec::with_capacity(FIELD_HEAD_BYTES + field.name.len() + field.value.len());
-        self.order.put(field, &mut item);
-        if before == field.shape() {
-            self.items.overwrite(rank, &item);
-            self.is_changed = true;
-        } else if self.order == Order::Added || before.has_deadline == field.has_deadline() {
-            self.replace(rank, &item, discarded);
-        } else {
-            self.remove(rank, rank + 1, discarded);
-            self.insert_in_order(&item);
-        }
-        self.note_due(field);
-        // It may be longer.
-        self.order_if_large();
-    }
-
-    /// Removes the field of this rank, which has this shape.
-    pub(super) fn remove_field(&mut self, rank: usize, shape: FieldShape, discarded: &mut Discarded) {
-        self.forget_due(rank, shape, discarded);
-        self.remove(rank, rank + 1, discarded);
-    }
-
-    /// Orders the fields of a hash by their hashes from now on, if it is too large to be searched one by one.
-    fn order_if_large(&mut self) {
-        let is_small = self.len() <= HASH_SMALL_FIELDS && self.content_bytes() <= HASH_SMALL_BYTES;
-        if self.order == Order::Hashed || is_small {
-            return;
-        }
-        let items = self.items().iter_from(0).map(|item| {
-            let mut hashed = Vec::with_capacity(item.len() + HASH_BYTES);
-            Order::Hashed.put(&Order::Added.field(item), &mut hashed);
-            hashed
-        });
-        let mut items: Vec<Vec<u8>> = items.collect();
-        items.sort_unstable();
-        let mut tree = Tree::new(true);
-        items.iter().for_each(|item| tree.insert(tree.len(), item));
-        (self.items, self.order) = (tree, Order::Hashed);
-        #[cfg(test)]
-        self.check_fields();
-    }
-
     /// Gives a set or a sorted set that has just become large the short leaves of large ones.
     fn take_usual_shape(&mut self) {
         if !matches!(self.kind, Kind::Set | Kind::Sorted) {
@@ -310,93 +139,6 @@ impl Collection {
         let mut tree = Tree::new(true);
         self.items().iter_from(0).for_each(|item| tree.insert(tree.len(), item));
         self.items = tree;
-    }
-
-    /// Makes a large hash small again, if it fits into half of what a small one may have: one whose size fluctuates stays
-    /// as it is. Its fields stand in the order of their hashes then.
-    fn order_if_small(&mut self) {
-        let is_small = self.len() <= HASH_SMALL_FIELDS / 2 && self.content_bytes() <= HASH_SMALL_BYTES / 2;
-        if self.order == Order::Added || !is_small {
-            return;
-        }
-        let mut tree = Tree::shaped(shape_of(Kind::Hash));
-        let mut item = Vec::new();
-        for (rank, field) in self.items().iter_from(0).map(|item| Order::Hashed.field(item)).enumerate() {
-            item.clear();
-            Order::Added.put(&field, &mut item);
-            tree.insert(rank, &item);
-        }
-        (self.items, self.order) = (tree, Order::Added);
-    }
-
-    /// The score of a member of a sorted set.
-    pub(super) fn key_of_name(&self, name: &[u8]) -> Option<Key> {
-        find_key(self.items(), self.names(), name)
-    }
-
-    /// Adds a new member of a sorted set where the order demands, to the index too.
-    pub(super) fn add_named(&mut self, item: &[u8]) {
-        let added = self.insert_in_order(item);
-        assert!(added, "a name is there once");
-        if let Some(index) = &mut self.names {
-            let (key, name) = sorted::parts(item);
-            let held = index_item(name, Some(key));
-            index.insert(index.items().seek(&held), &held);
-        }
-        self.index_if_large();
-    }
-
-    /// Gives the item of this rank another key, and its place.
-    pub(super) fn change_key(&mut self, rank: usize, item: &[u8], discarded: &mut Discarded) {
-        self.remove(rank, rank + 1, discarded);
-        self.insert_in_order(item);
-        let Some(index) = &mut self.names else { return };
-        let (key, name) = sorted::parts(item);
-        let Some((rank, _)) = find_name(index, name) else { unreachable!("each name is in the index") };
-        let held = index_item(name, Some(key));
-        // Where a name stands in the index, its key hardly ever decides: only beside another name with the same hash that
-        // begins as this one does.
-        let hash = &held[..HASH_BYTES];
-        let before = rank.checked_sub(1).and_then(|before| index.items().get(before));
-        let is_alone = !before.is_some_and(|item| item.starts_with(hash))
-            && !index.items().get(rank + 1).is_some_and(|item| item.starts_with(hash));
-        if is_alone {
-            index.replace(rank, &held, discarded);
-        } else {
-            index.remove(rank, rank + 1, discarded);
-            index.insert(index.items().seek(&held), &held);
-        }
-    }
-
-    /// Removes the items of these ranks from a sorted set, from the index too.
-    pub(super) fn remove_named(&mut self, ranks: Range<usize>, discarded: &mut Discarded) {
-        if ranks.len() < self.len()
-            && let Some(index) = &mut self.names
-        {
-            for item in self.items.items().iter_from(ranks.start).take(ranks.len()) {
-                let (key, name) = sorted::parts(item);
-                let rank = index.items().seek(&index_item(name, Some(key)));
-                index.remove(rank, rank + 1, discarded);
-            }
-        }
-        self.remove(ranks.start, ranks.end, discarded);
-    }
-
-    /// Begins the index of members, if the sorted set is too large to do without.
-    fn index_if_large(&mut self) {
-        if self.names.is_some() || self.small(1).is_some() {
-            return;
-        }
-        // In order, which takes a third of the time.
-        let pairs = self.items().iter_from(0).map(sorted::parts);
-        let mut held: Vec<Vec<u8>> = pairs.map(|(key, name)| index_item(name, Some(key))).collect();
-        held.sort_unstable();
-        let name_of = |item: &[u8]| item.len() - KEY_BYTES;
-        let is_twice = |one: &[u8], other: &[u8]| one[..name_of(one)] == other[..name_of(other)];
-        assert!(held.windows(2).all(|pair| !is_twice(&pair[0], &pair[1])), "a name is there once");
-        let mut index = Tree::new(true);
-        held.iter().for_each(|item| index.insert(index.len(), item));
-        self.names = Some(index);
     }
 
     pub(super) fn kind(&self) -> Kind {
@@ -497,22 +239,7 @@ impl Collection {
         if self.kind == Kind::Hash {
             self.check_fields();
         }
-        let Some(index) = &self.names else { return };
-        index.check_invariants();
-        let mut names = Tree::new(true);
-        self.items().iter_from(0).for_each(|item| assert!(index_new(&mut names, item)));
-        assert!(names.items().iter_from(0).eq(index.items().iter_from(0)), "each name is in the index");
-    }
-
-    #[cfg(test)]
-    fn check_fields(&self) {
-        let (mut names, mut anew) = (BTreeSet::new(), Collection::new(self.kind));
-        for item in self.items().iter_from(0) {
-            let field = self.order.check(item).expect("an item of a hash is a field");
-            assert!(names.insert(field.name), "a field is there once");
-            anew.note_due(&field);
-        }
-        assert!(anew.due().iter_from(0).eq(self.due().iter_from(0)), "each deadline is noted");
+        self.check_names();
     }
 }
 

@@ -1,0 +1,131 @@
+//! The index of a large sorted set: a second tree, in which its members are found.
+
+use super::{Collection, HASH_BYTES, hash_of};
+use crate::table::order::{KEY_BYTES, Key};
+use crate::table::sorted;
+use crate::table::tree::{Discarded, Items, Tree};
+use std::ops::Range;
+
+/// What a member of a sorted set is found by: its hash and its bytes; the key of its item follows.
+pub(in crate::table) fn index_item(name: &[u8], key: Option<Key>) -> Vec<u8> {
+    let mut item = Vec::with_capacity(HASH_BYTES + name.len() + KEY_BYTES);
+    item.extend_from_slice(&hash_of(name));
+    item.extend_from_slice(name);
+    item.extend_from_slice(key.as_ref().map_or(&[], |key| &key[..]));
+    item
+}
+
+/// The score of a member of a sorted set. Without an index the items are few, and are looked through.
+pub(in crate::table) fn find_key(items: Items<'_>, names: Option<&Tree>, name: &[u8]) -> Option<Key> {
+    let Some(index) = names else {
+        let mut all = items.iter_from(0).map(sorted::parts);
+        return all.find(|(_, held)| *held == name).map(|(key, _)| key);
+    };
+    find_name(index, name).map(|(_, key)| key)
+}
+
+/// The rank of a name in the index, and the key of its item.
+fn find_name(index: &Tree, name: &[u8]) -> Option<(usize, Key)> {
+    let wanted = index_item(name, None);
+    let (from, items) = index.items().iter_from_key(&wanted);
+    // Another name can come in between only if it has the same hash and begins with this one.
+    let mut candidates = (from..).zip(items).take_while(|(_, item)| item.starts_with(&wanted));
+    let (rank, item) = candidates.find(|(_, item)| item.len() == wanted.len() + KEY_BYTES)?;
+    Some((rank, *item.last_chunk()?))
+}
+
+/// Adds an item to the index of a sorted set; returns false if its member is there.
+pub(super) fn index_new(index: &mut Tree, item: &[u8]) -> bool {
+    let (key, name) = sorted::parts(item);
+    if find_name(index, name).is_some() {
+        return false;
+    }
+    let held = index_item(name, Some(key));
+    index.insert(index.items().seek(&held), &held);
+    true
+}
+
+impl Collection {
+    pub(in crate::table) fn names(&self) -> Option<&Tree> {
+        self.names.as_ref()
+    }
+
+    /// The score of a member of a sorted set.
+    pub(in crate::table) fn key_of_name(&self, name: &[u8]) -> Option<Key> {
+        find_key(self.items(), self.names(), name)
+    }
+
+    /// Adds a new member of a sorted set where the order demands, to the index too.
+    pub(in crate::table) fn add_named(&mut self, item: &[u8]) {
+        let added = self.insert_in_order(item);
+        assert!(added, "a name is there once");
+        if let Some(index) = &mut self.names {
+            let (key, name) = sorted::parts(item);
+            let held = index_item(name, Some(key));
+            index.insert(index.items().seek(&held), &held);
+        }
+        self.index_if_large();
+    }
+
+    /// Gives the item of this rank another key, and its place.
+    pub(in crate::table) fn change_key(&mut self, rank: usize, item: &[u8], discarded: &mut Discarded) {
+        self.remove(rank, rank + 1, discarded);
+        self.insert_in_order(item);
+        let Some(index) = &mut self.names else { return };
+        let (key, name) = sorted::parts(item);
+        let Some((rank, _)) = find_name(index, name) else { unreachable!("each name is in the index") };
+        let held = index_item(name, Some(key));
+        // Where a name stands in the index, its key hardly ever decides: only beside another name with the same hash that
+        // begins as this one does.
+        let hash = &held[..HASH_BYTES];
+        let before = rank.checked_sub(1).and_then(|before| index.items().get(before));
+        let is_alone = !before.is_some_and(|item| item.starts_with(hash))
+            && !index.items().get(rank + 1).is_some_and(|item| item.starts_with(hash));
+        if is_alone {
+            index.replace(rank, &held, discarded);
+        } else {
+            index.remove(rank, rank + 1, discarded);
+            index.insert(index.items().seek(&held), &held);
+        }
+    }
+
+    /// Removes the items of these ranks from a sorted set, from the index too.
+    pub(in crate::table) fn remove_named(&mut self, ranks: Range<usize>, discarded: &mut Discarded) {
+        if ranks.len() < self.len()
+            && let Some(index) = &mut self.names
+        {
+            for item in self.items.items().iter_from(ranks.start).take(ranks.len()) {
+                let (key, name) = sorted::parts(item);
+                let rank = index.items().seek(&index_item(name, Some(key)));
+                index.remove(rank, rank + 1, discarded);
+            }
+        }
+        self.remove(ranks.start, ranks.end, discarded);
+    }
+
+    /// Begins the index of members, if the sorted set is too large to do without.
+    pub(super) fn index_if_large(&mut self) {
+        if self.names.is_some() || self.small(1).is_some() {
+            return;
+        }
+        // In order, which takes a third of the time.
+        let pairs = self.items().iter_from(0).map(sorted::parts);
+        let mut held: Vec<Vec<u8>> = pairs.map(|(key, name)| index_item(name, Some(key))).collect();
+        held.sort_unstable();
+        let name_of = |item: &[u8]| item.len() - KEY_BYTES;
+        let is_twice = |one: &[u8], other: &[u8]| one[..name_of(one)] == other[..name_of(other)];
+        assert!(held.windows(2).all(|pair| !is_twice(&pair[0], &pair[1])), "a name is there once");
+        let mut index = Tree::new(true);
+        held.iter().for_each(|item| index.insert(index.len(), item));
+        self.names = Some(index);
+    }
+
+    #[cfg(test)]
+    pub(super) fn check_names(&self) {
+        let Some(index) = &self.names else { return };
+        index.check_invariants();
+        let mut names = Tree::new(true);
+        self.items().iter_from(0).for_each(|item| assert!(index_new(&mut names, item)));
+        assert!(names.items().iter_from(0).eq(index.items().iter_from(0)), "each name is in the index");
+    }
+}

@@ -1,0 +1,185 @@
+//! The fields of a hash among the items of its collection: where they stand, and when they expire.
+
+use super::fields::{Field, FieldShape, Order};
+use super::{Collection, HASH_BYTES, HASH_LEAF_FACTOR, hash_of, shape_of};
+use crate::UnixMs;
+use crate::table::NO_DEADLINE;
+use crate::table::entry::Kind;
+use crate::table::tree::{Discarded, Items, LEAF_BYTES, LEAF_ITEMS, Tree};
+#[cfg(test)]
+use std::collections::BTreeSet;
+
+/// The most bytes of a field's item in front of its name and behind it, without its value.
+const FIELD_HEAD_BYTES: usize = 24;
+
+/// The most bytes and fields of a small hash. Redis, too, keeps the order of the fields of those that have few.
+pub(super) const HASH_SMALL_BYTES: usize = LEAF_BYTES * HASH_LEAF_FACTOR;
+pub(super) const HASH_SMALL_FIELDS: usize = 2 * LEAF_ITEMS;
+
+/// The rank of a field, whether or not it has expired, and the field.
+#[inline]
+pub(in crate::table) fn find_field<'i>(
+    items: Items<'i>,
+    order: Order,
+    name: &[u8],
+) -> Option<(usize, Field<'i>)> {
+    match order {
+        Order::Added => find_among((0, items.iter_from(0)), order, name),
+        Order::Hashed => {
+            let hash = hash_of(name);
+            let (rank, all) = items.iter_from_key(&hash);
+            find_among((rank, all.take_while(|item| item.starts_with(&hash))), order, name)
+        }
+    }
+}
+
+#[inline]
+fn find_among<'i>(
+    (from, items): (usize, impl Iterator<Item = &'i [u8]>),
+    order: Order,
+    name: &[u8],
+) -> Option<(usize, Field<'i>)> {
+    (from..).zip(items.map(|item| order.field(item))).find(|(_, field)| field.name == name)
+}
+
+/// The item of a field's deadline.
+fn due_item(field: &Field<'_>) -> Vec<u8> {
+    [&field.deadline.to_be_bytes(), field.name].concat()
+}
+
+impl Collection {
+    pub(in crate::table) fn order(&self) -> Order {
+        self.order
+    }
+
+    /// The deadlines of fields, the first one first, each with the field's name.
+    pub(in crate::table) fn due(&self) -> Items<'_> {
+        self.due.items()
+    }
+
+    /// The first deadline of a field.
+    pub(super) fn first_due(&self) -> UnixMs {
+        let first = self.due().get(0).and_then(|item| item.first_chunk());
+        first.map_or(NO_DEADLINE, |deadline| u64::from_be_bytes(*deadline))
+    }
+
+    pub(super) fn note_due(&mut self, field: &Field<'_>) {
+        if field.has_deadline() {
+            let due = due_item(field);
+            self.due.insert(self.due.items().seek(&due), &due);
+        }
+    }
+
+    /// Forgets the deadline of the field of this rank, if it has one.
+    pub(super) fn forget_due(&mut self, rank: usize, shape: FieldShape, discarded: &mut Discarded) {
+        if shape.has_deadline
+            && let Some(item) = self.items.items().get(rank)
+        {
+            let (rank, is_there) = self.due.items().find(&due_item(&self.order.field(item)));
+            assert!(is_there, "each deadline is among those that come");
+            self.due.remove(rank, rank + 1, discarded);
+        }
+    }
+
+    /// The rank of a field, whether or not it has expired, and the field.
+    #[inline]
+    pub(in crate::table) fn find_field(&self, name: &[u8]) -> Option<(usize, Field<'_>)> {
+        find_field(self.items(), self.order, name)
+    }
+
+    /// Adds a field with a new name: behind all others, or where its hash belongs.
+    pub(in crate::table) fn add_field(&mut self, field: &Field<'_>) {
+        let mut item = Vec::with_capacity(FIELD_HEAD_BYTES + field.name.len() + field.value.len());
+        self.order.put(field, &mut item);
+        match self.order {
+            Order::Added => self.insert(self.len(), &item),
+            Order::Hashed => assert!(self.insert_in_order(&item), "a field is there once"),
+        }
+        self.note_due(field);
+        self.order_if_large();
+    }
+
+    /// Gives the field of this rank another value or deadline. `before`: the shape that it has.
+    pub(in crate::table) fn replace_field(
+        &mut self,
+        rank: usize,
+        before: FieldShape,
+        field: &Field<'_>,
+        discarded: &mut Discarded,
+    ) {
+        self.forget_due(rank, before, discarded);
+        let mut item = Vec::with_capacity(FIELD_HEAD_BYTES + field.name.len() + field.value.len());
+        self.order.put(field, &mut item);
+        if before == field.shape() {
+            self.items.overwrite(rank, &item);
+            self.is_changed = true;
+        } else if self.order == Order::Added || before.has_deadline == field.has_deadline() {
+            self.replace(rank, &item, discarded);
+        } else {
+            self.remove(rank, rank + 1, discarded);
+            self.insert_in_order(&item);
+        }
+        self.note_due(field);
+        // It may be longer.
+        self.order_if_large();
+    }
+
+    /// Removes the field of this rank, which has this shape.
+    pub(in crate::table) fn remove_field(
+        &mut self,
+        rank: usize,
+        shape: FieldShape,
+        discarded: &mut Discarded,
+    ) {
+        self.forget_due(rank, shape, discarded);
+        self.remove(rank, rank + 1, discarded);
+    }
+
+    /// Orders the fields of a hash by their hashes from now on, if it is too large to be searched one by one.
+    pub(super) fn order_if_large(&mut self) {
+        let is_small = self.len() <= HASH_SMALL_FIELDS && self.content_bytes() <= HASH_SMALL_BYTES;
+        if self.order == Order::Hashed || is_small {
+            return;
+        }
+        let items = self.items().iter_from(0).map(|item| {
+            let mut hashed = Vec::with_capacity(item.len() + HASH_BYTES);
+            Order::Hashed.put(&Order::Added.field(item), &mut hashed);
+            hashed
+        });
+        let mut items: Vec<Vec<u8>> = items.collect();
+        items.sort_unstable();
+        let mut tree = Tree::new(true);
+        items.iter().for_each(|item| tree.insert(tree.len(), item));
+        (self.items, self.order) = (tree, Order::Hashed);
+        #[cfg(test)]
+        self.check_fields();
+    }
+
+    /// Makes a large hash small again, if it fits into half of what a small one may have: one whose size fluctuates stays
+    /// as it is. Its fields stand in the order of their hashes then.
+    pub(super) fn order_if_small(&mut self) {
+        let is_small = self.len() <= HASH_SMALL_FIELDS / 2 && self.content_bytes() <= HASH_SMALL_BYTES / 2;
+        if self.order == Order::Added || !is_small {
+            return;
+        }
+        let mut tree = Tree::shaped(shape_of(Kind::Hash));
+        let mut item = Vec::new();
+        for (rank, field) in self.items().iter_from(0).map(|item| Order::Hashed.field(item)).enumerate() {
+            item.clear();
+            Order::Added.put(&field, &mut item);
+            tree.insert(rank, &item);
+        }
+        (self.items, self.order) = (tree, Order::Added);
+    }
+
+    #[cfg(test)]
+    pub(super) fn check_fields(&self) {
+        let (mut names, mut anew) = (BTreeSet::new(), Collection::new(self.kind));
+        for item in self.items().iter_from(0) {
+            let field = self.order.check(item).expect("an item of a hash is a field");
+            assert!(names.insert(field.name), "a field is there once");
+            anew.note_due(&field);
+        }
+        assert!(anew.due().iter_from(0).eq(self.due().iter_from(0)), "each deadline is noted");
+    }
+}
