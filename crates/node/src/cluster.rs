@@ -1,15 +1,14 @@
 //! This node's part in the cluster: the control component with its records in the node's log, and the changes of the map
 //! that clients and replicas of this node want.
 
-use crate::context::{Call, Context, peers, status};
+use crate::context::{Call, Confirmation, Context, peers, status};
 use crate::control::{CONTROL_GROUP, Change, ChangeError, Control, Effects, Event, Group, MAP_GROUP};
 use crate::journal::{Released, Tail};
-use crate::libraries::{Policy, Step};
 use crate::log::{Level, Line};
 use crate::session::ClientId;
 use kv::codec::Malformed;
 use protocol::leader_follower::Durability;
-use protocol::{ControlRequest, NodeId, Now, Recipient, Result as Outcome, Ticket};
+use protocol::{ControlRequest, NodeId, Now, Progress, Recipient, Result as Outcome, Ticket};
 use std::rc::Rc;
 
 /// A client that waits for a change of the map.
@@ -22,14 +21,13 @@ pub(crate) struct Wanted {
     version: Option<u64>,
     /// The keyspace that it makes: the client is answered when that serves, or has had some time to.
     creates: Option<String>,
-    /// The name of the library that it adds: the answer.
-    loads: Option<String>,
+    answer: Confirmation,
     until_us: u64,
 }
 
 /// This node's part in the cluster.
 pub(crate) struct Cluster {
-    pub(crate) control: Control,
+    control: Control,
     effects: Effects,
     /// The state of the control component's records in the log.
     tail: Tail,
@@ -67,6 +65,26 @@ impl Cluster {
             wanted: Vec::new(),
             requests: 0,
         }
+    }
+
+    /// The control component.
+    pub(crate) fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// Begins a checkpoint of the control group; false if there is nothing to write.
+    pub(crate) fn begin_checkpoint(&mut self) -> bool {
+        self.control.begin_checkpoint()
+    }
+
+    /// Writes the next record of the control group's checkpoint.
+    pub(crate) fn checkpoint_record(&mut self, bytes: usize, out: &mut Vec<u8>) -> Progress {
+        self.control.checkpoint_record(bytes, out)
+    }
+
+    /// Gives up the control group's checkpoint.
+    pub(crate) fn abandon_checkpoint(&mut self) {
+        self.control.abandon_checkpoint();
     }
 
     /// When the control component wants its next tick, in microseconds of the monotonic clock.
@@ -250,7 +268,13 @@ impl Cluster {
     }
 
     /// Asks the control group for a change that a client wants.
-    pub(crate) fn change_for(&mut self, cx: &mut Context, client: ClientId, change: &Change) {
+    pub(crate) fn change_for(
+        &mut self,
+        cx: &mut Context,
+        client: ClientId,
+        answer: Confirmation,
+        change: &Change,
+    ) {
         let Some(session) = cx.clients.sessions.get_mut(client) else { return };
         // The client's next request sees the change.
         session.close_gate();
@@ -259,17 +283,11 @@ impl Cluster {
             Change::CreateKeyspace(keyspace) => Some(keyspace.prefix.clone()),
             _ => None,
         };
-        let loads = match change {
-            Change::Libraries(Step::Add { libraries, policy: Policy::New | Policy::Replace }) => {
-                libraries.keys().next().cloned()
-            }
-            _ => None,
-        };
         const SERVES_MS: u64 = 2000;
         let until_us = cx.now.monotonic_us + SERVES_MS * 1000;
         // The answer may come before the request returns.
         let request = self.requests + 1;
-        self.wanted.push(Wanted { request, ticket, version: None, creates, loads, until_us });
+        self.wanted.push(Wanted { request, ticket, version: None, creates, answer, until_us });
         self.change(cx, change);
     }
 
@@ -287,11 +305,11 @@ impl Cluster {
     /// Answers the clients whose changes are in this node's map.
     pub(crate) fn end_wanted(&mut self, cx: &mut Context) {
         while let Some(at) = self.wanted.iter().position(|wanted| self.is_done(cx, wanted)) {
-            let Wanted { ticket, loads, .. } = self.wanted.remove(at);
+            let Wanted { ticket, answer, .. } = self.wanted.remove(at);
             let mut replies = kv::ReplyBuffer::new();
-            match loads {
-                Some(name) => replies.bulk(name.as_bytes()),
-                None => replies.ok(),
+            match answer {
+                Confirmation::Name(name) => replies.bulk(name.as_bytes()),
+                Confirmation::Ok => replies.ok(),
             }
             cx.complete_with(ticket, 0, Outcome::Done { version: 0, offset: 0 }, replies);
         }

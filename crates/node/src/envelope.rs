@@ -255,7 +255,7 @@ impl<'a> LockNotified<'a> {
 
 /// A request that a node forwards for its client.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct ForwardedRequest<'a> {
+pub(crate) struct ForwardedRequest {
     /// The sender's name for it.
     pub(crate) id: u64,
     pub(crate) group: u16,
@@ -267,12 +267,11 @@ pub(crate) struct ForwardedRequest<'a> {
     pub(crate) hops: u8,
     /// The only leadership of the receiver that may order it; 0: any.
     pub(crate) leadership: u64,
-    pub(crate) request: Request<'a>,
 }
 
-impl<'a> ForwardedRequest<'a> {
-    /// Returns where the encoded `request` begins.
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) -> usize {
+impl ForwardedRequest {
+    /// Encodes it with the request behind it, and returns where that begins.
+    pub(crate) fn encode(&self, request: &Request<'_>, out: &mut Vec<u8>) -> usize {
         out.put_u64(self.id);
         out.put_u16(self.group);
         out.put_bool(self.follows);
@@ -281,11 +280,12 @@ impl<'a> ForwardedRequest<'a> {
         out.put_u8(self.hops);
         out.put_u64(self.leadership);
         let start = out.len();
-        put_request(&self.request, out);
+        put_request(request, out);
         start
     }
 
-    pub(crate) fn decode(reader: &mut Reader<'a>) -> Result<ForwardedRequest<'a>, Malformed> {
+    /// Decodes what stands before the request.
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<ForwardedRequest, Malformed> {
         Ok(ForwardedRequest {
             id: reader.u64()?,
             group: reader.u16()?,
@@ -294,7 +294,6 @@ impl<'a> ForwardedRequest<'a> {
             remaining_ms: reader.u32()?,
             hops: reader.u8()?,
             leadership: reader.u64()?,
-            request: take_request(reader)?,
         })
     }
 }
@@ -314,12 +313,30 @@ pub(crate) fn put_request(request: &Request<'_>, out: &mut Vec<u8>) {
     }
 }
 
-#[inline]
-pub(crate) fn take_request<'a>(reader: &mut Reader<'a>) -> Result<Request<'a>, Malformed> {
-    Ok(match reader.bool()? {
-        true => Request::Command(Command::decode(reader)?),
-        false => Request::Wait { offset: reader.u64()?, count: reader.u32()? },
-    })
+/// A request that was decoded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum DecodedRequest<'a> {
+    Command(Command<'a>),
+    Wait { offset: Version, count: u32 },
+}
+
+impl<'a> DecodedRequest<'a> {
+    #[inline]
+    pub(crate) fn decode(reader: &mut Reader<'a>) -> Result<DecodedRequest<'a>, Malformed> {
+        Ok(match reader.bool()? {
+            true => DecodedRequest::Command(Command::decode(reader)?),
+            false => DecodedRequest::Wait { offset: reader.u64()?, count: reader.u32()? },
+        })
+    }
+
+    /// The request.
+    #[inline]
+    pub(crate) fn request(&self) -> Request<'_> {
+        match self {
+            DecodedRequest::Command(command) => Request::Command(command),
+            DecodedRequest::Wait { offset, count } => Request::Wait { offset: *offset, count: *count },
+        }
+    }
 }
 
 /// The outcome of a forwarded request.
@@ -450,11 +467,11 @@ mod tests {
     #[test]
     fn requests_and_outcomes_read_back_as_they_were_written() {
         let requests = [
-            Request::Command(Command::Get { key: b"k" }),
-            Request::Wait { offset: 9, count: 2 },
-            Request::Command(Command::IncrementBy { key: b"k", delta: -1 }),
-        ]
-        .map(|request| ForwardedRequest {
+            DecodedRequest::Command(Command::Get { key: b"k" }),
+            DecodedRequest::Wait { offset: 9, count: 2 },
+            DecodedRequest::Command(Command::IncrementBy { key: b"k", delta: -1 }),
+        ];
+        let forwarded = ForwardedRequest {
             id: 7,
             group: 1,
             follows: true,
@@ -462,15 +479,15 @@ mod tests {
             remaining_ms: 9,
             hops: 1,
             leadership: 5,
-            request,
-        });
+        };
         let mut bytes = Vec::new();
         for request in &requests {
-            request.encode(&mut bytes);
+            forwarded.encode(&request.request(), &mut bytes);
         }
         let mut reader = Reader::new(&bytes);
         for request in requests {
-            assert_eq!(ForwardedRequest::decode(&mut reader), Ok(request));
+            assert_eq!(ForwardedRequest::decode(&mut reader), Ok(forwarded));
+            assert_eq!(DecodedRequest::decode(&mut reader), Ok(request));
         }
         assert!(reader.is_empty());
 

@@ -1,5 +1,6 @@
 //! Commands on all keys, where the keys are in several groups: sent to each, and answered as one.
 
+use crate::slab::{Handle, Slab};
 use kv::codec::Reader;
 use kv::{Reply, ReplyBuffer};
 use protocol::Ticket;
@@ -19,11 +20,45 @@ pub(crate) enum Combine {
     AnyOf(u64),
 }
 
+/// The requests that were sent to several groups and are not answered yet.
+#[derive(Debug, Default)]
+pub(crate) struct Gathers {
+    under_way: Slab<Gather>,
+}
+
+impl Gathers {
+    /// Begins a request that is sent to so many groups; their replies take at most `bytes_max` together. Returns its name.
+    pub(crate) fn begin(
+        &mut self,
+        ticket: Ticket,
+        combine: Combine,
+        parts: usize,
+        bytes_max: usize,
+    ) -> Handle {
+        self.under_way.insert(|_| Gather::new(ticket, combine, parts, bytes_max))
+    }
+
+    /// The ticket of the request that a part belongs to.
+    pub(crate) fn ticket(&self, handle: Handle) -> Option<Ticket> {
+        self.under_way.get(handle).map(|gather| gather.ticket)
+    }
+
+    /// Takes the reply of a part. Returns the request's reply when this was the last one missing.
+    pub(crate) fn take(&mut self, handle: Handle, part: usize, reply: &[u8]) -> Option<ReplyBuffer> {
+        if !self.under_way.get_mut(handle)?.take(part, reply) {
+            return None;
+        }
+        let mut replies = ReplyBuffer::new();
+        self.under_way.remove(handle)?.combine(&mut replies);
+        Some(replies)
+    }
+}
+
 /// A request that was sent to several groups.
 #[derive(Debug)]
-pub(crate) struct Gather {
+struct Gather {
     /// The request that the reply is for.
-    pub(crate) ticket: Ticket,
+    ticket: Ticket,
     combine: Combine,
     /// The parts by group, each one reply with its elements.
     parts: Vec<Option<Vec<u8>>>,
@@ -33,12 +68,12 @@ pub(crate) struct Gather {
 }
 
 impl Gather {
-    pub(crate) fn new(ticket: Ticket, combine: Combine, parts: usize, bytes_max: usize) -> Gather {
+    fn new(ticket: Ticket, combine: Combine, parts: usize, bytes_max: usize) -> Gather {
         Gather { ticket, combine, parts: vec![None; parts], bytes_max, bytes: 0 }
     }
 
     /// Takes a part. Returns true when it was the last one missing.
-    pub(crate) fn take(&mut self, part: usize, encoded: &[u8]) -> bool {
+    fn take(&mut self, part: usize, encoded: &[u8]) -> bool {
         self.bytes += encoded.len();
         if let Some(place) = self.parts.get_mut(part) {
             *place = Some(match self.bytes <= self.bytes_max {
@@ -50,7 +85,7 @@ impl Gather {
     }
 
     /// Makes the one reply. An error of any part is the reply: an answer from only some groups would be wrong.
-    pub(crate) fn combine(&self, out: &mut ReplyBuffer) {
+    fn combine(&self, out: &mut ReplyBuffer) {
         let parts = || self.parts.iter().flatten().map(Vec::as_slice);
         if let Some(error) = parts().find(|part| matches!(Reply::first(part), Reply::Error(_))) {
             // The error may say that nothing was done, which holds for its own group only.

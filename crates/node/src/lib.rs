@@ -3,14 +3,16 @@
 //! A [`Node`] takes client requests, frames from peers and the time, and leaves replies and frames in buffers. Its
 //! caller owns the sockets, the clock and the files: the server in production, a simulator in tests.
 //!
-//! Reading order: `node` (the turn, and how a request gets to a group and back), `context` (what the components share, and
+//! Reading order: `node` (the turn, and how a request gets to a group and back), `requests` and `transactions` (what a
+//! client's request asks of which groups), `mapping` (what a new map changes), `context` (what the components share, and
 //! what they ask of the node), `session` (replies in order), `keyspace` (prefixes and promises), then the components:
 //! `forwarding` (requests that other nodes carry out, and those that wait), `waits` (clients that wait for locks and elements),
 //! `channels` (subscribers), `cluster` (the control group, which `control` is), `coding` and `values` (large values),
-//! `long` (long commands), `following` (who is told what changes), `quarantine`, `clock`.
+//! `long` (long commands), `following` (who follows what changes), `quarantine`, `clock`.
 
 mod cache;
 mod channels;
+mod checkpoints;
 mod clock;
 mod cluster;
 mod coding;
@@ -22,6 +24,7 @@ mod context;
 pub mod control;
 mod envelope;
 mod events;
+mod eviction;
 mod following;
 mod forwarding;
 mod gather;
@@ -33,6 +36,7 @@ mod keyspace;
 mod libraries;
 mod log;
 mod long;
+mod mapping;
 mod node;
 mod notes;
 mod operators;
@@ -41,6 +45,7 @@ mod output;
 mod parameters;
 mod quarantine;
 mod replica;
+mod requests;
 mod scripting;
 mod scripts;
 mod session;

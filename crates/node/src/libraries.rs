@@ -116,10 +116,8 @@ pub enum Policy {
     New,
     /// The same: `FUNCTION RESTORE`.
     Append,
-    /// Those with the same names are replaced: `FUNCTION LOAD REPLACE`.
+    /// Those with the same names are replaced.
     Replace,
-    /// The same: `FUNCTION RESTORE ... REPLACE`, which has another answer.
-    Overwrite,
     /// All are replaced.
     Flush,
 }
@@ -165,7 +163,7 @@ pub(crate) fn apply(known: &mut Libraries, step: &Step) -> Result<(), String> {
             match policy {
                 Policy::New => return Err(format!("Library '{name}' already exists")),
                 Policy::Append => return Err(exists(name)),
-                Policy::Replace | Policy::Overwrite | Policy::Flush => {}
+                Policy::Replace | Policy::Flush => {}
             }
         }
     }

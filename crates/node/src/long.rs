@@ -275,7 +275,7 @@ impl LongCommands {
             return;
         };
         let asked = Asked { deadline_us, ..asked };
-        cx.submit(group, asked, &Request::Command(Command::LongEnd { id, watched_in }));
+        cx.submit(group, asked, &Request::Command(&Command::LongEnd { id, watched_in }));
     }
 
     /// Gives up a command that its group has not taken in time, or has refused.

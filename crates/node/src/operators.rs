@@ -6,7 +6,7 @@
 use crate::command::{ClusterCommand, KeyspaceCommand};
 use crate::configuration::NodeAddress;
 use crate::context::status::{group_status, quarantined};
-use crate::context::{Call, Context};
+use crate::context::{Call, Confirmation, Context};
 use crate::control::{CONTROL_GROUP, Change, QuarantineStep, Refusal, Slots, refuse};
 use crate::keyspace::Keyspace;
 use crate::quarantine;
@@ -172,7 +172,9 @@ fn recovery(cx: &Context, prefix: &[u8], word: Option<&[u8]>) -> Result<Recovery
 
 fn change_or_refuse(cx: &mut Context, client: ClientId, change: Result<Change, Refusal>) {
     match change {
-        Ok(change) => cx.call(Call::Change { client: Some(client), change: Box::new(change) }),
+        Ok(change) => {
+            cx.call(Call::Change { client: Some((client, Confirmation::Ok)), change: Box::new(change) })
+        }
         Err(why) => refuse(cx, client, &why),
     }
 }

@@ -7,7 +7,8 @@
 //! older map: a node runs them only while it holds the control group's lease, which counts only with the newest map.
 
 use crate::command::{CommandError, FunctionCommand, NamedBy, RunScript, ScriptCommand, printable};
-use crate::context::{Call, Context};
+use crate::context::routing::{CROSSSLOT, Sent};
+use crate::context::{Call, Confirmation, Context};
 use crate::control::Change;
 use crate::envelope::Envelope;
 use crate::libraries::{self, Flag, Libraries, Library, Policy, Step};
@@ -16,7 +17,7 @@ use crate::session::ClientId;
 use kv::glob::PATTERN_BYTES_MAX;
 use kv::limits::{KEY_BYTES_MAX, SCRIPT_BYTES_MAX, SCRIPT_COST_DEFAULT};
 use kv::number::parse_integer;
-use kv::{ReplyBuffer, Script, ScriptLimits, ScriptOptions, WhenFull};
+use kv::{Command, Reply, ReplyBuffer, Script, ScriptLimits, ScriptOptions, WhenFull};
 use rdb::payload::{self, Refusal};
 use std::rc::Rc;
 use wire::resp::Arguments;
@@ -64,6 +65,35 @@ impl Cache {
                 cx.answer(client, |replies| replies.error(NOTBUSY));
             }
         }
+    }
+
+    /// Returns what the group of a script's keys is asked, so that it runs the script; `None`: the client has an answer.
+    pub(crate) fn run<'s>(
+        &mut self,
+        cx: &mut Context,
+        client: ClientId,
+        how: RunScript,
+        arguments: Arguments<'_>,
+        scratch: &'s mut Vec<u8>,
+    ) -> Option<Sent<'s>> {
+        let script = match self.script_of(cx, how, arguments, false, scratch) {
+            Ok(script) => script,
+            Err(error) => {
+                cx.answer(client, |replies| replies.push(Reply::Error(&error)));
+                return None;
+            }
+        };
+        let tells_reads = cx.clients.sessions.get(client).is_some_and(|session| session.tracking.is_some());
+        let script = script.with_options(ScriptOptions { tells_reads, ..script.options() });
+        let command = Command::Script(script);
+        let group = match script.key_count() {
+            0 => Some(cx.router.default_group()),
+            _ => cx.group_of(&command),
+        };
+        if group.is_none() {
+            cx.answer(client, |replies| replies.error(CROSSSLOT));
+        }
+        Some(Sent::new(group?, command))
     }
 
     /// Returns the script that a request runs, with its text. `in_transaction`: it is queued after `MULTI`.
@@ -182,7 +212,14 @@ impl Cache {
         };
         match step {
             Ok(step) => {
-                cx.call(Call::Change { client: Some(client), change: Box::new(Change::Libraries(step)) })
+                let answer = match &step {
+                    Step::Add { libraries, .. } if command == FunctionCommand::Load => {
+                        libraries.keys().next().cloned().map_or(Confirmation::Ok, Confirmation::Name)
+                    }
+                    _ => Confirmation::Ok,
+                };
+                let change = Box::new(Change::Libraries(step));
+                cx.call(Call::Change { client: Some((client, answer)), change })
             }
             Err(error) => cx.answer(client, |replies| replies.push(kv::Reply::Error(&error))),
         }
@@ -276,7 +313,7 @@ fn restored(payload: &[u8], policy: Option<&[u8]>) -> Result<Step, Vec<u8>> {
     let policy = match policy.map(<[u8]>::to_ascii_lowercase).as_deref() {
         None | Some(b"append") => Policy::Append,
         Some(b"flush") => Policy::Flush,
-        Some(b"replace") => Policy::Overwrite,
+        Some(b"replace") => Policy::Replace,
         Some(_) => {
             return Err(
                 "ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.".into()

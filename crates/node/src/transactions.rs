@@ -10,17 +10,20 @@
 //! arrived, so whatever it reads is at least as new. For the same reason, a client gets no stale reads while it watches
 //! a key.
 
-use crate::command::{self, CommandError, Found, Handler, NodeCommand, ScriptCommand};
+use crate::command::{self, CommandError, Found, Handler, NodeCommand, ScriptCommand, TransactionCommand};
 use crate::context::Context;
 use crate::context::memory::OUT_OF_MEMORY;
+use crate::context::routing::{CROSSSLOT, Sent};
 use crate::parameters::request_bytes_max;
 use crate::scripts;
-use crate::session::{ClientId, ITEM_BYTES, Item, Pending};
+use crate::session::{ClientId, Gathered, ITEM_BYTES, Item, Pending};
 use crate::waits;
-use kv::codec::Writer;
+use kv::codec::{Reader, Writer};
 use kv::limits::TRANSACTION_COMMANDS_MAX;
-use kv::{Command, List, Reply, ReplyBuffer, ScriptOptions};
+use kv::{Command, Draft, List, Reply, ReplyBuffer, ScriptOptions};
+use protocol::Result as Outcome;
 use std::collections::BTreeSet;
+use wire::resp::reply::element_end;
 use wire::resp::{Arguments, ArgumentsBuffer};
 
 /// The maximum number of keys that a client may watch at a time.
@@ -29,19 +32,302 @@ const WATCHED_KEYS_MAX: usize = 10_000;
 /// The maximum total length of these keys, in bytes.
 const WATCHED_BYTES_MAX: usize = 4 << 20;
 
-/// The error for keys of several groups, which cannot be handled in one step.
-pub(crate) const CROSSSLOT: &str =
-    "CROSSSLOT Keys in request don't hash to the same slot (they are in several keyspaces)";
-
 /// The answer to `EXEC` with arguments, which discards the transaction.
 pub(crate) const EXEC_HAS_ARGUMENTS: &str =
     "EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command";
 
-pub(crate) const NOT_ALLOWED: &str = "ERR Command not allowed inside a transaction";
+const NOT_ALLOWED: &str = "ERR Command not allowed inside a transaction";
+
+/// What a command on a transaction leads to, if its client has no answer yet.
+pub(crate) enum Then<'s> {
+    /// A group is asked for the versions of keys.
+    Watch(Sent<'s>),
+    /// A transaction is sent to its group.
+    Send(Execution),
+    /// Items of a transaction that is none of a group's business are carried out.
+    Answer(Vec<Item>),
+}
+
+/// A transaction on its way to its group.
+pub(crate) struct Execution {
+    draft: Draft,
+    group: u16,
+    /// It watches keys, so that a stale answer would be wrong.
+    is_watching: bool,
+}
+
+impl Execution {
+    /// What the group is asked: the only command of a transaction that watches nothing, or else all of it.
+    pub(crate) fn sent(&self) -> Sent<'_> {
+        let whole = self.draft.transaction();
+        let single = whole.commands().next().filter(|_| whole.len() == 1 && !self.is_watching);
+        let command = single.unwrap_or(Command::Transaction(whole));
+        Sent { is_fresh: self.is_watching, ..Sent::new(self.group, command) }
+    }
+}
+
+/// How the outcome of a request that was not simply its reply goes on.
+pub(crate) enum Ended<'r> {
+    /// The reply is the client's.
+    Same,
+    /// This is.
+    Reply(ReplyBuffer),
+    /// The client gets an error.
+    Error(String),
+    /// The answer to `EXEC` is put together from these items and the group's replies.
+    Exec(Vec<Item>, &'r [u8]),
+}
+
+/// Takes a command on a transaction.
+pub(crate) fn command<'s>(
+    cx: &mut Context,
+    client: ClientId,
+    command: TransactionCommand,
+    arguments: Arguments<'_>,
+    scratch: &'s mut Vec<u8>,
+) -> Option<Then<'s>> {
+    let session = cx.clients.sessions.get_mut(client)?;
+    let is_open = session.is_gathering();
+    let refusal = match command {
+        TransactionCommand::Multi if is_open => "ERR MULTI calls can not be nested",
+        TransactionCommand::Watch if is_open => "ERR WATCH inside MULTI is not allowed",
+        TransactionCommand::Exec if !is_open => "ERR EXEC without MULTI",
+        TransactionCommand::Discard if !is_open => "ERR DISCARD without MULTI",
+        TransactionCommand::Multi => {
+            session.transaction.get_or_insert_default().is_open = true;
+            cx.answer(client, ReplyBuffer::ok);
+            return None;
+        }
+        TransactionCommand::Discard | TransactionCommand::Unwatch => {
+            session.end_transaction();
+            cx.answer(client, ReplyBuffer::ok);
+            return None;
+        }
+        TransactionCommand::Watch => {
+            let (group, keys) = watch(cx, client, arguments, scratch)?;
+            return Some(Then::Watch(Sent::new(group, Command::Watch { keys })));
+        }
+        TransactionCommand::Exec => return exec(cx, client),
+    };
+    cx.answer(client, |replies| replies.error(refusal));
+    None
+}
+
+fn exec<'s>(cx: &mut Context, client: ClientId) -> Option<Then<'s>> {
+    let session = cx.clients.sessions.get_mut(client)?;
+    let has_versions = !session.is_awaiting_versions();
+    let Gathered { is_broken, is_lost, draft, items, origin, .. } = *session.end_transaction()?;
+    if is_broken {
+        let error = "EXECABORT Transaction discarded because of previous errors.";
+        cx.answer(client, |replies| replies.error(error));
+        return None;
+    }
+    let is_watching = draft.watched_len() > 0;
+    let transaction = draft.transaction();
+    let whole = Command::Transaction(transaction);
+    // Scripts may have no keys.
+    let group = if has_key(&whole) { cx.group_of(&whole) } else { Some(cx.router.default_group()) };
+    // Check this first: a transaction that spans groups can never succeed, while an abort makes the client try
+    // again.
+    let Some(group) = group else {
+        cx.answer(client, |replies| replies.error(CROSSSLOT));
+        return None;
+    };
+    // The keys may have moved to another group since, which knows nothing of their versions.
+    let has_moved = origin.is_some_and(|(watched_in, _)| group != watched_in);
+    if is_lost || !has_versions || has_moved {
+        cx.answer(client, |replies| replies.push(Reply::NullArray));
+        return None;
+    }
+    if draft.is_empty() && !is_watching {
+        return Some(Then::Answer(items));
+    }
+    if let Some(session) = cx.clients.sessions.get_mut(client) {
+        let alone = transaction.len() == 1 && !is_watching;
+        session.expect(Pending::Exec { items, alone });
+    }
+    Some(Then::Send(Execution { draft, group, is_watching }))
+}
+
+/// Queues a request after `MULTI`, and answers it.
+pub(crate) fn queue(
+    cx: &mut Context,
+    scripts: &mut scripts::Cache,
+    client: ClientId,
+    found: Found,
+    arguments: Arguments<'_>,
+    scratch: &mut Vec<u8>,
+) {
+    let queued = gather(cx, scripts, client, found, arguments, scratch);
+    let Some(session) = cx.clients.sessions.get_mut(client) else { return };
+    match queued {
+        Ok(()) => cx.answer(client, |replies| replies.push(Reply::Status(b"QUEUED"))),
+        Err(error) => {
+            session.break_transaction();
+            cx.answer(client, |replies| replies.error(&error));
+        }
+    }
+}
+
+/// Takes the outcome of a request that is not simply its reply.
+pub(crate) fn end<'r>(
+    cx: &mut Context,
+    client: ClientId,
+    pending: Pending,
+    group: u16,
+    (result, reply): (Outcome, &'r [u8]),
+) -> Ended<'r> {
+    let Outcome::Done { version, .. } = result else {
+        // The keys are not watched, and the client may not have seen that when it sends EXEC.
+        if let Pending::Watch { generation, .. } = pending
+            && let Some(gathered) = gathered(cx, client, generation)
+        {
+            gathered.is_lost = true;
+        }
+        return match pending {
+            Pending::Exec { .. } if is_out_of_memory(reply) => {
+                Ended::Error(format!("EXECABORT Transaction discarded because of: {OUT_OF_MEMORY}"))
+            }
+            _ => Ended::Same,
+        };
+    };
+    match pending {
+        Pending::Watch { generation, keys } => {
+            if let Some(gathered) = gathered(cx, client, generation)
+                && !gathered.take_versions((group, version), &keys, reply)
+            {
+                gathered.is_lost = true;
+            }
+            let mut replies = ReplyBuffer::new();
+            replies.ok();
+            Ended::Reply(replies)
+        }
+        Pending::Instead(instead) => {
+            let is_there = !matches!(Reply::first(reply), Reply::Null | Reply::Error(_));
+            if !is_there {
+                return Ended::Same;
+            }
+            let mut replies = ReplyBuffer::new();
+            replies.extend_encoded(&instead);
+            Ended::Reply(replies)
+        }
+        Pending::Exec { items, alone: true } => Ended::Exec(items, reply),
+        // Elements of the group alone: its reply is the client's.
+        Pending::Exec { items, alone: false } if items.iter().all(|item| matches!(item, Item::Data)) => {
+            Ended::Same
+        }
+        Pending::Exec { items, alone: false } => {
+            let mut elements = Reader::new(reply);
+            match Reply::decode(&mut elements) {
+                Ok(Reply::Array(_)) => Ended::Exec(items, elements.rest()),
+                _ => Ended::Same,
+            }
+        }
+    }
+}
+
+/// What a client has queued, if it is still the same transaction.
+fn gathered(cx: &mut Context, client: ClientId, generation: u64) -> Option<&mut Gathered> {
+    let session = cx.clients.sessions.get_mut(client).filter(|session| session.generation == generation)?;
+    session.transaction.as_deref_mut()
+}
+
+/// Whether a group had no room for a transaction.
+fn is_out_of_memory(reply: &[u8]) -> bool {
+    matches!(Reply::first(reply), Reply::Error(error) if error == OUT_OF_MEMORY.as_bytes())
+}
+
+/// The answer to `EXEC`, put together from the replies of the group and of the node.
+pub(crate) struct Answer<'a> {
+    items: &'a [Item],
+    /// The group's replies that are not taken yet, one after the other.
+    elements: &'a [u8],
+    replies: ReplyBuffer,
+    /// Where the first element begins.
+    head: usize,
+    /// How many elements there are beyond one for each item.
+    further: usize,
+    count: usize,
+}
+
+/// A queued command that the node answers.
+pub(crate) struct OfNode<'a> {
+    pub(crate) command: NodeCommand,
+    pub(crate) found: Found,
+    pub(crate) arguments: Arguments<'a>,
+}
+
+impl<'a> Answer<'a> {
+    /// Begins the answer to these items. `elements`: the group's replies.
+    pub(crate) fn new(items: &'a [Item], elements: &'a [u8]) -> Answer<'a> {
+        let mut replies = ReplyBuffer::new();
+        replies.array(items.len());
+        Answer { items, elements, head: replies.len(), replies, further: 0, count: items.len() }
+    }
+
+    /// Takes the replies that are there, up to the next command that the node has to carry out: [`Answer::take`] takes its
+    /// reply.
+    pub(crate) fn next_of_node(&mut self) -> Option<OfNode<'a>> {
+        while let Some((item, rest)) = self.items.split_first() {
+            self.items = rest;
+            match item {
+                Item::Answered(reply) => self.replies.extend_encoded(reply),
+                Item::Data => {
+                    // A peer's reply was checked to be whole when it arrived.
+                    let (element, rest) = self.elements.split_at(element_end(self.elements).unwrap_or(0));
+                    self.replies.extend_encoded(element);
+                    self.elements = rest;
+                }
+                Item::Node(arguments) => {
+                    let arguments = arguments.as_arguments();
+                    if let Ok(found) = command::find(arguments)
+                        && let Handler::Node(command) = found.spec.handler
+                    {
+                        return Some(OfNode { command, found, arguments });
+                    }
+                    self.replies.error(NOT_ALLOWED);
+                }
+            }
+        }
+        None
+    }
+
+    /// Takes what the node has answered. Each confirmation of `SUBSCRIBE` and its kin is an element, so there may be several.
+    pub(crate) fn take(&mut self, answered: &ReplyBuffer) {
+        match count_of(answered.as_bytes()) {
+            0 => self.replies.error(NOT_ALLOWED),
+            elements => {
+                self.further += elements - 1;
+                self.replies.extend_encoded(answered.as_bytes());
+            }
+        }
+    }
+
+    /// The whole answer.
+    pub(crate) fn end(mut self) -> ReplyBuffer {
+        if self.further > 0 {
+            let elements = self.replies.as_bytes()[self.head..].to_vec();
+            self.replies.clear();
+            self.replies.array(self.count + self.further);
+            self.replies.extend_encoded(&elements);
+        }
+        self.replies
+    }
+}
+
+/// How many replies stand one behind the other.
+fn count_of(mut replies: &[u8]) -> usize {
+    let mut count = 0;
+    while !replies.is_empty() {
+        replies = &replies[element_end(replies).unwrap_or(replies.len())..];
+        count += 1;
+    }
+    count
+}
 
 /// Has a client watch keys. Returns the group that is asked for their versions, and the keys whose versions are
 /// wanted, unless the answer is known.
-pub(crate) fn watch<'s>(
+fn watch<'s>(
     cx: &mut Context,
     client: ClientId,
     arguments: Arguments<'_>,
@@ -92,7 +378,7 @@ pub(crate) fn watch<'s>(
 ///
 /// # Errors
 /// The error that the client gets: its transaction is broken.
-pub(crate) fn gather(
+fn gather(
     cx: &mut Context,
     scripts: &mut scripts::Cache,
     client: ClientId,
@@ -199,8 +485,49 @@ pub(crate) fn gather(
     Ok(())
 }
 
-pub(crate) fn has_key(command: &Command<'_>) -> bool {
+fn has_key(command: &Command<'_>) -> bool {
     let mut has_key = false;
     command.for_each_key(|_| has_key = true);
     has_key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(replies: &[Reply<'_>]) -> ReplyBuffer {
+        let mut buffer = ReplyBuffer::new();
+        replies.iter().for_each(|reply| buffer.push(*reply));
+        buffer
+    }
+
+    #[test]
+    fn the_answer_to_exec_has_all_replies_in_their_order() {
+        use Reply::{Array, Error, Integer, Ok};
+        let mut asked = ArgumentsBuffer::new();
+        asked.push(b"PING");
+        let refused = encoded(&[Error(b"ERR refused")]);
+        let items = [
+            Item::Data,
+            Item::Node(Box::new(asked)),
+            Item::Answered(refused.as_bytes().to_vec()),
+            Item::Data,
+        ];
+        let of_group = encoded(&[Integer(1), Array(1), Integer(2)]);
+        let answered = |replies: &[Reply<'_>]| {
+            let mut answer = Answer::new(&items, of_group.as_bytes());
+            let of_node = answer.next_of_node().expect("a command of the node");
+            assert_eq!(of_node.command, NodeCommand::Ping);
+            answer.take(&encoded(replies));
+            assert!(answer.next_of_node().is_none());
+            answer.end()
+        };
+        let rest = [Error(b"ERR refused"), Array(1), Integer(2)];
+        let expected = |count, of_node: &[Reply<'_>]| {
+            encoded(&[&[Array(count), Integer(1)], of_node, &rest[..]].concat())
+        };
+        assert_eq!(answered(&[Ok]), expected(4, &[Ok]));
+        assert_eq!(answered(&[Ok, Integer(7)]), expected(5, &[Ok, Integer(7)]), "each is an element");
+        assert_eq!(answered(&[]), expected(4, &[Error(NOT_ALLOWED.as_bytes())]));
+    }
 }

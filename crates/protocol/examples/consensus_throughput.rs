@@ -112,7 +112,7 @@ fn main() {
                 };
                 let ticket = Ticket { client: 1, sequence: number };
                 let (follows, seen, deadline_us) = (false, 0, u64::MAX);
-                let request = &Request::Command(command);
+                let request = &Request::Command(&command);
                 group.step(
                     leader,
                     Input::Request { ticket, request, follows, seen, deadline_us, fenced: false },

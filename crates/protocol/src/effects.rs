@@ -60,8 +60,8 @@ pub struct Ticket {
 /// A client's request to a group.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Request<'a> {
-    /// Execute a command on the group's table.
-    Command(Command<'a>),
+    /// Execute a command on the group's table. Borrowed: a command is large, and is not copied on its way.
+    Command(&'a Command<'a>),
     /// Reply, as an integer, how many replicas besides the leader hold everything up to `offset`, once there are at least
     /// `count` or the request's deadline has passed (`WAIT`).
     Wait {
@@ -70,6 +70,17 @@ pub enum Request<'a> {
         /// How many replicas to wait for.
         count: u32,
     },
+}
+
+impl<'a> Request<'a> {
+    /// The command, if it is a write.
+    #[inline]
+    pub fn write(&self) -> Option<&'a Command<'a>> {
+        match self {
+            Request::Command(command) if command.is_write() => Some(command),
+            _ => None,
+        }
+    }
 }
 
 /// What goes into a replica.

@@ -436,7 +436,7 @@ impl Coding {
             return self.dispersal_answered(cx, handle, Outcome::Refused, &no_keyspace());
         }
         let asked = Asked { ticket, follows: true, seen: u64::MAX, deadline_us, hops: 0, leadership: 0 };
-        cx.submit(group, asked, &Request::Command(command));
+        cx.submit(group, asked, &Request::Command(&command));
     }
 
     /// The group has answered.

@@ -54,7 +54,7 @@ impl Coding {
             hops: 0,
             leadership: 0,
         };
-        cx.submit(group, asked, &Request::Command(*command));
+        cx.submit(group, asked, &Request::Command(command));
     }
 
     /// The group has answered.

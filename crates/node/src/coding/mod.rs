@@ -85,7 +85,7 @@ enum Operation {
 #[derive(Debug)]
 pub(crate) struct Coding {
     /// Whether a keyspace wants its large values coded, or did.
-    pub(crate) is_on: bool,
+    is_on: bool,
     /// A number that no other incarnation of any node has.
     life: u64,
     /// The number of the last value that was named in this incarnation.
@@ -144,6 +144,12 @@ impl Coding {
     pub(crate) fn begin(&mut self, now_us: u64) {
         self.is_on = true;
         self.wakeup_us = now_us;
+    }
+
+    /// Whether a keyspace wants its large values coded, or did.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on
     }
 
     /// When, on the monotonic clock, something is due.

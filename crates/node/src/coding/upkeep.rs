@@ -93,7 +93,7 @@ impl Coding {
                     hops: 0,
                     leadership: 0,
                 };
-                cx.submit(id, asked, &Request::Command(Command::Abandon { coordinator, counter }));
+                cx.submit(id, asked, &Request::Command(&Command::Abandon { coordinator, counter }));
             }
         }
     }

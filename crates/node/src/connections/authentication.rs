@@ -7,6 +7,7 @@ use crate::guard::AuthGuard;
 use crate::log::{Level, Line};
 use crate::session::{ClientId, Session};
 use crate::words::is_printable;
+use kv::ReplyBuffer;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 use wire::handshake::secret_matches;
@@ -20,7 +21,7 @@ const REFUSED_AFTER: Duration = Duration::from_secs(1);
 impl AuthGuard {
     /// Answers a failed authentication. A client whose address has failed too often gets its answer late, and nothing
     /// after it.
-    pub(crate) fn refuse(&self, cx: &mut Context, client: ClientId, error: &'static str) {
+    fn refuse(&self, cx: &mut Context, client: ClientId, error: &'static str) {
         if error != TOO_MANY_FAILURES {
             return cx.answer(client, |replies| replies.error(error));
         }
@@ -28,7 +29,20 @@ impl AuthGuard {
         cx.clients.close_after_replies(client);
     }
 
-    pub(crate) fn authenticate(
+    /// `AUTH`.
+    pub(crate) fn auth(&mut self, cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
+        let (user, password) = match arguments.len() {
+            2 => (&b"default"[..], &arguments[1]),
+            3 => (&arguments[1], &arguments[2]),
+            _ => return cx.answer(client, |replies| replies.error("ERR syntax error")),
+        };
+        match self.authenticate(cx, client, user, password, arguments.len() == 2) {
+            Ok(()) => cx.answer(client, ReplyBuffer::ok),
+            Err(error) => self.refuse(cx, client, error),
+        }
+    }
+
+    fn authenticate(
         &mut self,
         cx: &mut Context,
         client: ClientId,

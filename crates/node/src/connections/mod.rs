@@ -2,6 +2,8 @@
 //! about connections and the node.
 
 mod authentication;
+mod commands;
+pub(crate) mod http;
 pub(crate) mod monitor;
 pub(crate) mod pause;
 mod server;
@@ -9,15 +11,16 @@ mod slow;
 
 use crate::command::{self, ConfigCommand, introspection};
 use crate::configuration::DebugCommand;
-use crate::context::{Call, Context};
+use crate::context::{Call, Confirmation, Context};
 use crate::control::Change;
 use crate::session::Listening;
 use crate::session::{ClientId, ClientKind, Replies, Session, TrackingMode};
 use crate::slab::Handle;
 use crate::words::is_printable;
+pub(crate) use commands::carry_out;
 use kv::{Reply, ReplyBuffer};
-pub(crate) use server::{memory, server};
-pub(crate) use slow::{latency, slowlog};
+use server::{memory, server};
+use slow::{latency, slowlog};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Duration;
@@ -134,7 +137,7 @@ pub(crate) fn client_with_number(cx: &mut Context, number: u64) -> Option<Client
     cx.clients.sessions.iter().map(|(id, _)| id).find(|id| client_number(*id) == number)
 }
 
-pub(crate) fn id(cx: &mut Context, client: ClientId) {
+fn id(cx: &mut Context, client: ClientId) {
     cx.answer(client, |replies| replies.integer(client_number(client) as i64));
 }
 
@@ -152,13 +155,13 @@ fn framed_bytes(request: Arguments<'_>) -> usize {
     number(request.len()) + arguments
 }
 
-pub(crate) fn info(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
+fn info(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
     let mut text = String::new();
     describe(cx, client, client, arguments, &mut text);
     cx.answer(client, |replies| replies.push(Reply::Text(text.as_bytes())));
 }
 
-pub(crate) fn list(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
+fn list(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
     cx.spend(cx.clients.sessions.len() as u64 * LISTED_NS);
     let mut ids = None;
     match arguments.get(2).map(<[u8]>::to_ascii_lowercase).as_deref() {
@@ -198,7 +201,7 @@ pub(crate) fn list(cx: &mut Context, client: ClientId, arguments: Arguments<'_>)
     cx.answer(client, |replies| replies.push(Reply::Text(text.as_bytes())));
 }
 
-pub(crate) fn set_name(cx: &mut Context, client: ClientId, name: &[u8]) {
+fn set_name(cx: &mut Context, client: ClientId, name: &[u8]) {
     if name.len() > CLIENT_NAME_BYTES_MAX {
         return cx.answer(client, |replies| replies.error(NAME_TOO_LONG));
     }
@@ -212,12 +215,12 @@ pub(crate) fn set_name(cx: &mut Context, client: ClientId, name: &[u8]) {
     cx.answer(client, ReplyBuffer::ok);
 }
 
-pub(crate) fn get_name(cx: &mut Context, client: ClientId) {
+fn get_name(cx: &mut Context, client: ClientId) {
     let name = cx.clients.sessions.get(client).map(|session| session.name.clone()).unwrap_or_default();
     cx.answer(client, |replies| if name.is_empty() { replies.null() } else { replies.bulk(&name) });
 }
 
-pub(crate) fn set_info(cx: &mut Context, client: ClientId, attribute: &[u8], value: &[u8]) {
+fn set_info(cx: &mut Context, client: ClientId, attribute: &[u8], value: &[u8]) {
     if value.len() > CLIENT_NAME_BYTES_MAX || attribute.len() > CLIENT_NAME_BYTES_MAX {
         return cx.answer(client, |replies| replies.error(NAME_TOO_LONG));
     }
@@ -241,12 +244,7 @@ pub(crate) fn set_info(cx: &mut Context, client: ClientId, attribute: &[u8], val
 }
 
 /// `CLIENT NO-EVICT` and `CLIENT NO-TOUCH`: kept for `CLIENT INFO`; nothing is evicted or touched here.
-pub(crate) fn switch(
-    cx: &mut Context,
-    client: ClientId,
-    word: &[u8],
-    place: impl Fn(&mut Session) -> &mut bool,
-) {
+fn switch(cx: &mut Context, client: ClientId, word: &[u8], place: impl Fn(&mut Session) -> &mut bool) {
     let on = match word.to_ascii_lowercase().as_slice() {
         b"on" => true,
         b"off" => false,
@@ -259,7 +257,7 @@ pub(crate) fn switch(
 }
 
 /// `CLIENT REPLY`: only `ON` is answered.
-pub(crate) fn choose_replies(cx: &mut Context, client: ClientId, word: &[u8]) {
+fn choose_replies(cx: &mut Context, client: ClientId, word: &[u8]) {
     let replies = match word.to_ascii_lowercase().as_slice() {
         b"on" => Replies::All,
         b"off" => Replies::None,
@@ -277,7 +275,7 @@ pub(crate) fn choose_replies(cx: &mut Context, client: ClientId, word: &[u8]) {
     }
 }
 
-pub(crate) fn kill(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
+fn kill(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
     cx.spend(cx.clients.sessions.len() as u64 * LOOKED_AT_NS);
     if arguments.len() == 3 {
         // The old form names one address, and the answer is an error if there is no such client.
@@ -298,14 +296,17 @@ pub(crate) fn kill(cx: &mut Context, client: ClientId, arguments: Arguments<'_>)
     kill_all(cx, client, victims);
 }
 
-/// The wait that `CLIENT UNBLOCK` is to end, and whether with an error; `None` if that client does not wait.
-///
-/// # Errors
-/// The error for the client that asks.
-pub(crate) fn to_unblock(
-    cx: &Context,
-    arguments: Arguments<'_>,
-) -> Result<Option<(u64, bool)>, &'static str> {
+/// `CLIENT UNBLOCK`. Returns the wait that is to end, and whether with an error.
+pub(crate) fn unblock(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> Option<(u64, bool)> {
+    let found = to_unblock(cx, arguments);
+    cx.answer(client, |replies| match found {
+        Ok(wait) => replies.integer(i64::from(wait.is_some())),
+        Err(error) => replies.error(error),
+    });
+    found.ok().flatten()
+}
+
+fn to_unblock(cx: &Context, arguments: Arguments<'_>) -> Result<Option<(u64, bool)>, &'static str> {
     let with_error = match arguments.get(3).map(<[u8]>::to_ascii_lowercase).as_deref() {
         None | Some(b"timeout") => false,
         Some(b"error") => true,
@@ -412,7 +413,7 @@ const NO_DEBUG: &str = "ERR DEBUG command not allowed. If the enable-debug-comma
      it from a local connection, otherwise you need to set this option in the configuration file (enable_debug_command), \
      and then restart the server.";
 
-pub(crate) fn debug_protocol(cx: &mut Context, client: ClientId, kind: &[u8]) {
+fn debug_protocol(cx: &mut Context, client: ClientId, kind: &[u8]) {
     match may_debug(cx, client) {
         true => cx.answer(client, |replies| introspection::example(kind, replies)),
         false => cx.answer(client, |replies| replies.error(NO_DEBUG)),
@@ -420,7 +421,7 @@ pub(crate) fn debug_protocol(cx: &mut Context, client: ClientId, kind: &[u8]) {
 }
 
 /// `DEBUG SET-ACTIVE-EXPIRE`, as far as it is true.
-pub(crate) fn debug_expire(cx: &mut Context, client: ClientId, whether: &[u8]) {
+fn debug_expire(cx: &mut Context, client: ClientId, whether: &[u8]) {
     let is_allowed = may_debug(cx, client);
     cx.answer(client, |replies| match whether {
         _ if !is_allowed => replies.error(NO_DEBUG),
@@ -430,7 +431,7 @@ pub(crate) fn debug_expire(cx: &mut Context, client: ClientId, whether: &[u8]) {
 }
 
 /// `DEBUG PAUSE-CRON`.
-pub(crate) fn debug_pause_cron(cx: &mut Context, client: ClientId) {
+fn debug_pause_cron(cx: &mut Context, client: ClientId) {
     match may_debug(cx, client) {
         true => cx.answer(client, ReplyBuffer::ok),
         false => cx.answer(client, |replies| replies.error(NO_DEBUG)),
@@ -438,7 +439,7 @@ pub(crate) fn debug_pause_cron(cx: &mut Context, client: ClientId) {
 }
 
 /// Makes one client wait, and no other.
-pub(crate) fn debug_sleep(cx: &mut Context, client: ClientId, seconds: &[u8]) {
+fn debug_sleep(cx: &mut Context, client: ClientId, seconds: &[u8]) {
     if !may_debug(cx, client) {
         return cx.answer(client, |replies| replies.error(NO_DEBUG));
     }
@@ -464,7 +465,17 @@ fn may_debug(cx: &Context, client: ClientId) -> bool {
     }
 }
 
-pub(crate) fn select(cx: &mut Context, client: ClientId, database: &[u8]) {
+/// `RESET`, as far as it concerns the connection alone.
+pub(crate) fn reset(cx: &mut Context, client: ClientId) {
+    monitor::end(cx, client);
+    let is_open = cx.configuration.password.is_none();
+    if let Some(session) = cx.clients.sessions.get_mut(client) {
+        session.reset(is_open);
+    }
+    cx.answer(client, |replies| replies.push(Reply::Status(b"RESET")));
+}
+
+fn select(cx: &mut Context, client: ClientId, database: &[u8]) {
     let number = std::str::from_utf8(database).ok().and_then(|text| text.parse::<i64>().ok());
     cx.answer(client, |replies| match number {
         Some(0) => replies.ok(),
@@ -486,7 +497,10 @@ pub(crate) fn config(cx: &mut Context, client: ClientId, command: ConfigCommand,
             let settings = default.map(|default| cx.parameters.take_changed(&default)).unwrap_or_default();
             if outcome.is_ok() && !settings.is_empty() {
                 let change = Change::SetKeyspace { prefix: String::new(), settings };
-                return cx.call(Call::Change { client: Some(client), change: Box::new(change) });
+                return cx.call(Call::Change {
+                    client: Some((client, Confirmation::Ok)),
+                    change: Box::new(change),
+                });
             }
             cx.answer(client, |replies| match outcome {
                 Ok(()) => replies.ok(),

@@ -6,6 +6,7 @@
 
 use crate::command::{ChannelCommand, ClientCommand, Flag, Found, Handler, NodeCommand, ScriptCommand};
 use crate::context::Context;
+use crate::context::pause::Pause;
 use crate::session::{ClientId, Item, Session};
 use kv::{Command, ReplyBuffer};
 use wire::resp::{Arguments, ArgumentsBuffer};
@@ -67,8 +68,23 @@ impl Session {
     }
 }
 
+/// Ends a pause that is over. Returns the clients whose requests it has held back, the longest connected first.
+pub(crate) fn end(cx: &mut Context) -> Vec<ClientId> {
+    if cx.pause.due_us() > cx.now.monotonic_us {
+        return Vec::new();
+    }
+    cx.pause = Pause::default();
+    let sessions = cx.clients.sessions.iter();
+    let mut held: Vec<(u64, ClientId)> = sessions
+        .filter(|(_, session)| session.held_back.is_some())
+        .map(|(id, session)| (session.arrival, id))
+        .collect();
+    held.sort_unstable();
+    held.into_iter().map(|(_, client)| client).collect()
+}
+
 /// `CLIENT PAUSE`.
-pub(crate) fn pause(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
+pub(super) fn pause(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
     let holds_all = match arguments.get(3).map(<[u8]>::to_ascii_lowercase).as_deref() {
         None | Some(b"all") if arguments.len() <= 4 => true,
         Some(b"write") if arguments.len() == 4 => false,
@@ -94,7 +110,7 @@ pub(crate) fn pause(cx: &mut Context, client: ClientId, arguments: Arguments<'_>
 }
 
 /// `CLIENT UNPAUSE`: what is held back is taken with the next turn.
-pub(crate) fn unpause(cx: &mut Context, client: ClientId) {
+pub(super) fn unpause(cx: &mut Context, client: ClientId) {
     if cx.pause.is_on() {
         cx.pause.until_us = cx.now.monotonic_us;
     }

@@ -9,7 +9,7 @@ use wire::resp::Arguments;
 
 const NO_FILES: &str = "there are no RDB and AOF files: a write is kept as its keyspace's durability says";
 
-pub(crate) fn server(cx: &mut Context, client: ClientId, command: ServerCommand, arguments: Arguments<'_>) {
+pub(super) fn server(cx: &mut Context, client: ClientId, command: ServerCommand, arguments: Arguments<'_>) {
     let name = String::from_utf8_lossy(&arguments[0]).to_ascii_uppercase();
     cx.answer(client, |replies| match command {
         ServerCommand::Save => replies.error(&format!("ERR {name} is refused: {NO_FILES}")),
@@ -31,7 +31,7 @@ pub(crate) fn server(cx: &mut Context, client: ClientId, command: ServerCommand,
 }
 
 /// `MEMORY DOCTOR`, `MEMORY MALLOC-STATS` and `MEMORY PURGE`.
-pub(crate) fn memory(cx: &mut Context, client: ClientId, command: MemoryCommand) {
+pub(super) fn memory(cx: &mut Context, client: ClientId, command: MemoryCommand) {
     let text = match command {
         MemoryCommand::Purge => return cx.answer(client, ReplyBuffer::ok),
         MemoryCommand::MallocStats => {

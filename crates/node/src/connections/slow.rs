@@ -9,7 +9,7 @@ use wire::resp::Arguments;
 /// Roughly how long it takes to write an entry of the log, in nanoseconds.
 const ENTRY_NS: u64 = 1000;
 
-pub(crate) fn slowlog(cx: &mut Context, client: ClientId, command: SlowlogCommand, arguments: Arguments<'_>) {
+pub(super) fn slowlog(cx: &mut Context, client: ClientId, command: SlowlogCommand, arguments: Arguments<'_>) {
     if arguments.len() > 3 {
         let error = command::CommandError::WrongArity("slowlog|get").to_string();
         return cx.answer(client, |replies| replies.error(&error));
@@ -27,7 +27,7 @@ pub(crate) fn slowlog(cx: &mut Context, client: ClientId, command: SlowlogComman
     cx.answer(client, |out| out.extend_encoded(replies.as_bytes()));
 }
 
-pub(crate) fn latency(cx: &mut Context, client: ClientId, command: LatencyCommand, arguments: Arguments<'_>) {
+pub(super) fn latency(cx: &mut Context, client: ClientId, command: LatencyCommand, arguments: Arguments<'_>) {
     let mut replies = ReplyBuffer::new();
     let slow = &mut cx.measuring.slow;
     match command {

@@ -1,4 +1,4 @@
-//! How long commands take: their statistics, and what `SLOWLOG` and `LATENCY` tell. See [`crate::slow`].
+//! How long commands take: their statistics, and what `SLOWLOG` and `LATENCY` show. See [`crate::slow`].
 
 use crate::command::{self, Flag, Handler, NodeCommand};
 use crate::context::Context;
@@ -116,8 +116,8 @@ impl Context {
         let (mut address, mut name) = (String::new(), Vec::new());
         if let Some(session) = self.clients.sessions.get(client) {
             name.clone_from(&session.name);
-            if let ClientKind::Resp { address: told, .. } = &session.kind {
-                address.clone_from(told);
+            if let ClientKind::Resp { address: of_client, .. } = &session.kind {
+                address.clone_from(of_client);
             }
         }
         let entry = Entry { unix_s, took_us, arguments, address, name };

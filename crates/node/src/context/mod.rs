@@ -11,6 +11,7 @@ pub(crate) mod peers;
 pub(crate) mod room;
 pub(crate) mod routing;
 pub(crate) mod status;
+mod warming;
 pub(crate) mod work;
 
 use crate::configuration::Configuration;
@@ -108,8 +109,9 @@ pub(crate) enum Call {
     Complete { ticket: Ticket, group: u16, result: Outcome, reply: ReplyBuffer },
     /// Ends a request with a long reply.
     CompleteLong { ticket: Ticket, group: u16, result: Outcome, reply: SharedBytes },
-    /// Asks the control group for a change, which a client wants or this node.
-    Change { client: Option<ClientId>, change: Box<Change> },
+    /// Asks the control group for a change, which a client wants or this node. The client gets the answer once the change is
+    /// in this node's map.
+    Change { client: Option<(ClientId, Confirmation)>, change: Box<Change> },
     /// Makes this node follow a new map of the cluster.
     FollowMap(Rc<ClusterMap>),
     /// Drops all replicas: this node may not take part in anything.
@@ -137,6 +139,14 @@ pub(crate) enum Call {
         subscriptions: Option<Box<Subscriptions>>,
         tracks: bool,
     },
+}
+
+/// The answer to a client whose change is made.
+#[derive(Clone, Debug)]
+pub(crate) enum Confirmation {
+    Ok,
+    /// The name of the library that it has loaded.
+    Name(String),
 }
 
 /// A request of a call.

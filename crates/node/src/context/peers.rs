@@ -6,7 +6,7 @@ use crate::control::CONTROL_GROUP;
 use crate::envelope::{Envelope, ForwardedOutcome, ForwardedRequest};
 use crate::parameters::request_bytes_max;
 use kv::codec::Malformed;
-use protocol::{NodeId, Now};
+use protocol::{NodeId, Now, Request};
 use std::ops::{Index, IndexMut};
 use wire::frame;
 
@@ -266,8 +266,8 @@ impl Peer {
     /// Adds a request to those of this turn; returns its part that can be sent again.
     /// [`Peer::flush_if_large`] is due after it.
     #[inline]
-    pub(crate) fn add_request(&mut self, request: &ForwardedRequest<'_>) -> &[u8] {
-        let start = request.encode(&mut self.requests);
+    pub(crate) fn add_request(&mut self, forwarded: &ForwardedRequest, request: &Request<'_>) -> &[u8] {
+        let start = forwarded.encode(request, &mut self.requests);
         &self.requests[start..]
     }
 

@@ -233,10 +233,7 @@ pub(crate) fn judge(cx: &Context, group: u16, request: &Request<'_>) -> Verdict 
     if stands_aside(cx, group) {
         return Verdict::PassedOn;
     }
-    match request {
-        Request::Command(command) if command.is_write() => judge_command(cx, group, command),
-        _ => Verdict::Goes,
-    }
+    request.write().map_or(Verdict::Goes, |command| judge_command(cx, group, command))
 }
 
 #[cold]

@@ -6,6 +6,27 @@ use crate::setting::Protocol;
 use kv::Command;
 use protocol::NodeId;
 
+/// The error for keys of several groups, which cannot be handled in one step.
+pub(crate) const CROSSSLOT: &str =
+    "CROSSSLOT Keys in request don't hash to the same slot (they are in several keyspaces)";
+
+/// A client's command on its way to its group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent<'a> {
+    pub(crate) group: u16,
+    pub(crate) command: Command<'a>,
+    /// Whether the answer is to say which version it is of.
+    pub(crate) wants_version: bool,
+    /// Whether only a replica may answer whose answer cannot be stale.
+    pub(crate) is_fresh: bool,
+}
+
+impl<'a> Sent<'a> {
+    pub(crate) fn new(group: u16, command: Command<'a>) -> Sent<'a> {
+        Sent { group, command, wants_version: false, is_fresh: false }
+    }
+}
+
 impl Context {
     /// Draws a number that cannot be guessed without the seed; the same in every run with the same seed.
     pub(crate) fn draw(&mut self) -> u64 {

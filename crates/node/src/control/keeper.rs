@@ -191,7 +191,7 @@ impl Keeper {
         self.sequence += 1;
         let ticket = Ticket { client: 0, sequence: self.sequence };
         let deadline_us = now.monotonic_us + patience_us;
-        let request = &Request::Command(command);
+        let request = &Request::Command(&command);
         self.step(
             now,
             Input::Request { ticket, request, follows: false, seen: 0, deadline_us, fenced: false },

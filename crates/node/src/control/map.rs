@@ -288,12 +288,14 @@ impl ClusterMap {
 
     /// The groups in which a node takes part. A group that it must leave since it lost its storage is not among them.
     pub fn groups_of(&self, node: NodeId) -> impl Iterator<Item = (GroupId, &Group)> {
-        let rejoins = self.nodes.get(&node).map(|node| &node.rejoins);
-        let takes_part = move |id: &GroupId| rejoins.is_some_and(|it| it.get(id) != Some(&Rejoin::Leave));
-        self.groups
-            .iter()
-            .filter(move |(id, group)| group.members.contains(&node) && takes_part(id))
-            .map(|(id, group)| (*id, group))
+        let takes_part = move |(id, group): &(&GroupId, &Group)| self.takes_part(node, **id, group);
+        self.groups.iter().filter(takes_part).map(|(id, group)| (*id, group))
+    }
+
+    /// Whether a node takes part in a group: it is a member, and need not leave it first.
+    pub(crate) fn takes_part(&self, node: NodeId, id: GroupId, group: &Group) -> bool {
+        let leaves = |known: &Node| known.rejoins.get(&id) == Some(&Rejoin::Leave);
+        group.members.contains(&node) && self.nodes.get(&node).is_some_and(|known| !leaves(known))
     }
 
     /// Checks whether a node may be admitted with this start, given that its log is known to have been durable up to

@@ -1,6 +1,7 @@
 //! `CLIENT TRACKING` and its kin.
 
 use super::Following;
+use crate::command::ClientCommand;
 use crate::connections::client_with_number;
 use crate::context::Context;
 use crate::session::{ClientId, TrackingChoice, TrackingMode};
@@ -120,13 +121,34 @@ impl Wanted {
 }
 
 impl Following {
+    /// Carries out a command about what a client keeps.
+    ///
+    /// # Panics
+    /// When it is none of these.
+    pub(crate) fn command(
+        &mut self,
+        cx: &mut Context,
+        client: ClientId,
+        command: ClientCommand,
+        arguments: Arguments<'_>,
+    ) {
+        match command {
+            ClientCommand::Tracking => self.track(cx, client, arguments),
+            ClientCommand::TrackingInfo => info(cx, client),
+            ClientCommand::Caching => choose_caching(cx, client, &arguments[2]),
+            ClientCommand::GetRedir => answer_redirection(cx, client),
+            _ => unreachable!("{command:?} is none of tracking"),
+        }
+    }
+
     /// `CLIENT TRACKING`.
-    pub(crate) fn track(&mut self, cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
+    fn track(&mut self, cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
         let outcome = match arguments[2].to_ascii_lowercase().as_slice() {
             b"on" => self.begin(cx, client, arguments),
             b"off" => Wanted::parse(arguments).map(|_| self.end(cx, client)),
             _ => Err(SYNTAX.to_owned()),
         };
+        self.follow(cx);
         cx.answer(client, |replies| match outcome {
             Ok(()) => replies.ok(),
             Err(error) => replies.error(&error),
@@ -168,35 +190,7 @@ impl Following {
         self.end(cx, client);
         self.readers.end(cx, client);
         self.replicas.end(cx, client);
-    }
-
-    /// `CLIENT CACHING`.
-    pub(crate) fn choose_caching(cx: &mut Context, client: ClientId, word: &[u8]) {
-        let choice = cx.clients.sessions.get_mut(client).and_then(|session| session.tracking.as_mut());
-        let mode = choice.as_ref().map(|choice| choice.mode);
-        let is_yes = word.eq_ignore_ascii_case(b"yes");
-        let error = match mode {
-            Some(TrackingMode::OptIn) if is_yes => None,
-            Some(TrackingMode::OptOut) if word.eq_ignore_ascii_case(b"no") => None,
-            Some(TrackingMode::OptIn) if word.eq_ignore_ascii_case(b"no") => {
-                Some("ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.")
-            }
-            Some(TrackingMode::OptOut) if is_yes => {
-                Some("ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode.")
-            }
-            Some(TrackingMode::OptIn | TrackingMode::OptOut) => Some(SYNTAX),
-            _ => Some(
-                "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode \
-                 enabled",
-            ),
-        };
-        if let (None, Some(choice)) = (error, choice) {
-            (choice.caching, choice.caching_is_new) = (Some(is_yes), true);
-        }
-        cx.answer(client, |replies| match error {
-            None => replies.ok(),
-            Some(error) => replies.error(error),
-        });
+        self.follow(cx);
     }
 
     /// A request was taken: what `CLIENT CACHING` said of it does not hold for the next one, except in a transaction.
@@ -208,49 +202,77 @@ impl Following {
             choice.caching = None;
         }
     }
+}
 
-    /// `CLIENT TRACKINGINFO`.
-    pub(crate) fn info(cx: &mut Context, client: ClientId) {
-        let choice = cx.clients.sessions.get(client).and_then(|session| session.tracking.as_deref());
-        let mut flags = Vec::new();
-        match choice {
-            None => flags.push("off"),
-            Some(choice) => {
-                flags.push("on");
-                for (holds, flag) in [
-                    (choice.mode == TrackingMode::Prefixes, "bcast"),
-                    (choice.mode == TrackingMode::OptIn, "optin"),
-                    (choice.caching == Some(true), "caching-yes"),
-                    (choice.mode == TrackingMode::OptOut, "optout"),
-                    (choice.caching == Some(false), "caching-no"),
-                    (choice.is_noloop, "noloop"),
-                    (choice.is_broken, "broken_redirect"),
-                ] {
-                    flags.extend(holds.then_some(flag));
-                }
+/// `CLIENT CACHING`.
+fn choose_caching(cx: &mut Context, client: ClientId, word: &[u8]) {
+    let choice = cx.clients.sessions.get_mut(client).and_then(|session| session.tracking.as_mut());
+    let mode = choice.as_ref().map(|choice| choice.mode);
+    let is_yes = word.eq_ignore_ascii_case(b"yes");
+    let error = match mode {
+        Some(TrackingMode::OptIn) if is_yes => None,
+        Some(TrackingMode::OptOut) if word.eq_ignore_ascii_case(b"no") => None,
+        Some(TrackingMode::OptIn) if word.eq_ignore_ascii_case(b"no") => {
+            Some("ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.")
+        }
+        Some(TrackingMode::OptOut) if is_yes => {
+            Some("ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode.")
+        }
+        Some(TrackingMode::OptIn | TrackingMode::OptOut) => Some(SYNTAX),
+        _ => Some(
+            "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode \
+             enabled",
+        ),
+    };
+    if let (None, Some(choice)) = (error, choice) {
+        (choice.caching, choice.caching_is_new) = (Some(is_yes), true);
+    }
+    cx.answer(client, |replies| match error {
+        None => replies.ok(),
+        Some(error) => replies.error(error),
+    });
+}
+
+/// `CLIENT TRACKINGINFO`.
+fn info(cx: &mut Context, client: ClientId) {
+    let choice = cx.clients.sessions.get(client).and_then(|session| session.tracking.as_deref());
+    let mut flags = Vec::new();
+    match choice {
+        None => flags.push("off"),
+        Some(choice) => {
+            flags.push("on");
+            for (holds, flag) in [
+                (choice.mode == TrackingMode::Prefixes, "bcast"),
+                (choice.mode == TrackingMode::OptIn, "optin"),
+                (choice.caching == Some(true), "caching-yes"),
+                (choice.mode == TrackingMode::OptOut, "optout"),
+                (choice.caching == Some(false), "caching-no"),
+                (choice.is_noloop, "noloop"),
+                (choice.is_broken, "broken_redirect"),
+            ] {
+                flags.extend(holds.then_some(flag));
             }
         }
-        let (redirect, prefixes) =
-            (redirection(choice), choice.map(|choice| choice.prefixes.clone()).unwrap_or_default());
-        cx.answer(client, |replies| {
-            replies.map(3);
-            replies.bulk(b"flags");
-            replies.push(Reply::Set(flags.len() as u32));
-            flags.iter().for_each(|flag| replies.bulk(flag.as_bytes()));
-            replies.bulk(b"redirect");
-            replies.integer(redirect);
-            replies.bulk(b"prefixes");
-            replies.array(prefixes.len());
-            prefixes.iter().for_each(|prefix| replies.bulk(prefix));
-        });
     }
+    let (redirect, prefixes) =
+        (redirection(choice), choice.map(|choice| choice.prefixes.clone()).unwrap_or_default());
+    cx.answer(client, |replies| {
+        replies.map(3);
+        replies.bulk(b"flags");
+        replies.push(Reply::Set(flags.len() as u32));
+        flags.iter().for_each(|flag| replies.bulk(flag.as_bytes()));
+        replies.bulk(b"redirect");
+        replies.integer(redirect);
+        replies.bulk(b"prefixes");
+        replies.array(prefixes.len());
+        prefixes.iter().for_each(|prefix| replies.bulk(prefix));
+    });
+}
 
-    /// `CLIENT GETREDIR`.
-    pub(crate) fn redirection(cx: &mut Context, client: ClientId) {
-        let number =
-            redirection(cx.clients.sessions.get(client).and_then(|session| session.tracking.as_deref()));
-        cx.answer(client, |replies: &mut ReplyBuffer| replies.integer(number));
-    }
+/// `CLIENT GETREDIR`.
+fn answer_redirection(cx: &mut Context, client: ClientId) {
+    let number = redirection(cx.clients.sessions.get(client).and_then(|session| session.tracking.as_deref()));
+    cx.answer(client, |replies: &mut ReplyBuffer| replies.integer(number));
 }
 
 /// The number of the client that gets another one's messages; 0: none; -1: there are no messages.

@@ -12,11 +12,14 @@ mod tracking;
 
 use crate::channels::Channels;
 use crate::context::Context;
+use crate::replica::Replica;
 use kv::table::{ChangeClass, Changes};
-pub(crate) use readers::Question;
 use readers::Readers;
 use replicas::Replicas;
 use tracking::Tracking;
+
+/// How long a group has for an answer that is awaited here, in microseconds.
+const ANSWER_US: u64 = 1_000_000;
 
 /// In front of a key, and of an event, in the names of channels.
 const BY_KEY: &[u8] = b"__keyspace@0__:";
@@ -26,7 +29,7 @@ const BY_EVENT: &[u8] = b"__keyevent@0__:";
 #[derive(Debug, Default)]
 pub(crate) struct Following {
     /// Whether replicas note changes, and reads of keys that are not there.
-    pub(crate) noted: (bool, bool),
+    noted: (bool, bool),
     pub(crate) tracking: Tracking,
     /// Those who read what tables keep of their changes.
     pub(crate) readers: Readers,
@@ -41,10 +44,26 @@ impl Following {
         self.noted.0
     }
 
-    /// What has to be noted: changes, and reads of keys that are not there.
-    pub(crate) fn wanted(&self, cx: &Context) -> (bool, bool) {
+    /// Has replicas note what somebody follows now. To be called when that may have changed.
+    pub(crate) fn follow(&mut self, cx: &mut Context) {
         let events = cx.parameters.events();
-        (events.is_on() || self.tracking.is_on(), events.is_on() && events.has(ChangeClass::Missed))
+        let wanted =
+            (events.is_on() || self.tracking.is_on(), events.is_on() && events.has(ChangeClass::Missed));
+        if std::mem::replace(&mut self.noted, wanted) == wanted {
+            return;
+        }
+        let mut place = 0;
+        while let Some(id) = cx.groups.id_at(place) {
+            place += 1;
+            if let Some(replica) = &mut cx.groups[id].replica {
+                self.attach(replica);
+            }
+        }
+    }
+
+    /// Has a replica note what somebody follows.
+    pub(crate) fn attach(&self, replica: &mut Replica) {
+        replica.follow_changes(self.noted.0, self.noted.1);
     }
 
     /// Hands on what has changed in a group.

@@ -10,14 +10,17 @@
 //! more: a client that does not read falls behind, and gets an error once what it lacks is no longer kept.
 //! `docs/design/changes.md` says why nothing is missed.
 
+use super::ANSWER_US;
+use crate::command::KeyspaceCommand;
 use crate::context::Context;
 use crate::control::{KeyspaceEntry, Refusal};
+use crate::origin::{Asked, Origin};
 use crate::session::{ClientId, SessionReply};
 use kv::codec::Reader as Bytes;
 use kv::table::History;
-use kv::{Reply, ReplyBuffer, Table, Version};
-use protocol::Result as Outcome;
+use kv::{Command, Reply, ReplyBuffer, Table, Version};
 use protocol::planted::Fault;
+use protocol::{Request, Result as Outcome};
 use std::collections::BTreeMap;
 use wire::resp::Arguments;
 use wire::resp::reply::Protocol;
@@ -52,15 +55,6 @@ pub(crate) struct Readers {
     /// The number of the newest question.
     asked: u64,
     due_us: u64,
-}
-
-/// A question to a group's leader, to be asked now.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Question {
-    pub(crate) group: u16,
-    pub(crate) number: u64,
-    pub(crate) from: Version,
-    pub(crate) bytes_max: u32,
 }
 
 #[derive(Debug)]
@@ -115,8 +109,27 @@ impl Readers {
         if self.is_on() { self.due_us } else { u64::MAX }
     }
 
+    /// Carries out a command about what tables keep of their changes.
+    ///
+    /// # Panics
+    /// When it is none of these.
+    pub(crate) fn command(
+        &mut self,
+        cx: &mut Context,
+        client: ClientId,
+        command: KeyspaceCommand,
+        arguments: Arguments<'_>,
+    ) {
+        match command {
+            KeyspaceCommand::Watch => self.watch(cx, client, arguments),
+            KeyspaceCommand::Unwatch => self.unwatch(cx, client, &arguments[2]),
+            KeyspaceCommand::Changes => self.request(cx, client, arguments),
+            _ => unreachable!("{command:?} is none of changes"),
+        }
+    }
+
     /// `KEYSPACE WATCH prefix [FROM version]`.
-    pub(crate) fn watch(&mut self, cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
+    fn watch(&mut self, cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
         let begun = self.begun(cx, client, arguments);
         let is_resp3 = cx.clients.sessions.get(client).is_some_and(|it| it.protocol == Protocol::Resp3);
         let outcome = match begun {
@@ -137,7 +150,7 @@ impl Readers {
     }
 
     /// `KEYSPACE UNWATCH prefix`: answers how many streams have ended.
-    pub(crate) fn unwatch(&mut self, cx: &mut Context, client: ClientId, prefix: &[u8]) {
+    fn unwatch(&mut self, cx: &mut Context, client: ClientId, prefix: &[u8]) {
         let before = self.all.len();
         self.all.retain(|_, reader| {
             let is_meant = reader.client == client
@@ -153,7 +166,7 @@ impl Readers {
     }
 
     /// `KEYSPACE CHANGES prefix [FROM version] [BYTES number]`.
-    pub(crate) fn request(&mut self, cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
+    fn request(&mut self, cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
         match self.begun(cx, client, arguments) {
             Ok((mut reader, bytes_max)) => {
                 let Some(session) = cx.clients.sessions.get_mut(client) else { return };
@@ -221,8 +234,9 @@ impl Readers {
         }
     }
 
-    /// A turn ends: reads what replicas here have applied. Returns the questions to leaders.
-    pub(crate) fn end_turn(&mut self, cx: &mut Context) -> Vec<Question> {
+    /// A turn ends: reads what replicas here have applied, and asks leaders for what is not here.
+    #[cold]
+    pub(crate) fn end_turn(&mut self, cx: &mut Context) {
         let mut wanted = Vec::new();
         let mut all = std::mem::take(&mut self.all);
         self.due_us = u64::MAX;
@@ -230,7 +244,7 @@ impl Readers {
             let end = reader.advance(cx, |place, group, from, bytes_max| {
                 self.asked += 1;
                 self.questions.insert(self.asked, (*number, place));
-                wanted.push(Question { group, number: self.asked, from, bytes_max });
+                wanted.push((group, self.asked, Command::Recent { from, bytes_max }));
                 self.asked
             });
             self.due_us = self.due_us.min(reader.due_us);
@@ -240,7 +254,14 @@ impl Readers {
             })
         });
         self.all = all;
-        wanted
+        for (group, number, command) in wanted {
+            let deadline_us = cx.now.monotonic_us + ANSWER_US;
+            let ticket = Origin::Changes.ticket(number);
+            // The leader's answer, if a replica here has not all.
+            let asked =
+                Asked { ticket, follows: false, seen: Version::MAX, deadline_us, hops: 0, leadership: 0 };
+            cx.submit(group, asked, &Request::Command(&command));
+        }
     }
 
     /// Takes a leader's answer to a question.
@@ -366,7 +387,7 @@ impl Reader {
         }
     }
 
-    /// Tells the client of a stream where it begins.
+    /// Sends the client of a stream the position where it begins.
     fn announce(&mut self, cx: &mut Context) {
         let (is_known, version) = (self.are_all_known(), self.version());
         if let Purpose::Stream { is_announced } = &mut self.purpose

@@ -3,12 +3,12 @@
 //! The rule: a client that keeps a value gets an invalidation when the value changes, or one for everything that it
 //! keeps. `docs/design/tracking.md` has the reasons for what follows.
 //!
-//! * A key is noted when its read *begins*. What changes while requests of the client are under way is told behind the
-//!   reply of the last of these: a reply may be older than the change, and a client's own change follows its reply. If
+//! * A key is noted when its read *begins*. What changes while requests of the client are under way is invalidated behind
+//!   the reply of the last of these: a reply may be older than the change, and a client's own change follows its reply. If
 //!   that takes longer than [`BEHIND_US`], the client gets an invalidation at once, and another one behind a read.
 //! * While anybody tracks here, a write's reply waits until this node's replica has applied the write, for [`BEHIND_US`] at
-//!   most. So whoever has the reply finds that all others here have their invalidations, and whose change one is can be
-//!   told by then (`NOLOOP`).
+//!   most. So whoever has the reply finds that all others here have their invalidations, and the node knows by
+//!   then whose change each is of (`NOLOOP`).
 //! * While anybody keeps keys of a group, the node asks the group every [`PROBE_US`] for the highest version in use, by a
 //!   read like any other, and compares it with that of its own replica. If the replica has not been shown to have what the
 //!   group had at some moment of the last [`FRESH_US`], everybody drops all.
@@ -17,14 +17,15 @@
 //! * What is read from such a group, from one without a replica here, or from registers, is invalidated right behind its
 //!   reply.
 
+use super::ANSWER_US;
 use crate::context::Context;
-use crate::origin::Origin;
+use crate::origin::{Asked, Origin};
 use crate::session::{ClientId, Session, TrackingMode};
 use kv::codec::Reader;
 use kv::table::{ChangeClass, Changes};
-use kv::{Command, Reply, ReplyBuffer, Version};
+use kv::{Command, List, Reply, ReplyBuffer, Version};
 use protocol::planted::Fault;
-use protocol::{Result as Outcome, Ticket};
+use protocol::{Request, Result as Outcome, Ticket};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::resp::Protocol;
 
@@ -51,8 +52,8 @@ const AT_ONCE: u64 = 0;
 /// How many of too many keys one turn leaves out.
 const LEFT_OUT_AT_ONCE: usize = 10_000;
 
-/// Roughly how long it takes to tell one client of a key, in nanoseconds.
-const TOLD_NS: u64 = 300;
+/// Roughly how long it takes to send one client an invalidation, in nanoseconds.
+const SENT_NS: u64 = 300;
 
 /// The channel on which clients of RESP2 hear of keys.
 const CHANNEL: &[u8] = b"__redis__:invalidate";
@@ -72,7 +73,7 @@ pub(crate) struct Tracking {
     lengths: BTreeMap<usize, usize>,
     /// The groups whose keys are kept.
     groups: BTreeMap<u16, Freshness>,
-    /// What clients are to be told behind the reply of a request.
+    /// The invalidations that are to follow the reply of a request.
     owed: BTreeMap<(ClientId, u64), Owed>,
     /// The writes that were answered in this turn, of clients that want nothing of their own changes (`NOLOOP`).
     own: Vec<(ClientId, Change)>,
@@ -111,7 +112,7 @@ struct Owed {
     /// The keys, each with what has changed it, if that is one record.
     keys: BTreeMap<Box<[u8]>, Option<Change>>,
     is_all: bool,
-    /// When it is told even if the reply is not here; `None`: it was.
+    /// When it is sent even if the reply is not here; `None`: it was.
     until_us: Option<u64>,
 }
 
@@ -321,7 +322,7 @@ impl Tracking {
         self.items += usize::from(is_new);
     }
 
-    /// Whether this node's replica of a group tells in time what changes.
+    /// Whether this node's replica of a group applies in time what changes.
     fn is_fresh(&mut self, cx: &Context, group: u16) -> bool {
         let has_replica =
             cx.groups.get(group).is_some_and(|group| group.replica.is_some() && group.keyspace.has_leader());
@@ -335,7 +336,7 @@ impl Tracking {
     }
 
     /// Notes a reply to a client of this node. If it is one to a write of a client that wants nothing of its own changes,
-    /// nothing of that write is told to it.
+    /// it gets no invalidations for that write.
     pub(crate) fn note_reply(&mut self, cx: &Context, client: ClientId, group: u16, result: Outcome) {
         let Outcome::Done { offset, .. } = result else { return };
         let choice = cx.clients.sessions.get(client).and_then(|session| session.tracking.as_ref());
@@ -400,8 +401,8 @@ impl Tracking {
         due
     }
 
-    /// Tells clients what has waited too long for a reply.
-    pub(crate) fn tell_overdue(&mut self, cx: &mut Context) {
+    /// Sends the invalidations that have waited too long for a reply.
+    pub(crate) fn send_overdue(&mut self, cx: &mut Context) {
         let now_us = cx.now.monotonic_us;
         let is_overdue = |owed: &Owed| owed.until_us.is_some_and(|until_us| until_us <= now_us);
         let overdue: Vec<(ClientId, u64)> =
@@ -419,7 +420,7 @@ impl Tracking {
         }
     }
 
-    /// Tells clients what has changed in a group, except those that want nothing of their own changes (`NOLOOP`).
+    /// Invalidates what has changed in a group, except for clients that want nothing of their own changes (`NOLOOP`).
     pub(crate) fn take(&mut self, cx: &mut Context, group: u16, changes: &Changes) {
         if changes.is_incomplete() {
             return self.drop_all(cx, false);
@@ -434,8 +435,8 @@ impl Tracking {
         }
     }
 
-    /// Tells those who keep a key that it is no longer valid, except the client that has changed it, if it wants that: it
-    /// goes on keeping it.
+    /// Invalidates a key for those who keep it, except the client that has changed it, if it wants that: it goes on keeping
+    /// it.
     fn invalidate(&mut self, cx: &mut Context, key: &[u8], by: Option<Change>) {
         if !self.scripts.is_empty() {
             self.lately.note(key, by);
@@ -450,7 +451,7 @@ impl Tracking {
                     true => self.keep(client, key),
                     // What it has read before it chose prefixes is not kept any more.
                     false if has_prefixes(cx, client) => {}
-                    false => self.tell(cx, client, Some(key), by, false),
+                    false => self.invalidate_for(cx, client, Some(key), by, false),
                 }
             }
         }
@@ -459,7 +460,7 @@ impl Tracking {
             let clients: Vec<ClientId> =
                 self.prefixes.get(&key[..length]).into_iter().flatten().copied().collect();
             for client in clients.into_iter().filter(|client| Some(*client) != changed_by) {
-                self.tell(cx, client, Some(key), by, false);
+                self.invalidate_for(cx, client, Some(key), by, false);
             }
         }
     }
@@ -471,13 +472,13 @@ impl Tracking {
         self.ages.clear();
         self.items = 0;
         for client in self.clients.clone() {
-            self.tell(cx, client, None, None, at_once);
+            self.invalidate_for(cx, client, None, None, at_once);
         }
     }
 
-    /// Tells a client that a key, or all, is no longer valid, behind the replies of its requests under way; if it must
-    /// know at once, also now.
-    fn tell(
+    /// Sends a client an invalidation of a key, or of all, behind the replies of its requests under way; if it must know at
+    /// once, also now.
+    fn invalidate_for(
         &mut self,
         cx: &mut Context,
         client: ClientId,
@@ -504,7 +505,7 @@ impl Tracking {
         }
     }
 
-    /// Notes what a client is to be told behind the reply of a request.
+    /// Notes an invalidation that is to follow the reply of a request.
     fn owe(&mut self, cx: &Context, client: ClientId, sequence: u64, key: Option<&[u8]>, by: Option<Change>) {
         let until_us = cx.now.monotonic_us + BEHIND_US;
         let fresh = || Owed { keys: BTreeMap::new(), is_all: false, until_us: Some(until_us) };
@@ -519,8 +520,8 @@ impl Tracking {
         }
     }
 
-    /// A turn ends: tells clients what was to follow the replies that are written now, and of the oldest keys if there are
-    /// too many.
+    /// A turn ends: sends the invalidations that were to follow the replies that are written now, and those of the oldest keys
+    /// if there are too many.
     pub(crate) fn end_turn(&mut self, cx: &mut Context) {
         let most = cx.parameters.tracked_keys_max();
         let beyond = if most > 0 { self.keys.len().saturating_sub(most) } else { 0 };
@@ -561,11 +562,11 @@ impl Tracking {
         }
     }
 
-    /// Looks after the groups whose keys are kept, several times in [`FRESH_US`]. Returns those to be asked now for the
-    /// highest version in use.
-    pub(crate) fn tend(&mut self, cx: &mut Context) -> Vec<u16> {
+    /// Looks after the groups whose keys are kept, several times in [`FRESH_US`]: asks those for the highest version in use
+    /// where an answer is due.
+    pub(crate) fn tend(&mut self, cx: &mut Context) {
         if !self.prefixes.is_empty() {
-            // Who is told of all keys with a prefix may have had others read them.
+            // Who gets invalidations for all keys with a prefix may have had others read them.
             cx.groups.ids().iter().for_each(|group| _ = self.is_fresh(cx, *group));
         }
         let now_us = cx.now.monotonic_us;
@@ -594,7 +595,15 @@ impl Tracking {
         if is_any_stale {
             self.drop_all(cx, true);
         }
-        asked
+        for group in asked {
+            let (ticket, deadline_us) = (Origin::Freshness.ticket(now_us), now_us + ANSWER_US);
+            // No replica whose answer could be stale may give it.
+            let asked =
+                Asked { ticket, follows: false, seen: Version::MAX, deadline_us, hops: 0, leadership: 0 };
+            let mut scratch = Vec::new();
+            let keys = List::build(&mut scratch, []);
+            cx.submit(group, asked, &Request::Command(&Command::Watch { keys }));
+        }
     }
 
     /// Takes a group's answer to the question that was asked at `asked_us`.
@@ -701,7 +710,7 @@ fn send_owed(cx: &mut Context, client: ClientId, owed: &Owed) {
 
 /// Sends a client, or the one that it has chosen, the names of keys that are no longer valid.
 fn send<'k>(cx: &mut Context, client: ClientId, keys: impl Iterator<Item = &'k [u8]> + Clone, is_all: bool) {
-    cx.spend(TOLD_NS);
+    cx.spend(SENT_NS);
     let Some(session) = cx.clients.sessions.get_mut(client) else { return };
     let protocol = session.protocol;
     let Some(choice) = &mut session.tracking else { return };

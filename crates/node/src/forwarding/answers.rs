@@ -4,20 +4,30 @@ use super::{Forwarded, Forwarding};
 use crate::context::Context;
 use crate::slab::Handle;
 use kv::Reply;
-use protocol::Result as Outcome;
 use protocol::planted::Fault;
+use protocol::{NodeId, Result as Outcome, Ticket};
 
 impl Forwarding {
-    /// Takes the outcome of a forwarded request. Returns true if it is the client's: the caller ends the request with it.
-    /// Otherwise the request is sent again, or has another outcome.
+    /// Takes the outcome of a request that was forwarded to a node, by the name that it was sent with. Returns the request's
+    /// ticket and group if the outcome is the client's: the caller ends the request with it. Otherwise the request has
+    /// ended already, is sent again, or has another outcome.
     #[inline]
-    pub(crate) fn answered(
+    pub(crate) fn take_outcome(
         &mut self,
         cx: &mut Context,
-        entry: &Forwarded,
+        from: NodeId,
+        name: Handle,
         result: Outcome,
         reply: &[u8],
-    ) -> bool {
+    ) -> Option<(Ticket, u16)> {
+        self.entries.get(name).filter(|entry| entry.to == from)?;
+        let entry = self.take_forward(cx, name)?;
+        self.answered(cx, &entry, result, reply).then_some((entry.ticket, entry.group))
+    }
+
+    /// Whether the outcome of a forwarded request is the client's.
+    #[inline]
+    fn answered(&mut self, cx: &mut Context, entry: &Forwarded, result: Outcome, reply: &[u8]) -> bool {
         if let Outcome::Redirect { .. } = result {
             // The leadership that it was meant for is over: it never happens there.
             let error = "CLUSTERDOWN NOLEADER the leader has changed; nothing was done, try again";
@@ -109,8 +119,15 @@ impl Forwarding {
         replica.is_void(entry.to, entry.position).or(is_over.then_some(false))
     }
 
+    /// Ends all requests of a group that is removed.
+    pub(crate) fn end_group(&mut self, cx: &mut Context, group: u16) {
+        let is_one = |entry: &Forwarded| entry.group == group;
+        self.end_forwards_for_good(cx, is_one, "had no answer before its keyspace was dropped");
+        self.end_waiting(cx, group);
+    }
+
     /// Ends forwarded requests, whether or not more could become known.
-    pub(crate) fn end_forwards_for_good(
+    fn end_forwards_for_good(
         &mut self,
         cx: &mut Context,
         ends: impl Fn(&Forwarded) -> bool,

@@ -4,10 +4,10 @@
 
 mod answers;
 mod parts;
-pub(crate) mod waiting;
+mod waiting;
 
 use crate::context::Context;
-use crate::envelope::{Envelope, ForwardedRequest, NO_DEADLINE_MS, take_request};
+use crate::envelope::{DecodedRequest, Envelope, ForwardedRequest, NO_DEADLINE_MS};
 use crate::groups::{Group, UnderWay};
 use crate::origin::Origin;
 use crate::replica::Replica;
@@ -75,14 +75,29 @@ impl ForwardedBytes {
 /// The requests of this node's clients that are with other nodes, or wait.
 #[derive(Debug, Default)]
 pub(crate) struct Forwarding {
-    pub(crate) entries: Slab<Forwarded>,
+    entries: Slab<Forwarded>,
     /// The requests of `entries`, as far as they may be sent again.
     bytes: ForwardedBytes,
     /// Requests that no node can take now.
-    pub(crate) waiting: Waiting,
+    waiting: Waiting,
 }
 
 impl Forwarding {
+    /// When, on the monotonic clock, the requests that wait are looked at.
+    pub(crate) fn next_due_us(&self) -> u64 {
+        self.waiting.next_due_us()
+    }
+
+    /// How many requests wait until a node can take them.
+    pub(crate) fn waiting_count(&self) -> usize {
+        self.waiting.count()
+    }
+
+    /// The memory of long replies that have not wholly arrived, in bytes.
+    pub(crate) fn arrived_bytes(&self) -> usize {
+        self.entries.iter().map(|(_, entry)| entry.arrived.capacity()).sum()
+    }
+
     /// Forwards a request to another node; if none can take it now, it waits until one can.
     pub(crate) fn forward(
         &mut self,
@@ -108,7 +123,7 @@ impl Forwarding {
         }
         let Asked { ticket, follows, seen, deadline_us, hops, .. } = asked;
         let (leadership, position) = self.leadership_of(cx, group, to, ticket);
-        let is_write = matches!(request, Request::Command(command) if command.is_write());
+        let is_write = request.write().is_some();
         if self.bytes.bytes.len() >= self.bytes.collect_at {
             self.bytes.collect(&mut self.entries);
         }
@@ -151,9 +166,8 @@ impl Forwarding {
             remaining_ms,
             hops: hops + 1,
             leadership,
-            request,
         };
-        let request = peer.add_request(&forwarded);
+        let request = peer.add_request(&forwarded, &request);
         if request.len() <= FORWARDED_BYTES_MAX
             && let Some(entry) = self.entries.get_mut(entry)
         {
@@ -236,7 +250,7 @@ impl Forwarding {
     }
 
     /// Removes a forwarded request that has come to its end here.
-    pub(crate) fn take_forward(&mut self, cx: &mut Context, handle: Handle) -> Option<Forwarded> {
+    pub(super) fn take_forward(&mut self, cx: &mut Context, handle: Handle) -> Option<Forwarded> {
         let entry = self.entries.remove(handle)?;
         self.waiting.in_doubt -= usize::from(entry.doubt.is_some());
         if let Some(group) = cx.groups.get_mut(entry.group)
@@ -261,10 +275,10 @@ impl Forwarding {
             return false;
         }
         let bytes = self.bytes.bytes[entry.request.clone()].to_vec();
-        let Ok(request) = take_request(&mut Reader::new(&bytes)) else { return false };
+        let Ok(decoded) = DecodedRequest::decode(&mut Reader::new(&bytes)) else { return false };
         let Forwarded { ticket, follows, seen, deadline_us, .. } = *entry;
         let asked = Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 };
-        self.keep_in_order(cx, entry.group, asked, request, why, entry.number);
+        self.keep_in_order(cx, entry.group, asked, decoded.request(), why, entry.number);
         true
     }
 }

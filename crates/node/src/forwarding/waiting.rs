@@ -178,7 +178,7 @@ impl Forwarding {
     }
 
     /// Ends the waiting requests of a group that is removed.
-    pub(crate) fn end_waiting(&mut self, cx: &mut Context, group: u16) {
+    pub(super) fn end_waiting(&mut self, cx: &mut Context, group: u16) {
         self.end_kept(cx, group, |_, _| true);
     }
 

@@ -72,7 +72,7 @@ pub(crate) struct ClientFacts {
     pub(crate) connections_max: u64,
     /// Clients that wait for the outcome of a command such as `WAIT`.
     pub(crate) blocked: u64,
-    /// Clients that are told which keys are no longer valid.
+    /// Clients that get invalidations.
     pub(crate) tracking: usize,
 }
 

@@ -40,7 +40,7 @@ pub struct GroupDescription {
 }
 
 /// Every keyspace of the newest map, by prefix.
-pub(crate) fn keyspaces(node: &Node) -> Vec<KeyspaceDescription> {
+pub(super) fn keyspaces(node: &Node) -> Vec<KeyspaceDescription> {
     let describe = |entry: &KeyspaceEntry| KeyspaceDescription {
         keyspace: entry.keyspace.clone(),
         groups: entry.groups.iter().filter_map(|id| group_description(node, *id)).collect(),

@@ -6,65 +6,33 @@ use crate::completing::{self, Lacking, Next};
 use crate::context::long_replies::{reply_in_parts, takes_shared};
 use crate::context::memory::{self, OUT_OF_MEMORY, SCRIPT_OUT_OF_MEMORY};
 use crate::context::room::{self, Verdict};
+use crate::context::routing::Sent;
 use crate::context::{Call, CommandPart, Submitted, peers, status};
-use crate::envelope::{ForwardedOutcome, ForwardedRequest, NO_DEADLINE_MS, take_request};
-use crate::following::Question;
-use crate::gather::{Combine, Gather};
+use crate::control::{self, CONTROL_GROUP, ClusterMap};
+use crate::envelope::{DecodedRequest, ForwardedOutcome, ForwardedRequest, NO_DEADLINE_MS};
+use crate::eviction::{self, Need};
+use crate::gather::Combine;
 use crate::groups::Group;
+use crate::mapping::{self, Part};
 use crate::origin::Asked;
 use crate::origin::Origin;
-use crate::session::{ClientId, Session, SessionReply};
+use crate::session::{ClientId, Pending, Session, SessionReply};
 use crate::slab::Handle;
+use crate::transactions::{self, Ended};
 use kv::SharedBytes;
 use kv::codec::{Malformed, Reader};
-use kv::command::List;
-use kv::table::WARMED_KEYS_MAX;
 use kv::{Command, Reply, ReplyBuffer, ScriptOptions, Version, WhenFull};
 use protocol::coded::{KeptPiece, Message, Refusal};
 use protocol::contract::Outgoing;
 use protocol::planted::Fault;
 use protocol::{Effects, HandedOn, Input, NOBODY, NodeId, Recipient, Request, Result as Outcome, Ticket};
+use std::rc::Rc;
 use std::sync::Arc;
-use wire::resp::Arguments;
 
 impl Node {
-    /// Loads from memory what requests need whose first argument is a key here. Called before the first of several
-    /// requests is carried out, so that it waits for all of them at once.
-    pub fn warm<'a>(&self, requests: impl Iterator<Item = Arguments<'a>> + Clone) {
-        // With many keyspaces, sorting the keys by group would cost more than it saves.
-        const GROUPS_MAX: usize = 4;
-        let Some(first) = requests.clone().find_map(|arguments| arguments.get(1)) else { return };
-        let tables = self.cx.groups.iter().take(GROUPS_MAX).filter_map(|(id, group)| {
-            let table = group.replica.as_ref()?.table();
-            table.gains_by_warming(first).then_some((id, table))
-        });
-        let mut tables = tables.peekable();
-        if tables.peek().is_none() {
-            return;
-        }
-        let mut keys = [(0, &b""[..]); WARMED_KEYS_MAX];
-        let mut count = 0;
-        let with_key = requests.clone().filter_map(|arguments| arguments.get(1));
-        for (place, key) in keys.iter_mut().zip(with_key) {
-            *place = (self.cx.router.group_of(key), key);
-            count += 1;
-        }
-        for (id, table) in tables {
-            if table.warm(keys[..count].iter().filter(|(group, _)| *group == id).map(|(_, key)| *key)) {
-                // Of commands on a member or a field, most have it behind the key, and ZADD has it last.
-                let names = requests.clone().filter_map(|arguments| {
-                    let is_zadd = arguments.get(0)?.eq_ignore_ascii_case(b"zadd");
-                    let name = arguments.get(if is_zadd { arguments.len() - 1 } else { 2 });
-                    Some((arguments.get(1)?, name.unwrap_or_default()))
-                });
-                table.warm_names(names.filter(|(key, _)| self.cx.router.group_of(key) == id));
-            }
-        }
-    }
-
     /// Carries out the calls of components, and those that come of them. Every input of the node ends with this.
     #[inline]
-    pub(crate) fn carry_out_calls(&mut self) {
+    pub(super) fn carry_out_calls(&mut self) {
         if !self.cx.has_no_calls() {
             self.carry_out_each_call();
         }
@@ -80,14 +48,14 @@ impl Node {
                     self.complete_with_error(asked.ticket, group, Outcome::Refused, error);
                 }
                 Call::Submit { group, asked, request } => {
-                    let request = match &request {
+                    let decoded = match &request {
                         Submitted::Encoded(request) => decoded(request),
                         Submitted::Part(CommandPart { id, offset, length, bytes }) => {
                             let (id, offset, length) = (*id, *offset, *length);
-                            Request::Command(Command::LongPart { id, offset, length, bytes })
+                            DecodedRequest::Command(Command::LongPart { id, offset, length, bytes })
                         }
                     };
-                    self.submit(group, asked, &request);
+                    self.submit(group, asked, &decoded.request());
                 }
                 Call::Complete { ticket, group, result, reply } => {
                     self.complete_with(ticket, group, result, reply);
@@ -95,11 +63,11 @@ impl Node {
                 Call::CompleteLong { ticket, group, result, reply } => {
                     self.complete_long(ticket, group, result, reply);
                 }
-                Call::Change { client: Some(client), change } => {
-                    self.cluster.change_for(&mut self.cx, client, &change);
+                Call::Change { client: Some((client, answer)), change } => {
+                    self.cluster.change_for(&mut self.cx, client, answer, &change);
                 }
                 Call::Change { client: None, change } => self.cluster.change(&mut self.cx, &change),
-                Call::FollowMap(map) => self.take_map(&map),
+                Call::FollowMap(map) => self.follow_map(&map),
                 Call::RetireAll => self.for_each_group(Node::retire),
                 Call::ExtendLease { until_us } => {
                     self.cx.groups.extend_leases(until_us);
@@ -108,7 +76,7 @@ impl Node {
                 Call::GiveValue { group, reference, value } => {
                     let replica = self.cx.groups.get_mut(group).and_then(|group| group.replica.as_mut());
                     if let Some(values) = replica.and_then(|replica| replica.spilled_values_mut()) {
-                        values.take_value(self.cx.now, reference, value.as_deref(), &mut self.effects);
+                        values.take_value(self.cx.now, reference, value.as_deref(), self.unsettled.effects());
                         self.settle(group);
                     }
                 }
@@ -134,7 +102,6 @@ impl Node {
                 Call::EndSession { client, wait, subscriptions, tracks } => {
                     if tracks {
                         self.following.end_all(&mut self.cx, client);
-                        self.follow_changes();
                     }
                     if let Some(subscriptions) = subscriptions {
                         self.channels.forget(client, &subscriptions);
@@ -155,7 +122,7 @@ impl Node {
         match lacking.next(&self.cx, &mut scratch) {
             Next::Value(value) => self.complete_with_value(ticket, group, result, value),
             Next::Reply(replies) => self.complete_with(ticket, group, result, replies),
-            Next::Submit(asked, command) => self.submit(group, asked, &Request::Command(command)),
+            Next::Submit(asked, command) => self.submit(group, asked, &Request::Command(&command)),
             Next::Refused(error) => self.complete_with_error(ticket, group, Outcome::Refused, error),
         }
     }
@@ -165,7 +132,7 @@ impl Node {
     ///
     /// # Errors
     /// [`Malformed`] when it is not such a message.
-    pub(crate) fn fragment_message(
+    pub(super) fn fragment_message(
         &mut self,
         group: u16,
         from: NodeId,
@@ -195,7 +162,7 @@ impl Node {
             // The coordinator need not wait for it.
             None => Refusal::NoMember,
             Some(fragments) => {
-                fragments.keep_piece(self.cx.now, from, piece, &mut self.effects);
+                fragments.keep_piece(self.cx.now, from, piece, self.unsettled.effects());
                 self.coding.note_sent(&self.cx, from);
                 return self.settle(group);
             }
@@ -203,16 +170,34 @@ impl Node {
         self.coding.send(&mut self.cx, group, from, &Message::Refused { id, why });
     }
 
-    /// Sends a client's request to one group, with the usual deadline.
+    /// Sends a client's command to its group, if it was not answered already.
+    pub(super) fn ask(&mut self, client: ClientId, sent: Option<&Sent<'_>>) {
+        let Some(&Sent { group, ref command, wants_version, is_fresh }) = sent else { return };
+        let (request, deadline_us) = (Request::Command(command), self.usual_deadline_us());
+        match is_fresh {
+            true => {
+                self.ask_not_before(client, group, wants_version, &request, (Version::MAX, deadline_us));
+            }
+            false => self.ask_until(client, group, wants_version, &request, deadline_us),
+        }
+    }
+
+    /// Sends a client's command to a group, as it is.
     #[inline]
-    pub(crate) fn ask(&mut self, client: ClientId, group: u16, wants_version: bool, request: &Request<'_>) {
-        let timeout_us = self.cx.configuration.command_timeout_ms * 1000;
-        self.ask_until(client, group, wants_version, request, self.cx.now.monotonic_us + timeout_us);
+    pub(super) fn ask_group(&mut self, client: ClientId, group: u16, command: &Command<'_>) {
+        let deadline_us = self.usual_deadline_us();
+        self.ask_until(client, group, false, &Request::Command(command), deadline_us);
+    }
+
+    /// When a client's command is due that names no time itself.
+    #[inline]
+    pub(super) fn usual_deadline_us(&self) -> u64 {
+        self.cx.now.monotonic_us + self.cx.configuration.command_timeout_ms * 1000
     }
 
     /// Sends a client's request to one group; its outcome is due by `deadline_us`.
     #[inline]
-    pub(crate) fn ask_until(
+    pub(super) fn ask_until(
         &mut self,
         client: ClientId,
         group: u16,
@@ -226,12 +211,7 @@ impl Node {
         self.ask_not_before(client, group, wants_version, request, (seen, deadline_us));
     }
 
-    /// Sends a client's request to one group, and only to a replica whose answer cannot be stale.
-    pub(crate) fn ask_afresh(&mut self, client: ClientId, group: u16, request: &Request<'_>) {
-        let deadline_us = self.cx.now.monotonic_us + self.cx.configuration.command_timeout_ms * 1000;
-        self.ask_not_before(client, group, false, request, (Version::MAX, deadline_us));
-    }
-
+    /// Sends a client's request to one group, whose answer must not be older than `seen`.
     #[inline]
     fn ask_not_before(
         &mut self,
@@ -244,18 +224,16 @@ impl Node {
         let work_ns = self.cx.work_ns(group, request);
         let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
         let follows = session.is_waiting();
-        if let Request::Command(command) = request
-            && command.is_write()
-        {
+        if let Some(command) = request.write() {
             session.wrote(group);
-            if self.coding.is_on
+            if self.coding.is_on()
                 && !memory::refuses_growth(&mut self.cx, group, command)
                 && !room::refuses(&self.cx, group, command)
                 && self.coding.disperse(&mut self.cx, client, group, wants_version, command, deadline_us)
             {
                 return;
             }
-            if self.coding.is_on || self.values.is_on {
+            if self.coding.is_on() || self.values.is_on() {
                 completing::hold_back_behind(&mut self.cx, client, group, command);
             }
         }
@@ -271,7 +249,7 @@ impl Node {
     }
 
     /// Sends the requests that `request` makes to several groups for a client, and answers with one reply.
-    pub(crate) fn ask_all<'r>(
+    pub(super) fn ask_all<'r>(
         &mut self,
         client: ClientId,
         groups: &[u16],
@@ -284,13 +262,13 @@ impl Node {
         let asked: Vec<(u16, Request<'r>, Version)> =
             groups.iter().map(|group| (*group, request(session, *group), session.seen(*group))).collect();
         for (group, request, _) in &asked {
-            if matches!(request, Request::Command(command) if command.is_write()) {
+            if request.write().is_some() {
                 session.wrote(*group);
             }
         }
         let ticket = session.begin(false);
         let bytes_max = self.cx.memory.reply_max();
-        let gather = self.gathers.insert(|_| Gather::new(ticket, combine, groups.len(), bytes_max));
+        let gather = self.gathers.begin(ticket, combine, groups.len(), bytes_max);
         for (part, (group, request, seen)) in asked.into_iter().enumerate() {
             let ticket = Origin::Part(gather).ticket(part as u64);
             self.submit(
@@ -303,7 +281,7 @@ impl Node {
 
     /// Hands a request to this node's replica of the group, or to a node that can carry it out.
     #[inline]
-    pub(crate) fn submit(&mut self, group: u16, asked: Asked, request: &Request<'_>) {
+    fn submit(&mut self, group: u16, asked: Asked, request: &Request<'_>) {
         if self.quarantine.is_on() {
             if let Some(error) = status::quarantined(&self.cx, group) {
                 return self.complete_with_error(asked.ticket, group, Outcome::Refused, &error);
@@ -314,16 +292,16 @@ impl Node {
             }
         }
         let in_full;
-        let mut request = request;
-        if let Request::Command(command) = request
-            && command.is_write()
-        {
+        let mut request = *request;
+        let written = request.write();
+        if let Some(command) = written {
             let is_node_full =
                 self.cx.memory.is_bounded() && memory::refuses_growth(&mut self.cx, group, command);
             let refusal = if is_node_full {
                 Some(OUT_OF_MEMORY)
             } else if self.cx.groups[group].keyspace.memory_max > 0 {
-                self.make_room(group, command)
+                let need = Need::of(&self.cx, group, command);
+                self.make_room(need)
             } else {
                 None
             };
@@ -334,10 +312,11 @@ impl Node {
                     let error = refusal_without_room(command, error);
                     return self.complete_with_error(asked.ticket, group, Outcome::Refused, error);
                 };
-                in_full = Request::Command(script);
-                request = &in_full;
+                in_full = script;
+                request = Request::Command(&in_full);
             }
         }
+        let request = &request;
         if self.is_settled_by_room(group, &asked, request) {
             return;
         }
@@ -373,10 +352,7 @@ impl Node {
         }
         let target = &mut self.cx.groups[group];
         let Some(replica) = &mut target.replica else { return };
-        if self.values.is_on
-            && self.values.is_overloaded()
-            && target.keyspace.spills()
-            && matches!(request, Request::Command(command) if command.is_write())
+        if self.values.is_on() && self.values.is_overloaded() && target.keyspace.spills() && written.is_some()
         {
             let own = self.cx.configuration.node;
             let error = format!(
@@ -385,10 +361,11 @@ impl Node {
             return self.complete_with_error(ticket, group, Outcome::Refused, &error);
         }
         let input = Input::Request { ticket, request, follows, seen, deadline_us, fenced };
-        let stepped = replica.step(self.cx.now, input, &mut self.effects);
+        let effects = self.unsettled.effects();
+        let stepped = replica.step(self.cx.now, input, effects);
         debug_assert_eq!(stepped, Ok(()), "only a message can be malformed");
         // If another node can be asked, ask it at once: the command is still at hand.
-        let redirect = match self.effects.outcomes.last() {
+        let redirect = match effects.outcomes.last() {
             Some(outcome) => match outcome.result {
                 Outcome::Redirect { to } if outcome.ticket == ticket => Some(to),
                 _ => None,
@@ -396,7 +373,7 @@ impl Node {
             None => None,
         };
         if let Some(to) = redirect {
-            self.effects.outcomes.pop();
+            effects.outcomes.pop();
             match fenced {
                 true => self.complete(ticket, group, Outcome::Redirect { to }, &[]),
                 false => self.forwarding.forward(&mut self.cx, group, to, asked, *request),
@@ -405,11 +382,23 @@ impl Node {
         self.settle(group);
     }
 
+    /// Has keys removed until there is the room that is needed, or none can be had: returns the error for the client then.
+    #[inline(never)]
+    pub(super) fn make_room(&mut self, mut need: Need) -> Option<&'static str> {
+        loop {
+            match self.evictions.next(&mut self.cx, self.unsettled.effects(), &mut need) {
+                eviction::Next::Settle => self.settle(need.group()),
+                eviction::Next::Done => return None,
+                eviction::Next::Refused(error) => return Some(error),
+            }
+        }
+    }
+
     /// Carries out the effects that a replica's step has left.
     #[inline]
-    pub(crate) fn settle(&mut self, group: u16) {
+    pub(super) fn settle(&mut self, group: u16) {
         self.cx.groups.touch(group);
-        let spills = self.values.is_on && self.values.keep_spilled(&mut self.cx, group);
+        let spills = self.values.is_on() && self.values.keep_spilled(&mut self.cx, group);
         self.settle_effects(group, spills);
         if spills {
             self.values.look_up_for_copies(&mut self.cx, group);
@@ -440,57 +429,14 @@ impl Node {
 
     /// Ends what has waited too long: replies for this node's replicas, and invalidations for replies.
     #[cold]
-    pub(crate) fn tend_held(&mut self) {
+    pub(super) fn tend_held(&mut self) {
         self.release_held();
-        self.following.tracking.tell_overdue(&mut self.cx);
-    }
-
-    /// Asks the groups whose keys clients keep for the highest version in use: see `following::tracking`.
-    pub(crate) fn tend_tracking(&mut self) {
-        let now_us = self.cx.now.monotonic_us;
-        for group in self.following.tracking.tend(&mut self.cx) {
-            let (ticket, deadline_us) = (Origin::Freshness.ticket(now_us), now_us + 1_000_000);
-            // No replica whose answer could be stale may give it.
-            let asked =
-                Asked { ticket, follows: false, seen: Version::MAX, deadline_us, hops: 0, leadership: 0 };
-            let mut scratch = Vec::new();
-            let keys = List::build(&mut scratch, []);
-            self.submit(group, asked, &Request::Command(Command::Watch { keys }));
-        }
-    }
-
-    /// Gives readers of changes what there is, and asks leaders for what is not here.
-    #[cold]
-    pub(crate) fn tend_readers(&mut self) {
-        for Question { group, number, from, bytes_max } in self.following.readers.end_turn(&mut self.cx) {
-            let deadline_us = self.cx.now.monotonic_us + 1_000_000;
-            let ticket = Origin::Changes.ticket(number);
-            // The leader's answer, if a replica here has not all.
-            let asked =
-                Asked { ticket, follows: false, seen: Version::MAX, deadline_us, hops: 0, leadership: 0 };
-            self.submit(group, asked, &Request::Command(Command::Recent { from, bytes_max }));
-        }
-    }
-
-    /// Has replicas note what somebody follows now.
-    pub(crate) fn follow_changes(&mut self) {
-        let wanted = self.following.wanted(&self.cx);
-        if std::mem::replace(&mut self.following.noted, wanted) == wanted {
-            return;
-        }
-        self.for_each_group(|node, id| {
-            if let Some(replica) = &mut node.cx.groups[id].replica {
-                replica.follow_changes(wanted.0, wanted.1);
-            }
-        });
+        self.following.tracking.send_overdue(&mut self.cx);
     }
 
     #[inline]
     fn settle_effects(&mut self, group: u16, spills: bool) {
-        // Boxes are swapped, since this runs for each request: what settling leads to may itself be settled before it
-        // returns.
-        let fresh = self.spare_effects.take().unwrap_or_default();
-        let mut effects = std::mem::replace(&mut self.effects, fresh);
+        let mut effects = self.unsettled.take();
         if effects.replies.has_announcements() {
             self.channels.publish_announced(&mut self.cx, &mut effects.replies);
         }
@@ -524,13 +470,13 @@ impl Node {
             self.cx.log.extend(crate::log::describe(&name, event));
         }
         if effects.handed_on.is_empty() && effects.control_requests.is_empty() && effects.notices.is_empty() {
-            return self.reuse_effects(effects);
+            return self.unsettled.put_back(effects);
         }
         let requests = std::mem::take(&mut effects.control_requests);
         let handed_on = std::mem::take(&mut effects.handed_on);
         let notices = std::mem::take(&mut effects.notices);
         let bytes = std::mem::take(&mut effects.bytes);
-        self.reuse_effects(effects);
+        self.unsettled.put_back(effects);
         requests.into_iter().for_each(|request| self.cluster.request(&mut self.cx, group, request));
         notices.into_iter().for_each(|notice| self.waits.notice(&mut self.cx, group, notice));
         for HandedOn { ticket, to, deadline_us, command } in handed_on {
@@ -539,10 +485,10 @@ impl Node {
                     let (seen, leadership) = (Version::MAX, 0);
                     let asked = Asked { ticket, follows: true, seen, deadline_us, hops: 0, leadership };
                     if to == self.cx.configuration.node {
-                        self.submit(group, asked, &Request::Command(command));
+                        self.submit(group, asked, &Request::Command(&command));
                         continue;
                     }
-                    self.forwarding.forward(&mut self.cx, group, to, asked, Request::Command(command));
+                    self.forwarding.forward(&mut self.cx, group, to, asked, Request::Command(&command));
                 }
                 Err(Malformed(why)) => {
                     debug_assert!(false, "a replica hands on what it was given: {why}");
@@ -553,24 +499,9 @@ impl Node {
         }
     }
 
-    /// Ends what [`Node::settle`] began: clears both effects, so that neither holds anything of this request.
-    #[inline]
-    fn reuse_effects(&mut self, mut effects: Box<Effects>) {
-        effects.clear();
-        let mut spare = std::mem::replace(&mut self.effects, effects);
-        spare.clear();
-        self.spare_effects = Some(spare);
-    }
-
     /// Handles the outcome of a request that a replica has ended.
     #[inline]
-    pub(crate) fn settle_outcome(
-        &mut self,
-        group: u16,
-        outcome: &protocol::Outcome,
-        reply: &[u8],
-        spills: bool,
-    ) {
+    fn settle_outcome(&mut self, group: u16, outcome: &protocol::Outcome, reply: &[u8], spills: bool) {
         if let Outcome::Redirect { to } = outcome.result {
             if matches!(Origin::of(outcome.ticket), Origin::Peer(..)) {
                 return self.complete(outcome.ticket, group, outcome.result, &[]);
@@ -620,7 +551,7 @@ impl Node {
 
     /// Sends a replica's message.
     #[inline]
-    pub(crate) fn send(
+    pub(super) fn send(
         &mut self,
         group: u16,
         to: NodeId,
@@ -637,7 +568,7 @@ impl Node {
     }
 
     #[inline]
-    pub(crate) fn complete(&mut self, ticket: Ticket, group: u16, result: Outcome, reply: &[u8]) {
+    pub(super) fn complete(&mut self, ticket: Ticket, group: u16, result: Outcome, reply: &[u8]) {
         if self.following.tracking.is_on()
             && self.following.tracking.holds_back(&self.cx, ticket, group, result, reply)
         {
@@ -716,9 +647,8 @@ impl Node {
             }
             Origin::Nobody => {}
             Origin::Part(handle) => {
-                let Some(gather) = self.gathers.get_mut(handle) else { return };
-                if let (Outcome::Done { offset, .. }, Origin::Session(client)) =
-                    (result, Origin::of(gather.ticket))
+                let Some(whole) = self.gathers.ticket(handle) else { return };
+                if let (Outcome::Done { offset, .. }, Origin::Session(client)) = (result, Origin::of(whole))
                     && offset > 0
                     && let Some(session) = self.cx.clients.sessions.get_mut(client)
                 {
@@ -727,19 +657,34 @@ impl Node {
                         self.following.tracking.note_reply(&self.cx, client, group, result);
                     }
                 }
-                if gather.take(ticket.sequence as usize, reply)
-                    && let Some(gather) = self.gathers.remove(handle)
-                {
-                    let mut replies = ReplyBuffer::new();
-                    gather.combine(&mut replies);
-                    let done = Outcome::Done { version: 0, offset: 0 };
-                    self.complete_with(gather.ticket, 0, done, replies);
+                if let Some(replies) = self.gathers.take(handle, ticket.sequence as usize, reply) {
+                    self.complete_with(whole, 0, Outcome::Done { version: 0, offset: 0 }, replies);
                 }
             }
         }
     }
 
-    pub(crate) fn complete_with_error(&mut self, ticket: Ticket, group: u16, result: Outcome, error: &str) {
+    /// Handles the outcome of a request that is not simply its reply.
+    fn complete_pending(
+        &mut self,
+        client: ClientId,
+        pending: Pending,
+        ticket: Ticket,
+        group: u16,
+        (result, reply): (Outcome, &[u8]),
+    ) {
+        match transactions::end(&mut self.cx, client, pending, group, (result, reply)) {
+            Ended::Same => self.complete(ticket, group, result, reply),
+            Ended::Error(error) => self.complete_with_error(ticket, group, result, &error),
+            Ended::Reply(replies) => self.complete_with(ticket, group, result, replies),
+            Ended::Exec(items, elements) => {
+                let replies = self.exec_replies(client, &items, elements);
+                self.complete_with(ticket, group, result, replies);
+            }
+        }
+    }
+
+    fn complete_with_error(&mut self, ticket: Ticket, group: u16, result: Outcome, error: &str) {
         let mut replies = ReplyBuffer::new();
         replies.error(error);
         self.complete(ticket, group, result, replies.as_bytes());
@@ -748,16 +693,18 @@ impl Node {
     /// Carries out the requests of a peer's clients, in order. A few bytes can ask for a large reply: when too many
     /// replies wait to leave, the remaining requests wait for them, so that no peer can make this node hold an
     /// unlimited number. And when this turn has done its share, the remaining requests wait for the next one.
-    pub(crate) fn forwarded_requests(&mut self, from: NodeId, items: &[u8]) -> Result<(), Malformed> {
+    pub(super) fn forwarded_requests(&mut self, from: NodeId, items: &[u8]) -> Result<(), Malformed> {
         let mut reader = Reader::new(items);
         while !reader.is_empty() {
             let rest = reader.rest();
             let asked = ForwardedRequest::decode(&mut reader)?;
+            let decoded = DecodedRequest::decode(&mut reader)?;
             let is_spent = self.is_spent();
             let peer = &mut self.cx.peers[from];
             if peer.must_wait() || is_spent {
                 while !reader.is_empty() {
                     ForwardedRequest::decode(&mut reader)?;
+                    DecodedRequest::decode(&mut reader)?;
                 }
                 peer.defer(rest);
                 return Ok(());
@@ -770,17 +717,17 @@ impl Node {
             let ticket = Origin::Peer(from, link).ticket(asked.id);
             let ForwardedRequest { follows, seen, hops, leadership, .. } = asked;
             // A node with another map may send a key to another group, where it would not be found later.
-            let belongs = match &asked.request {
-                Request::Command(command) => {
+            let belongs = match &decoded {
+                DecodedRequest::Command(command) => {
                     self.cx.group_of(command).is_none_or(|group| group == asked.group)
                 }
-                Request::Wait { .. } => true,
+                DecodedRequest::Wait { .. } => true,
             };
             if belongs && self.cx.groups.get(asked.group).is_some() {
                 self.submit(
                     asked.group,
                     Asked { ticket, follows, seen, deadline_us, hops, leadership },
-                    &asked.request,
+                    &decoded.request(),
                 );
             } else {
                 let own = self.cx.configuration.node;
@@ -794,14 +741,14 @@ impl Node {
     }
 
     /// Submits waiting requests as far as a node can take them by now, and ends those that have waited too long.
-    pub(crate) fn tend_waiting(&mut self) {
+    pub(super) fn tend_waiting(&mut self) {
         if !self.forwarding.looks_now(&mut self.cx) {
             return;
         }
         self.for_each_group(|node, group| {
             node.forwarding.end_overdue_waiting(&mut node.cx, group);
             while let Some(kept) = node.forwarding.begin_retry(&mut node.cx, group) {
-                node.submit(group, kept.asked, &decoded(&kept.request));
+                node.submit(group, kept.asked, &decoded(&kept.request).request());
                 if node.forwarding.end_retry() {
                     break;
                 }
@@ -809,12 +756,79 @@ impl Node {
         });
     }
 
+    // The map.
+
+    /// Follows a map of the cluster.
+    pub(super) fn follow_map(&mut self, map: &Rc<ClusterMap>) {
+        let Node { cx, coding, values, quarantine, .. } = self;
+        mapping::adopt(cx, coding, values, map);
+        quarantine.follow(cx, map);
+        if cx.is_admitted {
+            for (id, entry) in map.groups.iter().filter(|(id, _)| **id != CONTROL_GROUP) {
+                match mapping::part_in(&self.cx, map, *id, entry) {
+                    Part::Stays => {}
+                    Part::Holds => self.take_part(map, *id, entry),
+                    Part::Ends => {
+                        let was_recorded = std::mem::take(&mut self.cx.groups[*id].is_recorded);
+                        self.retire(*id);
+                        if was_recorded {
+                            self.cx.journal.forget(*id);
+                        }
+                    }
+                }
+            }
+        }
+        self.cx.map = Rc::clone(map);
+        self.clock.follow_map(&mut self.cx);
+    }
+
+    /// Holds a replica of a group, configured with the group's members.
+    fn take_part(&mut self, map: &ClusterMap, id: u16, entry: &control::Group) {
+        if self.cx.groups[id].replica.is_none() {
+            let Node { cx, quarantine, following, .. } = self;
+            let mut replica = mapping::make_replica(cx, quarantine, id, entry);
+            following.attach(&mut replica);
+            let group = &mut cx.groups[id];
+            group.replica = Some(replica);
+            group.is_recorded = cx.journal.describe(id, &mut group.tail, &group.keyspace);
+            quarantine.resume(cx, id, map);
+        }
+        let Some(configuration) = mapping::configuration_for(&mut self.cx, map, id, entry) else { return };
+        self.step(id, Input::Configure(&configuration));
+        let until_us = self.cluster.control().lease_until_us();
+        self.step(id, Input::Lease { until_us });
+        for peer in self.cx.peers.ids() {
+            if self.cx.peers.is_up(peer) {
+                self.step(id, Input::Link { peer, up: true });
+                peers::set_reached(&mut self.cx, id, peer);
+            }
+        }
+    }
+
+    /// Drops a replica: all of its requests get outcomes with that.
+    fn retire(&mut self, id: u16) {
+        let Node { cx, values, unsettled, .. } = self;
+        if mapping::retire(cx, values, unsettled.effects(), id) {
+            self.settle(id);
+        }
+    }
+
+    /// Removes groups whose keyspace was dropped a while ago.
+    pub(super) fn forget_dismissed(&mut self) {
+        while let Some(id) = self.cx.groups.next_dismissed(self.cx.now.monotonic_us) {
+            self.retire(id);
+            self.forwarding.end_group(&mut self.cx, id);
+            self.cx.groups.remove_dismissed(id);
+            self.cx.journal.forget(id);
+        }
+    }
+
     // At the node that makes a reply.
 
     /// Ends the requests of a replica's step, some of which have long replies: a reply that is most of the buffer is
     /// not copied, nor is a value that is lent.
     #[cold]
-    pub(crate) fn settle_long(&mut self, group: u16, effects: &mut Effects, spills: bool) {
+    fn settle_long(&mut self, group: u16, effects: &mut Effects, spills: bool) {
         let mut lent = effects.replies.take_lent();
         let buffer = Arc::new(effects.replies.take());
         for outcome in &effects.outcomes {
@@ -837,13 +851,7 @@ impl Node {
     }
 
     /// Answers a request with a reply that was made for it, long or not.
-    pub(crate) fn complete_with(
-        &mut self,
-        ticket: Ticket,
-        group: u16,
-        result: Outcome,
-        mut replies: ReplyBuffer,
-    ) {
+    fn complete_with(&mut self, ticket: Ticket, group: u16, result: Outcome, mut replies: ReplyBuffer) {
         match replies.len() > self.cx.configuration.long_command_bytes {
             true => self.complete_long(ticket, group, result, SharedBytes::from(replies.take())),
             false => self.complete(ticket, group, result, replies.as_bytes()),
@@ -867,13 +875,7 @@ impl Node {
     }
 
     /// Answers a request with a large value, which is not copied if it can be written from where it is.
-    pub(crate) fn complete_with_value(
-        &mut self,
-        ticket: Ticket,
-        group: u16,
-        result: Outcome,
-        value: SharedBytes,
-    ) {
+    fn complete_with_value(&mut self, ticket: Ticket, group: u16, result: Outcome, value: SharedBytes) {
         if let Some(client) = takes_shared(&self.cx, ticket) {
             let reply = SessionReply::Value(value);
             return self.cx.complete_session(client, ticket.sequence, group, result, reply);
@@ -917,6 +919,6 @@ fn refusal_without_room(command: &Command<'_>, error: &'static str) -> &'static 
 }
 
 /// The request of a call.
-fn decoded(request: &[u8]) -> Request<'_> {
-    take_request(&mut Reader::new(request)).expect("this node has encoded it")
+fn decoded(request: &[u8]) -> DecodedRequest<'_> {
+    DecodedRequest::decode(&mut Reader::new(request)).expect("this node has encoded it")
 }

@@ -1,21 +1,54 @@
-//! The door of a node: what its caller reports to it and asks of it, besides turns. A test or a simulator inspects it here,
-//! too.
+//! The door of a node: what its caller gives it, reports to it and asks of it, besides turns. A test or a simulator inspects
+//! it here, too.
 
 use super::Node;
 use super::describe::{self, KeyspaceDescription};
+use super::facts;
+use super::opening::{self, Opened};
 use super::report::{self, Health, KeyspaceHealth};
-use crate::context::memory;
+use super::unsettled::{Bounds, Unsettled};
+use crate::channels::Channels;
+use crate::clock::{self, Clock};
+use crate::cluster::Cluster;
+use crate::coding::Coding;
+use crate::command::{
+    ClientCommand, CommandError, Found, Handler, KeyspaceCommand, NodeCommand, ScriptCommand,
+    TransactionCommand,
+};
+use crate::completing::Completing;
+use crate::configuration::Configuration;
+use crate::connections;
+use crate::context::measuring::is_secret;
+use crate::context::peers::peer_payload_bytes_max;
 use crate::context::work::TURN_NS;
-use crate::control::{ClusterMap, GroupId};
+use crate::context::{memory, peers, room};
+use crate::control::{CONTROL_GROUP, ClusterMap, GroupId};
+use crate::envelope::{Envelope, ForwardedOutcome};
+use crate::following::Following;
+use crate::forwarding::Forwarding;
+use crate::gather::Combine;
 use crate::log::Line;
+use crate::long::LongCommands;
 use crate::notes;
+use crate::operators;
 use crate::output::Output;
 use crate::parameters::request_bytes_max;
-use crate::session::{ClientId, ClientKind, Session};
+use crate::quarantine::Past;
+use crate::requests::{self, Admitted, Route, WaitAsked};
+use crate::session::{ClientId, ClientKind, Item, Session};
+use crate::slab::Handle;
+use crate::start_error::StartError;
+use crate::transactions::{self, Answer, OfNode, Then};
 use crate::usage::Usage;
-use kv::{Version, WaiterId};
+use crate::values::Values;
+use crate::waits::Waits;
+use kv::codec::{Malformed, Reader};
+use kv::{Command, Coordinator, ReplyBuffer, Version, WaiterId};
+use protocol::{Input, NodeId, Now, Request};
 use std::rc::Rc;
 use std::sync::Arc;
+use storage::{Disk, ValueStore};
+use wire::resp::Arguments;
 use wire::resp::request::{Limits, ProtocolError};
 
 /// What the replica of a group takes in memory, where that is bounded.
@@ -32,6 +65,469 @@ pub struct BoundedMemory {
 }
 
 impl Node {
+    /// Opens a node that has just started, with what its disk and its store of large values hold.
+    ///
+    /// # Errors
+    /// [`StartError`]: a setting is refused, the log cannot be read, or the store lacks values.
+    pub fn open_with<D: Disk>(
+        configuration: Configuration,
+        disk: &mut D,
+        values: Option<&mut dyn ValueStore>,
+        now: Now,
+    ) -> Result<Node, StartError> {
+        Node::open_again(configuration, disk, values, None, now)
+    }
+
+    /// Like [`Node::open_with`], with what earlier processes of the node noted about records that crashed them.
+    ///
+    /// # Errors
+    /// As for [`Node::open_with`]; or the node cannot continue without a record that has crashed it.
+    pub fn open_again<D: Disk>(
+        configuration: Configuration,
+        disk: &mut D,
+        values: Option<&mut dyn ValueStore>,
+        past: Option<Past>,
+        now: Now,
+    ) -> Result<Node, StartError> {
+        let Opened { cx, quarantine, control, sweep, map_record, positions } =
+            opening::read(configuration, disk, values, past, now)?;
+        let configuration = &cx.configuration;
+        let (own, planted) = (configuration.node, configuration.planted);
+        let life = opening::life_of_values(configuration);
+        let bounds = Bounds {
+            copied_max: configuration.long_command_bytes,
+            reply_max: cx.memory.reply_max(),
+            replies_max: cx.memory.replies_max(),
+        };
+        let mut node = Node {
+            usage: Usage::default(),
+            rate: Default::default(),
+            clock: Clock::new(now, cx.map.nodes.len().max(1), planted),
+            started: now,
+            cluster: Cluster::new(control, map_record, positions),
+            forwarding: Forwarding::default(),
+            checked_us: 0,
+            gathers: Default::default(),
+            channels: Channels::default(),
+            following: Following::default(),
+            auth_guard: Default::default(),
+            http_guard: Default::default(),
+            held_calls: Default::default(),
+            waits: Waits::new(own, opening::life_of_waits(configuration)),
+            coding: Coding::new(life),
+            long: LongCommands::new(Coordinator { node: own, life }),
+            values: Values::new(configuration.storage, planted, sweep),
+            completing: Completing::default(),
+            evictions: Default::default(),
+            unsettled: Unsettled::new(bounds),
+            scratch: Vec::new(),
+            scripts: Default::default(),
+            quarantine,
+            cx,
+        };
+        // Until a map is agreed on, the initial one has the nodes, and the keyspaces that there will be.
+        let map = Rc::clone(&node.cx.map);
+        node.follow_map(&map);
+        node.quarantine.announce(&mut node.cx);
+        node.cluster.start(&mut node.cx);
+        node.carry_out_calls();
+        Ok(node)
+    }
+
+    // Clients' requests.
+
+    /// Loads from memory what requests need whose first argument is a key here. Called before the first of several
+    /// requests is carried out, so that it waits for all of them at once.
+    pub fn warm<'a>(&self, requests: impl Iterator<Item = Arguments<'a>> + Clone) {
+        self.cx.warm(requests);
+    }
+
+    /// Takes a whole request of a client. The reply appears in the client's output, now or in a later turn.
+    pub fn request(&mut self, client: ClientId, arguments: Arguments<'_>) {
+        self.take_request(client, arguments);
+        self.carry_out_calls();
+        if self.following.tracking.is_on() {
+            Following::end_request(&mut self.cx, client);
+        }
+        if self.cx.measuring.is_due() {
+            self.cx.name_answered(arguments);
+        }
+        if let Some(session) = self.cx.clients.sessions.get_mut(client) {
+            if self.cx.parameters.thresholds().is_logging() {
+                session.keep_arguments(arguments, |place| is_secret(arguments, place));
+            }
+            self.cx.memory.follow(session);
+        }
+    }
+
+    /// Whether [`Node::measure`] should be called with the time, since a command has ended that may have taken long.
+    #[inline]
+    pub fn is_measuring(&self) -> bool {
+        self.cx.measuring.is_due()
+    }
+
+    /// Takes the time, in microseconds of the monotonic clock, for the commands that have just ended.
+    pub fn measure(&mut self, now_us: u64) {
+        self.cx.measure(now_us);
+    }
+
+    fn take_request(&mut self, client: ClientId, arguments: Arguments<'_>) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let Node { cx, http_guard, held_calls, scripts, .. } = self;
+        match requests::admit(cx, (http_guard, held_calls), scripts, client, arguments) {
+            Admitted::Not => {}
+            Admitted::Command(found) => self.take_command(client, found, arguments, &mut scratch),
+            Admitted::Queued(found) => {
+                transactions::queue(cx, scripts, client, found, arguments, &mut scratch);
+            }
+            Admitted::Internal => {
+                let sent = requests::internal(cx, client, arguments, &mut scratch);
+                self.ask(client, sent.as_ref());
+            }
+        }
+        self.scratch = scratch;
+    }
+
+    #[inline]
+    fn take_command(
+        &mut self,
+        client: ClientId,
+        found: Found,
+        arguments: Arguments<'_>,
+        scratch: &mut Vec<u8>,
+    ) {
+        let cx = &mut self.cx;
+        match found.spec.handler {
+            Handler::Data(parse) => match parse(arguments, scratch, &requests::parsed_with(cx)) {
+                // By reference from here on: a copy would wait for what the parser has just written.
+                Ok(ref command) => match found.spec.wait.and_then(|wait| wait(arguments)) {
+                    Some(wait_us) if self.waits.wait_for_elements(cx, client, command, wait_us) => {}
+                    _ => self.data_request(client, command),
+                },
+                Err(error) => {
+                    let text = error.to_string();
+                    cx.answer(client, |replies| replies.error(&text));
+                }
+            },
+            Handler::Node(command) => self.node_request(client, command, found, arguments, scratch),
+            Handler::Container => {
+                let text = CommandError::WrongArity(found.spec.name).to_string();
+                cx.answer(client, |replies| replies.error(&text));
+            }
+        }
+    }
+
+    /// Sends a command on keys to their group, and a command on all keys to every group.
+    #[inline]
+    fn data_request(&mut self, client: ClientId, command: &Command<'_>) {
+        match requests::route(&mut self.cx, command) {
+            Route::Group(group) => self.ask_group(client, group, command),
+            Route::Completed(group, command) => self.ask_group(client, group, &command),
+            Route::All(combine, completed) => {
+                let request = Request::Command(completed.as_ref().unwrap_or(command));
+                let all = self.cx.groups.ids().to_vec();
+                let deadline_us = self.usual_deadline_us();
+                self.ask_all(client, &all, combine, deadline_us, |_, _| request);
+            }
+            Route::Refused(text) => self.cx.answer(client, |replies| replies.error(&text)),
+            Route::Scanned => self.cx.answer(client, |replies| {
+                replies.array(2);
+                replies.bulk(b"0");
+                replies.array(0);
+            }),
+        }
+    }
+
+    /// Hands a command that the node answers to the component that it concerns.
+    fn node_request(
+        &mut self,
+        client: ClientId,
+        command: NodeCommand,
+        found: Found,
+        arguments: Arguments<'_>,
+        scratch: &mut Vec<u8>,
+    ) {
+        let cx = &mut self.cx;
+        match command {
+            NodeCommand::Reset => {
+                self.channels.end_subscriptions(cx, client);
+                self.following.end_all(cx, client);
+                connections::reset(cx, client);
+            }
+            NodeCommand::Auth => self.auth_guard.auth(cx, client, arguments),
+            NodeCommand::Hello => self.auth_guard.hello(cx, client, arguments),
+            NodeCommand::Client(ClientCommand::Unblock) => {
+                if let Some((wait, with_error)) = connections::unblock(cx, client, arguments) {
+                    self.waits.unblock(cx, wait, with_error);
+                }
+            }
+            NodeCommand::Client(
+                command @ (ClientCommand::GetRedir
+                | ClientCommand::Tracking
+                | ClientCommand::TrackingInfo
+                | ClientCommand::Caching),
+            ) => self.following.command(cx, client, command, arguments),
+            NodeCommand::Config(command) => {
+                connections::config(cx, client, command, arguments);
+                self.following.follow(cx);
+            }
+            NodeCommand::Keyspace(
+                command @ (KeyspaceCommand::Watch | KeyspaceCommand::Unwatch | KeyspaceCommand::Changes),
+            ) => self.following.readers.command(cx, client, command, arguments),
+            NodeCommand::Keyspace(command) => operators::keyspace_command(cx, client, command, arguments),
+            NodeCommand::Cluster(command) => operators::cluster_command(cx, client, command, arguments),
+            NodeCommand::Info | NodeCommand::Role | NodeCommand::MemoryStats => {
+                let replies = match command {
+                    NodeCommand::Info => facts::info(self, arguments),
+                    NodeCommand::Role => facts::role(self),
+                    _ => facts::memory_stats(self),
+                };
+                self.cx.answer(client, |out| out.extend_encoded(replies.as_bytes()));
+            }
+            NodeCommand::Transaction(command) => {
+                self.transaction_command(client, command, arguments, scratch);
+            }
+            NodeCommand::Script(ScriptCommand::Run(how)) => {
+                let sent = self.scripts.run(cx, client, how, arguments, scratch);
+                self.ask(client, sent.as_ref());
+            }
+            NodeCommand::Script(command) => self.scripts.command(cx, client, command, arguments),
+            NodeCommand::Function(command) => self.scripts.function_command(cx, client, command, arguments),
+            NodeCommand::Wait => self.wait(client, arguments),
+            NodeCommand::Lock(verb) => {
+                let sent = self.waits.request(cx, client, verb, arguments);
+                self.ask(client, sent.as_ref());
+            }
+            NodeCommand::Channel(command) => self.channels.command(cx, client, command, arguments),
+            NodeCommand::ObjectRefCount => {
+                if let Some(command) = requests::reference_count(cx, client, &arguments[2]) {
+                    self.data_request(client, &command);
+                }
+            }
+            NodeCommand::ReplicaConfiguration => self.following.replicas.configure(cx, client, arguments),
+            NodeCommand::ReplicaSync => self.following.replicas.begin(cx, client, arguments),
+            command => connections::carry_out(cx, client, command, found, arguments),
+        }
+    }
+
+    /// `WAIT`.
+    fn wait(&mut self, client: ClientId, arguments: Arguments<'_>) {
+        let asked = requests::wait(&mut self.cx, client, &arguments[1], &arguments[2]);
+        let Some(WaitAsked { groups, count, deadline_us, is_waiting }) = asked else { return };
+        let request = move |session: &Session, group| {
+            let offset = if is_waiting { Version::MAX } else { session.seen(group) };
+            Request::Wait { offset, count }
+        };
+        if let [group] = groups[..]
+            && let Some(session) = self.cx.clients.sessions.get(client)
+        {
+            let request = request(session, group);
+            return self.ask_until(client, group, false, &request, deadline_us);
+        }
+        self.ask_all(client, &groups, Combine::Minimum, deadline_us, request);
+    }
+
+    fn transaction_command(
+        &mut self,
+        client: ClientId,
+        command: TransactionCommand,
+        arguments: Arguments<'_>,
+        scratch: &mut Vec<u8>,
+    ) {
+        match transactions::command(&mut self.cx, client, command, arguments, scratch) {
+            None => {}
+            Some(Then::Watch(sent)) => self.ask(client, Some(&sent)),
+            Some(Then::Send(execution)) => self.ask(client, Some(&execution.sent())),
+            Some(Then::Answer(items)) => {
+                let replies = self.exec_replies(client, &items, &[]);
+                self.cx.answer(client, |out| out.extend_encoded(replies.as_bytes()));
+            }
+        }
+    }
+
+    /// Makes the answer to `EXEC`: `elements` are the group's replies, one after the other.
+    pub(super) fn exec_replies(&mut self, client: ClientId, items: &[Item], elements: &[u8]) -> ReplyBuffer {
+        let mut answer = Answer::new(items, elements);
+        while let Some(OfNode { command, found, arguments }) = answer.next_of_node() {
+            let before = self.cx.clients.capture(Some(ReplyBuffer::new()));
+            self.node_request(client, command, found, arguments, &mut Vec::new());
+            answer.take(&self.cx.clients.capture(before).unwrap_or_default());
+        }
+        answer.end()
+    }
+
+    /// Takes what a pause has held back, when it is over.
+    pub(super) fn end_pause(&mut self) {
+        for client in connections::pause::end(&mut self.cx) {
+            let Some(session) = self.cx.clients.sessions.get_mut(client) else { continue };
+            let Some(request) = session.held_back.take() else { continue };
+            self.request(client, request.as_arguments());
+            // It may have more input, and nothing else would say so.
+            self.cx.clients.list(client);
+        }
+    }
+
+    /// Takes the calls of functions that have waited, or waited long enough.
+    #[cold]
+    pub(super) fn take_held_calls(&mut self) {
+        while let Some((client, request)) = self.held_calls.next(&mut self.cx, &mut self.scripts) {
+            self.request(client, request.as_arguments());
+            self.held_calls.end();
+            // It may have more input, and nothing else would say so.
+            self.cx.clients.list(client);
+        }
+    }
+
+    // Other nodes.
+
+    /// Handles a link to a peer that came up or broke. What was on its way over a broken link is lost, and forgotten.
+    pub fn peer_link(&mut self, id: NodeId, up: bool) {
+        let Some(peer) = self.cx.peers.get_mut(id) else { return };
+        let was_up = peer.set_link(up, self.cx.now);
+        if up {
+            peer.send(&Envelope::Life(self.waits.life()));
+            memory::announce_to(&mut self.cx, id);
+            room::announce_to(&mut self.cx, id);
+            clock::ask(&mut self.cx, id);
+        }
+        memory::note_full_peers(&mut self.cx);
+        room::note_short_peers(&mut self.cx);
+        self.coding.link_changed(id);
+        if !up {
+            self.waits.check(&mut self.cx, |_| true);
+        }
+        if was_up {
+            self.forwarding.end_forwards(&mut self.cx, |entry| entry.to == id, "was lost before it answered");
+        }
+        let mut place = 0;
+        while let Some(group) = self.cx.groups.id_at(place) {
+            place += 1;
+            self.cx.groups[group].tail.drop_held(id);
+            if was_up && up {
+                // A new link replaces an old one whose end was never noticed.
+                self.step(group, Input::Link { peer: id, up: false });
+            }
+            self.step(group, Input::Link { peer: id, up });
+            peers::set_reached(&mut self.cx, group, id);
+        }
+        self.cluster.link(&mut self.cx, id, up);
+        self.carry_out_calls();
+    }
+
+    /// Handles a second link to a peer, beside the one that is up, that came up for urgent messages, or broke. What was
+    /// on its way over it may be lost, as any message of a replica may.
+    pub fn peer_urgent_link(&mut self, id: NodeId, up: bool) {
+        if let Some(peer) = self.cx.peers.get_mut(id) {
+            peer.set_urgent_link(up);
+        }
+    }
+
+    /// Takes a frame from a peer.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the peer does not speak this node's language: close the link. What came before the malformed
+    /// part has taken effect.
+    pub fn peer_frame(&mut self, from: NodeId, payload: &[u8]) -> Result<(), Malformed> {
+        let taken = self.take_frame(from, payload);
+        self.carry_out_calls();
+        taken
+    }
+
+    fn take_frame(&mut self, from: NodeId, payload: &[u8]) -> Result<(), Malformed> {
+        let Some(peer) = self.cx.peers.get_mut(from) else {
+            return Ok(()); // A node that the map does not know cannot be answered.
+        };
+        peer.heard(self.cx.now);
+        match Envelope::decode(payload)? {
+            Envelope::Group { group, message } => {
+                if group == CONTROL_GROUP {
+                    return self.cluster.message(&mut self.cx, from, message);
+                }
+                if room::stands_aside(&self.cx, group) {
+                    return Ok(()); // As if it had been lost on its way, which may happen to any message.
+                }
+                let takes_registers = room::takes_registers(&self.cx, group);
+                // One of the two may know of a group before the other, or still know of it.
+                let known = self.cx.groups.get_mut(group).filter(|group| group.holds.is_none());
+                if let Some(replica) = known.and_then(|group| group.replica.as_mut()) {
+                    replica.set_room(takes_registers);
+                    replica.step(self.cx.now, Input::Message { from, message }, self.unsettled.effects())?;
+                    self.settle(group);
+                }
+            }
+            Envelope::Fragments { group, message } => self.fragment_message(group, from, message)?,
+            Envelope::Leader { group, leader } => {
+                if let Some(group) = self.cx.groups.get_mut(group).filter(|it| it.members.contains(&leader)) {
+                    group.reported_leader = leader;
+                }
+            }
+            Envelope::Life(life) => peer.report_life(life),
+            Envelope::Alive => peers::reaches(&mut self.cx, from, true),
+            Envelope::LockNotified { group, notified } => self.waits.notified(&mut self.cx, group, notified),
+            Envelope::Script(text) => self.scripts.learn_script(text),
+            Envelope::ForgetScripts => self.scripts.clear(),
+            Envelope::Memory { is_full } => {
+                peer.report_memory(is_full);
+                memory::note_full_peers(&mut self.cx);
+            }
+            Envelope::Room { is_short, is_aside } => {
+                peer.report_room(is_short, is_aside);
+                if is_aside {
+                    peers::reaches(&mut self.cx, from, false); // No group may rely on it until it sends a sign of life again.
+                }
+                room::note_short_peers(&mut self.cx);
+                room::tend(&mut self.cx, self.values.is_full());
+            }
+            Envelope::Published { is_sharded, channel, message } => {
+                self.channels.hear(&mut self.cx, is_sharded, channel, message)
+            }
+            Envelope::ListenersAsked { id, is_sharded, names } => {
+                self.channels.listeners_asked(&mut self.cx, from, (id, is_sharded), names)?;
+            }
+            Envelope::Listeners { id, counts } => {
+                self.channels.listeners_answered(&mut self.cx, from, id, counts)?;
+            }
+            Envelope::Requests(items) => self.forwarded_requests(from, items)?,
+            Envelope::Outcomes(items) => {
+                let mut reader = Reader::new(items);
+                while !reader.is_empty() {
+                    let outcome = ForwardedOutcome::decode(&mut reader)?;
+                    let ForwardedOutcome { id, result, reply } = outcome;
+                    let handle = Handle::from_bits(id);
+                    let ended = self.forwarding.take_outcome(&mut self.cx, from, handle, result, reply);
+                    if let Some((ticket, group)) = ended {
+                        self.complete(ticket, group, result, reply);
+                    }
+                }
+            }
+            Envelope::OutcomePart(part) => self.forwarding.outcome_part(&mut self.cx, from, &part)?,
+            Envelope::PartsArrived { id, so_far } => peer.long_reply_arrived(id, so_far)?,
+            Envelope::ClockAsked { asked_us } => self.clock.asked(&mut self.cx, from, asked_us),
+            Envelope::ClockAnswer { asked_us, own_ms, agreed_ms } => {
+                self.clock.take_answer(&mut self.cx, from, asked_us, (own_ms, agreed_ms));
+            }
+        }
+        Ok(())
+    }
+
+    /// The frames to be written to a peer. The caller removes what it writes.
+    pub fn peer_output(&mut self, id: NodeId) -> &mut Vec<u8> {
+        self.cx.peers[id].output()
+    }
+
+    /// The frames to be written to a peer's urgent link.
+    pub fn peer_urgent_output(&mut self, id: NodeId) -> &mut Vec<u8> {
+        self.cx.peers[id].urgent_output()
+    }
+
+    /// The longest payload that a peer may send, in bytes: a request of the greatest length, a batch with one, or a
+    /// reply. This node's limits for its own clients do not matter: the peer's may differ.
+    pub fn peer_payload_bytes_max(&self) -> usize {
+        peer_payload_bytes_max()
+    }
+
+    // How the node stands.
+
     /// What is wrong with the fragments of large values that a replica here keeps, if anything: how many it lacks, and
     /// whether it keeps any that nothing refers to.
     pub fn fragment_mismatch(&self, group: GroupId) -> Option<String> {
@@ -45,32 +541,32 @@ impl Node {
 
     /// The newest map that this node knows. Before one was agreed on, the initial one, with version 0.
     pub fn cluster_map(&self) -> &Rc<ClusterMap> {
-        self.cluster.control.map()
+        self.cluster.control().map()
     }
 
     /// Whether the control group has admitted this node.
     pub fn is_admitted(&self) -> bool {
-        self.cluster.control.is_admitted()
+        self.cluster.control().is_admitted()
     }
 
     /// Why the control group does not admit this node, if it said so.
     pub fn refusal(&self) -> Option<&str> {
-        self.cluster.control.refusal()
+        self.cluster.control().refusal()
     }
 
     /// Where the log ended when it was found: by this the control group judges whether the disk is an older one.
     pub fn log_found(&self) -> u64 {
-        self.cluster.control.found()
+        self.cluster.control().found()
     }
 
     /// Up to where a node's log was durable, as far as this node knows, if this is a control node.
     pub fn known_durable(&self, node: protocol::NodeId) -> Option<u64> {
-        self.cluster.control.known_durable(node)
+        self.cluster.control().known_durable(node)
     }
 
     /// Whether this node leads the control group, as far as it knows.
     pub fn leads_control(&self) -> bool {
-        self.cluster.control.status(self.cx.now).is_some_and(|status| status.role == "leader")
+        self.cluster.control().status(self.cx.now).is_some_and(|status| status.role == "leader")
     }
 
     /// Bytes of log that a start would have to read, and bytes of the tables in memory: only a log with more is
@@ -127,7 +623,7 @@ impl Node {
     /// Bytes of long replies on their way to other nodes, and of those that have not wholly arrived here.
     pub fn long_reply_bytes(&self) -> (usize, usize) {
         let sent = self.cx.peers.long_reply_bytes();
-        (sent, self.forwarding.entries.iter().map(|(_, entry)| entry.arrived.capacity()).sum())
+        (sent, self.forwarding.arrived_bytes())
     }
 
     /// The numbers of requests that wait for elements in a replica here, of those that were served and are not settled,

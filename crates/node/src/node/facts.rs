@@ -7,53 +7,53 @@ use crate::info::{
     ReplicationFacts, ServerFacts, StatsFacts, ValueFacts, render,
 };
 use crate::node::Node;
-use crate::session::ClientId;
 use crate::setting::{Setting, policy_name};
 use crate::usage::Usage;
 use kv::table::Eviction;
-use kv::{Reply, Table};
+use kv::{Reply, ReplyBuffer, Table};
 use protocol::NodeId;
 use protocol::leader_follower::FollowerStatus;
 use protocol::status::Status;
 use wire::resp::Arguments;
 
 /// `INFO [section …]`.
-pub(crate) fn answer(node: &mut Node, client: ClientId, arguments: Arguments<'_>) {
+pub(super) fn info(node: &Node, arguments: Arguments<'_>) -> ReplyBuffer {
     let sections: Vec<&[u8]> = arguments.iter().skip(1).collect();
-    let mut text = String::new();
+    let (mut text, mut replies) = (String::new(), ReplyBuffer::new());
     render(&facts(node), &sections, &mut text);
-    node.cx.answer(client, |replies| replies.push(Reply::Text(text.as_bytes())));
+    replies.push(Reply::Text(text.as_bytes()));
+    replies
 }
 
 /// `ROLE`: in the default keyspace.
-pub(crate) fn role(node: &mut Node, client: ClientId) {
+pub(super) fn role(node: &Node) -> ReplyBuffer {
     let replication = facts(node).replication;
-    node.cx.answer(client, |replies| {
-        if replication.is_leader {
-            let connected = || replication.replicas.iter().filter(|replica| replica.is_connected());
-            replies.array(3);
-            replies.bulk(b"master");
-            replies.integer(replication.offset as i64);
-            replies.array(connected().count());
-            for replica in connected() {
-                replies.array(3);
-                replies.bulk(replica.host.as_bytes());
-                replies.bulk(replica.port.to_string().as_bytes());
-                replies.bulk(replica.offset.to_string().as_bytes());
-            }
-            return;
-        }
-        replies.array(5);
-        replies.bulk(b"slave");
-        replies.bulk(replication.leader_host.as_bytes());
-        replies.integer(i64::from(replication.leader_port));
-        replies.bulk(if replication.leader_is_up { b"connected" } else { b"connect" });
+    let mut replies = ReplyBuffer::new();
+    if replication.is_leader {
+        let connected = || replication.replicas.iter().filter(|replica| replica.is_connected());
+        replies.array(3);
+        replies.bulk(b"master");
         replies.integer(replication.offset as i64);
-    });
+        replies.array(connected().count());
+        for replica in connected() {
+            replies.array(3);
+            replies.bulk(replica.host.as_bytes());
+            replies.bulk(replica.port.to_string().as_bytes());
+            replies.bulk(replica.offset.to_string().as_bytes());
+        }
+        return replies;
+    }
+    replies.array(5);
+    replies.bulk(b"slave");
+    replies.bulk(replication.leader_host.as_bytes());
+    replies.integer(i64::from(replication.leader_port));
+    replies.bulk(if replication.leader_is_up { b"connected" } else { b"connect" });
+    replies.integer(replication.offset as i64);
+    replies
 }
 
 /// `MEMORY STATS`: those of Redis's fields that are known here.
-pub(crate) fn memory_stats(node: &mut Node, client: ClientId) {
+pub(super) fn memory_stats(node: &Node) -> ReplyBuffer {
     let Facts { memory, keyspaces, .. } = facts(node);
     let keys: u64 = keyspaces.iter().map(|keyspace| keyspace.keys).sum();
     let percentage =
@@ -76,17 +76,17 @@ pub(crate) fn memory_stats(node: &mut Node, client: ClientId) {
         ("peak.percentage", percentage(memory.used, peak)),
         ("fragmentation", if memory.used == 0 { 0.0 } else { memory.resident as f64 / memory.used as f64 }),
     ];
-    node.cx.answer(client, |replies| {
-        replies.map(numbers.len() + shares.len());
-        for (name, number) in numbers {
-            replies.bulk(name.as_bytes());
-            replies.integer(number as i64);
-        }
-        for (name, share) in shares {
-            replies.bulk(name.as_bytes());
-            replies.push(Reply::Double(share));
-        }
-    });
+    let mut replies = ReplyBuffer::new();
+    replies.map(numbers.len() + shares.len());
+    for (name, number) in numbers {
+        replies.bulk(name.as_bytes());
+        replies.integer(number as i64);
+    }
+    for (name, share) in shares {
+        replies.bulk(name.as_bytes());
+        replies.push(Reply::Double(share));
+    }
+    replies
 }
 
 fn facts(node: &Node) -> Facts {
@@ -147,7 +147,7 @@ fn coding_facts(node: &Node) -> CodingFacts {
     facts
 }
 
-pub(crate) fn value_facts(node: &Node) -> ValueFacts {
+pub(super) fn value_facts(node: &Node) -> ValueFacts {
     let replicas = node.cx.groups.iter().filter_map(|(_, group)| group.replica.as_ref());
     let (pending_bytes, cached_bytes) = node.values.memory_bytes();
     ValueFacts {
@@ -230,7 +230,7 @@ fn stats_facts(node: &Node, statuses: &[Status]) -> StatsFacts {
         keyspace_misses: misses,
         output_overflows: node.cx.counters.output_overflows,
         forwarded: node.cx.counters.forwarded,
-        waiting: node.forwarding.waiting.count(),
+        waiting: node.forwarding.waiting_count(),
         channels: node.channels.channel_count(),
         patterns: node.channels.pattern_count(),
         shard_channels: node.channels.shard_channel_count(),

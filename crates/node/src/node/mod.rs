@@ -1,99 +1,89 @@
 //! One node, composed of its components: no other module of this crate knows them all.
 //!
-//! This file has the turn. `opening` starts a node, `door` is what its caller asks of it; inputs come from clients
-//! (`requests`, `transactions`), from other nodes (`frames`) and with the cluster's map (`mapping`). `dispatch` hands
-//! requests to groups, carries out the effects of replicas and the calls of components, and takes outcomes back.
+//! This file has the turn, and `door` what the caller of a node asks of it and gives it: clients' requests, frames of other
+//! nodes. `dispatch` hands requests to groups, carries out the effects of replicas and the calls of components, and takes
+//! outcomes back. No other file has methods of [`Node`], and its fields are private to this folder: a component gets
+//! what it may touch as parameters. `opening` reads a node's log; `facts`, `report` and `describe` say how it stands.
 
 mod describe;
 mod dispatch;
 mod door;
-mod eviction;
 mod facts;
-mod frames;
-mod mapping;
 mod opening;
 mod report;
-mod requests;
-mod transactions;
+mod unsettled;
 
 pub use describe::{GroupDescription, KeyspaceDescription};
 pub use door::BoundedMemory;
 pub use report::{Health, KeyspaceHealth};
 
+use self::unsettled::Unsettled;
 use crate::channels::Channels;
+use crate::checkpoints;
 use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::coding::Coding;
 use crate::completing::Completing;
 use crate::configuration::Configuration;
+use crate::connections::http::HttpGuard;
 use crate::context::Context;
 use crate::context::{peers, room};
-use crate::control::{CONTROL_GROUP, MAP_GROUP};
+use crate::eviction::{Evictions, Need};
 use crate::following::Following;
 use crate::forwarding::Forwarding;
-use crate::gather::Gather;
-use crate::groups::Group;
+use crate::gather::Gathers;
 use crate::guard::AuthGuard;
 use crate::journal::Released;
 use crate::long::LongCommands;
 use crate::parameters::Parameters;
 use crate::quarantine::Quarantine;
+use crate::requests::HeldCalls;
 use crate::scripts;
-use crate::session::ClientId;
-use crate::slab::Slab;
 use crate::usage::{Rate, Usage};
 use crate::values::Values;
 use crate::waits::Waits;
-use protocol::{Effects, Input, Now, Progress, Result as Outcome};
-use std::collections::VecDeque;
+use protocol::{Input, Now, Result as Outcome};
 use storage::ValueWork;
 use storage::{Disk, DiskError, Work};
 
 /// One node, without its sockets: client requests and peers' frames go in, replies and frames come out.
 pub struct Node {
-    pub(crate) cx: Context,
-    pub(crate) quarantine: Quarantine,
-    pub(crate) usage: Usage,
-    pub(crate) rate: Rate,
-    pub(crate) clock: Clock,
-    pub(crate) started: Now,
-    pub(crate) cluster: Cluster,
-    pub(crate) forwarding: Forwarding,
+    cx: Context,
+    quarantine: Quarantine,
+    usage: Usage,
+    rate: Rate,
+    clock: Clock,
+    started: Now,
+    cluster: Cluster,
+    forwarding: Forwarding,
     /// When what is due periodically was last done.
-    pub(crate) checked_us: u64,
-    pub(crate) gathers: Slab<Gather>,
-    pub(crate) waits: Waits,
+    checked_us: u64,
+    gathers: Gathers,
+    waits: Waits,
     /// Slows down the guessing of passwords.
-    pub(crate) auth_guard: AuthGuard,
-    /// When HTTP at the port for Redis clients may be logged again.
-    pub(crate) http_warning_due_us: u64,
-    /// The clients whose calls of functions wait until this node knows the newest ones, and until when at most.
-    pub(crate) held_calls: VecDeque<(ClientId, u64)>,
-    /// A call that has waited long enough is being taken.
-    pub(crate) gives_up_calls: bool,
+    auth_guard: AuthGuard,
+    http_guard: HttpGuard,
+    /// The calls of functions that wait until this node knows the newest ones.
+    held_calls: HeldCalls,
     /// The channel subscriptions of this node's clients.
-    pub(crate) channels: Channels,
+    channels: Channels,
     /// Who follows what changes.
-    pub(crate) following: Following,
-    pub(crate) coding: Coding,
-    pub(crate) long: LongCommands,
-    pub(crate) values: Values,
-    pub(crate) completing: Completing,
-    /// The effects of replicas' steps that are not settled yet.
-    pub(crate) effects: Box<Effects>,
-    /// Takes the place of `effects` while they are settled; see [`Node::settle`].
-    pub(crate) spare_effects: Option<Box<Effects>>,
+    following: Following,
+    coding: Coding,
+    long: LongCommands,
+    values: Values,
+    completing: Completing,
+    evictions: Evictions,
+    unsettled: Unsettled,
     /// Bytes of key lists while a command is carried out.
-    pub(crate) scratch: Vec<u8>,
-    /// The key that is being evicted.
-    pub(crate) victim: Vec<u8>,
+    scratch: Vec<u8>,
     /// The scripts that clients can name by their digests.
-    pub(crate) scripts: scripts::Cache,
+    scripts: scripts::Cache,
 }
 
 impl Node {
     /// Calls `each` for every group.
-    pub(crate) fn for_each_group(&mut self, mut each: impl FnMut(&mut Node, u16)) {
+    fn for_each_group(&mut self, mut each: impl FnMut(&mut Node, u16)) {
         let mut place = 0;
         while let Some(id) = self.cx.groups.id_at(place) {
             place += 1;
@@ -102,7 +92,7 @@ impl Node {
     }
 
     /// Calls `each` for every group that is not quiescent.
-    pub(crate) fn for_each_awake(&mut self, mut each: impl FnMut(&mut Node, u16)) {
+    fn for_each_awake(&mut self, mut each: impl FnMut(&mut Node, u16)) {
         let mut place = 0;
         while let Some(id) = self.cx.groups.awake_at(place) {
             place += 1;
@@ -112,9 +102,9 @@ impl Node {
 
     /// Gives an input that is not a message to this node's replica of a group, and carries out the effects.
     #[inline]
-    pub(crate) fn step(&mut self, group: u16, input: Input<'_, &[u8]>) {
+    fn step(&mut self, group: u16, input: Input<'_, &[u8]>) {
         if let Some(replica) = &mut self.cx.groups[group].replica {
-            let stepped = replica.step(self.cx.now, input, &mut self.effects);
+            let stepped = replica.step(self.cx.now, input, self.unsettled.effects());
             debug_assert_eq!(stepped, Ok(()), "only a message can be malformed");
             self.settle(group);
         }
@@ -174,7 +164,7 @@ impl Node {
         self.channels.deliver_put_off(&mut self.cx);
         self.end_pause();
         if !self.held_calls.is_empty() {
-            self.tend_held_calls();
+            self.take_held_calls();
         }
         while let Some((ticket, reply)) = self.cx.clients.delays.take_due(now.monotonic_us) {
             self.complete(ticket, 0, Outcome::Done { version: 0, offset: 0 }, &reply);
@@ -195,7 +185,7 @@ impl Node {
             self.forwarding.watch_silent_peers(&mut self.cx);
             self.forget_dismissed();
             if self.following.tracking.is_on() {
-                self.tend_tracking();
+                self.following.tracking.tend(&mut self.cx);
             }
             self.waits.drop_waiters_of_old_incarnations(&mut self.cx);
             self.coding.look_for_fragments(&mut self.cx);
@@ -226,7 +216,8 @@ impl Node {
         self.carry_out_calls();
         self.for_each_awake(|node, id| {
             if node.cx.groups[id].keyspace.memory_max > 0 {
-                node.evict_excess(id);
+                let need = Need::excess(&mut node.cx, id);
+                node.make_room(need);
             }
             node.step(id, Input::Flush);
         });
@@ -242,7 +233,7 @@ impl Node {
     /// Ends a turn, after [`Node::flush`]: writes its records, and releases what waited for that or was gathered for
     /// each peer.
     pub fn end_turn<D: Disk>(&mut self, disk: &mut D) {
-        self.checkpoint();
+        checkpoints::tend(&mut self.cx, &mut self.cluster, &mut self.values);
         self.values.pump_values(&mut self.cx);
         self.carry_out_calls();
         // Where a write is as good as durable, the replica continues at once, and may record more.
@@ -261,7 +252,7 @@ impl Node {
         self.cluster.end_wanted(&mut self.cx);
         self.carry_out_calls();
         if self.following.readers.is_on() {
-            self.tend_readers();
+            self.following.readers.end_turn(&mut self.cx);
         }
         if self.following.replicas.is_on() {
             self.following.replicas.end_turn(&mut self.cx);
@@ -285,68 +276,6 @@ impl Node {
         });
         self.cluster.notify_durable(&mut self.cx);
         self.carry_out_calls();
-    }
-
-    /// Begins a checkpoint when one is due, or continues the one under way.
-    fn checkpoint(&mut self) {
-        if let Some(id) = self.cx.journal.checkpointing() {
-            if !self.values.holds_checkpoint(id) && !self.cx.journal.is_pacing() {
-                self.advance_checkpoint(id);
-            }
-            return;
-        }
-        let replicas = self.cx.groups.iter().filter_map(|(_, group)| group.replica.as_ref());
-        let state_bytes = || replicas.map(|replica| replica.memory_bytes() as u64).sum();
-        let Some(id) = self.cx.journal.checkpoint_due(self.cx.now, state_bytes) else { return };
-        let spills = self.values.keep_spilled(&mut self.cx, id);
-        let group = self.cx.groups.get_mut(id);
-        let (begins, description) = match (id, group) {
-            (CONTROL_GROUP, _) => (self.cluster.control.begin_checkpoint(), Vec::new()),
-            (MAP_GROUP, _) => (true, self.cluster.positions_record().to_vec()),
-            (_, Some(Group { keyspace, replica: Some(replica), .. })) => {
-                (replica.begin_checkpoint(), keyspace.encode())
-            }
-            _ => (false, Vec::new()),
-        };
-        if begins && spills {
-            self.values.begin_checkpoint(id);
-        }
-        if begins && !self.cx.journal.begin_checkpoint(id, &description) {
-            self.abandon_checkpoint(id);
-        }
-    }
-
-    fn advance_checkpoint(&mut self, id: u16) {
-        // What the checkpoint kept has to be freed when it ends.
-        self.cx.groups.touch(id);
-        let Node { cluster, cx, .. } = self;
-        let Context { journal, groups, .. } = cx;
-        let goes_on = match (id, groups.get_mut(id).and_then(|group| group.replica.as_mut())) {
-            (CONTROL_GROUP, _) => {
-                journal.advance_checkpoint(|bytes, out| cluster.control.checkpoint_record(bytes, out))
-            }
-            (MAP_GROUP, _) => journal.advance_checkpoint(|_, out| {
-                out.extend_from_slice(cluster.map_record());
-                Progress::Whole
-            }),
-            (_, Some(replica)) => {
-                journal.advance_checkpoint(|bytes, out| replica.checkpoint_record(bytes, out))
-            }
-            (_, None) => journal.advance_checkpoint(|_, _| Progress::Abandoned),
-        };
-        if !goes_on {
-            self.abandon_checkpoint(id);
-        }
-    }
-
-    fn abandon_checkpoint(&mut self, id: u16) {
-        self.values.abandon_checkpoint(id);
-        self.cx.groups.touch(id);
-        if id == CONTROL_GROUP {
-            self.cluster.control.abandon_checkpoint();
-        } else if let Some(replica) = self.cx.groups.get_mut(id).and_then(|group| group.replica.as_mut()) {
-            replica.abandon_checkpoint();
-        }
     }
 
     /// Moves work that runs beside the event loop into `work`: syncs, and the upkeep of the log.
@@ -396,7 +325,7 @@ impl Node {
         let replicas = self.cx.groups.iter().filter_map(|(_, group)| group.replica.as_ref());
         replicas.for_each(|replica| replica.check_invariants(self.cx.now));
         self.cx.groups.iter().for_each(|(_, group)| group.chooser.check_invariants());
-        self.cluster.control.check_invariants(self.cx.now);
+        self.cluster.control().check_invariants(self.cx.now);
     }
 
     /// Whether this node was removed from the cluster while this process ran. It no longer takes part in anything, and
@@ -413,9 +342,7 @@ impl Node {
 
     /// When the next turn must begin even if nothing happens, in microseconds of the monotonic clock.
     pub fn next_wakeup_us(&self) -> u64 {
-        let writes_checkpoint = |group| !self.values.holds_checkpoint(group) && !self.cx.journal.is_pacing();
-        let is_busy =
-            self.cx.journal.has_unwritten() || self.cx.journal.checkpointing().is_some_and(writes_checkpoint);
+        let is_busy = self.cx.journal.has_unwritten() || checkpoints::is_due(&self.cx, &self.values);
         if is_busy || self.channels.has_put_off() || self.cx.peers.any_has_due_requests() {
             return self.cx.now.monotonic_us;
         }
@@ -426,7 +353,7 @@ impl Node {
             .min(self.waits.next_due_us())
             .min(self.cx.clients.delays.next_due_us())
             .min(self.cx.pause.due_us())
-            .min(self.forwarding.waiting.next_due_us());
+            .min(self.forwarding.next_due_us());
         let own = own.min(self.cx.peers.wakeup_us());
         let own = own.min(self.coding.wakeup_us()).min(self.values.wakeup_us()).min(self.long.wakeup_us());
         let own = own.min(self.completing.wakeup_us()).min(self.following.readers.due_us());

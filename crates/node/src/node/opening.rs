@@ -1,12 +1,6 @@
 //! How a node starts: its log is read, and its replicas get back what they recorded. They take part once the control
 //! group has admitted the node.
 
-use super::Node;
-use crate::channels::Channels;
-use crate::clock::Clock;
-use crate::cluster::Cluster;
-use crate::coding::Coding;
-use crate::completing::Completing;
 use crate::configuration::Configuration;
 use crate::context::clients::Clients;
 use crate::context::measuring::Measuring;
@@ -17,25 +11,17 @@ use crate::context::room::Room;
 use crate::context::{Context, Counters};
 use crate::control::MAP_GROUP;
 use crate::control::{self, CONTROL_GROUP, ClusterMap, Control, Start};
-use crate::following::Following;
-use crate::forwarding::Forwarding;
 use crate::groups::{Group, Groups};
-use crate::guard::AuthGuard;
 use crate::journal::{Journal, kind};
 use crate::keyspace::{Keyspace, Router};
 use crate::log::{Level, Line};
-use crate::long::LongCommands;
 use crate::notes;
 use crate::parameters::Parameters;
 use crate::quarantine::{Past, Quarantine};
 use crate::replica::Replica;
-use crate::slab::Slab;
 use crate::start_error::StartError;
-use crate::usage::{Rate, Usage};
-use crate::values::{Sweep, Values};
-use crate::waits::Waits;
-use kv::Coordinator;
-use protocol::{Effects, Now, SpilledValues};
+use crate::values::Sweep;
+use protocol::{Now, SpilledValues};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use storage::{Disk, Identity, Options, ValueStore};
@@ -53,189 +39,146 @@ struct Reading<'a, 'v> {
     positions: Vec<u8>,
 }
 
-impl Node {
-    /// Opens a node that has just started, with what its disk and its store of large values hold.
-    ///
-    /// # Errors
-    /// [`StartError`]: a setting is refused, the log cannot be read, or the store lacks values.
-    pub fn open_with<D: Disk>(
-        configuration: Configuration,
-        disk: &mut D,
-        values: Option<&mut dyn ValueStore>,
-        now: Now,
-    ) -> Result<Node, StartError> {
-        Node::open_again(configuration, disk, values, None, now)
+/// What a node has when its log was read.
+pub(super) struct Opened {
+    pub(super) cx: Context,
+    pub(super) quarantine: Quarantine,
+    pub(super) control: Control,
+    pub(super) sweep: Sweep,
+    /// The newest records of the map and of positions.
+    pub(super) map_record: Vec<u8>,
+    pub(super) positions: Vec<u8>,
+}
+
+/// Reads what the disk of a node and its store of large values hold.
+///
+/// # Errors
+/// See [`super::Node::open_again`].
+pub(super) fn read<D: Disk>(
+    mut configuration: Configuration,
+    disk: &mut D,
+    values: Option<&mut dyn ValueStore>,
+    past: Option<Past>,
+    now: Now,
+) -> Result<Opened, StartError> {
+    let mut lines = Vec::new();
+    let quarantine = Quarantine::new(past, &mut lines).map_err(StartError::Quarantine)?;
+    let refuse = |why: String| Err(StartError::Configuration(why));
+    let own = configuration.node;
+    if !configuration.nodes.iter().any(|node| node.id == own) {
+        return refuse(format!("node {own} is not among the configured nodes"));
+    }
+    let initial = ClusterMap::initial(&configuration.nodes, &configuration.keyspaces)
+        .map_err(StartError::Configuration)?;
+    let configured = configuration.keyspaces.clone();
+    let opening = storage::open(disk, log_options(&configuration))?;
+    configuration.identity = opening.identity().log;
+    configuration.life = opening.openings() + 1;
+    let start = Start {
+        identity: configuration.identity,
+        life: configuration.life,
+        run: configuration.seed,
+        found: 0,
+    };
+    let options = control::Options {
+        id: own,
+        start,
+        seed: configuration.seed,
+        initial,
+        timing: control::Timing::default().slower(configuration.patience),
+        moves_control_group: true,
+        groups_max: configuration.groups_max,
+        planted: configuration.planted,
+        watch: quarantine.watch(),
+    };
+    let mut reading = Reading {
+        configuration: &configuration,
+        quarantine: &quarantine,
+        values,
+        sweep: Sweep::default(),
+        now,
+        groups: Groups::default(),
+        control: Control::new(options),
+        map: Vec::new(),
+        positions: Vec::new(),
+    };
+    let mut chunk = Vec::new();
+    for mut snapshot in opening.snapshots() {
+        let mut kind = match snapshot.group() {
+            CONTROL_GROUP | MAP_GROUP => kind::RECORD,
+            _ => kind::KEYSPACE,
+        };
+        while snapshot.read(disk, &mut chunk)? {
+            reading.take(snapshot.group(), kind, &chunk)?;
+            kind = kind::RECORD;
+        }
+    }
+    let mut taken = Ok(());
+    let (log, replayed) = opening.replay(disk, |entry| {
+        if taken.is_ok() {
+            taken = reading.take(entry.group, entry.kind, entry.bytes);
+        }
+    })?;
+    taken?;
+    let Reading { groups, mut control, map: map_record, positions, values, mut sweep, .. } = reading;
+    if let Some(values) = values {
+        sweep.end(&groups, values)?;
+    }
+    if !map_record.is_empty() {
+        control.restore_map(&map_record).map_err(|why| StartError::Record { group: MAP_GROUP, why })?;
     }
 
-    /// Like [`Node::open_with`], with what earlier processes of the node noted about records that crashed them.
-    ///
-    /// # Errors
-    /// As for [`Node::open_with`]; or the node cannot continue without a record that has crashed it.
-    pub fn open_again<D: Disk>(
-        mut configuration: Configuration,
-        disk: &mut D,
-        values: Option<&mut dyn ValueStore>,
-        past: Option<Past>,
-        now: Now,
-    ) -> Result<Node, StartError> {
-        let mut lines = Vec::new();
-        let quarantine = Quarantine::new(past, &mut lines).map_err(StartError::Quarantine)?;
-        let refuse = |why: String| Err(StartError::Configuration(why));
-        let own = configuration.node;
-        if !configuration.nodes.iter().any(|node| node.id == own) {
-            return refuse(format!("node {own} is not among the configured nodes"));
-        }
-        let initial = ClusterMap::initial(&configuration.nodes, &configuration.keyspaces)
-            .map_err(StartError::Configuration)?;
-        let configured = configuration.keyspaces.clone();
-        let opening = storage::open(disk, log_options(&configuration))?;
-        configuration.identity = opening.identity().log;
-        configuration.life = opening.openings() + 1;
-        let start = Start {
-            identity: configuration.identity,
-            life: configuration.life,
-            run: configuration.seed,
-            found: 0,
-        };
-        let options = control::Options {
-            id: own,
-            start,
-            seed: configuration.seed,
-            initial,
-            timing: control::Timing::default().slower(configuration.patience),
-            moves_control_group: true,
-            groups_max: configuration.groups_max,
-            planted: configuration.planted,
-            watch: quarantine.watch(),
-        };
-        let mut reading = Reading {
-            configuration: &configuration,
-            quarantine: &quarantine,
-            values,
-            sweep: Sweep::default(),
-            now,
-            groups: Groups::default(),
-            control: Control::new(options),
-            map: Vec::new(),
-            positions: Vec::new(),
-        };
-        let mut chunk = Vec::new();
-        for mut snapshot in opening.snapshots() {
-            let mut kind = match snapshot.group() {
-                CONTROL_GROUP | MAP_GROUP => kind::RECORD,
-                _ => kind::KEYSPACE,
-            };
-            while snapshot.read(disk, &mut chunk)? {
-                reading.take(snapshot.group(), kind, &chunk)?;
-                kind = kind::RECORD;
-            }
-        }
-        let mut taken = Ok(());
-        let (log, replayed) = opening.replay(disk, |entry| {
-            if taken.is_ok() {
-                taken = reading.take(entry.group, entry.kind, entry.bytes);
-            }
-        })?;
-        taken?;
-        let Reading { groups, mut control, map: map_record, positions, values, mut sweep, .. } = reading;
-        if let Some(values) = values {
-            sweep.end(&groups, values)?;
-        }
-        if !map_record.is_empty() {
-            control.restore_map(&map_record).map_err(|why| StartError::Record { group: MAP_GROUP, why })?;
-        }
-
-        if replayed.entries > 0 {
-            let storage::Replayed { entries, bytes, .. } = replayed;
-            let text = format!("{entries} records were read from {bytes} bytes of log");
-            lines.push(Line { level: Level::Info, text });
-        }
-        if let Some(torn) = &replayed.torn {
-            let text = format!("the end of the log was cut off, as a crash had left it: {torn:?}");
-            lines.push(Line { level: Level::Warning, text });
-        }
-        if !map_record.is_empty() {
-            lines.extend(notes::at_start(own, &configured, control.map()));
-        }
-        // Different at each start, whatever the log says of earlier ones, and the seed cannot be derived from it.
-        let drawn = [configuration.seed, configuration.identity, configuration.life];
-        let life = kv::digest::digest_of(&drawn.map(u64::to_le_bytes).concat());
-        let memory = Memory::new(configuration.memory_max);
-        let make_effects = || {
-            let mut effects = Box::<Effects>::default();
-            effects.replies.lend_from(configuration.long_command_bytes);
-            effects.replies.bound(memory.replies_max());
-            effects.replies.bound_each(memory.reply_max());
-            effects
-        };
-        let (effects, spare_effects) = (make_effects(), Some(make_effects()));
-        let cx = Context {
-            parameters: Parameters::new(&configuration),
-            now,
-            counters: Counters::default(),
-            log: lines,
-            memory,
-            spent_ns: 0,
-            room: Room::default(),
-            groups,
-            journal: Journal::new(log, configuration.storage),
-            map: Rc::clone(control.map()),
-            is_admitted: false,
-            lease_until_us: 0,
-            refusal: None,
-            router: Router::default(),
-            clients: Clients::new(),
-            measuring: Measuring::default(),
-            pause: Pause::default(),
-            peers: Peers::default(),
-            lent: None,
-            calls: VecDeque::new(),
-            random: configuration.seed,
-            configuration,
-        };
-        let Context { configuration, map, .. } = &cx;
-        let mut node = Node {
-            usage: Usage::default(),
-            rate: Rate::default(),
-            clock: Clock::new(now, map.nodes.len().max(1), configuration.planted),
-            started: now,
-            cluster: Cluster::new(control, map_record, positions),
-            forwarding: Forwarding::default(),
-            checked_us: 0,
-            gathers: Slab::default(),
-            channels: Channels::default(),
-            following: Following::default(),
-            auth_guard: AuthGuard::default(),
-            http_warning_due_us: 0,
-            held_calls: VecDeque::new(),
-            gives_up_calls: false,
-            waits: Waits::new(own, life_of_waits(configuration)),
-            coding: Coding::new(life),
-            long: LongCommands::new(Coordinator { node: own, life }),
-            values: Values::new(configuration.storage, configuration.planted, sweep),
-            completing: Completing::default(),
-            effects,
-            spare_effects,
-            scratch: Vec::new(),
-            victim: Vec::new(),
-            scripts: Default::default(),
-            quarantine,
-            cx,
-        };
-        // Until a map is agreed on, the initial one has the nodes, and the keyspaces that there will be.
-        let map = Rc::clone(&node.cx.map);
-        node.take_map(&map);
-        node.quarantine.announce(&mut node.cx);
-        node.cluster.start(&mut node.cx);
-        node.carry_out_calls();
-        Ok(node)
+    if replayed.entries > 0 {
+        let storage::Replayed { entries, bytes, .. } = replayed;
+        let text = format!("{entries} records were read from {bytes} bytes of log");
+        lines.push(Line { level: Level::Info, text });
     }
+    if let Some(torn) = &replayed.torn {
+        let text = format!("the end of the log was cut off, as a crash had left it: {torn:?}");
+        lines.push(Line { level: Level::Warning, text });
+    }
+    if !map_record.is_empty() {
+        lines.extend(notes::at_start(own, &configured, control.map()));
+    }
+    let memory = Memory::new(configuration.memory_max);
+    let cx = Context {
+        parameters: Parameters::new(&configuration),
+        now,
+        counters: Counters::default(),
+        log: lines,
+        memory,
+        spent_ns: 0,
+        room: Room::default(),
+        groups,
+        journal: Journal::new(log, configuration.storage),
+        map: Rc::clone(control.map()),
+        is_admitted: false,
+        lease_until_us: 0,
+        refusal: None,
+        router: Router::default(),
+        clients: Clients::new(),
+        measuring: Measuring::default(),
+        pause: Pause::default(),
+        peers: Peers::default(),
+        lent: None,
+        calls: VecDeque::new(),
+        random: configuration.seed,
+        configuration,
+    };
+    Ok(Opened { cx, quarantine, control, sweep, map_record, positions })
 }
 
 /// Names this start of the node among all of its starts. A log that is lost, or set back, counts its incarnations anew.
-fn life_of_waits(configuration: &Configuration) -> u64 {
+pub(super) fn life_of_waits(configuration: &Configuration) -> u64 {
     let Configuration { identity, life, seed, .. } = configuration;
     identity.rotate_left(32).wrapping_add(*seed).wrapping_add(*life)
+}
+
+/// Names it too, for what is kept of large values.
+pub(super) fn life_of_values(configuration: &Configuration) -> u64 {
+    // Different at each start, whatever the log says of earlier ones, and the seed cannot be derived from it.
+    let drawn = [configuration.seed, configuration.identity, configuration.life];
+    kv::digest::digest_of(&drawn.map(u64::to_le_bytes).concat())
 }
 
 fn log_options(configuration: &Configuration) -> Options {

@@ -84,7 +84,7 @@ pub struct FollowerHealth {
 }
 
 /// Returns the state of this node.
-pub(crate) fn health(node: &Node) -> Health {
+pub(super) fn health(node: &Node) -> Health {
     let keyspaces: Vec<KeyspaceHealth> =
         node.cx.groups.ids().iter().map(|id| keyspace_health(node, *id)).collect();
     let default = keyspaces.iter().find(|keyspace| keyspace.prefix.is_empty());
@@ -99,14 +99,14 @@ pub(crate) fn health(node: &Node) -> Health {
         lag: default.map_or(0, |keyspace| keyspace.lag),
         lag_ms: default.map_or(0, |keyspace| keyspace.lag_ms),
         map_version: node.cx.map.version,
-        control_leader: node.cluster.control.leader(node.cx.now),
+        control_leader: node.cluster.control().leader(node.cx.now),
         journal_bytes: node.cx.journal.held_bytes(),
         disk_full: node.cx.room.is_short(),
         keyspaces,
     }
 }
 
-pub(crate) fn keyspace_health(node: &Node, id: u16) -> KeyspaceHealth {
+pub(super) fn keyspace_health(node: &Node, id: u16) -> KeyspaceHealth {
     let (group, status) = (&node.cx.groups[id], group_status(&node.cx, id));
     let followers = status.followers.into_iter().map(|follower| FollowerHealth {
         node: follower.id,
@@ -137,7 +137,7 @@ pub(crate) fn keyspace_health(node: &Node, id: u16) -> KeyspaceHealth {
 }
 
 /// Appends the node's counters in Prometheus's text format.
-pub(crate) fn metrics(node: &Node, out: &mut String) {
+pub(super) fn metrics(node: &Node, out: &mut String) {
     let counters = &node.cx.counters;
     let clients = node.cx.clients.sessions.iter().filter(|(_, session)| !session.is_internal()).count();
     let mut single = |name: &str, kind: &str, help: &str, value: u64| {
@@ -175,7 +175,7 @@ pub(crate) fn metrics(node: &Node, out: &mut String) {
     );
     single("commands_total", "counter", "Requests of clients.", counters.commands);
     single("forwarded_total", "counter", "Requests passed on to a leader.", counters.forwarded);
-    let waiting = node.forwarding.waiting.count() as u64;
+    let waiting = node.forwarding.waiting_count() as u64;
     single("waiting_requests", "gauge", "Requests that wait until somebody can be asked.", waiting);
     single("long_writes_total", "counter", "Writes sent to their groups in parts.", counters.long_writes);
     single("long_replies_total", "counter", "Replies sent to other nodes in parts.", counters.long_replies);
@@ -200,7 +200,7 @@ pub(crate) fn metrics(node: &Node, out: &mut String) {
         counters.memory_refused,
     );
     single("map_version", "gauge", "Version of the cluster map.", node.cx.map.version);
-    let control_leader = node.cluster.control.leader(node.cx.now);
+    let control_leader = node.cluster.control().leader(node.cx.now);
     single(
         "control_leader",
         "gauge",

@@ -205,7 +205,7 @@ pub(crate) struct Session {
     pub(crate) wait: Option<u64>,
     /// A request that a pause holds back: no more requests are taken from it until the pause is over.
     pub(crate) held_back: Option<Box<ArgumentsBuffer>>,
-    /// Bytes of its input that are not taken yet, and room for more, as the driver has last told.
+    /// Bytes of its input that are not taken yet, and room for more, as the driver last reported.
     pub(crate) input_bytes: (usize, usize),
     /// The channels that it subscribes to; `None` for nearly all clients.
     pub(crate) subscriptions: Option<Box<Subscriptions>>,

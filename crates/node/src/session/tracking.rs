@@ -3,7 +3,7 @@
 use super::{ClientId, Session};
 use std::collections::BTreeSet;
 
-/// Which keys a client is told of when they change.
+/// For which keys a client gets invalidations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum TrackingMode {
     /// Those that it has read.

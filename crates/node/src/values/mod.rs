@@ -82,7 +82,7 @@ struct Checkpoint {
 #[derive(Debug)]
 pub(crate) struct Values {
     /// Whether a keyspace keeps values on the disk, or did.
-    pub(crate) is_on: bool,
+    is_on: bool,
     /// Work to run beside the loop.
     work: Vec<ValueWork>,
     /// From this many pending bytes on, the node is behind.
@@ -170,6 +170,17 @@ impl Values {
             planted,
             counters: ValueCounters::default(),
         }
+    }
+
+    /// A keyspace keeps values on the disk.
+    pub(crate) fn begin(&mut self) {
+        self.is_on = true;
+    }
+
+    /// Whether a keyspace keeps values on the disk, or did.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on
     }
 
     /// Whether there is no room for more values.

@@ -3,6 +3,7 @@
 use super::wait::{KeptWish, Question, Stage, Wait, Want};
 use super::{CHECK_US, RETRY_US, Waits};
 use crate::context::Context;
+use crate::context::routing::CROSSSLOT;
 use crate::origin::{Asked, Origin};
 use crate::session::ClientId;
 use kv::command::WISH_BYTES_MAX;
@@ -30,26 +31,31 @@ fn is_temporary(error: &[u8]) -> bool {
 }
 
 impl Waits {
-    /// Has a client wait until a command is served, for `wait_us` microseconds at most.
-    ///
-    /// # Errors
-    /// The error for the client, if the command cannot wait.
+    /// Has a client wait until a command is served, for `wait_us` microseconds at most. Returns false if the group of its
+    /// keys has no leader: registers refuse the command, and say why.
     pub(crate) fn wait_for_elements(
         &mut self,
         cx: &mut Context,
         client: ClientId,
-        group: u16,
         command: &Command<'_>,
         wait_us: u64,
-    ) -> Result<(), String> {
+    ) -> bool {
         let mut scratch = Vec::new();
-        let Some(wish) = Wish::build(command, &mut scratch) else {
-            return Err(format!(
-                "ERR the keys of a command that waits may have at most {WISH_BYTES_MAX} bytes"
-            ));
+        let refusal = match cx.group_of(command) {
+            None => CROSSSLOT.to_owned(),
+            Some(group) if !cx.groups[group].keyspace.has_leader() => return false,
+            Some(group) => match Wish::build(command, &mut scratch) {
+                Some(wish) => {
+                    self.wait(cx, client, group, Want::Elements(KeptWish::new(wish)), wait_us);
+                    return true;
+                }
+                None => {
+                    format!("ERR the keys of a command that waits may have at most {WISH_BYTES_MAX} bytes")
+                }
+            },
         };
-        self.wait(cx, client, group, Want::Elements(KeptWish::new(wish)), wait_us);
-        Ok(())
+        cx.answer(client, |replies| replies.error(&refusal));
+        true
     }
 
     /// Takes a group's answer about a request whose client waits.
@@ -239,7 +245,7 @@ impl Waits {
             let deadline_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
             let asked =
                 Asked { ticket, follows: false, seen: Version::MAX, deadline_us, hops: 0, leadership: 0 };
-            cx.submit(group, asked, &Request::Command(Command::Queue(command)));
+            cx.submit(group, asked, &Request::Command(&Command::Queue(command)));
         }
     }
 

@@ -5,19 +5,12 @@ use super::wait::Want;
 use crate::command::locks::{LockRequest, parse};
 use crate::command::{LockVerb, named};
 use crate::context::Context;
+use crate::context::routing::Sent;
 use crate::groups::Groups;
 use crate::session::ClientId;
 use crate::setting::{Protocol, Setting};
 use kv::{Command, LockCommand};
 use wire::resp::Arguments;
-
-/// What a group has to carry out for a client's request about a lock.
-pub(crate) struct LockAsked<'a> {
-    pub(crate) group: u16,
-    pub(crate) command: Command<'a>,
-    /// Whether only the newest state may answer.
-    pub(crate) afresh: bool,
-}
 
 impl Waits {
     /// Takes a client's request about a lock. Returns the command that its group has to carry out, unless the answer is
@@ -28,7 +21,7 @@ impl Waits {
         client: ClientId,
         verb: LockVerb,
         arguments: Arguments<'a>,
-    ) -> Option<LockAsked<'a>> {
+    ) -> Option<Sent<'a>> {
         let request = match parse(verb, arguments) {
             Ok(request) => request,
             Err(error) => {
@@ -64,7 +57,7 @@ impl Waits {
             LockRequest::Describe { name } => {
                 // Only the node that measures the lease knows what is left of it.
                 let command = Command::Lock(LockCommand::Describe { name });
-                return Some(LockAsked { group, command, afresh: true });
+                return Some(Sent { is_fresh: true, ..Sent::new(group, command) });
             }
             LockRequest::OpenSession { key, lease_ms } => LockCommand::OpenSession { key, group, lease_ms },
             LockRequest::RenewSession { key, session } => {
@@ -74,7 +67,7 @@ impl Waits {
                 LockCommand::CloseSession { key, session: session.number }
             }
         };
-        Some(LockAsked { group, command: Command::Lock(command), afresh: false })
+        Some(Sent::new(group, Command::Lock(command)))
     }
 }
 

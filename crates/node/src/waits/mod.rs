@@ -74,7 +74,7 @@ use crate::origin::{Asked, Origin};
 use crate::session::ClientId;
 use kv::locks::{LockNotification, QUEUED};
 use kv::{Command, LockCommand, QueueCommand, Reply, ReplyBuffer, Version};
-pub(crate) use locks::{LockAsked, refusal};
+pub(crate) use locks::refusal;
 use protocol::{NodeId, Notice, Request, Result as Outcome, Ticket};
 pub(crate) use wait::Waits;
 use wait::{Question, Stage, Wait, Want};
@@ -142,7 +142,7 @@ impl Waits {
         let deadline_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
         // Only the newest state may answer a check.
         let asked = Asked { ticket, follows, seen: Version::MAX, deadline_us, hops: 0, leadership: 0 };
-        cx.submit(group, asked, &Request::Command(command));
+        cx.submit(group, asked, &Request::Command(&command));
     }
 
     /// Takes a group's answer to a wait's question.
@@ -441,7 +441,7 @@ impl Waits {
                 let ticket = Origin::Nobody.ticket(0);
                 let deadline_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
                 let asked = Asked { ticket, follows: false, seen: 0, deadline_us, hops: 0, leadership: 0 };
-                cx.submit(group, asked, &Request::Command(command));
+                cx.submit(group, asked, &Request::Command(&command));
             }
         }
     }

@@ -1,26 +1,14 @@
 //! Clients that keep what they read, through random faults: what a client keeps is never older than a write that was
 //! acknowledged [`BOUND_MS`] ago. With a rule of tracking left out, it is.
 
-use crate::support::{Client, Cluster, setup};
-use protocol::planted::{Fault, Planted};
+use crate::support::{Client, Cluster, seeded};
+use protocol::planted::Fault;
 use std::collections::{BTreeMap, VecDeque};
 
 /// A second, until a replica that has shown no progress counts as old, and the interval at which that is looked at.
 const BOUND_MS: u64 = 1_000 + 300;
 
 const KEYS: u64 = 4;
-
-/// Numbers that follow from a seed.
-struct Draws(u64);
-
-impl Draws {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
-}
 
 /// How a key is read.
 #[derive(Clone, Copy)]
@@ -94,9 +82,7 @@ struct Written {
 
 /// Runs a random schedule. Returns what a client has kept for too long, if any has.
 fn run(keyspace: &str, by_scripts: bool, seed: u64, fault: Option<Fault>) -> Option<String> {
-    let planted = fault.map(Planted::one).unwrap_or_default();
-    let mut cluster = setup(3, &[keyspace]).with(|configuration| configuration.planted = planted).start();
-    let mut draws = Draws(seed * 0x9e37_79b9 + 1);
+    let (mut cluster, mut draws) = seeded(keyspace, seed, fault);
     let mut readers: Vec<Reader> = [1, 2, 3].map(|node| Reader::new(&mut cluster, node)).into();
     let writer = cluster.client(1);
     let (mut writing, mut next) = (None, 1_u64);

@@ -1,7 +1,7 @@
 //! Change streams: every committed change of a keyspace, in order, once, at whichever node and whatever happens.
 
-use crate::support::{Client, Cluster, setup};
-use protocol::planted::{Fault, Planted};
+use crate::support::{Client, Cluster, seeded, setup};
+use protocol::planted::Fault;
 use std::collections::BTreeMap;
 
 const CONSENSUS: &str = "prefix=p: replication=consensus changes_bytes=1mb";
@@ -153,18 +153,6 @@ fn what_cannot_be_read_is_refused() {
     assert!(cluster.ask(client, "KEYSPACE CHANGES off:").contains("keeps no changes"));
 }
 
-/// Numbers that follow from a seed.
-struct Draws(u64);
-
-impl Draws {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
-}
-
 /// The number in the version of a keyspace with one shard.
 fn number_of(version: &str) -> u64 {
     version.rsplit('-').next().and_then(|number| number.parse().ok()).expect("a version has a number")
@@ -211,9 +199,7 @@ impl Consumer {
 
 /// Runs a random schedule. Returns what is wrong with what consumers have got, if anything is.
 fn run(keyspace: &str, seed: u64, fault: Option<Fault>) -> Option<String> {
-    let planted = fault.map(Planted::one).unwrap_or_default();
-    let mut cluster = setup(3, &[keyspace]).with(|configuration| configuration.planted = planted).start();
-    let mut draws = Draws(seed * 0x9e37_79b9 + 1);
+    let (mut cluster, mut draws) = seeded(keyspace, seed, fault);
     let mut consumers: Vec<Consumer> = (0..4)
         .map(|_| Consumer { connection: None, version: "0".into(), pieces: vec![Vec::new()] })
         .collect();

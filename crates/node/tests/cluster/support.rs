@@ -8,6 +8,7 @@ use node::{
     StartError, StorageSettings,
 };
 use protocol::Now;
+use protocol::planted::{Fault, Planted};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use storage::Disk;
 use storage::simulated_values::SimulatedValues;
@@ -60,6 +61,25 @@ impl Inbox {
 #[derive(Clone)]
 pub(crate) struct Setup {
     pub(crate) configuration: Configuration,
+}
+
+/// Three nodes with one keyspace, and perhaps a planted fault; and the numbers of a random schedule.
+pub(crate) fn seeded(keyspace: &str, seed: u64, fault: Option<Fault>) -> (Cluster, Draws) {
+    let planted = fault.map(Planted::one).unwrap_or_default();
+    let cluster = setup(3, &[keyspace]).with(|configuration| configuration.planted = planted).start();
+    (cluster, Draws(seed * 0x9e37_79b9 + 1))
+}
+
+/// Numbers that follow from a seed.
+pub(crate) struct Draws(u64);
+
+impl Draws {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
 }
 
 /// Creates the setup of a cluster of `nodes`, with keyspaces as on the command line.

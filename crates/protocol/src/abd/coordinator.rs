@@ -105,13 +105,13 @@ impl Coordinator {
         &mut self,
         cx: &mut Context<'_>,
         (ticket, follows, deadline_us): (Ticket, bool, u64),
-        request: Request<'_>,
+        request: &Request<'_>,
     ) {
-        if self.requests.must_wait(ticket, follows, &request) {
-            return self.requests.defer(ticket, deadline_us, &request);
+        if self.requests.must_wait(ticket, follows, request) {
+            return self.requests.defer(ticket, deadline_us, request);
         }
         let effects = &mut *cx.effects;
-        let command = match request {
+        let command = match *request {
             Request::Command(command) => command,
             Request::Wait { .. } => {
                 // Everything acknowledged is held by a majority, which may include this replica.
@@ -132,7 +132,7 @@ impl Coordinator {
             self.counters.refused += 1;
             return effects.refuse(ticket, OVERLOAD);
         }
-        match Plan::of(&command, cx.now.unix_ms, "abd") {
+        match Plan::of(command, cx.now.unix_ms, "abd") {
             Plan::Read(question, keys) => {
                 let id = self.requests.begin(ticket, deadline_us, question);
                 self.read(cx, id, keys);
@@ -147,7 +147,7 @@ impl Coordinator {
                 let id = self.requests.begin(ticket, deadline_us, Question::Deleted);
                 self.delete(cx, id, keys);
             }
-            Plan::Local => self.local(cx, ticket, &command),
+            Plan::Local => self.local(cx, ticket, command),
             Plan::Refused(why) => effects.refuse(ticket, &why),
         }
     }
@@ -486,9 +486,8 @@ impl Coordinator {
             self.drop_operations(cx);
         }
         while let Some(deferred) = self.requests.take_due() {
-            if let Some(request) = deferred.request() {
-                self.request(cx, (deferred.ticket, false, deferred.deadline_us), request);
-            }
+            let asked = (deferred.ticket, false, deferred.deadline_us);
+            deferred.with_request(|request| self.request(cx, asked, request));
         }
     }
 

@@ -188,7 +188,7 @@ impl Replica {
         &mut self,
         now: Now,
         (ticket, follows, deadline_us): (Ticket, bool, u64),
-        request: Request<'_>,
+        request: &Request<'_>,
         effects: &mut Effects,
     ) {
         let Some(upkeep) = &self.upkeep else {
@@ -204,7 +204,7 @@ impl Replica {
             return match (registers.refusal(), upkeep.ready_node(registers)) {
                 (Some(refusal), _) => effects.refuse(ticket, &refusal),
                 (None, Some(to)) => effects.redirect(ticket, to),
-                (None, None) if coordinator.requests.hold(ticket, deadline_us, &request, bytes_max) => {}
+                (None, None) if coordinator.requests.hold(ticket, deadline_us, request, bytes_max) => {}
                 (None, None) => effects.refuse(ticket, coordinator::OVERLOAD),
             };
         }
@@ -393,7 +393,7 @@ impl crate::contract::Replica for Replica {
     fn step(&mut self, now: Now, input: Input<'_, Message<'_>>, effects: &mut Effects) {
         match input {
             Input::Request { ticket, request, follows, deadline_us, .. } => {
-                self.request(now, (ticket, follows, deadline_us), *request, effects);
+                self.request(now, (ticket, follows, deadline_us), request, effects);
             }
             Input::Message { from, message } => self.message(now, from, message, effects),
             Input::Flush => self.flush(effects),

@@ -242,7 +242,7 @@ impl Replica {
         &mut self,
         now: Now,
         (ticket, follows, deadline_us): (Ticket, bool, u64),
-        request: Request<'_>,
+        request: &Request<'_>,
         effects: &mut Effects,
     ) {
         let Some(upkeep) = &self.upkeep else {
@@ -384,7 +384,7 @@ impl crate::contract::Replica for Replica {
     fn step(&mut self, now: Now, input: Input<'_, Message<'_>>, effects: &mut Effects) {
         match input {
             Input::Request { ticket, request, follows, deadline_us, .. } => {
-                self.request(now, (ticket, follows, deadline_us), *request, effects);
+                self.request(now, (ticket, follows, deadline_us), request, effects);
                 self.state.send(self.state.timing.batch_bytes, effects);
             }
             Input::Message { from, message } => self.message(now, from, message, effects),

@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn what_a_leader_had_comes_first_and_the_fenced_wait_for_nobody() {
         let (mut requests, mut effects) = (HeldRequests::default(), Effects::default());
-        requests.hold(asked(5, true), Request::Command(write("a")), &mut effects);
+        requests.hold(asked(5, true), Request::Command(&write("a")), &mut effects);
         requests.hold(asked(6, false), Request::Wait { offset: 0, count: 1 }, &mut effects);
         requests.put_first([held(1, false), held(2, true)].into());
         requests.turn_fenced_away(&mut effects);

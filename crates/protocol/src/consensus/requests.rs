@@ -124,7 +124,7 @@ impl Replica {
             }
             Standing::Follows(leader) => effects.redirect(asked.ticket, leader),
             // A read there may not need an append.
-            Standing::MayNotAppend if self.agreement.leads() && !is_write(request) => {
+            Standing::MayNotAppend if self.agreement.leads() && request.write().is_none() => {
                 self.serve(now, asked, request, effects);
             }
             Standing::MayNotAppend | Standing::Nobody => self.held.hold(asked, *request, effects),
@@ -216,7 +216,7 @@ impl Replica {
                 }
                 HeldRequest::Command(bytes) => {
                     if let Ok(command) = Command::decode(&mut Reader::new(&bytes)) {
-                        self.request(now, asked, &Request::Command(command), effects);
+                        self.request(now, asked, &Request::Command(&command), effects);
                     }
                 }
                 HeldRequest::Wait { offset, count } => {
@@ -292,8 +292,4 @@ impl Replica {
         let (author, settings) = (Author { node, life, time }, &self.settings);
         self.agreement.append(now, author, &self.log, &mut self.proposals, settings, stop_sign);
     }
-}
-
-fn is_write(request: &Request<'_>) -> bool {
-    matches!(request, Request::Command(command) if command.is_write())
 }

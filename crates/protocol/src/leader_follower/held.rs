@@ -134,7 +134,7 @@ impl Leader {
             What::Command(bytes) => {
                 let command = Command::decode(&mut Reader::new(&bytes)).expect("we encoded it");
                 let walked_ns = if command.may_walk() { command.walk_ns(&state.table) } else { 0 };
-                self.take(state, now, held.asked, &Request::Command(command), effects);
+                self.take(state, now, held.asked, &Request::Command(&command), effects);
                 walked_ns
             }
             What::Wait { offset, count } => {

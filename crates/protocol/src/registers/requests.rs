@@ -64,11 +64,14 @@ impl Deferred {
             }
     }
 
-    /// The request.
-    pub fn request(&self) -> Option<Request<'_>> {
+    /// Calls `take` with the request, and returns what that returns.
+    pub fn with_request<T>(&self, take: impl FnOnce(&Request<'_>) -> T) -> T {
         match &self.asked {
-            Asked::Command(bytes) => Some(Request::Command(Command::decode(&mut Reader::new(bytes)).ok()?)),
-            Asked::Wait => Some(Request::Wait { offset: Version::MAX, count: 0 }),
+            Asked::Command(bytes) => {
+                let command = Command::decode(&mut Reader::new(bytes)).expect("this replica has encoded it");
+                take(&Request::Command(&command))
+            }
+            Asked::Wait => take(&Request::Wait { offset: Version::MAX, count: 0 }),
         }
     }
 }
@@ -221,8 +224,7 @@ impl Requests {
         }
         let due = (0..self.deferred.len()).find(|index| {
             let deferred = &self.deferred[*index];
-            let waits = |request| self.stands_behind(deferred.ticket.client, &request, *index);
-            !deferred.request().is_some_and(waits)
+            !deferred.with_request(|request| self.stands_behind(deferred.ticket.client, request, *index))
         });
         self.ended = due.is_some();
         self.deferred.remove(due?)
@@ -494,8 +496,8 @@ mod tests {
         Ticket { client, sequence }
     }
 
-    fn get(key: &[u8]) -> Request<'_> {
-        Request::Command(Command::Get { key })
+    fn get(key: &[u8]) -> Command<'_> {
+        Command::Get { key }
     }
 
     fn live(value: &[u8]) -> Register<'_> {
@@ -511,17 +513,24 @@ mod tests {
         let (mut requests, mut effects) = (Requests::default(), Effects::default());
         let first = requests.begin(ticket(1, 1), 100, Question::Value);
         requests.add_key(first, b"k");
-        assert!(!requests.must_wait(ticket(1, 2), true, &get(b"other")));
-        assert!(!requests.must_wait(ticket(2, 1), true, &get(b"k")), "another client");
-        assert!(!requests.must_wait(ticket(1, 2), false, &get(b"k")), "it has an outcome of all others");
-        assert!(requests.must_wait(ticket(1, 2), true, &get(b"k")));
-        requests.defer(ticket(1, 2), 100, &get(b"k"));
-        assert!(requests.must_wait(ticket(1, 3), true, &get(b"other")), "it may not overtake");
-        requests.defer(ticket(1, 3), 100, &get(b"other"));
+        assert!(!requests.must_wait(ticket(1, 2), true, &Request::Command(&get(b"other"))));
+        assert!(!requests.must_wait(ticket(2, 1), true, &Request::Command(&get(b"k"))), "another client");
+        assert!(
+            !requests.must_wait(ticket(1, 2), false, &Request::Command(&get(b"k"))),
+            "it has an outcome of all others"
+        );
+        assert!(requests.must_wait(ticket(1, 2), true, &Request::Command(&get(b"k"))));
+        requests.defer(ticket(1, 2), 100, &Request::Command(&get(b"k")));
+        assert!(
+            requests.must_wait(ticket(1, 3), true, &Request::Command(&get(b"other"))),
+            "it may not overtake"
+        );
+        requests.defer(ticket(1, 3), 100, &Request::Command(&get(b"other")));
         assert!(requests.take_due().is_none());
         requests.key_done(first, 0, b"k", live(b"v"), false, 0, &mut effects);
         let due = requests.take_due().unwrap();
-        assert_eq!((due.ticket, due.request()), (ticket(1, 2), Some(get(b"k"))));
+        assert_eq!(due.ticket, ticket(1, 2));
+        due.with_request(|request| assert_eq!(*request, Request::Command(&get(b"k"))));
         assert_eq!(requests.take_due().unwrap().ticket, ticket(1, 3));
         assert!(requests.take_due().is_none() && requests.is_empty());
     }

@@ -75,8 +75,8 @@ impl<R: Replica> Group<R> {
             answer: SetAnswer::Status,
         };
         let asked = [
-            Request::Command(set),
-            Request::Command(Command::Get { key: b"k" }),
+            Request::Command(&set),
+            Request::Command(&Command::Get { key: b"k" }),
             Request::Wait { offset: u64::MAX, count: 2 },
         ];
         for (request, sequence) in asked.iter().zip(0..) {

@@ -177,7 +177,7 @@ pub(super) fn leader(batch: usize, followers: u16, duration: Duration) -> Result
         let now = group.now();
         for _ in 0..batch {
             sequence += 1;
-            let request = &Request::Command(set(&keys[at], &value));
+            let request = &Request::Command(&set(&keys[at], &value));
             let ticket = Ticket { client: 1, sequence };
             let input = Input::Request {
                 ticket,

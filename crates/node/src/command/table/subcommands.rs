@@ -242,7 +242,7 @@ pub(super) static CLIENT: [CommandSpec; 18] = [
     ),
     client("client|trackinginfo", 2, ClientCommand::TrackingInfo)
         .docs(Group::Connection, "6.2.0", "O(1)")
-        .help("", "Tells how this client tracks keys"),
+        .help("", "Returns how this client tracks keys"),
     client("client|caching", 3, ClientCommand::Caching)
         .docs(Group::Connection, "6.0.0", "O(1)")
         .help("YES|NO", "Chooses whether the client keeps what the next request reads"),

@@ -87,11 +87,11 @@ impl Coordinator {
         state: &mut State,
         now: Now,
         (ticket, follows, deadline_us): (Ticket, bool, u64),
-        request: Request<'_>,
+        request: &Request<'_>,
         effects: &mut Effects,
     ) {
-        if self.requests.must_wait(ticket, follows, &request) {
-            return self.requests.defer(ticket, deadline_us, &request);
+        if self.requests.must_wait(ticket, follows, request) {
+            return self.requests.defer(ticket, deadline_us, request);
         }
         self.begin_request(state, now, (ticket, deadline_us), request, effects);
         self.run_ready(state, now, effects);
@@ -102,10 +102,10 @@ impl Coordinator {
         &mut self,
         state: &mut State,
         (ticket, deadline_us): (Ticket, u64),
-        request: Request<'_>,
+        request: &Request<'_>,
         effects: &mut Effects,
     ) {
-        if !self.requests.hold(ticket, deadline_us, &request, state.timing.open_bytes_max) {
+        if !self.requests.hold(ticket, deadline_us, request, state.timing.open_bytes_max) {
             state.counters.refused += 1;
             effects.refuse(ticket, OVERLOAD);
         }
@@ -127,11 +127,11 @@ impl Coordinator {
         state: &mut State,
         now: Now,
         (ticket, deadline_us): (Ticket, u64),
-        request: Request<'_>,
+        request: &Request<'_>,
         effects: &mut Effects,
     ) {
         let start = effects.replies.len();
-        let command = match request {
+        let command = match *request {
             Request::Command(command) => command,
             Request::Wait { .. } => {
                 // Everything acknowledged is held by a majority.
@@ -140,13 +140,13 @@ impl Coordinator {
             }
         };
         let times = (now.monotonic_us, deadline_us);
-        match Plan::of(&command, now.unix_ms, "blocking") {
+        match Plan::of(command, now.unix_ms, "blocking") {
             Plan::Refused(why) => {
                 state.counters.refused += 1;
                 effects.refuse(ticket, &why);
             }
             Plan::Local => {
-                let version = state.registers.table.read(&command, now.unix_ms, &mut effects.replies);
+                let version = state.registers.table.read(command, now.unix_ms, &mut effects.replies);
                 effects.done(ticket, start, version, 0);
             }
             _ if self.is_cut_off(state, now) => {
@@ -224,9 +224,8 @@ impl Coordinator {
                 self.lock(state, now, id, effects);
             }
             let Some(deferred) = self.requests.take_due() else { return };
-            if let Some(request) = deferred.request() {
-                self.begin_request(state, now, (deferred.ticket, deferred.deadline_us), request, effects);
-            }
+            let times = (deferred.ticket, deferred.deadline_us);
+            deferred.with_request(|request| self.begin_request(state, now, times, request, effects));
         }
     }
 

@@ -36,7 +36,7 @@ fn busy_world(random: &mut Random) -> World {
                 _ => set(&key),
             };
             let mut letters = Vec::new();
-            letters.extend(world.request(id, asked, Request::Command(command)).letters);
+            letters.extend(world.request(id, asked, Request::Command(&command)).letters);
             letters.extend(world.tick(id).letters);
             letters.extend(world.flush(id).letters);
             world.post(letters);

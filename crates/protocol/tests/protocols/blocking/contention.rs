@@ -140,7 +140,7 @@ impl Load {
         let ticket = Ticket { client, sequence: self.left[client as usize] };
         let deadline_us = self.world.now(node).monotonic_us + 5_000_000;
         let asked = Asked { ticket, follows: false, seen: 0, deadline_us };
-        let consequences = self.world.request(node, asked, Request::Command(command));
+        let consequences = self.world.request(node, asked, Request::Command(&command));
         self.turn(node, consequences);
     }
 

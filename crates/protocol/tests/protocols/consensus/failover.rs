@@ -77,7 +77,7 @@ impl Group {
         let ticket = Ticket { client: 1, sequence: self.asked };
         let deadline_us = self.world.now(node).monotonic_us + 2_000_000;
         let asked = Asked { ticket, follows: false, seen: 0, deadline_us };
-        let consequences = self.world.request(node, asked, Request::Command(command));
+        let consequences = self.world.request(node, asked, Request::Command(&command));
         self.note(consequences);
     }
 
@@ -194,7 +194,7 @@ fn a_deposed_leader_comes_to_rest() {
     assert!(group.done_us > 0, "a write renews the lease");
     let ticket = Ticket { client: 2, sequence: 1 };
     let asked = Asked { ticket, follows: false, seen: 0, deadline_us: u64::MAX };
-    let get = Request::Command(Command::Get { key: b"k" });
+    let get = Request::Command(&Command::Get { key: b"k" });
     let consequences = group.world.request(deposed, asked, get);
     assert_eq!(consequences.outcomes.len(), 1, "it is answered at once");
     group.asleep = Some(deposed);

@@ -24,7 +24,7 @@ fn pass(world: &mut World) {
 fn ask(world: &mut World, sequence: u64, command: Command<'_>) {
     let deadline_us = world.now(1).monotonic_us + 1_000_000;
     let asked = Asked { ticket: Ticket { client: 1, sequence }, follows: false, seen: 0, deadline_us };
-    world.request(1, asked, Request::Command(command));
+    world.request(1, asked, Request::Command(&command));
     (0..5).for_each(|_| pass(world));
 }
 
@@ -88,12 +88,12 @@ fn read_behind_a_write(is_on_its_way: bool) -> (Vec<usize>, Vec<Vec<u8>>) {
     let deadline_us = world.now(1).monotonic_us + 1_000_000;
     let asked =
         |sequence| Asked { ticket: Ticket { client: 1, sequence }, follows: true, seen: 0, deadline_us };
-    world.request(1, asked(2), Request::Command(Command::IncrementBy { key: b"n", delta: 1 }));
+    world.request(1, asked(2), Request::Command(&Command::IncrementBy { key: b"n", delta: 1 }));
     if is_on_its_way {
         world.flush(1);
     }
     for sequence in 3..13 {
-        world.request(1, asked(sequence), Request::Command(Command::Get { key: b"k" }));
+        world.request(1, asked(sequence), Request::Command(&Command::Get { key: b"k" }));
     }
     let (mut told, mut refused) = (Vec::new(), Vec::new());
     for _ in 0..10 {
@@ -150,7 +150,7 @@ fn scripts_that_take_long_are_carried_out_a_few_in_each_step() {
         let script = Script::build(&mut scratch, b"slow", [b"key".as_slice()], 1, limits, true).unwrap();
         let asked =
             Asked { ticket: Ticket { client: sequence, sequence }, follows: false, seen: 0, deadline_us };
-        world.request(1, asked, Request::Command(Command::Script(script)))
+        world.request(1, asked, Request::Command(&Command::Script(script)))
     };
     (0..8).for_each(|sequence| _ = ask(&mut world, sequence));
     assert_eq!(told_by_step(&mut world), [2, 2, 2, 2]);
@@ -169,7 +169,7 @@ fn walks_that_were_waited_for_end_one_in_each_step() {
     let asked =
         |sequence| Asked { ticket: Ticket { client: 1, sequence }, follows: true, seen: 0, deadline_us };
     let large = HashCommand::SetIfAbsent { key: b"h", field: b"f", value: &[b'v'; 2 << 20] };
-    world.request(1, asked(1), Request::Command(Command::Hash(large)));
+    world.request(1, asked(1), Request::Command(&Command::Hash(large)));
     world.flush(1);
     for sequence in 2..6 {
         let walk = HashCommand::Scan {
@@ -179,9 +179,9 @@ fn walks_that_were_waited_for_end_one_in_each_step() {
             pattern: Some(&[b'n'; 1000]),
             with_values: true,
         };
-        world.request(1, asked(sequence), Request::Command(Command::Hash(walk)));
+        world.request(1, asked(sequence), Request::Command(&Command::Hash(walk)));
     }
-    world.request(1, asked(6), Request::Command(Command::Get { key: b"n" }));
+    world.request(1, asked(6), Request::Command(&Command::Get { key: b"n" }));
     let told = told_by_step(&mut world);
     assert_eq!(told.iter().sum::<usize>(), 6, "all have their end: {told:?}");
     assert!(told[0] <= 2 && told[1..].iter().all(|count| *count == 1), "{told:?}");

@@ -58,7 +58,7 @@ impl Question {
             Question::Expiring { key, ms } => script::set(key, "expires", Some(*ms)),
             Question::Wait { count } => return ask(Request::Wait { offset: u64::MAX, count: *count }),
         };
-        ask(Request::Command(command))
+        ask(Request::Command(&command))
     }
 }
 

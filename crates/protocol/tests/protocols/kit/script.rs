@@ -324,7 +324,7 @@ impl<P: Scripted> Script<P> {
         timeout_ms: Option<u64>,
         command: Command<'_>,
     ) -> Done {
-        self.request(node, client, timeout_ms, Request::Command(command))
+        self.request(node, client, timeout_ms, Request::Command(&command))
     }
 
     fn request(

@@ -75,7 +75,7 @@ impl Group {
         };
         let deadline_us = self.world.time_us + 1_000_000;
         let asked = Asked { ticket: Ticket { client: 1, sequence }, follows: false, seen: 0, deadline_us };
-        let consequences = self.world.request(id, asked, Request::Command(command));
+        let consequences = self.world.request(id, asked, Request::Command(&command));
         self.take(id, consequences);
     }
 

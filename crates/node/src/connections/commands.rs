@@ -1,0 +1,115 @@
+//! The commands that need nothing but what all components share.
+
+use super::{
+    choose_replies, debug_expire, debug_pause_cron, debug_protocol, debug_sleep, get_name, id, info, kill,
+    list, select, set_info, set_name, switch,
+};
+use super::{latency, memory, monitor, pause, server, slowlog};
+use crate::command::{self, ClientCommand, CommandError, Found, NodeCommand};
+use crate::context::Context;
+use crate::session::{ClientId, Session};
+use kv::{Reply, ReplyBuffer};
+use wire::resp::Arguments;
+
+/// Carries out a command that concerns no other component.
+///
+/// # Panics
+/// When it does: the caller has to hand it to that component.
+pub(crate) fn carry_out(
+    cx: &mut Context,
+    client: ClientId,
+    command: NodeCommand,
+    found: Found,
+    arguments: Arguments<'_>,
+) {
+    match command {
+        NodeCommand::Ping => ping(cx, client, arguments),
+        NodeCommand::Echo => cx.answer(client, |replies| replies.bulk(&arguments[1])),
+        NodeCommand::Quit => {
+            cx.answer(client, ReplyBuffer::ok);
+            cx.clients.close_after_replies(client);
+        }
+        NodeCommand::Select => select(cx, client, &arguments[1]),
+        NodeCommand::ReadOnly => cx.answer(client, ReplyBuffer::ok),
+        NodeCommand::Client(command) => client_command(cx, client, command, arguments),
+        NodeCommand::Command(command) => {
+            cx.answer(client, |replies| command::introspection::answer(command, arguments, replies));
+        }
+        NodeCommand::Help => cx.answer(client, |replies| command::introspection::help(found.spec, replies)),
+        NodeCommand::Time => {
+            let unix_ms = cx.now.unix_ms;
+            cx.answer(client, |replies| {
+                replies.array(2);
+                replies.bulk((unix_ms / 1000).to_string().as_bytes());
+                replies.bulk((unix_ms % 1000 * 1000).to_string().as_bytes());
+            });
+        }
+        NodeCommand::Slowlog(command) => slowlog(cx, client, command, arguments),
+        NodeCommand::Latency(command) => latency(cx, client, command, arguments),
+        NodeCommand::DebugPauseCron => debug_pause_cron(cx, client),
+        NodeCommand::DebugExpire => debug_expire(cx, client, &arguments[2]),
+        NodeCommand::DebugProtocol => debug_protocol(cx, client, &arguments[2]),
+        NodeCommand::DebugSleep => debug_sleep(cx, client, &arguments[2]),
+        NodeCommand::Monitor => monitor::begin(cx, client),
+        NodeCommand::Memory(command) => memory(cx, client, command),
+        NodeCommand::Server(command) => server(cx, client, command, arguments),
+        NodeCommand::Reset
+        | NodeCommand::Hello
+        | NodeCommand::Auth
+        | NodeCommand::Config(_)
+        | NodeCommand::Keyspace(_)
+        | NodeCommand::Cluster(_)
+        | NodeCommand::Info
+        | NodeCommand::Wait
+        | NodeCommand::Transaction(_)
+        | NodeCommand::Script(_)
+        | NodeCommand::Function(_)
+        | NodeCommand::MemoryStats
+        | NodeCommand::ReplicaConfiguration
+        | NodeCommand::ReplicaSync
+        | NodeCommand::ObjectRefCount
+        | NodeCommand::Role
+        | NodeCommand::Lock(_)
+        | NodeCommand::Channel(_) => unreachable!("{command:?} is of another component"),
+    }
+}
+
+fn ping(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
+    let is_listening = cx.clients.sessions.get(client).is_some_and(Session::is_listening_in_resp2);
+    cx.answer(client, |replies| match (arguments.get(1), arguments.get(2)) {
+        (text, _) if is_listening => {
+            replies.array(2);
+            replies.bulk(b"pong");
+            replies.bulk(text.unwrap_or_default());
+        }
+        (_, Some(_)) => replies.error(&CommandError::WrongArity("ping").to_string()),
+        (Some(text), None) => replies.bulk(text),
+        (None, None) => replies.push(Reply::Status(b"PONG")),
+    });
+}
+
+fn client_command(cx: &mut Context, client: ClientId, command: ClientCommand, arguments: Arguments<'_>) {
+    match command {
+        ClientCommand::Id => id(cx, client),
+        ClientCommand::Info => info(cx, client, arguments),
+        ClientCommand::List => list(cx, client, arguments),
+        ClientCommand::SetName => set_name(cx, client, &arguments[2]),
+        ClientCommand::GetName => get_name(cx, client),
+        ClientCommand::SetInfo => set_info(cx, client, &arguments[2], &arguments[3]),
+        ClientCommand::Kill => kill(cx, client, arguments),
+        ClientCommand::Reply => choose_replies(cx, client, &arguments[2]),
+        ClientCommand::Pause => pause::pause(cx, client, arguments),
+        ClientCommand::Unpause => pause::unpause(cx, client),
+        ClientCommand::NoEvict => {
+            switch(cx, client, &arguments[2], |session| &mut session.no_evict);
+        }
+        ClientCommand::NoTouch => {
+            switch(cx, client, &arguments[2], |session| &mut session.no_touch);
+        }
+        ClientCommand::Unblock
+        | ClientCommand::GetRedir
+        | ClientCommand::Tracking
+        | ClientCommand::TrackingInfo
+        | ClientCommand::Caching => unreachable!("{command:?} is of another component"),
+    }
+}

@@ -1,0 +1,41 @@
+//! Looking ahead: what several requests need is loaded from memory before the first of them is carried out.
+
+use crate::context::Context;
+use kv::table::WARMED_KEYS_MAX;
+use wire::resp::Arguments;
+
+impl Context {
+    /// Loads from memory what requests need whose first argument is a key here. Called before the first of several
+    /// requests is carried out, so that it waits for all of them at once.
+    pub(crate) fn warm<'a>(&self, requests: impl Iterator<Item = Arguments<'a>> + Clone) {
+        // With many keyspaces, sorting the keys by group would cost more than it saves.
+        const GROUPS_MAX: usize = 4;
+        let Some(first) = requests.clone().find_map(|arguments| arguments.get(1)) else { return };
+        let tables = self.groups.iter().take(GROUPS_MAX).filter_map(|(id, group)| {
+            let table = group.replica.as_ref()?.table();
+            table.gains_by_warming(first).then_some((id, table))
+        });
+        let mut tables = tables.peekable();
+        if tables.peek().is_none() {
+            return;
+        }
+        let mut keys = [(0, &b""[..]); WARMED_KEYS_MAX];
+        let mut count = 0;
+        let with_key = requests.clone().filter_map(|arguments| arguments.get(1));
+        for (place, key) in keys.iter_mut().zip(with_key) {
+            *place = (self.router.group_of(key), key);
+            count += 1;
+        }
+        for (id, table) in tables {
+            if table.warm(keys[..count].iter().filter(|(group, _)| *group == id).map(|(_, key)| *key)) {
+                // Of commands on a member or a field, most have it behind the key, and ZADD has it last.
+                let names = requests.clone().filter_map(|arguments| {
+                    let is_zadd = arguments.get(0)?.eq_ignore_ascii_case(b"zadd");
+                    let name = arguments.get(if is_zadd { arguments.len() - 1 } else { 2 });
+                    Some((arguments.get(1)?, name.unwrap_or_default()))
+                });
+                table.warm_names(names.filter(|(key, _)| self.router.group_of(key) == id));
+            }
+        }
+    }
+}

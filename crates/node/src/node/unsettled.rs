@@ -1,0 +1,79 @@
+//! The effects of replicas' steps that are not settled yet.
+
+use protocol::Effects;
+
+/// Where replicas leave the effects of their steps, until these are settled.
+///
+/// What settling leads to may itself be a step, whose effects are settled before the first settling is over: so the effects
+/// that are being settled are taken out, and others take their place. Boxes are swapped, since this happens for each
+/// request.
+pub(super) struct Unsettled {
+    effects: Box<Effects>,
+    spare: Option<Box<Effects>>,
+    bounds: Bounds,
+}
+
+/// What the replies in effects may take, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// A longer value is lent, not copied.
+    pub(super) copied_max: usize,
+    /// One reply.
+    pub(super) reply_max: usize,
+    /// All replies of a step.
+    pub(super) replies_max: usize,
+}
+
+impl Bounds {
+    fn make(self) -> Box<Effects> {
+        let mut effects = Box::<Effects>::default();
+        effects.replies.lend_from(self.copied_max);
+        effects.replies.bound(self.replies_max);
+        effects.replies.bound_each(self.reply_max);
+        effects
+    }
+}
+
+impl Unsettled {
+    pub(super) fn new(bounds: Bounds) -> Unsettled {
+        Unsettled { effects: bounds.make(), spare: Some(bounds.make()), bounds }
+    }
+
+    /// The effects that are not settled yet.
+    #[inline]
+    pub(super) fn effects(&mut self) -> &mut Effects {
+        &mut self.effects
+    }
+
+    /// Takes the effects out to settle them: [`Unsettled::put_back`] is due afterwards.
+    #[inline]
+    pub(super) fn take(&mut self) -> Box<Effects> {
+        let fresh = self.spare.take().unwrap_or_else(|| self.bounds.make());
+        std::mem::replace(&mut self.effects, fresh)
+    }
+
+    /// Takes back effects that are settled. Neither they nor those that took their place hold anything any more.
+    #[inline]
+    pub(super) fn put_back(&mut self, mut settled: Box<Effects>) {
+        settled.clear();
+        let mut other = std::mem::replace(&mut self.effects, settled);
+        other.clear();
+        self.spare = Some(other);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn effects_have_bounds_however_deep_settling_goes() {
+        let mut unsettled = Unsettled::new(Bounds { copied_max: 10, reply_max: 20, replies_max: 30 });
+        let taken: Vec<Box<Effects>> = (0..4).map(|_| unsettled.take()).collect();
+        assert_eq!(unsettled.effects().replies.reply_bytes_max(), 20);
+        for settled in taken.into_iter().rev() {
+            unsettled.put_back(settled);
+            assert_eq!(unsettled.effects().replies.reply_bytes_max(), 20);
+        }
+    }
+}

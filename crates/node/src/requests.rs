@@ -1,0 +1,396 @@
+//! A client's request on its way: whether it may run, and what it asks of which groups.
+
+use crate::command::{self, CommandError, Found, Handler, NamedBy, NodeCommand, ScriptCommand};
+use crate::connections::http::{HttpGuard, is_http};
+use crate::connections::{self, monitor};
+use crate::context::Context;
+use crate::context::routing::{CROSSSLOT, Sent};
+use crate::gather::Combine;
+use crate::scripts;
+use crate::session::{ClientId, Pending};
+use crate::transactions::EXEC_HAS_ARGUMENTS;
+use crate::waits;
+use kv::limits::KEY_BYTES_MAX;
+use kv::table::scan_group;
+use kv::{Command, ReplyBuffer};
+use std::collections::VecDeque;
+use wire::resp::{Arguments, ArgumentsBuffer};
+
+/// What becomes of a request.
+pub(crate) enum Admitted {
+    /// Nothing, for now: it was refused, or a pause holds it back.
+    Not,
+    /// It is this command, which is carried out.
+    Command(Found),
+    /// It is this command, which is queued after `MULTI`.
+    Queued(Found),
+    /// It is of a part of the server: see [`internal`].
+    Internal,
+}
+
+/// Finds out which command a request is, whether its client may give it, and counts it.
+#[inline]
+pub(crate) fn admit(
+    cx: &mut Context,
+    (http_guard, held_calls): (&mut HttpGuard, &mut HeldCalls),
+    scripts: &mut scripts::Cache,
+    client: ClientId,
+    arguments: Arguments<'_>,
+) -> Admitted {
+    let Some(session) = cx.clients.sessions.get_mut(client) else { return Admitted::Not };
+    if arguments.is_empty() || session.closing {
+        return Admitted::Not;
+    }
+    session.requests += 1;
+    session.request_bytes = arguments.iter().map(<[u8]>::len).sum();
+    session.active_us = cx.now.monotonic_us;
+    cx.counters.commands += 1;
+    if session.is_internal() && arguments[0].starts_with(b"QUORATE.") {
+        return Admitted::Internal;
+    }
+    let found = match command::find(arguments) {
+        Ok(found) => found,
+        Err(_) if is_http(&arguments[0]) => {
+            http_guard.refuse(cx, client);
+            return Admitted::Not;
+        }
+        Err(error) => {
+            refuse_unknown(cx, client, arguments, &error);
+            return Admitted::Not;
+        }
+    };
+    // A refused command is not a call, and has no time.
+    session.last_command = None;
+    if !session.authenticated && !found.spec.flags.has(command::Flag::NoAuth) {
+        cx.clients.statistics.rejected(found.number);
+        cx.answer(client, |replies| replies.error("NOAUTH Authentication required."));
+        return Admitted::Not;
+    }
+    if session.subscriptions.is_some()
+        && let Some(text) = session.refuses_while_listening(found.spec)
+    {
+        cx.clients.statistics.rejected(found.number);
+        cx.answer(client, |replies| replies.error(&text));
+        return Admitted::Not;
+    }
+    if cx.pause.is_on() && is_held_back(cx, scripts, client, found, arguments) {
+        return Admitted::Not;
+    }
+    if cx.now.monotonic_us >= cx.lease_until_us && held_calls.hold_back(cx, scripts, client, found, arguments)
+    {
+        return Admitted::Not;
+    }
+    if !cx.clients.monitors.is_empty() {
+        monitor::show(cx, client, found, arguments);
+    }
+    let Some(session) = cx.clients.sessions.get_mut(client) else { return Admitted::Not };
+    session.last_command = Some(found.number);
+    cx.clients.statistics.called(found.number);
+    match session.is_gathering() && !ends_or_escapes_a_transaction(found.spec.handler) {
+        true => Admitted::Queued(found),
+        false => Admitted::Command(found),
+    }
+}
+
+/// Refuses a request that is no command, or that has too few or too many arguments.
+#[cold]
+fn refuse_unknown(cx: &mut Context, client: ClientId, arguments: Arguments<'_>, error: &CommandError) {
+    let Some(session) = cx.clients.sessions.get_mut(client) else { return };
+    session.last_command = None;
+    let is_exec = matches!(error, CommandError::WrongArity("exec"));
+    match is_exec {
+        true => drop(session.end_transaction()),
+        false => session.break_transaction(),
+    }
+    if let Ok(named) = command::named(arguments) {
+        cx.clients.statistics.rejected(named.number);
+    }
+    let text = match is_exec {
+        true => EXEC_HAS_ARGUMENTS.to_owned(),
+        false => error.to_string(),
+    };
+    cx.answer(client, |replies| replies.error(&text));
+}
+
+/// Whether a pause holds a request back.
+#[cold]
+fn is_held_back(
+    cx: &mut Context,
+    scripts: &mut scripts::Cache,
+    client: ClientId,
+    found: Found,
+    arguments: Arguments<'_>,
+) -> bool {
+    let is_writing_script = match found.spec.handler {
+        Handler::Node(NodeCommand::Script(ScriptCommand::Run(how))) => {
+            scripts.may_write(cx, how, &arguments[1])
+        }
+        _ => false,
+    };
+    connections::pause::hold_back(cx, client, found, arguments, is_writing_script)
+}
+
+/// The calls of functions that wait until this node is sure to know the newest functions: while the control group gets
+/// another leader, for as long as a command may wait for the leader of its group.
+#[derive(Debug, Default)]
+pub(crate) struct HeldCalls {
+    /// The clients, and until when each waits at most.
+    clients: VecDeque<(ClientId, u64)>,
+    /// A call that has waited long enough is being taken.
+    gives_up: bool,
+}
+
+impl HeldCalls {
+    /// Whether no call waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.clients.is_empty()
+    }
+
+    /// Holds a request back if it is a call that has to wait, and returns whether it did.
+    #[cold]
+    fn hold_back(
+        &mut self,
+        cx: &mut Context,
+        scripts: &mut scripts::Cache,
+        client: ClientId,
+        found: Found,
+        arguments: Arguments<'_>,
+    ) -> bool {
+        let calls = matches!(
+            found.spec.handler,
+            Handler::Node(NodeCommand::Script(ScriptCommand::Run(how))) if how.named_by == NamedBy::Function
+        );
+        if !calls || self.gives_up || scripts.knows_functions(cx) {
+            return false;
+        }
+        let Some(session) = cx.clients.sessions.get_mut(client) else { return false };
+        if session.is_internal() || session.is_gathering() {
+            return false;
+        }
+        session.hold_back(arguments);
+        let until_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
+        self.clients.push_back((client, until_us));
+        true
+    }
+
+    /// The next call that has waited, or waited long enough. When it was taken, [`HeldCalls::end`] is due.
+    pub(crate) fn next(
+        &mut self,
+        cx: &mut Context,
+        scripts: &mut scripts::Cache,
+    ) -> Option<(ClientId, Box<ArgumentsBuffer>)> {
+        while let Some((client, until_us)) = self.clients.front().copied() {
+            let is_overdue = !scripts.knows_functions(cx);
+            if is_overdue && cx.now.monotonic_us < until_us {
+                return None;
+            }
+            self.clients.pop_front();
+            let Some(session) = cx.clients.sessions.get_mut(client) else { continue };
+            let Some(request) = session.held_back.take() else { continue };
+            self.gives_up = is_overdue;
+            return Some((client, request));
+        }
+        None
+    }
+
+    /// A call was taken.
+    pub(crate) fn end(&mut self) {
+        self.gives_up = false;
+    }
+}
+
+/// What arguments are parsed with.
+#[inline]
+pub(crate) fn parsed_with(cx: &Context) -> command::Context {
+    command::Context {
+        now_ms: cx.now.unix_ms,
+        value_bytes_max: cx.parameters.value_bytes_max(),
+        stream_node_entries: cx.parameters.stream_node_entries(),
+        encodings: cx.parameters.encodings(),
+    }
+}
+
+/// The groups that a command on data is sent to.
+pub(crate) enum Route<'a> {
+    /// One, as it is.
+    Group(u16),
+    /// One, in this form.
+    Completed(u16, Command<'a>),
+    /// All, in this form, if it has another one.
+    All(Combine, Option<Command<'a>>),
+    /// None: the error is the answer.
+    Refused(String),
+    /// None: a scan is over.
+    Scanned,
+}
+
+/// Finds the group of a command's keys, or all groups for a command on all keys.
+#[inline]
+pub(crate) fn route<'a>(cx: &mut Context, command: &Command<'a>) -> Route<'a> {
+    if let Some(text) = refuses_fence(cx, command) {
+        return Route::Refused(text);
+    }
+    if let [only] = cx.groups.ids() {
+        let only = *only;
+        return match *command {
+            Command::RandomKey { .. } => Route::Completed(only, Command::RandomKey { draw: cx.draw() }),
+            Command::Scan { position, count, pattern, kind, .. } => {
+                let command = Command::Scan { position, count, pattern, kind, group: only, next: 0 };
+                Route::Completed(only, command)
+            }
+            _ => Route::Group(only),
+        };
+    }
+    match *command {
+        Command::Size => Route::All(Combine::Sum, None),
+        Command::Clear => {
+            // Refuse before any other keyspace is emptied.
+            let refusal = cx.groups.iter().find_map(|(_, group)| group.keyspace.refuses_clear());
+            refusal.map_or(Route::All(Combine::AllOk, None), Route::Refused)
+        }
+        Command::Keys { .. } => Route::All(Combine::Concatenate, None),
+        Command::RandomKey { .. } => {
+            let combine = Combine::AnyOf(cx.draw());
+            Route::All(combine, Some(Command::RandomKey { draw: cx.draw() }))
+        }
+        Command::Scan { position, count, pattern, kind, .. } => {
+            let at = scan_group(position);
+            // The scan's group may have been the last one, and no longer exist.
+            let Some(group) = cx.groups.from(at) else { return Route::Scanned };
+            let position = if group == at { position } else { u64::from(group) };
+            let next = cx.groups.from(group + 1).unwrap_or(0);
+            Route::Completed(group, Command::Scan { position, count, pattern, kind, group, next })
+        }
+        _ => match cx.group_of(command) {
+            Some(group) => Route::Group(group),
+            None => Route::Refused(CROSSSLOT.to_owned()),
+        },
+    }
+}
+
+/// Why a fenced write is refused, if the keyspace of its lock has no locks.
+#[inline]
+fn refuses_fence(cx: &Context, command: &Command<'_>) -> Option<String> {
+    match command {
+        Command::Fenced(fenced) => waits::refusal(&cx.groups, "SET FENCE", cx.router.group_of(fenced.name)),
+        _ => None,
+    }
+}
+
+/// `OBJECT REFCOUNT`: the group is only asked whether there is a value.
+pub(crate) fn reference_count<'a>(cx: &mut Context, client: ClientId, key: &'a [u8]) -> Option<Command<'a>> {
+    if key.len() > KEY_BYTES_MAX {
+        let text = CommandError::KeyTooLong(key.len()).to_string();
+        cx.answer(client, |replies| replies.error(&text));
+        return None;
+    }
+    let mut instead = ReplyBuffer::new();
+    instead.integer(1);
+    cx.clients.sessions.get_mut(client)?.expect(Pending::Instead(instead.take()));
+    Some(Command::Encoding { key, limits: cx.parameters.encodings() })
+}
+
+/// What `WAIT` asks.
+pub(crate) struct WaitAsked {
+    /// The groups in which the client has written.
+    pub(crate) groups: Vec<u16>,
+    /// How many replicas are waited for, and how long.
+    pub(crate) count: u32,
+    pub(crate) deadline_us: u64,
+    /// Whether writes of the client are under way, so that it waits for the newest write of a group.
+    pub(crate) is_waiting: bool,
+}
+
+/// `WAIT`: what groups are asked so that the client is answered with the true number of replicas that hold all that it has
+/// written.
+pub(crate) fn wait(cx: &mut Context, client: ClientId, replicas: &[u8], timeout: &[u8]) -> Option<WaitAsked> {
+    let integer = |bytes: &[u8]| std::str::from_utf8(bytes).ok().and_then(|text| text.parse::<i64>().ok());
+    let refusal = match (integer(replicas), integer(timeout)) {
+        (_, Some(timeout)) if timeout < 0 => "ERR timeout is negative",
+        (_, None) => "ERR timeout is not an integer or out of range",
+        (None, _) => "ERR value is not an integer or out of range",
+        (Some(replicas), Some(timeout)) => {
+            let deadline_us = match timeout as u64 {
+                0 => u64::MAX,
+                timeout => cx.now.monotonic_us.saturating_add(timeout.saturating_mul(1000)),
+            };
+            let count = replicas.clamp(0, u32::MAX as i64) as u32;
+            let session = cx.clients.sessions.get(client)?;
+            let is_waiting = session.is_waiting();
+            let mut groups: Vec<u16> = session.written().filter(|id| cx.groups.get(*id).is_some()).collect();
+            if groups.is_empty() {
+                groups.push(cx.router.default_group());
+            }
+            return Some(WaitAsked { groups, count, deadline_us, is_waiting });
+        }
+    };
+    cx.answer(client, |replies| replies.error(refusal));
+    None
+}
+
+/// Takes a command that only parts of the server may send, in the place of a client: HTTP uses them. Returns what its group
+/// is asked, unless it is refused.
+pub(crate) fn internal<'a>(
+    cx: &mut Context,
+    client: ClientId,
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+) -> Option<Sent<'a>> {
+    match internal_command(cx, arguments, scratch) {
+        Ok(sent) => Some(sent),
+        Err(error) => {
+            cx.answer(client, |replies| replies.error(&error));
+            None
+        }
+    }
+}
+
+fn internal_command<'a>(
+    cx: &Context,
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+) -> Result<Sent<'a>, String> {
+    let value_bytes_max = cx.parameters.value_bytes_max();
+    // For longer than `arguments` are borrowed here.
+    let argument = |place| arguments.get(place).unwrap_or_default();
+    let command = match (argument(0), arguments.len()) {
+        (b"QUORATE.FETCH", 2) => Command::Fetch { key: argument(1) },
+        // `SET` with all of its options, answered with the version.
+        (b"QUORATE.PUT", 3..) => {
+            let context = command::Context { stream_node_entries: 0, ..parsed_with(cx) };
+            let command = command::set(arguments, scratch, &context).map_err(|error| error.to_string())?;
+            if let Some(text) = refuses_fence(cx, &command) {
+                return Err(text);
+            }
+            let group = cx.group_of(&command).ok_or(CROSSSLOT)?;
+            return Ok(Sent { wants_version: true, ..Sent::new(group, command) });
+        }
+        (b"QUORATE.REPLICATE", 4) => {
+            let number = std::str::from_utf8(argument(3)).ok().and_then(|text| text.parse().ok());
+            let version = number
+                .filter(|version| (1..=kv::table::REPLICATED_VERSION_MAX).contains(version))
+                .ok_or("ERR a version is a number from 1 to 2^62")?;
+            Command::Replicate { key: argument(1), value: argument(2), version }
+        }
+        _ => return Err("ERR unknown internal command".to_owned()),
+    };
+    if arguments[1].len() > KEY_BYTES_MAX {
+        return Err(CommandError::KeyTooLong(arguments[1].len()).to_string());
+    }
+    if let Some(value) = arguments.get(2).filter(|value| value.len() > value_bytes_max) {
+        return Err(CommandError::ValueTooLong { bytes: value.len(), most: value_bytes_max }.to_string());
+    }
+    let group = cx.group_of(&command).unwrap_or_else(|| cx.router.default_group());
+    Ok(Sent::new(group, command))
+}
+
+/// Whether a command is carried out at once, even after `MULTI`.
+fn ends_or_escapes_a_transaction(handler: Handler) -> bool {
+    use crate::command::TransactionCommand::{Discard, Exec, Multi, Watch};
+    matches!(
+        handler,
+        Handler::Node(
+            NodeCommand::Quit | NodeCommand::Reset | NodeCommand::Transaction(Multi | Exec | Discard | Watch)
+        )
+    )
+}
