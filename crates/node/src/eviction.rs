@@ -7,14 +7,14 @@
 //!
 //! The decision is made where a command is ordered, since replicas may differ in memory. A removal is a command that the
 //! leader orders in front of the write, so nothing waits for it. What is ordered and not applied counts by its length, and
-//! removals that are under way count as done. So the bound holds but for what a command takes beyond its own bytes and
-//! [`COMMAND_BYTES`]: many short keys in one, or steps in which the index grows.
+//! removals that are under way count as done. So the bound holds but for what a command takes beyond [`blocks_bytes_max`]
+//! of its own bytes and [`COMMAND_BYTES`]: many short keys in one, or steps in which the index grows.
 
 use crate::context::Context;
 use crate::context::memory::OUT_OF_MEMORY;
 use crate::origin::Origin;
 use kv::Command;
-use kv::table::{COMMAND_BYTES, Eviction};
+use kv::table::{COMMAND_BYTES, Eviction, blocks_bytes_max};
 use protocol::planted::Fault;
 use protocol::{Effects, Input, Request};
 
@@ -61,8 +61,8 @@ impl Need {
     pub(crate) fn of(cx: &Context, group: u16, command: &Command<'_>) -> Need {
         let replica = cx.groups[group].replica.as_ref();
         let bytes_of = |key: &[u8]| replica.map_or(0, |replica| replica.table().bytes_of(key));
-        let bytes = (command.payload_bytes() + COMMAND_BYTES) as u64;
-        let bytes = bytes.saturating_add(command.growth_bytes(&bytes_of));
+        let bytes = (command.payload_bytes() as u64).saturating_add(command.growth_bytes(&bytes_of));
+        let bytes = blocks_bytes_max(bytes).saturating_add(COMMAND_BYTES as u64);
         Need {
             group,
             write: Some(Write { bytes, may_grow: command.may_grow() && !command.may_overfill() }),
@@ -156,7 +156,7 @@ fn excess(cx: &Context, id: u16, more: u64) -> i64 {
     }
     let (commands, bytes) = replica.unapplied();
     let applied = group.bounded_bytes().unwrap_or_default();
-    let taken = applied + bytes + commands * COMMAND_BYTES;
-    let taken = (taken as u64).saturating_add(more) as i64;
+    let under_way = blocks_bytes_max(bytes as u64) + (commands * COMMAND_BYTES) as u64;
+    let taken = (applied as u64 + under_way).saturating_add(more) as i64;
     taken - group.chooser.bytes() as i64 - group.keyspace.shard_memory_max() as i64
 }

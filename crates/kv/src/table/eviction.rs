@@ -26,6 +26,12 @@ use std::ops::Bound::{Excluded, Unbounded};
 /// What a command takes while it is under way, besides its bytes, or makes of a new key, about, in bytes.
 pub const COMMAND_BYTES: usize = 64;
 
+/// What so many bytes of keys and values take at most, beside [`COMMAND_BYTES`]: blocks of the allocator are up to a quarter
+/// longer than what they hold.
+pub fn blocks_bytes_max(bytes: u64) -> u64 {
+    bytes.saturating_add(bytes / 4)
+}
+
 /// How many keys are compared before one is evicted.
 const SAMPLES: usize = 32;
 /// How many entries are looked at for them: few may be candidates.

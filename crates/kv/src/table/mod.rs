@@ -77,7 +77,7 @@ use tree::{Descent, Discarded};
 pub use changes::{Change, ChangeClass, Changes};
 pub use coded::CodedChanges;
 pub use dump::ExpiringField;
-pub use eviction::{COMMAND_BYTES, Chooser, Eviction, Victim};
+pub use eviction::{COMMAND_BYTES, Chooser, Eviction, Victim, blocks_bytes_max};
 pub use history::{History, Recent};
 pub use interpreter::{Interpreter, NoInterpreter};
 pub use registers::Register;
