@@ -76,7 +76,9 @@ pub(crate) fn admit(
     if cx.pause.is_on() && is_held_back(cx, scripts, client, found, arguments) {
         return Admitted::Not;
     }
-    if cx.now.monotonic_us >= cx.lease_until_us && held_calls.hold_back(cx, scripts, client, found, arguments)
+    if matches!(found.spec.handler, Handler::Node(NodeCommand::Script(_)))
+        && cx.now.monotonic_us >= cx.lease_until_us
+        && held_calls.hold_back(cx, scripts, client, found, arguments)
     {
         return Admitted::Not;
     }
