@@ -31,7 +31,7 @@ pub struct ScriptOptions {
     /// What is done with it while its keyspace is full.
     pub when_full: WhenFull,
     /// Its keyspace was full when it was ordered. So every replica refuses it commands that may enlarge the data, until it
-    /// has written something: whoever has begun to write may end it.
+    /// has written something: a script that has begun to write may finish.
     pub is_in_full: bool,
 }
 

@@ -5,7 +5,7 @@
 //! named as Redis names it: the command that is being carried out has set the name before ([`Changes::begin`]).
 //!
 //! Nothing of this is replicated state. Each replica notes what it applies, once, for its own node, which takes it after
-//! each step. While nobody follows, each of these places costs one comparison.
+//! each step. Without a follower of changes, noting one costs a single comparison.
 //!
 //! Where a table keeps the history of its changes, what a record has noted goes there, too, with its effects (`effects`,
 //! `history`).

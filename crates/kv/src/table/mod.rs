@@ -319,7 +319,7 @@ impl Table {
         Record { version: offset.max(self.floor.saturating_add(1)), time: latest(time) }
     }
 
-    /// Carries out the most common record, a plain `SET` answered by `OK`, while nobody follows changes. Everything else
+    /// Carries out the most common record, a plain `SET` answered by `OK`, if changes have no followers. Everything else
     /// stays off this path.
     #[inline(always)]
     fn apply_common(&mut self, command: &Command<'_>, record: Record) -> bool {

@@ -226,7 +226,7 @@ impl Access<'_> {
         self.table.changes.return_to(changes);
     }
 
-    /// Notes what a command reads. As in Redis, whoever reads anything counts as having read all that it has declared.
+    /// Notes what a command reads. As in Redis, a script that reads anything counts as having read all its declared keys.
     fn note_read(&mut self, command: &Command<'_>) {
         let Some(reads) = &mut self.reads else { return };
         if reads.keys.is_empty() {
@@ -351,7 +351,7 @@ impl Table {
             self.drawn = self.drawn.wrapping_add(1);
             self.looked = scan::mix(self.drawn);
         }
-        // Whose reply nobody gets has nobody to tell.
+        // Without a reply there is nothing that could carry the keys.
         let reads = (script.options().tells_reads && !was_quiet).then(Reads::default);
         let start = out.len();
         let before = self.transaction_cost;

@@ -68,7 +68,7 @@ impl Table {
 
     /// Does the most common write: an update in place of a key that does not expire, while no snapshot is open. This
     /// changes only the entry and the version floor. Returns false, and changes nothing, if the write is any other. The
-    /// caller knows that nobody follows changes.
+    /// caller has checked that changes have no followers.
     ///
     /// A processor looks ahead a fixed number of instructions, so the shorter a command is, the more commands wait for
     /// memory at once. In a large table this determines the number of commands per second.
