@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use crate::bounded::{Cluster, rounds};
-use crate::support::{connect, request};
+use crate::support::{connect, request, until};
 
 /// 9 MB, and thousands of changes at once.
 #[test]
@@ -17,9 +17,14 @@ fn changes_of_a_large_hash_do_not_delay_others() {
             words.push(format!("field:{part}:{field}").into_bytes());
             words.push(vec![b'v'; 80]);
         }
-        client.send(request(&words.iter().map(Vec::as_slice).collect::<Vec<_>>()));
-        assert_eq!(client.line(), ":9000");
+        let fields = request(&words.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        // On a busy machine the leader may change between two of them, which a client sees as an error.
+        until("fields are set", || {
+            client.send(&fields);
+            !client.line().starts_with('-')
+        });
     }
+    assert_eq!(client.ask("HLEN large"), ":81000");
     let mut attackers = Vec::new();
     for number in 0..rounds(8, 50) {
         let mut stream = connect(cluster.client_port(number as u16 % 3 + 1));
@@ -34,14 +39,16 @@ fn changes_of_a_large_hash_do_not_delay_others() {
     let end = Instant::now() + Duration::from_secs(rounds(3, 20) as u64);
     while Instant::now() < end {
         let begun = Instant::now();
-        assert_eq!(client.ask("SET beside it"), "+OK");
+        let answer = client.ask("SET beside it");
+        assert!(answer == "+OK" || answer.starts_with('-'), "{answer:?}");
         worst = worst.max(begun.elapsed());
-        count += 1;
+        count += usize::from(answer == "+OK");
     }
     // The attackers are served, too.
     for stream in &mut attackers {
         assert!(stream.read(&mut [0; 4]).unwrap() > 0);
     }
+    assert!(count > 0, "no SET succeeded beside them");
     println!("{count} SETs beside, the slowest took {worst:?}");
     assert!(worst < Duration::from_secs(1), "{worst:?}");
     drop(attackers);
