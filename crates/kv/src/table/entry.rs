@@ -54,13 +54,13 @@ pub(super) enum Kind {
     /// A list: see [`super::lists`].
     List = 5,
     /// A set: see [`super::sets`].
-    Set = 13,
+    Set = 15,
     /// A sorted set: see [`super::sorted`].
     Sorted = 10,
     /// A stream: see [`super::streams`].
     Stream = 8,
-    /// A hash: see [`super::hashes`]. The tags 4, 9, 11 and 12 are those of hashes in earlier forms, 6 that of sets, 7 that of
-    /// sorted sets.
+    /// A hash: see [`super::hashes`]. The tags 4, 9, 11 and 12 are those of hashes in earlier forms, 6 and 13 those of sets, 7
+    /// that of sorted sets.
     Hash = 14,
 }
 
@@ -75,8 +75,8 @@ impl Kind {
             5 => List,
             8 => Stream,
             10 => Sorted,
-            13 => Set,
             14 => Hash,
+            15 => Set,
             _ => return None,
         })
     }

@@ -1,8 +1,9 @@
 //! Members of sets, and the items that they are in a collection.
 //!
 //! ```text
-//! a whole number:  code u32
-//! another member:  hash u32 | member
+//! a whole number of 16 bits:  code u16
+//! another one of 32 bits:     code u32
+//! another member:             hash u32 | member
 //! ```
 //!
 //! Many sets hold identifiers, which are whole numbers. A number of 32 bits needs no text beside its hash if its hash is a
@@ -17,6 +18,9 @@ use std::ops::Deref;
 
 /// No number of more digits, and a sign, has 32 bits.
 const NUMBER_TEXT_BYTES_MAX: usize = 11;
+
+/// Bytes of a short number's item.
+pub(super) const SHORT_BYTES: usize = 2;
 
 /// What the empty member has in the place of a number.
 const EMPTY: i32 = i32::MIN;
@@ -117,6 +121,26 @@ const fn number_of(code: u32) -> i32 {
     (bits ^ bits >> 16) as i32
 }
 
+/// The same for 16 bits.
+const fn short_code_of(number: i16) -> u16 {
+    let mut bits = number as u16;
+    bits ^= bits >> 8;
+    bits = bits.wrapping_mul(FIRST as u16);
+    bits ^= bits >> 8;
+    bits = bits.wrapping_mul(SECOND as u16);
+    bits ^ bits >> 8
+}
+
+/// Undoes [`short_code_of`].
+const fn short_number_of(code: u16) -> i16 {
+    let mut bits = code;
+    bits ^= bits >> 8;
+    bits = bits.wrapping_mul(inverse(SECOND) as u16);
+    bits ^= bits >> 8;
+    bits = bits.wrapping_mul(inverse(FIRST) as u16);
+    (bits ^ bits >> 8) as i16
+}
+
 const FIRST: u32 = 0x9e37_79b1;
 const SECOND: u32 = 0x85eb_ca77;
 
@@ -144,22 +168,45 @@ fn coded_number(member: &[u8]) -> Option<i32> {
     parse_integer(member).and_then(|number| i32::try_from(number).ok()).filter(|number| *number != EMPTY)
 }
 
-/// The first bytes of a member's item: all of them if the second is false.
-#[inline]
-pub(super) fn head_of(member: &[u8]) -> ([u8; HASH_BYTES], bool) {
-    match coded_number(member) {
-        Some(number) => (code_of(number).to_be_bytes(), false),
-        None => (hash_of(member), true),
+/// The first bytes of a member's item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Head {
+    /// All of them, of a short number.
+    Short([u8; SHORT_BYTES]),
+    /// All of them.
+    Whole([u8; HASH_BYTES]),
+    /// The member's text follows.
+    Hash([u8; HASH_BYTES]),
+}
+
+impl Head {
+    #[inline]
+    pub(super) fn of(member: &[u8]) -> Head {
+        match coded_number(member) {
+            Some(number) => match i16::try_from(number) {
+                Ok(short) => Head::Short(short_code_of(short).to_be_bytes()),
+                Err(_) => Head::Whole(code_of(number).to_be_bytes()),
+            },
+            None => Head::Hash(hash_of(member)),
+        }
+    }
+
+    #[inline]
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Head::Short(code) => code,
+            Head::Whole(head) | Head::Hash(head) => head,
+        }
     }
 }
 
 /// The item of a member, in `item`.
 #[inline]
 pub(super) fn item_of<'i>(member: &[u8], item: &'i mut Vec<u8>) -> &'i [u8] {
-    let (head, has_text) = head_of(member);
+    let head = Head::of(member);
     item.clear();
-    item.extend_from_slice(&head);
-    if has_text {
+    item.extend_from_slice(head.bytes());
+    if let Head::Hash(_) = head {
         item.extend_from_slice(member);
     }
     item
@@ -168,8 +215,11 @@ pub(super) fn item_of<'i>(member: &[u8], item: &'i mut Vec<u8>) -> &'i [u8] {
 /// The member of an item.
 #[inline]
 pub(super) fn member_of(item: &[u8]) -> Member<'_> {
+    if let [high, low] = *item {
+        return Member::of_number(short_number_of(u16::from_be_bytes([high, low])).into());
+    }
     let Some((head, text)) = item.split_first_chunk::<HASH_BYTES>() else {
-        unreachable!("an item of a set is as long as a hash, at least")
+        unreachable!("an item of a set is a short number's, or as long as a hash, at least")
     };
     if !text.is_empty() {
         return Member::Text(text);
@@ -178,6 +228,21 @@ pub(super) fn member_of(item: &[u8]) -> Member<'_> {
         EMPTY => Member::default(),
         number => Member::of_number(number),
     }
+}
+
+/// The place of an item in a set, for `SSCAN`: items ascend by it, and a few share one.
+#[inline]
+pub(super) fn position_of(item: &[u8]) -> u32 {
+    match *item {
+        [high, low] => u32::from_be_bytes([high, low, 0, 0]),
+        _ => item.first_chunk().map_or(0, |head| u32::from_be_bytes(*head)),
+    }
+}
+
+/// What is not greater than any item of this position or a greater one, and greater than all others.
+pub(super) fn first_at(position: u32) -> ([u8; HASH_BYTES], usize) {
+    let is_short = position as u16 == 0;
+    (position.to_be_bytes(), if is_short { SHORT_BYTES } else { HASH_BYTES })
 }
 
 /// Whether an item's member is a whole number, of 32 bits or more.
@@ -191,9 +256,12 @@ pub(super) fn is_number(item: &[u8]) -> bool {
 /// Whether bytes from elsewhere are the item of a member.
 pub(super) fn is_item(item: &[u8]) -> bool {
     match item.split_first_chunk::<HASH_BYTES>() {
-        Some((_, [])) => true,
-        Some((head, text)) => head_of(text) == (*head, true),
-        None => false,
+        Some((head, [])) => {
+            let number = number_of(u32::from_be_bytes(*head));
+            number == EMPTY || i16::try_from(number).is_err()
+        }
+        Some((head, text)) => Head::of(text) == Head::Hash(*head),
+        None => item.len() == SHORT_BYTES,
     }
 }
 
@@ -202,10 +270,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_and_the_empty_member_are_four_bytes_and_other_members_have_their_text() {
+    fn a_number_is_two_or_four_bytes_the_empty_member_four_and_other_members_have_their_text() {
         let length = |member: &str| item_of(member.as_bytes(), &mut Vec::new()).len();
-        for short in ["", "0", "7", "-1", "2147483647", "-2147483647"] {
-            assert_eq!(length(short), HASH_BYTES, "{short}");
+        for short in ["0", "7", "-1", "32767", "-32768"] {
+            assert_eq!(length(short), SHORT_BYTES, "{short}");
+        }
+        for whole in ["", "32768", "-32769", "2147483647", "-2147483647"] {
+            assert_eq!(length(whole), HASH_BYTES, "{whole}");
         }
         for long in ["-2147483648", "2147483648", "007", "-0", "+1", "1.5", " 1", "a", "99999999999"] {
             assert_eq!(length(long), HASH_BYTES + long.len(), "{long}");
@@ -221,6 +292,8 @@ mod tests {
             let mut item = Vec::new();
             item_of(member.as_bytes(), &mut item);
             assert!(is_item(&item), "{member}");
+            let (first, length) = first_at(position_of(&item));
+            assert!(first[..length] <= item[..], "a scan from its position on finds it");
             assert_eq!(&*member_of(&item), member.as_bytes());
             if let Some(other) = seen.insert(item, member.clone()) {
                 assert_eq!(other, member, "two members have one item");
@@ -234,11 +307,19 @@ mod tests {
             let hashed = [&hash_of(text.as_bytes())[..], text.as_bytes()].concat();
             assert!(!is_item(&hashed), "{text}");
         }
-        assert!(!is_item(b"\0\0\0\0a") && !is_item(b"abc") && is_item(b"abcd"));
+        assert!(!is_item(b"\0\0\0\0a") && !is_item(b"a") && !is_item(b"abc"));
+        assert!(is_item(b"ab") && is_item(b"abcd"));
+        assert!(!is_item(&code_of(7).to_be_bytes()), "a short number that is written long");
     }
 
     #[test]
     fn codes_are_a_permutation_and_spread() {
+        for number in i16::MIN..=i16::MAX {
+            assert_eq!(short_number_of(short_code_of(number)), number);
+        }
+        let mut quarters = [0; 4];
+        (0..1000).for_each(|number| quarters[usize::from(short_code_of(number) >> 14)] += 1);
+        assert!(quarters.iter().all(|count| (200..300).contains(count)), "{quarters:?}");
         let mut homes = [0u32; 256];
         for number in (0..100_000).chain([i32::MAX, i32::MIN, -1]) {
             assert_eq!(number_of(code_of(number)), number);

@@ -4,7 +4,7 @@ use super::changes::ChangeClass;
 use super::collections::{Collection, Found, HASH_BYTES};
 use super::entry::{Entry, Kind};
 use super::lists::{TOO_MANY_POPPED, write_items};
-use super::members::{Member, is_number, item_of, member_of};
+use super::members::{Member, first_at, is_number, item_of, member_of, position_of};
 use super::reads::refuse_large_reply;
 use super::scan::mix;
 use super::strings::WRONG_KIND;
@@ -357,10 +357,9 @@ fn write_random(items: Items<'_>, count: Option<i64>, draws: &mut Draws, out: &m
     }
 }
 
-/// Returns about `count` members from a cursor on. Members with equal hashes are returned together, so a member that is
+/// Returns about `count` members from a cursor on. Members with equal positions are returned together, so a member that is
 /// there all the time is returned exactly once.
 fn scan(items: Items<'_>, position: u64, count: u64, pattern: Option<&[u8]>, out: &mut ReplyBuffer) {
-    let hash = |item: &[u8]| u32::from_be_bytes([item[0], item[1], item[2], item[3]]);
     let Ok(from) = u32::try_from(position) else {
         out.array(2);
         out.bulk(b"0");
@@ -368,13 +367,14 @@ fn scan(items: Items<'_>, position: u64, count: u64, pattern: Option<&[u8]>, out
     };
     let pattern = pattern.map(Pattern::new);
     let (mut matching, mut bytes, mut next, mut before) = (Vec::<Member<'_>>::new(), 0, 0, None);
-    for (seen, item) in (0..).zip(items.iter_from(items.seek(&from.to_be_bytes()))) {
+    let (first, length) = first_at(from);
+    for (seen, item) in (0..).zip(items.iter_from(items.seek(&first[..length]))) {
         let is_enough = seen >= count.max(1) || bytes > out.reply_bytes_max() / 2;
-        if is_enough && before != Some(hash(item)) {
-            next = hash(item);
+        if is_enough && before != Some(position_of(item)) {
+            next = position_of(item);
             break;
         }
-        before = Some(hash(item));
+        before = Some(position_of(item));
         if pattern.as_ref().is_none_or(|pattern| pattern.matches(&member_of(item))) {
             bytes += item.len() + HASH_BYTES;
             matching.push(member_of(item));

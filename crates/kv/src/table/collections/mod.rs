@@ -10,8 +10,9 @@
 //! hash:       its fields, by when they were added or by their hashes: see [`fields`]
 //! ```
 //!
-//! A **small** collection is one piece of memory, the value of its entry: the number of items (u16), then a piece (see
-//! [`super::tree::piece`]). A change copies it, which takes no longer than a search in it. A **large** one is a
+//! A **small** collection is one piece of memory, the value of its entry: the number of items (u16, with two marks in its
+//! upper bits), then a piece (see [`super::tree::piece`]), without the lengths where all items have the same. A change copies
+//! it, which takes no longer than a search in it. A **large** one is a
 //! [`Tree`]; that of a sorted set has an index beside it, a second tree in which its members are found: hash u32 | member |
 //! score. A hash has a second tree for the deadlines of its fields: deadline | name.
 //!
@@ -27,6 +28,7 @@ mod ordering;
 
 use super::entry::{Entry, Kind};
 use super::index::{KeyHash, Place};
+use super::members::Head;
 use super::order::{KEY_BYTES, Key, short};
 use super::strings::WrongKind;
 use super::tree::piece::{Piece, put_item, take_item};
@@ -48,12 +50,18 @@ const COUNT_BYTES: usize = 2;
 /// The most bytes of an item in front of its name.
 const ITEM_HEAD_BYTES_MAX: usize = 32;
 
+const NO_ITEMS: Malformed = Malformed("a collection that is none");
 const TWICE: Malformed = Malformed("a member or a field that is there twice");
 
 pub(super) const HASH_BYTES: usize = 4;
 
 /// The bit of a small collection's count that is set if some of its items have deadlines.
 const HAS_DEADLINES: u16 = 1 << 15;
+
+/// The bit that is set if its items have no lengths in front, since all have the same.
+const IS_BARE: u16 = 1 << 14;
+
+const MARKS: u16 = HAS_DEADLINES | IS_BARE;
 
 /// How much longer a small collection of another kind may be than a leaf of a large one.
 const SMALL_LEAF_FACTOR: usize = 2;
@@ -112,16 +120,18 @@ impl Collection {
         if name.is_empty() {
             return None;
         }
-        let (tree, (head, has_text)) = match self.kind {
+        let (tree, head) = match self.kind {
             // Where its hash begins: what follows the hash is not the name.
-            Kind::Hash if self.order == Order::Hashed => (&self.items, (hash_of(name), false)),
-            Kind::Set => (&self.items, members::head_of(name)),
-            _ => (self.names.as_ref()?, (hash_of(name), true)),
+            Kind::Hash if self.order == Order::Hashed => (&self.items, Head::Whole(hash_of(name))),
+            Kind::Set => (&self.items, Head::of(name)),
+            _ => (self.names.as_ref()?, Head::Hash(hash_of(name))),
         };
         let mut start = [0; 8];
-        start[..HASH_BYTES].copy_from_slice(&head);
-        let more = if has_text { name.len().min(8 - HASH_BYTES) } else { 0 };
-        start[HASH_BYTES..HASH_BYTES + more].copy_from_slice(&name[..more]);
+        start[..head.bytes().len()].copy_from_slice(head.bytes());
+        if let Head::Hash(_) = head {
+            let more = name.len().min(8 - HASH_BYTES);
+            start[HASH_BYTES..HASH_BYTES + more].copy_from_slice(&name[..more]);
+        }
         Some(Descent::new(tree, &start))
     }
 
@@ -219,16 +229,38 @@ impl Collection {
         self.items.only_piece().filter(fits)
     }
 
-    /// The value of a small collection's entry.
-    fn write(&self, piece: Piece<'_>, out: &mut [u8]) {
-        let has_deadlines = if self.due.len() > 0 { HAS_DEADLINES } else { 0 };
-        out[..COUNT_BYTES].copy_from_slice(&(piece.len() as u16 | has_deadlines).to_le_bytes());
-        out[COUNT_BYTES..].copy_from_slice(piece.bytes());
+    /// The length that all items of a piece have, if they are kept without it.
+    fn bare_length(&self, piece: Piece<'_>) -> Option<usize> {
+        let may_be_bare = matches!(self.kind, Kind::List | Kind::Set | Kind::Sorted);
+        piece.length_of_all().filter(|length| may_be_bare && *length > 0)
+    }
+
+    /// The value of a small collection's entry: its length, and what writes it.
+    fn value<'p>(&self, piece: Piece<'p>) -> (usize, impl FnOnce(&mut [u8]) + use<'p>) {
+        let bare_length = self.bare_length(piece);
+        let mut head = piece.len() as u16;
+        assert_eq!(head & MARKS, 0, "a small collection has few items");
+        head |= if self.due.len() > 0 { HAS_DEADLINES } else { 0 };
+        head |= if bare_length.is_some() { IS_BARE } else { 0 };
+        let length = COUNT_BYTES + bare_length.map_or(piece.bytes().len(), |each| each * piece.len());
+        let write = move |out: &mut [u8]| {
+            out[..COUNT_BYTES].copy_from_slice(&head.to_le_bytes());
+            let out = &mut out[COUNT_BYTES..length];
+            match bare_length {
+                None => out.copy_from_slice(piece.bytes()),
+                Some(each) => {
+                    let rooms = out.chunks_exact_mut(each);
+                    rooms.zip(piece.iter()).for_each(|(room, item)| room.copy_from_slice(item));
+                }
+            }
+        };
+        (length, write)
     }
 
     fn written(&self, piece: Piece<'_>) -> Vec<u8> {
-        let mut value = vec![0; COUNT_BYTES + piece.bytes().len()];
-        self.write(piece, &mut value);
+        let (length, write) = self.value(piece);
+        let mut value = vec![0; length];
+        write(&mut value);
         value
     }
 
@@ -268,8 +300,10 @@ pub(super) fn hash_of(member: &[u8]) -> [u8; 4] {
 
 /// The items of a small collection: the value of its entry, which is trusted.
 fn piece_of(value: &[u8]) -> Piece<'_> {
-    let Some((count, bytes)) = value.split_first_chunk::<COUNT_BYTES>() else { return Piece::EMPTY };
-    Piece::new(bytes, (u16::from_le_bytes(*count) & !HAS_DEADLINES).into())
+    let Some((head, bytes)) = value.split_first_chunk::<COUNT_BYTES>() else { return Piece::EMPTY };
+    let head = u16::from_le_bytes(*head);
+    let count = usize::from(head & !MARKS);
+    if head & IS_BARE == 0 { Piece::new(bytes, count) } else { Piece::bare(bytes, count) }
 }
 
 fn has_deadlines(value: &[u8]) -> bool {
@@ -303,7 +337,16 @@ fn check_item((kind, order): (Kind, Order), before: Option<&[u8]>, item: &[u8]) 
 /// [`Malformed`] unless it holds a collection of this kind with at least one item.
 pub(super) fn check_small(kind: Kind, value: &[u8]) -> Result<(), Malformed> {
     let mut reader = Reader::new(value);
-    let count = reader.u16()? & !HAS_DEADLINES;
+    let head = reader.u16()?;
+    let count = head & !MARKS;
+    let bare_length = match usize::from(count) {
+        _ if head & IS_BARE == 0 => None,
+        0 => return Err(NO_ITEMS),
+        count => Some((value.len() - COUNT_BYTES) / count),
+    };
+    if bare_length == Some(0) || bare_length.is_some() && matches!(kind, Kind::Hash | Kind::Stream) {
+        return Err(Malformed("items without lengths where each must have one"));
+    }
     if kind == Kind::Stream {
         let mut stream = Collection::new(kind);
         take_items(&mut stream, &mut reader)?;
@@ -312,7 +355,10 @@ pub(super) fn check_small(kind: Kind, value: &[u8]) -> Result<(), Malformed> {
     }
     let (mut before, mut names, mut expires) = (None, BTreeSet::new(), false);
     for _ in 0..count {
-        let item = take_item(&mut reader)?;
+        let item = match bare_length {
+            None => take_item(&mut reader)?,
+            Some(length) => reader.take(length)?,
+        };
         check_item((kind, Order::Added), before, item)?;
         let name = match kind {
             Kind::Sorted => Some(sorted::parts(item).1),
@@ -333,11 +379,7 @@ pub(super) fn check_small(kind: Kind, value: &[u8]) -> Result<(), Malformed> {
     {
         return Err(Malformed("a small hash that is large"));
     }
-    if count > 0 && reader.is_empty() && expires == has_deadlines(value) {
-        Ok(())
-    } else {
-        Err(Malformed("a collection that is none"))
-    }
+    if count > 0 && reader.is_empty() && expires == has_deadlines(value) { Ok(()) } else { Err(NO_ITEMS) }
 }
 
 impl Entry {
@@ -389,6 +431,7 @@ impl Entry {
     pub(super) fn content_bytes(&self) -> usize {
         match self.collection() {
             Some(collection) => COUNT_BYTES + collection.content_bytes(),
+            None if self.is_collection() => COUNT_BYTES + piece_of(self.value()).bytes_with_lengths(),
             None => self.held_bytes(),
         }
     }
@@ -547,10 +590,8 @@ impl Table {
             }
             (true, _, None) if spare.len() == 0 => {}
             (true, Some(piece), Some(place)) => {
-                let length = COUNT_BYTES + piece.bytes().len();
-                self.change(place, deadline, record, |entry| {
-                    entry.edit(length, stamp, |room| spare.write(piece, &mut room[..length]));
-                });
+                let (length, write) = spare.value(piece);
+                self.change(place, deadline, record, |entry| entry.edit(length, stamp, write));
             }
             (true, Some(piece), None) => {
                 let value = spare.written(piece);

@@ -303,16 +303,19 @@ fn a_chunk_with_a_list_that_is_none_is_refused() {
     for end in 1..first.len() {
         assert!(Table::new(2).install(&first[..end]).is_err(), "{end}");
     }
-    let mut small = Store::new();
-    small.play("RPUSH l a b -> 2");
-    let id = small.table.begin_snapshot();
-    let mut chunk = Vec::new();
-    small.table.snapshot_chunk(id, 1000, &mut chunk);
-    assert_eq!(Table::new(2).install(&chunk), Ok(1));
-    let count_at = chunk.len() - 6;
-    for count in [0, 1, 3] {
-        chunk[count_at] = count;
-        assert!(Table::new(2).install(&chunk).is_err(), "{count}");
+    // With lengths in front of its elements, and without, where all have the same.
+    for (elements, value_bytes, wrong_counts) in [("a bb", 7, [0, 1, 3]), ("a b", 4, [0, 3, 4])] {
+        let mut small = Store::new();
+        small.play(&format!("RPUSH l {elements} -> 2"));
+        let id = small.table.begin_snapshot();
+        let mut chunk = Vec::new();
+        small.table.snapshot_chunk(id, 1000, &mut chunk);
+        assert_eq!(Table::new(2).install(&chunk), Ok(1));
+        let count_at = chunk.len() - value_bytes;
+        for count in wrong_counts {
+            chunk[count_at] = count;
+            assert!(Table::new(2).install(&chunk).is_err(), "{elements}: {count}");
+        }
     }
 }
 

@@ -4,7 +4,8 @@
 //! item: length u8, or 254 and u16, or 255 and u32 | bytes
 //! ```
 //!
-//! Pieces are short, so an item is found by walking; where all items have the same length, without that.
+//! Pieces are short, so an item is found by walking; where all items have the same length, without that. Such a piece may
+//! be *bare*: without the lengths.
 
 use super::lead_of;
 use crate::codec::{Malformed, Reader};
@@ -102,13 +103,44 @@ pub(in crate::table) struct Piece<'a> {
     count: usize,
     /// Bytes that each item takes; 0 if they are not known to be the same for all.
     stride: usize,
+    /// Whether items have no lengths in front.
+    is_bare: bool,
 }
 
 impl<'a> Piece<'a> {
-    pub(in crate::table) const EMPTY: Piece<'static> = Piece { bytes: &[], count: 0, stride: 0 };
+    pub(in crate::table) const EMPTY: Piece<'static> =
+        Piece { bytes: &[], count: 0, stride: 0, is_bare: false };
 
     pub(in crate::table) fn new(bytes: &'a [u8], count: usize) -> Piece<'a> {
-        Piece { bytes, count, stride: 0 }
+        Piece { bytes, count, ..Piece::EMPTY }
+    }
+
+    /// A piece without lengths.
+    ///
+    /// # Panics
+    /// Unless there are items, all of which have the same length, not 0.
+    pub(in crate::table) fn bare(bytes: &'a [u8], count: usize) -> Piece<'a> {
+        let stride = bytes.len() / count;
+        assert!(stride > 0 && stride * count == bytes.len(), "items without lengths have the same one");
+        Piece { bytes, count, stride, is_bare: true }
+    }
+
+    /// The range of the item that begins at an offset.
+    #[inline(always)]
+    fn item_at(self, at: usize) -> std::ops::Range<usize> {
+        if self.is_bare { at..at + self.stride } else { item_at(self.bytes, at) }
+    }
+
+    /// The length of all items, if it is the same. O(items) at most.
+    pub(in crate::table) fn length_of_all(self) -> Option<usize> {
+        let length = self.iter().next()?.len();
+        let is_same = self.stride > 0 || self.iter().all(|item| item.len() == length);
+        is_same.then_some(length)
+    }
+
+    /// The bytes that the items take with their lengths.
+    pub(in crate::table) fn bytes_with_lengths(self) -> usize {
+        if self.is_bare { self.count * item_bytes(self.stride) } else { self.bytes.len() }
     }
 
     pub(in crate::table) fn len(self) -> usize {
@@ -128,7 +160,7 @@ impl<'a> Piece<'a> {
         if self.stride > 0 {
             return rank * self.stride;
         }
-        (0..rank).fold(0, |at, _| item_at(self.bytes, at).end)
+        (0..rank).fold(0, |at, _| self.item_at(at).end)
     }
 
     pub(in crate::table) fn iter(self) -> impl Iterator<Item = &'a [u8]> {
@@ -136,12 +168,12 @@ impl<'a> Piece<'a> {
     }
 
     pub(super) fn iter_from(self, rank: usize) -> PieceIter<'a> {
-        PieceIter { bytes: self.bytes, at: self.offset(rank) }
+        self.iter_at(self.offset(rank))
     }
 
     /// The items from an offset on, at which one begins.
     pub(super) fn iter_at(self, at: usize) -> PieceIter<'a> {
-        PieceIter { bytes: self.bytes, at }
+        PieceIter { bytes: self.bytes, at, bare_length: if self.is_bare { self.stride } else { 0 } }
     }
 
     /// The number of items that are less than `key`, the offset of the next one, and whether that is equal to it, if the
@@ -153,13 +185,13 @@ impl<'a> Piece<'a> {
             let mut to = self.count;
             while to - from > 1 {
                 let middle = (from + to) / 2;
-                let is_less = lead_in(self.bytes, item_at(self.bytes, middle * self.stride)) < lead;
+                let is_less = lead_in(self.bytes, self.item_at(middle * self.stride)) < lead;
                 (from, to) = if is_less { (middle, to) } else { (from, middle) };
             }
             at = from * self.stride;
         }
         for rank in from..self.count {
-            let range = item_at(self.bytes, at);
+            let range = self.item_at(at);
             let end = range.end;
             // For most items the first bytes decide.
             let item_lead = lead_in(self.bytes, range.clone());
@@ -182,6 +214,8 @@ impl<'a> Piece<'a> {
 pub(super) struct PieceIter<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// Of each item, if they have no lengths in front; else 0.
+    bare_length: usize,
 }
 
 impl<'a> Iterator for PieceIter<'a> {
@@ -192,7 +226,10 @@ impl<'a> Iterator for PieceIter<'a> {
         if self.at == self.bytes.len() {
             return None;
         }
-        let range = item_at(self.bytes, self.at);
+        let range = match self.bare_length {
+            0 => item_at(self.bytes, self.at),
+            length => self.at..self.at + length,
+        };
         self.at = range.end;
         Some(&self.bytes[range])
     }
@@ -218,7 +255,7 @@ impl Leaf {
     }
 
     pub(super) fn view(&self) -> Piece<'_> {
-        Piece { bytes: &self.bytes[self.start..], count: self.count, stride: self.stride }
+        Piece { bytes: &self.bytes[self.start..], count: self.count, stride: self.stride, is_bare: false }
     }
 
     pub(super) fn count(&self) -> usize {
@@ -236,8 +273,13 @@ impl Leaf {
     /// Replaces the contents; keeps the memory.
     pub(super) fn load(&mut self, piece: Piece<'_>) {
         self.bytes.clear();
-        self.bytes.extend_from_slice(piece.bytes);
-        (self.start, self.count, self.stride) = (0, piece.count, piece.stride);
+        if piece.is_bare {
+            piece.iter().for_each(|item| put_item(item, &mut self.bytes));
+        } else {
+            self.bytes.extend_from_slice(piece.bytes);
+        }
+        let stride = if piece.is_bare { item_bytes(piece.stride) } else { piece.stride };
+        (self.start, self.count, self.stride) = (0, piece.count, stride);
     }
 
     pub(super) fn insert(&mut self, rank: usize, item: &[u8]) {
@@ -356,6 +398,7 @@ impl Leaf {
     }
 
     pub(super) fn append(&mut self, other: Piece<'_>) {
+        assert!(!other.is_bare, "the items of leaves have lengths");
         self.bytes.extend_from_slice(other.bytes);
         self.count += other.count;
         if self.stride != other.stride {

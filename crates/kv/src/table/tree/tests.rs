@@ -158,3 +158,27 @@ fn an_item_is_read_back_at_every_length() {
     }
     assert!(piece::take_item(&mut crate::codec::Reader::new(&[254, 1, 0, 7])).is_err(), "written too long");
 }
+
+#[test]
+fn a_piece_without_lengths_has_the_same_items() {
+    for length in [1, 2, 4, 8, 253, 254, 300] {
+        let items: Vec<Vec<u8>> = (0..20).map(|number| vec![number * 3; length]).collect();
+        let bytes = items.concat();
+        let (bare, mut leaf) = (Piece::bare(&bytes, items.len()), piece::Leaf::default());
+        leaf.load(bare);
+        leaf.check_invariants();
+        for piece in [bare, leaf.view()] {
+            assert!(piece.iter().eq(&items));
+            assert_eq!(piece.length_of_all(), Some(length));
+            assert_eq!(piece.bytes_with_lengths(), items.len() * item_bytes(length));
+            for (rank, item) in items.iter().enumerate() {
+                assert_eq!(piece.iter_from(rank).next(), Some(&item[..]));
+            }
+            for number in 0..60 {
+                let (rank, at, is_there) = piece.find(&vec![number; length]);
+                assert_eq!((rank, is_there), (usize::from(number).div_ceil(3), number % 3 == 0), "{number}");
+                assert!(piece.iter_at(at).eq(&items[rank..]));
+            }
+        }
+    }
+}
