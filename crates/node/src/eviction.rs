@@ -8,7 +8,9 @@
 //! The decision is made where a command is ordered, since replicas may differ in memory. A removal is a command that the
 //! leader orders in front of the write, so nothing waits for it. What is ordered and not applied counts by its length, and
 //! removals that are under way count as done. So the bound holds but for what a command takes beyond [`blocks_bytes_max`]
-//! of its own bytes and [`COMMAND_BYTES`]: many short keys in one, or steps in which the index grows.
+//! of its own bytes and [`COMMAND_BYTES`]: many short keys in one, or steps in which the index grows; and but for removals
+//! that free nothing, since a write that was under way has changed their key. What is too much then is removed for the next
+//! write.
 
 use crate::context::Context;
 use crate::context::memory::OUT_OF_MEMORY;

@@ -44,7 +44,7 @@ pub(crate) fn describe(keyspace: &str, event: &Trace) -> Option<Line> {
         ),
         Trace::LostWrites { epoch, records } => (
             Level::Warning,
-            format!("{records} writes that were acknowledged in epoch {epoch} are lost (acks = none)"),
+            format!("up to {records} writes that were acknowledged in epoch {epoch} are lost (acks = none)"),
         ),
         Trace::Leased { leased: true } => return None,
         Trace::Leased { leased: false } => (

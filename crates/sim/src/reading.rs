@@ -103,9 +103,14 @@ pub(crate) fn judge(pieces: &[&[(u64, u64)]], kept: &[(u64, Vec<u64>)]) -> Optio
     for (since, numbers_kept) in kept {
         // A replica may be behind.
         let until = numbers_kept.last().copied().unwrap_or(*since).min(last);
-        let expected = numbers.range(since + 1..).take_while(|number| **number <= until);
-        if !expected.eq(numbers_kept) {
-            return Some(format!("a replica does not keep all versions behind {since}"));
+        let expected: BTreeSet<u64> =
+            numbers.range(since + 1..).copied().take_while(|number| *number <= until).collect();
+        let held = numbers_kept.iter().copied().collect();
+        if expected != held {
+            let apart: Vec<&u64> = expected.symmetric_difference(&held).collect();
+            return Some(format!(
+                "a replica does not keep all versions behind {since}: {apart:?} up to {until}"
+            ));
         }
     }
     None

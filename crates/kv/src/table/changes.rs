@@ -167,6 +167,15 @@ impl Changes {
         }
     }
 
+    /// What follows is no change for anybody, until [`Changes::resume`].
+    pub(super) fn pause(&mut self) {
+        self.is_followed = false;
+    }
+
+    pub(super) fn resume(&mut self) {
+        self.is_followed = self.is_taken || self.history.is_some();
+    }
+
     /// The following changes are of no command.
     #[inline]
     pub(super) fn end(&mut self) {
@@ -285,9 +294,11 @@ impl Changes {
         }
     }
 
-    /// A record has been applied, and all of its effects are written: keeps it in the history.
-    pub(super) fn end_record(&mut self) {
-        let Some(history) = &mut self.history else { return };
+    /// A record has been applied, and all of its effects are written: keeps it in the history. Returns its version if there
+    /// was anything to keep.
+    pub(super) fn end_record(&mut self) -> Option<Version> {
+        let history = self.history.as_mut()?;
+        let mut kept = None;
         let OfRecord { begin, mut effects, count, cleared_at, is_lost, .. } =
             std::mem::take(&mut self.of_record);
         let mut start = begin.checked_sub(1).map_or(0, |before| self.notes[before].end);
@@ -310,6 +321,7 @@ impl Changes {
             }
             if number > 0 {
                 history.keep(self.version, (number, events.as_bytes()), (count, effects.as_bytes()));
+                kept = Some(self.version);
             }
         }
         effects.clear();
@@ -320,6 +332,7 @@ impl Changes {
         }
         self.begin = self.notes.len();
         (self.of_record.begin, self.of_record.written) = (self.begin, self.begin);
+        kept
     }
 
     fn start_of(&self, number: usize) -> usize {
@@ -369,7 +382,7 @@ impl Table {
     /// Begins or ends the noting of changes, and of reads of keys that are not there.
     pub fn follow_changes(&mut self, changes: bool, misses: bool) {
         (self.changes.is_taken, self.changes.follows_misses) = (changes, misses);
-        self.changes.is_followed = changes || self.changes.history.is_some();
+        self.changes.resume();
         if !changes {
             self.changes.drop_notes();
         }
@@ -384,7 +397,7 @@ impl Table {
             Some(history) => history.bound(bytes_max),
             before => *before = Some(Box::new(History::new(bytes_max))),
         }
-        self.changes.is_followed = self.changes.is_taken || self.changes.history.is_some();
+        self.changes.resume();
         self.observe();
     }
 

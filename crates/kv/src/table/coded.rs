@@ -188,10 +188,7 @@ impl Table {
         let Some(place) = found.filter(|place| is_it(self.index.entry(*place))) else {
             return out.integer(0);
         };
-        let entry = self.index.entry(place);
-        let (version, deadline) = (entry.version(), entry.deadline());
-        // The value is the same: a transaction that watches the key sees no change.
-        self.overwrite(place, value, deadline, Kind::Plain, Record { version, ..record });
+        self.put_in_form(place, value, Kind::Plain, record);
         out.integer(1);
     }
 

@@ -56,7 +56,12 @@ impl Table {
             self.put_whole(&key);
         }
         self.changes.all_written();
-        self.changes.end_record();
+        let kept = self.changes.end_record();
+        assert!(
+            kept.is_none_or(|version| version == self.floor),
+            "a change is kept with version {kept:?}, and the table has {}",
+            self.floor
+        );
     }
 
     /// Writes an effect that stands for all that is noted and not written yet.

@@ -171,7 +171,7 @@ impl Table {
             if !entry.is_bytes() || entry.value().len() < self.spilled.bytes_min {
                 continue;
             }
-            let (version, deadline) = (entry.version(), entry.deadline());
+            let version = entry.version();
             let unchanged = supplied.get(&key).filter(|(supplied, _)| *supplied == version);
             let reference = match unchanged {
                 Some((_, reference)) => *reference,
@@ -184,7 +184,7 @@ impl Table {
                     reference
                 }
             };
-            self.overwrite(place, &reference.encoded(), deadline, Kind::Coded, Record { version, ..record });
+            self.put_in_form(place, &reference.encoded(), Kind::Coded, record);
         }
     }
 
@@ -201,9 +201,8 @@ impl Table {
         if supplied.values().all(is_current) {
             for (key, reference, value) in supplied.values() {
                 let Some((place, entry)) = self.find(self.index.hash(key), key) else { continue };
-                let (version, deadline) = (entry.version(), entry.deadline());
-                // The value is the same: a transaction that watches the key sees no change.
-                self.overwrite(place, value, deadline, Kind::Plain, Record { version, ..record });
+                let version = entry.version();
+                self.put_in_form(place, value, Kind::Plain, record);
                 self.spilled.supplied.insert(key.into(), (version, reference));
             }
         }

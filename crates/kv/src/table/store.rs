@@ -168,6 +168,16 @@ impl Table {
         deadline_before
     }
 
+    /// Gives the key at a place its value in another form: the value itself, or a reference to it. Nothing changes for
+    /// whoever looks: it keeps its version, and no change is noted.
+    pub(super) fn put_in_form(&mut self, place: Place, form: &[u8], kind: Kind, record: Record) {
+        let entry = self.index.entry(place);
+        let (version, deadline) = (entry.version(), entry.deadline());
+        self.changes.pause();
+        self.overwrite(place, form, deadline, kind, Record { version, ..record });
+        self.changes.resume();
+    }
+
     /// Overwrites a part of the value at a place, from `offset` on. The deadline stays.
     pub(super) fn write_at(&mut self, place: Place, offset: usize, part: &[u8], record: Record) {
         let deadline = self.index.entry(place).deadline();

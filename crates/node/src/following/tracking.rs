@@ -23,9 +23,9 @@ use crate::origin::{Asked, Origin};
 use crate::session::{ClientId, Session, TrackingMode};
 use kv::codec::Reader;
 use kv::table::{ChangeClass, Changes};
-use kv::{Command, List, Reply, ReplyBuffer, Version};
+use kv::{Command, List, Reply, ReplyBuffer, Table, Version};
 use protocol::planted::Fault;
-use protocol::{Request, Result as Outcome, Ticket};
+use protocol::{Now, Request, Result as Outcome, Ticket};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::resp::Protocol;
 
@@ -577,7 +577,7 @@ impl Tracking {
                 is_any_stale |= fresh.is_fresh;
                 return false;
             };
-            fresh.confirm(replica.table().version_floor());
+            fresh.confirm(cx.now, replica.table());
             if fresh.is_fresh
                 && now_us.saturating_sub(fresh.confirmed_us) > FRESH_US
                 && !cx.configuration.planted.has(Fault::CachesOutliveLink)
@@ -625,16 +625,18 @@ impl Tracking {
             && let Some(replica) = cx.groups.get(group).and_then(|group| group.replica.as_ref())
         {
             fresh.awaited = Some((asked_us, version as Version));
-            fresh.confirm(replica.table().version_floor());
+            fresh.confirm(cx.now, replica.table());
         }
     }
 }
 
 impl Freshness {
-    /// The replica has all up to this version.
-    fn confirm(&mut self, version: Version) {
+    /// Notes that the replica is new, if its table has the version that was asked for, and nothing any more that had expired
+    /// then: what has expired is removed by a record, which may wait for a majority like any other.
+    fn confirm(&mut self, now: Now, table: &Table) {
         if let Some((asked_us, awaited)) = self.awaited
-            && version >= awaited
+            && table.version_floor() >= awaited
+            && table.purge_until(now.unix_ms.saturating_sub(now.ms_since(asked_us)), 1).is_none()
         {
             (self.confirmed_us, self.awaited, self.is_fresh) = (asked_us, None, true);
         }

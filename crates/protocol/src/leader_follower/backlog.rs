@@ -221,19 +221,20 @@ impl Backlog {
         before - offset
     }
 
-    /// Returns how many of the records after `offset`, as far as they are kept, only remove keys that have expired or are
-    /// evicted: no client wrote them.
-    pub(super) fn purges_behind(&self, offset: Version) -> u64 {
+    /// Returns how many of the records after `offset`, as far as they are kept, are not a client's write: they remove keys
+    /// that have expired or are evicted, or are parts of a long write, which another record ends.
+    pub(super) fn others_behind(&self, offset: Version) -> u64 {
         let behind = self.batches.iter().filter(|batch| batch.first > offset);
-        let purges = |batch: &Batch| {
+        let others = |batch: &Batch| {
             let mut reader = Reader::new(&batch.records);
-            let mut purges = 0;
+            let mut others = 0;
             while let Ok(command) = Command::decode(&mut reader) {
-                purges += u64::from(matches!(command, Command::Purge { .. } | Command::Evict { .. }));
+                use Command::{Evict, LongPart, Purge};
+                others += u64::from(matches!(command, Purge { .. } | Evict { .. } | LongPart { .. }));
             }
-            purges
+            others
         };
-        behind.map(purges).sum()
+        behind.map(others).sum()
     }
 
     /// Drops the oldest batches while more than `bytes_max` are held, but none after `keep_after`.

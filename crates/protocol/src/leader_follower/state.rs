@@ -19,8 +19,9 @@ pub struct Counters {
     pub partial_resyncs: u64,
     /// Snapshot transfers: followers that it served one, or times that it was served one itself.
     pub transfers: u64,
-    /// Writes that this replica acknowledged as leader, and that a later leader has given up (`acks = none`). They become
-    /// known when the deposed leader comes back with its memory.
+    /// Writes that this replica acknowledged as leader, and that a later leader has given up (`acks = none`): at most. They
+    /// become known when the deposed leader comes back with its memory; of what its backlog holds no longer, each record
+    /// counts, parts of long writes and removals of expired keys too.
     pub lost_writes: u64,
     /// Records cut off because a leader was deposed before they were committed.
     pub truncated_records: u64,
@@ -219,7 +220,7 @@ impl State {
         let (Some(epoch), last) = (self.led.take(), self.last()) else { return };
         let Some(kept) = kept.filter(|kept| last.epoch == epoch && *kept < last.offset) else { return };
         if self.options.acks == Acks::None {
-            let records = last.offset - kept - self.backlog.purges_behind(kept);
+            let records = last.offset - kept - self.backlog.others_behind(kept);
             self.counters.lost_writes += records;
             effects.trace.push(Trace::LostWrites { epoch, records });
         }

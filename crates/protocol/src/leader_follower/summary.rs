@@ -27,7 +27,7 @@ impl From<Status> for status::Status {
                 counter("truncated_records", "Uncommitted records cut off.", counted.truncated_records),
                 counter(
                     "lost_writes",
-                    "Acknowledged writes that a later leader gave up.",
+                    "Acknowledged writes that a later leader gave up, at most.",
                     counted.lost_writes,
                 ),
                 counter("refused_writes", "Writes refused.", counted.refused_writes),

@@ -126,6 +126,26 @@ fn keys_of(table: &mut Table) -> Vec<Vec<u8>> {
 const LONG: &[u8] = b"a value that is long enough";
 
 #[test]
+fn a_value_that_is_fetched_to_be_read_is_no_change() {
+    let mut replica = Replica::new(1);
+    replica.table.keep_history(1 << 20);
+    replica.table.follow_changes(true, false);
+    replica.apply(&plain_set(b"k", LONG), 1, 0);
+    assert!(replica.table.take_changes().is_some());
+    let mut draft = Draft::default();
+    draft.push(&Command::Get { key: b"k" });
+    draft.push(&Command::Persist { key: b"k" });
+    let reads = Command::Transaction(draft.transaction());
+    assert_eq!(replica.ask(&reads, 2, 0), "[\"a value that is long enough\" 0]");
+    assert!(replica.table.take_changes().is_none());
+    assert_eq!(replica.ask(&Command::Append { key: b"k", value: b"!", bytes_max: 100 }, 3, 0), "28");
+    assert_eq!(replica.table.take_changes().map(|changes| changes.iter().count()), Some(1));
+    let versions: Vec<_> = replica.table.history().unwrap().versions().collect();
+    assert_eq!(versions, [1, 3]);
+    assert_eq!(replica.table.version_floor(), 3);
+}
+
+#[test]
 fn what_is_changed_in_place_is_spilled_again_and_what_is_only_read_is_not() {
     let mut replica = Replica::new(1);
     replica.apply(&plain_set(b"k", LONG), 1, 0);
