@@ -144,6 +144,9 @@ const fn short_number_of(code: u16) -> i16 {
 const FIRST: u32 = 0x9e37_79b1;
 const SECOND: u32 = 0x85eb_ca77;
 
+// Each step can be undone: two members never have one item.
+const _: () = assert!(FIRST.wrapping_mul(inverse(FIRST)) == 1 && SECOND.wrapping_mul(inverse(SECOND)) == 1);
+
 /// The number by which a product with an odd `factor` is undone, by Newton's method: each step doubles the number of bits
 /// that are right, and the factor itself has three.
 const fn inverse(factor: u32) -> u32 {

@@ -47,6 +47,16 @@ fn an_allocation_takes_a_block_of_the_allocators_sizes() {
 }
 
 #[test]
+fn no_block_is_longer_than_is_reckoned_for_what_it_holds() {
+    use crate::table::{COMMAND_BYTES, blocks_bytes_max};
+    let lengths = (0..10_000).chain((10_000..1_000_000).step_by(37));
+    for length in lengths {
+        let block = crate::table::store::allocated_bytes(length) as u64;
+        assert!(block <= blocks_bytes_max(length as u64) + COMMAND_BYTES as u64, "{length}: {block}");
+    }
+}
+
+#[test]
 fn an_emptied_table_holds_little() {
     let mut store = Store::new();
     let empty = store.table.memory_bytes();
