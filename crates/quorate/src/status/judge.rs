@@ -73,7 +73,7 @@ pub(super) fn judge(answers: &Answers) -> Standing {
         }),
     }
     disagreements(answers, &mut risks);
-    risks.sort_by(|one, other| other.severity.cmp(&one.severity));
+    risks.sort_by_key(|risk| std::cmp::Reverse(risk.severity));
     standing.state = match risks.first().map(|risk| risk.severity) {
         Some(Severity::CannotServe) => State::CannotServe,
         Some(Severity::AtRisk) => State::AtRisk,
