@@ -356,7 +356,7 @@ impl Keyspace {
     }
 
     /// What a write survives, be it configured or the protocol's default.
-    pub(crate) fn durability(&self) -> Durability {
+    pub fn durability(&self) -> Durability {
         let usual =
             if self.replication == Protocol::Consensus { Durability::Fsync } else { Durability::None };
         self.durability.unwrap_or(usual)

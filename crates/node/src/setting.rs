@@ -24,7 +24,7 @@ pub enum Protocol {
 
 impl Protocol {
     /// Whether one replica leads. Otherwise any replica coordinates.
-    pub(crate) fn has_leader(self) -> bool {
+    pub fn has_leader(self) -> bool {
         match self {
             Protocol::LeaderFollower | Protocol::Consensus => true,
             Protocol::Abd | Protocol::Blocking => false,

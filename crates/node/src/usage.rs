@@ -2,7 +2,7 @@
 
 use protocol::Now;
 
-/// What the process uses. Bytes of memory and of sockets, microseconds of processor time.
+/// What the process uses. Bytes of memory, of the disk and of sockets, microseconds of processor time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Memory that the system has given to the process.
@@ -11,6 +11,10 @@ pub struct Usage {
     pub resident_bytes_peak: u64,
     /// Memory of the machine.
     pub machine_bytes: u64,
+    /// Room on the disk with the node's folder, and its size; 0 where the system does not say.
+    pub disk_free_bytes: u64,
+    /// See [`Usage::disk_free_bytes`].
+    pub disk_bytes: u64,
     /// Processor time in the program.
     pub user_us: u64,
     /// Processor time in the kernel.

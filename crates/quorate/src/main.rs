@@ -1,14 +1,16 @@
-//! Quorate's command line: runs a node, runs a cluster on this machine, creates a new node for a cluster, and moves keys
-//! from Redis's files and into them. Measuring, simulating and checking are in a program of their own, `quorate-lab`, to
+//! Quorate's command line: runs a node, runs a cluster on this machine, creates a new node for a cluster, tells how a
+//! cluster stands, and moves keys from Redis's files and into them. Measuring, simulating and checking are in a program of their own, `quorate-lab`, to
 //! which the commands of these names are handed over.
 //!
 //! This crate parses words and prints lines; the work is done in the other crates. Exit codes: 0 done, 1 failed, 2 wrong
-//! usage.
+//! usage; those of `status` and `top` say how the cluster stands.
 
 mod cluster;
 mod exchange;
 mod join;
+mod manual;
 mod memory;
+mod status;
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -17,7 +19,7 @@ use std::path::PathBuf;
 use std::process::{self, ExitCode};
 
 use anyhow::{Result, anyhow};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -28,6 +30,7 @@ Examples:
   redis-cli -p 7000 set hello world              talk to the first of them
   quorate server --config data/node-1/quorate.toml   restart one node
   quorate join --like data/node-1/quorate.toml --dir data/node-4   create a fourth
+  quorate status --addr 127.0.0.1:7000           how does the cluster stand?
   quorate import dump.rdb --addr 127.0.0.1:7000   take the keys of a Redis
   quorate bench --addr 127.0.0.1:7000            measure it
   quorate lab run leader-follower --quick        reproduce a study
@@ -51,10 +54,18 @@ enum Command {
     Server(ServerArgs),
     /// Create a new node for a running cluster
     Join(join::JoinArgs),
+    /// Tell how a cluster stands, what is at risk, and what to do about it
+    Status(status::StatusArgs),
+    /// Watch what a cluster's nodes and keyspaces do
+    Top(status::TopArgs),
     /// Read files of Redis into a running cluster
     Import(exchange::ImportArgs),
     /// Write the keys of a running cluster to a file that Redis and Valkey load
     Export(exchange::ExportArgs),
+    /// Write what makes a shell complete these commands
+    Completions(manual::CompletionsArgs),
+    /// Write manual pages
+    Man(manual::ManualArgs),
     /// Measure a server that speaks the Redis protocol, HTTP, etcd or ZooKeeper
     Bench(HandedOver),
     /// Check whether recorded histories are linearizable
@@ -107,12 +118,21 @@ struct HandedOver {
 
 fn main() -> ExitCode {
     let command_line = CommandLine::parse();
+    let of_status = |name, told: Result<ExitCode>| match told {
+        Ok(code) => code,
+        // 1 would say that the cluster serves.
+        Err(error) => failed(name, &error, ExitCode::from(2)),
+    };
     let (name, done) = match command_line.command {
+        Command::Status(args) => return of_status("status", status::run(&args)),
+        Command::Top(args) => return of_status("top", status::top(&args)),
         Command::Cluster(args) => ("cluster", cluster::run(&args)),
         Command::Server(args) => ("server", serve(&args)),
         Command::Join(args) => ("join", join::run(&args)),
         Command::Import(args) => ("import", exchange::import(&args)),
         Command::Export(args) => ("export", exchange::export(&args)),
+        Command::Completions(args) => ("completions", manual::complete(&args, CommandLine::command())),
+        Command::Man(args) => ("man", manual::pages(&args, CommandLine::command())),
         Command::Bench(rest) => ("bench", hand_over(Some("bench"), &rest)),
         Command::Check(rest) => ("check", hand_over(Some("check"), &rest)),
         Command::Lab(rest) => ("lab", hand_over(None, &rest)),
@@ -121,12 +141,14 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // If standard error is not read, the exit code says enough.
-            let _ = writeln!(std::io::stderr(), "quorate {name}: {error:#}");
-            ExitCode::FAILURE
-        }
+        Err(error) => failed(name, &error, ExitCode::FAILURE),
     }
+}
+
+fn failed(name: &str, error: &anyhow::Error, code: ExitCode) -> ExitCode {
+    // If standard error is not read, the exit code says enough.
+    let _ = writeln!(std::io::stderr(), "quorate {name}: {error:#}");
+    code
 }
 
 /// Becomes the lab's program, the one beside this one or else the one on the `PATH`. Returns only when there is none.

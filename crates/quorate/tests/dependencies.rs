@@ -76,11 +76,17 @@ fn licences_and_sources_are_those_that_are_allowed() {
     let allowed: Vec<String> = allowed.iter().map(|name| name.as_str().unwrap().to_owned()).collect();
     let packages = packages();
     let mut wrong = Vec::new();
-    let mut outside = 0;
+    let (mut outside, mut ours) = (0, 0);
     for package in &packages {
         match package["source"].as_str() {
-            // Ours.
-            None => {}
+            // Ours: the licence that the file LICENSE has. What stands in `vendor` keeps its own.
+            None => {
+                ours += 1;
+                let is_vendored = package["manifest_path"].as_str().unwrap().contains("/vendor/");
+                let licence = if is_vendored { "MIT" } else { "Apache-2.0" };
+                let differs = package["license"] != licence;
+                wrong.extend(differs.then(|| format!("{}: its licence is not {licence}", name(package))));
+            }
             Some(REGISTRY) => {
                 outside += 1;
                 let why = refusal(package["license"].as_str(), &allowed);
@@ -89,8 +95,22 @@ fn licences_and_sources_are_those_that_are_allowed() {
             Some(other) => wrong.push(format!("{}: it comes from {other}", name(package))),
         }
     }
-    assert!(outside > 100, "only {outside} packages were looked at");
+    assert!(outside > 100 && ours > 10, "only {outside} packages and {ours} of ours were looked at");
     assert!(wrong.is_empty(), "deny.toml does not allow:\n{}", wrong.join("\n"));
+}
+
+/// Who gets the sources gets the licences of all that is in them.
+#[test]
+fn the_licence_and_the_notices_are_here() {
+    let read = |name: &str| std::fs::read_to_string(root().join(name)).unwrap();
+    let licence = read("LICENSE");
+    assert!(licence.contains("Apache License") && licence.contains("Grant of Patent License"));
+    assert!(read("vendor/lua-src/LICENSE").contains("Lua.org, PUC-Rio"));
+    let notice = read("NOTICE");
+    for folder in std::fs::read_dir(root().join("vendor")).unwrap() {
+        let name = folder.unwrap().file_name().into_string().unwrap();
+        assert!(notice.contains(&format!("vendor/{name}/LICENSE")), "NOTICE does not name {name}");
+    }
 }
 
 #[test]

@@ -197,7 +197,7 @@ const MODULES: [(&str, &[&[&str]]); 12] = [
             &["worker"],
             &["clients"],
             &["descriptors", "home", "listen", "peers"],
-            &["bridge", "config", "log", "metrics", "notebook"],
+            &["bridge", "config", "log", "metrics", "notebook", "usage"],
             &[
                 "disk",
                 "files",
@@ -207,7 +207,6 @@ const MODULES: [(&str, &[&[&str]]); 12] = [
                 "resolver",
                 "socket",
                 "turn",
-                "usage",
                 "values",
             ],
         ],

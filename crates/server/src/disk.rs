@@ -153,6 +153,12 @@ impl FolderDisk {
         Ok(true)
     }
 
+    /// The bytes that this process may still write to the disk, and the disk's size. Both 0 if it has none.
+    pub fn room(&self) -> (u64, u64) {
+        let Ok(disk) = rustix::fs::statvfs(&self.folder.path) else { return (0, 0) };
+        (disk.f_bavail.saturating_mul(disk.f_frsize), disk.f_blocks.saturating_mul(disk.f_frsize))
+    }
+
     /// Checks that the disk has room for `bytes` bytes, before they are allocated: allocating all the room that is left,
     /// only to find it too little, would leave none to others until then.
     fn check_room(&self, bytes: u64) -> io::Result<()> {

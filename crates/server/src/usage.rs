@@ -1,20 +1,26 @@
-//! What this process uses of the machine, read from the system periodically for `INFO`.
+//! What this process uses of the machine, read from the system periodically for `INFO`, and when it is asked for as metrics.
 
+use std::fmt::Write as _;
 use std::fs;
 
 use driver::Counters;
 use node::Usage;
 
-/// Returns the memory and processor time of this process, with the bytes counted so far. Values that the
+use crate::disk::FolderDisk;
+
+/// Returns the memory and processor time of this process and the room on its disk, with the bytes counted so far. Values that the
 /// system does not provide (there is no /proc outside Linux) stay zero.
-pub(crate) fn measure(counters: &Counters) -> Usage {
+pub(crate) fn measure(counters: &Counters, disk: &FolderDisk) -> Usage {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let machine = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let (user_us, system_us) = processor_time_us().unwrap_or_default();
+    let (disk_free_bytes, disk_bytes) = disk.room();
     Usage {
         resident_bytes: kilobytes(&status, "VmRSS:"),
         resident_bytes_peak: kilobytes(&status, "VmHWM:"),
         machine_bytes: kilobytes(&machine, "MemTotal:"),
+        disk_free_bytes,
+        disk_bytes,
         user_us,
         system_us,
         client_input_bytes: counters.client_bytes_in,
@@ -22,6 +28,43 @@ pub(crate) fn measure(counters: &Counters) -> Usage {
         peer_input_bytes: counters.peer_bytes_in,
         peer_output_bytes: counters.peer_bytes_out,
     }
+}
+
+/// Appends what Prometheus's own clients report of any process, as Prometheus text. What the system does not say is left
+/// out.
+pub(crate) fn render(out: &mut String) {
+    let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
+    let mut put = |name: &str, kind: &str, help: &str, value: Option<String>| {
+        if let Some(value) = value {
+            let _ = write!(
+                out,
+                "# HELP process_{name} {help}\n# TYPE process_{name} {kind}\nprocess_{name} {value}\n"
+            );
+        }
+    };
+    let seconds = processor_time_us().map(|(user_us, system_us)| (user_us + system_us) as f64 / 1e6);
+    put("cpu_seconds_total", "counter", "Processor time used.", seconds.map(|value| value.to_string()));
+    let status = read("/proc/self/status");
+    let resident = Some(kilobytes(&status, "VmRSS:")).filter(|bytes| *bytes > 0);
+    put("resident_memory_bytes", "gauge", "Resident memory.", resident.map(|value| value.to_string()));
+    let size = Some(kilobytes(&status, "VmSize:")).filter(|bytes| *bytes > 0);
+    put("virtual_memory_bytes", "gauge", "Virtual memory.", size.map(|value| value.to_string()));
+    let started = start_time_seconds(&read("/proc/stat"));
+    put("start_time_seconds", "gauge", "Unix time of the start.", started.map(|value| value.to_string()));
+    // One of them is the folder itself, which is open while it is read.
+    let open = fs::read_dir("/proc/self/fd").ok().map(|entries| entries.count().saturating_sub(1));
+    put("open_fds", "gauge", "Open file descriptors.", open.map(|value| value.to_string()));
+    let max = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    put("max_fds", "gauge", "Most open file descriptors.", max.map(|value| value.to_string()));
+    let threads = status.lines().find_map(|line| line.strip_prefix("Threads:")).map(str::trim);
+    put("threads", "gauge", "Threads.", threads.map(|value| value.to_string()));
+}
+
+/// Returns the Unix time at which this process started, given the text of /proc/stat.
+fn start_time_seconds(system: &str) -> Option<f64> {
+    let booted: u64 = system.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
+    let ticks = statistics()?.get(19)?.parse::<u64>().ok()?;
+    Some(booted as f64 + ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
 /// Returns the value of a line such as `VmRSS:   1234 kB`, in bytes.
@@ -33,13 +76,17 @@ fn kilobytes(text: &str, name: &str) -> u64 {
 
 /// Returns the processor time spent in the program and in the kernel.
 fn processor_time_us() -> Option<(u64, u64)> {
-    let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The process's name may contain anything, spaces and parentheses too: what follows the last closing one
-    // is regular.
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let fields = statistics()?;
     let ticks_per_second = rustix::param::clock_ticks_per_second();
     let time_us = |field: usize| Some(fields.get(field)?.parse::<u64>().ok()? * 1_000_000 / ticks_per_second);
     Some((time_us(11)?, time_us(12)?))
+}
+
+/// Returns the fields of this process's line of statistics, from its state on.
+fn statistics() -> Option<Vec<String>> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    // The process's name may contain anything, spaces and parentheses too: what follows the last closing one is regular.
+    Some(stat.rsplit_once(')')?.1.split_whitespace().map(str::to_owned).collect())
 }
 
 #[cfg(test)]
@@ -49,14 +96,35 @@ mod tests {
     #[test]
     #[cfg(target_os = "linux")]
     fn this_process_uses_memory_and_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = FolderDisk::open(folder.path()).unwrap();
         let started = std::time::Instant::now();
-        let mut usage = measure(&Counters::default());
+        let mut usage = measure(&Counters::default(), &disk);
         // The system counts processor time in ticks: use the processor until one is counted.
         while usage.user_us + usage.system_us == 0 && started.elapsed().as_secs() < 10 {
-            usage = measure(&Counters::default());
+            usage = measure(&Counters::default(), &disk);
         }
         assert!(usage.user_us + usage.system_us > 0, "{usage:?}");
         assert!(usage.resident_bytes > 0 && usage.resident_bytes_peak >= usage.resident_bytes, "{usage:?}");
+        assert!(usage.disk_bytes >= usage.disk_free_bytes, "{usage:?}");
         assert!(usage.machine_bytes > usage.resident_bytes, "{usage:?}");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_process_is_described_as_others_are() {
+        let mut text = String::new();
+        render(&mut text);
+        let value = |name: &str| -> f64 {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            line.unwrap_or_else(|| panic!("no {name} in\n{text}")).parse().unwrap()
+        };
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+        let age = now - value("process_start_time_seconds");
+        assert!((-60.0..86_400.0).contains(&age), "{age}");
+        assert!(value("process_virtual_memory_bytes") > value("process_resident_memory_bytes"));
+        assert!(value("process_max_fds") >= value("process_open_fds"));
+        assert!(value("process_open_fds") > 2.0 && value("process_threads") > 0.0);
+        assert!(value("process_cpu_seconds_total") >= 0.0);
     }
 }

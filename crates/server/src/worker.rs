@@ -330,7 +330,7 @@ impl World for Outside {
     }
 
     fn usage(&mut self, counters: &Counters) -> Usage {
-        usage::measure(counters)
+        usage::measure(counters, &self.disk)
     }
 
     fn log(&mut self, line: &Line) {
@@ -405,6 +405,7 @@ fn answer(
             };
             counted.render(&mut text);
             turns.render(&mut text);
+            usage::render(&mut text);
             let _ = sender.send(text);
         }
     }

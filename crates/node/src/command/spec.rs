@@ -62,6 +62,8 @@ pub enum NodeCommand {
     Config(ConfigCommand),
     Keyspace(KeyspaceCommand),
     Cluster(ClusterCommand),
+    /// `CLUSTER REPORT`, of this node alone.
+    Report,
     Info,
     Time,
     Wait,

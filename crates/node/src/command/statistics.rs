@@ -110,6 +110,11 @@ impl CommandStatistics {
         self.commands.iter().map(|counters| counters.calls).sum()
     }
 
+    /// The microseconds that all commands took together.
+    pub fn microseconds(&self) -> u64 {
+        self.commands.iter().map(|counters| counters.microseconds).sum()
+    }
+
     /// The number of error replies.
     pub fn error_replies(&self) -> u64 {
         self.errors.values().sum()

@@ -60,6 +60,7 @@ pub(crate) fn carry_out(
         | NodeCommand::Keyspace(_)
         | NodeCommand::Cluster(_)
         | NodeCommand::Info
+        | NodeCommand::Report
         | NodeCommand::Wait
         | NodeCommand::Transaction(_)
         | NodeCommand::Script(_)

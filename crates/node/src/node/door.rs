@@ -4,6 +4,7 @@
 use super::Node;
 use super::describe::{self, KeyspaceDescription};
 use super::facts;
+use super::figures;
 use super::opening::{self, Opened};
 use super::report::{self, Health, KeyspaceHealth};
 use super::unsettled::{Bounds, Unsettled};
@@ -276,9 +277,10 @@ impl Node {
             ) => self.following.readers.command(cx, client, command, arguments),
             NodeCommand::Keyspace(command) => operators::keyspace_command(cx, client, command, arguments),
             NodeCommand::Cluster(command) => operators::cluster_command(cx, client, command, arguments),
-            NodeCommand::Info | NodeCommand::Role | NodeCommand::MemoryStats => {
+            NodeCommand::Info | NodeCommand::Report | NodeCommand::Role | NodeCommand::MemoryStats => {
                 let replies = match command {
                     NodeCommand::Info => facts::info(self, arguments),
+                    NodeCommand::Report => figures::report(self),
                     NodeCommand::Role => facts::role(self),
                     _ => facts::memory_stats(self),
                 };

@@ -97,8 +97,7 @@ fn facts(node: &Node) -> Facts {
     Facts {
         server: server_facts(node),
         clients: ClientFacts {
-            connected: node.cx.clients.sessions.iter().filter(|(_, session)| !session.is_internal()).count()
-                as u64,
+            connected: client_count(node),
             connections_max: node.cx.parameters.connections_max() as u64,
             blocked: blocked_clients(node),
             tracking: node.following.tracking.counts()[0],
@@ -119,6 +118,11 @@ fn facts(node: &Node) -> Facts {
         disk_refused: node.cx.room.refused(),
         loading: statuses.iter().any(|status| status.role == "recovering"),
     }
+}
+
+/// How many clients are connected.
+pub(super) fn client_count(node: &Node) -> u64 {
+    node.cx.clients.sessions.iter().filter(|(_, session)| !session.is_internal()).count() as u64
 }
 
 /// How many clients wait for something, or are held back.

@@ -3,12 +3,13 @@
 //! This file has the turn, and `door` what the caller of a node asks of it and gives it: clients' requests, frames of other
 //! nodes. `dispatch` hands requests to groups, carries out the effects of replicas and the calls of components, and takes
 //! outcomes back. No other file has methods of [`Node`], and its fields are private to this folder: a component gets
-//! what it may touch as parameters. `opening` reads a node's log; `facts`, `report` and `describe` say how it stands.
+//! what it may touch as parameters. `opening` reads a node's log; `facts`, `report`, `figures` and `describe` say how it stands.
 
 mod describe;
 mod dispatch;
 mod door;
 mod facts;
+mod figures;
 mod opening;
 mod report;
 mod unsettled;

@@ -139,7 +139,6 @@ pub(super) fn keyspace_health(node: &Node, id: u16) -> KeyspaceHealth {
 /// Appends the node's counters in Prometheus's text format.
 pub(super) fn metrics(node: &Node, out: &mut String) {
     let counters = &node.cx.counters;
-    let clients = node.cx.clients.sessions.iter().filter(|(_, session)| !session.is_internal()).count();
     let mut single = |name: &str, kind: &str, help: &str, value: u64| {
         // Writing to a string does not fail.
         let _ = write!(
@@ -147,7 +146,8 @@ pub(super) fn metrics(node: &Node, out: &mut String) {
             "# HELP quorate_{name} {help}\n# TYPE quorate_{name} {kind}\nquorate_{name} {value}\n"
         );
     };
-    single("clients", "gauge", "Clients connected over RESP.", clients as u64);
+    let usage = node.usage;
+    single("clients", "gauge", "Clients connected over RESP.", facts::client_count(node));
     single("connections_total", "counter", "Connections taken over RESP.", counters.connections);
     single(
         "connections_rejected_total",
@@ -234,6 +234,8 @@ pub(super) fn metrics(node: &Node, out: &mut String) {
         "1 while there is no room for the log, or for values.",
         node.cx.room.is_short().into(),
     );
+    single("disk_free_bytes", "gauge", "Room on the disk with the node's folder.", usage.disk_free_bytes);
+    single("disk_bytes", "gauge", "Size of the disk with the node's folder.", usage.disk_bytes);
     single(
         "disk_ready_bytes",
         "gauge",
@@ -258,7 +260,24 @@ pub(super) fn metrics(node: &Node, out: &mut String) {
     single("values_cache_misses_total", "counter", "Values that were read from the disk.", counters.misses);
     single("values_damaged_total", "counter", "Values that could not be read.", counters.damaged);
     node.coding.coding_metrics(out);
+    link_metrics(node, out);
     group_metrics(node, out);
+}
+
+/// Which program runs here, and to which nodes it has links.
+fn link_metrics(node: &Node, out: &mut String) {
+    let (version, cluster) = (crate::VERSION, label_text(&node.cx.configuration.cluster));
+    let _ = write!(
+        out,
+        "# HELP quorate_build_info 1: the program's version, and which node of which cluster it is.\n\
+         # TYPE quorate_build_info gauge\n\
+         quorate_build_info{{version=\"{version}\",cluster=\"{cluster}\",node=\"{}\"}} 1\n\
+         # HELP quorate_peer_link_up 1 while the link to a node is up.\n# TYPE quorate_peer_link_up gauge\n",
+        node.cx.configuration.node
+    );
+    for id in node.cx.map.nodes.keys().filter(|id| **id != node.cx.configuration.node) {
+        let _ = writeln!(out, "quorate_peer_link_up{{node=\"{id}\"}} {}", u8::from(node.cx.peers.is_up(*id)));
+    }
 }
 
 fn group_metrics(node: &Node, out: &mut String) {
@@ -274,7 +293,7 @@ fn group_metrics(node: &Node, out: &mut String) {
     fn table(group: &Group, value: impl Fn(&kv::Table) -> u64) -> u64 {
         group.replica.as_ref().map_or(0, |replica| value(replica.table()))
     }
-    let series: [(&str, &str, &str, Value); 24] = [
+    let series: [(&str, &str, &str, Value); 26] = [
         ("ready", "gauge", "1 when requests can be served.", |_, status| status.ready.into()),
         ("writable", "gauge", "Leader: 1 when enough followers are live.", |_, status| {
             status.writable.into()
@@ -292,6 +311,12 @@ fn group_metrics(node: &Node, out: &mut String) {
         }),
         ("memory_max_bytes", "gauge", "The most that keys and values may take; 0: any.", |group, _| {
             group.keyspace.shard_memory_max()
+        }),
+        ("hits_total", "counter", "Lookups that found the key.", |group, _| {
+            table(group, |table| table.statistics().hits)
+        }),
+        ("misses_total", "counter", "Lookups that did not find the key.", |group, _| {
+            table(group, |table| table.statistics().misses)
         }),
         ("evicted_total", "counter", "Keys removed for that bound.", |group, _| {
             table(group, |table| table.statistics().evicted)

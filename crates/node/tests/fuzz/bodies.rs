@@ -158,12 +158,13 @@ impl<'a> Choices<'a> {
 }
 
 /// Words that commands know, and similar ones.
-const WORDS: [&str; 147] = [
+const WORDS: [&str; 148] = [
     "ADD",
     "REMOVE",
     "REPLACE",
     "ACCEPTLOSS",
     "MAP",
+    "REPORT",
     "INFO",
     "NODES",
     "SLOTS",

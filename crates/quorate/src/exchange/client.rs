@@ -58,7 +58,17 @@ pub(super) fn put_request(words: &[&[u8]], out: &mut Vec<u8>) {
 impl Client {
     /// Connects, and authenticates with these words behind AUTH if there are any: a password, or a user and a password.
     pub(super) fn connect(address: &str, credentials: &[String], tls: Option<&Tls>) -> Result<Client> {
-        let stream = Stream::connect(address, tls, ANSWER_WITHIN)?;
+        Client::connect_within(address, credentials, tls, ANSWER_WITHIN)
+    }
+
+    /// As [`Client::connect`], to a server that may be silent for no longer than `within`.
+    pub(super) fn connect_within(
+        address: &str,
+        credentials: &[String],
+        tls: Option<&Tls>,
+        within: Duration,
+    ) -> Result<Client> {
+        let stream = Stream::connect(address, tls, within)?;
         let mut client = Client { stream: BufReader::with_capacity(1 << 16, stream), out: Vec::new() };
         if !credentials.is_empty() {
             let words: Vec<&[u8]> =

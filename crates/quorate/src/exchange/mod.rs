@@ -19,7 +19,7 @@ pub(crate) use export::ExportArgs;
 pub(crate) use import::ImportArgs;
 
 use std::io::{IsTerminal as _, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -41,6 +41,35 @@ pub(crate) fn export(args: &ExportArgs) -> Result<()> {
     export::run(args)
 }
 
+/// Asks a node some questions, each answered by a text.
+///
+/// # Errors
+/// It cannot be reached, is silent for longer than `within`, refuses the credentials (the words behind AUTH), or answers
+/// otherwise.
+pub(crate) fn ask(
+    address: &str,
+    credentials: &[String],
+    within: Duration,
+    questions: &[&[&[u8]]],
+) -> Result<Vec<Vec<u8>>> {
+    let mut client = client::Client::connect_within(address, credentials, None, within)?;
+    let answers = questions.iter().map(|words| match client.ask(words)? {
+        client::Reply::Error(error) => bail!("{error}"),
+        reply => reply.bytes().context("it answers with what is no text"),
+    });
+    answers.collect()
+}
+
+/// The words behind AUTH for the password in a file, if there is one.
+///
+/// # Errors
+/// The file cannot be read.
+pub(crate) fn credentials(password_file: Option<&Path>) -> Result<Vec<String>> {
+    let Some(file) = password_file else { return Ok(Vec::new()) };
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    Ok(vec![text.trim_end().to_owned()])
+}
+
 /// How to reach the cluster.
 #[derive(Args)]
 struct Connect {
@@ -60,10 +89,7 @@ impl Connect {
 
     /// The words behind AUTH, if there are any.
     fn credentials(&self) -> Result<Vec<String>> {
-        let Some(file) = &self.password_file else { return Ok(Vec::new()) };
-        let text =
-            std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-        Ok(vec![text.trim_end().to_owned()])
+        credentials(self.password_file.as_deref())
     }
 }
 

@@ -7,11 +7,13 @@
 
 mod clients;
 mod cluster;
+mod deploy;
 mod http;
 mod logs;
 mod owner;
 mod peers;
 mod restart;
+mod status;
 mod strangers;
 mod support;
 mod usage;

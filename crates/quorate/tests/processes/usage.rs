@@ -1,9 +1,10 @@
 //! Exit codes, and clear messages instead of guesses.
 
 use std::fs;
+use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use super::support::{Server, configuration, free_ports, quorate};
 
@@ -16,12 +17,49 @@ fn run(arguments: &[&str]) -> (i32, String, String) {
 
 #[test]
 fn help_is_printed_with_examples() {
-    for command in ["", "cluster", "server", "join", "import", "export"].map(|name| [name, "--help"]) {
+    for command in
+        ["", "cluster", "server", "join", "status", "top", "import", "export", "completions", "man"]
+            .map(|name| [name, "--help"])
+    {
         let command = &command[usize::from(command[0].is_empty())..];
         let (code, out, _) = run(command);
         assert_eq!(code, 0);
         assert!(out.contains("Examples:"), "{command:?}: {out}");
     }
+}
+
+#[test]
+fn shells_complete_every_command_and_each_has_a_page() {
+    const COMMANDS: [&str; 9] =
+        ["cluster", "server", "join", "status", "top", "import", "export", "completions", "bench"];
+    for shell in ["bash", "zsh", "fish"] {
+        let (code, out, error) = run(&["completions", shell]);
+        assert_eq!((code, error.as_str()), (0, ""), "{shell}");
+        for word in COMMANDS.iter().chain(["password-file", "config"].iter()) {
+            assert!(out.contains(word), "{shell} does not complete {word}");
+        }
+        // The shell itself finds nothing wrong, where there is one.
+        let mut child = match Command::new(shell).arg("-n").arg("/dev/stdin").stdin(Stdio::piped()).spawn() {
+            Ok(child) => child,
+            Err(_) => continue,
+        };
+        child.stdin.take().unwrap().write_all(out.as_bytes()).unwrap();
+        assert!(child.wait().unwrap().success(), "{shell}");
+    }
+    assert_eq!(run(&["completions", "nothing"]).0, 2);
+
+    let folder = tempfile::tempdir().unwrap();
+    let pages = folder.path().join("man/man1");
+    assert_eq!(run(&["man", pages.to_str().unwrap()]), (0, String::new(), String::new()));
+    for command in COMMANDS {
+        let page = fs::read_to_string(pages.join(format!("quorate-{command}.1"))).unwrap();
+        assert!(page.contains(".SH SYNOPSIS"), "{command}: {page}");
+    }
+    let page = fs::read_to_string(pages.join("quorate-status.1")).unwrap();
+    assert!(page.contains("password") && page.contains("Exit code: 0 healthy, 1 at risk"), "{page}");
+    fs::write(folder.path().join("file"), "").unwrap();
+    let (code, _, error) = run(&["man", folder.path().join("file").to_str().unwrap()]);
+    assert!(code == 1 && error.contains("cannot write manual pages into"), "{error}");
 }
 
 #[test]
@@ -34,6 +72,8 @@ fn wrong_usage_is_2() {
         &["cluster", "--nodes", "10", "--dir", "x"],
         &["cluster", "--dir", "x", "--keyspace", "nonsense"],
         &["cluster", "--dir", "x", "--client-port", "0"],
+        &["status", "--here", "--json"],
+        &["top", "--interval", "0"],
     ] {
         let (code, _, error) = run(command);
         assert_eq!(code, 2, "{command:?}: {error}");

@@ -365,7 +365,7 @@ pub(super) static KEYSPACE: [CommandSpec; 10] = [
     help_of("keyspace|help").docs(Group::Cluster, "3.0.0", "O(1)"),
 ];
 
-pub(super) static CLUSTER: [CommandSpec; 12] = [
+pub(super) static CLUSTER: [CommandSpec; 13] = [
     node("cluster|add", 7, NodeCommand::Cluster(ClusterCommand::Add))
         .flags(CLUSTER_WIDE)
         .docs(Group::Cluster, "3.0.0", "O(1)")
@@ -413,6 +413,11 @@ pub(super) static CLUSTER: [CommandSpec; 12] = [
             "id [ACCEPTLOSS]",
             "Lets a node that has lost its storage in again, as a new member of its groups",
         ),
+    node("cluster|report", 2, NodeCommand::Report)
+        .flags(ANY_TIME)
+        .tips(&["nondeterministic_output"])
+        .docs(Group::Cluster, "3.0.0", "O(N) for N groups")
+        .help("", "Returns what this node says of itself as JSON: its health, and figures"),
     node("cluster|shards", 2, NodeCommand::Cluster(ClusterCommand::Shards))
         .flags(ANY_TIME)
         .tips(&["nondeterministic_output"])

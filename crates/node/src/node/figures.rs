@@ -1,0 +1,164 @@
+//! What a node says of itself to `CLUSTER REPORT`: its health, and the figures that people and programs need who look at
+//! a whole cluster. It is asked for with the password, so it may say more than `GET /health`.
+
+use super::facts::client_count;
+use super::report::{Health, health};
+use crate::context::status::group_status;
+use crate::node::Node;
+use crate::setting::Setting;
+use kv::{Reply, ReplyBuffer};
+use protocol::NodeId;
+use serde::Serialize;
+
+/// Everything that a node says of itself. The names are documented in docs/reference/commands.md.
+#[derive(Serialize)]
+struct Report {
+    #[serde(flatten)]
+    health: Health,
+    /// Seconds since the process has started.
+    uptime_s: u64,
+    /// Whether the control group has admitted this node; if it said why not, the reason.
+    admitted: bool,
+    refusal: Option<String>,
+    memory: MemoryFigures,
+    disk: DiskFigures,
+    clock: ClockFigures,
+    links: Vec<LinkFigures>,
+    counters: CounterFigures,
+    groups: Vec<GroupFigures>,
+}
+
+/// Memory, in bytes. A bound of 0 is none.
+#[derive(Serialize)]
+struct MemoryFigures {
+    resident: u64,
+    max: u64,
+    machine: u64,
+    data: u64,
+    data_max: u64,
+    clients: u64,
+    full: bool,
+}
+
+/// The disk with the node's folder, in bytes. Both are 0 where the system does not say.
+#[derive(Serialize)]
+struct DiskFigures {
+    free: u64,
+    size: u64,
+    full: bool,
+}
+
+#[derive(Serialize)]
+struct ClockFigures {
+    off: bool,
+    ahead_ms: i64,
+}
+
+/// The link to another node.
+#[derive(Serialize)]
+struct LinkFigures {
+    node: NodeId,
+    up: bool,
+    /// For how long nothing has come from it.
+    silent_ms: u64,
+}
+
+/// Counted since the process has started, apart from `clients`, which are those connected now.
+#[derive(Serialize)]
+struct CounterFigures {
+    clients: u64,
+    commands: u64,
+    errors: u64,
+    forwarded: u64,
+    /// Commands that have ended since `CONFIG RESETSTAT`, and how long they took in all.
+    calls: u64,
+    calls_us: u64,
+    client_bytes_in: u64,
+    client_bytes_out: u64,
+    peer_bytes_in: u64,
+    peer_bytes_out: u64,
+}
+
+/// A shard of a keyspace. Counted since the replica was made.
+#[derive(Serialize)]
+struct GroupFigures {
+    group: u16,
+    prefix: String,
+    shard: u16,
+    keys: u64,
+    memory: u64,
+    memory_max: u64,
+    eviction: String,
+    evicted: u64,
+    lookups: u64,
+    unknown_writes: u64,
+    lost_writes: u64,
+}
+
+/// `CLUSTER REPORT`.
+pub(super) fn report(node: &Node) -> ReplyBuffer {
+    let text = serde_json::to_vec(&figures(node)).expect("a report is made of numbers, strings and lists");
+    let mut replies = ReplyBuffer::new();
+    replies.push(Reply::Text(&text));
+    replies
+}
+
+fn figures(node: &Node) -> Report {
+    let (cx, usage) = (&node.cx, &node.usage);
+    let clock = node.clock.facts();
+    let is_other = |id: &NodeId| *id != cx.configuration.node;
+    let link = |id: NodeId| {
+        let silent_ms = cx.peers.get(id).map_or(0, |peer| peer.silent_ms(cx.now));
+        LinkFigures { node: id, up: cx.peers.is_up(id), silent_ms }
+    };
+    Report {
+        health: health(node),
+        uptime_s: cx.now.ms_since(node.started.monotonic_us) / 1000,
+        admitted: cx.is_admitted,
+        refusal: cx.refusal.clone(),
+        memory: MemoryFigures {
+            resident: usage.resident_bytes,
+            max: cx.memory.bytes_max(),
+            machine: usage.machine_bytes,
+            data: cx.memory.data_bytes(),
+            data_max: cx.memory.data_max(),
+            clients: cx.memory.clients_bytes(),
+            full: cx.memory.is_full(),
+        },
+        disk: DiskFigures { free: usage.disk_free_bytes, size: usage.disk_bytes, full: cx.room.is_short() },
+        clock: ClockFigures { off: clock.is_off, ahead_ms: clock.ahead_ms },
+        links: cx.map.nodes.keys().copied().filter(is_other).map(link).collect(),
+        counters: CounterFigures {
+            clients: client_count(node),
+            commands: cx.counters.commands,
+            errors: cx.counters.errors,
+            forwarded: cx.counters.forwarded,
+            calls: cx.clients.statistics.calls(),
+            calls_us: cx.clients.statistics.microseconds(),
+            client_bytes_in: usage.client_input_bytes,
+            client_bytes_out: usage.client_output_bytes,
+            peer_bytes_in: usage.peer_input_bytes,
+            peer_bytes_out: usage.peer_output_bytes,
+        },
+        groups: cx.groups.ids().iter().map(|id| group_figures(node, *id)).collect(),
+    }
+}
+
+fn group_figures(node: &Node, id: u16) -> GroupFigures {
+    let (group, status) = (&node.cx.groups[id], group_status(&node.cx, id));
+    let table = group.replica.as_ref().map(|replica| replica.table());
+    let counted = table.map(|table| table.statistics());
+    GroupFigures {
+        group: id,
+        prefix: group.keyspace.prefix.clone(),
+        shard: group.shard,
+        keys: table.map_or(0, |table| table.len() as u64),
+        memory: table.map_or(0, |table| table.memory_bytes() as u64),
+        memory_max: group.keyspace.shard_memory_max(),
+        eviction: group.keyspace.eviction.text().to_string(),
+        evicted: counted.map_or(0, |counted| counted.evicted),
+        lookups: counted.map_or(0, |counted| counted.hits + counted.misses),
+        unknown_writes: status.counted("unknown_writes"),
+        lost_writes: status.counted("lost_writes"),
+    }
+}

@@ -1,0 +1,575 @@
+//! What the nodes' answers amount to: who serves what, how many more failures each group survives, and what is at risk.
+
+use node::control::{CONTROL_GROUP, ClusterMap, Group, KeyspaceEntry, NodeState};
+use node::{NodeId, Protocol, Setting as _};
+
+use super::gather::{Answers, Said};
+use super::report::{Follower, Report};
+use super::standing::{Control, Facts, Keyspace, Node, Replica, Risk, Severity, Shard, Standing, State};
+use super::words;
+
+/// Memory for data is short from here on, in percent of what data may take.
+const MEMORY_PERCENT: u64 = 90;
+
+/// A keyspace with a bound and without eviction is nearly full from here on, in percent.
+const KEYSPACE_PERCENT: u64 = 90;
+
+/// A disk is short with less than this many percent free, unless it is so large that this is plenty.
+const DISK_PERCENT: u64 = 5;
+const DISK_PLENTY_BYTES: u64 = 32 << 30;
+/// A disk is short with less than this, however small it is: the log's reserve and a few of its files.
+const DISK_BYTES: u64 = 512 << 20;
+
+/// A follower that is behind for longer is worth a line, in milliseconds.
+const LAG_MS: u64 = 10_000;
+
+/// Puts the nodes' answers together.
+pub(super) fn judge(answers: &Answers) -> Standing {
+    let mut risks = Vec::new();
+    let reported = answers.reports().next().map(|(_, said)| said.report.cluster.clone());
+    let mut standing = Standing {
+        state: State::Healthy,
+        cluster: reported.unwrap_or_default(),
+        map_version: answers.map.as_ref().map_or(0, |map| map.version),
+        control: Control::default(),
+        nodes: answers.nodes.keys().map(|id| node(answers, *id)).collect(),
+        keyspaces: Vec::new(),
+        risks: Vec::new(),
+    };
+    for (address, why) in &answers.others {
+        risks.push(Risk {
+            severity: Severity::AtRisk,
+            kind: "address",
+            about: address.clone(),
+            what: format!("{address} cannot be asked: {why}"),
+            action: "look whether the address is right, whether the node runs, and what its log says".into(),
+        });
+    }
+    for node in &standing.nodes {
+        node_risks(answers, node, &mut risks);
+    }
+    match &answers.map {
+        Some(map) => {
+            standing.control = control(answers, map, &mut risks);
+            for (prefix, entry) in &map.keyspaces {
+                let keyspace = keyspace(answers, map, (prefix, entry), &standing.control, &mut risks);
+                standing.keyspaces.push(keyspace);
+            }
+        }
+        None if standing.nodes.is_empty() => risks.push(Risk {
+            severity: Severity::CannotServe,
+            kind: "unreachable",
+            about: "cluster".into(),
+            what: "no node could be asked".into(),
+            action: "give addresses of other nodes with --addr; look whether the nodes run".into(),
+        }),
+        None => risks.push(Risk {
+            severity: Severity::CannotServe,
+            kind: "not-begun",
+            about: "cluster".into(),
+            what: "no node has a cluster map: the cluster has not begun".into(),
+            action: "start all control nodes (the first three nodes, or the first five of a larger cluster)"
+                .into(),
+        }),
+    }
+    disagreements(answers, &mut risks);
+    risks.sort_by_key(|risk| std::cmp::Reverse(risk.severity));
+    standing.state = match risks.first().map(|risk| risk.severity) {
+        Some(Severity::CannotServe) => State::CannotServe,
+        Some(Severity::AtRisk) => State::AtRisk,
+        Some(Severity::Note) | None => State::Healthy,
+    };
+    standing.risks = risks;
+    standing
+}
+
+fn node(answers: &Answers, id: NodeId) -> Node {
+    let answer = &answers.nodes[&id];
+    let entry = answers.map.as_ref().and_then(|map| map.nodes.get(&id));
+    let facts = answer.said.as_ref().ok().map(|said| {
+        let report = said.report.clone();
+        Facts {
+            version: report.version,
+            ready: report.ready,
+            admitted: report.admitted,
+            uptime_s: report.uptime_s,
+            map_version: said.map.version,
+            control_leader: report.control_leader,
+            memory: report.memory,
+            disk: report.disk,
+            clock: report.clock,
+            links: report.links,
+            counters: report.counters,
+        }
+    });
+    Node {
+        node: id,
+        address: answer.address.clone(),
+        reached: facts.is_some(),
+        alive: answers.is_alive(id),
+        leaving: entry.is_some_and(|entry| entry.state == NodeState::Leaving),
+        error: answer.said.as_ref().err().cloned(),
+        facts,
+    }
+}
+
+/// How many more of a group's members may fail while a majority is left.
+fn majority_survives(members: usize, left: usize) -> i64 {
+    left as i64 - (members / 2 + 1) as i64
+}
+
+fn control(answers: &Answers, map: &ClusterMap, risks: &mut Vec<Risk>) -> Control {
+    let Some(group) = map.groups.get(&CONTROL_GROUP) else { return Control::default() };
+    let alive = group.members.iter().filter(|id| answers.is_alive(**id)).count();
+    let survives = majority_survives(group.members.len(), alive);
+    let leader = answers.reports().map(|(_, said)| said.report.control_leader).find(|leader| *leader != 0);
+    let control = Control { leader: leader.unwrap_or(0), members: group.members.clone(), survives };
+    let silent = away(answers, &group.members);
+    if control.leader == 0 || survives < 0 {
+        risks.push(Risk {
+            severity: Severity::AtRisk,
+            kind: "no-control-leader",
+            about: "control group".into(),
+            what: format!(
+                "no node leads the control group{silent}: leader-follower keyspaces stop, and nothing can be changed"
+            ),
+            action: format!("start nodes until a majority of {} run", words::nodes(&group.members)),
+        });
+    } else if survives == 0 && group.members.len() > 2 {
+        risks.push(Risk {
+            severity: Severity::AtRisk,
+            kind: "one-failure-away",
+            about: "control group".into(),
+            what: format!("the control group stops with the next failure of one of its members{silent}"),
+            action: "start the nodes that are away, or replace them (CLUSTER REPLACE)".into(),
+        });
+    }
+    control
+}
+
+/// Which of these are not alive, as a clause; empty if all are.
+fn away(answers: &Answers, members: &[NodeId]) -> String {
+    let away: Vec<NodeId> = members.iter().copied().filter(|id| !answers.is_alive(*id)).collect();
+    match away.as_slice() {
+        [] => String::new(),
+        [one] => format!(" (node {one} is away)"),
+        several => format!(" ({} are away)", words::nodes(several)),
+    }
+}
+
+fn keyspace(
+    answers: &Answers,
+    map: &ClusterMap,
+    (prefix, entry): (&str, &KeyspaceEntry),
+    control: &Control,
+    risks: &mut Vec<Risk>,
+) -> Keyspace {
+    let settings = &entry.keyspace;
+    let mut keyspace = Keyspace {
+        prefix: prefix.to_owned(),
+        promise: String::new(),
+        replication: settings.replication.text().to_string(),
+        acks: settings.acks.text().to_string(),
+        durability: settings.durability().text().to_string(),
+        reads: settings.reads.text().to_string(),
+        keys: 0,
+        memory: 0,
+        memory_max: settings.memory_max,
+        evicted: 0,
+        lookups: 0,
+        records: 0,
+        shards: Vec::new(),
+    };
+    let mut fullest = 0;
+    for id in &entry.groups {
+        let Some(group) = map.groups.get(id) else { continue };
+        let shard = shard(answers, settings.replication, &keyspace, (*id, group), control);
+        let figures = || answers.reports().filter_map(|(_, said)| said.report.figures(prefix, group.shard));
+        keyspace.keys += figures().map(|figures| figures.keys).max().unwrap_or(0);
+        keyspace.memory += figures().map(|figures| figures.memory).max().unwrap_or(0);
+        keyspace.evicted += figures().map(|figures| figures.evicted).max().unwrap_or(0);
+        keyspace.lookups += figures().map(|figures| figures.lookups).sum::<u64>();
+        let share = |memory: u64, max: u64| memory.saturating_mul(100).checked_div(max).unwrap_or(0);
+        let full = figures().map(|figures| share(figures.memory, figures.memory_max)).max();
+        fullest = fullest.max(full.unwrap_or(0));
+        if settings.replication.has_leader() {
+            let replicas = answers.reports().filter_map(|(_, said)| said.report.replica(prefix, group.shard));
+            keyspace.records += replicas.map(|replica| replica.offset).max().unwrap_or(0);
+        }
+        let name = match entry.groups.len() {
+            1 => format!("keyspace '{}'", keyspace.name()),
+            _ => format!("keyspace '{}', shard {}", keyspace.name(), shard.shard),
+        };
+        shard_risks(answers, settings.replication, &keyspace, group, (&name, &shard), risks);
+        keyspace.shards.push(shard);
+    }
+    let most = keyspace.shards.iter().map(|shard| shard.members.len()).max().unwrap_or(0);
+    keyspace.promise = words::promise(&keyspace, most);
+    if settings.eviction.text().to_string() == "none" && fullest >= KEYSPACE_PERCENT {
+        let bound = words::bytes(settings.memory_max);
+        risks.push(Risk {
+            severity: Severity::AtRisk,
+            kind: "keyspace-full",
+            about: format!("keyspace '{}'", keyspace.name()),
+            what: format!(
+                "keyspace '{}' has taken {fullest} % of its bound of {bound} in a shard: at 100 % writes are refused with OOM",
+                keyspace.name()
+            ),
+            action: format!("delete keys, or KEYSPACE SET \"{prefix}\" memory_max=… or eviction=…"),
+        });
+    }
+    keyspace
+}
+
+fn shard(
+    answers: &Answers,
+    protocol: Protocol,
+    keyspace: &Keyspace,
+    (id, group): (u16, &Group),
+    control: &Control,
+) -> Shard {
+    let seen = |report: &Report| report.replica(&keyspace.prefix, group.shard).cloned();
+    let views: Vec<_> = answers.reports().filter_map(|(id, said)| Some((id, seen(&said.report)?))).collect();
+    // Of several that say that they lead, the one with the highest epoch does.
+    let leading = views.iter().filter(|(_, view)| view.role == "leader").max_by_key(|(_, view)| view.epoch);
+    let told = views.iter().filter(|(_, view)| view.ready).map(|(_, view)| view.leader).find(|id| *id != 0);
+    let leader = match leading {
+        _ if !protocol.has_leader() => 0,
+        Some((id, _)) => *id,
+        None => told.filter(|id| answers.is_alive(*id)).unwrap_or(0),
+    };
+    let followers: &[Follower] = leading.map_or(&[], |(_, view)| &view.followers);
+    let replica = |node: NodeId| {
+        let view = views.iter().find(|(id, _)| *id == node).map(|(_, view)| view);
+        let follower = followers.iter().find(|follower| follower.node == node);
+        let streams = follower.is_none_or(|follower| follower.state == "streaming");
+        let (role, takes_part) = match view {
+            Some(view) => {
+                let has_all = ["leader", "candidate", "follower", "replica"].contains(&view.role.as_str());
+                (view.role.clone(), has_all)
+            }
+            None if answers.is_alive(node) => ("unasked".to_owned(), true),
+            None => ("away".to_owned(), false),
+        };
+        Replica {
+            node,
+            role,
+            ready: view.is_some_and(|view| view.ready),
+            sound: takes_part && streams && answers.is_alive(node),
+            lag_records: follower.map_or(0, |follower| follower.lag),
+            lag_ms: follower.map_or(0, |follower| follower.lag_ms),
+        }
+    };
+    let replicas: Vec<Replica> = group.members.iter().map(|member| replica(*member)).collect();
+    let is_sound = |id: &NodeId| replicas.iter().any(|replica| replica.node == *id && replica.sound);
+    let sound = group.members.iter().filter(|id| is_sound(id)).count();
+    let in_sync = group.in_sync.iter().filter(|id| is_sound(id)).count();
+    Shard {
+        group: id,
+        shard: group.shard,
+        leader,
+        epoch: leading.map_or(group.epoch, |(_, view)| view.epoch),
+        in_sync: group.in_sync.clone(),
+        serves: views.iter().any(|(_, view)| view.ready && (view.role != "leader" || view.writable)),
+        survives: survives(protocol, &keyspace.acks, group.members.len(), sound, in_sync, control.survives),
+        members: group.members.clone(),
+        replicas,
+    }
+}
+
+/// How many more failures a group survives, of its members, with `sound` of them left and `in_sync` of those that hold all
+/// that was acknowledged.
+fn survives(
+    protocol: Protocol,
+    acks: &str,
+    members: usize,
+    sound: usize,
+    in_sync: usize,
+    control: i64,
+) -> i64 {
+    if protocol != Protocol::LeaderFollower {
+        return majority_survives(members, sound);
+    }
+    let followers = match acks {
+        "majority" => members / 2,
+        // `all` waits for those that are in sync, and those that fail are not any more.
+        "none" | "all" => 0,
+        number => number.parse().unwrap_or(0),
+    };
+    (in_sync as i64 - 1).min(sound as i64 - 1 - followers as i64).min(control)
+}
+
+fn shard_risks(
+    answers: &Answers,
+    protocol: Protocol,
+    keyspace: &Keyspace,
+    group: &Group,
+    (name, shard): (&str, &Shard),
+    risks: &mut Vec<Risk>,
+) {
+    let away = away(answers, &shard.members);
+    let views = || {
+        let view = |(id, said): (NodeId, &Said)| {
+            Some((id, said.report.replica(&keyspace.prefix, shard.shard)?.clone()))
+        };
+        answers.reports().filter_map(view)
+    };
+    let unready: Vec<String> = views()
+        .filter(|(_, view)| !view.ready && !view.explanation.is_empty())
+        .map(|(id, view)| format!("node {id}: {}", view.explanation))
+        .collect();
+    let reasons = if unready.is_empty() { String::new() } else { format!(" ({})", unready.join("; ")) };
+    let mut put = |severity, kind, what: String, action: String| {
+        risks.push(Risk { severity, kind, about: name.to_owned(), what, action });
+    };
+    if let Some((id, view)) = views().find(|(_, view)| view.role == "quarantined") {
+        put(
+            if shard.serves { Severity::AtRisk } else { Severity::CannotServe },
+            "quarantine",
+            format!("{name}: node {id} has stopped before a record that crashed it: {}", view.explanation),
+            "CLUSTER QUARANTINE LIST shows the record; then CLUSTER QUARANTINE SKIP or RETRY".into(),
+        );
+    }
+    let lacks_leader = protocol.has_leader() && shard.leader == 0;
+    if !shard.serves || shard.survives < 0 || lacks_leader {
+        let what = match (shard.survives < 0, lacks_leader) {
+            (true, _) => format!("{name} does not serve: too few of its replicas are left{away}{reasons}"),
+            (false, true) => format!("{name} does not serve: no node leads it{away}{reasons}"),
+            (false, false) => format!("{name} does not serve{away}{reasons}"),
+        };
+        let action = match away.is_empty() {
+            true => "if it does not come back within seconds, see the explanation and the nodes' logs",
+            false => "start the nodes that are away; those whose disk is lost: CLUSTER REPLACE id",
+        };
+        put(Severity::CannotServe, "cannot-serve", what, action.into());
+    } else if shard.survives == 0 {
+        let members = shard.members.len();
+        let by_design = survives(protocol, &keyspace.acks, members, members, members, i64::MAX);
+        if by_design > 0 {
+            put(
+                Severity::AtRisk,
+                "one-failure-away",
+                format!("{name} stops with the next failure of a node that holds it{away}"),
+                match away.is_empty() {
+                    true => "wait until its replicas have caught up; see the lag of each".into(),
+                    false => "start the nodes that are away, or replace them (CLUSTER REPLACE id)".into(),
+                },
+            );
+        } else {
+            put(
+                Severity::Note,
+                "no-redundancy",
+                format!("{name} survives no failure, as it was made: {}", words::count(members, "replica")),
+                "for one that does, have three nodes, and acks that a follower less can give".into(),
+            );
+        }
+    } else if !unready.is_empty() {
+        put(
+            Severity::AtRisk,
+            "nodes-disagree",
+            format!("{name} is served, but not through every node{reasons}"),
+            "send clients to the other nodes; if it lasts, look at the links and logs of those nodes".into(),
+        );
+    }
+    let leaders: Vec<(NodeId, NodeId, u64)> = views()
+        .filter(|(_, view)| view.ready && view.leader != 0)
+        .map(|(id, view)| (id, view.leader, view.epoch))
+        .collect();
+    if protocol.has_leader() && leaders.windows(2).any(|pair| pair[0].1 != pair[1].1) {
+        let told =
+            leaders.iter().map(|(id, leader, epoch)| format!("node {id} says {leader} (epoch {epoch})"));
+        put(
+            Severity::AtRisk,
+            "nodes-disagree",
+            format!("{name}: nodes disagree on who leads: {}", told.collect::<Vec<_>>().join(", ")),
+            "normal for a moment after a failover; if it lasts, look at the links between these nodes".into(),
+        );
+    }
+    for replica in shard.replicas.iter().filter(|replica| replica.lag_ms > LAG_MS) {
+        if answers.is_alive(replica.node) {
+            put(
+                Severity::AtRisk,
+                "behind",
+                format!(
+                    "{name}: node {} is {} records and {} behind its leader",
+                    replica.node,
+                    replica.lag_records,
+                    words::duration(replica.lag_ms / 1000)
+                ),
+                "look at its processor, disk and network; it catches up by itself if they allow".into(),
+            );
+        }
+    }
+    if !group.settled {
+        put(
+            Severity::Note,
+            "members-change",
+            format!("{name} is changing its members: not all of them hold everything yet"),
+            "wait".into(),
+        );
+    }
+}
+
+fn node_risks(answers: &Answers, node: &Node, risks: &mut Vec<Risk>) {
+    let id = node.node;
+    let mut put = |severity, kind, what: String, action: String| {
+        risks.push(Risk { severity, kind, about: format!("node {id}"), what, action });
+    };
+    let Some(facts) = &node.facts else {
+        let (address, error) = (&node.address, node.error.as_deref().unwrap_or_default());
+        return match node.alive {
+            true => put(
+                Severity::AtRisk,
+                "unreachable-from-here",
+                format!(
+                    "node {id} ({address}) cannot be asked from here: {error}; other nodes have a link to it"
+                ),
+                "look at the network between here and it, at its password and its number of clients".into(),
+            ),
+            false => put(
+                Severity::AtRisk,
+                "node-down",
+                format!("node {id} ({address}) cannot be reached: {error}"),
+                format!(
+                    "start it on its machine: quorate server --config FILE; if its disk is lost, with an empty folder, and then \
+                     CLUSTER REPLACE {id}"
+                ),
+            ),
+        };
+    };
+    if !facts.admitted {
+        let refusal = answers.report(id).and_then(|report| report.refusal.clone());
+        put(
+            Severity::AtRisk,
+            "not-admitted",
+            match refusal {
+                Some(why) => format!("node {id} may not take part: {why}"),
+                None => format!("node {id} has not been admitted by the control group yet"),
+            },
+            "if it does not pass within seconds, do what the sentence and the node's log say".into(),
+        );
+    }
+    if node.leaving {
+        put(
+            Severity::Note,
+            "leaving",
+            format!("node {id} is leaving the cluster: its replicas move to other nodes"),
+            "wait; its process ends by itself".into(),
+        );
+    }
+    let down: Vec<NodeId> = facts.links.iter().filter(|link| !link.up).map(|link| link.node).collect();
+    let cut_off: Vec<NodeId> = down.into_iter().filter(|other| answers.report(*other).is_some()).collect();
+    if !cut_off.is_empty() {
+        put(
+            Severity::AtRisk,
+            "link-down",
+            format!("node {id} has no link to {}, though they answer", words::nodes(&cut_off)),
+            "look at the network and the firewall between their peer ports, and at both logs".into(),
+        );
+    }
+    let memory = &facts.memory;
+    if memory.full {
+        put(
+            Severity::AtRisk,
+            "memory-full",
+            format!("node {id} has no memory left for data: writes that need some are refused with OOM"),
+            "delete keys, bound keyspaces (memory_max, eviction), or raise limits.memory_max".into(),
+        );
+    } else if memory.data_max > 0 && memory.data > memory.data_max / 100 * MEMORY_PERCENT {
+        let (data, max) = (words::bytes(memory.data), words::bytes(memory.data_max));
+        put(
+            Severity::AtRisk,
+            "memory-short",
+            format!("node {id} is short of memory: data takes {data} of {max}"),
+            "delete keys, bound keyspaces (memory_max, eviction), or raise limits.memory_max".into(),
+        );
+    }
+    let disk = &facts.disk;
+    let (free, size) = (words::bytes(disk.free), words::bytes(disk.size));
+    if disk.full {
+        put(
+            Severity::AtRisk,
+            "disk-full",
+            format!("node {id} has no room on its disk but the reserve ({free} of {size} free)"),
+            "free room on that disk, or delete keys; it goes on by itself".into(),
+        );
+    } else if is_short(disk.free, disk.size) {
+        put(
+            Severity::AtRisk,
+            "disk-short",
+            format!("node {id} is short of disk: {free} of {size} free"),
+            "free room on that disk before it is full".into(),
+        );
+    }
+    if facts.clock.off {
+        put(
+            Severity::AtRisk,
+            "clock-off",
+            format!("node {id}: its machine's clock is {} ms off", facts.clock.ahead_ms),
+            "have the machine's clock set (NTP); keys are safe meanwhile".into(),
+        );
+    }
+}
+
+/// Whether a disk is short of room. One whose size is not known is not.
+fn is_short(free: u64, size: u64) -> bool {
+    let share = (size / 100 * DISK_PERCENT).min(DISK_PLENTY_BYTES);
+    size > 0 && free < share.max(DISK_BYTES)
+}
+
+/// What nodes that answered say differently, besides who leads.
+fn disagreements(answers: &Answers, risks: &mut Vec<Risk>) {
+    let told = |what: &str, of: fn(&Said) -> String| {
+        let all: Vec<(NodeId, String)> = answers.reports().map(|(id, said)| (id, of(said))).collect();
+        let differ = all.windows(2).any(|pair| pair[0].1 != pair[1].1);
+        let told: Vec<String> = all.iter().map(|(id, said)| format!("node {id} {what} {said}")).collect();
+        differ.then(|| told.join(", "))
+    };
+    if let Some(versions) = told("runs", |said| said.report.version.clone()) {
+        risks.push(Risk {
+            severity: Severity::Note,
+            kind: "versions-differ",
+            about: "cluster".into(),
+            what: format!("nodes run different versions: {versions}"),
+            action: "end the upgrade".into(),
+        });
+    }
+    if let Some(maps) = told("has map", |said| said.map.version.to_string()) {
+        risks.push(Risk {
+            severity: Severity::Note,
+            kind: "maps-differ",
+            about: "cluster".into(),
+            what: format!("nodes have different cluster maps: {maps}"),
+            action: "normal for a moment; if it lasts, the nodes with the older ones are cut off".into(),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_that_are_left_to_survive() {
+        use Protocol::{Abd, Consensus, LeaderFollower};
+        assert_eq!(survives(Consensus, "majority", 3, 3, 3, 1), 1);
+        assert_eq!(survives(Consensus, "majority", 3, 2, 2, 0), 0);
+        assert_eq!(survives(Consensus, "majority", 3, 1, 1, -1), -1);
+        assert_eq!(survives(Abd, "majority", 5, 4, 0, -1), 1);
+        // The last in-sync replica goes on, as long as the control group lets it lead.
+        assert_eq!(survives(LeaderFollower, "all", 3, 3, 3, 1), 1);
+        assert_eq!(survives(LeaderFollower, "none", 5, 5, 5, 2), 2);
+        assert_eq!(survives(LeaderFollower, "2", 3, 3, 3, 1), 0);
+        assert_eq!(survives(LeaderFollower, "1", 3, 1, 1, 1), -1);
+        assert_eq!(survives(LeaderFollower, "none", 3, 3, 1, 1), 0);
+    }
+
+    #[test]
+    fn a_disk_is_short_by_share_or_by_size() {
+        assert!(!is_short(0, 0));
+        assert!(is_short(400 << 20, 2 << 30));
+        assert!(!is_short(600 << 20, 2 << 30));
+        assert!(is_short(4 << 30, 100 << 30));
+        assert!(!is_short(40 << 30, 2 << 40));
+    }
+}

@@ -1,0 +1,227 @@
+//! `quorate status` and `quorate top`: what they say, and with which exit code, about clusters that are well and that are not.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::Stdio;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::support::{Cluster, Server, configuration, free_ports, is_running, quorate, signal, until, wait};
+
+/// Runs `quorate status`, or another subcommand, to its end. Returns its exit code, and what it wrote.
+fn run(arguments: &[&str]) -> (i32, String) {
+    let output = quorate().args(arguments).output().unwrap();
+    let mut text = String::from_utf8(output.stdout).unwrap();
+    text.push_str(&String::from_utf8(output.stderr).unwrap());
+    (output.status.code().unwrap(), text)
+}
+
+/// Runs it until it says so: a cluster takes a moment to notice what has happened.
+fn until_it_says(arguments: &[&str], code: i32, sentences: &[&str]) -> String {
+    let mut told = (0, String::new());
+    let what = format!("{arguments:?} ends with {code} and says {sentences:?}");
+    let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        until(&what, || {
+            told = run(arguments);
+            told.0 == code && sentences.iter().all(|sentence| told.1.contains(sentence))
+        });
+    }));
+    assert!(seen.is_ok(), "{what}; instead: {told:?}");
+    told.1
+}
+
+fn at(port: u16) -> String {
+    format!("127.0.0.1:{port}")
+}
+
+#[test]
+fn a_cluster_is_healthy_then_at_risk_and_then_does_not_serve() {
+    let folder = tempfile::tempdir().unwrap();
+    let keyspaces = ["prefix=cache: replication=leader-follower acks=none", "prefix=cart replication=abd"];
+    let (cluster, _) = Cluster::start_with(folder.path(), free_ports(9), 3, &keyspaces);
+    let (first, second) = (at(cluster.base), at(cluster.base + 1));
+    let status = ["status", "--addr", &first];
+
+    let told = until_it_says(&status, 0, &["healthy", "survives 1 failure", "control group: leader "]);
+    for id in 1..=3 {
+        assert!(told.contains(&at(cluster.base + id - 1)), "{told}");
+    }
+    for promise in [
+        "consensus: a write is acknowledged when 2 of 3 replicas have it (on the disk); reads see every",
+        "leader-follower: a write is acknowledged when its leader has it, so a failover may lose it (in memory",
+        "abd: a write is acknowledged when 2 of 3 replicas have it (in memory",
+        "no leader needed",
+    ] {
+        assert!(told.contains(promise), "{promise}: {told}");
+    }
+    assert!(!told.contains('\x1b'), "colours in a pipe: {told:?}");
+
+    let (code, told) = run(&["status", "--addr", &first, "--json"]);
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!((code, &told["state"]), (0, &Value::from("healthy")), "{told:#}");
+    assert_eq!(told["risks"], Value::Array(Vec::new()));
+    assert_eq!(told["nodes"].as_array().unwrap().len(), 3);
+    for (index, node) in told["nodes"].as_array().unwrap().iter().enumerate() {
+        assert_eq!(node["node"], index + 1);
+        assert_eq!((&node["reached"], &node["ready"]), (&true.into(), &true.into()), "{node:#}");
+        assert!(
+            node["memory"]["data_max"].as_u64().unwrap() > 0 && node["disk"]["full"] == false,
+            "{node:#}"
+        );
+        assert_eq!(node["links"].as_array().unwrap().len(), 2);
+    }
+    let default = &told["keyspaces"][0];
+    assert_eq!((&default["prefix"], &default["replication"]), (&"".into(), &"consensus".into()));
+    assert_eq!(default["shards"][0]["survives"], 1);
+    assert_eq!(default["shards"][0]["replicas"].as_array().unwrap().len(), 3);
+
+    signal(cluster.process(3), Signal::KILL);
+    let down = format!("node 3 ({}) cannot be reached", at(cluster.base + 2));
+    let sentences = [
+        "at risk",
+        "keyspace 'default' stops with the next failure of a node that holds it (node 3 is away)",
+        "keyspace 'cart' stops with the next failure",
+        &down,
+        "start it on its machine: quorate server --config FILE",
+    ];
+    until_it_says(&status, 1, &sentences);
+    let (code, told) = run(&["status", "--addr", &first, "--json"]);
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!((code, &told["state"]), (1, &Value::from("at-risk")));
+    let kinds: Vec<&str> =
+        told["risks"].as_array().unwrap().iter().map(|risk| risk["kind"].as_str().unwrap()).collect();
+    assert!(kinds.contains(&"node-down") && kinds.contains(&"one-failure-away"), "{kinds:?}");
+    assert!(told["risks"][0]["do"].is_string() && told["nodes"][2]["error"].is_string(), "{told:#}");
+    assert!(told["nodes"][2].get("memory").is_none());
+
+    signal(cluster.process(2), Signal::KILL);
+    until_it_says(&status, 2, &["cannot serve", "does not serve: too few of its replicas are left"]);
+    // Asked through a node that is down, it says no more than that.
+    let told = until_it_says(&["status", "--addr", &second], 2, &["no node could be asked"]);
+    assert!(told.contains(&format!("{second} cannot be asked: cannot connect to {second}")), "{told}");
+    // Any node that answers is enough.
+    let both = format!("{second},{first}");
+    until_it_says(
+        &["status", "--addr", &both],
+        2,
+        &["node 2 (", "node 3 (", "too few of its replicas are left"],
+    );
+}
+
+#[test]
+fn a_node_tells_nobody_without_its_password() {
+    let server = Server::start("password = \"correct horse\"", "");
+    let address = at(server.client_port);
+    let folder = tempfile::tempdir().unwrap();
+    let file = |text: &str| {
+        let file = folder.path().join(text.len().to_string());
+        fs::write(&file, text).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let (code, told) = run(&["status", "--addr", &address]);
+    assert!(code == 2 && told.contains("it wants a password: name its file with --password-file"), "{told}");
+    let (code, told) = run(&["status", "--addr", &address, "--password-file", &file("battery staple")]);
+    assert!(code == 2 && told.contains("refuses the password"), "{told}");
+    assert!(!told.contains("battery"), "a password is shown: {told}");
+
+    let told = until_it_says(
+        &["status", "--addr", &address, "--password-file", &file("correct horse\n")],
+        0,
+        &["healthy", "survives no failure, as it was made: 1 replica"],
+    );
+    assert!(told.contains("when its only replica has it"), "{told}");
+    // A node's own file has address and password.
+    let config = server.folder().join("quorate.toml");
+    let config = config.to_str().unwrap();
+    assert_eq!(run(&["status", "--config", config]).0, 0);
+    assert_eq!(run(&["status", "--config", config, "--here"]), (0, "node 1 serves\n".into()));
+}
+
+#[test]
+fn one_node_is_asked_whether_it_serves() {
+    let base = free_ports(6);
+    let server = Server::start_one_of_two(1, base);
+    let address = at(server.client_port);
+    let (code, told) = run(&["status", "--addr", &address, "--here"]);
+    assert!(code == 2 && told.starts_with("node 1 does not serve: keyspace 'default': "), "{told}");
+    let (code, told) = run(&["status", "--addr", &at(base + 3), "--here"]);
+    assert!(code == 2 && told.contains("cannot be asked: cannot connect to"), "{told}");
+    // Nothing has begun, and that is said, too.
+    let (code, told) = run(&["status", "--addr", &address]);
+    assert!(code == 2 && told.contains("the cluster has not begun"), "{told}");
+    let (code, told) = run(&["status", "--addr", "somewhere"]);
+    assert!(code == 2 && told.contains("somewhere is no address: write HOST:PORT"), "{told}");
+    let (code, told) = run(&["status", "--password-file", "/nowhere/at/all"]);
+    assert!(code == 2 && told.contains("cannot read /nowhere/at/all"), "{told}");
+}
+
+#[test]
+fn nodes_of_two_clusters_are_not_taken_for_one() {
+    let one = Server::start("", "");
+    let base = free_ports(3);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("quorate.toml");
+    let text = configuration(base, 1, "", "").replace("cluster = \"test\"", "cluster = \"other\"");
+    fs::write(&file, text).unwrap();
+    let mut other = quorate().arg("server").arg("--config").arg(&file).stderr(Stdio::null()).spawn().unwrap();
+    let (first, second) = (at(one.client_port), at(base));
+    until_it_says(&["status", "--addr", &second], 0, &["other: healthy"]);
+    until_it_says(
+        &["status", "--addr", &first, "--addr", &second],
+        1,
+        &["it is a node of cluster 'other', and others asked are of cluster 'test'"],
+    );
+    signal(other.id(), Signal::TERM);
+    assert_eq!(wait(&mut other), 0);
+}
+
+#[test]
+fn what_nodes_do_is_watched() {
+    let server = Server::start("", "");
+    let address = at(server.client_port);
+    let mut top = quorate()
+        .args(["top", "--addr", &address, "--interval", "1"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(top.stdout.take().unwrap());
+    let mut client = server.client();
+    // The first look has no rates; a later one has those of what is done in between.
+    let mut seen = Vec::new();
+    until("rates are shown", || {
+        assert_eq!(client.ask("SET key value"), "+OK");
+        assert_eq!(client.ask("GET key"), "$5");
+        client.line();
+        let mut line = String::new();
+        assert!(lines.read_line(&mut line).unwrap() > 0, "it has ended: {seen:?}");
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let value = |name: &str| -> f64 {
+            let at = words.iter().position(|word| *word == name);
+            at.map_or(0.0, |at| words[at + 1].parse().unwrap())
+        };
+        let is_seen = match words[0] {
+            "node" => value("operations/s") > 0.0 && value("in_bytes/s") > 0.0,
+            "keyspace" => value("records/s") > 0.0 && value("keys") == 1.0,
+            _ => false,
+        };
+        if is_seen && !seen.contains(&words[0].to_owned()) {
+            seen.push(words[0].to_owned());
+        }
+        seen.len() == 2
+    });
+    signal(top.id(), Signal::INT);
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).unwrap();
+    assert_eq!(wait(&mut top), 0);
+    assert!(!rest.contains('\x1b'), "{rest:?}");
+
+    let (code, told) = run(&["top", "--addr", &address, "--count", "2", "--interval", "1"]);
+    let begins = |word: &str| told.lines().filter(|line| line.starts_with(word)).count();
+    assert_eq!((code, begins("cluster test state healthy"), begins("node 1 state up")), (0, 2, 2), "{told}");
+    let process = server.process();
+    drop(server);
+    assert!(!is_running(process));
+    let (code, told) = run(&["top", "--addr", &address, "--count", "1"]);
+    assert!(code == 2 && told.contains("risk unreachable no node could be asked"), "{told}");
+}
