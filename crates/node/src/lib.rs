@@ -62,7 +62,7 @@ mod values;
 mod waits;
 mod words;
 
-pub use configuration::{Configuration, DebugCommand, NodeAddress, ProcessFacts, StorageSettings};
+pub use configuration::{Configuration, DebugCommand, NodeAddress, ProcessFacts, StorageSettings, TlsFacts};
 
 pub use configuration::LONG_COMMAND_BYTES;
 pub use envelope::{fragment_message, payload_words, replica_message};

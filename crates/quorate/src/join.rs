@@ -166,6 +166,8 @@ fn configuration(like: &Config, map: &ClusterMap, own: &NodeAddress, bind: IpAdd
         // The cluster map holds the keyspaces; those in a file are for a new cluster.
         keyspaces: Vec::new(),
         dial: Vec::new(),
+        // A certificate is of one node.
+        tls: None,
         nodes,
         file: PathBuf::new(),
         ..like.clone()

@@ -196,6 +196,7 @@ const MODULES: [(&str, &[&[&str]]); 12] = [
             &["http"],
             &["worker"],
             &["clients"],
+            &["tls"],
             &["descriptors", "home", "listen", "peers"],
             &["bridge", "config", "log", "metrics", "notebook"],
             &[

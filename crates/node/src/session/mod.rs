@@ -62,6 +62,9 @@ pub enum ClientKind {
         local_address: String,
         /// The socket's descriptor, as `CLIENT LIST` shows it.
         fd: i32,
+        /// The common name in the certificate that the client has shown, which an authority of this node's configuration
+        /// has issued. `None` without TLS, without a certificate, or without a name in it.
+        certificate_name: Option<String>,
     },
     /// A part of the server, such as HTTP: it gets replies in `kv`'s encoding.
     Internal,
@@ -723,7 +726,12 @@ mod tests {
     #[test]
     fn a_large_value_is_written_piece_by_piece_in_its_place_among_the_replies() {
         let mut session = Session::new(ClientId::from_bits(0), ClientKind::Internal, true, 0);
-        session.kind = ClientKind::Resp { address: String::new(), local_address: String::new(), fd: 0 };
+        session.kind = ClientKind::Resp {
+            address: String::new(),
+            local_address: String::new(),
+            fd: 0,
+            certificate_name: None,
+        };
         let mut ok = ReplyBuffer::default();
         ok.ok();
         let value = SharedBytes::from(vec![b'v'; 3 * OUTPUT_CHUNK_BYTES + 5]);
@@ -771,8 +779,12 @@ mod tests {
         for protocol in [Protocol::Resp2, Protocol::Resp3] {
             for is_kept in [false, true] {
                 let mut session = Session::new(ClientId::from_bits(0), ClientKind::Internal, true, 0);
-                session.kind =
-                    ClientKind::Resp { address: String::new(), local_address: String::new(), fd: 0 };
+                session.kind = ClientKind::Resp {
+                    address: String::new(),
+                    local_address: String::new(),
+                    fd: 0,
+                    certificate_name: None,
+                };
                 session.protocol = protocol;
                 let mut expected = Vec::new();
                 write_reply(reply.as_bytes(), protocol, &mut expected).expect("a whole reply");

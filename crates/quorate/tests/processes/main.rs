@@ -14,4 +14,5 @@ mod peers;
 mod restart;
 mod strangers;
 mod support;
+mod tls;
 mod usage;

@@ -16,7 +16,8 @@ fn run(arguments: &[&str]) -> (i32, String, String) {
 
 #[test]
 fn help_is_printed_with_examples() {
-    for command in ["", "cluster", "server", "join", "import", "export"].map(|name| [name, "--help"]) {
+    for command in ["", "cluster", "server", "certs", "join", "import", "export"].map(|name| [name, "--help"])
+    {
         let command = &command[usize::from(command[0].is_empty())..];
         let (code, out, _) = run(command);
         assert_eq!(code, 0);
