@@ -76,7 +76,7 @@ pub use protocol::NodeId;
 pub use quarantine::{Notebook, Past};
 pub use start_error::StartError;
 
-pub use session::ClientKind;
+pub use session::{ClientKind, TlsClient};
 pub use setting::{Parts, Protocol, Reads, Setting, Storage};
 pub use slab::ClientId;
 pub use usage::Usage;

@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use driver::Clients;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
-use node::{ClientId, ClientKind};
+use node::{ClientId, ClientKind, TlsClient};
 
 use crate::descriptors::SocketBound;
 use crate::socket;
@@ -121,10 +121,11 @@ pub(crate) fn take_arrivals(
         match arrivals.next() {
             Some(Arrival::Client { socket, address, session }) => {
                 let shown = session.peer_certificates().and_then(|chain| chain.first());
-                let name = shown.and_then(|certificate| names::common_name(certificate));
+                let certificate_name = shown.and_then(|certificate| names::common_name(certificate));
+                let tls = Some(TlsClient { certificate_name });
                 let stream = TlsStream::new(TcpStream::from_std(socket), session, Scratch::clone(scratch));
                 let socket = ClientSocket::Tls(Box::new(stream));
-                let_in(clients, socket, (address, name), registry, turn).into_iter().for_each(&mut ready);
+                let_in(clients, socket, (address, tls), registry, turn).into_iter().for_each(&mut ready);
             }
             Some(Arrival::Crowded) => {
                 turn.node.close_unauthenticated();
@@ -138,7 +139,7 @@ pub(crate) fn take_arrivals(
 fn let_in(
     clients: &mut Clients<ClientSocket>,
     mut client: ClientSocket,
-    (address, certificate_name): (SocketAddr, Option<String>),
+    (address, tls): (SocketAddr, Option<TlsClient>),
     registry: &Registry,
     turn: &mut Turn<'_>,
 ) -> Option<ClientId> {
@@ -148,7 +149,7 @@ fn let_in(
     let _ = socket::keep_alive(socket);
     let local_address = socket.local_addr().map_or(String::new(), |local| local.to_string());
     let (address, fd) = (address.to_string(), socket.as_raw_fd());
-    let kind = ClientKind::Resp { address, local_address, fd, certificate_name };
+    let kind = ClientKind::Resp { address, local_address, fd, tls };
     let Some(id) = turn.node.connect(kind) else {
         let _ = client.write(TOO_MANY_CLIENTS);
         return None;

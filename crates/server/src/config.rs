@@ -172,6 +172,11 @@ pub enum ClientCertificates {
 }
 
 impl TlsSettings {
+    /// Whether all users of the machine can read the private key.
+    pub(crate) fn is_key_exposed(&self) -> bool {
+        std::fs::metadata(&self.key).is_ok_and(|metadata| metadata.permissions().mode() & 0o007 != 0)
+    }
+
     fn check(&self, bind: IpAddr, own: &NodeAddress, has_password: bool) -> Result<()> {
         let address = self.bind.unwrap_or(bind);
         ensure!(

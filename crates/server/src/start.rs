@@ -60,6 +60,9 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
             config.file.display()
         );
     }
+    if let Some(tls) = config.tls.as_ref().filter(|tls| tls.is_key_exposed()) {
+        tracing::warn!("{} holds the key for TLS, and everybody may read it: chmod 600", tls.key.display());
+    }
     let mut limits = config.limits.within_memory();
     let sockets = descriptors::share(&mut limits);
     tracing::info!(

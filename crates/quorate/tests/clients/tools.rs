@@ -221,6 +221,32 @@ fn redis_py_knows_the_shards_and_finds_the_new_leaders_when_a_node_is_killed() {
 }
 
 #[test]
+fn redis_py_works_unchanged_over_tls() {
+    let python = std::env::var("QUORATE_PYTHON").unwrap_or("python3".into());
+    if !is_installed("redis-py (pip install redis)", Command::new(&python).args(["-c", "import redis"])) {
+        return;
+    }
+    let cluster = Cluster::start_sealed(
+        3,
+        &["prefix= shards=4 replication=leader-follower acks=majority durability=fsync"],
+    );
+    (1..=3).for_each(|id| cluster.wait_until_ready(id));
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients");
+    let authority = cluster.authority();
+    let run = |script: &str, words: &[&str]| {
+        let script = format!("{folder}/{script}");
+        let words = [&[&script[..]], words, &[&authority]].concat();
+        let output = finish(start(&python, &words), "python");
+        let (told, error) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{words:?}: {told}{error}");
+    };
+    let port = cluster.tls_port(1).to_string();
+    run("redis_py.py", &[&port]);
+    run("redis_cluster.py", &[&port, &cluster.process(2).to_string()]);
+}
+
+#[test]
 fn redis_cli_and_redis_benchmark_know_the_shards() {
     if !has_tool("redis-cli") || !has_tool("redis-benchmark") {
         return;

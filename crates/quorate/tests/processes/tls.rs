@@ -414,6 +414,12 @@ fn certificates_are_made_and_never_overwritten() {
     assert!(!went_well && said.contains("authority.key is not: use another folder"), "{said}");
 }
 
+fn copy_of(folder: &Path) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    fs::copy(folder.join("authority.crt"), copy.path().join("authority.crt")).unwrap();
+    copy
+}
+
 #[test]
 fn a_cluster_starts_with_tls_and_says_how_to_reach_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -441,6 +447,16 @@ fn a_cluster_starts_with_tls_and_says_how_to_reach_it() {
             assert_eq!(said.trim(), "world", "{}", String::from_utf8_lossy(&output.stderr));
         }
     }
+    // Clients of Redis Cluster are sent to the ports that speak TLS, and plain ones to the others.
+    let mut client = Sealed::connect(base + 7, &Certs(copy_of(&certs)), None);
+    let nodes = client.ask("CLUSTER NODES");
+    let length = nodes.strip_prefix('$').unwrap().parse::<usize>().unwrap();
+    let nodes = String::from_utf8(client.bytes(length)).unwrap();
+    assert!([base + 6, base + 7].iter().all(|port| nodes.contains(&format!("127.0.0.1:{port}@"))), "{nodes}");
+    let mut plain = cluster.client(1);
+    plain.send("CLUSTER NODES\r\n");
+    plain.line();
+    assert!(plain.line().contains(&format!("127.0.0.1:{base}@")));
     cluster.stop(Signal::TERM);
     // And once more, as it is.
     let (mut cluster, lines) = Cluster::start_again(folder.path(), base, 2);
