@@ -164,10 +164,9 @@ fn requests_of_all_sizes_go_over_tls_beside_the_plain_port() {
     assert_eq!(plain.ask("STRLEN large"), ":9000000");
     assert_eq!(plain.ask("CONFIG GET tls-port"), "*2");
     assert_eq!(
-        [plain.line(), plain.line(), plain.line()],
-        ["tls-port", "$5", &node.tls_port.to_string()].map(String::from)
+        [plain.line(), plain.line(), plain.line(), plain.line()],
+        ["$8", "tls-port", "$5", &node.tls_port.to_string()].map(String::from)
     );
-    plain.line();
     let file = certs.file("node-1.crt").display().to_string();
     assert_eq!(client.ask(&format!("CONFIG SET tls-cert-file {file}")), "+OK");
     assert!(client.ask("CONFIG SET tls-cert-file /other").starts_with("-ERR CONFIG SET failed"));
