@@ -226,24 +226,20 @@ fn redis_py_works_unchanged_over_tls() {
     if !is_installed("redis-py (pip install redis)", Command::new(&python).args(["-c", "import redis"])) {
         return;
     }
-    let cluster = Cluster::start_sealed(
-        3,
-        &["prefix= shards=4 replication=leader-follower acks=majority durability=fsync"],
-    );
-    (1..=3).for_each(|id| cluster.wait_until_ready(id));
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients");
-    let authority = cluster.authority();
-    let run = |script: &str, words: &[&str]| {
-        let script = format!("{folder}/{script}");
-        let words = [&[&script[..]], words, &[&authority]].concat();
+    let run = |cluster: &Cluster, script: &str, words: &[&str]| {
+        (1..=3).for_each(|id| cluster.wait_until_ready(id));
+        let script = tests().join(script).to_str().unwrap().to_owned();
+        let (port, authority) = (cluster.tls_port(1).to_string(), cluster.authority());
+        let words = [&[&script[..], &port], words, &[&authority]].concat();
         let output = finish(start(&python, &words), "python");
         let (told, error) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{words:?}: {told}{error}");
     };
-    let port = cluster.tls_port(1).to_string();
-    run("redis_py.py", &[&port]);
-    run("redis_cluster.py", &[&port, &cluster.process(2).to_string()]);
+    run(&Cluster::start_sealed(3, &[]), "redis_py.py", &[]);
+    let shards = "prefix= shards=4 replication=leader-follower acks=majority durability=fsync";
+    let sharded = Cluster::start_sealed(3, &[shards]);
+    run(&sharded, "redis_cluster.py", &[&sharded.process(2).to_string()]);
 }
 
 #[test]
