@@ -36,6 +36,21 @@ pub struct ProcessFacts {
     pub os: String,
     /// What the event loop polls with, such as `epoll`.
     pub multiplexing_api: &'static str,
+    /// TLS at a port for clients, if there is one.
+    pub tls: Option<TlsFacts>,
+}
+
+/// Facts about TLS, for `CONFIG GET`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsFacts {
+    /// The port for Redis clients, or 0.
+    pub client_port: u16,
+    /// It is the only one for them: there is no plain port.
+    pub is_only: bool,
+    /// Paths of the files with the certificate, its key and the authorities of clients.
+    pub files: [String; 3],
+    /// Whether clients show certificates: `no`, `optional` or `yes`.
+    pub client_certificates: &'static str,
 }
 
 /// When more bytes than this wait to be written, nothing more is taken from peers: the disk stands still, or is full.

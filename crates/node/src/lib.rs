@@ -62,7 +62,7 @@ mod values;
 mod waits;
 mod words;
 
-pub use configuration::{Configuration, DebugCommand, NodeAddress, ProcessFacts, StorageSettings};
+pub use configuration::{Configuration, DebugCommand, NodeAddress, ProcessFacts, StorageSettings, TlsFacts};
 
 pub use configuration::LONG_COMMAND_BYTES;
 pub use envelope::{fragment_message, payload_words, replica_message};
@@ -76,7 +76,7 @@ pub use protocol::NodeId;
 pub use quarantine::{Notebook, Past};
 pub use start_error::StartError;
 
-pub use session::ClientKind;
+pub use session::{ClientKind, TlsClient};
 pub use setting::{Parts, Protocol, Reads, Setting, Storage};
 pub use slab::ClientId;
 pub use usage::Usage;

@@ -10,7 +10,7 @@ use crate::context::{Call, Confirmation, Context};
 use crate::control::{CONTROL_GROUP, Change, QuarantineStep, Refusal, Slots, refuse};
 use crate::keyspace::Keyspace;
 use crate::quarantine;
-use crate::session::ClientId;
+use crate::session::{ClientId, ClientKind};
 use crate::setting::Protocol;
 use crate::slots::slot_of;
 use crate::words::word;
@@ -238,17 +238,17 @@ pub(crate) fn cluster_command(
             return cx.answer(client, |replies| replies.push(Reply::Text(text.as_bytes())));
         }
         ClusterCommand::Nodes => {
-            let text = cluster_nodes(cx);
+            let text = cluster_nodes(cx, tls_distance(cx, client));
             return cx.answer(client, |replies| replies.push(Reply::Text(text.as_bytes())));
         }
         ClusterCommand::Slots => {
             let mut text = ReplyBuffer::new();
-            cluster_slots(cx, &mut text);
+            cluster_slots(cx, tls_distance(cx, client), &mut text);
             return cx.answer(client, |replies| replies.extend_encoded(text.as_bytes()));
         }
         ClusterCommand::Shards => {
             let mut text = ReplyBuffer::new();
-            cluster_shards(cx, &mut text);
+            cluster_shards(cx, tls_distance(cx, client), &mut text);
             return cx.answer(client, |replies| replies.extend_encoded(text.as_bytes()));
         }
     };
@@ -283,6 +283,21 @@ fn name_of(cx: &Context, id: NodeId) -> String {
 
 fn address(cx: &Context, id: NodeId) -> Option<&NodeAddress> {
     cx.map.nodes.get(&id).map(|node| &node.address)
+}
+
+/// How far behind the plain port the port is that a client with TLS has to use: on all nodes as far as on this one, since
+/// the map has the plain ports only. 0 for plain clients.
+fn tls_distance(cx: &Context, client: ClientId) -> i32 {
+    let session = cx.clients.sessions.get(client);
+    let is_over_tls =
+        session.is_some_and(|session| matches!(session.kind, ClientKind::Resp { tls: Some(_), .. }));
+    let tls = cx.configuration.process.tls.as_ref().filter(|tls| is_over_tls && tls.client_port != 0);
+    let own = cx.configuration.nodes.iter().find(|node| node.id == cx.configuration.node);
+    tls.zip(own).map_or(0, |(tls, own)| i32::from(tls.client_port) - i32::from(own.client_port))
+}
+
+fn port_of(address: &NodeAddress, tls_distance: i32) -> u16 {
+    u16::try_from(i32::from(address.client_port) + tls_distance).unwrap_or_default()
 }
 
 fn is_reached(cx: &Context, id: NodeId) -> bool {
@@ -350,7 +365,7 @@ fn cluster_info(cx: &Context) -> String {
     )
 }
 
-fn cluster_nodes(cx: &Context) -> String {
+fn cluster_nodes(cx: &Context, tls_distance: i32) -> String {
     let ranges = ranges(cx);
     let mut text = String::new();
     for (id, node) in &cx.map.nodes {
@@ -364,8 +379,8 @@ fn cluster_nodes(cx: &Context) -> String {
         let link = if is_reached(cx, *id) { "connected" } else { "disconnected" };
         let failed = if is_reached(cx, *id) { "" } else { ",fail?" };
         // An earlier release may have admitted a host that is not a word.
-        let (host, port, peer_port) =
-            (word(&node.address.host), node.address.client_port, node.address.peer_port);
+        let (host, peer_port) = (word(&node.address.host), node.address.peer_port);
+        let port = port_of(&node.address, tls_distance);
         let (name, version) = (name_of(cx, *id), cx.map.version);
         // Writing to a string does not fail.
         let _ = write!(
@@ -380,7 +395,7 @@ fn cluster_nodes(cx: &Context) -> String {
     text
 }
 
-fn cluster_slots(cx: &Context, replies: &mut ReplyBuffer) {
+fn cluster_slots(cx: &Context, tls_distance: i32, replies: &mut ReplyBuffer) {
     let ranges = ranges(cx);
     replies.array(ranges.len());
     for range in ranges {
@@ -390,8 +405,9 @@ fn cluster_slots(cx: &Context, replies: &mut ReplyBuffer) {
         replies.integer(i64::from(range.slots.first));
         replies.integer(i64::from(range.slots.last));
         for id in nodes {
+            let known = address(cx, id);
             let (host, port) =
-                address(cx, id).map_or(("", 0), |address| (address.host.as_str(), address.client_port));
+                known.map_or(("", 0), |address| (address.host.as_str(), port_of(address, tls_distance)));
             replies.array(4);
             replies.bulk(host.as_bytes());
             replies.integer(i64::from(port));
@@ -401,7 +417,7 @@ fn cluster_slots(cx: &Context, replies: &mut ReplyBuffer) {
     }
 }
 
-fn cluster_shards(cx: &Context, replies: &mut ReplyBuffer) {
+fn cluster_shards(cx: &Context, tls_distance: i32, replies: &mut ReplyBuffer) {
     let ranges = ranges(cx);
     replies.array(ranges.len());
     for range in ranges {
@@ -414,11 +430,12 @@ fn cluster_shards(cx: &Context, replies: &mut ReplyBuffer) {
         replies.array(range.members.len());
         let offset = group_status(cx, range.group).offset;
         for id in range.members {
-            let (host, port) =
-                address(cx, *id).map_or(("", 0), |address| (address.host.as_str(), address.client_port));
+            let known = address(cx, *id);
+            let (host, port) = known.map_or(("", 0), |address| (address.host.as_str(), address.client_port));
+            let tls_port = known.filter(|_| tls_distance != 0).map(|address| port_of(address, tls_distance));
             let role = if *id == range.leader { "master" } else { "replica" };
             let health = if is_reached(cx, *id) { "online" } else { "failed" };
-            replies.map(7);
+            replies.map(7 + usize::from(tls_port.is_some()));
             for (field, value) in [
                 ("id", name_of(cx, *id).as_str()),
                 ("endpoint", host),
@@ -431,6 +448,10 @@ fn cluster_shards(cx: &Context, replies: &mut ReplyBuffer) {
             }
             replies.bulk(b"port");
             replies.integer(i64::from(port));
+            if let Some(port) = tls_port {
+                replies.bulk(b"tls-port");
+                replies.integer(i64::from(port));
+            }
             replies.bulk(b"replication-offset");
             replies.integer(offset as i64);
         }

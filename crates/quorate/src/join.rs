@@ -105,6 +105,12 @@ pub(crate) fn run(args: &JoinArgs) -> Result<()> {
         return Err(error).with_context(|| format!("node {id} was not added"));
     }
     say(&format!("node {id} is added: redis {host}:{client}, http {host}:{http}, peers {host}:{peer}"));
+    if like.tls.is_some() {
+        say(&format!(
+            "it has no TLS yet: make it a certificate (quorate certs --node {id}=HOST), and add a table [tls] to {}",
+            file.display()
+        ));
+    }
     say(&format!("start it: quorate server --config {}", file.display()));
     Ok(())
 }
@@ -166,6 +172,8 @@ fn configuration(like: &Config, map: &ClusterMap, own: &NodeAddress, bind: IpAdd
         // The cluster map holds the keyspaces; those in a file are for a new cluster.
         keyspaces: Vec::new(),
         dial: Vec::new(),
+        // A certificate is of one node.
+        tls: None,
         nodes,
         file: PathBuf::new(),
         ..like.clone()

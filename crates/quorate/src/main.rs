@@ -1,10 +1,11 @@
-//! Quorate's command line: runs a node, runs a cluster on this machine, creates a new node for a cluster, tells how a
+//! Quorate's command line: runs a node, runs a cluster on this machine, makes certificates and new nodes, tells how a
 //! cluster stands, and moves keys from Redis's files and into them. Measuring, simulating and checking are in a program of their own, `quorate-lab`, to
 //! which the commands of these names are handed over.
 //!
 //! This crate parses words and prints lines; the work is done in the other crates. Exit codes: 0 done, 1 failed, 2 wrong
 //! usage; those of `status` and `top` say how the cluster stands.
 
+mod certs;
 mod cluster;
 mod exchange;
 mod join;
@@ -31,6 +32,7 @@ Examples:
   quorate server --config data/node-1/quorate.toml   restart one node
   quorate join --like data/node-1/quorate.toml --dir data/node-4   create a fourth
   quorate status --addr 127.0.0.1:7000           how does the cluster stand?
+  quorate certs --dir certs --node 10.0.0.1      certificates for TLS
   quorate import dump.rdb --addr 127.0.0.1:7000   take the keys of a Redis
   quorate bench --addr 127.0.0.1:7000            measure it
   quorate lab run leader-follower --quick        reproduce a study
@@ -52,6 +54,8 @@ enum Command {
     Cluster(cluster::ClusterArgs),
     /// Run one node
     Server(ServerArgs),
+    /// Make certificates for TLS: the cluster's own authority, and what it issues
+    Certs(certs::CertsArgs),
     /// Create a new node for a running cluster
     Join(join::JoinArgs),
     /// Tell how a cluster stands, what is at risk, and what to do about it
@@ -128,6 +132,7 @@ fn main() -> ExitCode {
         Command::Top(args) => return of_status("top", status::top(&args)),
         Command::Cluster(args) => ("cluster", cluster::run(&args)),
         Command::Server(args) => ("server", serve(&args)),
+        Command::Certs(args) => ("certs", certs::run(&args)),
         Command::Join(args) => ("join", join::run(&args)),
         Command::Import(args) => ("import", exchange::import(&args)),
         Command::Export(args) => ("export", exchange::export(&args)),

@@ -154,7 +154,10 @@ fn sources_name_pages_that_exist() {
     for folder in ["crates", "fuzz", "tools"] {
         files(&root.join(folder), ".rs", &mut sources);
     }
-    sources.extend(["deploy/docker/Dockerfile", "deploy/docker/compose.yaml", "crates/quorate/Cargo.toml"].map(|name| root.join(name)));
+    sources.extend(
+        ["deploy/docker/Dockerfile", "deploy/docker/compose.yaml", "crates/quorate/Cargo.toml"]
+            .map(|name| root.join(name)),
+    );
     let (mut count, mut missing) = (0, Vec::new());
     for source in sources.iter().filter(|source| !source.ends_with("tests/docs.rs")) {
         let text = fs::read_to_string(source).expect("a source");

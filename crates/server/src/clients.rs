@@ -9,10 +9,11 @@ use std::os::fd::AsRawFd;
 use driver::Clients;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
-use node::ClientKind;
+use node::{ClientId, ClientKind, TlsClient};
 
 use crate::descriptors::SocketBound;
 use crate::socket;
+use crate::tls::{Arrival, Arrivals, Scratch, TlsStream, names};
 use crate::turn::{CLIENT_TOKENS, Turn};
 
 /// Most clients accepted per turn.
@@ -21,35 +22,62 @@ const TURN_ACCEPTS_MAX: usize = 64;
 const TOO_MANY_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
 
 /// The node's end of a client's connection.
-#[derive(Debug)]
-pub(crate) struct ClientSocket(TcpStream);
+pub(crate) enum ClientSocket {
+    Plain(TcpStream),
+    Tls(Box<TlsStream>),
+}
+
+impl ClientSocket {
+    fn socket(&self) -> &TcpStream {
+        match self {
+            ClientSocket::Plain(socket) => socket,
+            ClientSocket::Tls(stream) => &stream.socket,
+        }
+    }
+
+    fn socket_mut(&mut self) -> &mut TcpStream {
+        match self {
+            ClientSocket::Plain(socket) => socket,
+            ClientSocket::Tls(stream) => &mut stream.socket,
+        }
+    }
+}
 
 impl Read for ClientSocket {
     #[inline]
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.read(buffer)
+        match self {
+            ClientSocket::Plain(socket) => socket.read(buffer),
+            ClientSocket::Tls(stream) => stream.read(buffer),
+        }
     }
 }
 
 impl Write for ClientSocket {
     #[inline]
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes)
+        match self {
+            ClientSocket::Plain(socket) => socket.write(bytes),
+            ClientSocket::Tls(stream) => stream.write(bytes),
+        }
     }
 
     #[inline]
     fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.0.write_vectored(parts)
+        match self {
+            ClientSocket::Plain(socket) => socket.write_vectored(parts),
+            ClientSocket::Tls(stream) => stream.write_vectored(parts),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
+        self.socket_mut().flush()
     }
 }
 
 impl driver::Socket for ClientSocket {
     fn address(&self) -> String {
-        self.0.peer_addr().map_or(String::from("?"), |address| address.to_string())
+        self.socket().peer_addr().map_or(String::from("?"), |address| address.to_string())
     }
 }
 
@@ -66,40 +94,73 @@ pub(crate) fn accept(
 ) -> io::Result<bool> {
     for _ in 0..TURN_ACCEPTS_MAX {
         match socket::accept(listener)? {
-            Some((socket, address)) => let_in(clients, sockets, (socket, address), registry, turn),
+            Some((mut socket, _)) if sockets.is_passed(&socket) => {
+                // The next client may get its descriptor.
+                turn.node.close_unauthenticated();
+                let _ = socket.write(TOO_MANY_CLIENTS);
+            }
+            Some((socket, address)) => {
+                let_in(clients, ClientSocket::Plain(socket), (address, None), registry, turn);
+            }
             None => return Ok(false),
         }
     }
     Ok(true)
 }
 
-fn let_in(
+/// Lets in clients whose handshakes are done. Calls `ready` with the number of each: the end of the handshake may have
+/// brought its first request, and no event reports that. Returns true when more may wait.
+pub(crate) fn take_arrivals(
     clients: &mut Clients<ClientSocket>,
-    sockets: SocketBound,
-    (mut socket, address): (TcpStream, SocketAddr),
+    (arrivals, scratch): (&mut Arrivals, &Scratch),
     registry: &Registry,
     turn: &mut Turn<'_>,
-) {
-    if sockets.is_passed(&socket) {
-        // The next client may get its descriptor.
-        turn.node.close_unauthenticated();
-        let _ = socket.write(TOO_MANY_CLIENTS);
-        return;
+    mut ready: impl FnMut(ClientId),
+) -> bool {
+    for _ in 0..TURN_ACCEPTS_MAX {
+        match arrivals.next() {
+            Some(Arrival::Client { socket, address, session }) => {
+                let shown = session.peer_certificates().and_then(|chain| chain.first());
+                let certificate_name = shown.and_then(|certificate| names::common_name(certificate));
+                let tls = Some(TlsClient { certificate_name });
+                let stream = TlsStream::new(TcpStream::from_std(socket), session, Scratch::clone(scratch));
+                let socket = ClientSocket::Tls(Box::new(stream));
+                let_in(clients, socket, (address, tls), registry, turn).into_iter().for_each(&mut ready);
+            }
+            Some(Arrival::Crowded) => {
+                turn.node.close_unauthenticated();
+            }
+            None => return false,
+        }
     }
+    true
+}
+
+fn let_in(
+    clients: &mut Clients<ClientSocket>,
+    mut client: ClientSocket,
+    (address, tls): (SocketAddr, Option<TlsClient>),
+    registry: &Registry,
+    turn: &mut Turn<'_>,
+) -> Option<ClientId> {
+    let socket = client.socket();
     // If the client is gone already, the first read shows it.
     let _ = socket.set_nodelay(true);
-    let _ = socket::keep_alive(&socket);
+    let _ = socket::keep_alive(socket);
     let local_address = socket.local_addr().map_or(String::new(), |local| local.to_string());
-    let kind = ClientKind::Resp { address: address.to_string(), local_address, fd: socket.as_raw_fd() };
+    let (address, fd) = (address.to_string(), socket.as_raw_fd());
+    let kind = ClientKind::Resp { address, local_address, fd, tls };
     let Some(id) = turn.node.connect(kind) else {
-        let _ = socket.write(TOO_MANY_CLIENTS);
-        return;
+        let _ = client.write(TOO_MANY_CLIENTS);
+        return None;
     };
     let token = Token(CLIENT_TOKENS + id.index());
-    if let Err(error) = registry.register(&mut socket, token, Interest::READABLE | Interest::WRITABLE) {
+    let interest = Interest::READABLE | Interest::WRITABLE;
+    if let Err(error) = registry.register(client.socket_mut(), token, interest) {
         tracing::warn!("a client was turned away: its socket cannot be watched: {error}");
         turn.node.disconnect(id);
-        return;
+        return None;
     }
-    clients.add(id, ClientSocket(socket), turn);
+    clients.add(id, client, turn);
+    Some(id)
 }

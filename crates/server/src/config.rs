@@ -20,6 +20,11 @@
 //! [values]                          # all optional, see ValueSettings
 //! engine = "fjall"
 //!
+//! [tls]                             # optional, see TlsSettings
+//! client_port = 7443
+//! certificate = "node-1.crt"
+//! key = "node-1.key"
+//!
 //! [[keyspace]]                      # optional: the default keyspace always exists
 //! prefix = "cache:"
 //! replication = "leader-follower"
@@ -127,6 +132,84 @@ pub struct ValueSettings {
     pub engine: Engine,
 }
 
+/// TLS for clients and HTTP, at ports beside the plain ones or in their place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsSettings {
+    /// The address to listen on: by default that of the plain ports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bind: Option<IpAddr>,
+    /// Port for Redis clients; 0 means none. The node's `client_port` itself speaks TLS only if it is given here.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub client_port: u16,
+    /// Port for HTTP, likewise.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub http_port: u16,
+    /// The file with the node's certificate and those between it and the authority, in PEM; a relative path is relative to
+    /// the folder of the configuration file.
+    pub certificate: PathBuf,
+    /// The file with the certificate's private key, in PEM.
+    pub key: PathBuf,
+    /// The file with the certificates of the authorities whose clients are accepted, in PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authority: Option<PathBuf>,
+    /// Whether clients show certificates.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub client_certificates: ClientCertificates,
+}
+
+/// Whether clients are asked for certificates. One that they show must come from a trusted authority.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClientCertificates {
+    /// They are not asked.
+    #[default]
+    Off,
+    /// They may have none.
+    Wanted,
+    /// They must have one.
+    Required,
+}
+
+impl TlsSettings {
+    /// Whether all users of the machine can read the private key.
+    pub(crate) fn is_key_exposed(&self) -> bool {
+        std::fs::metadata(&self.key).is_ok_and(|metadata| metadata.permissions().mode() & 0o007 != 0)
+    }
+
+    fn check(&self, bind: IpAddr, own: &NodeAddress, has_password: bool) -> Result<()> {
+        let address = self.bind.unwrap_or(bind);
+        ensure!(
+            self.client_port != 0 || self.http_port != 0,
+            "tls: give client_port, http_port or both: the ports that speak TLS"
+        );
+        ensure!(
+            has_password || address.to_canonical().is_loopback(),
+            "tls: bind: {address} can be reached from other machines, and there is no password: set `password`, or bind \
+             to 127.0.0.1"
+        );
+        ensure!(
+            self.authority.is_some() || self.client_certificates == ClientCertificates::Off,
+            "tls: client_certificates: give authority, the file with the certificates of those who issue them"
+        );
+        if address != bind {
+            return Ok(());
+        }
+        let others =
+            [("http_port", own.http_port), ("peer_port", own.peer_port), ("tls.http_port", self.http_port)];
+        let clash = others.iter().find(|(_, port)| *port == self.client_port && *port != 0);
+        let clash = clash.map(|(name, port)| ("client_port", *name, *port)).or_else(|| {
+            let others = [("client_port", own.client_port), ("peer_port", own.peer_port)];
+            let clash = others.iter().find(|(_, port)| *port == self.http_port);
+            clash.map(|(name, port)| ("http_port", *name, *port))
+        });
+        match clash {
+            Some((own, other, port)) => bail!("tls: {own} and {other} of this node are both {port}"),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Where one node reaches another. Everyone else still gets the map's address.
 ///
 /// Of two nodes, the one with the higher id dials, so this matters for nodes with lower ids.
@@ -175,6 +258,9 @@ pub struct Config {
     /// How large values are kept.
     #[serde(default)]
     pub values: ValueSettings,
+    /// TLS for clients and HTTP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsSettings>,
     /// The keyspaces at the first start.
     #[serde(default, rename = "keyspace", skip_serializing_if = "Vec::is_empty")]
     pub keyspaces: Vec<Keyspace>,
@@ -213,6 +299,10 @@ impl Config {
         config.file = std::path::absolute(file)?;
         let folder = config.file.parent().unwrap_or(Path::new("/"));
         config.data = folder.join(&config.data);
+        if let Some(tls) = &mut config.tls {
+            let files = [&mut tls.certificate, &mut tls.key].into_iter().chain(&mut tls.authority);
+            files.for_each(|file| *file = folder.join(&file));
+        }
         Ok(config)
     }
 
@@ -272,6 +362,12 @@ impl Config {
         })
     }
 
+    /// Whether there is a plain port beside one with TLS. `tls` and `plain` choose the two numbers.
+    pub fn has_plain_port(&self, tls: fn(&TlsSettings) -> u16, plain: fn(&NodeAddress) -> u16) -> bool {
+        let (Some(settings), Ok(own)) = (&self.tls, self.own()) else { return true };
+        settings.bind.is_some_and(|bind| bind != self.bind) || tls(settings) != plain(own)
+    }
+
     /// Whether other users of the machine can read the file and the secret in it.
     pub fn is_file_exposed(&self) -> bool {
         std::fs::metadata(&self.file).is_ok_and(|metadata| metadata.permissions().mode() & 0o077 != 0)
@@ -310,6 +406,9 @@ impl Config {
                 "bind: {} can be reached from other machines, and there is no password: set `password`, or bind to 127.0.0.1",
                 self.bind
             ),
+        }
+        if let Some(tls) = &self.tls {
+            tls.check(self.bind, self.own()?, self.password.is_some())?;
         }
         self.check_keyspaces()?;
         self.check_dial()?;
@@ -599,6 +698,45 @@ peer_port = 9000
             let closed = GOOD.replace("node = 1\n", &format!("node = 1\nbind = \"{address}\"\n"));
             assert!(Config::parse(&closed).is_ok(), "{address}");
         }
+    }
+
+    #[test]
+    fn tls_settings_that_cannot_be_are_refused() {
+        let with = |lines: &str| {
+            let files = "certificate = \"n.crt\"\nkey = \"n.key\"";
+            GOOD.replace("[[nodes]]", &format!("[tls]\n{files}\n{lines}\n\n[[nodes]]"))
+        };
+        let tls = Config::parse(&with("client_port = 7443")).unwrap().tls.unwrap();
+        assert_eq!((tls.client_port, tls.client_certificates), (7443, ClientCertificates::Off));
+        assert!(Config::parse(&with("client_port = 7000\nhttp_port = 8000")).is_ok());
+        for (lines, why) in [
+            ("", "tls: give client_port, http_port or both"),
+            ("client_port = 9000", "tls: client_port and peer_port of this node are both 9000"),
+            ("http_port = 7000", "tls: http_port and client_port of this node are both 7000"),
+            (
+                "http_port = 7443\nclient_port = 7443",
+                "tls: client_port and tls.http_port of this node are both 7443",
+            ),
+            (
+                "client_port = 7443\nbind = \"0.0.0.0\"",
+                "tls: bind: 0.0.0.0 can be reached from other machines",
+            ),
+            (
+                "client_port = 7443\nclient_certificates = \"required\"",
+                "tls: client_certificates: give authority",
+            ),
+            (
+                "client_port = 7443\nclient_certificates = \"yes\"",
+                "key client_certificates: unknown variant `yes`",
+            ),
+        ] {
+            assert!(refusal(&with(lines)).contains(why), "{lines}: {}", refusal(&with(lines)));
+        }
+        let public = with("client_port = 7443\nbind = \"0.0.0.0\"")
+            .replace("node = 1\n", "node = 1\npassword = \"p\"\n");
+        let config = Config::parse(&public).unwrap();
+        let again = Config::parse(&config.text().unwrap()).unwrap();
+        assert_eq!(again.tls, config.tls);
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod peers;
 mod resolver;
 mod socket;
 mod start;
+pub mod tls;
 mod turn;
 mod usage;
 pub mod values;

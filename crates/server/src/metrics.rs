@@ -24,6 +24,10 @@ pub(crate) struct Counted {
     /// Connections of peers that were closed because their frames had been tampered with.
     pub(crate) forged_frames: u64,
     pub(crate) http_calls: u64,
+    /// Handshakes of clients that were done.
+    pub(crate) tls_handshakes: u64,
+    /// Handshakes of clients that came to nothing.
+    pub(crate) tls_refused: u64,
     /// Bytes of requests that are not consumed yet.
     pub(crate) input_bytes: usize,
     pub(crate) peer_links: usize,
@@ -44,6 +48,8 @@ impl Counted {
             ("strangers_total", "Connections on the peer port that were turned away.", self.strangers),
             ("peer_frames_forged_total", "Frames of peers that were changed on the way.", self.forged_frames),
             ("http_calls_total", "Calls that HTTP handed to the worker.", self.http_calls),
+            ("tls_handshakes_total", "Connections of clients and HTTP over TLS.", self.tls_handshakes),
+            ("tls_refused_total", "Handshakes of TLS that were refused or too slow.", self.tls_refused),
             ("log_lines_lost_total", "Lines of the log that could not be written.", lost_lines()),
         ];
         for (name, help, value) in counters {

@@ -4,28 +4,30 @@ use std::fmt::Write as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use driver::{Clients, Clock as _};
 use mio::Poll;
-use node::{Configuration, Node, ProcessFacts, StartError};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use node::{Configuration, Node, ProcessFacts, StartError, TlsFacts};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 use wire::handshake::{Identity, table_seed};
 
 use crate::bridge::bridge;
-use crate::config::Config;
+use crate::config::{ClientCertificates, Config};
 use crate::descriptors;
 use crate::disk::{FolderDisk, WorkThreads};
 use crate::files::DataFolder;
 use crate::home;
-use crate::http::Http;
+use crate::http::{Http, Sealed};
 use crate::listen::Listeners;
 use crate::log;
 use crate::notebook;
 use crate::peers::Peers;
 use crate::resolver::Resolver;
+use crate::tls::{self, Certificates};
 use crate::turn::Clock;
 use crate::values::{TreeValues, ValueThreads};
 use crate::worker::{self, Parts, Worker};
@@ -40,6 +42,15 @@ use crate::worker::{self, Parts, Worker};
 pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release: fn()) -> Result<()> {
     let _settled = log::start(log_file)?;
     let signals = stop_signals()?;
+    let certificates = match &config.tls {
+        Some(settings) => {
+            let read = Certificates::read(settings, reload_signal()?);
+            let read =
+                read.with_context(|| format!("the node cannot start with {}", config.file.display()))?;
+            Some(Arc::new(read))
+        }
+        None => None,
+    };
     let listeners = patiently(|| Listeners::bind(&config))?;
     let folder = patiently(|| DataFolder::open(&config.data))?;
     home::check(&folder, &config, adopts)?;
@@ -48,6 +59,9 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
             "{} holds the cluster's secret, and others may read it: chmod 600",
             config.file.display()
         );
+    }
+    if let Some(tls) = config.tls.as_ref().filter(|tls| tls.is_key_exposed()) {
+        tracing::warn!("{} holds the key for TLS, and everybody may read it: chmod 600", tls.key.display());
     }
     let mut limits = config.limits.within_memory();
     let sockets = descriptors::share(&mut limits);
@@ -86,7 +100,18 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
         ValueThreads::start(&values, wake).context("cannot start the threads of large values")?;
     drop(values);
     let (caller, bridge) = bridge(Arc::clone(&waker));
-    let http = Http::start(listeners.http, &config, sockets, caller)?;
+    let tls_counters = Arc::new(tls::Counters::default());
+    let sealed = certificates.as_ref().map(|certificates| Sealed {
+        certificates: Arc::clone(certificates),
+        counters: Arc::clone(&tls_counters),
+    });
+    let ports = (listeners.http, listeners.tls_http.zip(sealed));
+    let http = Http::start(ports, &config, sockets, caller)?;
+    let door = certificates.map(|certificates| {
+        let (counters, waker) = (Arc::clone(&tls_counters), Arc::clone(&waker));
+        tls::Door::start(listeners.tls_clients, certificates, counters, sockets, waker)
+    });
+    let (door, arrivals) = door.transpose()?.unzip();
 
     let limits = &config.limits;
     let identity = Identity::new(&config.name_for_peers(), config.node, config.secret.as_bytes())?;
@@ -96,6 +121,8 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
         poll,
         client_listener: listeners.clients,
         peer_listener: listeners.peers,
+        arrivals,
+        tls_counters,
         signals: mio::net::UnixStream::from_std(signals),
         node,
         clients: Clients::new(limits.input_bytes_max, limits.request_timeout_ms),
@@ -110,6 +137,12 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
         release,
     })?;
     let own = config.own()?;
+    if let Some(tls) = &config.tls {
+        let ports = [("clients", tls.client_port), ("HTTP", tls.http_port)];
+        let ports = ports.iter().filter(|(_, port)| *port != 0);
+        let ports: Vec<String> = ports.map(|(name, port)| format!("{name} at {port}")).collect();
+        tracing::info!("TLS on {}: {}", tls.bind.unwrap_or(config.bind), ports.join(", "));
+    }
     tracing::info!(
         "node {} of cluster {} started, process {}: clients at {}:{}, HTTP at {}, peers at {}",
         config.node,
@@ -122,6 +155,9 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
     );
     let folder = worker.run()?;
     http.stop();
+    if let Some(door) = door {
+        door.stop();
+    }
     folder.close();
     tracing::info!("node {} stopped", config.node);
     Ok(())
@@ -149,6 +185,13 @@ fn stop_signals() -> Result<UnixStream> {
         pipe::register(signal, sender).with_context(|| format!("cannot handle signal {signal}"))?;
     }
     Ok(receiver)
+}
+
+/// Returns what SIGHUP sets from now on, instead of ending the process.
+fn reload_signal() -> Result<Arc<AtomicBool>> {
+    let is_asked = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGHUP, Arc::clone(&is_asked)).context("cannot handle SIGHUP")?;
+    Ok(is_asked)
 }
 
 fn node_configuration(config: &Config) -> Result<Configuration> {
@@ -193,6 +236,22 @@ fn process_facts(config: &Config) -> Result<ProcessFacts> {
         executable: std::env::current_exe().unwrap_or_default().display().to_string(),
         config_file: config.file.display().to_string(),
         os: words.map(|word| word.to_string_lossy()).join(" "),
+        tls: tls_facts(config),
         multiplexing_api: if cfg!(target_os = "linux") { "epoll" } else { "kqueue" },
+    })
+}
+
+fn tls_facts(config: &Config) -> Option<TlsFacts> {
+    let tls = config.tls.as_ref()?;
+    let path = |file: &std::path::Path| file.display().to_string();
+    Some(TlsFacts {
+        client_port: tls.client_port,
+        is_only: !config.has_plain_port(|tls| tls.client_port, |own| own.client_port),
+        files: [path(&tls.certificate), path(&tls.key), tls.authority.as_deref().map_or(String::new(), path)],
+        client_certificates: match tls.client_certificates {
+            ClientCertificates::Off => "no",
+            ClientCertificates::Wanted => "optional",
+            ClientCertificates::Required => "yes",
+        },
     })
 }

@@ -6,6 +6,7 @@
 
 use std::io::Read;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -24,6 +25,7 @@ use crate::log;
 use crate::memory;
 use crate::metrics::{self, Turns};
 use crate::peers::Peers;
+use crate::tls::{self, Arrivals, Scratch};
 use crate::turn::{CLIENT_TOKENS, Clock, PEER_TOKENS, Turn};
 use crate::usage;
 use crate::values::ValueThreads;
@@ -68,8 +70,14 @@ struct Outside {
     happened: Vec<Event>,
     /// The waker was called.
     is_called: bool,
-    client_door: Door,
+    /// `None` if the port for clients speaks TLS only.
+    client_door: Option<Door>,
     peer_door: Door,
+    arrivals: Option<Arrivals>,
+    /// More clients with TLS may have arrived.
+    has_arrivals: bool,
+    scratch: Scratch,
+    tls_counters: Arc<tls::Counters>,
     sockets: SocketBound,
     signals: UnixStream,
     peers: Peers,
@@ -93,8 +101,12 @@ struct Door {
 
 pub(crate) struct Parts {
     pub(crate) poll: Poll,
-    pub(crate) client_listener: TcpListener,
+    /// `None` if the port for clients speaks TLS only.
+    pub(crate) client_listener: Option<TcpListener>,
     pub(crate) peer_listener: TcpListener,
+    /// Clients with TLS, if there is a port for them.
+    pub(crate) arrivals: Option<Arrivals>,
+    pub(crate) tls_counters: Arc<tls::Counters>,
     /// Becomes readable when the process is asked to stop.
     pub(crate) signals: UnixStream,
     pub(crate) node: Node,
@@ -128,7 +140,9 @@ impl Worker {
         let watch = |source: &mut dyn mio::event::Source, token| {
             parts.poll.registry().register(source, token, Interest::READABLE)
         };
-        watch(&mut parts.client_listener, CLIENT_LISTENER).context("cannot watch the client port")?;
+        if let Some(listener) = &mut parts.client_listener {
+            watch(listener, CLIENT_LISTENER).context("cannot watch the client port")?;
+        }
         watch(&mut parts.peer_listener, PEER_LISTENER).context("cannot watch the peer port")?;
         watch(&mut parts.signals, SIGNALS).context("cannot watch for signals")?;
         Ok(Worker {
@@ -137,8 +151,12 @@ impl Worker {
                 poll: parts.poll,
                 happened: Vec::with_capacity(TURN_EVENTS_MAX),
                 is_called: false,
-                client_door: Door::new(parts.client_listener),
+                client_door: parts.client_listener.map(Door::new),
                 peer_door: Door::new(parts.peer_listener),
+                arrivals: parts.arrivals,
+                has_arrivals: false,
+                scratch: tls::scratch(),
+                tls_counters: parts.tls_counters,
                 sockets: parts.sockets,
                 signals: parts.signals,
                 peers: parts.peers,
@@ -221,7 +239,11 @@ impl Outside {
     /// Sorts an event of the system.
     fn note(&mut self, event: &mio::event::Event) {
         match event.token() {
-            CLIENT_LISTENER => self.client_door.look_at_us = Some(0),
+            CLIENT_LISTENER => {
+                if let Some(door) = &mut self.client_door {
+                    door.look_at_us = Some(0);
+                }
+            }
             PEER_LISTENER => self.peer_door.look_at_us = Some(0),
             WAKER => self.is_called = true,
             SIGNALS => {
@@ -270,11 +292,11 @@ impl World for Outside {
     }
 
     fn attend(&mut self, clients: &mut Clients<ClientSocket>, turn: &mut Turn<'_>) {
-        let Outside { peers, bridge, turns, .. } = self;
+        let Outside { peers, bridge, turns, tls_counters, .. } = self;
         let is_called = std::mem::take(&mut self.is_called) || bridge.is_unfinished();
         if is_called {
             bridge.take_calls(turn, |question, calls, turn| {
-                answer(question, (clients, peers, turns, calls), turn);
+                answer(question, (clients, peers, turns, calls, tls_counters), turn);
             });
         }
         let registry = self.poll.registry();
@@ -283,9 +305,18 @@ impl World for Outside {
         }
         if !self.is_stopping {
             let sockets = self.sockets;
-            self.client_door.look("client", turn, |listener, turn| {
-                clients::accept(clients, sockets, listener, registry, turn)
-            });
+            if let Some(door) = &mut self.client_door {
+                door.look("client", turn, |listener, turn| {
+                    clients::accept(clients, sockets, listener, registry, turn)
+                });
+            }
+            if let Some(arrivals) = self.arrivals.as_mut().filter(|_| is_called || self.has_arrivals) {
+                let (happened, arrived) = (&mut self.happened, (arrivals, &self.scratch));
+                let change = Change { is_readable: true, ..Change::default() };
+                self.has_arrivals = clients::take_arrivals(clients, arrived, registry, turn, |id| {
+                    happened.push(Event::Client(id.index(), change));
+                });
+            }
             self.peer_door.look("peer", turn, |listener, turn| peers.accept(listener, registry, turn));
         }
     }
@@ -343,10 +374,11 @@ impl World for Outside {
     }
 
     fn wakeup_us(&self) -> u64 {
-        if self.bridge.is_unfinished() {
+        if self.bridge.is_unfinished() || self.has_arrivals || !self.happened.is_empty() {
             return 0;
         }
-        let doors = [self.client_door.look_at_us, self.peer_door.look_at_us];
+        let client_door_us = self.client_door.as_ref().and_then(|door| door.look_at_us);
+        let doors = [client_door_us, self.peer_door.look_at_us];
         doors.into_iter().flatten().fold(self.peers.wakeup_us(), u64::min)
     }
 }
@@ -382,7 +414,7 @@ impl Door {
 /// Answers a question that came over HTTP. The asking task may have given up.
 fn answer(
     question: Question,
-    (clients, peers, turns, http_calls): (&Clients<ClientSocket>, &Peers, &Turns, u64),
+    (clients, peers, turns, http_calls, tls): (&Clients<ClientSocket>, &Peers, &Turns, u64, &tls::Counters),
     turn: &mut Turn<'_>,
 ) {
     match question {
@@ -400,6 +432,8 @@ fn answer(
                 strangers: peers.strangers,
                 forged_frames: peers.forged_frames,
                 http_calls,
+                tls_handshakes: tls.done.load(Ordering::Relaxed),
+                tls_refused: tls.refused.load(Ordering::Relaxed),
                 input_bytes: clients.input_bytes(),
                 peer_links: peers.links(),
             };

@@ -14,7 +14,7 @@ pub(crate) fn request_bytes_max(value_bytes_max: usize) -> usize {
 mod tests;
 
 use crate::command::{CommandError, printable};
-use crate::configuration::Configuration;
+use crate::configuration::{Configuration, TlsFacts};
 use crate::events::EventFlags;
 use crate::keyspace::Keyspace;
 use crate::setting::{POLICIES, Setting, parse_bytes, policy_name};
@@ -85,8 +85,9 @@ const ANY_INTEGER: Kind = Integer(i64::MIN, i64::MAX);
 const NOT_NEGATIVE: Kind = Integer(0, i64::MAX);
 const ANY_BYTES: Kind = Bytes(0, i64::MAX);
 const NO_EFFECT: &str = "Remembered, without effect.";
+const TLS_FIXED: &str = "Set in the node's configuration; changed files are read by themselves.";
 
-static PARAMETERS: [Parameter; 43] = [
+static PARAMETERS: [Parameter; 48] = [
     // Live.
     row(MAXCLIENTS, Integer(1, u32::MAX as i64), "10000", Live, "Most clients at a time."),
     row(
@@ -204,6 +205,11 @@ static PARAMETERS: [Parameter; 43] = [
     row("min-replicas-to-write", NOT_NEGATIVE, "0", Fixed, "Acknowledgements are set per keyspace."),
     row("port", Integer(0, 65535), "0", Fixed, "Set in the node's configuration."),
     row("save", Text, "", Fixed, "No snapshots at intervals: durability is set per keyspace."),
+    row("tls-auth-clients", OneOf(&["no", "optional", "yes"]), "no", Fixed, TLS_FIXED),
+    row("tls-ca-cert-file", Text, "", Fixed, TLS_FIXED),
+    row("tls-cert-file", Text, "", Fixed, TLS_FIXED),
+    row("tls-key-file", Text, "", Fixed, TLS_FIXED),
+    row("tls-port", Integer(0, 65535), "0", Fixed, TLS_FIXED),
     // Kept: clients, tools and Redis's own tests set them, and cannot see that there is no effect.
     row("active-expire-effort", Integer(1, 10), "1", Kept, NO_EFFECT),
     row("activedefrag", YesNo, "no", Kept, NO_EFFECT),
@@ -282,11 +288,31 @@ impl Parameters {
     /// The values at a node's start.
     pub(crate) fn new(configuration: &Configuration) -> Parameters {
         let own = configuration.nodes.iter().find(|node| node.id == configuration.node);
-        Parameters::with(&[
+        let mut parameters = Parameters::with(&[
             (MAXCLIENTS, configuration.connections_max as u64),
             (PROTO_MAX_BULK_LEN, configuration.value_bytes_max as u64),
             ("port", own.map_or(0, |node| node.client_port.into())),
-        ])
+        ]);
+        if let Some(TlsFacts { client_port, is_only, files, client_certificates }) =
+            &configuration.process.tls
+        {
+            if *is_only {
+                parameters.put("port", "0");
+            }
+            let [certificate, key, authority] = files;
+            parameters.put("tls-port", &client_port.to_string());
+            parameters.put("tls-cert-file", certificate);
+            parameters.put("tls-key-file", key);
+            parameters.put("tls-ca-cert-file", authority);
+            parameters.put("tls-auth-clients", client_certificates);
+        }
+        parameters
+    }
+
+    fn put(&mut self, name: &str, value: &str) {
+        if let Some(row) = position(name.as_bytes()) {
+            self.values[row] = value.to_owned();
+        }
     }
 
     /// The defaults with these changes. They hold even where `CONFIG SET` would refuse them.

@@ -62,9 +62,19 @@ pub enum ClientKind {
         local_address: String,
         /// The socket's descriptor, as `CLIENT LIST` shows it.
         fd: i32,
+        /// What is known of it by TLS; `None` for a plain connection.
+        tls: Option<TlsClient>,
     },
     /// A part of the server, such as HTTP: it gets replies in `kv`'s encoding.
     Internal,
+}
+
+/// A client at the other end of TLS.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsClient {
+    /// The common name in the certificate that it has shown, which comes from an authority of the node's configuration.
+    /// `None` if it has shown none, or one without a name.
+    pub certificate_name: Option<String>,
 }
 
 #[derive(Debug)]
@@ -723,7 +733,8 @@ mod tests {
     #[test]
     fn a_large_value_is_written_piece_by_piece_in_its_place_among_the_replies() {
         let mut session = Session::new(ClientId::from_bits(0), ClientKind::Internal, true, 0);
-        session.kind = ClientKind::Resp { address: String::new(), local_address: String::new(), fd: 0 };
+        session.kind =
+            ClientKind::Resp { address: String::new(), local_address: String::new(), fd: 0, tls: None };
         let mut ok = ReplyBuffer::default();
         ok.ok();
         let value = SharedBytes::from(vec![b'v'; 3 * OUTPUT_CHUNK_BYTES + 5]);
@@ -771,8 +782,12 @@ mod tests {
         for protocol in [Protocol::Resp2, Protocol::Resp3] {
             for is_kept in [false, true] {
                 let mut session = Session::new(ClientId::from_bits(0), ClientKind::Internal, true, 0);
-                session.kind =
-                    ClientKind::Resp { address: String::new(), local_address: String::new(), fd: 0 };
+                session.kind = ClientKind::Resp {
+                    address: String::new(),
+                    local_address: String::new(),
+                    fd: 0,
+                    tls: None,
+                };
                 session.protocol = protocol;
                 let mut expected = Vec::new();
                 write_reply(reply.as_bytes(), protocol, &mut expected).expect("a whole reply");

@@ -537,6 +537,7 @@ impl Cluster {
             address: format!("127.0.0.1:{}", 50_000 + number),
             local_address: format!("127.0.0.1:{}", 7000 + node),
             fd: number as i32,
+            tls: None,
         };
         let id = self.node(node).connect(kind)?;
         let client = Client { node, id };

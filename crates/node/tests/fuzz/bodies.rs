@@ -112,7 +112,7 @@ impl Host {
 
     fn connect(&mut self) -> Option<ClientId> {
         let (address, local_address) = ("127.0.0.1:50000".to_string(), "127.0.0.1:7001".to_string());
-        self.node.connect(ClientKind::Resp { address, local_address, fd: 9 })
+        self.node.connect(ClientKind::Resp { address, local_address, fd: 9, tls: None })
     }
 
     fn request(&mut self, client: ClientId, words: &[&[u8]]) {

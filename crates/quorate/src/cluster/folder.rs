@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use node::NodeAddress;
 use server::Config;
-use server::config::Limits;
+use server::config::{Limits, TlsSettings};
 use server::files::running_process;
 
-use super::nodes::{Node, folder_of};
+use super::nodes::{Node, Tls, certificates_of, folder_of};
 use super::settings::{HOST, Settings};
+use crate::certs::{self, AUTHORITY_FILE, Authority, Owner};
 
 /// A cluster's folder, locked by this process.
 pub(super) struct Folder {
@@ -81,10 +82,18 @@ impl Folder {
         };
         let addresses: Vec<NodeAddress> = nodes.iter().map(address).collect();
         // They share this machine's memory.
+        let authority = match settings.has_tls() {
+            true => Some(Authority::open(&certificates_of(&self.path))?.0),
+            false => None,
+        };
         let limits = Limits { memory_max: server::memory::share_bytes(nodes.len()), ..Limits::default() };
         for node in nodes {
             fs::create_dir_all(&node.folder)
                 .with_context(|| format!("cannot make the folder {}", node.folder.display()))?;
+            let tls = match (&authority, &node.tls) {
+                (Some(authority), Some(tls)) => Some(self.certify(authority, node.id, tls)?),
+                _ => None,
+            };
             let config = Config {
                 node: node.id,
                 cluster: cluster.clone(),
@@ -97,6 +106,7 @@ impl Folder {
                 limits: limits.clone(),
                 storage: Default::default(),
                 values: Default::default(),
+                tls,
                 keyspaces: settings.keyspaces.clone(),
                 dial: Vec::new(),
                 nodes: addresses.clone(),
@@ -110,6 +120,26 @@ impl Folder {
         fs::write(&temporary, text)
             .and_then(|()| fs::rename(&temporary, self.marker()))
             .with_context(|| format!("cannot write {}", self.marker().display()))
+    }
+
+    /// Makes a node's certificate, and returns its settings for it. One that an attempt before this one has left is taken.
+    fn certify(&self, authority: &Authority, id: u16, tls: &Tls) -> Result<TlsSettings> {
+        let owner = Owner::Node { id, hosts: vec![HOST.to_string()] };
+        let folder = certificates_of(&self.path);
+        let files = owner.files();
+        if !files.iter().all(|name| folder.join(name).exists()) {
+            authority.issue(&owner, certs::DAYS)?;
+        }
+        let from_node = |name: &str| Path::new("..").join("certs").join(name);
+        Ok(TlsSettings {
+            bind: None,
+            client_port: tls.client,
+            http_port: tls.http,
+            certificate: from_node(&files[0]),
+            key: from_node(&files[1]),
+            authority: Some(from_node(AUTHORITY_FILE)),
+            client_certificates: Default::default(),
+        })
     }
 
     /// The ids of the processes that run nodes in this folder, whichever process started them, including nodes

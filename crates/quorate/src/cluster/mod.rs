@@ -46,6 +46,7 @@ Examples:
   quorate cluster --nodes 3 --dir data
   quorate cluster --dir data                       the same cluster again
   quorate cluster --nodes 5 --dir other --keyspace 'prefix=cache: replication=leader-follower acks=none'
+  quorate cluster --nodes 3 --dir sealed --tls     with TLS, at ports from 7443 and 8443
   quorate cluster --nodes 1 --dir one --client-port 7100 --http-port 8100 --peer-port 9100
 
 Node I (from 1) has its configuration, log and process id in DIR/node-I. Ctrl-C stops all nodes.
@@ -78,6 +79,18 @@ pub(crate) struct ClusterArgs {
     /// Port of the first node for the other nodes; the others' follow [default: 9000]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     peer_port: Option<u16>,
+
+    /// TLS at further ports of a new cluster, with certificates of its own authority, in DIR/certs
+    #[arg(long)]
+    tls: bool,
+
+    /// Port of the first node for Redis clients over TLS; the others' follow [default: 7443]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), requires = "tls")]
+    tls_client_port: Option<u16>,
+
+    /// Port of the first node for HTTP over TLS; the others' follow [default: 8443]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), requires = "tls")]
+    tls_http_port: Option<u16>,
 }
 
 /// Runs a cluster until it is asked to stop.
@@ -112,12 +125,13 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<()> {
     let mut children = Children::start(&nodes)?;
     for node in &nodes {
         say(&format!(
-            "node {}: process {}, redis {}, http {}, peers {}, log {}",
+            "node {}: process {}, redis {}, http {}, peers {}{}, log {}",
             node.id,
             children.process(node.id).unwrap_or_default(),
             node.at(node.ports.client),
             node.at(node.ports.http),
             node.at(node.ports.peer),
+            node.tls.as_ref().map_or(String::new(), |tls| tls.told(node)),
             node.log().display()
         ));
     }
@@ -134,6 +148,9 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<()> {
     }
     say("ready");
     say(&format!("try: {} set hello world", nodes[0].redis_cli()));
+    if let Some(command) = nodes[0].redis_cli_tls() {
+        say(&format!("over TLS: {command} get hello"));
+    }
     if let Some(promise) = promises::of_default(&nodes) {
         say(&format!("keys without a keyspace of their own: {promise}"));
     }

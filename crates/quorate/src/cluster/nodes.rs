@@ -7,8 +7,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use server::Config;
+use server::config::ClientCertificates;
 use server::files::running_process;
 use server::holder::of_port;
+
+use super::settings::quoted;
 
 #[derive(Clone, Copy)]
 pub(super) struct Ports {
@@ -32,12 +35,46 @@ pub(super) struct Node {
     pub(super) ports: Ports,
     /// The clients' password.
     pub(super) password: Option<String>,
+    /// What it has of TLS.
+    pub(super) tls: Option<Tls>,
+}
+
+/// A node's ports with TLS, and what a client needs to know.
+pub(super) struct Tls {
+    /// Port for Redis clients, or 0.
+    pub(super) client: u16,
+    /// Port for HTTP, or 0.
+    pub(super) http: u16,
+    pub(super) bind: IpAddr,
+    /// The file with the authority's certificate, if it is known.
+    pub(super) authority: Option<PathBuf>,
+    /// Clients must show a certificate.
+    pub(super) wants_certificates: bool,
+}
+
+impl Tls {
+    fn named(&self) -> impl Iterator<Item = (&'static str, u16)> + use<> {
+        [("tls-client", self.client), ("tls-http", self.http)].into_iter().filter(|(_, port)| *port != 0)
+    }
+
+    /// Its ports, for a line about its node.
+    pub(super) fn told(&self, node: &Node) -> String {
+        let told = self.named().map(|(name, port)| {
+            let name = if name == "tls-client" { "redis" } else { "http" };
+            format!(", {name} over TLS {}", SocketAddr::new(node.host_of(self.bind), port))
+        });
+        told.collect()
+    }
 }
 
 impl Node {
     /// The address at which a client on this machine reaches it.
     pub(super) fn host(&self) -> IpAddr {
-        match self.bind {
+        self.host_of(self.bind)
+    }
+
+    fn host_of(&self, bind: IpAddr) -> IpAddr {
+        match bind {
             IpAddr::V4(address) if address.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
             IpAddr::V6(address) if address.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
             address => address,
@@ -66,11 +103,28 @@ impl Node {
 
     /// The `redis-cli` command to talk to it. The password is prompted for, and never on the command line.
     pub(super) fn redis_cli(&self) -> String {
-        let mut command = String::from("redis-cli");
-        if self.host() != IpAddr::V4(Ipv4Addr::LOCALHOST) {
-            command.push_str(&format!(" -h {}", self.host()));
+        self.command("redis-cli", self.host(), self.ports.client)
+    }
+
+    /// The same over TLS, if it has a port for that.
+    pub(super) fn redis_cli_tls(&self) -> Option<String> {
+        let tls = self.tls.as_ref().filter(|tls| tls.client != 0)?;
+        let mut begin = String::from("redis-cli --tls");
+        if let Some(file) = &tls.authority {
+            begin.push_str(&format!(" --cacert {}", quoted(&file.to_string_lossy())));
         }
-        command.push_str(&format!(" -p {}", self.ports.client));
+        if tls.wants_certificates {
+            begin.push_str(" --cert FILE --key FILE");
+        }
+        Some(self.command(&begin, self.host_of(tls.bind), tls.client))
+    }
+
+    fn command(&self, begin: &str, host: IpAddr, port: u16) -> String {
+        let mut command = begin.to_owned();
+        if host != IpAddr::V4(Ipv4Addr::LOCALHOST) {
+            command.push_str(&format!(" -h {host}"));
+        }
+        command.push_str(&format!(" -p {port}"));
         if self.password.is_some() {
             command.push_str(" --askpass");
         }
@@ -81,6 +135,11 @@ impl Node {
 /// A node's folder in a cluster's folder.
 pub(super) fn folder_of(cluster: &Path, id: u16) -> PathBuf {
     cluster.join(format!("node-{id}"))
+}
+
+/// The folder of a cluster's authority in the cluster's folder.
+pub(super) fn certificates_of(cluster: &Path) -> PathBuf {
+    cluster.join("certs")
 }
 
 /// Returns the nodes whose folders are in a cluster's folder, including nodes that have joined, in the order of
@@ -110,7 +169,21 @@ fn read_node(folder: PathBuf, id: u16) -> Result<Node> {
     );
     let own = config.own()?;
     let ports = Ports { client: own.client_port, http: own.http_port, peer: own.peer_port };
-    Ok(Node { id, folder, bind: config.bind, ports, password: config.password })
+    ensure!(
+        config.has_plain_port(|tls| tls.client_port, |own| own.client_port)
+            && config.has_plain_port(|tls| tls.http_port, |own| own.http_port),
+        "{} leaves no plain port, at which `quorate cluster` asks whether a node is ready: give [tls] ports of its own, or \
+         start the node with `quorate server`",
+        file.display()
+    );
+    let tls = config.tls.map(|tls| Tls {
+        client: tls.client_port,
+        http: tls.http_port,
+        bind: tls.bind.unwrap_or(config.bind),
+        authority: tls.authority,
+        wants_certificates: tls.client_certificates == ClientCertificates::Required,
+    });
+    Ok(Node { id, folder, bind: config.bind, ports, password: config.password, tls })
 }
 
 /// Checks that every port is free, before anything is started.
@@ -127,8 +200,10 @@ pub(super) fn check_ports(nodes: &[Node]) -> Result<()> {
     }
     for node in nodes {
         let id = node.id;
-        for (name, port) in node.ports.named() {
-            match TcpListener::bind((node.bind, port)) {
+        let plain = node.ports.named().map(|(name, port)| (node.bind, name, port));
+        let tls = node.tls.iter().flat_map(|tls| tls.named().map(|(name, port)| (tls.bind, name, port)));
+        for (bind, name, port) in plain.into_iter().chain(tls) {
+            match TcpListener::bind((bind, port)) {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                     let holder = of_port(port).unwrap_or_else(|| "another program".into());
@@ -139,7 +214,7 @@ pub(super) fn check_ports(nodes: &[Node]) -> Result<()> {
                     )
                 }
                 Err(error) => {
-                    bail!("{} port {port}, the {name} port of node {id}, cannot be used: {error}", node.bind)
+                    bail!("{bind} port {port}, the {name} port of node {id}, cannot be used: {error}")
                 }
             }
         }

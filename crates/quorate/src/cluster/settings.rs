@@ -9,7 +9,8 @@ use node::Keyspace;
 use serde::{Deserialize, Serialize};
 
 use super::ClusterArgs;
-use super::nodes::{Node, Ports, folder_of};
+use super::nodes::{Node, Ports, Tls, certificates_of, folder_of};
+use crate::certs::AUTHORITY_FILE;
 
 pub(super) const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -17,6 +18,8 @@ const NODES: u16 = 3;
 const CLIENT_PORT: u16 = 7000;
 const HTTP_PORT: u16 = 8000;
 const PEER_PORT: u16 = 9000;
+const TLS_CLIENT_PORT: u16 = 7443;
+const TLS_HTTP_PORT: u16 = 8443;
 
 /// The settings with which a cluster was made. Kept in the folder's marker.
 #[derive(Clone, Serialize, Deserialize)]
@@ -25,6 +28,11 @@ pub(super) struct Settings {
     client_port: u16,
     http_port: u16,
     peer_port: u16,
+    /// Ports with TLS, for Redis clients and for HTTP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tls_client_port: Option<u16>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tls_http_port: Option<u16>,
     #[serde(default, rename = "keyspace")]
     pub(super) keyspaces: Vec<Keyspace>,
 }
@@ -40,6 +48,8 @@ impl Settings {
             client_port: args.client_port.unwrap_or(CLIENT_PORT),
             http_port: args.http_port.unwrap_or(HTTP_PORT),
             peer_port: args.peer_port.unwrap_or(PEER_PORT),
+            tls_client_port: args.tls.then(|| args.tls_client_port.unwrap_or(TLS_CLIENT_PORT)),
+            tls_http_port: args.tls.then(|| args.tls_http_port.unwrap_or(TLS_HTTP_PORT)),
             keyspaces: args.keyspaces.clone(),
         };
         for (index, keyspace) in settings.keyspaces.iter().enumerate() {
@@ -64,8 +74,15 @@ impl Settings {
         Ok(settings)
     }
 
-    fn bases(&self) -> [(&'static str, u16); 3] {
-        [("client", self.client_port), ("http", self.http_port), ("peer", self.peer_port)]
+    fn bases(&self) -> impl Iterator<Item = (&'static str, u16)> + use<> {
+        let plain = [("client", self.client_port), ("http", self.http_port), ("peer", self.peer_port)];
+        let tls = [("tls-client", self.tls_client_port), ("tls-http", self.tls_http_port)];
+        plain.into_iter().chain(tls.into_iter().filter_map(|(name, port)| Some((name, port?))))
+    }
+
+    /// Whether its nodes have ports with TLS.
+    pub(super) fn has_tls(&self) -> bool {
+        self.tls_client_port.is_some()
     }
 
     /// The ids of the nodes with which it was made.
@@ -79,7 +96,14 @@ impl Settings {
             let of = |base: u16| base.saturating_add(id - 1);
             let ports =
                 Ports { client: of(self.client_port), http: of(self.http_port), peer: of(self.peer_port) };
-            Node { id, folder: folder_of(folder, id), bind: HOST, ports, password: None }
+            let tls = self.tls_client_port.zip(self.tls_http_port).map(|(client, http)| Tls {
+                client: of(client),
+                http: of(http),
+                bind: HOST,
+                authority: Some(certificates_of(folder).join(AUTHORITY_FILE)),
+                wants_certificates: false,
+            });
+            Node { id, folder: folder_of(folder, id), bind: HOST, ports, password: None, tls }
         };
         self.ids().map(node).collect()
     }
@@ -100,6 +124,11 @@ impl Settings {
         compare("--client-port", self.client_port, args.client_port);
         compare("--http-port", self.http_port, args.http_port);
         compare("--peer-port", self.peer_port, args.peer_port);
+        compare("--tls-client-port", self.tls_client_port.unwrap_or_default(), args.tls_client_port);
+        compare("--tls-http-port", self.tls_http_port.unwrap_or_default(), args.tls_http_port);
+        if args.tls && !self.has_tls() {
+            differences.push("it has no TLS there (see `quorate certs`)".to_owned());
+        }
         let mut commands = Vec::new();
         for given in &args.keyspaces {
             let made = self.keyspaces.iter().find(|made| made.prefix == given.prefix);

@@ -15,6 +15,7 @@ use rustls::{
     AlertDescription, CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error,
     OtherError, RootCertStore, SignatureScheme,
 };
+use server::tls::names::readable;
 
 /// Options for TLS.
 #[derive(Args, Default)]
@@ -259,41 +260,6 @@ fn bare(presented: &str) -> &str {
     inner.trim_end_matches(')').trim_matches('"')
 }
 
-/// The common name and the organization of a distinguished name in DER.
-fn readable(name: &[u8]) -> String {
-    const SEQUENCE: u8 = 0x30;
-    const SET: u8 = 0x31;
-    const COMMON_NAME: [u8; 3] = [0x55, 4, 3];
-    const ORGANIZATION: [u8; 3] = [0x55, 4, 10];
-    let (mut parts, mut rest) = (Vec::new(), name);
-    while let Some((SET, mut set)) = element(&mut rest) {
-        while let Some((SEQUENCE, mut pair)) = element(&mut set) {
-            let kind = element(&mut pair).map(|(_, kind)| kind);
-            if kind == Some(&COMMON_NAME) || kind == Some(&ORGANIZATION) {
-                let text = element(&mut pair).map(|(_, text)| text).unwrap_or_default();
-                parts.push(String::from_utf8_lossy(text).escape_debug().to_string());
-            }
-        }
-    }
-    if parts.is_empty() { "somebody without a name".to_owned() } else { format!("\"{}\"", parts.join(", ")) }
-}
-
-/// Takes the next element of DER: its tag and its content.
-fn element<'d>(bytes: &mut &'d [u8]) -> Option<(u8, &'d [u8])> {
-    let (&[tag, first], mut rest) = bytes.split_first_chunk()?;
-    let mut length = usize::from(first);
-    if first & 0x80 != 0 {
-        let (digits, behind) = rest.split_at_checked(usize::from(first & 0x7f))?;
-        (length, rest) = (0, behind);
-        for digit in digits {
-            length = length.checked_mul(256)? + usize::from(*digit);
-        }
-    }
-    let (content, behind) = rest.split_at_checked(length)?;
-    *bytes = behind;
-    Some((tag, content))
-}
-
 /// Why a handshake has failed.
 pub(super) fn refusal(error: &io::Error) -> String {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
@@ -327,30 +293,5 @@ pub(super) fn words(error: &Error) -> String {
         ) => format!("it does not accept this client's certificate ({alert:?}): see --tls-cert"),
         Error::AlertReceived(alert) => format!("it ends TLS with \"{alert:?}\""),
         error => error.to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_authorities_are_read() {
-        let part = |kind: u8, text: &str| {
-            let mut pair = vec![6, 3, 0x55, 4, kind, 12, text.len() as u8];
-            pair.extend_from_slice(text.as_bytes());
-            let mut set = vec![0x31, pair.len() as u8 + 2, 0x30, pair.len() as u8];
-            set.append(&mut pair);
-            set
-        };
-        let name = [part(6, "DE"), part(10, "Acme"), part(3, "Acme Root\n")].concat();
-        assert_eq!(readable(&name), "\"Acme, Acme Root\\n\"");
-        let nobody = "somebody without a name";
-        assert_eq!(readable(&[]), nobody);
-        // Whatever a server sends is read within its bounds.
-        for length in 0..name.len() {
-            let _ = readable(&name[..length]);
-        }
-        assert_eq!(readable(&[0x31, 0x89, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1]), nobody);
     }
 }

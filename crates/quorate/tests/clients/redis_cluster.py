@@ -1,5 +1,6 @@
 """What redis-py's RedisCluster, unchanged, gets from a cluster of sharded keys. Arguments: a client port, and the process
-of another node, which is killed on the way. Ends with 0 when all is as with Redis Cluster."""
+of another node, which is killed on the way; over TLS, if a file with the certificate of an authority is given, too. Ends
+with 0 when all is as with Redis Cluster."""
 
 import os
 import signal
@@ -10,6 +11,7 @@ import redis
 from redis.cluster import ClusterNode, RedisCluster
 
 PORT, VICTIM = int(sys.argv[1]), int(sys.argv[2])
+TLS = {"ssl": True, "ssl_ca_certs": sys.argv[3]} if len(sys.argv) > 3 else {}
 KEYS = [f"key:{number}" for number in range(200)]
 
 
@@ -70,7 +72,7 @@ def failover(client):
 
 
 for options in [{}, {"protocol": 3}, {"read_from_replicas": True}]:
-    client = RedisCluster(startup_nodes=[ClusterNode("127.0.0.1", PORT)], socket_timeout=20, **options)
+    client = RedisCluster(startup_nodes=[ClusterNode("127.0.0.1", PORT)], socket_timeout=20, **TLS, **options)
     client.flushall(target_nodes=RedisCluster.RANDOM)
     topology(client)
     commands(client)

@@ -1,4 +1,5 @@
-"""What redis-py, unchanged, gets from the node at the port given. Ends with 0 when all is as with Redis."""
+"""What redis-py, unchanged, gets from the node at the port given; over TLS, if a file with the certificate of an authority
+is given, too. Ends with 0 when all is as with Redis."""
 
 import sys
 import threading
@@ -7,7 +8,10 @@ import time
 import redis
 
 PORT = int(sys.argv[1])
-LOCALHOST = {"host": "127.0.0.1", "port": PORT, "socket_timeout": 20}
+AUTHORITY = sys.argv[2] if len(sys.argv) > 2 else None
+PLAIN = {"host": "127.0.0.1", "port": PORT, "socket_timeout": 20}
+LOCALHOST = {**PLAIN, "ssl": True, "ssl_ca_certs": AUTHORITY} if AUTHORITY else PLAIN
+POOL = {**PLAIN, "connection_class": redis.SSLConnection, "ssl_ca_certs": AUTHORITY} if AUTHORITY else PLAIN
 # Connections that are refused are not tried again and again.
 AT_ONCE = {**LOCALHOST, "retry": redis.retry.Retry(redis.backoff.NoBackoff(), 0)}
 
@@ -206,7 +210,7 @@ def about_connections(client):
     told = client.info()
     for field in ["redis_version", "role", "connected_clients", "used_memory", "loading", "uptime_in_seconds"]:
         assert field in told, field
-    assert told["tcp_port"] == PORT and told["loading"] == 0
+    assert (AUTHORITY or told["tcp_port"] == PORT) and told["loading"] == 0
     assert "cmdstat_get" in client.info("commandstats")
     assert client.info("keyspace") is not None
     assert client.command_count() > 50 and "get" in client.command()
@@ -228,7 +232,7 @@ def errors(client):
 
 def how_errors_are_mapped():
     """The codes that the nodes answer with when something is wrong become the classes that programs catch."""
-    parser = redis.connection.Connection(**LOCALHOST)._parser
+    parser = redis.connection.Connection(**PLAIN)._parser
     classes = {
         "LOADING it has no memory of its data yet": redis.BusyLoadingError,
         "READONLY You can't write against a read only replica.": redis.ReadOnlyError,
@@ -245,7 +249,7 @@ def how_errors_are_mapped():
 
 
 def pools_and_health_checks():
-    pool = redis.ConnectionPool(max_connections=20, **LOCALHOST)
+    pool = redis.ConnectionPool(max_connections=20, **POOL)
     clients = [redis.Redis(connection_pool=pool) for _ in range(20)]
     for number, client in enumerate(clients):
         client.set(f"pool:{number}", number)

@@ -56,10 +56,19 @@ impl Cluster {
 
     /// As [`Cluster::start`], with these lines in each configuration's `[limits]`.
     pub(crate) fn start_with(nodes: u16, keyspaces: &[&str], limits: &str) -> Cluster {
+        Cluster::start_by(nodes, keyspaces, limits, false)
+    }
+
+    /// As [`Cluster::start`], with ports that speak TLS.
+    pub(crate) fn start_sealed(nodes: u16, keyspaces: &[&str]) -> Cluster {
+        Cluster::start_by(nodes, keyspaces, "", true)
+    }
+
+    fn start_by(nodes: u16, keyspaces: &[&str], limits: &str, is_sealed: bool) -> Cluster {
         let folder = memory_folder();
         for _ in 0..20 {
-            let base = free_ports(3 * nodes);
-            if let Some((launcher, output)) = launch(&folder, base, nodes, keyspaces) {
+            let base = free_ports(if is_sealed { 5 } else { 3 } * nodes);
+            if let Some((launcher, output)) = launch(&folder, base, nodes, keyspaces, is_sealed) {
                 let processes = (1..=nodes).map(|id| Process::OfCluster(process_in(&folder, id))).collect();
                 let mut cluster = Cluster { launcher, _output: output, folder, base, nodes, processes };
                 if !limits.is_empty() {
@@ -98,6 +107,15 @@ impl Cluster {
 
     pub(crate) fn peer_port(&self, id: u16) -> u16 {
         self.base + 2 * self.nodes + id - 1
+    }
+
+    pub(crate) fn tls_port(&self, id: u16) -> u16 {
+        self.base + 3 * self.nodes + id - 1
+    }
+
+    /// The file with the certificate of the cluster's authority.
+    pub(crate) fn authority(&self) -> String {
+        self.folder.path().join("certs/authority.crt").to_str().unwrap().to_owned()
     }
 
     fn node_folder(&self, id: u16) -> PathBuf {
@@ -313,6 +331,7 @@ fn launch(
     base: u16,
     nodes: u16,
     keyspaces: &[&str],
+    is_sealed: bool,
 ) -> Option<(Child, BufReader<ChildStdout>)> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_quorate"));
     command.arg("cluster").arg("--dir").arg(folder.path()).arg("--nodes").arg(nodes.to_string());
@@ -320,6 +339,12 @@ fn launch(
         [("--client-port", base), ("--http-port", base + nodes), ("--peer-port", base + 2 * nodes)]
     {
         command.arg(name).arg(base.to_string());
+    }
+    if is_sealed {
+        command.arg("--tls");
+        for (name, base) in [("--tls-client-port", base + 3 * nodes), ("--tls-http-port", base + 4 * nodes)] {
+            command.arg(name).arg(base.to_string());
+        }
     }
     keyspaces.iter().for_each(|keyspace| _ = command.arg("--keyspace").arg(keyspace));
     let mut child =

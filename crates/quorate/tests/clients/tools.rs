@@ -221,6 +221,28 @@ fn redis_py_knows_the_shards_and_finds_the_new_leaders_when_a_node_is_killed() {
 }
 
 #[test]
+fn redis_py_works_unchanged_over_tls() {
+    let python = std::env::var("QUORATE_PYTHON").unwrap_or("python3".into());
+    if !is_installed("redis-py (pip install redis)", Command::new(&python).args(["-c", "import redis"])) {
+        return;
+    }
+    let run = |cluster: &Cluster, script: &str, words: &[&str]| {
+        (1..=3).for_each(|id| cluster.wait_until_ready(id));
+        let script = tests().join(script).to_str().unwrap().to_owned();
+        let (port, authority) = (cluster.tls_port(1).to_string(), cluster.authority());
+        let words = [&[&script[..], &port], words, &[&authority]].concat();
+        let output = finish(start(&python, &words), "python");
+        let (told, error) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{words:?}: {told}{error}");
+    };
+    run(&Cluster::start_sealed(3, &[]), "redis_py.py", &[]);
+    let shards = "prefix= shards=4 replication=leader-follower acks=majority durability=fsync";
+    let sharded = Cluster::start_sealed(3, &[shards]);
+    run(&sharded, "redis_cluster.py", &[&sharded.process(2).to_string()]);
+}
+
+#[test]
 fn redis_cli_and_redis_benchmark_know_the_shards() {
     if !has_tool("redis-cli") || !has_tool("redis-benchmark") {
         return;

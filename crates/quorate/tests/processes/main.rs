@@ -16,4 +16,5 @@ mod restart;
 mod status;
 mod strangers;
 mod support;
+mod tls;
 mod usage;

@@ -73,6 +73,11 @@ impl Server {
         Server::start_node(1, 1, base, &configuration(base, 1, top, tables))
     }
 
+    /// Starts a node with this configuration, whose first port is given.
+    pub(crate) fn start_at(base: u16, config: &str) -> Server {
+        Server::start_node(1, 1, base, config)
+    }
+
     /// Starts one node of a cluster of two. The other one is not running.
     pub(crate) fn start_one_of_two(id: u16, base: u16) -> Server {
         Server::start_one_of_two_at("127.0.0.1", id, base)

@@ -18,7 +18,7 @@ fn run(arguments: &[&str]) -> (i32, String, String) {
 #[test]
 fn help_is_printed_with_examples() {
     for command in
-        ["", "cluster", "server", "join", "status", "top", "import", "export", "completions", "man"]
+        ["", "cluster", "server", "certs", "join", "status", "top", "import", "export", "completions", "man"]
             .map(|name| [name, "--help"])
     {
         let command = &command[usize::from(command[0].is_empty())..];

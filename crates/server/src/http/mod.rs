@@ -14,9 +14,10 @@ mod keyspaces;
 mod locks;
 mod routes;
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::JoinHandle;
@@ -39,6 +40,7 @@ use self::routes::Routes;
 use crate::bridge::Caller;
 use crate::config::Config;
 use crate::descriptors::SocketBound;
+use crate::tls::{Certificates, Counters, shake_hands};
 
 /// How long a request's head may take, and how long a connection may be silent between two requests.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -56,29 +58,39 @@ pub(crate) struct Http {
 }
 
 impl Http {
-    /// Starts to serve.
+    /// Starts to serve, at a plain port, at one with TLS, or at both.
     ///
     /// # Errors
     /// The thread or its runtime cannot be created.
     pub(crate) fn start(
-        listener: std::net::TcpListener,
+        ports: (Option<std::net::TcpListener>, Option<(std::net::TcpListener, Sealed)>),
         config: &Config,
         sockets: SocketBound,
         caller: Caller,
     ) -> Result<Http> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
         let runtime = runtime.context("cannot make a runtime for HTTP")?;
-        let listener = {
+        let (plain, sealed) = {
             let _inside = runtime.enter();
-            TcpListener::from_std(listener).context("cannot watch the HTTP port")?
+            let port = |listener, sealed| {
+                let listener = TcpListener::from_std(listener).context("cannot watch the HTTP port")?;
+                Ok::<_, anyhow::Error>(Port { listener, sealed })
+            };
+            let plain = ports.0.map(|listener| port(listener, None)).transpose()?;
+            (plain, ports.1.map(|(listener, sealed)| port(listener, Some(sealed))).transpose()?)
         };
-        let routes = Arc::new(Routes::new(config, caller));
-        let permits = Arc::new(Semaphore::new(config.limits.http_connections_max));
+        let host = Host {
+            routes: Arc::new(Routes::new(config, caller)),
+            permits: Arc::new(Semaphore::new(config.limits.http_connections_max)),
+            sockets,
+            connections: RefCell::default(),
+        };
         let (stop, stopped) = oneshot::channel::<()>();
         let serve = move || {
             runtime.block_on(async {
                 tokio::select! {
-                    () = accept(listener, routes, permits, sockets) => {}
+                    () = accept(plain, &host) => {}
+                    () = accept(sealed, &host) => {}
                     _ = stopped => {}
                 }
             });
@@ -95,31 +107,53 @@ impl Http {
     }
 }
 
-async fn accept(listener: TcpListener, routes: Arc<Routes>, permits: Arc<Semaphore>, sockets: SocketBound) {
-    let mut connections = Connections::default();
+/// What connections over TLS are made with.
+#[derive(Clone)]
+pub(crate) struct Sealed {
+    pub(crate) certificates: Arc<Certificates>,
+    pub(crate) counters: Arc<Counters>,
+}
+
+/// A port that is listened on.
+struct Port {
+    listener: TcpListener,
+    /// It speaks TLS.
+    sealed: Option<Sealed>,
+}
+
+/// What the ports share.
+struct Host {
+    routes: Arc<Routes>,
+    permits: Arc<Semaphore>,
+    sockets: SocketBound,
+    connections: RefCell<Connections>,
+}
+
+/// Serves a port, if there is one. Never ends.
+async fn accept(port: Option<Port>, host: &Host) {
+    let Some(Port { listener, sealed }) = port else { return std::future::pending().await };
     loop {
         let (socket, address) = match listener.accept().await {
             // The socket took a reserved descriptor.
-            Ok((socket, _)) if sockets.is_passed(&socket) => continue,
+            Ok((socket, _)) if host.sockets.is_passed(&socket) => continue,
             Ok(accepted) => accepted,
             Err(_) => {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
-        if permits.available_permits() == 0 {
-            connections.close_one();
+        if host.permits.available_permits() == 0 {
+            host.connections.borrow_mut().close_one();
         }
         // The semaphore is never closed, so a permit is given as soon as a connection ends.
-        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
-        let routes = Arc::clone(&routes);
+        let Ok(permit) = Arc::clone(&host.permits).acquire_owned().await else { return };
         let stage = StageOf::default();
-        let serving = serve(socket, address.ip(), routes, stage.clone());
+        let serving = serve(socket, address, sealed.clone(), Arc::clone(&host.routes), stage.clone());
         let task = tokio::spawn(async move {
             serving.await;
             drop(permit);
         });
-        connections.add(task.abort_handle(), stage);
+        host.connections.borrow_mut().add(task.abort_handle(), stage);
     }
 }
 
@@ -174,10 +208,21 @@ impl Connections {
 }
 
 /// Serves one connection to its end. An error of the connection concerns nothing else.
-async fn serve(socket: TcpStream, from: IpAddr, routes: Arc<Routes>, stage: StageOf) {
+async fn serve(
+    socket: TcpStream,
+    address: SocketAddr,
+    sealed: Option<Sealed>,
+    routes: Arc<Routes>,
+    stage: StageOf,
+) {
     let _ = socket.set_nodelay(true);
     let _ = set_tcp_user_timeout(&socket, SILENCE_MS_MAX);
-    serve_stream(socket, from, routes, stage).await;
+    let Some(Sealed { certificates, counters }) = sealed else {
+        return serve_stream(socket, address.ip(), routes, stage).await;
+    };
+    if let Some(stream) = shake_hands(socket, address, &certificates, &counters).await {
+        serve_stream(stream, address.ip(), routes, stage).await;
+    }
 }
 
 async fn serve_stream(

@@ -148,6 +148,7 @@ impl driver::World for Machine<'_> {
                 address: format!("127.0.0.1:{}", 50_000 + u32::from(session.client)),
                 local_address: format!("127.0.0.1:{}", 7000 + id(place)),
                 fd: i32::from(session.client),
+                tls: None,
             };
             let Some(id) = turn.node.connect(kind) else {
                 return self.world.fail(Broken::Liveness, "a node has no room for a client".into());

@@ -1,0 +1,148 @@
+//! What a certificate says of itself, read from its bytes. Whether it is to be believed is decided elsewhere.
+
+const SEQUENCE: u8 = 0x30;
+const SET: u8 = 0x31;
+const VERSION: u8 = 0xa0;
+const UTC_TIME: u8 = 0x17;
+const COMMON_NAME: [u8; 3] = [0x55, 4, 3];
+const ORGANIZATION: [u8; 3] = [0x55, 4, 10];
+
+/// The common name of a certificate's owner, if it has one that is text.
+pub fn common_name(certificate: &[u8]) -> Option<String> {
+    let (kind, name) = Fields::of(certificate)?.subject_parts().find(|(kind, _)| *kind == COMMON_NAME)?;
+    let name = std::str::from_utf8(name).ok().filter(|_| kind == COMMON_NAME)?;
+    Some(name.to_owned())
+}
+
+/// The last day on which a certificate is valid, as `YYYY-MM-DD`.
+pub fn last_day(certificate: &[u8]) -> Option<String> {
+    let mut validity = Fields::of(certificate)?.validity;
+    element(&mut validity)?;
+    let (kind, time) = element(&mut validity)?;
+    let digits = std::str::from_utf8(time).ok()?;
+    // Two digits of a year are those of 1950 to 2049.
+    let century = match kind {
+        UTC_TIME if digits.get(..1)? < "5" => "20",
+        UTC_TIME => "19",
+        _ => "",
+    };
+    let text = format!("{century}{digits}");
+    let is_date = text.get(..8)?.bytes().all(|byte| byte.is_ascii_digit());
+    is_date.then(|| format!("{}-{}-{}", &text[..4], &text[4..6], &text[6..8]))
+}
+
+/// The organization and the common name of a distinguished name in DER, for people to read.
+pub fn readable(name: &[u8]) -> String {
+    let wanted = parts(name).filter(|(kind, _)| *kind == COMMON_NAME || *kind == ORGANIZATION);
+    let texts: Vec<String> =
+        wanted.map(|(_, text)| String::from_utf8_lossy(text).escape_debug().to_string()).collect();
+    if texts.is_empty() { "somebody without a name".to_owned() } else { format!("\"{}\"", texts.join(", ")) }
+}
+
+/// Some fields of a certificate, in DER.
+struct Fields<'d> {
+    validity: &'d [u8],
+    subject: &'d [u8],
+}
+
+impl<'d> Fields<'d> {
+    fn of(mut certificate: &'d [u8]) -> Option<Fields<'d>> {
+        let (_, mut signed) = element(&mut certificate)?;
+        let (_, mut fields) = element(&mut signed)?;
+        // The serial number is first, or behind the version; then the algorithm and the issuer.
+        if element(&mut fields)?.0 == VERSION {
+            element(&mut fields)?;
+        }
+        element(&mut fields)?;
+        element(&mut fields)?;
+        let (_, validity) = element(&mut fields)?;
+        let (_, subject) = element(&mut fields)?;
+        Some(Fields { validity, subject })
+    }
+
+    fn subject_parts(&self) -> impl Iterator<Item = (&'d [u8], &'d [u8])> + use<'d> {
+        parts(self.subject)
+    }
+}
+
+/// The parts of a distinguished name: kinds and texts.
+fn parts(name: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let (mut rest, mut set): (&[u8], &[u8]) = (name, &[]);
+    std::iter::from_fn(move || {
+        loop {
+            if let Some((SEQUENCE, mut pair)) = element(&mut set) {
+                let (_, kind) = element(&mut pair)?;
+                let (_, text) = element(&mut pair)?;
+                return Some((kind, text));
+            }
+            match element(&mut rest)? {
+                (SET, next) => set = next,
+                _ => return None,
+            }
+        }
+    })
+}
+
+/// Takes the next element of DER: its tag and its content.
+fn element<'d>(bytes: &mut &'d [u8]) -> Option<(u8, &'d [u8])> {
+    let (&[tag, first], mut rest) = bytes.split_first_chunk()?;
+    let mut length = usize::from(first);
+    if first & 0x80 != 0 {
+        let (digits, behind) = rest.split_at_checked(usize::from(first & 0x7f))?;
+        (length, rest) = (0, behind);
+        for digit in digits {
+            length = length.checked_mul(256)? + usize::from(*digit);
+        }
+    }
+    let (content, behind) = rest.split_at_checked(length)?;
+    *bytes = behind;
+    Some((tag, content))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, DnType, KeyPair, date_time_ymd};
+
+    #[test]
+    fn names_are_read() {
+        let part = |kind: u8, text: &str| {
+            let mut pair = vec![6, 3, 0x55, 4, kind, 12, text.len() as u8];
+            pair.extend_from_slice(text.as_bytes());
+            let mut set = vec![0x31, pair.len() as u8 + 2, 0x30, pair.len() as u8];
+            set.append(&mut pair);
+            set
+        };
+        let name = [part(6, "DE"), part(10, "Acme"), part(3, "Acme Root\n")].concat();
+        assert_eq!(readable(&name), "\"Acme, Acme Root\\n\"");
+        let nobody = "somebody without a name";
+        assert_eq!(readable(&[]), nobody);
+        // Whatever a server sends is read within its bounds.
+        for length in 0..name.len() {
+            let _ = readable(&name[..length]);
+        }
+        assert_eq!(readable(&[0x31, 0x89, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1]), nobody);
+    }
+
+    #[test]
+    fn a_certificate_says_whose_it_is_and_until_when() {
+        let made = |name: Option<&str>, year: i32| {
+            let mut params = CertificateParams::new(Vec::new()).unwrap();
+            params.distinguished_name = rcgen::DistinguishedName::new();
+            if let Some(name) = name {
+                params.distinguished_name.push(DnType::OrganizationName, "Acme");
+                params.distinguished_name.push(DnType::CommonName, name);
+            }
+            params.not_after = date_time_ymd(year, 2, 3);
+            params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec()
+        };
+        for (name, year) in [(Some("alice"), 2031), (Some("Ünal"), 2077), (None, 1999)] {
+            let certificate = made(name, year);
+            assert_eq!(common_name(&certificate).as_deref(), name);
+            assert_eq!(last_day(&certificate).unwrap(), format!("{year}-02-03"));
+            for length in 0..certificate.len() {
+                let _ = (common_name(&certificate[..length]), last_day(&certificate[..length]));
+            }
+        }
+    }
+}
