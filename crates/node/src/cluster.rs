@@ -342,7 +342,8 @@ impl Cluster {
 
 /// What an operator has changed, for the audit log. Passwords are not told, nor their hashes.
 fn told(change: &Change) -> Option<String> {
-    let named = |prefix: &str| format!("keyspace '{}'", one_line(if prefix.is_empty() { "default" } else { prefix }));
+    let named =
+        |prefix: &str| format!("keyspace '{}'", one_line(if prefix.is_empty() { "default" } else { prefix }));
     let text = |text: &Text| one_line(&String::from_utf8_lossy(&text.bytes())).into_owned();
     Some(match change {
         Change::CreateKeyspace(keyspace) => format!("has made {}", named(&keyspace.prefix)),
@@ -364,7 +365,9 @@ fn told(change: &Change) -> Option<String> {
         Change::ReplaceNode { id, accept_loss } => {
             format!("lets node {id} in anew{}", if *accept_loss { ", accepting loss" } else { "" })
         }
-        Change::Quarantine { group, step } => format!("has changed the quarantine of group {group}: {step:?}"),
+        Change::Quarantine { group, step } => {
+            format!("has changed the quarantine of group {group}: {step:?}")
+        }
         Change::Libraries(LibrariesStep::Delete(name)) => {
             format!("has removed the library '{}'", one_line(name))
         }

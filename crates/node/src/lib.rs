@@ -71,7 +71,9 @@ pub use envelope::{fragment_message, payload_words, replica_message};
 pub use guard::AuthGuard;
 pub use keyspace::Keyspace;
 pub use log::{Level, Line};
-pub use node::{BoundedMemory, Credentials, GroupDescription, Health, KeyspaceDescription, KeyspaceHealth, Node, NotKnown};
+pub use node::{
+    BoundedMemory, Credentials, GroupDescription, Health, KeyspaceDescription, KeyspaceHealth, Node, NotKnown,
+};
 pub use output::Output;
 pub use parameters::Parameters;
 pub use protocol::NodeId;

@@ -16,6 +16,8 @@ use kv::{Command, ReplyBuffer};
 use std::collections::VecDeque;
 use wire::resp::{Arguments, ArgumentsBuffer};
 
+const NOAUTH: &str = "NOAUTH Authentication required.";
+
 /// What becomes of a request.
 pub(crate) enum Admitted {
     /// Nothing, for now: it was refused, or a pause holds it back.
@@ -67,7 +69,7 @@ pub(crate) fn admit(
     if session.standing != Standing::Free && !found.spec.flags.has(command::Flag::NoAuth) {
         let Some(user) = &session.user else {
             cx.clients.statistics.rejected(found.number);
-            cx.answer(client, |replies| replies.error("NOAUTH Authentication required."));
+            cx.answer(client, |replies| replies.error(NOAUTH));
             return Admitted::Not;
         };
         if let Err(denial) = user.check(found, arguments) {
@@ -105,9 +107,13 @@ pub(crate) fn admit(
 
 /// Whether the client for whom a part of the server acts may have done what it wants. If not, it has its answer.
 fn may_send_internal(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> bool {
-    let session = cx.clients.sessions.get(client);
-    let Some(user) = session.and_then(|session| session.user.clone()).filter(|user| !user.is_free()) else {
+    let Some(session) = cx.clients.sessions.get(client) else { return false };
+    if session.standing == Standing::Free {
         return true;
+    }
+    let Some(user) = session.user.clone() else {
+        cx.answer(client, |replies| replies.error(NOAUTH));
+        return false;
     };
     // The key has the same place as in the clients' command.
     let like: &[u8] = match &arguments[0] {

@@ -11,11 +11,11 @@
 //! a key.
 
 use crate::command::{self, CommandError, Found, Handler, NodeCommand, ScriptCommand, TransactionCommand};
+use crate::connections;
 use crate::context::Context;
 use crate::context::memory::OUT_OF_MEMORY;
 use crate::context::routing::{CROSSSLOT, Sent};
 use crate::parameters::request_bytes_max;
-use crate::connections;
 use crate::scripts;
 use crate::session::{ClientId, Gathered, ITEM_BYTES, Item, Pending};
 use crate::users::{Denial, Place, User};

@@ -286,9 +286,8 @@ pub(crate) fn for_each_key(
     const REPLACES: KeyFlags = KeyFlags::of(&[KeyFlag::Overwrite, KeyFlag::Update]);
     if let Handler::Node(NodeCommand::Script(ScriptCommand::Run(how))) = spec.handler {
         let access = if how.only_reads { READS } else { CHANGES };
-        for place in script_keys(command)? {
-            each(place, access);
-        }
+        // What has no number of keys is no script, and runs nothing.
+        script_keys(command).into_iter().flatten().for_each(|place| each(place, access));
         return Ok(());
     }
     let counted = match (spec.keys.counted_at, spec.keys.streams_from) {
@@ -298,7 +297,11 @@ pub(crate) fn for_each_key(
     };
     for (which, place) in spec.keys.positions(command.len()).chain(counted).enumerate() {
         let access = spec.keys.access_of(which);
-        let access = if access.has(KeyFlag::Variable) { access_of_set(command) } else { access };
+        let access = match spec.name {
+            _ if access.has(KeyFlag::Variable) => access_of_set(command),
+            "bitfield" if !command.iter().skip(2).any(|word| is(word, "SET") || is(word, "INCRBY")) => READS,
+            _ => access,
+        };
         each(place, access);
     }
     // What a parser takes for an option depends on the words before it: every place that might be one counts.

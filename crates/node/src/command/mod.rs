@@ -28,9 +28,10 @@ mod tests;
 pub use error::CommandError;
 pub(crate) use error::printable;
 pub use spec::{
-    AclCommand, ChannelCommand, ClientCommand, ClusterCommand, CommandCommand, CommandSpec, ConfigCommand, Context, Flag,
-    FunctionCommand, Handler, KeyspaceCommand, LatencyCommand, LockVerb, MemoryCommand, NamedBy, NodeCommand,
-    ParseFn, RunScript, ScriptCommand, ServerCommand, SlowlogCommand, TransactionCommand, WaitFn,
+    AclCommand, ChannelCommand, ClientCommand, ClusterCommand, CommandCommand, CommandSpec, ConfigCommand,
+    Context, Flag, FunctionCommand, Handler, KeyspaceCommand, LatencyCommand, LockVerb, MemoryCommand,
+    NamedBy, NodeCommand, ParseFn, RunScript, ScriptCommand, ServerCommand, SlowlogCommand,
+    TransactionCommand, WaitFn,
 };
 pub(crate) use strings::{all_keys, set};
 pub use table::COMMANDS;

@@ -4,10 +4,9 @@ use crate::command::{self, AclCommand, CommandError, Found};
 use crate::context::{Call, Confirmation, Context};
 use crate::control::Change;
 use crate::libraries::Text;
+use crate::log::{Level, Line};
 use crate::session::{ClientId, Listening, Session};
-use crate::users::{
-    self, DEFAULT, Denial, OPERATOR, Place, Reason, Step, USER_NAME_BYTES_MAX, User,
-};
+use crate::users::{self, DEFAULT, Denial, OPERATOR, Place, Reason, Step, USER_NAME_BYTES_MAX, User};
 use kv::number::parse_integer;
 use kv::{Reply, ReplyBuffer};
 use sha2::{Digest, Sha256};
@@ -21,7 +20,7 @@ const DRAWN_BITS_MAX: i64 = 4096;
 /// How many entries `ACL LOG` returns if no other number is given.
 const LOG_SHOWN: usize = 10;
 
-const NO_FILE: &str = "ERR users are in the cluster map, which every node keeps on its disk: there is no file to load or save. \
+const NO_FILE: &str = "ERR This Redis instance is not configured to use an ACL file: users are in the cluster map, which every node keeps on its disk: there is no file to load or save. \
      ACL LIST prints them as lines of Redis's ACL files, and ACL SETUSER reads their rules";
 
 const OPERATOR_IS_CONFIGURED: &str = "ERR the user 'operator' is made by each node's configuration file (operator_password) and cannot be changed here";
@@ -74,9 +73,8 @@ fn cat(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> Result<(
         (None, _) => command::spec::Category::ALL.iter().map(|category| category.name()).collect(),
         (Some(name), 3) => {
             let category = users::category_named(name);
-            let category = category.ok_or_else(|| {
-                format!("ERR Unknown category '{}'", String::from_utf8_lossy(name))
-            })?;
+            let category = category
+                .ok_or_else(|| format!("ERR Unknown category '{}'", String::from_utf8_lossy(name)))?;
             users::commands_in(category).collect()
         }
         _ => return Err(unknown_or_wrong(arguments)),
@@ -171,7 +169,7 @@ fn dry_run(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> Resu
     match user.check(found, request) {
         Ok(()) => cx.answer(client, ReplyBuffer::ok),
         Err(denial) => {
-            let text = denial.text(&user, found.spec, request, true);
+            let text = denial.named(found.spec, request);
             cx.answer(client, |replies| replies.bulk(text.as_bytes()));
         }
     }
@@ -339,7 +337,7 @@ pub(crate) fn refuse(
         session.last_command = None;
     }
     cx.clients.statistics.rejected(found.number);
-    let mut error = denial.error(&user, found.spec, arguments);
+    let mut error = denial.error(found.spec);
     if denial == Denial::Command
         && user.name == DEFAULT
         && !cx.users.default_is_in_map()
@@ -375,12 +373,7 @@ pub(crate) fn note_denial(
 pub(crate) fn note_denied_script(cx: &mut Context, client: ClientId, error: &[u8]) {
     let Some(user) = cx.clients.sessions.get(client).and_then(|session| session.user.clone()) else { return };
     let error = String::from_utf8_lossy(error);
-    let command = error.split_once("to run the '").and_then(|(_, rest)| rest.split_once("' command"));
-    let (reason, object) = match command {
-        Some((command, _)) => (Reason::Command, command),
-        None if error.contains("access a channel") => (Reason::Channel, ""),
-        None => (Reason::Key, ""),
-    };
+    let (reason, object) = Denial::of_script(&error);
     let none = ArgumentsBuffer::new();
     note(cx, client, (reason, Place::Script), (&user.name, object.as_bytes()), none.as_arguments());
 }
@@ -389,8 +382,14 @@ pub(crate) fn note_denied_script(cx: &mut Context, client: ClientId, error: &[u8
 /// are closed.
 pub(crate) fn follow_users(cx: &mut Context) {
     let map = Rc::clone(&cx.map);
+    let was_configured = !cx.users.default_is_in_map();
     if map.version == 0 || !cx.users.follow(&map.users) {
         return;
+    }
+    if was_configured && cx.users.default_is_in_map() && cx.users.configured().password.is_some() {
+        let text = "the cluster's users have a default user of their own (ACL SETUSER default): `password` of this node's \
+                    configuration file has no effect";
+        cx.log.push(Line { level: Level::Info, text: text.into() });
     }
     let monitors = std::mem::take(&mut cx.clients.monitors);
     let mut closed = Vec::new();
@@ -410,7 +409,17 @@ pub(crate) fn follow_users(cx: &mut Context) {
         }
     }
     cx.clients.monitors = monitors;
-    closed.into_iter().for_each(|client| cx.kill(client));
+    closed.into_iter().for_each(|client| close(cx, client));
+}
+
+/// Closes a client. Requests that are under way get their answers, such as the one by which it has removed itself; a wait
+/// ends.
+fn close(cx: &mut Context, client: ClientId) {
+    let Some(session) = cx.clients.sessions.get(client) else { return };
+    match session.wait.is_some() || session.held_back.is_some() || session.is_internal() {
+        true => cx.kill(client),
+        false => cx.clients.close_after_replies(client),
+    }
 }
 
 /// Whether what a client is sent without asking again is what its user may have.
@@ -433,4 +442,3 @@ fn may_go_on(session: &Session, user: &User, is_monitor: bool) -> bool {
         && (!session.takes_marked_copy || may(&[b"PSYNC", b"?", b"-1"]))
         && [Listening::Channel, Listening::Pattern, Listening::Shard].into_iter().all(hears)
 }
-

@@ -4,10 +4,9 @@ use crate::command::statistics::CommandStatistics;
 use crate::context::delays::Delays;
 use crate::context::{Call, Context, memory};
 use crate::log::{Level, Line};
-use crate::scripts::DENIED_IN_SCRIPT;
 use crate::session::{ClientId, ClientKind, Session, SessionReply, Standing};
 use crate::slab::Slab;
-use crate::users::User;
+use crate::users::{DENIED_IN_SCRIPT, User};
 use crate::words::one_line;
 use kv::{Reply, ReplyBuffer};
 use protocol::Result as Outcome;
@@ -108,7 +107,8 @@ impl Context {
     /// Who a client is, and from where, for the audit log.
     pub(crate) fn who(&self, client: ClientId) -> String {
         let Some(session) = self.clients.sessions.get(client) else { return "a client that is gone".into() };
-        let name = session.user.as_ref().map_or(Cow::Borrowed(""), |user| String::from_utf8_lossy(&user.name));
+        let name =
+            session.user.as_ref().map_or(Cow::Borrowed(""), |user| String::from_utf8_lossy(&user.name));
         let from = match (&session.kind, session.asked_from) {
             (ClientKind::Resp { address, .. }, _) => address.clone(),
             (ClientKind::Internal, Some(address)) => format!("{address} (HTTP)"),

@@ -1,9 +1,9 @@
 //! Requests on their way to groups, here or on another node, outcomes on their way back, and the calls of components.
 
 use super::Node;
-use crate::connections;
 use crate::coding;
 use crate::completing::{self, Lacking, Next};
+use crate::connections;
 use crate::context::long_replies::{reply_in_parts, takes_shared};
 use crate::context::memory::{self, OUT_OF_MEMORY, SCRIPT_OUT_OF_MEMORY};
 use crate::context::room::{self, Verdict};

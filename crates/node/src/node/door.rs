@@ -12,8 +12,7 @@ use crate::clock::{self, Clock};
 use crate::cluster::Cluster;
 use crate::coding::Coding;
 use crate::command::{
-    self,
-    ClientCommand, CommandError, Found, Handler, KeyspaceCommand, NodeCommand, ScriptCommand,
+    self, ClientCommand, CommandError, Found, Handler, KeyspaceCommand, NodeCommand, ScriptCommand,
     TransactionCommand,
 };
 use crate::completing::Completing;
@@ -793,17 +792,12 @@ impl Node {
     pub fn may(&self, user: &[u8], arguments: Arguments<'_>) -> Result<(), String> {
         let user = self.cx.users.find(user).ok_or(NOBODY)?;
         let found = command::find(arguments).map_err(|error| error.to_string())?;
-        user.check(found, arguments).map_err(|denial| denial.error(user, found.spec, arguments))
+        user.check(found, arguments).map_err(|denial| denial.error(found.spec))
     }
 
     /// Takes a request that a part of the server, which has the session `client`, makes for a user at an address. Without
     /// one it is the server's own, and may do everything.
-    pub fn request_for(
-        &mut self,
-        client: ClientId,
-        whom: Option<(&[u8], IpAddr)>,
-        arguments: Arguments<'_>,
-    ) {
+    pub fn request_for(&mut self, client: ClientId, whom: Option<(&[u8], IpAddr)>, arguments: Arguments<'_>) {
         let user = whom.map(|(name, _)| self.cx.users.find(name).cloned());
         let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
         session.asked_from = whom.map(|(_, from)| from);

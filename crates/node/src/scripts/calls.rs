@@ -30,8 +30,6 @@ const MOVED_BYTES_PER_UNIT: usize = 128;
 const LISTED_KEY_COST: usize = 20;
 
 const NOT_ALLOWED: &str = "ERR This Redis command is not allowed from script";
-/// The beginning of the error of a command that the script's caller may not give.
-pub(crate) const DENIED_IN_SCRIPT: &str = "NOPERM ACL failure in script";
 const NO_ROOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 const NO_WRITES: &str = "ERR Write commands are not allowed from read-only scripts.";
 
@@ -211,7 +209,7 @@ impl Caller<'_, '_> {
         if let Some(user) = &self.rights
             && let Err(denial) = user.check(found, words)
         {
-            return Err(format!("{DENIED_IN_SCRIPT}: {}", denial.text(user, spec, words, false)));
+            return Err(denial.in_script(spec, words));
         }
         if spec.flags.has(Flag::Write) && !self.may_write {
             return Err(NO_WRITES.into());

@@ -38,7 +38,6 @@ mod tests;
 mod texts;
 mod values;
 
-pub(crate) use calls::DENIED_IN_SCRIPT;
 pub(crate) use cache::{Cache, Digest, digest_of};
 pub(crate) use functions::check_library;
 pub(crate) use header::Header;

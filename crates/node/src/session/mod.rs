@@ -4,6 +4,7 @@ mod queued;
 mod subscriptions;
 mod tracking;
 
+pub(crate) use crate::listening::Listening;
 use crate::output::{OUTPUT_CHUNK_BYTES, Output};
 pub(crate) use crate::slab::ClientId;
 use crate::slow::{Kept, keep_arguments};
@@ -16,7 +17,6 @@ pub(crate) use queued::{Gathered, ITEM_BYTES, Item, Pending};
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
-pub(crate) use crate::listening::Listening;
 pub(crate) use subscriptions::Subscriptions;
 pub(crate) use tracking::{TrackingChoice, TrackingMode};
 use wire::resp::reply::{Protocol, write_element, write_reply};

@@ -1,9 +1,9 @@
 //! What a client has watched and queued since `MULTI`.
 
 use super::Session;
+use crate::users::User;
 use kv::codec::Reader;
 use kv::{Draft, Reply, Version, Watched};
-use crate::users::User;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use wire::resp::ArgumentsBuffer;

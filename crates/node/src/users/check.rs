@@ -1,13 +1,18 @@
 //! Whether a user may give a command: with these arguments, on these keys and channels.
 
+use super::log::Reason;
 use super::rules::{KeyPattern, Selector, User};
 use crate::command::introspection::for_each_key;
 use crate::command::spec::{KeyFlag, KeyFlags};
-use crate::command::{
-    ChannelCommand, CommandSpec, Flag, Found, Handler, KeyspaceCommand, NodeCommand,
-};
+use crate::command::{self, ChannelCommand, CommandSpec, Flag, Found, Handler, KeyspaceCommand, NodeCommand};
 use crate::listening::Listening;
 use wire::resp::Arguments;
+
+/// The beginning of the error of a command that a script's caller may not give.
+pub(crate) const DENIED_IN_SCRIPT: &str = "NOPERM The user executing the script can't";
+
+const SORT_BY: &str = "BY option of SORT denied due to insufficient ACL permissions.";
+const SORT_GET: &str = "GET option of SORT denied due to insufficient ACL permissions.";
 
 /// What a user lacks for a command. Of several selectors, the one counts that goes furthest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -142,9 +147,8 @@ impl Selector {
             _ => return Ok(()),
         };
         let mut places = places.into_iter();
-        let denied = places.find(|place| {
-            !self.may_hear(arguments.get(*place).unwrap_or_default(), is_pattern)
-        });
+        let denied =
+            places.find(|place| !self.may_hear(arguments.get(*place).unwrap_or_default(), is_pattern));
         denied.map_or(Ok(()), |place| Err(Denial::Channel(place)))
     }
 
@@ -173,31 +177,69 @@ fn check_sort(arguments: Arguments<'_>) -> Result<(), Denial> {
 }
 
 impl Denial {
-    /// Redis's sentence, without its code. `names`: what is denied is named.
-    pub(crate) fn text(self, user: &User, spec: &CommandSpec, arguments: Arguments<'_>, names: bool) -> String {
-        let name = String::from_utf8_lossy(&user.name);
-        let denied = |place: usize| String::from_utf8_lossy(arguments.get(place).unwrap_or_default()).into_owned();
+    /// What `ACL DRYRUN` says: Redis's sentence, which names what is denied.
+    pub(crate) fn named(self, spec: &CommandSpec, arguments: Arguments<'_>) -> String {
+        let denied =
+            |place: usize| String::from_utf8_lossy(arguments.get(place).unwrap_or_default()).into_owned();
         match self {
-            Denial::Command => {
-                format!("User {name} has no permissions to run the '{}' command", spec.name)
+            Denial::Command => format!("This user has no permissions to run the '{}' command", spec.name),
+            Denial::Key(place) => {
+                format!("This user has no permissions to access the '{}' key", denied(place))
             }
-            Denial::Key(place) if names => {
-                format!("User {name} has no permissions to access the '{}' key", denied(place))
+            Denial::Channel(place) => {
+                format!("This user has no permissions to access the '{}' channel", denied(place))
             }
-            Denial::Channel(place) if names => {
-                format!("User {name} has no permissions to access the '{}' channel", denied(place))
-            }
-            Denial::Key(_) => "No permissions to access a key".into(),
-            Denial::Channel(_) => "No permissions to access a channel".into(),
-            Denial::SortBy => "BY option of SORT denied due to insufficient ACL permissions.".into(),
-            Denial::SortGet => "GET option of SORT denied due to insufficient ACL permissions.".into(),
+            Denial::SortBy => SORT_BY.into(),
+            Denial::SortGet => SORT_GET.into(),
         }
     }
 
-    /// The whole error for a client.
-    pub(crate) fn error(self, user: &User, spec: &CommandSpec, arguments: Arguments<'_>) -> String {
-        let code = if matches!(self, Denial::SortBy | Denial::SortGet) { "ERR" } else { "NOPERM" };
-        format!("{code} {}", self.text(user, spec, arguments, false))
+    /// The error that a script gets, with what is denied behind the last colon: see [`Denial::of_script`].
+    pub(crate) fn in_script(self, spec: &CommandSpec, arguments: Arguments<'_>) -> String {
+        let (what, denied): (&str, &[u8]) = match self {
+            Denial::Command => ("run this command or subcommand", spec.name.as_bytes()),
+            Denial::Key(place) => (
+                "access at least one of the keys mentioned in the command arguments",
+                arguments.get(place).unwrap_or_default(),
+            ),
+            Denial::SortBy => ("read the keys that BY names", b"BY"),
+            Denial::SortGet => ("read the keys that GET names", b"GET"),
+            Denial::Channel(place) => {
+                ("publish to the channel mentioned in the command", arguments.get(place).unwrap_or_default())
+            }
+        };
+        format!("{DENIED_IN_SCRIPT} {what}: '{}'", command::printable(denied))
+    }
+
+    /// The reason and the object of such an error.
+    pub(crate) fn of_script(error: &str) -> (Reason, &str) {
+        let denied = error.split_once(": '").and_then(|(_, rest)| rest.split_once('\''));
+        let object = denied.map_or("", |(denied, _)| denied);
+        let reason = if error.contains("run this command") {
+            Reason::Command
+        } else if error.contains("publish to the channel") {
+            Reason::Channel
+        } else {
+            Reason::Key
+        };
+        (reason, object)
+    }
+
+    /// The whole error for a client, as Redis 7.0 says it.
+    pub(crate) fn error(self, spec: &CommandSpec) -> String {
+        match self {
+            Denial::Command => {
+                format!("NOPERM this user has no permissions to run the '{}' command", spec.name)
+            }
+            Denial::Key(_) => {
+                "NOPERM this user has no permissions to access one of the keys used as arguments".into()
+            }
+            Denial::Channel(_) => {
+                "NOPERM this user has no permissions to access one of the channels used as arguments".into()
+            }
+            Denial::SortBy => format!("ERR {SORT_BY}"),
+            Denial::SortGet => format!("ERR {SORT_GET}"),
+        }
     }
 }
 
@@ -205,7 +247,6 @@ impl Denial {
 mod tests {
     use super::super::rules::merged;
     use super::*;
-    use crate::command;
     use wire::resp::ArgumentsBuffer;
 
     fn checked(rules: &str, request: &str) -> Result<(), Denial> {
@@ -262,7 +303,12 @@ mod tests {
             ("%R~[ab]? +@all", "GET bx", Ok(())),
             ("~a +@all", "EVAL s 1 b", denied(3)),
             ("~a +@all", "EVAL s 1 a b", Ok(())),
-            ("~a +@all", "EVAL s x a", denied(0)),
+            // These are no scripts, and run nothing.
+            ("~a +@all", "EVAL s x a", Ok(())),
+            ("~a +@all", "EVAL s 3 a", Ok(())),
+            ("%R~a +@all", "EVAL_RO s 1 a", Ok(())),
+            ("%R~a +@all", "BITFIELD a GET u4 0", Ok(())),
+            ("%R~a +@all", "BITFIELD a GET u4 0 SET u4 0 1", denied(1)),
             ("~a +@all", "XREAD STREAMS a b 0 0", denied(3)),
             ("~a +@all", "ZUNIONSTORE a 1 b", denied(3)),
             ("~a +@all", "LMPOP 1 b LEFT", denied(2)),
@@ -304,6 +350,32 @@ mod tests {
         ] {
             assert_eq!(checked(rules, request), expected, "{rules}: {request}");
         }
+    }
+
+    #[test]
+    fn errors_are_redis_sentences_and_say_what_is_denied() {
+        let words: ArgumentsBuffer = [&b"GET"[..], b"k'1"].into_iter().collect();
+        let words = words.as_arguments();
+        let get = command::find(words).unwrap().spec;
+        assert_eq!(
+            Denial::Command.error(get),
+            "NOPERM this user has no permissions to run the 'get' command"
+        );
+        assert_eq!(
+            Denial::Key(1).error(get),
+            "NOPERM this user has no permissions to access one of the keys used as arguments"
+        );
+        assert_eq!(
+            Denial::SortBy.error(get),
+            "ERR BY option of SORT denied due to insufficient ACL permissions."
+        );
+        assert_eq!(Denial::Key(1).named(get, words), "This user has no permissions to access the 'k'1' key");
+        let told = Denial::Command.in_script(get, words);
+        assert_eq!(told, "NOPERM The user executing the script can't run this command or subcommand: 'get'");
+        assert_eq!(Denial::of_script(&told), (Reason::Command, "get"));
+        let told = Denial::Channel(1).in_script(get, words);
+        assert_eq!(Denial::of_script(&told).0, Reason::Channel);
+        assert_eq!(Denial::of_script(&Denial::SortBy.in_script(get, words)), (Reason::Key, "BY"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod check;
 mod log;
 mod rules;
 
-pub(crate) use check::Denial;
+pub(crate) use check::{DENIED_IN_SCRIPT, Denial};
 pub(crate) use log::{ACL_LOG_ENTRIES_MAX, AclLog, Place, Reason};
 pub(crate) use rules::{
     RuleError, USER_NAME_BYTES_MAX, User, category_named, commands_in, has_space, hash_rule, merged,
@@ -67,9 +67,11 @@ pub(crate) fn apply(known: &mut Rules, step: &Step) -> Result<(), String> {
         Step::Set { name, base, rules } => (name, base, rules),
     };
     let before = known.get(name).unwrap_or(base);
-    let mut user = user_of(&name.bytes(), before).ok_or("this user's rules are of another version of Quorate")?;
+    let mut user =
+        user_of(&name.bytes(), before).ok_or("this user's rules are of another version of Quorate")?;
     let modifiers: Vec<Vec<u8>> = rules.iter().map(Text::bytes).collect();
-    user.apply_all(modifiers.iter().map(Vec::as_slice)).map_err(|(modifier, error)| refusal(modifier, error))?;
+    user.apply_all(modifiers.iter().map(Vec::as_slice))
+        .map_err(|(modifier, error)| refusal(modifier, error))?;
     let rules: Vec<Text> = user.rules().iter().map(|rule| Text::new(rule)).collect();
     let bytes_of = |rules: &[Text]| rules.iter().map(|rule| rule.bytes().len() + 1).sum::<usize>();
     let bytes = bytes_of(&rules);
@@ -84,7 +86,9 @@ pub(crate) fn apply(known: &mut Rules, step: &Step) -> Result<(), String> {
     }
     let all: usize = known.iter().map(|(name, rules)| name.bytes().len() + bytes_of(rules)).sum();
     if all > USERS_BYTES_MAX {
-        return Err(format!("all users together would take {all} bytes; at most {USERS_BYTES_MAX} are allowed"));
+        return Err(format!(
+            "all users together would take {all} bytes; at most {USERS_BYTES_MAX} are allowed"
+        ));
     }
     Ok(())
 }
@@ -156,7 +160,8 @@ impl Users {
         };
         set(DEFAULT, &users.configured.default_rules());
         if let Some(password) = &users.configured.operator_password {
-            let rules = ["on", &format!(">{password}"), "~*", "&*", "+@all"].map(|rule| rule.as_bytes().to_vec());
+            let rules =
+                ["on", &format!(">{password}"), "~*", "&*", "+@all"].map(|rule| rule.as_bytes().to_vec());
             set(OPERATOR, &rules);
         }
         users.default = Rc::clone(&users.all[DEFAULT]);
@@ -169,7 +174,8 @@ impl Users {
         if *rules == self.rules {
             return false;
         }
-        let names = self.rules.keys().chain(rules.keys()).filter(|name| self.rules.get(name) != rules.get(name));
+        let names =
+            self.rules.keys().chain(rules.keys()).filter(|name| self.rules.get(name) != rules.get(name));
         let changed: Vec<Text> = names.cloned().collect();
         for text in changed {
             let name = text.bytes();
@@ -352,9 +358,11 @@ mod tests {
         let users = Users::new(configured);
         assert!(users.log_in(OPERATOR, b"o").unwrap().is_free());
         assert!(Users::new(Configured::default()).find(OPERATOR).is_none());
-        assert!(Users::new(Configured { default_changes_cluster: true, ..Configured::default() })
-            .default_user()
-            .is_free());
+        assert!(
+            Users::new(Configured { default_changes_cluster: true, ..Configured::default() })
+                .default_user()
+                .is_free()
+        );
     }
 
     #[test]
@@ -376,9 +384,11 @@ mod tests {
     #[test]
     fn users_are_bounded() {
         let mut known = Rules::new();
-        let long = (0..20).map(|number| format!("~{number}{}", "x".repeat(900))).collect::<Vec<_>>().join(" ");
+        let long =
+            (0..20).map(|number| format!("~{number}{}", "x".repeat(900))).collect::<Vec<_>>().join(" ");
         assert!(set(&mut known, "a", &long).unwrap_err().contains("at most 16384 are allowed"));
-        let half = (0..15).map(|number| format!("~{number}{}", "x".repeat(900))).collect::<Vec<_>>().join(" ");
+        let half =
+            (0..15).map(|number| format!("~{number}{}", "x".repeat(900))).collect::<Vec<_>>().join(" ");
         let refused = (0..100).find_map(|number| set(&mut known, &format!("u{number}"), &half).err());
         assert!(refused.unwrap().starts_with("all users together would take"));
         let mut known = Rules::new();

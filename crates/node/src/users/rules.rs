@@ -63,9 +63,7 @@ impl RuleError {
                 "The provided password hash must be exactly 64 characters and contain only lowercase hexadecimal \
                  characters"
             }
-            RuleError::NoSuchPassword => {
-                "The password you are trying to remove from the user does not exist"
-            }
+            RuleError::NoSuchPassword => "The password you are trying to remove from the user does not exist",
             RuleError::FirstArgumentOfSubcommand => "Allowing first-arg of a subcommand is not supported",
             RuleError::PatternTooLong => "A pattern is longer than 1024 bytes",
         }
@@ -280,7 +278,8 @@ impl Selector {
             return Ok(());
         }
         let (name, first) = rule.rsplit_once('|').filter(|_| is_allowed).ok_or(RuleError::Unknown)?;
-        let Found { spec, number } = command::found_by_full_name(name.as_bytes()).ok_or(RuleError::Unknown)?;
+        let Found { spec, number } =
+            command::found_by_full_name(name.as_bytes()).ok_or(RuleError::Unknown)?;
         if name.contains('|') {
             return Err(RuleError::FirstArgumentOfSubcommand);
         }
@@ -412,9 +411,7 @@ impl User {
         &mut self,
         modifiers: impl IntoIterator<Item = &'m [u8]>,
     ) -> Result<(), (&'m [u8], RuleError)> {
-        modifiers
-            .into_iter()
-            .try_for_each(|modifier| self.apply(modifier).map_err(|error| (modifier, error)))
+        modifiers.into_iter().try_for_each(|modifier| self.apply(modifier).map_err(|error| (modifier, error)))
     }
 
     fn apply(&mut self, modifier: &[u8]) -> Result<(), RuleError> {
@@ -496,10 +493,10 @@ impl User {
 
     /// Its flags, in Redis's words and order.
     pub(crate) fn flags(&self) -> Vec<&'static str> {
-        let sanitizing = if self.skips_sanitizing { "skip-sanitize-payload" } else { "sanitize-payload" };
+        let sanitizing = self.skips_sanitizing.then_some("skip-sanitize-payload");
         let on = if self.is_on { "on" } else { "off" };
         let no_password = self.needs_no_password.then_some("nopass");
-        [Some(on), no_password, Some(sanitizing)].into_iter().flatten().collect()
+        [Some(on), no_password, sanitizing].into_iter().flatten().collect()
     }
 
     /// The hashes of its passwords, in hexadecimal digits.
@@ -602,29 +599,31 @@ mod tests {
     #[test]
     fn rules_are_printed_as_redis_prints_them() {
         for (rules, expected) in [
-            ("off", "user u off sanitize-payload resetchannels -@all"),
-            ("on nopass ~* &* +@all", "user u on nopass sanitize-payload ~* &* +@all"),
-            ("on allkeys allchannels allcommands", "user u on sanitize-payload ~* &* +@all"),
+            ("off", "user u off resetchannels -@all"),
+            ("on nopass ~* &* +@all", "user u on nopass ~* &* +@all"),
+            ("on allkeys allchannels allcommands", "user u on ~* &* +@all"),
             (
                 "on ~a* %R~b %W~c &x -@all +GET +set",
-                "user u on sanitize-payload ~a* %R~b %W~c resetchannels &x -@all +get +set",
+                "user u on ~a* %R~b %W~c resetchannels &x -@all +get +set",
             ),
-            ("on %rw~a %R~b %W~b", "user u on sanitize-payload ~a ~b resetchannels -@all"),
-            ("on +@all -config", "user u on sanitize-payload resetchannels +@all -config"),
-            ("on +config|get +config -@admin", "user u on sanitize-payload resetchannels -@all +config -@admin"),
-            ("on +get -get +get", "user u on sanitize-payload resetchannels -@all +get"),
-            ("on +select|0 +select|1", "user u on sanitize-payload resetchannels -@all +select|0 +select|1"),
-            ("on (~a +get) (%R~b &c +@read)",
-             "user u on sanitize-payload resetchannels -@all (~a resetchannels -@all +get) (%R~b resetchannels &c -@all +@read)"),
-            ("on (~a) clearselectors reset", "user u off sanitize-payload resetchannels -@all"),
+            ("on %rw~a %R~b %W~b", "user u on ~a ~b resetchannels -@all"),
+            ("on +@all -config", "user u on resetchannels +@all -config"),
+            ("on +config|get +config -@admin", "user u on resetchannels -@all +config -@admin"),
+            ("on +get -get +get", "user u on resetchannels -@all +get"),
+            ("on +select|0 +select|1", "user u on resetchannels -@all +select|0 +select|1"),
+            (
+                "on (~a +get) (%R~b &c +@read)",
+                "user u on resetchannels -@all (~a resetchannels -@all +get) (%R~b resetchannels &c -@all +@read)",
+            ),
+            ("on (~a) clearselectors reset", "user u off resetchannels -@all"),
         ] {
             assert_eq!(printed(rules), expected, "{rules}");
         }
         let hash = "2bd806c97f0e00af1a1fc3328fa763a9269723c8db8fac4f93af71db186d6e90";
         let with_password = printed("on >alice");
-        assert_eq!(with_password, format!("user u on sanitize-payload #{hash} resetchannels -@all"));
+        assert_eq!(with_password, format!("user u on #{hash} resetchannels -@all"));
         assert_eq!(printed(&format!("on #{hash}")), with_password);
-        assert_eq!(printed(&format!("on >alice !{hash}")), "user u on sanitize-payload resetchannels -@all");
+        assert_eq!(printed(&format!("on >alice !{hash}")), "user u on resetchannels -@all");
     }
 
     #[test]
@@ -638,7 +637,8 @@ mod tests {
             again.apply_all(first.rules().iter().map(Vec::as_slice)).unwrap();
             assert_eq!(again.describe(), first.describe());
             for number in 0..COMMAND_COUNT {
-                let allows = |user: &User| user.selectors.iter().map(|it| it.allows(number)).collect::<Vec<_>>();
+                let allows =
+                    |user: &User| user.selectors.iter().map(|it| it.allows(number)).collect::<Vec<_>>();
                 assert_eq!(allows(&again), allows(&first), "{number}");
             }
         }

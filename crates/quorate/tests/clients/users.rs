@@ -4,6 +4,10 @@ use redis::{Connection, Value};
 
 use super::support::{Cluster, ask, until};
 
+const NO_KEY: &str = "-NOPERM this user has no permissions to access one of the keys used as arguments";
+const NO_CHANNEL: &str =
+    "-NOPERM this user has no permissions to access one of the channels used as arguments";
+
 /// Logs a client in.
 fn log_in(cluster: &Cluster, id: u16, user: &str, password: &str) -> Connection {
     let mut client = cluster.client(id);
@@ -28,8 +32,10 @@ fn users_are_the_same_on_all_nodes_at_once_and_after_failures() {
     let mut app = log_in(&cluster, 2, "app", "pw");
     assert_eq!(ask(&mut app, "ACL WHOAMI"), "\"app\"");
     assert_eq!(ask(&mut app, "SET app:1 v"), "OK");
-    assert_eq!(ask(&mut app, "SET other v"), "-NOPERM No permissions to access a key");
-    assert!(ask(&mut app, "ACL SETUSER app +@all").starts_with("-NOPERM User app has no permissions to run"));
+    assert_eq!(ask(&mut app, "SET other v"), NO_KEY);
+    assert!(
+        ask(&mut app, "ACL SETUSER app +@all").starts_with("-NOPERM this user has no permissions to run")
+    );
     let mut late = cluster.client(3);
     assert!(ask(&mut late, "AUTH app wrong").starts_with("-WRONGPASS"));
     let listed = ask(&mut operator, "ACL LIST");
@@ -38,7 +44,7 @@ fn users_are_the_same_on_all_nodes_at_once_and_after_failures() {
 
     // A change that is acknowledged holds on every node, for open connections, too.
     assert_eq!(ask(&mut late, "ACL SETUSER app -get"), "OK");
-    assert!(ask(&mut app, "GET app:1").starts_with("-NOPERM User app has no permissions to run the 'get'"));
+    assert!(ask(&mut app, "GET app:1").starts_with("-NOPERM this user has no permissions to run the 'get'"));
     assert_eq!(ask(&mut operator, "ACL SETUSER app +get"), "OK");
     assert_eq!(ask(&mut app, "GET app:1"), "\"v\"");
 
@@ -65,7 +71,10 @@ fn users_are_the_same_on_all_nodes_at_once_and_after_failures() {
     assert_eq!(ask(&mut cluster.client(1), "ACL DELUSER app nosuch"), "1");
     assert!(redis::cmd("PING").query::<Value>(&mut app).is_err(), "its connection is closed");
     assert!(ask(&mut cluster.client(3), "AUTH app pw").starts_with("-WRONGPASS"));
-    assert_eq!(ask(&mut cluster.client(1), "ACL DELUSER default"), "-ERR The 'default' user cannot be removed");
+    assert_eq!(
+        ask(&mut cluster.client(1), "ACL DELUSER default"),
+        "-ERR The 'default' user cannot be removed"
+    );
 }
 
 #[test]
@@ -78,7 +87,7 @@ fn a_user_is_held_to_its_rights_in_transactions_scripts_and_channels() {
 
     assert_eq!(ask(&mut user, "MULTI"), "OK");
     assert_eq!(ask(&mut user, "SET c:a 1"), "QUEUED");
-    assert_eq!(ask(&mut user, "SET c:r 1"), "-NOPERM No permissions to access a key");
+    assert_eq!(ask(&mut user, "SET c:r 1"), NO_KEY);
     assert!(ask(&mut user, "EXEC").starts_with("-EXECABORT"));
     assert_eq!(ask(&mut user, "MULTI"), "OK");
     assert_eq!(ask(&mut user, "SET c:a 1"), "QUEUED");
@@ -92,11 +101,27 @@ fn a_user_is_held_to_its_rights_in_transactions_scripts_and_channels() {
     let call = |verb: &str, key: &str| format!("return redis.call('{verb}', '{key}', '1')");
     assert_eq!(eval(&mut user, &call("set", "c:a"), &["c:a"]), "OK");
     for (script, keys, reason) in [
-        (call("set", "c:r"), vec!["c:a"], "NOPERM ACL failure in script: No permissions to access a key"),
-        (call("set", "c:other"), vec!["c:a"], "NOPERM ACL failure in script: No permissions to access a key"),
-        ("return redis.call('incr', KEYS[1])".into(), vec!["c:a"], "permissions to run the 'incr' command"),
-        (call("publish", "x"), vec!["c:a"], "NOPERM ACL failure in script: No permissions to access a channel"),
-        (call("set", "c:a"), vec!["c:other"], "NOPERM No permissions to access a key"),
+        (
+            call("set", "c:r"),
+            vec!["c:a"],
+            "NOPERM The user executing the script can't access at least one of the keys",
+        ),
+        (
+            call("set", "c:other"),
+            vec!["c:a"],
+            "NOPERM The user executing the script can't access at least one of the keys",
+        ),
+        (
+            "return redis.call('incr', KEYS[1])".into(),
+            vec!["c:a"],
+            "can't run this command or subcommand: 'incr'",
+        ),
+        (
+            call("publish", "x"),
+            vec!["c:a"],
+            "NOPERM The user executing the script can't publish to the channel",
+        ),
+        (call("set", "c:a"), vec!["c:other"], NO_KEY),
     ] {
         let told = eval(&mut user, &script, &keys);
         assert!(told.contains(reason), "{script}: {told}");
@@ -107,14 +132,17 @@ fn a_user_is_held_to_its_rights_in_transactions_scripts_and_channels() {
     let library = "#!lua name=l\nredis.register_function('f', function(keys, args) return redis.call('incr', keys[1]) end)";
     let loaded = redis::cmd("FUNCTION").arg("LOAD").arg(library).query::<String>(&mut operator).unwrap();
     assert_eq!(loaded, "l");
-    assert!(ask(&mut user, "FCALL f 1 c:a").contains("permissions to run the 'incr' command"));
+    assert!(ask(&mut user, "FCALL f 1 c:a").contains("can't run this command or subcommand: 'incr'"));
     assert_eq!(ask(&mut operator, "FCALL f 1 c:a"), "2");
 
-    assert_eq!(ask(&mut user, "PUBLISH d x"), "-NOPERM No permissions to access a channel");
+    assert_eq!(ask(&mut user, "PUBLISH d x"), NO_CHANNEL);
     assert_eq!(ask(&mut user, "PUBLISH c1 x"), "0");
-    assert_eq!(ask(&mut user, "SORT c:a BY x_*"), "-ERR BY option of SORT denied due to insufficient ACL permissions.");
-    assert_eq!(ask(&mut user, "KEYSPACE WATCH c:"), "-NOPERM No permissions to access a key");
-    assert_eq!(ask(&mut user, "LOCK c:x me PX 1000"), "-NOPERM No permissions to access a key");
+    assert_eq!(
+        ask(&mut user, "SORT c:a BY x_*"),
+        "-ERR BY option of SORT denied due to insufficient ACL permissions."
+    );
+    assert_eq!(ask(&mut user, "KEYSPACE WATCH c:"), NO_KEY);
+    assert_eq!(ask(&mut user, "LOCK c:x me PX 1000"), NO_KEY);
     assert_eq!(ask(&mut user, "LOCK c:a me PX 1000"), "1");
 
     // A subscriber that may not hear a channel any more is closed.

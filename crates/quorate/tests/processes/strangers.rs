@@ -165,17 +165,15 @@ fn guesses_of_a_password_are_slowed_down_counted_and_logged() {
 
 #[test]
 fn beyond_loopback_the_default_user_does_not_change_the_cluster_and_what_is_changed_is_logged() {
-    let server = Server::start(
-        "bind = \"0.0.0.0\"\npassword = \"for all\"\noperator_password = \"for few\"\n",
-        "",
-    );
+    let server =
+        Server::start("bind = \"0.0.0.0\"\npassword = \"for all\"\noperator_password = \"for few\"\n", "");
     let mut client = Client::connect(server.client_port);
     client.send(request(&[b"AUTH", b"for all"]));
     assert_eq!(client.line(), "+OK");
     assert_eq!(client.ask("SET k v"), "+OK");
     for asked in ["KEYSPACE CREATE c:", "CLUSTER REMOVE 1", "ACL SETUSER mallory on nopass +@all"] {
         let answer = client.ask(asked);
-        assert!(answer.starts_with("-NOPERM User default has no permissions"), "{asked}: {answer}");
+        assert!(answer.starts_with("-NOPERM this user has no permissions"), "{asked}: {answer}");
         assert!(answer.contains("operator_password") && answer.contains("default_user"), "{answer}");
     }
     let answer = client.ask("CONFIG SET maxmemory 100mb");

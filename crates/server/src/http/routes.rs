@@ -145,8 +145,7 @@ impl Routes {
             }
             _ => {
                 let user = self.user(from, &path, &request).await?;
-                let routes =
-                    Routes { shared: Arc::clone(&self.shared), whom: Some(Arc::new((user, from))) };
+                let routes = Routes { shared: Arc::clone(&self.shared), whom: Some(Arc::new((user, from))) };
                 Arc::new(routes).answer_client(&path, request).await
             }
         }

@@ -453,7 +453,10 @@ pub(super) static ACL: [CommandSpec; 13] = [
     node("acl|dryrun", -4, Acl(AclCommand::DryRun))
         .flags(OPERATORS)
         .docs(Group::Server, "7.0.0", "O(N) for N keys")
-        .help("username command [arg [arg ...]]", "Tells whether a user may give a command, without doing it"),
+        .help(
+            "username command [arg [arg ...]]",
+            "Tells whether a user may give a command, without doing it",
+        ),
     node("acl|genpass", -2, Acl(AclCommand::GenPass))
         .flags(ABOUT_USERS)
         .docs(Group::Server, "6.0.0", "O(1)")
