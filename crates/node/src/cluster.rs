@@ -4,8 +4,11 @@
 use crate::context::{Call, Confirmation, Context, peers, status};
 use crate::control::{CONTROL_GROUP, Change, ChangeError, Control, Effects, Event, Group, MAP_GROUP};
 use crate::journal::{Released, Tail};
+use crate::libraries::{Step as LibrariesStep, Text};
 use crate::log::{Level, Line};
 use crate::session::ClientId;
+use crate::users::Step as UsersStep;
+use crate::words::one_line;
 use kv::codec::Malformed;
 use protocol::leader_follower::Durability;
 use protocol::{ControlRequest, NodeId, Now, Progress, Recipient, Result as Outcome, Ticket};
@@ -22,6 +25,8 @@ pub(crate) struct Wanted {
     /// The keyspace that it makes: the client is answered when that serves, or has had some time to.
     creates: Option<String>,
     answer: Confirmation,
+    /// What the audit log says once the change is made.
+    audit: Option<String>,
     until_us: u64,
 }
 
@@ -283,18 +288,23 @@ impl Cluster {
             Change::CreateKeyspace(keyspace) => Some(keyspace.prefix.clone()),
             _ => None,
         };
+        let audit = told(change).map(|what| format!("{} {what}", cx.who(client)));
         const SERVES_MS: u64 = 2000;
         let until_us = cx.now.monotonic_us + SERVES_MS * 1000;
         // The answer may come before the request returns.
         let request = self.requests + 1;
-        self.wanted.push(Wanted { request, ticket, version: None, creates, answer, until_us });
+        self.wanted.push(Wanted { request, ticket, version: None, creates, answer, audit, until_us });
         self.change(cx, change);
     }
 
     fn answered(&mut self, cx: &mut Context, request: u64, result: Result<u64, ChangeError>) {
         let Some(at) = self.wanted.iter().position(|wanted| wanted.request == request) else { return };
         match result {
-            Ok(version) => self.wanted[at].version = Some(version),
+            Ok(version) => {
+                let wanted = &mut self.wanted[at];
+                wanted.version = Some(version);
+                cx.log.extend(wanted.audit.take().map(|text| Line { level: Level::Audit, text }));
+            }
             Err(error) => {
                 let Wanted { ticket, .. } = self.wanted.remove(at);
                 cx.complete_with_error(ticket, 0, error.outcome(), &error.to_string());
@@ -309,6 +319,7 @@ impl Cluster {
             let mut replies = kv::ReplyBuffer::new();
             match answer {
                 Confirmation::Name(name) => replies.bulk(name.as_bytes()),
+                Confirmation::Count(count) => replies.integer(count as i64),
                 Confirmation::Ok => replies.ok(),
             }
             cx.complete_with(ticket, 0, Outcome::Done { version: 0, offset: 0 }, replies);
@@ -327,6 +338,61 @@ impl Cluster {
         let groups = cx.map.keyspaces.get(prefix).map(|entry| entry.groups.as_slice()).unwrap_or_default();
         groups.iter().all(|id| cx.groups.get(*id).is_some() && status::group_status(cx, *id).ready)
     }
+}
+
+/// What an operator has changed, for the audit log. Passwords are not told, nor their hashes.
+fn told(change: &Change) -> Option<String> {
+    let named =
+        |prefix: &str| format!("keyspace '{}'", one_line(if prefix.is_empty() { "default" } else { prefix }));
+    let text = |text: &Text| one_line(&String::from_utf8_lossy(&text.bytes())).into_owned();
+    Some(match change {
+        Change::CreateKeyspace(keyspace) => format!("has made {}", named(&keyspace.prefix)),
+        Change::DropKeyspace(prefix) => format!("has dropped {} and all its keys", named(prefix)),
+        Change::SetKeyspace { prefix, settings } => {
+            let settings = settings.iter().map(|(name, value)| format!("{name} = {value}"));
+            let settings = settings.collect::<Vec<_>>().join(", ");
+            format!("has set {} of {}", one_line(&settings), named(prefix))
+        }
+        Change::RecoverKeyspace { prefix, .. } => {
+            format!("has given up what is lost of {}", named(prefix))
+        }
+        Change::AddNode(address) => {
+            format!("has added node {} at {}:{}", address.id, address.host, address.client_port)
+        }
+        Change::RemoveNode { id, force } => {
+            format!("has removed node {id}{}", if *force { " by force" } else { "" })
+        }
+        Change::ReplaceNode { id, accept_loss } => {
+            format!("lets node {id} in anew{}", if *accept_loss { ", accepting loss" } else { "" })
+        }
+        Change::Quarantine { group, step } => {
+            format!("has changed the quarantine of group {group}: {step:?}")
+        }
+        Change::Libraries(LibrariesStep::Delete(name)) => {
+            format!("has removed the library '{}'", one_line(name))
+        }
+        Change::Libraries(LibrariesStep::Add { libraries, policy }) => {
+            let names: Vec<&str> = libraries.keys().map(String::as_str).collect();
+            format!("has loaded the libraries [{}] ({policy:?})", one_line(&names.join(", ")))
+        }
+        Change::Users(UsersStep::Delete(names)) => {
+            let names: Vec<String> = names.iter().map(text).collect();
+            format!("has removed the users [{}]", names.join(", "))
+        }
+        Change::Users(UsersStep::Set { name, rules, .. }) => {
+            let shown = |rule: &Text| match rule.bytes().first() {
+                Some(b'#') => "a new password".to_string(),
+                Some(b'!') => "a password less".to_string(),
+                _ => text(rule),
+            };
+            let rules: Vec<String> = rules.iter().map(shown).collect();
+            format!("has set the user '{}': {}", text(name), rules.join(" "))
+        }
+        Change::NodeStarted { .. }
+        | Change::InSync { .. }
+        | Change::AppointLeaders(_)
+        | Change::MoveMember { .. } => return None,
+    })
 }
 
 fn describe(event: &Event) -> Line {

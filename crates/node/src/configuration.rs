@@ -134,6 +134,13 @@ pub struct Configuration {
     pub sweep_ms: u64,
     /// The password that clients must send before anything else; `None` if they need none.
     pub password: Option<String>,
+    /// The password of the user `operator`, who may do everything; `None`: there is no such user.
+    pub operator_password: Option<String>,
+    /// Whether the default user may change the cluster (the category `@cluster`), as long as the cluster map does not say
+    /// what that user may do.
+    pub default_changes_cluster: bool,
+    /// Drawn at the start: passwords are drawn from it (`ACL GENPASS`).
+    pub password_seed: [u8; 32],
     /// Which clients may use `DEBUG`.
     pub enable_debug_command: DebugCommand,
     /// Names the log if there is none yet; drawn at the start. An existing log has its own.

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
 /// Failures that one address may have at once.
 pub(crate) const FAILURES_BURST: u64 = 100;
@@ -16,6 +17,12 @@ pub(crate) const FAILURES_PER_S: u64 = 20;
 
 /// The maximum number of addresses that are remembered. Beyond that, the one that failed longest ago is forgotten.
 pub(crate) const ADDRESSES_MAX: usize = 4096;
+
+/// So many recent failures are answered at once; each further one delays the answer by so many milliseconds more, up to
+/// the last number.
+const FAILURES_FREE: u64 = 3;
+const DELAY_MS: u64 = 20;
+const DELAY_MS_MOST: u64 = 1000;
 
 const COST_US: u64 = 1_000_000 / FAILURES_PER_S;
 
@@ -78,6 +85,14 @@ impl AuthGuard {
         is_taken
     }
 
+    /// How long the answer to an attempt of this address that has failed is held back. A few mistakes cost nothing; after
+    /// that each failure within the last seconds makes it longer.
+    pub fn delay(&self, address: IpAddr, now_us: u64) -> Duration {
+        let spent = self.spent_until_us.get(&place_of(address)).copied().unwrap_or(0);
+        let recent = spent.saturating_sub(now_us).div_ceil(COST_US);
+        Duration::from_millis((recent.saturating_sub(FAILURES_FREE) * DELAY_MS).min(DELAY_MS_MOST))
+    }
+
     /// Counts an attempt of an address that was not listened to.
     pub fn refused(&mut self) {
         self.failures += 1;
@@ -111,6 +126,21 @@ mod tests {
         assert!(!guard.listens_to(address(1), 7 + COST_US));
         assert!(guard.listens_to(address(1), 60 * SECOND_US));
         assert_eq!(guard.failures(), FAILURES_BURST + 1);
+    }
+
+    #[test]
+    fn answers_come_the_later_the_more_an_address_fails() {
+        let mut guard = AuthGuard::default();
+        let delays: Vec<u128> = (0..FAILURES_BURST)
+            .map(|_| {
+                guard.failed(address(1), 7);
+                guard.delay(address(1), 7).as_millis()
+            })
+            .collect();
+        assert_eq!(delays[..5], [0, 0, 0, 20, 40]);
+        assert_eq!(delays[99], 1000);
+        assert_eq!(guard.delay(address(2), 7), Duration::ZERO);
+        assert_eq!(guard.delay(address(1), 60 * SECOND_US), Duration::ZERO);
     }
 
     #[test]

@@ -34,6 +34,7 @@ mod info;
 mod journal;
 mod keyspace;
 mod libraries;
+mod listening;
 mod log;
 mod long;
 mod mapping;
@@ -58,6 +59,7 @@ mod transactions;
 mod transfer;
 mod unfinished;
 mod usage;
+mod users;
 mod values;
 mod waits;
 mod words;
@@ -69,7 +71,9 @@ pub use envelope::{fragment_message, payload_words, replica_message};
 pub use guard::AuthGuard;
 pub use keyspace::Keyspace;
 pub use log::{Level, Line};
-pub use node::{BoundedMemory, GroupDescription, Health, KeyspaceDescription, KeyspaceHealth, Node};
+pub use node::{
+    BoundedMemory, Credentials, GroupDescription, Health, KeyspaceDescription, KeyspaceHealth, Node, NotKnown,
+};
 pub use output::Output;
 pub use parameters::Parameters;
 pub use protocol::NodeId;

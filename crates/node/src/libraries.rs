@@ -82,7 +82,7 @@ pub struct Library {
 }
 
 /// Any bytes, as a string with a character for each byte: so they stand in a map of text.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Text(String);
 

@@ -11,6 +11,8 @@ pub enum Level {
     Warning,
     /// An operator must act.
     Error,
+    /// Who has changed the cluster, or has failed to log in: for the target `audit`.
+    Audit,
 }
 
 /// One line for the log.

@@ -7,7 +7,7 @@ use crate::command::{ClusterCommand, KeyspaceCommand};
 use crate::configuration::NodeAddress;
 use crate::context::status::{group_status, quarantined};
 use crate::context::{Call, Confirmation, Context};
-use crate::control::{CONTROL_GROUP, Change, QuarantineStep, Refusal, Slots, refuse};
+use crate::control::{CONTROL_GROUP, Change, ClusterMap, QuarantineStep, Refusal, Slots, refuse};
 use crate::keyspace::Keyspace;
 use crate::quarantine;
 use crate::session::{ClientId, ClientKind};
@@ -230,7 +230,8 @@ pub(crate) fn cluster_command(
             return cx.answer(client, |replies| replies.bulk(name.as_bytes()));
         }
         ClusterCommand::Map => {
-            let map = cx.map.encode();
+            // It is shown to everybody: users' names and hashes of passwords are operators' business.
+            let map = ClusterMap { users: Default::default(), ..(*cx.map).clone() }.encode();
             return cx.answer(client, |replies| replies.push(Reply::Text(&map)));
         }
         ClusterCommand::Info => {

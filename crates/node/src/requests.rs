@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::context::routing::{CROSSSLOT, Sent};
 use crate::gather::Combine;
 use crate::scripts;
-use crate::session::{ClientId, Pending};
+use crate::session::{ClientId, Pending, Standing};
 use crate::transactions::EXEC_HAS_ARGUMENTS;
 use crate::waits;
 use kv::limits::KEY_BYTES_MAX;
@@ -15,6 +15,8 @@ use kv::table::scan_group;
 use kv::{Command, ReplyBuffer};
 use std::collections::VecDeque;
 use wire::resp::{Arguments, ArgumentsBuffer};
+
+const NOAUTH: &str = "NOAUTH Authentication required.";
 
 /// What becomes of a request.
 pub(crate) enum Admitted {
@@ -46,7 +48,10 @@ pub(crate) fn admit(
     session.active_us = cx.now.monotonic_us;
     cx.counters.commands += 1;
     if session.is_internal() && arguments[0].starts_with(b"QUORATE.") {
-        return Admitted::Internal;
+        return match may_send_internal(cx, client, arguments) {
+            true => Admitted::Internal,
+            false => Admitted::Not,
+        };
     }
     let found = match command::find(arguments) {
         Ok(found) => found,
@@ -61,10 +66,16 @@ pub(crate) fn admit(
     };
     // A refused command is not a call, and has no time.
     session.last_command = None;
-    if !session.authenticated && !found.spec.flags.has(command::Flag::NoAuth) {
-        cx.clients.statistics.rejected(found.number);
-        cx.answer(client, |replies| replies.error("NOAUTH Authentication required."));
-        return Admitted::Not;
+    if session.standing != Standing::Free && !found.spec.flags.has(command::Flag::NoAuth) {
+        let Some(user) = &session.user else {
+            cx.clients.statistics.rejected(found.number);
+            cx.answer(client, |replies| replies.error(NOAUTH));
+            return Admitted::Not;
+        };
+        if let Err(denial) = user.check(found, arguments) {
+            connections::refuse(cx, client, found, arguments, denial);
+            return Admitted::Not;
+        }
     }
     if session.subscriptions.is_some()
         && let Some(text) = session.refuses_while_listening(found.spec)
@@ -91,6 +102,33 @@ pub(crate) fn admit(
     match session.is_gathering() && !ends_or_escapes_a_transaction(found.spec.handler) {
         true => Admitted::Queued(found),
         false => Admitted::Command(found),
+    }
+}
+
+/// Whether the client for whom a part of the server acts may have done what it wants. If not, it has its answer.
+fn may_send_internal(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> bool {
+    let Some(session) = cx.clients.sessions.get(client) else { return false };
+    if session.standing == Standing::Free {
+        return true;
+    }
+    let Some(user) = session.user.clone() else {
+        cx.answer(client, |replies| replies.error(NOAUTH));
+        return false;
+    };
+    // The key has the same place as in the clients' command.
+    let like: &[u8] = match &arguments[0] {
+        b"QUORATE.FETCH" => b"get",
+        b"QUORATE.PUT" => b"set",
+        _ => return true, // Who may send those knows the cluster's secret.
+    };
+    let found = command::found_by_full_name(like);
+    let denial = found.map(|found| (found, user.check(found, arguments)));
+    match denial {
+        Some((found, Err(denial))) => {
+            connections::refuse(cx, client, found, arguments, denial);
+            false
+        }
+        _ => true,
     }
 }
 
@@ -228,7 +266,7 @@ pub(crate) enum Route<'a> {
 
 /// Finds the group of a command's keys, or all groups for a command on all keys.
 #[inline]
-pub(crate) fn route<'a>(cx: &mut Context, command: &Command<'a>) -> Route<'a> {
+pub(crate) fn route<'a>(cx: &mut Context, client: ClientId, command: &Command<'a>) -> Route<'a> {
     if let Some(text) = refuses_fence(cx, command) {
         return Route::Refused(text);
     }
@@ -240,6 +278,10 @@ pub(crate) fn route<'a>(cx: &mut Context, command: &Command<'a>) -> Route<'a> {
                 let command = Command::Scan { position, count, pattern, kind, group: only, next: 0 };
                 Route::Completed(only, command)
             }
+            Command::Clear => {
+                cx.audit(client, "removes all keys of all keyspaces");
+                Route::Group(only)
+            }
             _ => Route::Group(only),
         };
     }
@@ -248,6 +290,9 @@ pub(crate) fn route<'a>(cx: &mut Context, command: &Command<'a>) -> Route<'a> {
         Command::Clear => {
             // Refuse before any other keyspace is emptied.
             let refusal = cx.groups.iter().find_map(|(_, group)| group.keyspace.refuses_clear());
+            if refusal.is_none() {
+                cx.audit(client, "removes all keys of all keyspaces");
+            }
             refusal.map_or(Route::All(Combine::AllOk, None), Route::Refused)
         }
         Command::Keys { .. } => Route::All(Combine::Concatenate, None),

@@ -14,6 +14,7 @@ use crate::envelope::Envelope;
 use crate::libraries::{self, Flag, Libraries, Library, Policy, Step};
 use crate::scripts::{Cache, Digest, Header, check, check_library, digest_of};
 use crate::session::ClientId;
+use crate::users;
 use kv::glob::PATTERN_BYTES_MAX;
 use kv::limits::{KEY_BYTES_MAX, SCRIPT_BYTES_MAX, SCRIPT_COST_DEFAULT};
 use kv::number::parse_integer;
@@ -76,7 +77,7 @@ impl Cache {
         arguments: Arguments<'_>,
         scratch: &'s mut Vec<u8>,
     ) -> Option<Sent<'s>> {
-        let script = match self.script_of(cx, how, arguments, false, scratch) {
+        let script = match self.script_of(cx, client, how, arguments, false, scratch) {
             Ok(script) => script,
             Err(error) => {
                 cx.answer(client, |replies| replies.push(Reply::Error(&error)));
@@ -103,6 +104,7 @@ impl Cache {
     pub(crate) fn script_of<'s>(
         &mut self,
         cx: &Context,
+        client: ClientId,
         how: RunScript,
         arguments: Arguments<'_>,
         in_transaction: bool,
@@ -159,14 +161,22 @@ impl Cache {
         }
         // A record that runs a library calls the function that the first of its arguments names.
         let (keys, rest) = (inputs.iter().take(key_count), inputs.iter().skip(key_count));
+        // What its caller may do is decided here and now, and travels with the script: replicas learn of changes of the
+        // users at different times, and must all run it alike.
+        let user = cx.clients.sessions.get(client).and_then(|session| session.user.as_ref());
+        let rights = user.filter(|user| !user.is_free()).map(|user| users::recorded(user));
         let inputs = keys.chain(function.iter().map(|function| &*function.name)).chain(rest);
+        let inputs = inputs.chain(rights.as_deref());
         let when_full = match &flags {
             None => WhenFull::ByCommand,
             Some(_) if declares(Flag::AllowOom) => WhenFull::Runs,
             Some(_) => WhenFull::Refused,
         };
         Script::build_in(scratch, text, inputs, key_count, extent().filter(|_| is_known), limits, writes)
-            .map(|script| script.with_options(ScriptOptions { when_full, ..ScriptOptions::default() }))
+            .map(|script| {
+                let has_rights = rights.is_some();
+                script.with_options(ScriptOptions { when_full, has_rights, ..ScriptOptions::default() })
+            })
             .ok_or_else(|| CommandError::Syntax.to_string().into())
     }
 

@@ -11,18 +11,21 @@
 //! a key.
 
 use crate::command::{self, CommandError, Found, Handler, NodeCommand, ScriptCommand, TransactionCommand};
+use crate::connections;
 use crate::context::Context;
 use crate::context::memory::OUT_OF_MEMORY;
 use crate::context::routing::{CROSSSLOT, Sent};
 use crate::parameters::request_bytes_max;
 use crate::scripts;
 use crate::session::{ClientId, Gathered, ITEM_BYTES, Item, Pending};
+use crate::users::{Denial, Place, User};
 use crate::waits;
 use kv::codec::{Reader, Writer};
 use kv::limits::TRANSACTION_COMMANDS_MAX;
 use kv::{Command, Draft, List, Reply, ReplyBuffer, ScriptOptions};
 use protocol::Result as Outcome;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use wire::resp::reply::element_end;
 use wire::resp::{Arguments, ArgumentsBuffer};
 
@@ -94,7 +97,9 @@ pub(crate) fn command<'s>(
         TransactionCommand::Exec if !is_open => "ERR EXEC without MULTI",
         TransactionCommand::Discard if !is_open => "ERR DISCARD without MULTI",
         TransactionCommand::Multi => {
-            session.transaction.get_or_insert_default().is_open = true;
+            let user = session.user.clone();
+            let gathered = session.transaction.get_or_insert_default();
+            (gathered.is_open, gathered.user) = (true, user);
             cx.answer(client, ReplyBuffer::ok);
             return None;
         }
@@ -116,7 +121,16 @@ pub(crate) fn command<'s>(
 fn exec<'s>(cx: &mut Context, client: ClientId) -> Option<Then<'s>> {
     let session = cx.clients.sessions.get_mut(client)?;
     let has_versions = !session.is_awaiting_versions();
-    let Gathered { is_broken, is_lost, draft, items, origin, .. } = *session.end_transaction()?;
+    let gathered = *session.end_transaction()?;
+    let now = session.user.clone();
+    if !gathered.is_broken
+        && let Some(user) = now.filter(|user| !gathered.user.as_ref().is_some_and(|it| Rc::ptr_eq(it, user)))
+        && let Some(number) = denied(&user, &gathered)
+    {
+        refuse_queued(cx, client, &user, number);
+        return None;
+    }
+    let Gathered { is_broken, is_lost, draft, items, origin, .. } = gathered;
     if is_broken {
         let error = "EXECABORT Transaction discarded because of previous errors.";
         cx.answer(client, |replies| replies.error(error));
@@ -147,6 +161,48 @@ fn exec<'s>(cx: &mut Context, client: ClientId) -> Option<Then<'s>> {
         session.expect(Pending::Exec { items, alone });
     }
     Some(Then::Send(Execution { draft, group, is_watching }))
+}
+
+/// The number of the first queued command that its client's user may not give any more, whose rights have changed since.
+/// Only keys are still known, so each counts as read, and where the command writes, as written too.
+fn denied(user: &User, gathered: &Gathered) -> Option<usize> {
+    if user.is_free() {
+        return None;
+    }
+    let transaction = gathered.draft.transaction();
+    let mut commands = transaction.commands();
+    let may = |(item, number): (&Item, usize)| match item {
+        Item::Data => commands.next().is_some_and(|command| {
+            let (mut may, writes) = (user.may_call(number), command.is_write());
+            command.for_each_key(|key| may &= user.may_call_on(number, key, writes));
+            may
+        }),
+        Item::Answered(_) => user.may_call(number),
+        Item::Node(arguments) => {
+            let arguments = arguments.as_arguments();
+            command::find(arguments).is_ok_and(|found| user.check(found, arguments).is_ok())
+        }
+    };
+    let numbers = gathered.numbers.iter().map(|number| usize::from(*number));
+    let mut items = gathered.items.iter().zip(numbers.clone());
+    let mut may = may;
+    items.position(|item| !may(item)).and_then(|place| numbers.clone().nth(place))
+}
+
+/// Refuses a whole transaction: it is carried out in one step, or not at all.
+fn refuse_queued(cx: &mut Context, client: ClientId, user: &User, number: usize) {
+    let name = command::by_number(number).map_or("", |spec| spec.name);
+    let error = format!(
+        "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. Nothing was \
+         executed: '{name}' is no longer allowed"
+    );
+    if let Some(spec) = command::by_number(number) {
+        let found = Found { spec, number };
+        let none = ArgumentsBuffer::new();
+        let place = (user, Place::Transaction);
+        connections::note_denial(cx, client, place, found, none.as_arguments(), Denial::Command);
+    }
+    cx.answer(client, |replies| replies.error(&error));
 }
 
 /// Queues a request after `MULTI`, and answers it.
@@ -402,7 +458,7 @@ fn gather(
     let mut script_bytes = Vec::new();
     let script = match found.spec.handler {
         Handler::Node(NodeCommand::Script(ScriptCommand::Run(how))) => {
-            Some(scripts.script_of(cx, how, arguments, true, &mut script_bytes))
+            Some(scripts.script_of(cx, client, how, arguments, true, &mut script_bytes))
         }
         _ => None,
     };
@@ -422,6 +478,7 @@ fn gather(
         write(&mut reply);
         Item::Answered(reply.as_bytes().to_vec())
     };
+    let mut clears = false;
     let item = match found.spec.handler {
         Handler::Node(NodeCommand::Script(ScriptCommand::Run(_))) => match script {
             Some(Ok(script)) => {
@@ -445,6 +502,7 @@ fn gather(
         Handler::Data(parse) => match parse(arguments, scratch, &context) {
             Err(error) => answered(&|reply| reply.error(&error.to_string())),
             Ok(command) => {
+                clears |= matches!(command, Command::Clear);
                 let command = match (command, only_group) {
                     (Command::RandomKey { .. }, Some(_)) => Command::RandomKey { draw },
                     (Command::Scan { position, count, pattern, kind, .. }, Some(group)) => {
@@ -482,6 +540,10 @@ fn gather(
         Item::Node(_) => argument_bytes,
     };
     gathered.items.push(item);
+    gathered.numbers.push(found.number as u16);
+    if clears {
+        cx.audit(client, "queues the removal of all keys of all keyspaces");
+    }
     Ok(())
 }
 

@@ -191,7 +191,7 @@ impl Member {
     fn find(like: &Config) -> Result<Member> {
         let mut reasons = Vec::new();
         for address in &like.nodes {
-            match Member::connect(address, like.password.as_deref()) {
+            match Member::connect(address, like) {
                 Ok(member) => return Ok(member),
                 Err(error) => reasons.push(format!("node {}: {error:#}", address.id)),
             }
@@ -200,7 +200,7 @@ impl Member {
         bail!("no node of {} answers ({}): the cluster must be running", file.display(), reasons.join("; "))
     }
 
-    fn connect(address: &NodeAddress, password: Option<&str>) -> Result<Member> {
+    fn connect(address: &NodeAddress, like: &Config) -> Result<Member> {
         let name = format!("node {} at {}:{}", address.id, address.host, address.client_port);
         let mut found = (address.host.as_str(), address.client_port).to_socket_addrs()?;
         let socket = found.next().context("its name has no address")?;
@@ -208,8 +208,11 @@ impl Member {
         stream.set_read_timeout(Some(ANSWER_WITHIN))?;
         stream.set_write_timeout(Some(ANSWER_WITHIN))?;
         let mut member = Member { stream: BufReader::new(stream), name };
-        if let Some(password) = password {
-            member.ask(&["AUTH", password])?;
+        // Beyond loopback the default user does not add nodes.
+        match (&like.operator_password, &like.password) {
+            (Some(password), _) => drop(member.ask(&["AUTH", "operator", password])?),
+            (None, Some(password)) => drop(member.ask(&["AUTH", password])?),
+            (None, None) => {}
         }
         member.ask(&["PING"])?;
         Ok(member)

@@ -3,11 +3,12 @@
 //! A call runs as an internal client of the node, which is answered in the store's own encoding. Clients are kept for later
 //! calls; each has one call at a time, so answers need no number.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use mio::Waker;
-use node::{ClientId, ClientKind};
+use node::{ClientId, ClientKind, Credentials, NotKnown};
 use tokio::sync::oneshot;
 use wire::resp::ArgumentsBuffer;
 
@@ -22,10 +23,25 @@ const TURN_CALLS_MAX: usize = 256;
 /// Larger buffers are not kept.
 const RETAINED_BYTES_MAX: usize = 16 << 10;
 
+/// For whom a command is run: a user's name, and from where it asks. `None`: for whoever knows the cluster's secret, who may
+/// do everything.
+pub(crate) type Whom = Option<Arc<(Vec<u8>, IpAddr)>>;
+
+/// Why somebody is not let in.
+#[derive(Debug)]
+pub(crate) enum NotLetIn {
+    /// Nobody is known by these credentials.
+    NotKnown(NotKnown),
+    /// The user may not do that: the error of a client.
+    Denied(String),
+}
+
 /// A call from HTTP to the worker.
 pub(crate) enum Call {
-    /// Runs a command; the answer is encoded as [`kv::Reply`]s.
-    Command(ArgumentsBuffer, oneshot::Sender<Vec<u8>>),
+    /// Runs a command for somebody; the answer is encoded as [`kv::Reply`]s.
+    Command(Whom, ArgumentsBuffer, oneshot::Sender<Vec<u8>>),
+    /// Asks who somebody is, and whether that user may give this command.
+    LogIn(Credentials, Option<ArgumentsBuffer>, oneshot::Sender<Result<Vec<u8>, NotLetIn>>),
     /// Some call's answer is no longer awaited.
     Abandoned,
     /// Asks for the node's health, as JSON.
@@ -83,6 +99,19 @@ pub(crate) fn bridge(waker: Arc<Waker>) -> (Caller, Bridge) {
     )
 }
 
+/// Answers [`Call::LogIn`].
+pub(crate) fn log_in(
+    credentials: &Credentials,
+    wants: Option<&ArgumentsBuffer>,
+    node: &node::Node,
+) -> Result<Vec<u8>, NotLetIn> {
+    let user = node.user_of(credentials).map_err(NotLetIn::NotKnown)?;
+    if let Some(wants) = wants {
+        node.may(&user, wants.as_arguments()).map_err(NotLetIn::Denied)?;
+    }
+    Ok(user)
+}
+
 impl Bridge {
     /// Whether the next turn has work that no event will announce.
     pub(crate) fn is_unfinished(&self) -> bool {
@@ -102,7 +131,11 @@ impl Bridge {
             let taken = self.calls_taken;
             turn.has_read();
             match call {
-                Call::Command(arguments, sender) => self.start(&arguments, sender, turn),
+                Call::Command(whom, arguments, sender) => self.start(&whom, &arguments, sender, turn),
+                Call::LogIn(credentials, wants, sender) => {
+                    // HTTP may have given up.
+                    let _ = sender.send(log_in(&credentials, wants.as_ref(), turn.node));
+                }
                 Call::Abandoned => self.drop_abandoned(turn),
                 Call::Health(sender) => answer(Question::Health(sender), taken, turn),
                 Call::Metrics(sender) => answer(Question::Metrics(sender), taken, turn),
@@ -121,7 +154,13 @@ impl Bridge {
         }
     }
 
-    fn start(&mut self, arguments: &ArgumentsBuffer, sender: oneshot::Sender<Vec<u8>>, turn: &mut Turn<'_>) {
+    fn start(
+        &mut self,
+        whom: &Whom,
+        arguments: &ArgumentsBuffer,
+        sender: oneshot::Sender<Vec<u8>>,
+        turn: &mut Turn<'_>,
+    ) {
         let id = match self.idle.pop() {
             Some(id) if turn.node.output(id).is_some() => Some(id),
             _ => turn.node.connect(ClientKind::Internal),
@@ -136,7 +175,8 @@ impl Bridge {
             self.waiting.resize_with(id.index() + 1, || None);
         }
         self.waiting[id.index()] = Some((id, sender));
-        turn.node.request(id, arguments.as_arguments());
+        let whom = whom.as_ref().map(|whom| (whom.0.as_slice(), whom.1));
+        turn.node.request_for(id, whom, arguments.as_arguments());
     }
 
     /// Takes the next call, for a test that answers in the worker's place.

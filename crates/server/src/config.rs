@@ -243,6 +243,13 @@ pub struct Config {
     /// The clients' password. Required when `bind` is reachable from other machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<String>,
+    /// The password of the user `operator`, who may do everything. Without it there is no such user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operator_password: Option<String>,
+    /// What the default user may do until `ACL SETUSER` says it. By default everything on loopback, and beyond it all but
+    /// to change the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_user: Option<DefaultUser>,
     /// Who may use `DEBUG`: no client, by default.
     #[serde(default, skip_serializing_if = "is_default")]
     pub enable_debug_command: DebugCommand,
@@ -272,6 +279,16 @@ pub struct Config {
     /// The file that this was read from, named in errors.
     #[serde(skip)]
     pub file: PathBuf,
+}
+
+/// What the default user may do until `ACL SETUSER` says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DefaultUser {
+    /// Everything.
+    All,
+    /// Everything but to change the cluster: its keyspaces, members and users (`+@all -@cluster`).
+    Data,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -368,6 +385,12 @@ impl Config {
         settings.bind.is_some_and(|bind| bind != self.bind) || tls(settings) != plain(own)
     }
 
+    /// Whether the default user may change the cluster.
+    pub(crate) fn default_changes_cluster(&self) -> bool {
+        let usual = if self.bind.to_canonical().is_loopback() { DefaultUser::All } else { DefaultUser::Data };
+        self.default_user.unwrap_or(usual) == DefaultUser::All
+    }
+
     /// Whether other users of the machine can read the file and the secret in it.
     pub fn is_file_exposed(&self) -> bool {
         std::fs::metadata(&self.file).is_ok_and(|metadata| metadata.permissions().mode() & 0o077 != 0)
@@ -410,6 +433,10 @@ impl Config {
         if let Some(tls) = &self.tls {
             tls.check(self.bind, self.own()?, self.password.is_some())?;
         }
+        ensure!(
+            self.operator_password.as_ref().is_none_or(|password| !password.is_empty()),
+            "operator_password: an empty password protects nothing; leave the key out to have no user 'operator'"
+        );
         self.check_keyspaces()?;
         self.check_dial()?;
         let StorageSettings { segment_bytes, checkpoint_bytes, .. } = self.storage;

@@ -80,6 +80,7 @@ pub(crate) fn line(line: &Line) {
         Level::Info => tracing::info!("{}", line.text),
         Level::Warning => tracing::warn!("{}", line.text),
         Level::Error => tracing::error!("{}", line.text),
+        Level::Audit => tracing::info!(target: "audit", "audit: {}", line.text),
     }
 }
 

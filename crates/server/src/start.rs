@@ -210,6 +210,9 @@ fn node_configuration(config: &Config) -> Result<Configuration> {
         groups_max: config.limits.groups_max,
         sweep_ms: protocol::registers::Timing::default().sweep_ms,
         password: config.password.clone(),
+        operator_password: config.operator_password.clone(),
+        default_changes_cluster: config.default_changes_cluster(),
+        password_seed: password_seed()?,
         enable_debug_command: config.enable_debug_command,
         identity: getrandom::u64().map_err(|error| anyhow!("the system gives no random numbers: {error}"))?,
         life: 0,
@@ -219,6 +222,12 @@ fn node_configuration(config: &Config) -> Result<Configuration> {
         process: process_facts(config)?,
         planted: Default::default(),
     })
+}
+
+fn password_seed() -> Result<[u8; 32]> {
+    let mut seed = [0; 32];
+    getrandom::fill(&mut seed).map_err(|error| anyhow!("the system gives no random numbers: {error}"))?;
+    Ok(seed)
 }
 
 fn process_facts(config: &Config) -> Result<ProcessFacts> {

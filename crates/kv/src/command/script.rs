@@ -33,6 +33,8 @@ pub struct ScriptOptions {
     /// Its keyspace was full when it was ordered. So every replica refuses it commands that may enlarge the data, until it
     /// has written something: a script that has begun to write may finish.
     pub is_in_full: bool,
+    /// The last of its arguments is none for the program: it says what its caller may do ([`Script::rights`]).
+    pub has_rights: bool,
 }
 
 /// What is done with a script that may write while its keyspace is full.
@@ -52,6 +54,7 @@ impl ScriptOptions {
     const REFUSED: u8 = 2;
     const RUNS: u8 = 4;
     const IN_FULL: u8 = 8;
+    const HAS_RIGHTS: u8 = 16;
 
     fn encoded(self) -> u8 {
         let when_full = match self.when_full {
@@ -60,7 +63,8 @@ impl ScriptOptions {
             WhenFull::Runs => Self::RUNS,
         };
         let tells_reads = if self.tells_reads { Self::TELLS_READS } else { 0 };
-        when_full | tells_reads | if self.is_in_full { Self::IN_FULL } else { 0 }
+        let has_rights = if self.has_rights { Self::HAS_RIGHTS } else { 0 };
+        when_full | tells_reads | has_rights | if self.is_in_full { Self::IN_FULL } else { 0 }
     }
 
     fn decode(encoded: u8) -> Result<ScriptOptions, Malformed> {
@@ -71,7 +75,8 @@ impl ScriptOptions {
             (false, true) => WhenFull::Runs,
         };
         let (tells_reads, is_in_full) = (has(Self::TELLS_READS), has(Self::IN_FULL));
-        let options = ScriptOptions { tells_reads, when_full, is_in_full };
+        let has_rights = has(Self::HAS_RIGHTS);
+        let options = ScriptOptions { tells_reads, when_full, is_in_full, has_rights };
         match options.encoded() == encoded {
             true => Ok(options),
             false => Err(Malformed("unknown options of a script")),
@@ -136,8 +141,13 @@ impl<'a> Script<'a> {
     }
 
     /// The same with these options.
+    ///
+    /// # Panics
+    /// The options say that the last argument is not for the program, and there is none.
     pub fn with_options(self, options: ScriptOptions) -> Script<'a> {
-        Script { options, ..self }
+        let script = Script { options, ..self };
+        assert!(script.is_whole(), "a script's rights are its last argument");
+        script
     }
 
     /// What else is to be done with it.
@@ -147,7 +157,8 @@ impl<'a> Script<'a> {
 
     /// Whether it has as many parts as its counts say.
     fn is_whole(&self) -> bool {
-        1 + self.key_count as usize + self.extent_count as usize <= self.parts.len()
+        let rights = usize::from(self.options.has_rights);
+        1 + self.key_count as usize + rights + self.extent_count as usize <= self.parts.len()
     }
 
     /// Bytes of its text, its keys and its arguments.
@@ -173,7 +184,17 @@ impl<'a> Script<'a> {
     /// Its arguments.
     pub fn arguments(&self) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
         let before = 1 + self.key_count as usize;
-        self.parts.iter().take(self.parts.len() - self.extent_count as usize).skip(before)
+        self.parts.iter().take(self.arguments_end()).skip(before)
+    }
+
+    fn arguments_end(&self) -> usize {
+        self.parts.len() - self.extent_count as usize - usize::from(self.options.has_rights)
+    }
+
+    /// What its caller may do, if that is bounded, in the words of who has ordered it: what the interpreter makes of it is
+    /// its own business. It travels with the script, since replicas learn of changes at different times.
+    pub fn rights(&self) -> Option<&'a [u8]> {
+        self.parts.iter().nth(self.arguments_end()).filter(|_| self.options.has_rights)
     }
 
     /// The prefixes of its extent, if it has one: see [`Script::build_in`].
@@ -227,7 +248,10 @@ impl<'a> Script<'a> {
     ) -> Result<Script<'a>, Malformed> {
         let options = ScriptOptions::decode(reader.u8()?)?;
         let has_extent = reader.bool()?;
-        let script = Script::decode(reader, writes, true, has_extent)?.with_options(options);
+        let script = Script { options, ..Script::decode(reader, writes, true, has_extent)? };
+        if !script.is_whole() {
+            return Err(Malformed("a script does not hold what its options say"));
+        }
         if !script.has_options() {
             return Err(Malformed("a script without options is written without them"));
         }

@@ -10,7 +10,7 @@ use wire::resp::Arguments;
 use super::arguments::{at, counted, is, streams};
 use super::keyspace::checked_pattern;
 use super::spec::{Category, Flag, KeyFlag, KeyFlags, KeyPositions};
-use super::{COMMANDS, CommandCommand, CommandError, CommandSpec, Handler, NodeCommand};
+use super::{COMMANDS, CommandCommand, CommandError, CommandSpec, Handler, NodeCommand, ScriptCommand};
 use super::{all, by_full_name, named};
 
 /// Answers `COMMAND` or one of its subcommands, possibly with an error. `request` is the whole request.
@@ -236,12 +236,12 @@ fn arguments(syntax: &str, out: &mut ReplyBuffer) {
 }
 
 /// The positions of the keys of a script; their number precedes them.
-fn positions_in_script(command: Arguments<'_>) -> Result<Vec<usize>, CommandError> {
+fn script_keys(command: Arguments<'_>) -> Result<std::ops::Range<usize>, CommandError> {
     const KEYS_FROM: usize = 3;
     let most = command.len().saturating_sub(KEYS_FROM);
     let count = parse_integer(at(command, KEYS_FROM - 1)).and_then(|count| usize::try_from(count).ok());
     let count = count.filter(|count| *count <= most).ok_or(CommandError::GetKeysWrongArity)?;
-    Ok((KEYS_FROM..KEYS_FROM + count).collect())
+    Ok(KEYS_FROM..KEYS_FROM + count)
 }
 
 /// The positions of the keys of a whole command, counted from 0, its name.
@@ -260,7 +260,7 @@ pub fn key_positions(command: Arguments<'_>) -> Result<Vec<usize>, CommandError>
         return Err(CommandError::GetKeysWrongArity);
     }
     if is_script {
-        return positions_in_script(command);
+        return script_keys(command).map(Iterator::collect);
     }
     let counted = match (counted_at, spec.keys.streams_from) {
         (_, from @ 1..) => streams(command, from).ok_or(CommandError::GetKeysWrongCount)?,
@@ -269,6 +269,53 @@ pub fn key_positions(command: Arguments<'_>) -> Result<Vec<usize>, CommandError>
     };
     let stored = stored_at(spec, command);
     Ok(spec.keys.positions(command.len()).chain(counted).chain(stored).collect())
+}
+
+/// Calls `each` with the place of every key of a whole command, counted from its name, and the access to it. A place may
+/// be named that is no key, where a word might be an option, but no key is left out.
+///
+/// # Errors
+/// The arguments do not say which are keys.
+pub(crate) fn for_each_key(
+    spec: &CommandSpec,
+    command: Arguments<'_>,
+    mut each: impl FnMut(usize, KeyFlags),
+) -> Result<(), CommandError> {
+    const READS: KeyFlags = KeyFlags::of(&[KeyFlag::ReadOnly, KeyFlag::Access]);
+    const CHANGES: KeyFlags = KeyFlags::of(&[KeyFlag::ReadWrite, KeyFlag::Access, KeyFlag::Update]);
+    const REPLACES: KeyFlags = KeyFlags::of(&[KeyFlag::Overwrite, KeyFlag::Update]);
+    if let Handler::Node(NodeCommand::Script(ScriptCommand::Run(how))) = spec.handler {
+        let access = if how.only_reads { READS } else { CHANGES };
+        // What has no number of keys is no script, and runs nothing.
+        script_keys(command).into_iter().flatten().for_each(|place| each(place, access));
+        return Ok(());
+    }
+    let counted = match (spec.keys.counted_at, spec.keys.streams_from) {
+        (_, from @ 1..) => streams(command, from).ok_or(CommandError::GetKeysWrongCount)?,
+        (0, 0) => 0..0,
+        (counted_at, _) => counted(command, counted_at)?,
+    };
+    for (which, place) in spec.keys.positions(command.len()).chain(counted).enumerate() {
+        let access = spec.keys.access_of(which);
+        let access = match spec.name {
+            _ if access.has(KeyFlag::Variable) => access_of_set(command),
+            "bitfield" if !command.iter().skip(2).any(|word| is(word, "SET") || is(word, "INCRBY")) => READS,
+            _ => access,
+        };
+        each(place, access);
+    }
+    // What a parser takes for an option depends on the words before it: every place that might be one counts.
+    let behind = |word: &'static str| {
+        let places = 2..command.len().saturating_sub(1);
+        places.filter(move |place| is(at(command, *place), word)).map(|place| place + 1)
+    };
+    if may_store(spec) {
+        behind("STORE").chain(behind("STOREDIST")).for_each(|place| each(place, REPLACES));
+    }
+    if spec.name == "set" {
+        behind("FENCE").for_each(|place| each(place, READS));
+    }
+    Ok(())
 }
 
 /// Appends the keys of a whole command, with the access to each if `with_flags`.
@@ -299,13 +346,18 @@ fn keys(command: Arguments<'_>, with_flags: bool, out: &mut ReplyBuffer) -> Resu
     Ok(())
 }
 
+/// Whether an option says where a command stores its result.
+fn may_store(spec: &CommandSpec) -> bool {
+    let KeyPositions { counted_at, streams_from, .. } = spec.keys;
+    let is_movable = spec.flags.has(Flag::MovableKeys) && spec.flags.has(Flag::Write);
+    is_movable && counted_at == 0 && streams_from == 0
+}
+
 /// The position of the key that a command stores under because an option says so, as `SORT … STORE`; the last one counts.
 fn stored_at(spec: &CommandSpec, command: Arguments<'_>) -> Option<usize> {
-    let may_store =
-        spec.flags.has(Flag::MovableKeys) && spec.flags.has(Flag::Write) && spec.keys.counted_at == 0;
     let is_option =
         |position: &usize| is(at(command, *position), "STORE") || is(at(command, *position), "STOREDIST");
-    let option = (2..command.len() - 1).rev().find(is_option).filter(|_| may_store);
+    let option = (2..command.len() - 1).rev().find(is_option).filter(|_| may_store(spec));
     option.map(|option| option + 1)
 }
 

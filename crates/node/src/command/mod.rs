@@ -28,9 +28,10 @@ mod tests;
 pub use error::CommandError;
 pub(crate) use error::printable;
 pub use spec::{
-    ChannelCommand, ClientCommand, ClusterCommand, CommandCommand, CommandSpec, ConfigCommand, Context, Flag,
-    FunctionCommand, Handler, KeyspaceCommand, LatencyCommand, LockVerb, MemoryCommand, NamedBy, NodeCommand,
-    ParseFn, RunScript, ScriptCommand, ServerCommand, SlowlogCommand, TransactionCommand, WaitFn,
+    AclCommand, ChannelCommand, ClientCommand, ClusterCommand, CommandCommand, CommandSpec, ConfigCommand,
+    Context, Flag, FunctionCommand, Handler, KeyspaceCommand, LatencyCommand, LockVerb, MemoryCommand,
+    NamedBy, NodeCommand, ParseFn, RunScript, ScriptCommand, ServerCommand, SlowlogCommand,
+    TransactionCommand, WaitFn,
 };
 pub(crate) use strings::{all_keys, set};
 pub use table::COMMANDS;
@@ -104,11 +105,16 @@ fn find_subcommand(row: usize, name: &[u8]) -> Result<Found, CommandError> {
 
 /// Returns the command with this full name, such as `get` or `config|get`, ignoring case.
 pub fn by_full_name(name: &[u8]) -> Option<&'static CommandSpec> {
+    found_by_full_name(name).map(|found| found.spec)
+}
+
+/// The same, with its number.
+pub(crate) fn found_by_full_name(name: &[u8]) -> Option<Found> {
     let mut parts = name.splitn(2, |byte| *byte == b'|');
     let row = lookup::position(parts.next()?)?;
     match parts.next() {
-        Some(subcommand) => find_subcommand(row, subcommand).ok().map(|found| found.spec),
-        None => Some(&COMMANDS[row]),
+        Some(subcommand) => find_subcommand(row, subcommand).ok(),
+        None => Some(Found { spec: &COMMANDS[row], number: FIRST_NUMBERS[row] }),
     }
 }
 

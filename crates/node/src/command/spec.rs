@@ -7,7 +7,7 @@ use kv::command::EncodingLimits;
 use wire::resp::Arguments;
 
 use super::CommandError;
-use crate::session::Listening;
+use crate::listening::Listening;
 
 /// The input of parse functions besides the command itself.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +57,7 @@ pub enum NodeCommand {
     /// connection says.
     ReadOnly,
     Auth,
+    Acl(AclCommand),
     Client(ClientCommand),
     Command(CommandCommand),
     Config(ConfigCommand),
@@ -185,6 +186,24 @@ pub enum FunctionCommand {
     List,
     Stats,
     Kill,
+}
+
+/// The subcommands of `ACL`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // Each is the subcommand of that name.
+pub enum AclCommand {
+    Cat,
+    DelUser,
+    DryRun,
+    GenPass,
+    GetUser,
+    List,
+    Load,
+    Log,
+    Save,
+    SetUser,
+    Users,
+    WhoAmI,
 }
 
 /// The subcommands of `CLIENT`.
@@ -483,6 +502,8 @@ named_set! {
     HyperLogLog = "hyperloglog",
     /// Handles places.
     Geo = "geo",
+    /// Changes the cluster: its keyspaces, members and users. Redis has no such category.
+    Cluster = "cluster",
 }
 
 /// Where a command's keys are among its arguments, counted from 0, the command's own name.

@@ -1,16 +1,17 @@
 //! Who a client is: `AUTH` and `HELLO`.
 
+use super::acl::note;
 use super::{CLIENT_NAME_BYTES_MAX, NAME_TOO_LONG};
 use crate::context::Context;
 use crate::context::status;
 use crate::guard::AuthGuard;
 use crate::log::{Level, Line};
 use crate::session::{ClientId, Session};
-use crate::words::is_printable;
+use crate::users::{Place, Reason, USER_NAME_BYTES_MAX};
+use crate::words::{is_printable, one_line};
 use kv::ReplyBuffer;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
-use wire::handshake::secret_matches;
 use wire::resp::{Arguments, Protocol};
 
 /// The answer to a client whose address has failed to authenticate too often, and its delay.
@@ -18,10 +19,33 @@ const TOO_MANY_FAILURES: &str =
     "ERR too many failed attempts to authenticate from your address: try again in a few seconds";
 const REFUSED_AFTER: Duration = Duration::from_secs(1);
 
+const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+
+const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the default user. \
+                           Are you sure your configuration is correct?";
+
+/// The users are in the map.
+const NO_MAP: &str = "TRYAGAIN NOMAP this node does not know the users yet, since it has no cluster map: try again when it \
+                      has joined its cluster, or at another node";
+
+fn address_of(cx: &Context, client: ClientId) -> IpAddr {
+    let address = cx.clients.sessions.get(client).and_then(Session::ip_address);
+    address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED))
+}
+
 impl AuthGuard {
     /// Answers a failed authentication. A client whose address has failed too often gets its answer late, and nothing
     /// after it.
     fn refuse(&self, cx: &mut Context, client: ClientId, error: &'static str) {
+        if error == WRONG_PASSWORD {
+            // Nothing waits in the loop: the answer does.
+            let address = address_of(cx, client);
+            let delay = self.delay(address, cx.now.monotonic_us);
+            return match delay.is_zero() {
+                true => cx.answer(client, |replies| replies.error(error)),
+                false => cx.answer_later(client, delay, |replies| replies.error(error)),
+            };
+        }
         if error != TOO_MANY_FAILURES {
             return cx.answer(client, |replies| replies.error(error));
         }
@@ -36,7 +60,7 @@ impl AuthGuard {
             3 => (&arguments[1], &arguments[2]),
             _ => return cx.answer(client, |replies| replies.error("ERR syntax error")),
         };
-        match self.authenticate(cx, client, user, password, arguments.len() == 2) {
+        match self.authenticate(cx, client, user, password, arguments) {
             Ok(()) => cx.answer(client, ReplyBuffer::ok),
             Err(error) => self.refuse(cx, client, error),
         }
@@ -48,38 +72,37 @@ impl AuthGuard {
         client: ClientId,
         user: &[u8],
         given: &[u8],
-        password_alone: bool,
+        arguments: Arguments<'_>,
     ) -> Result<(), &'static str> {
-        let Some(password) = &cx.configuration.password else {
-            return match password_alone {
-                true => {
-                    Err("ERR AUTH <password> called without any password configured for the default user. \
-                            Are you sure your configuration is correct?")
-                }
-                // Redis's default user has no password then, and accepts any.
-                false if user == b"default" => Ok(()),
-                false => Err("WRONGPASS invalid username-password pair or user is disabled."),
-            };
-        };
-        let address = cx.clients.sessions.get(client).and_then(Session::ip_address);
-        let address = address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let is_alone = arguments[0].eq_ignore_ascii_case(b"AUTH") && arguments.len() == 2;
+        if is_alone && cx.users.default_user().needs_no_password() {
+            return Err(NO_PASSWORD);
+        }
+        if cx.users.find(user).is_none() && !cx.users.knows_map() {
+            return Err(NO_MAP);
+        }
+        let address = address_of(cx, client);
         let now_us = cx.now.monotonic_us;
         if !self.listens_to(address, now_us) {
             self.refused();
             return Err(TOO_MANY_FAILURES);
         }
-        // Both are always compared, so that the time does not reveal which was wrong.
-        if !secret_matches(given, password.as_bytes()) | (user != b"default") {
+        let Some(known) = cx.users.log_in(user, given).cloned() else {
             if self.failed(address, now_us) {
                 let is_over = !self.listens_to(address, now_us);
                 let then = if is_over { "; it is not listened to for a while" } else { "" };
-                let text = format!("a client at {address} has failed to authenticate{then}");
-                cx.log.push(Line { level: Level::Warning, text });
+                let name = String::from_utf8_lossy(&user[..user.len().min(USER_NAME_BYTES_MAX)]);
+                let name = one_line(&name);
+                let text = format!("a client at {address} has failed to authenticate as '{name}'{then}");
+                cx.log.push(Line { level: Level::Audit, text });
             }
-            return Err("WRONGPASS invalid username-password pair or user is disabled.");
-        }
+            let kind = (Reason::Auth, Place::TopLevel);
+            let object = arguments[0].to_ascii_uppercase();
+            note(cx, client, kind, (user, &object), arguments);
+            return Err(WRONG_PASSWORD);
+        };
         if let Some(session) = cx.clients.sessions.get_mut(client) {
-            session.authenticated = true;
+            session.become_user(Some(known));
         }
         Ok(())
     }
@@ -106,7 +129,7 @@ impl AuthGuard {
         while let Some(option) = arguments.get(at) {
             match (option.to_ascii_lowercase().as_slice(), arguments.get(at + 1), arguments.get(at + 2)) {
                 (b"auth", Some(user), Some(password)) => {
-                    if let Err(error) = self.authenticate(cx, client, user, password, false) {
+                    if let Err(error) = self.authenticate(cx, client, user, password, arguments) {
                         return self.refuse(cx, client, error);
                     }
                     at += 3;
@@ -123,7 +146,7 @@ impl AuthGuard {
             }
         }
         let Some(session) = cx.clients.sessions.get_mut(client) else { return };
-        if !session.authenticated {
+        if !session.is_authenticated() {
             let error = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> \
                          AUTH <user> <pass> option can be used to authenticate the client and select the RESP \
                          protocol version at the same time";

@@ -56,6 +56,7 @@ pub(crate) fn carry_out(
         NodeCommand::Reset
         | NodeCommand::Hello
         | NodeCommand::Auth
+        | NodeCommand::Acl(_)
         | NodeCommand::Config(_)
         | NodeCommand::Keyspace(_)
         | NodeCommand::Cluster(_)

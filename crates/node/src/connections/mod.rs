@@ -1,6 +1,7 @@
 //! `CLIENT`, `CONFIG`, `SLOWLOG`, `LATENCY`, `MONITOR`, `SELECT`, `DEBUG` and their like: what a client may ask and set
 //! about connections and the node.
 
+mod acl;
 mod authentication;
 mod commands;
 pub(crate) mod http;
@@ -17,6 +18,7 @@ use crate::session::Listening;
 use crate::session::{ClientId, ClientKind, Replies, Session, TrackingMode};
 use crate::slab::Handle;
 use crate::words::is_printable;
+pub(crate) use acl::{acl, follow_users, note_denial, note_denied_script, refuse};
 pub(crate) use commands::carry_out;
 use kv::{Reply, ReplyBuffer};
 use server::{memory, server};
@@ -97,7 +99,7 @@ impl Session {
             out,
             "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db=0 sub={} psub={} ssub={} multi={} \
              qbuf={} qbuf-free={} argv-mem={} multi-mem={} rbs=0 rbp=0 obl={} oll=0 omem=0 tot-mem={} events=r \
-             cmd={} user=default redir={} resp={} lib-name={} lib-ver={} tot-cmds={}",
+             cmd={} user={} redir={} resp={} lib-name={} lib-ver={} tot-cmds={}",
             self.number(),
             self.address(),
             local_address,
@@ -117,6 +119,7 @@ impl Session {
             self.output_bytes(),
             self.memory_bytes() + input_bytes + input_room,
             command,
+            text(self.user_name()),
             redirect,
             if self.protocol == Protocol::Resp3 { 3 } else { 2 },
             text(&self.library_name),
@@ -287,10 +290,11 @@ fn kill(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
         cx.answer(client, ReplyBuffer::ok);
         return kill_all(cx, client, victims);
     }
-    let filter = match KillFilter::parse(arguments, client_number(client)) {
-        Ok(filter) => filter,
-        Err(error) => return cx.answer(client, |replies| replies.error(&error)),
-    };
+    let filter =
+        match KillFilter::parse(arguments, client_number(client), |name| cx.users.find(name).is_some()) {
+            Ok(filter) => filter,
+            Err(error) => return cx.answer(client, |replies| replies.error(&error)),
+        };
     let victims = clients_that(cx, |session| filter.fits(session, cx.now.monotonic_us));
     cx.answer(client, |replies| replies.integer(victims.len() as i64));
     kill_all(cx, client, victims);
@@ -353,7 +357,11 @@ struct KillFilter {
 }
 
 impl KillFilter {
-    fn parse(arguments: Arguments<'_>, killer: u64) -> Result<KillFilter, String> {
+    fn parse(
+        arguments: Arguments<'_>,
+        killer: u64,
+        knows_user: impl Fn(&[u8]) -> bool,
+    ) -> Result<KillFilter, String> {
         let mut filter = KillFilter { spared: Some(killer), ..KillFilter::default() };
         let mut at = 2;
         while at < arguments.len() {
@@ -372,7 +380,7 @@ impl KillFilter {
                 },
                 b"addr" => filter.address = Some(text()),
                 b"laddr" => filter.local_address = Some(text()),
-                b"user" if value == b"default" => filter.user = Some(value.to_vec()),
+                b"user" if knows_user(value) => filter.user = Some(value.to_vec()),
                 b"user" => return Err(format!("ERR No such user '{}'", text())),
                 b"type" => match value.to_ascii_lowercase().as_slice() {
                     b"normal" => filter.listens = Some(false),
@@ -403,6 +411,7 @@ impl KillFilter {
             && self.age_seconds.is_none_or(|seconds| {
                 now_us - session.created_us.min(now_us) >= seconds.saturating_mul(1_000_000)
             })
+            && self.user.as_ref().is_none_or(|user| session.is_authenticated() && user == session.user_name())
             && self.id.is_none_or(|id| id == session.number())
             && self.address.as_ref().is_none_or(|address| address == session.address())
             && self.local_address.as_ref().is_none_or(|address| address == local)
@@ -468,9 +477,9 @@ fn may_debug(cx: &Context, client: ClientId) -> bool {
 /// `RESET`, as far as it concerns the connection alone.
 pub(crate) fn reset(cx: &mut Context, client: ClientId) {
     monitor::end(cx, client);
-    let is_open = cx.configuration.password.is_none();
+    let user = cx.users.at_first();
     if let Some(session) = cx.clients.sessions.get_mut(client) {
-        session.reset(is_open);
+        session.reset(user);
     }
     cx.answer(client, |replies| replies.push(Reply::Status(b"RESET")));
 }
@@ -496,6 +505,9 @@ pub(crate) fn config(cx: &mut Context, client: ClientId, command: ConfigCommand,
             let default = cx.map.keyspaces.get("").map(|entry| entry.keyspace.clone());
             let settings = default.map(|default| cx.parameters.take_changed(&default)).unwrap_or_default();
             if outcome.is_ok() && !settings.is_empty() {
+                if let Some(error) = acl::refuses_cluster_change(cx, client) {
+                    return cx.answer(client, |replies| replies.error(&error));
+                }
                 let change = Change::SetKeyspace { prefix: String::new(), settings };
                 return cx.call(Call::Change {
                     client: Some((client, Confirmation::Ok)),

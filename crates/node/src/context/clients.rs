@@ -4,10 +4,14 @@ use crate::command::statistics::CommandStatistics;
 use crate::context::delays::Delays;
 use crate::context::{Call, Context, memory};
 use crate::log::{Level, Line};
-use crate::session::{ClientId, ClientKind, Session, SessionReply};
+use crate::session::{ClientId, ClientKind, Session, SessionReply, Standing};
 use crate::slab::Slab;
+use crate::users::{DENIED_IN_SCRIPT, User};
+use crate::words::one_line;
 use kv::{Reply, ReplyBuffer};
 use protocol::Result as Outcome;
+use std::borrow::Cow;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// The sessions of this node's clients.
@@ -43,10 +47,10 @@ impl Clients {
     }
 
     /// Opens a session.
-    pub(crate) fn open(&mut self, kind: ClientKind, authenticated: bool, now_us: u64) -> ClientId {
+    pub(crate) fn open(&mut self, kind: ClientKind, user: Option<Rc<User>>, now_us: u64) -> ClientId {
         self.arrivals += 1;
         self.sessions.insert(|id| {
-            let mut session = Session::new(id, kind, authenticated, now_us);
+            let mut session = Session::new(id, kind, user, now_us);
             session.arrival = self.arrivals;
             session
         })
@@ -90,7 +94,36 @@ impl Clients {
     }
 }
 
+/// The error of a script that its caller's rights have ended.
+#[cold]
+fn denied_script(reply: &[u8]) -> Option<Vec<u8>> {
+    match Reply::first(reply) {
+        Reply::Error(error) if error.starts_with(DENIED_IN_SCRIPT.as_bytes()) => Some(error.to_vec()),
+        _ => None,
+    }
+}
+
 impl Context {
+    /// Who a client is, and from where, for the audit log.
+    pub(crate) fn who(&self, client: ClientId) -> String {
+        let Some(session) = self.clients.sessions.get(client) else { return "a client that is gone".into() };
+        let name =
+            session.user.as_ref().map_or(Cow::Borrowed(""), |user| String::from_utf8_lossy(&user.name));
+        let from = match (&session.kind, session.asked_from) {
+            (ClientKind::Resp { address, .. }, _) => address.clone(),
+            (ClientKind::Internal, Some(address)) => format!("{address} (HTTP)"),
+            (ClientKind::Internal, None) => "this node".into(),
+        };
+        format!("user '{}' at {from}", one_line(&name))
+    }
+
+    /// Notes in the audit log what a client has done.
+    #[cold]
+    pub(crate) fn audit(&mut self, client: ClientId, what: &str) {
+        let text = format!("{} {what}", self.who(client));
+        self.log.push(Line { level: Level::Audit, text });
+    }
+
     /// Answers a client's request at once, in its order.
     #[inline]
     pub(crate) fn answer(&mut self, client: ClientId, write: impl FnOnce(&mut ReplyBuffer)) {
@@ -163,6 +196,12 @@ impl Context {
             }
         }
         let (reply_bytes, is_error) = (reply.len(), reply.is_error());
+        let denied = match &reply {
+            SessionReply::Encoded(encoded) if is_error && session.standing == Standing::Limited => {
+                denied_script(encoded)
+            }
+            _ => None,
+        };
         let took_us = measuring.time_of(session, sequence, *now, parameters.thresholds());
         let command = session.complete(sequence, known, reply);
         memory.follow(session);
@@ -173,6 +212,9 @@ impl Context {
             if is_error {
                 statistics.failed(number);
             }
+        }
+        if let Some(error) = denied {
+            self.calls.push_back(Call::NoteDeniedScript { client, error });
         }
         if session.output_bytes() > configuration.output_bytes_max {
             return self.close_overflowing(client);

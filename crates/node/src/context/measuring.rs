@@ -134,6 +134,7 @@ pub(crate) fn is_secret(arguments: Arguments<'_>, place: usize) -> bool {
     let is_behind_auth =
         |behind: usize| place.checked_sub(behind).is_some_and(|at| at >= 2 && is(at, b"AUTH"));
     match arguments.get(0).map_or(0, <[u8]>::len) {
+        3 => place > 1 && is(0, b"ACL") && is(1, b"SETUSER"),
         4 => place > 0 && is(0, b"AUTH"),
         5 => is(0, b"HELLO") && (is_behind_auth(1) || is_behind_auth(2)),
         _ => false,

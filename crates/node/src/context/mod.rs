@@ -32,6 +32,7 @@ use crate::parameters::Parameters;
 use crate::session::ClientId;
 use crate::session::Subscriptions;
 use crate::slab::Handle;
+use crate::users::{AclLog, Users};
 use kv::{Reference, ReplyBuffer, SharedBytes, ValueId};
 use protocol::coded::{KeptPiece, StoredPiece};
 use protocol::{NodeId, Now, Request, Result as Outcome, Ticket};
@@ -88,6 +89,12 @@ pub(crate) struct Context {
     pub(crate) refusal: Option<String>,
     pub(crate) router: Router,
     pub(crate) clients: Clients,
+    /// Who may log in, and what each may do.
+    pub(crate) users: Users,
+    /// What this node has refused to whom.
+    pub(crate) acl_log: AclLog,
+    /// How many passwords were drawn.
+    pub(crate) passwords_drawn: u64,
     pub(crate) measuring: Measuring,
     pub(crate) pause: Pause,
     pub(crate) peers: Peers,
@@ -132,6 +139,8 @@ pub(crate) enum Call {
     Settle { group: u16 },
     /// Reads a piece that a node has asked for, which may be this one.
     ReadPiece { group: u16, to: NodeId, piece: StoredPiece },
+    /// Notes in `ACL LOG` that a script was refused a command.
+    NoteDeniedScript { client: ClientId, error: Vec<u8> },
     /// Tidies up after a session that has ended.
     EndSession {
         client: ClientId,
@@ -147,6 +156,8 @@ pub(crate) enum Confirmation {
     Ok,
     /// The name of the library that it has loaded.
     Name(String),
+    /// How many users it has removed.
+    Count(usize),
 }
 
 /// A request of a call.

@@ -14,6 +14,7 @@ use crate::configuration::NodeAddress;
 use crate::keyspace::{KEYSPACES_MAX, Keyspace};
 use crate::libraries::{self, Step as LibrariesStep};
 use crate::setting::{Parts, Protocol};
+use crate::users::{self, Step as UsersStep};
 use crate::words::check_host;
 use coding::data_fragments_max;
 use protocol::NodeId;
@@ -115,6 +116,8 @@ pub enum Change {
     },
     /// Adds libraries of functions, or removes some.
     Libraries(LibrariesStep),
+    /// Makes a user, changes one, or removes some.
+    Users(UsersStep),
     /// Adds a member to a group, or removes one.
     MoveMember {
         /// The group's number.
@@ -159,6 +162,7 @@ impl ClusterMap {
             }
             Change::Quarantine { group, step } => map.change_quarantine(*group, *step),
             Change::Libraries(step) => libraries::apply(&mut map.libraries, step).map_err(Refusal::Other),
+            Change::Users(step) => users::apply(&mut map.users, step).map_err(Refusal::Other),
             Change::MoveMember { group, step: Step::Add(node) } => map.add_member(*group, *node),
             Change::MoveMember { group, step: Step::Remove(node) } => map.remove_member(*group, *node),
         }?;

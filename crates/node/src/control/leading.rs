@@ -63,7 +63,7 @@ pub(super) struct Leading {
     /// The latest answers, in case one is lost.
     answered: VecDeque<(NodeId, u64, u64, Result<u64, Refusal>)>,
     in_flight: Option<InFlight>,
-    /// Changes of libraries that are made, with the versions of their maps. They are answered when no node can execute
+    /// Changes of libraries and users that are made, with the versions of their maps. They are answered when no node can execute
     /// functions by an older map: see [`Leading::answer_spread`].
     spreading: Vec<(u64, Asked)>,
     read_at_us: u64,
@@ -297,12 +297,12 @@ impl Leading {
     /// Answers a change that the map with this version has.
     fn answer_made(&mut self, turn: &Turn<'_>, version: u64, asked: Asked, out: &mut Effects) {
         match asked.change {
-            Change::Libraries(_) => self.spreading.push((version, asked)),
+            Change::Libraries(_) | Change::Users(_) => self.spreading.push((version, asked)),
             _ => self.answer(turn.id, asked, Ok(version), out),
         }
     }
 
-    /// Answers the changes of libraries that every node knows which can execute functions: it has the map, or it has no
+    /// Answers the changes of libraries and users that every node knows which may serve clients: it has the map, or it has no
     /// lease any more, and gets none before it has the map.
     fn answer_spread(&mut self, turn: &Turn<'_>, out: &mut Effects) {
         if self.spreading.is_empty() {
@@ -446,6 +446,7 @@ impl Leading {
             Change::MoveMember { step: Step::Add(_) | Step::Remove(_), .. }
             | Change::Quarantine { .. }
             | Change::Libraries(_)
+            | Change::Users(_)
             | Change::DropKeyspace(_)
             | Change::RecoverKeyspace { .. }
             | Change::AddNode(_)

@@ -7,6 +7,7 @@ use crate::keyspace::Keyspace;
 use crate::libraries::Libraries;
 use crate::setting::Protocol;
 use crate::slots::SLOTS;
+use crate::users::Rules;
 use protocol::leader_follower::Acks;
 use protocol::registers::Replacement;
 use protocol::{Configuration, NodeId};
@@ -43,6 +44,9 @@ pub struct ClusterMap {
     /// The libraries of functions, by their names.
     #[serde(default, skip_serializing_if = "Libraries::is_empty")]
     pub libraries: Libraries,
+    /// The users' rules, by their names.
+    #[serde(default, skip_serializing_if = "Rules::is_empty")]
+    pub users: Rules,
     /// The number of the next group. Greater than any group number when all are used up.
     pub next_group: u32,
 }

@@ -3,6 +3,7 @@
 use super::Node;
 use crate::coding;
 use crate::completing::{self, Lacking, Next};
+use crate::connections;
 use crate::context::long_replies::{reply_in_parts, takes_shared};
 use crate::context::memory::{self, OUT_OF_MEMORY, SCRIPT_OUT_OF_MEMORY};
 use crate::context::room::{self, Verdict};
@@ -67,6 +68,9 @@ impl Node {
                     self.cluster.change_for(&mut self.cx, client, answer, &change);
                 }
                 Call::Change { client: None, change } => self.cluster.change(&mut self.cx, &change),
+                Call::NoteDeniedScript { client, error } => {
+                    connections::note_denied_script(&mut self.cx, client, &error);
+                }
                 Call::FollowMap(map) => self.follow_map(&map),
                 Call::RetireAll => self.for_each_group(Node::retire),
                 Call::ExtendLease { until_us } => {
@@ -779,6 +783,7 @@ impl Node {
             }
         }
         self.cx.map = Rc::clone(map);
+        connections::follow_users(&mut self.cx);
         self.clock.follow_map(&mut self.cx);
     }
 

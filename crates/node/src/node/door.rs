@@ -13,7 +13,7 @@ use crate::clock::{self, Clock};
 use crate::cluster::Cluster;
 use crate::coding::Coding;
 use crate::command::{
-    ClientCommand, CommandError, Found, Handler, KeyspaceCommand, NodeCommand, ScriptCommand,
+    self, ClientCommand, CommandError, Found, Handler, KeyspaceCommand, NodeCommand, ScriptCommand,
     TransactionCommand,
 };
 use crate::completing::Completing;
@@ -46,6 +46,7 @@ use crate::waits::Waits;
 use kv::codec::{Malformed, Reader};
 use kv::{Command, Coordinator, ReplyBuffer, Version, WaiterId};
 use protocol::{Input, NodeId, Now, Request};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use storage::{Disk, ValueStore};
@@ -64,6 +65,33 @@ pub struct BoundedMemory {
     /// Keys evicted.
     pub evicted: u64,
 }
+
+/// What somebody shows who does not come over a client's connection.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Credentials {
+    /// Nothing: this is the default user, if that needs no password.
+    Nothing,
+    /// A name and a password.
+    Password {
+        /// The user's name.
+        user: Vec<u8>,
+        /// The password.
+        password: Vec<u8>,
+    },
+    /// One of the passwords of the default user, or one that only one other user has.
+    Token(Vec<u8>),
+}
+
+/// Nobody is known by some credentials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotKnown {
+    /// There were none, and the default user needs a password.
+    Nothing,
+    /// They are wrong, or the user is off.
+    Wrong,
+}
+
+const NOBODY: &str = "NOAUTH the user was removed";
 
 impl Node {
     /// Opens a node that has just started, with what its disk and its store of large values hold.
@@ -221,7 +249,7 @@ impl Node {
     /// Sends a command on keys to their group, and a command on all keys to every group.
     #[inline]
     fn data_request(&mut self, client: ClientId, command: &Command<'_>) {
-        match requests::route(&mut self.cx, command) {
+        match requests::route(&mut self.cx, client, command) {
             Route::Group(group) => self.ask_group(client, group, command),
             Route::Completed(group, command) => self.ask_group(client, group, &command),
             Route::All(combine, completed) => {
@@ -255,6 +283,7 @@ impl Node {
                 self.following.end_all(cx, client);
                 connections::reset(cx, client);
             }
+            NodeCommand::Acl(command) => connections::acl(cx, client, command, arguments),
             NodeCommand::Auth => self.auth_guard.auth(cx, client, arguments),
             NodeCommand::Hello => self.auth_guard.hello(cx, client, arguments),
             NodeCommand::Client(ClientCommand::Unblock) => {
@@ -735,16 +764,67 @@ impl Node {
             return None;
         }
         self.cx.counters.connections += u64::from(kind != ClientKind::Internal);
-        let authenticated = kind == ClientKind::Internal || self.cx.configuration.password.is_none();
+        let user = (kind != ClientKind::Internal).then(|| self.cx.users.at_first()).flatten();
         let now_us = self.cx.now.monotonic_us;
-        Some(self.cx.clients.open(kind, authenticated, now_us))
+        Some(self.cx.clients.open(kind, user, now_us))
+    }
+
+    // Users.
+
+    /// The name of the user that somebody is who does not come over a client's connection.
+    ///
+    /// # Errors
+    /// Nobody is known by these credentials: whether any were given.
+    pub fn user_of(&self, credentials: &Credentials) -> Result<Vec<u8>, NotKnown> {
+        let users = &self.cx.users;
+        let found = match credentials {
+            Credentials::Nothing => users.at_first().ok_or(NotKnown::Nothing)?,
+            Credentials::Password { user, password } => {
+                Rc::clone(users.log_in(user, password).ok_or(NotKnown::Wrong)?)
+            }
+            Credentials::Token(token) => Rc::clone(users.log_in_by_token(token).ok_or(NotKnown::Wrong)?),
+        };
+        Ok(found.name.clone())
+    }
+
+    /// Whether a user may give a command.
+    ///
+    /// # Errors
+    /// The error that a client would get.
+    pub fn may(&self, user: &[u8], arguments: Arguments<'_>) -> Result<(), String> {
+        let user = self.cx.users.find(user).ok_or(NOBODY)?;
+        let found = command::find(arguments).map_err(|error| error.to_string())?;
+        user.check(found, arguments).map_err(|denial| denial.error(found.spec))
+    }
+
+    /// Takes a request that a part of the server, which has the session `client`, makes for a user at an address. Without
+    /// one it is the server's own, and may do everything.
+    pub fn request_for(&mut self, client: ClientId, whom: Option<(&[u8], IpAddr)>, arguments: Arguments<'_>) {
+        let user = whom.map(|(name, _)| self.cx.users.find(name).cloned());
+        let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
+        session.asked_from = whom.map(|(_, from)| from);
+        match user {
+            None => session.become_nobody(),
+            // The user was removed a moment ago: the request is a stranger's.
+            Some(user) => session.become_user(user),
+        }
+        self.request(client, arguments);
+    }
+
+    /// Makes a client the user whose name is the common name of the certificate that it has shown, and that the caller has
+    /// checked. False if there is no such user, or it is off: then the client stays who it is.
+    pub fn log_in_by_certificate(&mut self, client: ClientId, common_name: &str) -> bool {
+        let Some(user) = self.cx.users.by_certificate(common_name).cloned() else { return false };
+        let Some(session) = self.cx.clients.sessions.get_mut(client) else { return false };
+        session.become_user(Some(user));
+        true
     }
 
     /// Closes the client that has been connected longest without authenticating, so that strangers do not keep clients
     /// out. Returns false if all clients have authenticated, or there is no password.
     #[cold]
     pub fn close_unauthenticated(&mut self) -> bool {
-        let strangers = self.cx.clients.sessions.iter().filter(|(_, session)| !session.authenticated);
+        let strangers = self.cx.clients.sessions.iter().filter(|(_, session)| !session.is_authenticated());
         let Some((oldest, _)) = strangers.min_by_key(|(_, session)| session.arrival) else { return false };
         self.cx.counters.unauthenticated_closed += 1;
         self.cx.kill(oldest);
@@ -811,7 +891,7 @@ impl Node {
         Limits {
             bulk_bytes_max: value_bytes_max,
             request_bytes_max: request_bytes_max(value_bytes_max),
-            authenticated: self.cx.clients.sessions.get(client).is_some_and(|session| session.authenticated),
+            authenticated: self.cx.clients.sessions.get(client).is_some_and(Session::is_authenticated),
             ..Limits::default()
         }
     }

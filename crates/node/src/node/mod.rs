@@ -15,7 +15,7 @@ mod report;
 mod unsettled;
 
 pub use describe::{GroupDescription, KeyspaceDescription};
-pub use door::BoundedMemory;
+pub use door::{BoundedMemory, Credentials, NotKnown};
 pub use report::{Health, KeyspaceHealth};
 
 use self::unsettled::Unsettled;

@@ -20,6 +20,7 @@ use crate::parameters::Parameters;
 use crate::quarantine::{Past, Quarantine};
 use crate::replica::Replica;
 use crate::start_error::StartError;
+use crate::users::{Configured, Users};
 use crate::values::Sweep;
 use protocol::{Now, SpilledValues};
 use std::collections::VecDeque;
@@ -157,6 +158,13 @@ pub(super) fn read<D: Disk>(
         refusal: None,
         router: Router::default(),
         clients: Clients::new(),
+        users: Users::new(Configured {
+            password: configuration.password.clone(),
+            operator_password: configuration.operator_password.clone(),
+            default_changes_cluster: configuration.default_changes_cluster,
+        }),
+        acl_log: Default::default(),
+        passwords_drawn: 0,
         measuring: Measuring::default(),
         pause: Pause::default(),
         peers: Peers::default(),

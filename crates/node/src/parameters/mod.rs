@@ -19,6 +19,7 @@ use crate::events::EventFlags;
 use crate::keyspace::Keyspace;
 use crate::setting::{POLICIES, Setting, parse_bytes, policy_name};
 use crate::slow::{ENTRIES_MAX, Thresholds};
+use crate::users::ACL_LOG_ENTRIES_MAX;
 use kv::ReplyBuffer;
 use kv::command::EncodingLimits;
 use kv::glob::{PATTERN_BYTES_MAX, Pattern};
@@ -87,7 +88,7 @@ const ANY_BYTES: Kind = Bytes(0, i64::MAX);
 const NO_EFFECT: &str = "Remembered, without effect.";
 const TLS_FIXED: &str = "Set in the node's configuration; changed files are read by themselves.";
 
-static PARAMETERS: [Parameter; 48] = [
+static PARAMETERS: [Parameter; 49] = [
     // Live.
     row(MAXCLIENTS, Integer(1, u32::MAX as i64), "10000", Live, "Most clients at a time."),
     row(
@@ -188,6 +189,7 @@ static PARAMETERS: [Parameter; 48] = [
         Live,
         "`eviction` of the default keyspace, changed for the whole cluster.",
     ),
+    row(ACLLOG_MAX_LEN, Integer(0, ACL_LOG_ENTRIES_MAX as i64), "128", Live, "Most entries of ACL LOG."),
     row(SLOWLOG_MAX_LEN, Integer(0, ENTRIES_MAX as i64), "128", Live, "Most entries of SLOWLOG."),
     // Facts.
     row("appendfsync", OneOf(&["everysec", "always", "no"]), "no", Fixed, "Durability is set per keyspace."),
@@ -240,6 +242,7 @@ static PARAMETERS: [Parameter; 48] = [
 const STREAM_NODE_MAX_ENTRIES: &str = "stream-node-max-entries";
 const LATENCY_MONITOR_THRESHOLD: &str = "latency-monitor-threshold";
 const SLOWLOG_LOG_SLOWER_THAN: &str = "slowlog-log-slower-than";
+const ACLLOG_MAX_LEN: &str = "acllog-max-len";
 const SLOWLOG_MAX_LEN: &str = "slowlog-max-len";
 const TRACKING_TABLE_MAX_KEYS: &str = "tracking-table-max-keys";
 const NOTIFY_KEYSPACE_EVENTS: &str = "notify-keyspace-events";
@@ -280,6 +283,7 @@ pub struct Parameters {
     encodings: EncodingLimits,
     thresholds: Thresholds,
     slowlog_entries_max: usize,
+    acl_log_entries: usize,
     events: EventFlags,
     tracked_keys_max: usize,
 }
@@ -335,6 +339,7 @@ impl Parameters {
             encodings,
             thresholds,
             slowlog_entries_max,
+            acl_log_entries: 0,
             events: EventFlags::default(),
             tracked_keys_max: 0,
         };
@@ -381,6 +386,11 @@ impl Parameters {
     /// The most entries of `SLOWLOG` (`slowlog-max-len`).
     pub(crate) fn slowlog_entries_max(&self) -> usize {
         self.slowlog_entries_max
+    }
+
+    /// The most entries of `ACL LOG`.
+    pub(crate) fn acl_log_entries(&self) -> usize {
+        self.acl_log_entries
     }
 
     /// The events of keys that clients are notified of (`notify-keyspace-events`).
@@ -491,6 +501,7 @@ impl Parameters {
             event_us: if event_us == 0 { u64::MAX } else { event_us },
         };
         self.slowlog_entries_max = slowlog_entries;
+        self.acl_log_entries = number(ACLLOG_MAX_LEN) as usize;
         let tracked_keys_max = usize::try_from(number(TRACKING_TABLE_MAX_KEYS)).unwrap_or(usize::MAX);
         let events = position(NOTIFY_KEYSPACE_EVENTS.as_bytes()).map(|row| self.values[row].as_bytes());
         self.tracked_keys_max = tracked_keys_max;

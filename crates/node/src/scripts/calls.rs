@@ -8,6 +8,7 @@ use crate::command::spec::Group;
 use crate::command::{
     self, ChannelCommand, CommandError, Context, Flag, Handler, NodeCommand, introspection,
 };
+use crate::users::{self, User};
 use kv::codec::Reader;
 use kv::command::EncodingLimits;
 use kv::limits::{CHANNEL_BYTES_MAX, SCRIPT_PUBLISHED_BYTES_MAX, SCRIPT_REPLY_BYTES_MAX};
@@ -40,6 +41,8 @@ pub(super) struct Calls {
     pub(super) pcall: Function,
     /// The version whose replies the script gets.
     pub(super) resp: Rc<Cell<Resp>>,
+    /// What its caller may do; `None`: everything.
+    pub(super) rights: Option<Rc<User>>,
 }
 
 impl Calls {
@@ -52,12 +55,14 @@ impl Calls {
         let may_write =
             script.is_write() && !Header::of(script.text()).is_ok_and(|header| header.only_reads());
         let resp = Rc::new(Cell::new(Resp::Two));
+        let rights = script.rights().map(|rights| Rc::new(users::user_of_record(rights)));
         let caller = Rc::new(Caller {
             access,
             meter: meter.clone(),
             value_bytes_max: usize::try_from(script.limits().value_bytes_max).unwrap_or(usize::MAX),
             may_write,
             resp: resp.clone(),
+            rights: rights.clone(),
             buffers: RefCell::new(Buffers::new()),
         });
         let call = {
@@ -71,7 +76,7 @@ impl Calls {
             },
             done => done,
         };
-        Ok(Calls { call: scope.create_function(call)?, pcall: scope.create_function(pcall)?, resp })
+        Ok(Calls { call: scope.create_function(call)?, pcall: scope.create_function(pcall)?, resp, rights })
     }
 }
 
@@ -114,6 +119,7 @@ struct Caller<'env, 't> {
     value_bytes_max: usize,
     may_write: bool,
     resp: Rc<Cell<Resp>>,
+    rights: Option<Rc<User>>,
     buffers: RefCell<Buffers>,
 }
 
@@ -199,6 +205,11 @@ impl Caller<'_, '_> {
         let spec = found.spec;
         if spec.flags.has(Flag::NoScript) {
             return Err(NOT_ALLOWED.into());
+        }
+        if let Some(user) = &self.rights
+            && let Err(denial) = user.check(found, words)
+        {
+            return Err(denial.in_script(spec, words));
         }
         if spec.flags.has(Flag::Write) && !self.may_write {
             return Err(NO_WRITES.into());

@@ -6,6 +6,7 @@ use super::failure::Raised;
 use super::meter::{CALL_COST, Meter};
 use super::values::{Resp, read_only, truncated};
 use crate::command::{self, CommandError};
+use crate::users::User;
 use mlua::{Function, Lua, MultiValue, Table, Value};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -27,11 +28,11 @@ const CONSTANTS: [(&str, i64); 10] = [
 
 /// Makes the table. Its rarely used parts are made on first use.
 pub(super) fn table(lua: &Lua, calls: &Calls, meter: &Rc<Meter>) -> mlua::Result<Table> {
-    let (meter, resp) = (meter.clone(), calls.resp.clone());
+    let (meter, resp, rights) = (meter.clone(), calls.resp.clone(), calls.rights.clone());
     let rare = move |lua: &Lua, (table, name): (Table, Value)| {
         let Value::String(name) = name else { return Ok(Value::Nil) };
         let name = name.as_bytes().to_vec();
-        let value = rare(lua, &name, &meter, &resp)?;
+        let value = rare(lua, &name, &meter, &resp, rights.as_ref())?;
         if !value.is_nil() {
             table.raw_set(lua.create_string(&name)?, value.clone())?;
         }
@@ -46,7 +47,13 @@ pub(super) fn table(lua: &Lua, calls: &Calls, meter: &Rc<Meter>) -> mlua::Result
     Ok(redis)
 }
 
-fn rare(lua: &Lua, name: &[u8], meter: &Rc<Meter>, resp: &Rc<Cell<Resp>>) -> mlua::Result<Value> {
+fn rare(
+    lua: &Lua,
+    name: &[u8],
+    meter: &Rc<Meter>,
+    resp: &Rc<Cell<Resp>>,
+    rights: Option<&Rc<User>>,
+) -> mlua::Result<Value> {
     if let Some((_, number)) = CONSTANTS.iter().find(|(constant, _)| constant.as_bytes() == name) {
         return Ok(Value::Integer(*number));
     }
@@ -63,7 +70,7 @@ fn rare(lua: &Lua, name: &[u8], meter: &Rc<Meter>, resp: &Rc<Cell<Resp>>) -> mlu
                 Ok(())
             })?
         }
-        b"acl_check_cmd" => acl_check_cmd(lua, meter)?,
+        b"acl_check_cmd" => acl_check_cmd(lua, meter, rights)?,
         // Scripts are always replicated as themselves; these functions would choose how.
         b"replicate_commands" => lua.create_function(|_, _: MultiValue| Ok(true))?,
         b"set_repl" => lua.create_function(set_repl)?,
@@ -79,7 +86,7 @@ fn rare(lua: &Lua, name: &[u8], meter: &Rc<Meter>, resp: &Rc<Cell<Resp>>) -> mlu
 pub(super) fn while_loading(lua: &Lua, name: &[u8], meter: &Rc<Meter>) -> mlua::Result<Value> {
     let is_there = name == b"log" || name.starts_with(b"LOG_") || name.starts_with(b"REDIS_VERSION");
     match is_there {
-        true => rare(lua, name, meter, &Rc::new(Cell::new(Resp::Two))),
+        true => rare(lua, name, meter, &Rc::new(Cell::new(Resp::Two)), None),
         false => Ok(Value::Nil),
     }
 }
@@ -176,14 +183,18 @@ fn resp_of(lua: &Lua, arguments: &MultiValue) -> mlua::Result<Resp> {
 }
 
 /// There are no users with fewer rights, so every command that exists is allowed.
-fn acl_check_cmd(lua: &Lua, meter: &Rc<Meter>) -> mlua::Result<Function> {
-    let meter = meter.clone();
+fn acl_check_cmd(lua: &Lua, meter: &Rc<Meter>, rights: Option<&Rc<User>>) -> mlua::Result<Function> {
+    let (meter, rights) = (meter.clone(), rights.cloned());
     lua.create_function(move |_, words: MultiValue| {
         meter.charge(8 * CALL_COST)?;
         let mut buffer = ArgumentsBuffer::default();
         take_words(&words, &mut buffer, &meter)?;
         match command::find(buffer.as_arguments()) {
-            Ok(_) | Err(CommandError::WrongArity(_)) => Ok(true),
+            Ok(found) => {
+                Ok(rights.as_ref().is_none_or(|user| user.check(found, buffer.as_arguments()).is_ok()))
+            }
+            // As in Redis, what can be no request is not said to be forbidden.
+            Err(CommandError::WrongArity(_)) => Ok(true),
             Err(_) => Err(Raised::reply("ERR Invalid command passed to redis.acl_check_cmd()")),
         }
     })

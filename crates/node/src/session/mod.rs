@@ -4,9 +4,11 @@ mod queued;
 mod subscriptions;
 mod tracking;
 
+pub(crate) use crate::listening::Listening;
 use crate::output::{OUTPUT_CHUNK_BYTES, Output};
 pub(crate) use crate::slab::ClientId;
 use crate::slow::{Kept, keep_arguments};
+use crate::users::User;
 use kv::SharedBytes;
 use kv::codec::Reader;
 use kv::{Reply, ReplyBuffer, Version};
@@ -14,7 +16,7 @@ use protocol::Ticket;
 pub(crate) use queued::{Gathered, ITEM_BYTES, Item, Pending};
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
-pub(crate) use subscriptions::Listening;
+use std::rc::Rc;
 pub(crate) use subscriptions::Subscriptions;
 pub(crate) use tracking::{TrackingChoice, TrackingMode};
 use wire::resp::reply::{Protocol, write_element, write_reply};
@@ -179,6 +181,17 @@ pub(crate) struct Begun {
     pub(crate) is_long: bool,
 }
 
+/// How far a client's requests are looked at before they are carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It may do everything.
+    Free,
+    /// It may do what its user may.
+    Limited,
+    /// It has to say first who it is.
+    Stranger,
+}
+
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) id: ClientId,
@@ -188,7 +201,12 @@ pub(crate) struct Session {
     pub(crate) library_version: Vec<u8>,
     pub(crate) protocol: Protocol,
     pub(crate) replies: Replies,
-    pub(crate) authenticated: bool,
+    /// How far its requests are looked at.
+    pub(crate) standing: Standing,
+    /// Who the client is; `None` for strangers, and for parts of the server that act for nobody.
+    pub(crate) user: Option<Rc<User>>,
+    /// From where a client asked for whom a part of the server acts.
+    pub(crate) asked_from: Option<IpAddr>,
     pub(crate) created_us: u64,
     /// Its number in the order of arrival among all sessions of this node: many arrive in one turn.
     pub(crate) arrival: u64,
@@ -253,8 +271,10 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(id: ClientId, kind: ClientKind, authenticated: bool, now_us: u64) -> Session {
-        Session {
+    /// The session of a new client. A part of the server acts for nobody, and may do everything.
+    pub(crate) fn new(id: ClientId, kind: ClientKind, user: Option<Rc<User>>, now_us: u64) -> Session {
+        let standing = if kind == ClientKind::Internal { Standing::Free } else { Standing::Stranger };
+        let mut session = Session {
             id,
             kind,
             name: Vec::new(),
@@ -262,7 +282,9 @@ impl Session {
             library_version: Vec::new(),
             protocol: Protocol::Resp2,
             replies: Replies::All,
-            authenticated,
+            standing,
+            user: None,
+            asked_from: None,
             created_us: now_us,
             arrival: 0,
             active_us: now_us,
@@ -298,15 +320,39 @@ impl Session {
             gate: 0,
             listed: false,
             closing: false,
+        };
+        if user.is_some() {
+            session.become_user(user);
         }
+        session
+    }
+
+    /// From now on the client is this user; `None`: a stranger.
+    pub(crate) fn become_user(&mut self, user: Option<Rc<User>>) {
+        self.standing = match &user {
+            Some(user) if user.is_free() => Standing::Free,
+            Some(_) => Standing::Limited,
+            None => Standing::Stranger,
+        };
+        self.user = user;
+    }
+
+    /// A part of the server acts for nobody.
+    pub(crate) fn become_nobody(&mut self) {
+        (self.standing, self.user) = (Standing::Free, None);
+    }
+
+    /// Whether the client need not say who it is.
+    pub(crate) fn is_authenticated(&self) -> bool {
+        self.standing != Standing::Stranger
     }
 
     /// Returns to the state of a new connection (`RESET`), except for what the client has written and seen.
-    pub(crate) fn reset(&mut self, authenticated: bool) {
+    pub(crate) fn reset(&mut self, user: Option<Rc<User>>) {
         self.name.clear();
         self.protocol = Protocol::Resp2;
         self.replies = Replies::All;
-        self.authenticated = authenticated;
+        self.become_user(user);
         self.no_evict = false;
         self.no_touch = false;
         self.end_transaction();
@@ -684,7 +730,7 @@ mod tests {
     fn as_many_requests_may_wait_as_their_replies_are_small() {
         let id = ClientId::from_bits(0);
         let kind = ClientKind::Internal;
-        let mut session = Session::new(id, kind, true, 0);
+        let mut session = Session::new(id, kind, None, 0);
         let mut rounds = Vec::new();
         for bytes in [10, 10, 10, 100_000, 100_000, 10_000_000, 10_000_000] {
             rounds.push(fill(&mut session));
@@ -732,7 +778,7 @@ mod tests {
 
     #[test]
     fn a_large_value_is_written_piece_by_piece_in_its_place_among_the_replies() {
-        let mut session = Session::new(ClientId::from_bits(0), ClientKind::Internal, true, 0);
+        let mut session = Session::new(ClientId::from_bits(0), ClientKind::Internal, None, 0);
         session.kind =
             ClientKind::Resp { address: String::new(), local_address: String::new(), fd: 0, tls: None };
         let mut ok = ReplyBuffer::default();
@@ -781,7 +827,7 @@ mod tests {
         reply.ok();
         for protocol in [Protocol::Resp2, Protocol::Resp3] {
             for is_kept in [false, true] {
-                let mut session = Session::new(ClientId::from_bits(0), ClientKind::Internal, true, 0);
+                let mut session = Session::new(ClientId::from_bits(0), ClientKind::Internal, None, 0);
                 session.kind = ClientKind::Resp {
                     address: String::new(),
                     local_address: String::new(),

@@ -1,9 +1,11 @@
 //! What a client has watched and queued since `MULTI`.
 
 use super::Session;
+use crate::users::User;
 use kv::codec::Reader;
 use kv::{Draft, Reply, Version, Watched};
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use wire::resp::ArgumentsBuffer;
 
 /// What a client has watched and queued so far.
@@ -25,6 +27,10 @@ pub(crate) struct Gathered {
     pub(crate) watched_bytes: usize,
     /// All queued requests, in order.
     pub(crate) items: Vec<Item>,
+    /// The numbers of the items' commands.
+    pub(crate) numbers: Vec<u16>,
+    /// The user for whom all of them were checked; `None`: no user was.
+    pub(crate) user: Option<Rc<User>>,
     /// Bytes of the items that are not in the draft.
     pub(crate) item_bytes: usize,
 }

@@ -101,6 +101,8 @@ impl Folder {
                 data: PathBuf::from("."),
                 bind: HOST,
                 password: None,
+                operator_password: None,
+                default_user: None,
                 enable_debug_command: Default::default(),
                 http_hosts: Vec::new(),
                 limits: limits.clone(),

@@ -28,4 +28,5 @@ mod scripts;
 mod sealed;
 mod support;
 mod tools;
+mod users;
 mod volume;

@@ -126,9 +126,12 @@ fn a_password_guards_everything_but_health() {
         assert_eq!((status, &told["code"]), (401, &json!("NOAUTH")), "{head}");
         assert_eq!(server.http(&format!("{head}\r\nAuthorization: Bearer open"), "").0, 401);
     }
-    for right in ["Bearer open sesame", "Basic dXNlcjpvcGVuIHNlc2FtZQ=="] {
+    // The name in front of the password is the default user's, or left out.
+    for right in ["Bearer open sesame", "Basic ZGVmYXVsdDpvcGVuIHNlc2FtZQ==", "Basic Om9wZW4gc2VzYW1l"] {
         assert_eq!(server.http(&format!("GET / HTTP/1.1\r\nAuthorization: {right}"), "").0, 200);
     }
+    let other = "GET / HTTP/1.1\r\nAuthorization: Basic dXNlcjpvcGVuIHNlc2FtZQ==";
+    assert_eq!(server.http(other, "").0, 401, "there is no user 'user'");
     let put = "POST /put HTTP/1.1\r\nAuthorization: Bearer open sesame";
     assert_eq!(server.http(put, r#"{"key": "k", "value": "v"}"#).0, 200, "it needs no AUTH beside that");
 }

@@ -1,14 +1,14 @@
-//! Who may use HTTP: callers that know the password or the cluster's secret, and no pages of other sites.
+//! Who may use HTTP: users, who show a password, callers that know the cluster's secret, and no pages of other sites.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, ORIGIN};
 use hyper::{HeaderMap, StatusCode};
-use node::AuthGuard;
+use node::{AuthGuard, Credentials};
 use wire::handshake::secret_matches;
 
 use super::answer::Refusal;
@@ -36,35 +36,57 @@ impl Access {
         same_origin(headers)
     }
 
-    /// Refuses a caller that does not know a secret. `name` names the secret in errors.
-    pub(super) fn require(
+    /// Refuses a caller that does not know the cluster's secret.
+    pub(super) fn require_secret(
         &self,
         from: IpAddr,
         headers: &HeaderMap,
         secret: &str,
-        name: &str,
     ) -> Result<(), Refusal> {
-        let Some(given) = credentials(headers) else {
-            return Err(Refusal::unauthorized(format!(
-                "this needs Authorization: Bearer with the {name}, or Basic"
-            )));
+        let given = match self.credentials_of(from, headers)? {
+            Credentials::Token(given) | Credentials::Password { password: given, .. } => given,
+            Credentials::Nothing => {
+                let error = "this needs Authorization: Bearer with the cluster's secret, or Basic";
+                return Err(Refusal::unauthorized(error));
+            }
         };
-        let now_us = self.begun.elapsed().as_micros() as u64;
+        if secret_matches(&given, secret.as_bytes()) {
+            return Ok(());
+        }
+        self.failed(from);
+        Err(Refusal::unauthorized("wrong cluster's secret"))
+    }
+
+    /// Returns what a caller shows, unless its address has shown what is wrong too often.
+    pub(super) fn credentials_of(&self, from: IpAddr, headers: &HeaderMap) -> Result<Credentials, Refusal> {
+        let Some(given) = headers.get(AUTHORIZATION) else { return Ok(Credentials::Nothing) };
         // Nothing panics while it is held.
         let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
-        if !guard.listens_to(from, now_us) {
+        if !guard.listens_to(from, self.now_us()) {
             guard.refused();
             let error =
                 "too many failed attempts to authenticate from your address: try again in a few seconds";
             return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "TOOMANY", error));
         }
-        if secret_matches(&given, secret.as_bytes()) {
-            return Ok(());
-        }
+        credentials(given).ok_or_else(|| {
+            Refusal::unauthorized(
+                "Authorization must be Basic with a user's name and password, or Bearer with a password",
+            )
+        })
+    }
+
+    /// Notes that an address has shown what is wrong. Returns how long its answer is to wait.
+    pub(super) fn failed(&self, from: IpAddr) -> Duration {
+        let now_us = self.now_us();
+        let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
         if guard.failed(from, now_us) {
-            tracing::warn!("a client at {from} has failed to authenticate over HTTP");
+            tracing::info!(target: "audit", "audit: a client at {from} has failed to authenticate over HTTP");
         }
-        Err(Refusal::unauthorized(format!("wrong {name}")))
+        guard.delay(from, now_us)
+    }
+
+    fn now_us(&self) -> u64 {
+        self.begun.elapsed().as_micros() as u64
     }
 }
 
@@ -108,15 +130,16 @@ impl Hosts {
     }
 }
 
-/// Returns the caller's secret: the token of `Bearer`, the password of `Basic`.
-fn credentials(headers: &HeaderMap) -> Option<Vec<u8>> {
-    let (scheme, given) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+/// Reads what a caller shows. A `Basic` without a name is the default user's.
+fn credentials(given: &HeaderValue) -> Option<Credentials> {
+    let (scheme, given) = given.to_str().ok()?.split_once(' ')?;
     if scheme.eq_ignore_ascii_case("bearer") {
-        return Some(given.trim().as_bytes().to_vec());
+        return Some(Credentials::Token(given.trim().as_bytes().to_vec()));
     }
     let pair = BASE64_STANDARD.decode(given.trim()).ok().filter(|_| scheme.eq_ignore_ascii_case("basic"))?;
     let colon = pair.iter().position(|byte| *byte == b':')?;
-    Some(pair[colon + 1..].to_vec())
+    let user = if colon == 0 { b"default".to_vec() } else { pair[..colon].to_vec() };
+    Some(Credentials::Password { user, password: pair[colon + 1..].to_vec() })
 }
 
 fn same_origin(headers: &HeaderMap) -> Result<(), Refusal> {
@@ -153,16 +176,16 @@ mod tests {
 
     #[test]
     fn credentials_are_taken_from_both_schemes() {
-        let given = |value: &str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(AUTHORIZATION, value.parse().unwrap());
-            credentials(&headers)
+        let given = |value: &str| credentials(&value.parse().unwrap());
+        let token = |token: &str| Some(Credentials::Token(token.into()));
+        let password = |user: &str, password: &str| {
+            Some(Credentials::Password { user: user.into(), password: password.into() })
         };
-        assert_eq!(given("Bearer word").as_deref(), Some(&b"word"[..]));
-        assert_eq!(given("bearer  word ").as_deref(), Some(&b"word"[..]));
-        assert_eq!(given("Basic dXNlcjpwYTpzcw==").as_deref(), Some(&b"pa:ss"[..]));
+        assert!(given("Bearer word") == token("word") && given("bearer  word ") == token("word"));
+        assert!(given("Basic dXNlcjpwYTpzcw==") == password("user", "pa:ss"));
+        assert!(given("Basic OnBhc3M=") == password("default", "pass"));
         for wrong in ["word", "Basic !!", "Basic dXNlcg==", "Digest dXNlcjpwYTpzcw=="] {
-            assert_eq!(given(wrong), None, "{wrong}");
+            assert!(given(wrong).is_none(), "{wrong}");
         }
     }
 

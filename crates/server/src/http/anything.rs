@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::routes::Routes;
 use super::{StageOf, serve_stream};
-use crate::bridge::{Bridge, Call, bridge};
+use crate::bridge::{Bridge, Call, bridge, log_in};
 use crate::config::Config;
 use crate::worker;
 
@@ -221,9 +221,13 @@ async fn answer_calls(calls: &mut Bridge, host: &mut Host) {
     loop {
         while let Some(call) = calls.next_call() {
             match call {
-                Call::Command(arguments, sender) => {
+                Call::LogIn(credentials, wants, sender) => {
+                    _ = sender.send(log_in(&credentials, wants.as_ref(), &host.node));
+                }
+                Call::Command(whom, arguments, sender) => {
                     let Some(client) = host.node.connect(ClientKind::Internal) else { continue };
-                    host.node.request(client, arguments.as_arguments());
+                    let whom = whom.as_ref().map(|whom| (whom.0.as_slice(), whom.1));
+                    host.node.request_for(client, whom, arguments.as_arguments());
                     let told = (0..TURNS).find_map(|_| {
                         host.turn();
                         host.told(client).filter(|told| !told.is_empty())

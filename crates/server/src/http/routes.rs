@@ -18,6 +18,7 @@
 //! as base64 in a field whose name ends in `_base64` instead.
 
 use std::net::IpAddr;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ use hyper::body::{Body, Incoming};
 use hyper::{Method, Request, StatusCode};
 use kv::Reply;
 use kv::codec::Reader;
+use node::NotKnown;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -36,7 +38,7 @@ use super::access::{Access, require_json};
 use super::answer::{Answer, Refusal};
 use super::fields::{bytes_of, key_of, named, prefix_of};
 use super::{Stage, StageOf};
-use crate::bridge::{Call, Caller};
+use crate::bridge::{Call, Caller, NotLetIn, Whom};
 use crate::config::Config;
 
 /// How much longer HTTP waits for an answer than the node takes to give up.
@@ -48,12 +50,25 @@ const BODY_BYTES_BEYOND_VALUE: usize = 256 << 10;
 /// The unit in which memory for bodies is shared out.
 const BODY_UNIT_BYTES: u64 = 4 << 10;
 
-/// Everything that answering needs.
+/// Answers requests for somebody.
 pub(super) struct Routes {
+    shared: Arc<Shared>,
+    whom: Whom,
+}
+
+impl Deref for Routes {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
+}
+
+/// Everything that answering needs, whoever asks.
+pub(super) struct Shared {
     caller: Caller,
     access: Access,
     secret: String,
-    password: Option<String>,
     value_bytes_max: usize,
     answer_timeout: Duration,
     body_timeout: Duration,
@@ -96,17 +111,17 @@ impl Routes {
     pub(super) fn new(config: &Config, caller: Caller) -> Routes {
         let limits = &config.limits;
         let body_units_max = (limits.http_bytes_max as u64 / BODY_UNIT_BYTES).max(1);
-        Routes {
+        let shared = Shared {
             caller,
             access: Access::new(config),
             secret: config.secret.clone(),
-            password: config.password.clone(),
             value_bytes_max: limits.value_bytes_max,
             answer_timeout: Duration::from_millis(limits.command_timeout_ms) + GRACE,
             body_timeout: Duration::from_millis(limits.request_timeout_ms),
             body_units: Semaphore::new(body_units_max as usize),
             body_units_max,
-        }
+        };
+        Routes { shared: Arc::new(shared), whom: None }
     }
 
     /// Answers one request, from a client at this address.
@@ -125,14 +140,37 @@ impl Routes {
             }
             "/replicate" if request.method() != Method::DELETE => {
                 only(request.method(), &[Method::POST], "POST, DELETE")?;
-                self.access.require(from, request.headers(), &self.secret, "cluster's secret")?;
+                self.access.require_secret(from, request.headers(), &self.secret)?;
                 self.replicate(request).await
             }
             _ => {
-                if let Some(password) = &self.password {
-                    self.access.require(from, request.headers(), password, "password")?;
-                }
-                self.answer_client(&path, request).await
+                let user = self.user(from, &path, &request).await?;
+                let routes = Routes { shared: Arc::clone(&self.shared), whom: Some(Arc::new((user, from))) };
+                Arc::new(routes).answer_client(&path, request).await
+            }
+        }
+    }
+
+    /// Finds out who asks. What is answered without a command of the node is compared with the user's rights here.
+    async fn user(&self, from: IpAddr, path: &str, request: &Request<Incoming>) -> Result<Vec<u8>, Refusal> {
+        let reads = request.method() != Method::DELETE;
+        let wants: Option<&[&[u8]]> = match path {
+            "/metrics" if reads => Some(&[b"INFO"]),
+            "/keyspaces" if reads && request.method() != Method::POST => Some(&[b"KEYSPACE", b"LIST"]),
+            _ => None,
+        };
+        let wants = wants.map(|words| words.iter().copied().collect());
+        let credentials = self.access.credentials_of(from, request.headers())?;
+        match self.ask(|sender| Call::LogIn(credentials, wants, sender)).await? {
+            Ok(user) => Ok(user),
+            Err(NotLetIn::Denied(error)) => Err(Refusal::from_node(error.as_bytes())),
+            Err(NotLetIn::NotKnown(NotKnown::Nothing)) => Err(Refusal::unauthorized(
+                "this needs Authorization: Basic with a user's name and password, or Bearer with a password",
+            )),
+            Err(NotLetIn::NotKnown(NotKnown::Wrong)) => {
+                // The answer waits, and nothing else does.
+                tokio::time::sleep(self.access.failed(from)).await;
+                Err(Refusal::unauthorized("wrong password, or the user is disabled"))
             }
         }
     }
@@ -269,7 +307,8 @@ impl Routes {
 
     /// Runs a command. An error reply becomes a [`Refusal`].
     pub(super) async fn command(&self, arguments: ArgumentsBuffer) -> Result<Vec<u8>, Refusal> {
-        let reply = self.ask(|sender| Call::Command(arguments, sender)).await?;
+        let whom = self.whom.clone();
+        let reply = self.ask(|sender| Call::Command(whom, arguments, sender)).await?;
         match Reply::first(&reply) {
             Reply::Error(text) => Err(Refusal::from_node(text)),
             _ => Ok(reply),
@@ -284,7 +323,8 @@ impl Routes {
     ) -> Result<Vec<u8>, Refusal> {
         // Dropped with this future, when the connection is gone.
         let mut guard = AbandonOnDrop(Some(&self.caller));
-        let reply = self.ask_for(wait, |sender| Call::Command(arguments, sender)).await?;
+        let whom = self.whom.clone();
+        let reply = self.ask_for(wait, |sender| Call::Command(whom, arguments, sender)).await?;
         guard.0 = None;
         match Reply::first(&reply) {
             Reply::Error(text) => Err(Refusal::from_node(text)),

@@ -5,7 +5,7 @@ use crate::command::spec::Category::PubSub;
 use crate::command::spec::ChannelCommand::{Counts, Names, PatternCount, Publish, Subscribe, Unsubscribe};
 use crate::command::spec::Flag::{Fast, Loading, NoScript, PubSub as PubSubFlag, Stale};
 use crate::command::spec::{ChannelCommand, CommandSpec, Flags, Group, NodeCommand};
-use crate::session::Listening::{self, Channel, Pattern, Shard};
+use crate::listening::Listening::{self, Channel, Pattern, Shard};
 
 const fn listens(name: &'static str, arity: i16, command: ChannelCommand) -> CommandSpec {
     node(name, arity, NodeCommand::Channel(command))

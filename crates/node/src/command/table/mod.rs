@@ -44,7 +44,7 @@ use sets::SETS;
 use sorted::SORTED;
 use streams::STREAMS;
 use subcommands::{
-    CLIENT, CLUSTER, COMMAND, CONFIG, DEBUG, FUNCTION, KEYSPACE, LATENCY, LOCK_SESSION, MEMORY, OBJECT,
+    ACL, CLIENT, CLUSTER, COMMAND, CONFIG, DEBUG, FUNCTION, KEYSPACE, LATENCY, LOCK_SESSION, MEMORY, OBJECT,
     SCRIPT, SLOWLOG,
 };
 
@@ -75,7 +75,7 @@ pub static COMMANDS: [CommandSpec; COMMAND_ROWS] = {
 };
 
 /// The commands whose rows have no file of their own.
-static ROWS: [CommandSpec; 103] = [
+static ROWS: [CommandSpec; 104] = [
     // Strings.
     data("get", 2, strings::get)
         .flags(READ.with(&[Fast]))
@@ -516,6 +516,9 @@ static ROWS: [CommandSpec; 103] = [
         .tips(&["nondeterministic_output_order"])
         .docs(Group::Server, "2.8.13", "O(N) for N commands")
         .help("", "Describes all commands"),
+    container("acl", &ACL)
+        .docs(Group::Server, "6.0.0", "Depends on the subcommand")
+        .help("", "Holds commands about users, and what each may do"),
     container("config", &CONFIG)
         .docs(Group::Server, "2.0.0", "Depends on the subcommand")
         .help("", "Holds commands about the configuration"),

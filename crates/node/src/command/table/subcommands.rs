@@ -5,7 +5,9 @@ use super::row::{
     help_of, node, second_key,
 };
 use crate::command::keyspace;
-use crate::command::spec::Category::{Connection, Keyspace, Scripting as ScriptingCategory};
+use crate::command::spec::Category::{
+    Cluster as ClusterCategory, Connection, Keyspace, Scripting as ScriptingCategory,
+};
 use crate::command::spec::ClientCommand::{
     GetName, Id, Kill, List as ClientList, NoEvict, NoTouch, SetInfo, SetName,
 };
@@ -17,10 +19,10 @@ use crate::command::spec::Flag::{
     Admin, AllowBusy, DenyOom, Fast, Loading, NoMulti, NoScript, ReadOnly, Stale, Write,
 };
 use crate::command::spec::NodeCommand::{
-    self, Command, Config, DebugExpire, DebugPauseCron, DebugProtocol, DebugSleep, Lock,
+    self, Acl, Command, Config, DebugExpire, DebugPauseCron, DebugProtocol, DebugSleep, Lock,
 };
 use crate::command::spec::{
-    ClientCommand, ClusterCommand, CommandSpec, Flags, FunctionCommand, Group, KeyspaceCommand,
+    AclCommand, ClientCommand, ClusterCommand, CommandSpec, Flags, FunctionCommand, Group, KeyspaceCommand,
     LatencyCommand, LockVerb, MemoryCommand, ScriptCommand, SlowlogCommand,
 };
 
@@ -326,10 +328,12 @@ pub(super) static KEYSPACE: [CommandSpec; 10] = [
         ),
     node("keyspace|create", -3, NodeCommand::Keyspace(KeyspaceCommand::Create))
         .flags(CLUSTER_WIDE)
+        .in_categories(&[ClusterCategory])
         .docs(Group::Cluster, "3.0.0", "O(1)")
         .help("prefix [setting=value ...]", "Makes a keyspace for the keys with a prefix"),
     node("keyspace|drop", 3, NodeCommand::Keyspace(KeyspaceCommand::Drop))
         .flags(CLUSTER_WIDE)
+        .in_categories(&[ClusterCategory])
         .docs(Group::Cluster, "3.0.0", "O(N) for N keys")
         .help("prefix", "Removes a keyspace and all its keys"),
     node("keyspace|get", 3, NodeCommand::Keyspace(KeyspaceCommand::Get))
@@ -342,6 +346,7 @@ pub(super) static KEYSPACE: [CommandSpec; 10] = [
         .help("", "Returns the prefixes of all keyspaces"),
     node("keyspace|recover", -3, NodeCommand::Keyspace(KeyspaceCommand::Recover))
         .flags(CLUSTER_WIDE)
+        .in_categories(&[ClusterCategory])
         .docs(Group::Cluster, "3.0.0", "O(N) for N shards")
         .help(
             "prefix [ACCEPTLOSS]",
@@ -349,6 +354,7 @@ pub(super) static KEYSPACE: [CommandSpec; 10] = [
         ),
     node("keyspace|set", -4, NodeCommand::Keyspace(KeyspaceCommand::Set))
         .flags(CLUSTER_WIDE)
+        .in_categories(&[ClusterCategory])
         .docs(Group::Cluster, "3.0.0", "O(1)")
         .help(
             "prefix setting=value [setting=value ...]",
@@ -368,6 +374,7 @@ pub(super) static KEYSPACE: [CommandSpec; 10] = [
 pub(super) static CLUSTER: [CommandSpec; 13] = [
     node("cluster|add", 7, NodeCommand::Cluster(ClusterCommand::Add))
         .flags(CLUSTER_WIDE)
+        .in_categories(&[ClusterCategory])
         .docs(Group::Cluster, "3.0.0", "O(1)")
         .help(
             "id host client-port http-port peer-port",
@@ -397,6 +404,7 @@ pub(super) static CLUSTER: [CommandSpec; 13] = [
         .help("", "Lists the nodes, and which slots of the default keyspace each serves"),
     node("cluster|quarantine", -3, NodeCommand::Cluster(ClusterCommand::Quarantine))
         .flags(CLUSTER_WIDE)
+        .in_categories(&[ClusterCategory])
         .docs(Group::Cluster, "3.0.0", "O(N) for N records")
         .help(
             "LIST | SKIP group offset | RETRY group",
@@ -404,10 +412,12 @@ pub(super) static CLUSTER: [CommandSpec; 13] = [
         ),
     node("cluster|remove", -3, NodeCommand::Cluster(ClusterCommand::Remove))
         .flags(CLUSTER_WIDE)
+        .in_categories(&[ClusterCategory])
         .docs(Group::Cluster, "3.0.0", "O(1)")
         .help("id [FORCE]", "Moves a node's replicas to others and removes it"),
     node("cluster|replace", -3, NodeCommand::Cluster(ClusterCommand::Replace))
         .flags(CLUSTER_WIDE)
+        .in_categories(&[ClusterCategory])
         .docs(Group::Cluster, "3.0.0", "O(1)")
         .help(
             "id [ACCEPTLOSS]",
@@ -429,6 +439,68 @@ pub(super) static CLUSTER: [CommandSpec; 13] = [
         .docs(Group::Cluster, "3.0.0", "O(N) for N shards")
         .help("", "Returns which nodes serve which slots of the default keyspace"),
     help_of("cluster|help").docs(Group::Cluster, "5.0.0", "O(1)"),
+];
+
+/// What anybody may ask about users.
+const ABOUT_USERS: Flags = Flags::of(&[NoScript, Loading, Stale]);
+
+pub(super) static ACL: [CommandSpec; 13] = [
+    node("acl|cat", -2, Acl(AclCommand::Cat))
+        .flags(ABOUT_USERS)
+        .docs(Group::Server, "6.0.0", "O(N) for N categories or commands")
+        .help("[category]", "Lists the categories of commands, or the commands of one"),
+    node("acl|deluser", -3, Acl(AclCommand::DelUser))
+        .flags(CLUSTER_WIDE)
+        .in_categories(&[ClusterCategory])
+        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+        .docs(Group::Server, "6.0.0", "O(N) for N connections")
+        .help("username [username ...]", "Removes users, and closes their connections"),
+    node("acl|dryrun", -4, Acl(AclCommand::DryRun))
+        .flags(OPERATORS)
+        .docs(Group::Server, "7.0.0", "O(N) for N keys")
+        .help(
+            "username command [arg [arg ...]]",
+            "Tells whether a user may give a command, without doing it",
+        ),
+    node("acl|genpass", -2, Acl(AclCommand::GenPass))
+        .flags(ABOUT_USERS)
+        .docs(Group::Server, "6.0.0", "O(1)")
+        .help("[bits]", "Draws a password"),
+    node("acl|getuser", 3, Acl(AclCommand::GetUser))
+        .flags(OPERATORS)
+        .docs(Group::Server, "6.0.0", "O(N) for N rules")
+        .help("username", "Describes a user"),
+    node("acl|list", 2, Acl(AclCommand::List))
+        .flags(OPERATORS)
+        .docs(Group::Server, "6.0.0", "O(N) for N users")
+        .help("", "Returns all users as lines of Redis's ACL files"),
+    node("acl|load", 2, Acl(AclCommand::Load))
+        .flags(OPERATORS)
+        .docs(Group::Server, "6.0.0", "O(1)")
+        .help("", "Refuses: users are in the cluster map, and in no file"),
+    node("acl|log", -2, Acl(AclCommand::Log))
+        .flags(OPERATORS)
+        .docs(Group::Server, "6.0.0", "O(N) for N entries")
+        .help("[count|RESET]", "Returns what this node has refused to whom, or forgets it"),
+    node("acl|save", 2, Acl(AclCommand::Save))
+        .flags(OPERATORS)
+        .docs(Group::Server, "6.0.0", "O(1)")
+        .help("", "Refuses: users are in the cluster map, and in no file"),
+    node("acl|setuser", -3, Acl(AclCommand::SetUser))
+        .flags(CLUSTER_WIDE)
+        .in_categories(&[ClusterCategory])
+        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+        .docs(Group::Server, "6.0.0", "O(N) for N rules")
+        .help("username [rule [rule ...]]", "Makes a user on all nodes, or changes its rules"),
+    node("acl|users", 2, Acl(AclCommand::Users))
+        .flags(OPERATORS)
+        .docs(Group::Server, "6.0.0", "O(N) for N users")
+        .help("", "Returns the names of all users"),
+    node("acl|whoami", 2, Acl(AclCommand::WhoAmI))
+        .flags(ABOUT_USERS)
+        .docs(Group::Server, "6.0.0", "O(1)")
+        .help("", "Returns the name of this connection's user"),
+    help_of("acl|help").docs(Group::Server, "6.0.0", "O(1)"),
 ];
 
 /// Operators' commands that look at a node.

@@ -1,0 +1,444 @@
+//! `ACL`: users, what each may do, and what was refused; and what a change of the users means for open connections.
+
+use crate::command::{self, AclCommand, CommandError, Found};
+use crate::context::{Call, Confirmation, Context};
+use crate::control::Change;
+use crate::libraries::Text;
+use crate::log::{Level, Line};
+use crate::session::{ClientId, Listening, Session};
+use crate::users::{self, DEFAULT, Denial, OPERATOR, Place, Reason, Step, USER_NAME_BYTES_MAX, User};
+use kv::number::parse_integer;
+use kv::{Reply, ReplyBuffer};
+use sha2::{Digest, Sha256};
+use std::rc::Rc;
+use wire::resp::{Arguments, ArgumentsBuffer};
+
+/// The bits of a password that `ACL GENPASS` draws if no other number is given, and the most.
+const DRAWN_BITS: i64 = 256;
+const DRAWN_BITS_MAX: i64 = 4096;
+
+/// How many entries `ACL LOG` returns if no other number is given.
+const LOG_SHOWN: usize = 10;
+
+const NO_FILE: &str = "ERR This Redis instance is not configured to use an ACL file: users are in the cluster map, which every node keeps on its disk: there is no file to load or save. \
+     ACL LIST prints them as lines of Redis's ACL files, and ACL SETUSER reads their rules";
+
+const OPERATOR_IS_CONFIGURED: &str = "ERR the user 'operator' is made by each node's configuration file (operator_password) and cannot be changed here";
+
+/// Carries out a subcommand of `ACL`.
+pub(crate) fn acl(cx: &mut Context, client: ClientId, command: AclCommand, arguments: Arguments<'_>) {
+    let answered = match command {
+        AclCommand::Cat => cat(cx, client, arguments),
+        AclCommand::DelUser => delete(cx, client, arguments),
+        AclCommand::DryRun => dry_run(cx, client, arguments),
+        AclCommand::GenPass => draw(cx, client, arguments),
+        AclCommand::GetUser => {
+            get(cx, client, &arguments[2]);
+            Ok(())
+        }
+        AclCommand::List => {
+            let lines = cx.users.iter().map(|user| user.describe()).collect();
+            answer_list(cx, client, lines);
+            Ok(())
+        }
+        AclCommand::Load | AclCommand::Save => Err(NO_FILE.into()),
+        AclCommand::Log => log(cx, client, arguments),
+        AclCommand::SetUser => set(cx, client, arguments),
+        AclCommand::Users => {
+            let names = cx.users.iter().map(|user| user.name.clone()).collect();
+            answer_list(cx, client, names);
+            Ok(())
+        }
+        AclCommand::WhoAmI => {
+            let session = cx.clients.sessions.get(client);
+            let name = session.map_or(DEFAULT, Session::user_name).to_vec();
+            cx.answer(client, |replies| replies.bulk(&name));
+            Ok(())
+        }
+    };
+    if let Err(error) = answered {
+        cx.answer(client, |replies| replies.error(&error));
+    }
+}
+
+fn answer_list(cx: &mut Context, client: ClientId, items: Vec<Vec<u8>>) {
+    cx.answer(client, |replies| {
+        replies.array(items.len());
+        items.iter().for_each(|item| replies.bulk(item));
+    });
+}
+
+fn cat(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> Result<(), String> {
+    let names: Vec<&str> = match (arguments.get(2), arguments.len()) {
+        (None, _) => command::spec::Category::ALL.iter().map(|category| category.name()).collect(),
+        (Some(name), 3) => {
+            let category = users::category_named(name);
+            let category = category
+                .ok_or_else(|| format!("ERR Unknown category '{}'", String::from_utf8_lossy(name)))?;
+            users::commands_in(category).collect()
+        }
+        _ => return Err(unknown_or_wrong(arguments)),
+    };
+    cx.answer(client, |replies| {
+        replies.array(names.len());
+        names.iter().for_each(|name| replies.bulk(name.as_bytes()));
+    });
+    Ok(())
+}
+
+/// Redis's error where a subcommand of `ACL` has too many arguments.
+fn unknown_or_wrong(arguments: Arguments<'_>) -> String {
+    let subcommand = command::printable(&arguments[1]);
+    format!("ERR unknown subcommand or wrong number of arguments for '{subcommand}'. Try ACL HELP.")
+}
+
+/// `ACL SETUSER name [rule …]`.
+fn set(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> Result<(), String> {
+    let name = &arguments[2];
+    if users::has_space(name) {
+        return Err("ERR Usernames can't contain spaces or null characters".into());
+    }
+    if name.is_empty() || name.len() > USER_NAME_BYTES_MAX {
+        return Err(format!("ERR a user's name has 1 to {USER_NAME_BYTES_MAX} bytes"));
+    }
+    if name == OPERATOR {
+        return Err(OPERATOR_IS_CONFIGURED.into());
+    }
+    let rules = users::merged(arguments.iter().skip(3))?;
+    // What the map will say is the control leader's business; errors are told here, with the words that were given.
+    let mut user = match cx.users.find(name) {
+        Some(user) => User::clone(user),
+        None => User::new(name),
+    };
+    let checked = user.apply_all(rules.iter().map(Vec::as_slice));
+    checked.map_err(|(modifier, error)| format!("ERR {}", users::refusal(modifier, error)))?;
+    let base = match name == DEFAULT {
+        true => cx.users.configured().default_rules(),
+        false => Vec::new(),
+    };
+    let hashed = |rule: &Vec<u8>| match rule.split_first() {
+        Some((b'>', password)) => Text::new(&users::hash_rule(b'#', password)),
+        Some((b'<', password)) => Text::new(&users::hash_rule(b'!', password)),
+        _ => Text::new(rule),
+    };
+    let step = Step::Set {
+        name: Text::new(name),
+        base: base.iter().map(|rule| Text::new(rule)).collect(),
+        rules: rules.iter().map(hashed).collect(),
+    };
+    let change = Box::new(Change::Users(step));
+    cx.call(Call::Change { client: Some((client, Confirmation::Ok)), change });
+    Ok(())
+}
+
+/// `ACL DELUSER name …`.
+fn delete(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> Result<(), String> {
+    let mut names: Vec<&[u8]> = arguments.iter().skip(2).collect();
+    if names.contains(&DEFAULT) {
+        return Err("ERR The 'default' user cannot be removed".into());
+    }
+    if names.contains(&OPERATOR) {
+        return Err(OPERATOR_IS_CONFIGURED.into());
+    }
+    names.sort_unstable();
+    names.dedup();
+    names.retain(|name| cx.users.find(name).is_some());
+    if names.is_empty() {
+        cx.answer(client, |replies| replies.integer(0));
+        return Ok(());
+    }
+    let answer = Confirmation::Count(names.len());
+    let step = Step::Delete(names.into_iter().map(Text::new).collect());
+    cx.call(Call::Change { client: Some((client, answer)), change: Box::new(Change::Users(step)) });
+    Ok(())
+}
+
+/// `ACL DRYRUN name command [argument …]`.
+fn dry_run(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> Result<(), String> {
+    let name = &arguments[2];
+    let user = cx.users.find(name).cloned();
+    let user = user.ok_or_else(|| format!("ERR User '{}' not found", String::from_utf8_lossy(name)))?;
+    let request = arguments.skip(3);
+    let found = match command::find(request) {
+        Ok(found) => found,
+        Err(error @ CommandError::WrongArity(_)) => return Err(error.to_string()),
+        Err(_) => {
+            return Err(format!("ERR Command '{}' not found", String::from_utf8_lossy(&request[0])));
+        }
+    };
+    match user.check(found, request) {
+        Ok(()) => cx.answer(client, ReplyBuffer::ok),
+        Err(denial) => {
+            let text = denial.named(found.spec, request);
+            cx.answer(client, |replies| replies.bulk(text.as_bytes()));
+        }
+    }
+    Ok(())
+}
+
+/// `ACL GENPASS [bits]`.
+fn draw(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> Result<(), String> {
+    let bits = match (arguments.get(2), arguments.len()) {
+        (None, _) => DRAWN_BITS,
+        (Some(bits), 3) => parse_integer(bits).ok_or("ERR value is not an integer or out of range")?,
+        _ => return Err(unknown_or_wrong(arguments)),
+    };
+    if !(1..=DRAWN_BITS_MAX).contains(&bits) {
+        return Err(format!(
+            "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to \
+             {DRAWN_BITS_MAX}"
+        ));
+    }
+    let digits = (bits as usize).div_ceil(4);
+    let mut password = String::new();
+    while password.len() < digits {
+        cx.passwords_drawn += 1;
+        let mut drawn = Sha256::new();
+        drawn.update(cx.configuration.password_seed);
+        drawn.update(cx.passwords_drawn.to_le_bytes());
+        drawn.finalize().iter().for_each(|byte| password.push_str(&format!("{byte:02x}")));
+    }
+    password.truncate(digits);
+    cx.answer(client, |replies| replies.bulk(password.as_bytes()));
+    Ok(())
+}
+
+/// `ACL GETUSER name`.
+fn get(cx: &mut Context, client: ClientId, name: &[u8]) {
+    let Some(user) = cx.users.find(name).cloned() else {
+        return cx.answer(client, ReplyBuffer::null);
+    };
+    cx.answer(client, |replies| {
+        let permissions = |replies: &mut ReplyBuffer, of: &(String, Vec<u8>, Vec<u8>)| {
+            for (field, text) in [("commands", of.0.as_bytes()), ("keys", &of.1), ("channels", &of.2)] {
+                replies.bulk(field.as_bytes());
+                replies.bulk(text);
+            }
+        };
+        let mut selectors = user.permissions();
+        replies.map(6);
+        replies.bulk(b"flags");
+        let flags = user.flags();
+        replies.push(Reply::Set(flags.len() as u32));
+        flags.iter().for_each(|flag| replies.bulk(flag.as_bytes()));
+        replies.bulk(b"passwords");
+        let hashes = user.hashes();
+        replies.array(hashes.len());
+        hashes.iter().for_each(|hash| replies.bulk(hash.as_bytes()));
+        permissions(replies, &selectors.next().unwrap_or_default());
+        replies.bulk(b"selectors");
+        replies.array(selectors.len());
+        for selector in selectors {
+            replies.map(3);
+            permissions(replies, &selector);
+        }
+    });
+}
+
+/// `ACL LOG [count | RESET]`.
+fn log(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> Result<(), String> {
+    let count = match (arguments.get(2), arguments.len()) {
+        (None, _) => LOG_SHOWN,
+        (Some(word), 3) if word.eq_ignore_ascii_case(b"RESET") => {
+            cx.acl_log.clear();
+            cx.answer(client, ReplyBuffer::ok);
+            return Ok(());
+        }
+        (Some(count), 3) => {
+            let count = parse_integer(count).ok_or("ERR value is not an integer or out of range")?;
+            usize::try_from(count).unwrap_or(0)
+        }
+        _ => return Err(unknown_or_wrong(arguments)),
+    };
+    let mut out = ReplyBuffer::new();
+    let entries = cx.acl_log.latest(count);
+    out.array(entries.len());
+    for entry in entries {
+        let age_seconds = cx.now.unix_ms.saturating_sub(entry.created_ms) as f64 / 1000.0;
+        out.map(10);
+        out.bulk(b"count");
+        out.integer(entry.count as i64);
+        for (field, text) in [
+            ("reason", entry.reason.name().as_bytes()),
+            ("context", entry.place.name().as_bytes()),
+            ("object", &entry.object),
+            ("username", &entry.user),
+        ] {
+            out.bulk(field.as_bytes());
+            out.bulk(text);
+        }
+        out.bulk(b"age-seconds");
+        out.push(Reply::Double(age_seconds));
+        out.bulk(b"client-info");
+        out.bulk(entry.client.trim_end().as_bytes());
+        for (field, number) in [
+            ("entry-id", entry.number),
+            ("timestamp-created", entry.created_ms),
+            ("timestamp-last-updated", entry.updated_ms),
+        ] {
+            out.bulk(field.as_bytes());
+            out.integer(number as i64);
+        }
+    }
+    cx.answer(client, |replies| replies.extend_encoded(out.as_bytes()));
+    Ok(())
+}
+
+impl Session {
+    /// The name of its user. A stranger is not the default user yet, and is shown as one, as in Redis.
+    pub(crate) fn user_name(&self) -> &[u8] {
+        self.user.as_ref().map_or(DEFAULT, |user| &user.name)
+    }
+}
+
+/// Notes in `ACL LOG` that something was refused.
+pub(crate) fn note(
+    cx: &mut Context,
+    client: ClientId,
+    kind: (Reason, Place),
+    (user, object): (&[u8], &[u8]),
+    arguments: Arguments<'_>,
+) {
+    let mut described = String::new();
+    super::describe(cx, client, client, arguments, &mut described);
+    let entries_max = cx.parameters.acl_log_entries();
+    cx.acl_log.note(kind, (user, object), described, cx.now.unix_ms, entries_max);
+}
+
+/// Why a client may not change settings of the default keyspace by `CONFIG SET`, if it may not.
+pub(super) fn refuses_cluster_change(cx: &Context, client: ClientId) -> Option<String> {
+    let user = cx.clients.sessions.get(client)?.user.as_ref()?;
+    let found = command::found_by_full_name(b"keyspace|set")?;
+    let name = String::from_utf8_lossy(&user.name);
+    (!user.may_call(found.number)).then(|| {
+        format!(
+            "NOPERM this changes the default keyspace in the whole cluster, and user {name} has no permissions to run \
+             the 'keyspace|set' command"
+        )
+    })
+}
+
+/// Refuses a request that its client's user may not give, and notes that.
+#[cold]
+pub(crate) fn refuse(
+    cx: &mut Context,
+    client: ClientId,
+    found: Found,
+    arguments: Arguments<'_>,
+    denial: Denial,
+) {
+    let Some(session) = cx.clients.sessions.get_mut(client) else { return };
+    session.last_command = Some(found.number);
+    let place = if session.is_gathering() { Place::Transaction } else { Place::TopLevel };
+    session.break_transaction();
+    let Some(user) = session.user.clone() else { return };
+    note_denial(cx, client, (&user, place), found, arguments, denial);
+    if let Some(session) = cx.clients.sessions.get_mut(client) {
+        session.last_command = None;
+    }
+    cx.clients.statistics.rejected(found.number);
+    let mut error = denial.error(found.spec);
+    if denial == Denial::Command
+        && user.name == DEFAULT
+        && !cx.users.default_is_in_map()
+        && found.spec.categories().has(command::spec::Category::Cluster)
+    {
+        error += ": in a cluster beyond loopback the default user does not change the cluster. Be the user 'operator' \
+                  (operator_password in the node's configuration file), or allow it there with default_user = \"all\"";
+    }
+    cx.answer(client, |replies| replies.error(&error));
+}
+
+/// Notes a denial in `ACL LOG`.
+pub(crate) fn note_denial(
+    cx: &mut Context,
+    client: ClientId,
+    (user, place): (&User, Place),
+    found: Found,
+    arguments: Arguments<'_>,
+    denial: Denial,
+) {
+    let argument = |place: usize| arguments.get(place).unwrap_or_default();
+    let (reason, object) = match denial {
+        Denial::Command => (Reason::Command, found.spec.name.as_bytes()),
+        Denial::Key(place) => (Reason::Key, argument(place)),
+        Denial::SortBy | Denial::SortGet => (Reason::Key, argument(1)),
+        Denial::Channel(place) => (Reason::Channel, argument(place)),
+    };
+    note(cx, client, (reason, place), (&user.name, object), arguments);
+}
+
+/// Notes in `ACL LOG` that a script was refused a command. Only the script's error is known here: it ran at the group's
+/// replicas.
+pub(crate) fn note_denied_script(cx: &mut Context, client: ClientId, error: &[u8]) {
+    let Some(user) = cx.clients.sessions.get(client).and_then(|session| session.user.clone()) else { return };
+    let error = String::from_utf8_lossy(error);
+    let (reason, object) = Denial::of_script(&error);
+    let none = ArgumentsBuffer::new();
+    note(cx, client, (reason, Place::Script), (&user.name, object.as_bytes()), none.as_arguments());
+}
+
+/// Follows the users of a new map: what has changed holds for open connections at once, and those of users that are gone
+/// are closed.
+pub(crate) fn follow_users(cx: &mut Context) {
+    let map = Rc::clone(&cx.map);
+    let was_configured = !cx.users.default_is_in_map();
+    if map.version == 0 || !cx.users.follow(&map.users) {
+        return;
+    }
+    if was_configured && cx.users.default_is_in_map() && cx.users.configured().password.is_some() {
+        let text = "the cluster's users have a default user of their own (ACL SETUSER default): `password` of this node's \
+                    configuration file has no effect";
+        cx.log.push(Line { level: Level::Info, text: text.into() });
+    }
+    let monitors = std::mem::take(&mut cx.clients.monitors);
+    let mut closed = Vec::new();
+    for session in cx.clients.sessions.iter_mut() {
+        let id = session.id;
+        let Some(user) = &session.user else { continue };
+        match cx.users.find(&user.name) {
+            Some(now) if Rc::ptr_eq(now, user) => {}
+            Some(now) => {
+                let now = Rc::clone(now);
+                if !may_go_on(session, &now, monitors.contains(&id)) {
+                    closed.push(id);
+                }
+                session.become_user(Some(now));
+            }
+            None => closed.push(id),
+        }
+    }
+    cx.clients.monitors = monitors;
+    closed.into_iter().for_each(|client| close(cx, client));
+}
+
+/// Closes a client. Requests that are under way get their answers, such as the one by which it has removed itself; a wait
+/// ends.
+fn close(cx: &mut Context, client: ClientId) {
+    let Some(session) = cx.clients.sessions.get(client) else { return };
+    match session.wait.is_some() || session.held_back.is_some() || session.is_internal() {
+        true => cx.kill(client),
+        false => cx.clients.close_after_replies(client),
+    }
+}
+
+/// Whether what a client is sent without asking again is what its user may have.
+fn may_go_on(session: &Session, user: &User, is_monitor: bool) -> bool {
+    if user.is_free() {
+        return true;
+    }
+    let may = |words: &[&[u8]]| {
+        let request: ArgumentsBuffer = words.iter().copied().collect();
+        let found = command::find(request.as_arguments());
+        found.is_ok_and(|found| user.check(found, request.as_arguments()).is_ok())
+    };
+    let hears = |kind: Listening| {
+        let subscriptions = session.subscriptions.iter().flat_map(|it| it.of(kind));
+        subscriptions.into_iter().all(|channel| user.may_hear(channel, kind == Listening::Pattern))
+    };
+    (!is_monitor || may(&[b"MONITOR"]))
+        // Which keyspaces these are does not matter: a reader that may go on connects again.
+        && (session.readers == 0 || may(&[b"KEYSPACE", b"WATCH", b""]))
+        && (!session.takes_marked_copy || may(&[b"PSYNC", b"?", b"-1"]))
+        && [Listening::Channel, Listening::Pattern, Listening::Shard].into_iter().all(hears)
+}

@@ -1,0 +1,390 @@
+//! Whether a user may give a command: with these arguments, on these keys and channels.
+
+use super::log::Reason;
+use super::rules::{KeyPattern, Selector, User};
+use crate::command::introspection::for_each_key;
+use crate::command::spec::{KeyFlag, KeyFlags};
+use crate::command::{self, ChannelCommand, CommandSpec, Flag, Found, Handler, KeyspaceCommand, NodeCommand};
+use crate::listening::Listening;
+use wire::resp::Arguments;
+
+/// The beginning of the error of a command that a script's caller may not give.
+pub(crate) const DENIED_IN_SCRIPT: &str = "NOPERM The user executing the script can't";
+
+const SORT_BY: &str = "BY option of SORT denied due to insufficient ACL permissions.";
+const SORT_GET: &str = "GET option of SORT denied due to insufficient ACL permissions.";
+
+/// What a user lacks for a command. Of several selectors, the one counts that goes furthest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Denial {
+    /// The command.
+    Command,
+    /// The key at this place, counted from the command's name.
+    Key(usize),
+    /// `SORT … BY` and `SORT … GET` read keys that no rule can be compared with.
+    SortBy,
+    SortGet,
+    /// The channel at this place.
+    Channel(usize),
+}
+
+impl User {
+    /// Checks a whole request.
+    ///
+    /// # Errors
+    /// What the user lacks.
+    #[inline]
+    pub(crate) fn check(&self, found: Found, arguments: Arguments<'_>) -> Result<(), Denial> {
+        // Whoever is not known yet may say these, too.
+        if found.spec.flags.has(Flag::NoAuth) {
+            return Ok(());
+        }
+        let mut lacks = Denial::Command;
+        for selector in &self.selectors {
+            match selector.check(found, arguments) {
+                Ok(()) => return Ok(()),
+                Err(denial) => lacks = lacks.max(denial),
+            }
+        }
+        Err(lacks)
+    }
+
+    /// Whether it may give a command, whatever its arguments.
+    pub(crate) fn may_call(&self, number: usize) -> bool {
+        self.selectors.iter().any(|selector| selector.allows(number))
+    }
+
+    /// Whether some selector allows this command and to read, or to write, this key.
+    pub(crate) fn may_call_on(&self, number: usize, key: &[u8], writes: bool) -> bool {
+        let access = match writes {
+            true => KeyFlags::of(&[KeyFlag::Access, KeyFlag::Update]),
+            false => KeyFlags::of(&[KeyFlag::Access]),
+        };
+        self.selectors.iter().any(|it| it.allows(number) && (it.all_keys || it.may_use(key, access)))
+    }
+
+    /// Whether it may listen to a channel, or to the channels of a pattern.
+    pub(crate) fn may_hear(&self, channel: &[u8], is_pattern: bool) -> bool {
+        self.selectors.iter().any(|it| it.all_channels || it.may_hear(channel, is_pattern))
+    }
+}
+
+impl Selector {
+    #[inline]
+    fn check(&self, found: Found, arguments: Arguments<'_>) -> Result<(), Denial> {
+        let spec = found.spec;
+        if !self.allows(found.number) && !self.allows_first(found.number, arguments) {
+            return Err(Denial::Command);
+        }
+        if !self.all_keys {
+            self.check_keys(spec, arguments)?;
+        }
+        if !self.all_channels
+            && let Handler::Node(NodeCommand::Channel(command)) = spec.handler
+        {
+            self.check_channels(command, arguments)?;
+        }
+        Ok(())
+    }
+
+    fn allows_first(&self, number: usize, arguments: Arguments<'_>) -> bool {
+        let (Some(known), Some(given)) = (self.first_arguments.get(&number), arguments.get(1)) else {
+            return false;
+        };
+        known.iter().any(|known| known.eq_ignore_ascii_case(given))
+    }
+
+    fn check_keys(&self, spec: &CommandSpec, arguments: Arguments<'_>) -> Result<(), Denial> {
+        let argument = |place| arguments.get(place).unwrap_or_default();
+        let mut denied = None;
+        let told = for_each_key(spec, arguments, |place, access| {
+            if denied.is_none() && !self.may_use(argument(place), access) {
+                denied = Some(Denial::Key(place));
+            }
+        });
+        // Where the arguments do not tell which are keys, none is known to be allowed.
+        if denied.is_none() && told.is_err() {
+            denied = Some(Denial::Key(0));
+        }
+        if let Some(denied) = denied {
+            return Err(denied);
+        }
+        match (spec.name, spec.handler) {
+            ("sort" | "sort_ro", _) if !self.may_read_all() => check_sort(arguments),
+            // The whole keyspace is read.
+            (_, Handler::Node(NodeCommand::Keyspace(KeyspaceCommand::Watch | KeyspaceCommand::Changes))) => {
+                match self.may_read_prefix(argument(2)) {
+                    true => Ok(()),
+                    false => Err(Denial::Key(2)),
+                }
+            }
+            (_, Handler::Node(NodeCommand::ReplicaSync)) if !self.may_read_all() => Err(Denial::Key(0)),
+            _ => Ok(()),
+        }
+    }
+
+    fn may_use(&self, key: &[u8], access: KeyFlags) -> bool {
+        let reads = access.has(KeyFlag::Access);
+        let writes = [KeyFlag::Insert, KeyFlag::Delete, KeyFlag::Update].iter().any(|flag| access.has(*flag));
+        let fits = |pattern: &KeyPattern| {
+            (pattern.reads || !reads) && (pattern.writes || !writes) && pattern.named.matches(key)
+        };
+        self.keys.iter().any(fits)
+    }
+
+    fn may_read_all(&self) -> bool {
+        self.may_read_prefix(b"")
+    }
+
+    fn may_read_prefix(&self, prefix: &[u8]) -> bool {
+        self.all_keys || self.keys.iter().any(|pattern| pattern.reads && pattern.named.covers_prefix(prefix))
+    }
+
+    fn check_channels(&self, command: ChannelCommand, arguments: Arguments<'_>) -> Result<(), Denial> {
+        let (places, is_pattern) = match command {
+            ChannelCommand::Subscribe(kind) => (1..arguments.len(), kind == Listening::Pattern),
+            ChannelCommand::Publish { .. } => (1..2, false),
+            _ => return Ok(()),
+        };
+        let mut places = places.into_iter();
+        let denied =
+            places.find(|place| !self.may_hear(arguments.get(*place).unwrap_or_default(), is_pattern));
+        denied.map_or(Ok(()), |place| Err(Denial::Channel(place)))
+    }
+
+    /// A pattern must be allowed literally: nobody can say in general what it matches.
+    fn may_hear(&self, channel: &[u8], is_pattern: bool) -> bool {
+        self.channels.iter().any(|known| match is_pattern {
+            true => known.text == channel,
+            false => known.matches(channel),
+        })
+    }
+}
+
+/// `BY` with a star and `GET` of anything but the element itself read other keys.
+fn check_sort(arguments: Arguments<'_>) -> Result<(), Denial> {
+    let behind = |word: &[u8], reads: &dyn Fn(&[u8]) -> bool| {
+        let is_word = |place: usize| arguments.get(place).is_some_and(|it| it.eq_ignore_ascii_case(word));
+        (2..arguments.len()).any(|place| is_word(place) && arguments.get(place + 1).is_some_and(reads))
+    };
+    if behind(b"BY", &|pattern| pattern.contains(&b'*')) {
+        return Err(Denial::SortBy);
+    }
+    if behind(b"GET", &|pattern| pattern != b"#") {
+        return Err(Denial::SortGet);
+    }
+    Ok(())
+}
+
+impl Denial {
+    /// What `ACL DRYRUN` says: Redis's sentence, which names what is denied.
+    pub(crate) fn named(self, spec: &CommandSpec, arguments: Arguments<'_>) -> String {
+        let denied =
+            |place: usize| String::from_utf8_lossy(arguments.get(place).unwrap_or_default()).into_owned();
+        match self {
+            Denial::Command => format!("This user has no permissions to run the '{}' command", spec.name),
+            Denial::Key(place) => {
+                format!("This user has no permissions to access the '{}' key", denied(place))
+            }
+            Denial::Channel(place) => {
+                format!("This user has no permissions to access the '{}' channel", denied(place))
+            }
+            Denial::SortBy => SORT_BY.into(),
+            Denial::SortGet => SORT_GET.into(),
+        }
+    }
+
+    /// The error that a script gets, with what is denied behind the last colon: see [`Denial::of_script`].
+    pub(crate) fn in_script(self, spec: &CommandSpec, arguments: Arguments<'_>) -> String {
+        let (what, denied): (&str, &[u8]) = match self {
+            Denial::Command => ("run this command or subcommand", spec.name.as_bytes()),
+            Denial::Key(place) => (
+                "access at least one of the keys mentioned in the command arguments",
+                arguments.get(place).unwrap_or_default(),
+            ),
+            Denial::SortBy => ("read the keys that BY names", b"BY"),
+            Denial::SortGet => ("read the keys that GET names", b"GET"),
+            Denial::Channel(place) => {
+                ("publish to the channel mentioned in the command", arguments.get(place).unwrap_or_default())
+            }
+        };
+        format!("{DENIED_IN_SCRIPT} {what}: '{}'", command::printable(denied))
+    }
+
+    /// The reason and the object of such an error.
+    pub(crate) fn of_script(error: &str) -> (Reason, &str) {
+        let denied = error.split_once(": '").and_then(|(_, rest)| rest.split_once('\''));
+        let object = denied.map_or("", |(denied, _)| denied);
+        let reason = if error.contains("run this command") {
+            Reason::Command
+        } else if error.contains("publish to the channel") {
+            Reason::Channel
+        } else {
+            Reason::Key
+        };
+        (reason, object)
+    }
+
+    /// The whole error for a client, as Redis 7.0 says it.
+    pub(crate) fn error(self, spec: &CommandSpec) -> String {
+        match self {
+            Denial::Command => {
+                format!("NOPERM this user has no permissions to run the '{}' command", spec.name)
+            }
+            Denial::Key(_) => {
+                "NOPERM this user has no permissions to access one of the keys used as arguments".into()
+            }
+            Denial::Channel(_) => {
+                "NOPERM this user has no permissions to access one of the channels used as arguments".into()
+            }
+            Denial::SortBy => format!("ERR {SORT_BY}"),
+            Denial::SortGet => format!("ERR {SORT_GET}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rules::merged;
+    use super::*;
+    use wire::resp::ArgumentsBuffer;
+
+    fn checked(rules: &str, request: &str) -> Result<(), Denial> {
+        let mut user = User::new(b"u");
+        let modifiers = merged(rules.split(' ').map(str::as_bytes)).unwrap();
+        user.apply_all(modifiers.iter().map(Vec::as_slice)).unwrap();
+        let words: ArgumentsBuffer = request.split(' ').map(str::as_bytes).collect();
+        user.check(command::named(words.as_arguments()).unwrap(), words.as_arguments())
+    }
+
+    #[test]
+    fn commands_subcommands_and_first_arguments() {
+        let denied = Err(Denial::Command);
+        for (rules, request, expected) in [
+            ("+get ~*", "GET a", Ok(())),
+            ("+get ~*", "SET a b", denied),
+            ("+@all -config", "CONFIG GET x", denied),
+            ("+@all -config +config|get", "CONFIG GET x", Ok(())),
+            ("+@all -config +config|get", "CONFIG SET x y", denied),
+            ("+config", "CONFIG SET x y", Ok(())),
+            ("+config|get", "CONFIG", denied),
+            ("+select|0", "SELECT 0", Ok(())),
+            ("+select|0", "SELECT 1", denied),
+            ("+select|0 -select", "SELECT 0", denied),
+            ("+@read ~*", "GET a", Ok(())),
+            ("+@read ~*", "SET a b", denied),
+            ("+@all -@cluster", "KEYSPACE CREATE a", denied),
+            ("+@all -@cluster", "KEYSPACE LIST", Ok(())),
+            ("+@all -@cluster", "CLUSTER REMOVE 1", denied),
+            ("+@all -@cluster", "ACL SETUSER a", denied),
+            ("+@all -@cluster", "ACL WHOAMI", Ok(())),
+            ("-@all", "AUTH a b", Ok(())),
+            ("-@all", "QUIT", Ok(())),
+            ("-@all", "PING", denied),
+        ] {
+            assert_eq!(checked(rules, request), expected, "{rules}: {request}");
+        }
+    }
+
+    #[test]
+    fn keys_are_compared_with_patterns_for_reading_and_writing() {
+        let denied = |place| Err(Denial::Key(place));
+        for (rules, request, expected) in [
+            ("~a* +@all", "GET ab", Ok(())),
+            ("~a* +@all", "GET b", denied(1)),
+            ("~a* +@all", "MGET ab b ac", denied(2)),
+            ("%R~a +@all", "GET a", Ok(())),
+            ("%R~a +@all", "SET a 1", denied(1)),
+            ("%W~a +@all", "SET a 1", Ok(())),
+            ("%W~a +@all", "SET a 1 GET", denied(1)),
+            ("%W~a +@all", "STRLEN a", Ok(())),
+            ("%W~a %R~b +@all", "COPY b a", Ok(())),
+            ("%W~a %R~b +@all", "COPY a b", denied(1)),
+            ("%R~[ab]? +@all", "GET bx", Ok(())),
+            ("~a +@all", "EVAL s 1 b", denied(3)),
+            ("~a +@all", "EVAL s 1 a b", Ok(())),
+            // These are no scripts, and run nothing.
+            ("~a +@all", "EVAL s x a", Ok(())),
+            ("~a +@all", "EVAL s 3 a", Ok(())),
+            ("%R~a +@all", "EVAL_RO s 1 a", Ok(())),
+            ("%R~a +@all", "BITFIELD a GET u4 0", Ok(())),
+            ("%R~a +@all", "BITFIELD a GET u4 0 SET u4 0 1", denied(1)),
+            ("~a +@all", "XREAD STREAMS a b 0 0", denied(3)),
+            ("~a +@all", "ZUNIONSTORE a 1 b", denied(3)),
+            ("~a +@all", "LMPOP 1 b LEFT", denied(2)),
+            ("~a +@all", "LMPOP x b LEFT", denied(0)),
+            ("~a ~LIMIT +@all", "SORT a STORE secret BY store LIMIT 0 1", denied(3)),
+            ("~a +@all", "SORT a BY x_*", Err(Denial::SortBy)),
+            ("~a +@all", "SORT a BY nosort GET #", Ok(())),
+            ("~a +@all", "SORT a GET x_*", Err(Denial::SortGet)),
+            ("%R~* +@all", "SORT a GET x_*", Ok(())),
+            ("~a +@all", "LOCK b me PX 10", denied(1)),
+            ("~a +@all", "LOCK.SESSION OPEN b PX 10", denied(2)),
+            ("~a +@all", "SET a 1 FENCE lock 7", denied(4)),
+            ("~a ~lock +@all", "SET a 1 FENCE lock 7", Ok(())),
+            ("~a +@all", "KEYS *", Ok(())),
+            ("~a +@all", "SCAN 0", Ok(())),
+            ("~a* +@all", "KEYSPACE WATCH b:", denied(2)),
+            ("~a* +@all", "KEYSPACE WATCH ab:", Ok(())),
+            ("%W~a* +@all", "KEYSPACE WATCH ab:", denied(2)),
+            ("~a* +@all", "PSYNC ? -1", denied(0)),
+            ("%R~* +@all", "PSYNC ? -1", Ok(())),
+        ] {
+            assert_eq!(checked(rules, request), expected, "{rules}: {request}");
+        }
+    }
+
+    #[test]
+    fn channels_are_compared_with_patterns() {
+        let denied = |place| Err(Denial::Channel(place));
+        for (rules, request, expected) in [
+            ("&a* +@all", "PUBLISH ab x", Ok(())),
+            ("&a* +@all", "PUBLISH b x", denied(1)),
+            ("&a* +@all", "SPUBLISH b x", denied(1)),
+            ("&a* +@all", "SUBSCRIBE a b", denied(2)),
+            ("&a* +@all", "SSUBSCRIBE b", denied(1)),
+            ("&a* +@all", "PSUBSCRIBE ab", denied(1)),
+            ("&a* +@all", "PSUBSCRIBE a*", Ok(())),
+            ("+@all", "UNSUBSCRIBE x", Ok(())),
+            ("&* +@all", "PSUBSCRIBE *", Ok(())),
+        ] {
+            assert_eq!(checked(rules, request), expected, "{rules}: {request}");
+        }
+    }
+
+    #[test]
+    fn errors_are_redis_sentences_and_say_what_is_denied() {
+        let words: ArgumentsBuffer = [&b"GET"[..], b"k'1"].into_iter().collect();
+        let words = words.as_arguments();
+        let get = command::find(words).unwrap().spec;
+        assert_eq!(
+            Denial::Command.error(get),
+            "NOPERM this user has no permissions to run the 'get' command"
+        );
+        assert_eq!(
+            Denial::Key(1).error(get),
+            "NOPERM this user has no permissions to access one of the keys used as arguments"
+        );
+        assert_eq!(
+            Denial::SortBy.error(get),
+            "ERR BY option of SORT denied due to insufficient ACL permissions."
+        );
+        assert_eq!(Denial::Key(1).named(get, words), "This user has no permissions to access the 'k'1' key");
+        let told = Denial::Command.in_script(get, words);
+        assert_eq!(told, "NOPERM The user executing the script can't run this command or subcommand: 'get'");
+        assert_eq!(Denial::of_script(&told), (Reason::Command, "get"));
+        let told = Denial::Channel(1).in_script(get, words);
+        assert_eq!(Denial::of_script(&told).0, Reason::Channel);
+        assert_eq!(Denial::of_script(&Denial::SortBy.in_script(get, words)), (Reason::Key, "BY"));
+    }
+
+    #[test]
+    fn one_selector_has_to_allow_all_of_a_command() {
+        let rules = "+get ~a (+set ~b) (+publish &c)";
+        assert_eq!(checked(rules, "GET a"), Ok(()));
+        assert_eq!(checked(rules, "SET b 1"), Ok(()));
+        assert_eq!(checked(rules, "SET a 1"), Err(Denial::Key(1)));
+        assert_eq!(checked(rules, "DEL a"), Err(Denial::Command));
+        assert_eq!(checked(rules, "PUBLISH d x"), Err(Denial::Channel(1)));
+    }
+}

@@ -1,0 +1,144 @@
+//! `ACL LOG`: what this node has refused, to whom and why.
+
+use std::collections::VecDeque;
+
+/// The most entries that may be kept (`acllog-max-len`).
+pub(crate) const ACL_LOG_ENTRIES_MAX: usize = 10_000;
+
+/// What is alike and comes within this time is one entry.
+const ALIKE_MS: u64 = 60_000;
+
+/// The most bytes of a name that are kept: clients choose names.
+const KEPT_NAME_BYTES: usize = 256;
+
+/// Why something was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    Command,
+    Key,
+    Channel,
+    Auth,
+}
+
+impl Reason {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Reason::Command => "command",
+            Reason::Key => "key",
+            Reason::Channel => "channel",
+            Reason::Auth => "auth",
+        }
+    }
+}
+
+/// Where something was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    TopLevel,
+    Transaction,
+    Script,
+}
+
+impl Place {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Place::TopLevel => "toplevel",
+            Place::Transaction => "multi",
+            Place::Script => "lua",
+        }
+    }
+}
+
+/// Something that was refused, once or several times.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) count: u64,
+    pub(crate) reason: Reason,
+    pub(crate) place: Place,
+    /// The command, key or channel; of a failed login, the command that was given.
+    pub(crate) object: Vec<u8>,
+    pub(crate) user: Vec<u8>,
+    /// The latest client, as `CLIENT LIST` describes it.
+    pub(crate) client: String,
+    pub(crate) number: u64,
+    pub(crate) created_ms: u64,
+    pub(crate) updated_ms: u64,
+}
+
+/// The newest refusals, the latest first.
+#[derive(Debug, Default)]
+pub(crate) struct AclLog {
+    entries: VecDeque<Entry>,
+    next: u64,
+}
+
+impl AclLog {
+    /// Notes a refusal, and keeps so many entries at most.
+    pub(crate) fn note(
+        &mut self,
+        (reason, place): (Reason, Place),
+        (user, object): (&[u8], &[u8]),
+        client: String,
+        now_ms: u64,
+        entries_max: usize,
+    ) {
+        let kept = |name: &[u8]| name[..name.len().min(KEPT_NAME_BYTES)].to_vec();
+        let (user, object) = (kept(user), kept(object));
+        let is_alike = |entry: &Entry| {
+            (entry.reason, entry.place) == (reason, place)
+                && entry.object == object
+                && entry.user == user
+                && now_ms.saturating_sub(entry.created_ms) <= ALIKE_MS
+        };
+        let alike = self.entries.iter().position(is_alike).and_then(|place| self.entries.remove(place));
+        let entry = match alike {
+            Some(entry) => Entry { count: entry.count + 1, client, updated_ms: now_ms, ..entry },
+            None => {
+                let number = self.next;
+                self.next += 1;
+                let (created_ms, updated_ms) = (now_ms, now_ms);
+                Entry { count: 1, reason, place, object, user, client, number, created_ms, updated_ms }
+            }
+        };
+        self.entries.push_front(entry);
+        self.entries.truncate(entries_max);
+    }
+
+    /// Forgets all entries.
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+    }
+
+    /// The latest entries, so many at most.
+    pub(crate) fn latest(&self, count: usize) -> impl ExactSizeIterator<Item = &Entry> {
+        self.entries.iter().take(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(log: &mut AclLog, user: &str, object: &str, now_ms: u64) {
+        let kind = (Reason::Key, Place::TopLevel);
+        log.note(kind, (user.as_bytes(), object.as_bytes()), String::new(), now_ms, 3);
+    }
+
+    #[test]
+    fn alike_refusals_are_one_entry_and_entries_are_bounded() {
+        let mut log = AclLog::default();
+        note(&mut log, "u", "a", 0);
+        note(&mut log, "u", "b", 1);
+        note(&mut log, "u", "a", 2);
+        let seen: Vec<(u64, &[u8])> = log.latest(10).map(|entry| (entry.count, &*entry.object)).collect();
+        assert_eq!(seen, [(2, &b"a"[..]), (1, b"b")]);
+        note(&mut log, "u", "a", ALIKE_MS + 1);
+        note(&mut log, "v", "a", ALIKE_MS + 1);
+        assert_eq!(log.latest(10).len(), 3);
+        assert_eq!(log.latest(1).next().unwrap().user, b"v");
+        note(&mut log, "w", &"x".repeat(1000), 0);
+        assert_eq!(log.latest(1).next().unwrap().object.len(), KEPT_NAME_BYTES);
+        log.clear();
+        assert_eq!(log.latest(10).len(), 0);
+    }
+}

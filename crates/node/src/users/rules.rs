@@ -1,0 +1,694 @@
+//! A user's rules: read and printed as Redis 7 does, one modifier after the other.
+//!
+//! A user is whether it may log in, its passwords, and selectors: what it may do with which keys and channels. One
+//! selector, the root, is what modifiers outside of brackets change; a command has to be allowed by any one selector as a
+//! whole.
+
+use crate::command::spec::Category;
+use crate::command::{self, COMMAND_COUNT, Found};
+use kv::glob::{PATTERN_BYTES_MAX, Pattern};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+
+/// The longest name of a user, in bytes.
+pub(crate) const USER_NAME_BYTES_MAX: usize = 128;
+
+/// One bit for each command, and at least one more: see [`Selector::is_from_all`].
+const WORDS: usize = COMMAND_COUNT / 64 + 1;
+const HASH_BYTES: usize = 32;
+
+/// A password, as it is kept: its SHA-256. So lines of Redis's ACL files mean the same here.
+type PasswordHash = [u8; HASH_BYTES];
+
+/// Hashes a password.
+fn hash_of(password: &[u8]) -> PasswordHash {
+    Sha256::digest(password).into()
+}
+
+/// The modifier that adds (`#`) or removes (`!`) a password by its hash.
+pub(crate) fn hash_rule(sign: u8, password: &[u8]) -> Vec<u8> {
+    let mut rule = vec![sign];
+    hash_of(password).iter().for_each(|byte| rule.extend_from_slice(format!("{byte:02x}").as_bytes()));
+    rule
+}
+
+/// Why a modifier is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RuleError {
+    Unknown,
+    Syntax,
+    AfterAllKeys,
+    AfterAllChannels,
+    Hash,
+    NoSuchPassword,
+    FirstArgumentOfSubcommand,
+    PatternTooLong,
+}
+
+impl RuleError {
+    /// Redis's sentence.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            RuleError::Unknown => "Unknown command or category name in ACL",
+            RuleError::Syntax => "Syntax error",
+            RuleError::AfterAllKeys => {
+                "Adding a pattern after the * pattern (or the 'allkeys' flag) is not valid and does not have any effect. \
+                 Try 'resetkeys' to start with an empty list of patterns"
+            }
+            RuleError::AfterAllChannels => {
+                "Adding a pattern after the * pattern (or the 'allchannels' flag) is not valid and does not have any \
+                 effect. Try 'resetchannels' to start with an empty list of channels"
+            }
+            RuleError::Hash => {
+                "The provided password hash must be exactly 64 characters and contain only lowercase hexadecimal \
+                 characters"
+            }
+            RuleError::NoSuchPassword => "The password you are trying to remove from the user does not exist",
+            RuleError::FirstArgumentOfSubcommand => "Allowing first-arg of a subcommand is not supported",
+            RuleError::PatternTooLong => "A pattern is longer than 1024 bytes",
+        }
+    }
+}
+
+/// A pattern of keys or channels. Most are a text and a star.
+#[derive(Clone, Debug)]
+enum Matcher {
+    Exact,
+    Prefix,
+    Glob(Pattern),
+}
+
+/// A pattern, as it was given, and ready to be compared with.
+#[derive(Clone, Debug)]
+pub(super) struct Named {
+    pub(super) text: Vec<u8>,
+    matcher: Matcher,
+}
+
+impl Named {
+    fn new(text: &[u8]) -> Result<Named, RuleError> {
+        if text.len() > PATTERN_BYTES_MAX {
+            return Err(RuleError::PatternTooLong);
+        }
+        let is_plain = |text: &[u8]| !text.iter().any(|byte| b"*?[]\\^".contains(byte));
+        let matcher = match text.split_last() {
+            _ if is_plain(text) => Matcher::Exact,
+            Some((b'*', stem)) if is_plain(stem) => Matcher::Prefix,
+            _ => Matcher::Glob(Pattern::new(text)),
+        };
+        Ok(Named { text: text.to_vec(), matcher })
+    }
+
+    pub(super) fn matches(&self, name: &[u8]) -> bool {
+        match &self.matcher {
+            Matcher::Exact => self.text == name,
+            Matcher::Prefix => name.starts_with(&self.text[..self.text.len() - 1]),
+            Matcher::Glob(pattern) => pattern.matches(name),
+        }
+    }
+
+    /// Whether it is sure to match every name with this prefix.
+    pub(super) fn covers_prefix(&self, prefix: &[u8]) -> bool {
+        matches!(self.matcher, Matcher::Prefix) && prefix.starts_with(&self.text[..self.text.len() - 1])
+    }
+}
+
+/// A pattern of keys, and what may be done with them.
+#[derive(Clone, Debug)]
+pub(super) struct KeyPattern {
+    pub(super) named: Named,
+    pub(super) reads: bool,
+    pub(super) writes: bool,
+}
+
+impl KeyPattern {
+    fn print(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(match (self.reads, self.writes) {
+            (true, true) => b"~",
+            (true, false) => b"%R~",
+            _ => b"%W~",
+        });
+        out.extend_from_slice(&self.named.text);
+    }
+}
+
+/// What a user may do with which keys and channels.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Selector {
+    pub(super) commands: [u64; WORDS],
+    /// Every command, those that a later version adds included.
+    pub(super) all_commands: bool,
+    /// What was allowed and forbidden, in Redis's words and order, behind all commands or none.
+    command_rules: Vec<String>,
+    /// Commands that are allowed with these first arguments only.
+    pub(super) first_arguments: BTreeMap<usize, Vec<Vec<u8>>>,
+    pub(super) all_keys: bool,
+    pub(super) keys: Vec<KeyPattern>,
+    pub(super) all_channels: bool,
+    pub(super) channels: Vec<Named>,
+}
+
+impl Selector {
+    fn allow(&mut self, number: usize, is_allowed: bool) {
+        let bit = 1 << (number % 64);
+        match is_allowed {
+            true => self.commands[number / 64] |= bit,
+            false => self.commands[number / 64] &= !bit,
+        }
+        self.first_arguments.remove(&number);
+    }
+
+    /// Whether the command with this number is allowed, whatever its arguments.
+    #[inline]
+    pub(super) fn allows(&self, number: usize) -> bool {
+        self.commands[number / 64] & 1 << (number % 64) != 0
+    }
+
+    /// Allows or forbids a command and its subcommands.
+    fn change(&mut self, Found { spec, number }: Found, is_allowed: bool) {
+        if !is_allowed {
+            self.all_commands = false;
+        }
+        (number..=number + spec.subcommands.len()).for_each(|number| self.allow(number, is_allowed));
+    }
+
+    fn change_all(&mut self, is_allowed: bool) {
+        self.commands = if is_allowed { [u64::MAX; WORDS] } else { [0; WORDS] };
+        self.all_commands = is_allowed;
+        self.command_rules.clear();
+        self.first_arguments.clear();
+    }
+
+    /// Notes a rule, in place of earlier ones of the same command or category.
+    fn note(&mut self, rule: &str, is_allowed: bool) {
+        let rule = rule.to_ascii_lowercase();
+        self.command_rules.retain(|known| {
+            let known = &known[1..];
+            !(known == rule || known.strip_prefix(&rule).is_some_and(|rest| rest.starts_with('|')))
+        });
+        self.command_rules.push(format!("{}{rule}", if is_allowed { '+' } else { '-' }));
+    }
+
+    /// Carries out one modifier.
+    fn apply(&mut self, modifier: &[u8]) -> Result<(), RuleError> {
+        match &*modifier.to_ascii_lowercase() {
+            b"allkeys" | b"~*" => {
+                self.all_keys = true;
+                self.keys.clear();
+            }
+            b"resetkeys" => {
+                self.all_keys = false;
+                self.keys.clear();
+            }
+            b"allchannels" | b"&*" => {
+                self.all_channels = true;
+                self.channels.clear();
+            }
+            b"resetchannels" => {
+                self.all_channels = false;
+                self.channels.clear();
+            }
+            b"allcommands" | b"+@all" => self.change_all(true),
+            b"nocommands" | b"-@all" => self.change_all(false),
+            _ => match modifier.split_first() {
+                Some((b'~', pattern)) => self.add_keys(pattern, true, true)?,
+                Some((b'%', rest)) => {
+                    let tilde = rest.iter().position(|byte| *byte == b'~').ok_or(RuleError::Syntax)?;
+                    let (flags, pattern) = (&rest[..tilde], &rest[tilde + 1..]);
+                    let has = |flag: u8| flags.iter().any(|given| given.eq_ignore_ascii_case(&flag));
+                    let is_known = |flag: &u8| matches!(flag.to_ascii_uppercase(), b'R' | b'W');
+                    if flags.is_empty() || !flags.iter().all(is_known) {
+                        return Err(RuleError::Syntax);
+                    }
+                    self.add_keys(pattern, has(b'R'), has(b'W'))?;
+                }
+                Some((b'&', channel)) => {
+                    if self.all_channels {
+                        return Err(RuleError::AfterAllChannels);
+                    }
+                    if has_space(channel) {
+                        return Err(RuleError::Syntax);
+                    }
+                    if !self.channels.iter().any(|known| known.text == channel) {
+                        self.channels.push(Named::new(channel)?);
+                    }
+                }
+                Some((sign @ (b'+' | b'-'), rule)) => self.change_by(rule, *sign == b'+')?,
+                _ => return Err(RuleError::Syntax),
+            },
+        }
+        Ok(())
+    }
+
+    fn add_keys(&mut self, pattern: &[u8], reads: bool, writes: bool) -> Result<(), RuleError> {
+        if self.all_keys {
+            return Err(RuleError::AfterAllKeys);
+        }
+        if has_space(pattern) {
+            return Err(RuleError::Syntax);
+        }
+        if let Some(known) = self.keys.iter_mut().find(|known| known.named.text == pattern) {
+            known.reads |= reads;
+            known.writes |= writes;
+            return Ok(());
+        }
+        self.keys.push(KeyPattern { named: Named::new(pattern)?, reads, writes });
+        Ok(())
+    }
+
+    /// `+get`, `-config|set`, `+select|0`, `-@admin` and their like.
+    fn change_by(&mut self, rule: &[u8], is_allowed: bool) -> Result<(), RuleError> {
+        let rule = std::str::from_utf8(rule).map_err(|_| RuleError::Unknown)?;
+        if has_space(rule.as_bytes()) {
+            return Err(RuleError::Syntax);
+        }
+        if let Some(category) = rule.strip_prefix('@') {
+            let category = category_named(category.as_bytes()).ok_or(RuleError::Unknown)?;
+            for (number, spec) in command::all().enumerate() {
+                if spec.categories().has(category) {
+                    self.change(Found { spec, number }, is_allowed);
+                }
+            }
+            self.note(rule, is_allowed);
+            return Ok(());
+        }
+        if let Some(found) = command::found_by_full_name(rule.as_bytes()) {
+            self.change(found, is_allowed);
+            self.note(rule, is_allowed);
+            return Ok(());
+        }
+        let (name, first) = rule.rsplit_once('|').filter(|_| is_allowed).ok_or(RuleError::Unknown)?;
+        let Found { spec, number } =
+            command::found_by_full_name(name.as_bytes()).ok_or(RuleError::Unknown)?;
+        if name.contains('|') {
+            return Err(RuleError::FirstArgumentOfSubcommand);
+        }
+        if first.is_empty() {
+            return Err(RuleError::Syntax);
+        }
+        if !spec.subcommands.is_empty() {
+            return Err(RuleError::Unknown);
+        }
+        let known = self.first_arguments.entry(number).or_default();
+        if !known.iter().any(|known| known.eq_ignore_ascii_case(first.as_bytes())) {
+            known.push(first.as_bytes().to_vec());
+        }
+        self.note(rule, true);
+        Ok(())
+    }
+
+    /// The rules about commands, as `ACL GETUSER` shows them.
+    pub(super) fn commands_text(&self) -> String {
+        // All bits are set only by `+@all`, which a later rule may have taken something from.
+        let is_from_all = self.is_from_all();
+        let start = if is_from_all { "+@all" } else { "-@all" };
+        let mut text = String::from(start);
+        for rule in &self.command_rules {
+            text.push(' ');
+            text.push_str(rule);
+        }
+        text
+    }
+
+    /// Whether its rules about commands begin with `+@all`: so what a later version adds is allowed.
+    fn is_from_all(&self) -> bool {
+        // Bits beyond the last command belong to none, and only these rules set and clear them.
+        const SPARE: usize = WORDS * 64 - 1;
+        const { assert!(SPARE >= COMMAND_COUNT) };
+        self.commands[SPARE / 64] & 1 << (SPARE % 64) != 0
+    }
+
+    /// The patterns of keys, as `ACL GETUSER` shows them.
+    pub(super) fn keys_text(&self) -> Vec<u8> {
+        joined(self.key_rules())
+    }
+
+    /// The patterns of channels, likewise.
+    pub(super) fn channels_text(&self) -> Vec<u8> {
+        joined(self.channel_rules())
+    }
+
+    fn key_rules(&self) -> Vec<Vec<u8>> {
+        if self.all_keys {
+            return vec![b"~*".to_vec()];
+        }
+        let print = |pattern: &KeyPattern| {
+            let mut out = Vec::new();
+            pattern.print(&mut out);
+            out
+        };
+        self.keys.iter().map(print).collect()
+    }
+
+    fn channel_rules(&self) -> Vec<Vec<u8>> {
+        if self.all_channels {
+            return vec![b"&*".to_vec()];
+        }
+        self.channels.iter().map(|channel| [b"&", &*channel.text].concat()).collect()
+    }
+
+    fn rules(&self) -> Vec<Vec<u8>> {
+        let mut rules = self.key_rules();
+        if !self.all_channels {
+            rules.push(b"resetchannels".to_vec());
+        }
+        rules.extend(self.channel_rules());
+        rules.extend(self.commands_text().split(' ').map(|rule| rule.as_bytes().to_vec()));
+        rules
+    }
+
+    /// Whether it allows everything.
+    fn is_free(&self) -> bool {
+        self.all_commands && self.all_keys && self.all_channels
+    }
+}
+
+fn joined(rules: Vec<Vec<u8>>) -> Vec<u8> {
+    rules.join(&b' ')
+}
+
+/// Finds a category by its name, in letters of either case.
+pub(crate) fn category_named(name: &[u8]) -> Option<Category> {
+    Category::ALL.iter().copied().find(|category| name.eq_ignore_ascii_case(category.name().as_bytes()))
+}
+
+/// Whether a text has what Redis does not allow in names and patterns, since its files are made of lines and words.
+pub(crate) fn has_space(text: &[u8]) -> bool {
+    text.iter().any(|byte| byte.is_ascii_whitespace() || matches!(byte, 0 | 0x0b))
+}
+
+/// A user.
+#[derive(Clone, Debug)]
+pub(crate) struct User {
+    pub(crate) name: Vec<u8>,
+    is_on: bool,
+    needs_no_password: bool,
+    /// Redis's flag about `RESTORE`, which has no effect here: payloads are always checked.
+    skips_sanitizing: bool,
+    passwords: Vec<PasswordHash>,
+    /// The root comes first.
+    pub(super) selectors: Vec<Selector>,
+}
+
+impl User {
+    /// A user that may do nothing, and cannot log in.
+    pub(crate) fn new(name: &[u8]) -> User {
+        User {
+            name: name.to_vec(),
+            is_on: false,
+            needs_no_password: false,
+            skips_sanitizing: false,
+            passwords: Vec::new(),
+            selectors: vec![Selector::default()],
+        }
+    }
+
+    /// Carries out modifiers, each of which may be a whole selector in brackets.
+    ///
+    /// # Errors
+    /// The modifier that is refused, and why. The user may be changed in part.
+    pub(crate) fn apply_all<'m>(
+        &mut self,
+        modifiers: impl IntoIterator<Item = &'m [u8]>,
+    ) -> Result<(), (&'m [u8], RuleError)> {
+        modifiers.into_iter().try_for_each(|modifier| self.apply(modifier).map_err(|error| (modifier, error)))
+    }
+
+    fn apply(&mut self, modifier: &[u8]) -> Result<(), RuleError> {
+        match &*modifier.to_ascii_lowercase() {
+            b"on" => self.is_on = true,
+            b"off" => self.is_on = false,
+            b"nopass" => {
+                self.needs_no_password = true;
+                self.passwords.clear();
+            }
+            b"resetpass" => {
+                self.needs_no_password = false;
+                self.passwords.clear();
+            }
+            b"skip-sanitize-payload" => self.skips_sanitizing = true,
+            b"sanitize-payload" => self.skips_sanitizing = false,
+            b"clearselectors" => self.selectors.truncate(1),
+            b"reset" => *self = User::new(&self.name),
+            _ => match modifier.split_first() {
+                Some((b'>', password)) => self.add_password(hash_of(password)),
+                Some((b'#', hash)) => self.add_password(parse_hash(hash)?),
+                Some((b'<', password)) => self.remove_password(hash_of(password))?,
+                Some((b'!', hash)) => self.remove_password(parse_hash(hash)?)?,
+                Some((b'(', _)) => {
+                    let inside = modifier[1..].strip_suffix(b")").ok_or(RuleError::Syntax)?;
+                    let mut selector = Selector::default();
+                    let words = inside.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
+                    words.into_iter().try_for_each(|word| selector.apply(word))?;
+                    self.selectors.push(selector);
+                }
+                _ => self.selectors[0].apply(modifier)?,
+            },
+        }
+        Ok(())
+    }
+
+    fn add_password(&mut self, hash: PasswordHash) {
+        self.needs_no_password = false;
+        if !self.passwords.contains(&hash) {
+            self.passwords.push(hash);
+        }
+    }
+
+    fn remove_password(&mut self, hash: PasswordHash) -> Result<(), RuleError> {
+        let place = self.passwords.iter().position(|known| *known == hash);
+        self.passwords.remove(place.ok_or(RuleError::NoSuchPassword)?);
+        Ok(())
+    }
+
+    /// Whether somebody with this password may log in as this user.
+    pub(crate) fn lets_in(&self, password: &[u8]) -> bool {
+        self.is_on && (self.needs_no_password || self.has_password(password))
+    }
+
+    /// Whether this is one of its passwords.
+    pub(crate) fn has_password(&self, password: &[u8]) -> bool {
+        self.passwords.contains(&hash_of(password))
+    }
+
+    /// Whether it may log in at all.
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// Whether everybody may log in as this user.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_on && self.needs_no_password
+    }
+
+    /// Whether any password will do.
+    pub(crate) fn needs_no_password(&self) -> bool {
+        self.needs_no_password
+    }
+
+    /// Whether it may do everything, so that nothing need be checked.
+    pub(crate) fn is_free(&self) -> bool {
+        self.selectors.iter().any(Selector::is_free)
+    }
+
+    /// Its flags, in Redis's words and order.
+    pub(crate) fn flags(&self) -> Vec<&'static str> {
+        let sanitizing = self.skips_sanitizing.then_some("skip-sanitize-payload");
+        let on = if self.is_on { "on" } else { "off" };
+        let no_password = self.needs_no_password.then_some("nopass");
+        [Some(on), no_password, sanitizing].into_iter().flatten().collect()
+    }
+
+    /// The hashes of its passwords, in hexadecimal digits.
+    pub(crate) fn hashes(&self) -> Vec<String> {
+        let hex = |hash: &PasswordHash| hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        self.passwords.iter().map(hex).collect()
+    }
+
+    /// Its rules: from these modifiers a new user becomes this one. Each selector but the root is one of them.
+    pub(crate) fn rules(&self) -> Vec<Vec<u8>> {
+        let mut rules: Vec<Vec<u8>> = self.flags().iter().map(|flag| flag.as_bytes().to_vec()).collect();
+        rules.extend(self.hashes().iter().map(|hash| format!("#{hash}").into_bytes()));
+        rules.extend(self.selectors[0].rules());
+        let bracketed = |selector: &Selector| [b"(", &*joined(selector.rules()), b")"].concat();
+        rules.extend(self.selectors.iter().skip(1).map(bracketed));
+        rules
+    }
+
+    /// One line of `ACL LIST`.
+    pub(crate) fn describe(&self) -> Vec<u8> {
+        [b"user ", &*self.name, b" ", &*joined(self.rules())].concat()
+    }
+
+    /// What it may do with which keys and channels: the text of its commands, keys and channels, the root's first.
+    pub(crate) fn permissions(&self) -> impl ExactSizeIterator<Item = (String, Vec<u8>, Vec<u8>)> {
+        let texts =
+            |selector: &Selector| (selector.commands_text(), selector.keys_text(), selector.channels_text());
+        self.selectors.iter().map(texts)
+    }
+}
+
+fn parse_hash(hex: &[u8]) -> Result<PasswordHash, RuleError> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Ok(byte - b'0'),
+        b'a'..=b'f' => Ok(byte - b'a' + 10),
+        _ => Err(RuleError::Hash),
+    };
+    if hex.len() != 2 * HASH_BYTES {
+        return Err(RuleError::Hash);
+    }
+    let mut hash = [0; HASH_BYTES];
+    for (byte, pair) in hash.iter_mut().zip(hex.chunks_exact(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Ok(hash)
+}
+
+/// Puts the words of each selector, which a client may have sent as several arguments, together into one modifier.
+///
+/// # Errors
+/// Redis's sentence: a bracket is never closed.
+pub(crate) fn merged<'m>(arguments: impl Iterator<Item = &'m [u8]>) -> Result<Vec<Vec<u8>>, String> {
+    let mut merged: Vec<Vec<u8>> = Vec::new();
+    let mut open: Option<Vec<u8>> = None;
+    for argument in arguments {
+        let whole = match open.take() {
+            Some(begun) => [&*begun, b" ", argument].concat(),
+            None => argument.to_vec(),
+        };
+        match whole.starts_with(b"(") && !whole.ends_with(b")") {
+            true => open = Some(whole),
+            false => merged.push(whole),
+        }
+    }
+    match open {
+        None => Ok(merged),
+        Some(begun) => {
+            let first = begun.split(|byte| *byte == b' ').next().unwrap_or_default();
+            let first = command::printable(first);
+            Err(format!("ERR Unmatched parenthesis in acl selector starting at '{first}'."))
+        }
+    }
+}
+
+/// The names of the commands in a category, subcommands included.
+pub(crate) fn commands_in(category: Category) -> impl Iterator<Item = &'static str> {
+    command::all().filter(move |spec| spec.categories().has(category)).map(|spec| spec.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(rules: &str) -> User {
+        let mut user = User::new(b"u");
+        let modifiers = merged(rules.split(' ').map(str::as_bytes)).unwrap();
+        user.apply_all(modifiers.iter().map(Vec::as_slice)).unwrap();
+        user
+    }
+
+    fn refused(rules: &str) -> RuleError {
+        let mut user = User::new(b"u");
+        user.apply_all(rules.split(' ').map(str::as_bytes)).unwrap_err().1
+    }
+
+    fn printed(rules: &str) -> String {
+        String::from_utf8(user(rules).describe()).unwrap()
+    }
+
+    #[test]
+    fn rules_are_printed_as_redis_prints_them() {
+        for (rules, expected) in [
+            ("off", "user u off resetchannels -@all"),
+            ("on nopass ~* &* +@all", "user u on nopass ~* &* +@all"),
+            ("on allkeys allchannels allcommands", "user u on ~* &* +@all"),
+            (
+                "on ~a* %R~b %W~c &x -@all +GET +set",
+                "user u on ~a* %R~b %W~c resetchannels &x -@all +get +set",
+            ),
+            ("on %rw~a %R~b %W~b", "user u on ~a ~b resetchannels -@all"),
+            ("on +@all -config", "user u on resetchannels +@all -config"),
+            ("on +config|get +config -@admin", "user u on resetchannels -@all +config -@admin"),
+            ("on +get -get +get", "user u on resetchannels -@all +get"),
+            ("on +select|0 +select|1", "user u on resetchannels -@all +select|0 +select|1"),
+            (
+                "on (~a +get) (%R~b &c +@read)",
+                "user u on resetchannels -@all (~a resetchannels -@all +get) (%R~b resetchannels &c -@all +@read)",
+            ),
+            ("on (~a) clearselectors reset", "user u off resetchannels -@all"),
+        ] {
+            assert_eq!(printed(rules), expected, "{rules}");
+        }
+        let hash = "2bd806c97f0e00af1a1fc3328fa763a9269723c8db8fac4f93af71db186d6e90";
+        let with_password = printed("on >alice");
+        assert_eq!(with_password, format!("user u on #{hash} resetchannels -@all"));
+        assert_eq!(printed(&format!("on #{hash}")), with_password);
+        assert_eq!(printed(&format!("on >alice !{hash}")), "user u on resetchannels -@all");
+    }
+
+    #[test]
+    fn printed_rules_make_the_same_user() {
+        for rules in [
+            "on nopass ~* &* +@all -@dangerous +info",
+            "off >p >q skip-sanitize-payload ~a %R~b &c* -@all +@read -get +select|0 (~x +set) (&y +@pubsub)",
+        ] {
+            let first = user(rules);
+            let mut again = User::new(b"u");
+            again.apply_all(first.rules().iter().map(Vec::as_slice)).unwrap();
+            assert_eq!(again.describe(), first.describe());
+            for number in 0..COMMAND_COUNT {
+                let allows =
+                    |user: &User| user.selectors.iter().map(|it| it.allows(number)).collect::<Vec<_>>();
+                assert_eq!(allows(&again), allows(&first), "{number}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_in_redis_words() {
+        for (rules, expected) in [
+            ("hello", RuleError::Syntax),
+            ("+nosuch", RuleError::Unknown),
+            ("+@nosuch", RuleError::Unknown),
+            ("-select|0", RuleError::Unknown),
+            ("+config|nosuch", RuleError::Unknown),
+            ("+config|get|x", RuleError::FirstArgumentOfSubcommand),
+            ("+select|", RuleError::Syntax),
+            ("~* ~a", RuleError::AfterAllKeys),
+            ("&* &a", RuleError::AfterAllChannels),
+            ("%~a", RuleError::Syntax),
+            ("%x~a", RuleError::Syntax),
+            ("%R", RuleError::Syntax),
+            ("~a\tb", RuleError::Syntax),
+            ("#abc", RuleError::Hash),
+            ("<nosuch", RuleError::NoSuchPassword),
+            ("(~a", RuleError::Syntax),
+            ("(on)", RuleError::Syntax),
+        ] {
+            assert_eq!(refused(rules), expected, "{rules}");
+        }
+        let long = format!("~{}", "x".repeat(PATTERN_BYTES_MAX + 1));
+        assert_eq!(refused(&long), RuleError::PatternTooLong);
+        let open = merged([&b"on"[..], b"(~a", b"+get"].into_iter());
+        assert_eq!(open, Err("ERR Unmatched parenthesis in acl selector starting at '(~a'.".into()));
+    }
+
+    #[test]
+    fn a_password_lets_in_who_knows_it_while_the_user_is_on() {
+        let known = user("on >a >b");
+        assert!(known.lets_in(b"a") && known.lets_in(b"b") && !known.lets_in(b"c"));
+        assert!(!user("off >a").lets_in(b"a"));
+        assert!(user("on nopass").lets_in(b"anything"));
+        assert!(!user("on nopass resetpass").lets_in(b"anything"));
+        assert!(!user("on nopass >a").lets_in(b"b"));
+    }
+
+    #[test]
+    fn only_who_may_do_everything_is_free() {
+        assert!(user("~* &* +@all").is_free());
+        assert!(user("-@all (~* &* +@all)").is_free());
+        for rules in ["~* &* +@all -get", "~* +@all", "&* +@all", "~* &* +@read", "~* &* +@all -@cluster"] {
+            assert!(!user(rules).is_free(), "{rules}");
+        }
+    }
+}
