@@ -182,7 +182,7 @@ fn resp_of(lua: &Lua, arguments: &MultiValue) -> mlua::Result<Resp> {
     }
 }
 
-/// There are no users with fewer rights, so every command that exists is allowed.
+/// Whether the caller of the script may give a command.
 fn acl_check_cmd(lua: &Lua, meter: &Rc<Meter>, rights: Option<&Rc<User>>) -> mlua::Result<Function> {
     let (meter, rights) = (meter.clone(), rights.cloned());
     lua.create_function(move |_, words: MultiValue| {

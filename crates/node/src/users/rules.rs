@@ -181,6 +181,9 @@ impl Selector {
 
     /// Notes a rule, in place of earlier ones of the same command or category.
     fn note(&mut self, rule: &str, is_allowed: bool) {
+        if is_allowed && self.all_commands {
+            return; // It says nothing new.
+        }
         let rule = rule.to_ascii_lowercase();
         self.command_rules.retain(|known| {
             let known = &known[1..];
@@ -609,6 +612,7 @@ mod tests {
             ("on %rw~a %R~b %W~b", "user u on ~a ~b resetchannels -@all"),
             ("on +@all -config", "user u on resetchannels +@all -config"),
             ("on +config|get +config -@admin", "user u on resetchannels -@all +config -@admin"),
+            ("on +@all +client|id", "user u on resetchannels +@all"),
             ("on +get -get +get", "user u on resetchannels -@all +get"),
             ("on +select|0 +select|1", "user u on resetchannels -@all +select|0 +select|1"),
             (
