@@ -51,6 +51,8 @@ pub struct TlsFacts {
     pub files: [String; 3],
     /// Whether clients show certificates: `no`, `optional` or `yes`.
     pub client_certificates: &'static str,
+    /// Whether a client with a certificate is the user that has its common name.
+    pub certificates_name_users: bool,
 }
 
 /// When more bytes than this wait to be written, nothing more is taken from peers: the disk stands still, or is full.

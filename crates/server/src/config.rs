@@ -156,6 +156,9 @@ pub struct TlsSettings {
     /// Whether clients show certificates.
     #[serde(default, skip_serializing_if = "is_default")]
     pub client_certificates: ClientCertificates,
+    /// Whether a Redis client with a certificate is the user that has its common name, without a password.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub certificates_name_users: bool,
 }
 
 /// Whether clients are asked for certificates. One that they show must come from a trusted authority.
@@ -191,6 +194,11 @@ impl TlsSettings {
         ensure!(
             self.authority.is_some() || self.client_certificates == ClientCertificates::Off,
             "tls: client_certificates: give authority, the file with the certificates of those who issue them"
+        );
+        ensure!(
+            !self.certificates_name_users || self.client_certificates != ClientCertificates::Off,
+            "tls: certificates_name_users: clients are not asked for certificates: set client_certificates to \"wanted\" \
+             or \"required\""
         );
         if address != bind {
             return Ok(());

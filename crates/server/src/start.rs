@@ -262,5 +262,6 @@ fn tls_facts(config: &Config) -> Option<TlsFacts> {
             ClientCertificates::Wanted => "optional",
             ClientCertificates::Required => "yes",
         },
+        certificates_name_users: tls.certificates_name_users,
     })
 }

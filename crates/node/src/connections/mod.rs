@@ -477,7 +477,7 @@ fn may_debug(cx: &Context, client: ClientId) -> bool {
 /// `RESET`, as far as it concerns the connection alone.
 pub(crate) fn reset(cx: &mut Context, client: ClientId) {
     monitor::end(cx, client);
-    let user = cx.users.at_first();
+    let user = cx.clients.sessions.get(client).and_then(|session| cx.first_user(&session.kind));
     if let Some(session) = cx.clients.sessions.get_mut(client) {
         session.reset(user);
     }

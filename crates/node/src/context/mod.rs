@@ -29,10 +29,10 @@ use crate::keyspace::Router;
 use crate::log::Line;
 use crate::origin::Asked;
 use crate::parameters::Parameters;
-use crate::session::ClientId;
 use crate::session::Subscriptions;
+use crate::session::{ClientId, ClientKind};
 use crate::slab::Handle;
-use crate::users::{AclLog, Users};
+use crate::users::{AclLog, User, Users};
 use kv::{Reference, ReplyBuffer, SharedBytes, ValueId};
 use protocol::coded::{KeptPiece, StoredPiece};
 use protocol::{NodeId, Now, Request, Result as Outcome, Ticket};
@@ -179,6 +179,15 @@ pub(crate) struct CommandPart {
 }
 
 impl Context {
+    /// Who a client is that has not said anything yet; `None`: it has to.
+    pub(crate) fn first_user(&self, kind: &ClientKind) -> Option<Rc<User>> {
+        let ClientKind::Resp { tls, .. } = kind else { return None };
+        let shown = tls.as_ref().and_then(|tls| tls.certificate_name.as_deref());
+        let counts = self.configuration.process.tls.as_ref().is_some_and(|tls| tls.certificates_name_users);
+        let named = shown.filter(|_| counts).and_then(|name| self.users.by_certificate(name)).cloned();
+        named.or_else(|| self.users.at_first())
+    }
+
     /// Has the node hand a request to a group.
     pub(crate) fn submit(&mut self, group: u16, asked: Asked, request: &Request<'_>) {
         let request = Submitted::Encoded(encoded(request));

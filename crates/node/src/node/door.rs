@@ -764,7 +764,7 @@ impl Node {
             return None;
         }
         self.cx.counters.connections += u64::from(kind != ClientKind::Internal);
-        let user = (kind != ClientKind::Internal).then(|| self.cx.users.at_first()).flatten();
+        let user = self.cx.first_user(&kind);
         let now_us = self.cx.now.monotonic_us;
         Some(self.cx.clients.open(kind, user, now_us))
     }
@@ -809,15 +809,6 @@ impl Node {
             Some(user) => session.become_user(user),
         }
         self.request(client, arguments);
-    }
-
-    /// Makes a client the user whose name is the common name of the certificate that it has shown, and that the caller has
-    /// checked. False if there is no such user, or it is off: then the client stays who it is.
-    pub fn log_in_by_certificate(&mut self, client: ClientId, common_name: &str) -> bool {
-        let Some(user) = self.cx.users.by_certificate(common_name).cloned() else { return false };
-        let Some(session) = self.cx.clients.sessions.get_mut(client) else { return false };
-        session.become_user(Some(user));
-        true
     }
 
     /// Closes the client that has been connected longest without authenticating, so that strangers do not keep clients

@@ -297,7 +297,7 @@ impl Parameters {
             (PROTO_MAX_BULK_LEN, configuration.value_bytes_max as u64),
             ("port", own.map_or(0, |node| node.client_port.into())),
         ]);
-        if let Some(TlsFacts { client_port, is_only, files, client_certificates }) =
+        if let Some(TlsFacts { client_port, is_only, files, client_certificates, .. }) =
             &configuration.process.tls
         {
             if *is_only {

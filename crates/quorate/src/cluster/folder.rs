@@ -141,6 +141,7 @@ impl Folder {
             key: from_node(&files[1]),
             authority: Some(from_node(AUTHORITY_FILE)),
             client_certificates: Default::default(),
+            certificates_name_users: false,
         })
     }
 

@@ -304,6 +304,32 @@ fn clients_show_certificates_where_they_are_asked() {
 }
 
 #[test]
+fn a_certificate_names_a_user_where_that_is_wanted() {
+    let certs = one_node();
+    assert!(certs.issue(&["--client", "alice", "--client", "carol"]).0);
+    let with = |more: &str| Node::start(certs.0.path(), &format!("client_certificates = \"wanted\"\n{more}"));
+    let who = |node: &Node, own: Option<&str>| {
+        let mut client = node.connect(&certs, own);
+        assert!(client.ask("ACL WHOAMI").starts_with('$'));
+        client.line()
+    };
+    let node = with("certificates_name_users = true");
+    assert_eq!(node.connect(&certs, None).ask("ACL SETUSER alice on ~a* +@all"), "+OK");
+    until("the node knows its user", || who(&node, Some("client-alice")) == "alice");
+    let mut alice = node.connect(&certs, Some("client-alice"));
+    assert_eq!(alice.ask("SET a1 v"), "+OK");
+    assert!(alice.ask("SET b1 v").starts_with("-NOPERM"));
+    assert_eq!(alice.ask("RESET"), "+RESET");
+    assert!(alice.ask("SET b1 v").starts_with("-NOPERM"), "it is alice still");
+    assert_eq!(who(&node, Some("client-carol")), "default", "there is no such user");
+    assert_eq!(who(&node, None), "default");
+
+    let node = with("");
+    assert_eq!(node.connect(&certs, None).ask("ACL SETUSER alice on ~a* +@all"), "+OK");
+    assert_eq!(who(&node, Some("client-alice")), "default");
+}
+
+#[test]
 fn certificates_are_replaced_under_traffic() {
     let certs = one_node();
     let node = Node::start(certs.0.path(), "");
