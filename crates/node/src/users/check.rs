@@ -11,8 +11,8 @@ use wire::resp::Arguments;
 /// The beginning of the error of a command that a script's caller may not give.
 pub(crate) const DENIED_IN_SCRIPT: &str = "NOPERM The user executing the script can't";
 
-const SORT_BY: &str = "BY option of SORT denied due to insufficient ACL permissions.";
-const SORT_GET: &str = "GET option of SORT denied due to insufficient ACL permissions.";
+const SORT_BY: &str = "ERR BY option of SORT denied due to insufficient ACL permissions.";
+const SORT_GET: &str = "ERR GET option of SORT denied due to insufficient ACL permissions.";
 
 /// What a user lacks for a command. Of several selectors, the one counts that goes furthest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -189,8 +189,8 @@ impl Denial {
             Denial::Channel(place) => {
                 format!("This user has no permissions to access the '{}' channel", denied(place))
             }
-            Denial::SortBy => SORT_BY.into(),
-            Denial::SortGet => SORT_GET.into(),
+            Denial::SortBy => SORT_BY.trim_start_matches("ERR ").into(),
+            Denial::SortGet => SORT_GET.trim_start_matches("ERR ").into(),
         }
     }
 
@@ -237,8 +237,8 @@ impl Denial {
             Denial::Channel(_) => {
                 "NOPERM this user has no permissions to access one of the channels used as arguments".into()
             }
-            Denial::SortBy => format!("ERR {SORT_BY}"),
-            Denial::SortGet => format!("ERR {SORT_GET}"),
+            Denial::SortBy => SORT_BY.into(),
+            Denial::SortGet => SORT_GET.into(),
         }
     }
 }

@@ -143,7 +143,7 @@ fn a_user_is_held_to_its_rights_in_transactions_scripts_and_channels() {
     );
     assert_eq!(ask(&mut user, "KEYSPACE WATCH c:"), NO_KEY);
     assert_eq!(ask(&mut user, "LOCK c:x me PX 1000"), NO_KEY);
-    assert_eq!(ask(&mut user, "LOCK c:a me PX 1000"), "1");
+    assert!(ask(&mut user, "LOCK c:a me PX 1000").parse::<u64>().is_ok(), "a token");
 
     // A subscriber that may not hear a channel any more is closed.
     let mut listener = log_in(&cluster, 2, "u", "pw");
