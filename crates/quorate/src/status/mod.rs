@@ -1,6 +1,6 @@
 //! `quorate status` and `quorate top`: how a cluster stands, for people who are woken up, and for programs.
 //!
-//! Reading order: [`report`] (what a node says of itself), [`gather`] (asking all of them), [`judge`] (what that amounts to)
+//! Reading order: [`report`] (what a node says of itself), [`mod@gather`] (asking all of them), [`judge`] (what that amounts to)
 //! in terms of [`standing`], [`text`] and [`words`] (how it is shown), [`mod@top`] (the same again and again, with rates).
 
 mod gather;
