@@ -326,9 +326,14 @@ fn every_command_reads_back_as_it_was_written_and_no_shorter() {
         script::Script::build(&mut fifth, b"", [], 0, LIMITS, false).unwrap(),
         script::Script::build_in(&mut ninth, b"return 1", inputs, 2, extent, LIMITS, true).unwrap(),
         script::Script::build_in(&mut tenth, b"", [], 0, [&b""[..]], LIMITS, false).unwrap(),
-        script::Script::build(&mut eleventh, b"return 1", inputs, 2, LIMITS, true)
-            .unwrap()
-            .with_options(ScriptOptions { tells_reads: true, when_full: WhenFull::Runs, is_in_full: true }),
+        script::Script::build(&mut eleventh, b"return 1", inputs, 2, LIMITS, true).unwrap().with_options(
+            ScriptOptions {
+                tells_reads: true,
+                when_full: WhenFull::Runs,
+                is_in_full: true,
+                has_rights: true,
+            },
+        ),
         script::Script::build_in(&mut twelfth, b"", [], 0, [&b""[..]], LIMITS, false)
             .unwrap()
             .with_options(ScriptOptions { when_full: WhenFull::Refused, ..ScriptOptions::default() }),
