@@ -278,3 +278,22 @@ impl<'a> Script<'a> {
         Ok(script)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: ScriptLimits = ScriptLimits { value_bytes_max: 1, cost_max: 2 };
+
+    #[test]
+    fn rights_are_no_argument_of_the_program() {
+        let mut scratch = Vec::new();
+        let inputs = [&b"key"[..], b"argument", b"rights"];
+        let script = Script::build_in(&mut scratch, b"text", inputs, 1, [&b"k"[..]], LIMITS, true).unwrap();
+        assert_eq!((script.rights(), script.arguments().count()), (None, 2));
+        let script = script.with_options(ScriptOptions { has_rights: true, ..ScriptOptions::default() });
+        assert_eq!(script.rights(), Some(&b"rights"[..]));
+        assert_eq!(script.arguments().collect::<Vec<_>>(), [b"argument"]);
+        assert_eq!(script.extent().collect::<Vec<_>>(), [b"k"]);
+    }
+}
