@@ -171,6 +171,9 @@ pub(crate) struct NetworkFaults {
 /// What an empty table takes, in bytes.
 const EMPTY_TABLE_BYTES: u64 = 66_000;
 
+/// The least length of parts where clients read all changes.
+const READERS_PART_BYTES: usize = 16 << 10;
+
 /// The nodes' command timeout unless a draw changes it.
 const USUAL_TIMEOUT_MS: u64 = 5_000;
 const USUAL_SWEEP_MS: u64 = 100;
@@ -510,6 +513,10 @@ impl Scenario {
         let count = random.between(2, 5);
         let reader = |_| (random.scaled(20 * MS, 400 * MS), random.pick(&can_be_read));
         self.readers = (0..count).map(reader).collect();
+        if !self.readers.is_empty() {
+            // What they read is much longer than a value: in parts of a few bytes it would take longer than their patience.
+            self.long_command_bytes = self.long_command_bytes.max(READERS_PART_BYTES);
+        }
     }
 
     /// Where nodes write before a turn ends, some die before that write.

@@ -189,7 +189,8 @@ impl World {
             }
             (DiskFault::RolledBack { node, down_us, replaced_us, .. }, _) => {
                 let copy = self.host(node).disk.copy.take();
-                happens = copy.is_some() && self.may_lose_disk(node);
+                // Only what all other control nodes have heard is found whoever of them are down when it comes back.
+                happens = copy.is_some() && self.known_durable(node).is_some() && self.may_lose_disk(node);
                 if let Some(copy) = copy.filter(|_| happens) {
                     again = replaced_us;
                     let was_durable = self.known_durable(node);

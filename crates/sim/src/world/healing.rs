@@ -552,12 +552,12 @@ impl World {
                     let host = self.hosts.get(usize::from(place_of(waiter.node)));
                     !host.and_then(Host::node).is_some_and(|node| node.lingers(*waiter))
                 };
-                let waiting = host.node().map_or_else(Vec::new, |node| node.waiting_requests(group));
-                let waiters = waiting.iter().filter(|waiter| is_left(waiter)).count();
-                if waiters > 0 {
+                let mut waiting = host.node().map_or_else(Vec::new, |node| node.waiting_requests(group));
+                waiting.retain(is_left);
+                if !waiting.is_empty() {
                     let (node, name) = (id(host.place), self.map.name_of(group));
                     let what = "requests that wait for elements, though no client does";
-                    return Some(format!("node {node} has {waiters} {what}, in {name}"));
+                    return Some(format!("node {node} has {what}, in {name}: {waiting:?}"));
                 }
             }
         }
