@@ -112,7 +112,8 @@ family! {
         /// Withdraws a request whose client is gone. What it was served goes back to where it came from, also if it was
         /// claimed, unless `only_unclaimed`. Returns 1, or 0 when there was nothing to do.
         Withdraw = 67 { waiter: WaiterId, only_unclaimed: bool }
-        /// The clients of these requests have their replies, so what they were served is forgotten. `numbers` has eight
+        /// The clients of these requests have their replies: what they were served is forgotten, and so are they, if a record
+        /// that came late has queued them again. `numbers` has eight
         /// bytes for each. Returns how many were known.
         Settle = 66 { node: u16, life: u64, numbers: &'a [u8] }
     }

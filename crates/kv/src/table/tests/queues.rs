@@ -105,6 +105,19 @@ impl Store {
 }
 
 #[test]
+fn a_request_that_a_late_record_has_queued_again_is_gone_when_it_is_settled() {
+    let mut store = Store::new();
+    store.play("RPUSH l a -> 1");
+    assert_eq!(store.ask(1, "BLPOP l"), "[\"l\" \"a\"]");
+    store.settle(id(1, 1));
+    assert_eq!(store.ask(1, "BLPOP l"), "QUEUED", "the same record once more");
+    assert_eq!(store.settle(id(1, 1)), "1");
+    store.play("RPUSH l b -> 1");
+    assert_eq!(store.served(), []);
+    assert_eq!(store.list("l"), "[\"b\"]");
+}
+
+#[test]
 fn a_request_that_was_concluded_takes_nothing_when_it_comes_late() {
     let mut store = Store::new();
     let late = id(1, 7);
