@@ -199,10 +199,9 @@ impl Waits {
     /// Takes the notification that a request of this node was served.
     pub(super) fn served(&mut self, cx: &mut Context, group: u16, number: u64) {
         let Some(wait) = self.get_mut(number) else {
-            // Its client has another answer, or what it has claimed.
-            let wait =
-                Wait { is_unknown: true, ..Wait::new(None, group, Want::Elements(KeptWish::none()), 0) };
-            self.put(number, wait);
+            // Its client has another answer, or what it has claimed. A withdrawal that is refused is tried again.
+            let wait = Wait::new(None, group, Want::Elements(KeptWish::none()), 0);
+            self.put(number, Wait { is_unknown: true, stage: Stage::Leaving, ..wait });
             return self.ask(cx, number, Question::Withdraw, false);
         };
         match (wait.stage, wait.question) {
