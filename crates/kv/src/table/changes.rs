@@ -167,7 +167,7 @@ impl Changes {
         }
     }
 
-    /// What follows is no change for anybody, until [`Changes::resume`].
+    /// Stops noting changes until [`Changes::resume`].
     pub(super) fn pause(&mut self) {
         self.is_followed = false;
     }

@@ -168,8 +168,8 @@ impl Table {
         deadline_before
     }
 
-    /// Gives the key at a place its value in another form: the value itself, or a reference to it. Nothing changes for
-    /// whoever looks: it keeps its version, and no change is noted.
+    /// Gives the key at a place its value in another form: the value itself, or a reference to it. To
+    /// readers nothing has changed: the key keeps its version, and no change is noted.
     pub(super) fn put_in_form(&mut self, place: Place, form: &[u8], kind: Kind, record: Record) {
         let entry = self.index.entry(place);
         let (version, deadline) = (entry.version(), entry.deadline());

@@ -105,7 +105,7 @@ fn set(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> Result<(
         return Err(OPERATOR_IS_CONFIGURED.into());
     }
     let rules = users::merged(arguments.iter().skip(3))?;
-    // What the map will say is the control leader's business; errors are told here, with the words that were given.
+    // The control leader applies the rules to the map. Here they are only tried, so that an error names the words given.
     let mut user = match cx.users.find(name) {
         Some(user) => User::clone(user),
         None => User::new(name),

@@ -82,7 +82,7 @@ pub enum Credentials {
     Token(Vec<u8>),
 }
 
-/// Nobody is known by some credentials.
+/// Why credentials do not identify a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotKnown {
     /// There were none, and the default user needs a password.
@@ -91,7 +91,7 @@ pub enum NotKnown {
     Wrong,
 }
 
-const NOBODY: &str = "NOAUTH the user was removed";
+const USER_IS_GONE: &str = "NOAUTH the user was removed";
 
 impl Node {
     /// Opens a node that has just started, with what its disk and its store of large values hold.
@@ -774,7 +774,7 @@ impl Node {
     /// The name of the user that somebody is who does not come over a client's connection.
     ///
     /// # Errors
-    /// Nobody is known by these credentials: whether any were given.
+    /// [`NotKnown`] when no user has these credentials.
     pub fn user_of(&self, credentials: &Credentials) -> Result<Vec<u8>, NotKnown> {
         let users = &self.cx.users;
         let found = match credentials {
@@ -792,7 +792,7 @@ impl Node {
     /// # Errors
     /// The error that a client would get.
     pub fn may(&self, user: &[u8], arguments: Arguments<'_>) -> Result<(), String> {
-        let user = self.cx.users.find(user).ok_or(NOBODY)?;
+        let user = self.cx.users.find(user).ok_or(USER_IS_GONE)?;
         let found = command::find(arguments).map_err(|error| error.to_string())?;
         user.check(found, arguments).map_err(|denial| denial.error(found.spec))
     }

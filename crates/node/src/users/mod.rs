@@ -10,7 +10,7 @@ mod rules;
 pub(crate) use check::{DENIED_IN_SCRIPT, Denial};
 pub(crate) use log::{ACL_LOG_ENTRIES_MAX, AclLog, Place, Reason};
 pub(crate) use rules::{
-    RuleError, USER_NAME_BYTES_MAX, User, category_named, commands_in, has_space, hash_rule, merged,
+    RuleError, USER_NAME_BYTES_MAX, User, category_named, commands_in, has_space, hash_of, hash_rule, merged,
 };
 
 use crate::libraries::Text;
@@ -241,19 +241,19 @@ impl Users {
 
     /// The user that somebody is who knows this name and password.
     pub(crate) fn log_in(&self, name: &[u8], password: &[u8]) -> Option<&Rc<User>> {
-        // A hash is always made, so that the time does not tell which names there are.
-        let user = self.find(name);
-        let known = user.unwrap_or(&self.default).lets_in(password);
-        user.filter(|user| known && user.lets_in(password))
+        // Hashed whether or not there is such a user, so that the time taken does not reveal which names exist.
+        let hash = hash_of(password);
+        self.find(name).filter(|user| user.lets_in(&hash))
     }
 
     /// The user that somebody is who shows a token and no name: the default one, or the only other one that has this
     /// password.
     pub(crate) fn log_in_by_token(&self, token: &[u8]) -> Option<&Rc<User>> {
-        if self.default.lets_in(token) {
+        let hash = hash_of(token);
+        if self.default.lets_in(&hash) {
             return Some(&self.default);
         }
-        let mut fitting = self.iter().filter(|user| user.is_on() && user.has_password(token));
+        let mut fitting = self.iter().filter(|user| user.is_on() && user.has_password(&hash));
         fitting.next().filter(|_| fitting.next().is_none())
     }
 

@@ -18,10 +18,11 @@ const WORDS: usize = COMMAND_COUNT / 64 + 1;
 const HASH_BYTES: usize = 32;
 
 /// A password, as it is kept: its SHA-256. So lines of Redis's ACL files mean the same here.
-type PasswordHash = [u8; HASH_BYTES];
+/// A password as users have it.
+pub(crate) type PasswordHash = [u8; HASH_BYTES];
 
 /// Hashes a password.
-fn hash_of(password: &[u8]) -> PasswordHash {
+pub(crate) fn hash_of(password: &[u8]) -> PasswordHash {
     Sha256::digest(password).into()
 }
 
@@ -464,14 +465,14 @@ impl User {
         Ok(())
     }
 
-    /// Whether somebody with this password may log in as this user.
-    pub(crate) fn lets_in(&self, password: &[u8]) -> bool {
+    /// Whether a client with this password may log in as this user.
+    pub(crate) fn lets_in(&self, password: &PasswordHash) -> bool {
         self.is_on && (self.needs_no_password || self.has_password(password))
     }
 
     /// Whether this is one of its passwords.
-    pub(crate) fn has_password(&self, password: &[u8]) -> bool {
-        self.passwords.contains(&hash_of(password))
+    pub(crate) fn has_password(&self, password: &PasswordHash) -> bool {
+        self.passwords.contains(password)
     }
 
     /// Whether it may log in at all.
@@ -680,11 +681,13 @@ mod tests {
     #[test]
     fn a_password_lets_in_who_knows_it_while_the_user_is_on() {
         let known = user("on >a >b");
-        assert!(known.lets_in(b"a") && known.lets_in(b"b") && !known.lets_in(b"c"));
-        assert!(!user("off >a").lets_in(b"a"));
-        assert!(user("on nopass").lets_in(b"anything"));
-        assert!(!user("on nopass resetpass").lets_in(b"anything"));
-        assert!(!user("on nopass >a").lets_in(b"b"));
+        assert!(
+            known.lets_in(&hash_of(b"a")) && known.lets_in(&hash_of(b"b")) && !known.lets_in(&hash_of(b"c"))
+        );
+        assert!(!user("off >a").lets_in(&hash_of(b"a")));
+        assert!(user("on nopass").lets_in(&hash_of(b"anything")));
+        assert!(!user("on nopass resetpass").lets_in(&hash_of(b"anything")));
+        assert!(!user("on nopass >a").lets_in(&hash_of(b"b")));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
@@ -15,6 +15,7 @@ use rustls::{
     AlertDescription, CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error,
     OtherError, RootCertStore, SignatureScheme,
 };
+use server::tls::certificates_in;
 use server::tls::names::readable;
 
 /// Options for TLS.
@@ -71,7 +72,7 @@ impl Tls {
         let mut roots = RootCertStore::empty();
         let trusted = match &args.tls_ca {
             Some(file) => {
-                for certificate in certificates(file)? {
+                for certificate in certificates_in(file)? {
                     let what = || format!("{} has a certificate that is no authority's", file.display());
                     roots.add(certificate).with_context(what)?;
                 }
@@ -94,7 +95,7 @@ impl Tls {
                 let secret = PrivateKeyDer::from_pem_file(key)
                     .with_context(|| format!("{} has no private key in PEM", key.display()))?;
                 let what = || format!("{} and {} do not belong together", cert.display(), key.display());
-                builder.with_client_auth_cert(certificates(cert)?, secret).with_context(what)?
+                builder.with_client_auth_cert(certificates_in(cert)?, secret).with_context(what)?
             }
             _ => builder.with_no_client_auth(),
         };
@@ -122,14 +123,6 @@ fn server_name(host: &str) -> Result<ServerName<'static>> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     ServerName::try_from(bare.to_owned())
         .with_context(|| format!("\"{host}\" is no name that a certificate can have"))
-}
-
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let what = || format!("{} has no certificates in PEM", file.display());
-    let found = CertificateDer::pem_file_iter(file).with_context(what)?;
-    let found = found.collect::<Result<Vec<_>, _>>().with_context(what)?;
-    ensure!(!found.is_empty(), what());
-    Ok(found)
 }
 
 /// Checks certificates as everybody does, and says in plain words why one is not taken.

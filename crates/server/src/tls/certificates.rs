@@ -96,7 +96,7 @@ fn load(settings: &TlsSettings) -> Result<(ServerConfig, String)> {
         (ClientCertificates::Off, _) | (_, None) => builder.with_no_client_auth(),
         (wanted, Some(authority)) => {
             let mut roots = RootCertStore::empty();
-            for found in certificates(authority)? {
+            for found in certificates_in(authority)? {
                 let what = || format!("{} has a certificate that is no authority's", authority.display());
                 roots.add(found).with_context(what)?;
             }
@@ -108,7 +108,7 @@ fn load(settings: &TlsSettings) -> Result<(ServerConfig, String)> {
             builder.with_client_cert_verifier(verifier.build()?)
         }
     };
-    let chain = certificates(certificate)?;
+    let chain = certificates_in(certificate)?;
     let own = chain[0].clone();
     let secret = PrivateKeyDer::from_pem_file(key)
         .with_context(|| format!("{} has no private key in PEM", key.display()))?;
@@ -122,7 +122,11 @@ fn load(settings: &TlsSettings) -> Result<(ServerConfig, String)> {
     Ok((config, format!("the certificate{name} in {}{day}", certificate.display())))
 }
 
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
+/// The certificates in a file, in PEM.
+///
+/// # Errors
+/// It cannot be read, or has none.
+pub fn certificates_in(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let what = || format!("{} has no certificates in PEM", file.display());
     let found = CertificateDer::pem_file_iter(file).with_context(what)?;
     let found = found.collect::<Result<Vec<_>, _>>().with_context(what)?;
