@@ -1,21 +1,30 @@
 //! One node, composed of its components: no other module of this crate knows them all.
 //!
-//! This file has the turn, and `door` what the caller of a node asks of it and gives it: clients' requests, frames of other
-//! nodes. `dispatch` hands requests to groups, carries out the effects of replicas and the calls of components, and takes
-//! outcomes back. No other file has methods of [`Node`], and its fields are private to this folder: a component gets
-//! what it may touch as parameters. `opening` reads a node's log; `facts`, `report`, `figures` and `describe` say how it stands.
+//! This file has the turn. What the caller of a node gives it and asks of it is in `clients`, `commands` (their requests),
+//! `links` (frames of other nodes) and `process` (memory, logs, health). `submitting` hands requests to groups, `settling`
+//! carries out the effects of replicas and takes outcomes back, and `calls` carries out the calls of components. Simulators
+//! and tests look into a node by `inspection`. No other file has methods of [`Node`], and its fields are private to this
+//! folder: a component gets what it may touch as parameters. `opening` reads a node's log; `facts`, `report`, `figures` and
+//! `describe` say how it stands.
 
+mod calls;
+mod clients;
+mod commands;
 mod describe;
-mod dispatch;
-mod door;
 mod facts;
 mod figures;
+mod inspection;
+mod links;
 mod opening;
+mod process;
 mod report;
+mod settling;
+mod submitting;
 mod unsettled;
 
+pub use clients::{Credentials, NotKnown};
 pub use describe::{GroupDescription, KeyspaceDescription};
-pub use door::{BoundedMemory, Credentials, NotKnown};
+pub use inspection::BoundedMemory;
 pub use report::{Health, KeyspaceHealth};
 
 use self::unsettled::Unsettled;

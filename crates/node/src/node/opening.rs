@@ -1,6 +1,14 @@
 //! How a node starts: its log is read, and its replicas get back what they recorded. They take part once the control
 //! group has admitted the node.
 
+use super::Node;
+use super::unsettled::Bounds;
+use super::unsettled::Unsettled;
+use crate::channels::Channels;
+use crate::clock::Clock;
+use crate::cluster::Cluster;
+use crate::coding::Coding;
+use crate::completing::Completing;
 use crate::configuration::Configuration;
 use crate::context::clients::Clients;
 use crate::context::measuring::Measuring;
@@ -11,17 +19,24 @@ use crate::context::room::Room;
 use crate::context::{Context, Counters};
 use crate::control::MAP_GROUP;
 use crate::control::{self, CONTROL_GROUP, ClusterMap, Control, Start};
+use crate::following::Following;
+use crate::forwarding::Forwarding;
 use crate::groups::{Group, Groups};
 use crate::journal::{Journal, kind};
 use crate::keyspace::{Keyspace, Router};
 use crate::log::{Level, Line};
+use crate::long::LongCommands;
 use crate::notes;
 use crate::parameters::Parameters;
 use crate::quarantine::{Past, Quarantine};
 use crate::replica::Replica;
 use crate::start_error::StartError;
+use crate::usage::Usage;
 use crate::users::{Configured, Users};
 use crate::values::Sweep;
+use crate::values::Values;
+use crate::waits::Waits;
+use kv::Coordinator;
 use protocol::{Now, SpilledValues};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -51,10 +66,81 @@ pub(super) struct Opened {
     pub(super) positions: Vec<u8>,
 }
 
+impl Node {
+    /// Opens a node that has just started, with what its disk and its store of large values hold.
+    ///
+    /// # Errors
+    /// [`StartError`]: a setting is refused, the log cannot be read, or the store lacks values.
+    pub fn open_with<D: Disk>(
+        configuration: Configuration,
+        disk: &mut D,
+        values: Option<&mut dyn ValueStore>,
+        now: Now,
+    ) -> Result<Node, StartError> {
+        Node::open_again(configuration, disk, values, None, now)
+    }
+
+    /// Like [`Node::open_with`], with what earlier processes of the node noted about records that crashed them.
+    ///
+    /// # Errors
+    /// As for [`Node::open_with`]; or the node cannot continue without a record that has crashed it.
+    pub fn open_again<D: Disk>(
+        configuration: Configuration,
+        disk: &mut D,
+        values: Option<&mut dyn ValueStore>,
+        past: Option<Past>,
+        now: Now,
+    ) -> Result<Node, StartError> {
+        let Opened { cx, quarantine, control, sweep, map_record, positions } =
+            read(configuration, disk, values, past, now)?;
+        let configuration = &cx.configuration;
+        let (own, planted) = (configuration.node, configuration.planted);
+        let life = life_of_values(configuration);
+        let bounds = Bounds {
+            copied_max: configuration.long_command_bytes,
+            reply_max: cx.memory.reply_max(),
+            replies_max: cx.memory.replies_max(),
+        };
+        let mut node = Node {
+            usage: Usage::default(),
+            rate: Default::default(),
+            clock: Clock::new(now, cx.map.nodes.len().max(1), planted),
+            started: now,
+            cluster: Cluster::new(control, map_record, positions),
+            forwarding: Forwarding::default(),
+            checked_us: 0,
+            gathers: Default::default(),
+            channels: Channels::default(),
+            following: Following::default(),
+            auth_guard: Default::default(),
+            http_guard: Default::default(),
+            held_calls: Default::default(),
+            waits: Waits::new(own, life_of_waits(configuration)),
+            coding: Coding::new(life),
+            long: LongCommands::new(Coordinator { node: own, life }),
+            values: Values::new(configuration.storage, planted, sweep),
+            completing: Completing::default(),
+            evictions: Default::default(),
+            unsettled: Unsettled::new(bounds),
+            scratch: Vec::new(),
+            scripts: Default::default(),
+            quarantine,
+            cx,
+        };
+        // Until a map is agreed on, the initial one has the nodes, and the keyspaces that there will be.
+        let map = Rc::clone(&node.cx.map);
+        node.follow_map(&map);
+        node.quarantine.announce(&mut node.cx);
+        node.cluster.start(&mut node.cx);
+        node.carry_out_calls();
+        Ok(node)
+    }
+}
+
 /// Reads what the disk of a node and its store of large values hold.
 ///
 /// # Errors
-/// See [`super::Node::open_again`].
+/// See [`Node::open_again`].
 pub(super) fn read<D: Disk>(
     mut configuration: Configuration,
     disk: &mut D,

@@ -3,9 +3,10 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use redis::{Connection, Value};
@@ -14,6 +15,9 @@ use tempfile::TempDir;
 
 /// The longest wait. A test that waits longer fails instead of hanging.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
+
+/// The longest life of a cluster. Its nodes are then killed, so that a client that waits for a reply fails.
+const LONGEST_LIFE: Duration = Duration::from_secs(30 * 60);
 
 /// How long to wait for a node that may be paused.
 const IF_IT_RUNS: Duration = Duration::from_secs(1);
@@ -46,6 +50,8 @@ pub(crate) struct Cluster {
     base: u16,
     nodes: u16,
     processes: Vec<Process>,
+    /// Dropped with the cluster, which ends the thread that watches it.
+    _watch: Sender<()>,
 }
 
 impl Cluster {
@@ -69,8 +75,11 @@ impl Cluster {
         for _ in 0..20 {
             let base = free_ports(if is_sealed { 5 } else { 3 } * nodes);
             if let Some((launcher, output)) = launch(&folder, base, nodes, keyspaces, is_sealed) {
-                let processes = (1..=nodes).map(|id| Process::OfCluster(process_in(&folder, id))).collect();
-                let mut cluster = Cluster { launcher, _output: output, folder, base, nodes, processes };
+                let processes =
+                    (1..=nodes).map(|id| Process::OfCluster(process_in(folder.path(), id))).collect();
+                let _watch = watch(folder.path().to_owned(), nodes);
+                let mut cluster =
+                    Cluster { launcher, _output: output, folder, base, nodes, processes, _watch };
                 if !limits.is_empty() {
                     (1..=nodes).for_each(|id| cluster.limit(id, limits));
                 }
@@ -143,10 +152,7 @@ impl Cluster {
     fn client_with(&self, id: u16, query: &str) -> Connection {
         let client =
             redis::Client::open(format!("redis://127.0.0.1:{}/{query}", self.client_port(id))).unwrap();
-        let connection = client.get_connection_with_timeout(PATIENCE).unwrap();
-        connection.set_read_timeout(Some(PATIENCE)).unwrap();
-        connection.set_write_timeout(Some(PATIENCE)).unwrap();
-        connection
+        client.get_connection_with_timeout(PATIENCE).unwrap()
     }
 
     /// Opens a bare connection to a node's client port.
@@ -364,8 +370,25 @@ fn launch(
     None
 }
 
-fn process_in(folder: &TempDir, id: u16) -> u32 {
-    let file = folder.path().join(format!("node-{id}/quorate.pid"));
+/// Kills a cluster's nodes when it has lived too long.
+///
+/// The clients' sockets have no timeout of their own: a read with one ends with EINTR when this process is frozen and
+/// goes on, as the whole of a test machine may be, and the `redis` crate then discards the reply.
+fn watch(folder: PathBuf, nodes: u16) -> Sender<()> {
+    let (alive, ended) = mpsc::channel();
+    std::thread::spawn(move || {
+        if ended.recv_timeout(LONGEST_LIFE) == Err(RecvTimeoutError::Timeout) {
+            eprintln!("a cluster has lived for {} s, and its nodes are killed", LONGEST_LIFE.as_secs());
+            for process in (1..=nodes).map(|id| process_in(&folder, id)).filter(|it| is_running(*it)) {
+                signal(process, Signal::KILL);
+            }
+        }
+    });
+    alive
+}
+
+fn process_in(folder: &Path, id: u16) -> u32 {
+    let file = folder.join(format!("node-{id}/quorate.pid"));
     fs::read_to_string(file).unwrap().trim().parse().unwrap()
 }
 

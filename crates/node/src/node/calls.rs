@@ -1,0 +1,227 @@
+//! What components ask of the node: their calls, and a new map of the cluster.
+
+use super::Node;
+use super::submitting::decoded;
+use crate::completing::{Lacking, Next};
+use crate::connections;
+use crate::context::{Call, CommandPart, Submitted, peers};
+use crate::control::{self, CONTROL_GROUP, ClusterMap};
+use crate::envelope::DecodedRequest;
+use crate::mapping::{self, Part};
+use crate::slab::Handle;
+use kv::Command;
+use kv::codec::Malformed;
+use protocol::coded::{KeptPiece, Message, Refusal};
+use protocol::{Input, NodeId, Request, Result as Outcome};
+use std::rc::Rc;
+
+impl Node {
+    /// Carries out the calls of components, and those that come of them. Every input of the node ends with this.
+    #[inline]
+    pub(super) fn carry_out_calls(&mut self) {
+        if !self.cx.has_no_calls() {
+            self.carry_out_each_call();
+        }
+    }
+
+    #[inline(never)]
+    fn carry_out_each_call(&mut self) {
+        while let Some(call) = self.cx.next_call() {
+            match call {
+                // The keyspace may have been dropped since.
+                Call::Submit { group, asked, .. } if self.cx.groups.get(group).is_none() => {
+                    let error = "CLUSTERDOWN NOLEADER the keyspace was dropped; nothing was done";
+                    self.complete_with_error(asked.ticket, group, Outcome::Refused, error);
+                }
+                Call::Submit { group, asked, request } => {
+                    let decoded = match &request {
+                        Submitted::Encoded(request) => decoded(request),
+                        Submitted::Part(CommandPart { id, offset, length, bytes }) => {
+                            let (id, offset, length) = (*id, *offset, *length);
+                            DecodedRequest::Command(Command::LongPart { id, offset, length, bytes })
+                        }
+                    };
+                    self.submit(group, asked, &decoded.request());
+                }
+                Call::Complete { ticket, group, result, reply } => {
+                    self.complete_with(ticket, group, result, reply);
+                }
+                Call::CompleteLong { ticket, group, result, reply } => {
+                    self.complete_long(ticket, group, result, reply);
+                }
+                Call::Change { client: Some((client, answer)), change } => {
+                    self.cluster.change_for(&mut self.cx, client, answer, &change);
+                }
+                Call::Change { client: None, change } => self.cluster.change(&mut self.cx, &change),
+                Call::NoteDeniedScript { client, error } => {
+                    connections::note_denied_script(&mut self.cx, client, &error);
+                }
+                Call::FollowMap(map) => self.follow_map(&map),
+                Call::RetireAll => self.for_each_group(Node::retire),
+                Call::ExtendLease { until_us } => {
+                    self.cx.groups.extend_leases(until_us);
+                    self.for_each_awake(|node, id| node.step(id, Input::Lease { until_us }));
+                }
+                Call::GiveValue { group, reference, value } => {
+                    let replica = self.cx.groups.get_mut(group).and_then(|group| group.replica.as_mut());
+                    if let Some(values) = replica.and_then(|replica| replica.spilled_values_mut()) {
+                        values.take_value(self.cx.now, reference, value.as_deref(), self.unsettled.effects());
+                        self.settle(group);
+                    }
+                }
+                Call::TakeValue { group, reference, value } => {
+                    let Node { cx, completing, coding, .. } = self;
+                    completing.take_value(cx, coding, group, reference, value.as_ref());
+                }
+                Call::Supply(handle) => self.supply(handle),
+                Call::KeepPiece { group, piece } => {
+                    self.keep_piece(group, self.cx.configuration.node, piece);
+                }
+                Call::Settle { group } if self.cx.groups.get(group).is_none() => {}
+                Call::Settle { group } => self.settle(group),
+                Call::ReadPiece { group, to, piece } => {
+                    let Node { cx, completing, values, coding, .. } = self;
+                    completing.read_piece(cx, (values, coding), group, to, piece);
+                }
+                Call::Fragments { group, message } => {
+                    let own = self.cx.configuration.node;
+                    let read = self.fragment_message(group, own, &message);
+                    assert_eq!(read, Ok(()), "this node writes what can be read");
+                }
+                Call::EndSession { client, wait, subscriptions, tracks } => {
+                    if tracks {
+                        self.following.end_all(&mut self.cx, client);
+                    }
+                    if let Some(subscriptions) = subscriptions {
+                        self.channels.forget(client, &subscriptions);
+                    }
+                    if let Some(number) = wait {
+                        self.waits.leave(&mut self.cx, number);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Goes on with a request that lacked values.
+    fn supply(&mut self, handle: Handle) {
+        let Some(lacking) = self.completing.take(handle) else { return };
+        let Lacking { ticket, group, result, .. } = lacking;
+        let mut scratch = Vec::new();
+        match lacking.next(&self.cx, &mut scratch) {
+            Next::Value(value) => self.complete_with_value(ticket, group, result, value),
+            Next::Reply(replies) => self.complete_with(ticket, group, result, replies),
+            Next::Submit(asked, command) => self.submit(group, asked, &Request::Command(&command)),
+            Next::Refused(error) => self.complete_with_error(ticket, group, Outcome::Refused, error),
+        }
+    }
+
+    /// Takes a message about fragments from a node, which may be this one: it is for this node's replica, or for the
+    /// coordinator here.
+    ///
+    /// # Errors
+    /// [`Malformed`] when it is not such a message.
+    pub(super) fn fragment_message(
+        &mut self,
+        group: u16,
+        from: NodeId,
+        bytes: &[u8],
+    ) -> Result<(), Malformed> {
+        match Message::decode(bytes)? {
+            Message::Keep(piece) => self.keep_piece(group, from, piece.into()),
+            Message::Forget { id } => {
+                let replica = self.cx.groups.get_mut(group).and_then(|group| group.replica.as_mut());
+                if let Some(fragments) = replica.and_then(|replica| replica.fragments_mut()) {
+                    fragments.forget_value(from, id);
+                    self.settle(group);
+                }
+            }
+            message => self.coding.take(&mut self.cx, group, from, message),
+        }
+        Ok(())
+    }
+
+    /// Gives this node's replica a piece of its fragment, or sends the coordinator the reason why it does not keep it.
+    fn keep_piece(&mut self, group: u16, from: NodeId, piece: KeptPiece) {
+        let id = piece.piece().reference.id;
+        let replica = self.cx.groups.get_mut(group).and_then(|group| group.replica.as_mut());
+        let why = match replica.and_then(|replica| replica.fragments_mut()) {
+            // What cannot be written would wait in memory.
+            _ if self.cx.room.is_short() => Refusal::NoRoom,
+            // The coordinator need not wait for it.
+            None => Refusal::NoMember,
+            Some(fragments) => {
+                fragments.keep_piece(self.cx.now, from, piece, self.unsettled.effects());
+                self.coding.note_sent(&self.cx, from);
+                return self.settle(group);
+            }
+        };
+        self.coding.send(&mut self.cx, group, from, &Message::Refused { id, why });
+    }
+
+    /// Follows a map of the cluster.
+    pub(super) fn follow_map(&mut self, map: &Rc<ClusterMap>) {
+        let Node { cx, coding, values, quarantine, .. } = self;
+        mapping::adopt(cx, coding, values, map);
+        quarantine.follow(cx, map);
+        if cx.is_admitted {
+            for (id, entry) in map.groups.iter().filter(|(id, _)| **id != CONTROL_GROUP) {
+                match mapping::part_in(&self.cx, map, *id, entry) {
+                    Part::Stays => {}
+                    Part::Holds => self.take_part(map, *id, entry),
+                    Part::Ends => {
+                        let was_recorded = std::mem::take(&mut self.cx.groups[*id].is_recorded);
+                        self.retire(*id);
+                        if was_recorded {
+                            self.cx.journal.forget(*id);
+                        }
+                    }
+                }
+            }
+        }
+        self.cx.map = Rc::clone(map);
+        connections::follow_users(&mut self.cx);
+        self.clock.follow_map(&mut self.cx);
+    }
+
+    /// Holds a replica of a group, configured with the group's members.
+    fn take_part(&mut self, map: &ClusterMap, id: u16, entry: &control::Group) {
+        if self.cx.groups[id].replica.is_none() {
+            let Node { cx, quarantine, following, .. } = self;
+            let mut replica = mapping::make_replica(cx, quarantine, id, entry);
+            following.attach(&mut replica);
+            let group = &mut cx.groups[id];
+            group.replica = Some(replica);
+            group.is_recorded = cx.journal.describe(id, &mut group.tail, &group.keyspace);
+            quarantine.resume(cx, id, map);
+        }
+        let Some(configuration) = mapping::configuration_for(&mut self.cx, map, id, entry) else { return };
+        self.step(id, Input::Configure(&configuration));
+        let until_us = self.cluster.control().lease_until_us();
+        self.step(id, Input::Lease { until_us });
+        for peer in self.cx.peers.ids() {
+            if self.cx.peers.is_up(peer) {
+                self.step(id, Input::Link { peer, up: true });
+                peers::set_reached(&mut self.cx, id, peer);
+            }
+        }
+    }
+
+    /// Drops a replica: all of its requests get outcomes with that.
+    fn retire(&mut self, id: u16) {
+        let Node { cx, values, unsettled, .. } = self;
+        if mapping::retire(cx, values, unsettled.effects(), id) {
+            self.settle(id);
+        }
+    }
+
+    /// Removes groups whose keyspace was dropped a while ago.
+    pub(super) fn forget_dismissed(&mut self) {
+        while let Some(id) = self.cx.groups.next_dismissed(self.cx.now.monotonic_us) {
+            self.retire(id);
+            self.forwarding.end_group(&mut self.cx, id);
+            self.cx.groups.remove_dismissed(id);
+            self.cx.journal.forget(id);
+        }
+    }
+}

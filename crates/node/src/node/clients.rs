@@ -1,0 +1,228 @@
+//! The clients of a node: their sessions, what they may send, and what they are to be sent.
+
+use super::Node;
+use crate::command;
+use crate::context::work::TURN_NS;
+use crate::output::Output;
+use crate::parameters::request_bytes_max;
+use crate::session::{ClientId, ClientKind, Session};
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use wire::resp::Arguments;
+use wire::resp::request::{Limits, ProtocolError};
+
+/// What somebody shows who does not come over a client's connection.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Credentials {
+    /// Nothing: this is the default user, if that needs no password.
+    Nothing,
+    /// A name and a password.
+    Password {
+        /// The user's name.
+        user: Vec<u8>,
+        /// The password.
+        password: Vec<u8>,
+    },
+    /// One of the passwords of the default user, or one that only one other user has.
+    Token(Vec<u8>),
+}
+
+/// Why credentials do not identify a user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotKnown {
+    /// There were none, and the default user needs a password.
+    Nothing,
+    /// They are wrong, or the user is off.
+    Wrong,
+}
+
+const USER_IS_GONE: &str = "NOAUTH the user was removed";
+
+impl Node {
+    /// Connects a client. Returns `None` if there are too many already.
+    pub fn connect(&mut self, kind: ClientKind) -> Option<ClientId> {
+        if self.cx.clients.sessions.len() >= self.cx.parameters.connections_max()
+            && !self.close_unauthenticated()
+        {
+            self.cx.counters.rejected_connections += 1;
+            return None;
+        }
+        self.cx.counters.connections += u64::from(kind != ClientKind::Internal);
+        let user = self.cx.first_user(&kind);
+        let now_us = self.cx.now.monotonic_us;
+        Some(self.cx.clients.open(kind, user, now_us))
+    }
+
+    /// The name of the user that somebody is who does not come over a client's connection.
+    ///
+    /// # Errors
+    /// [`NotKnown`] when no user has these credentials.
+    pub fn user_of(&self, credentials: &Credentials) -> Result<Vec<u8>, NotKnown> {
+        let users = &self.cx.users;
+        let found = match credentials {
+            Credentials::Nothing => users.at_first().ok_or(NotKnown::Nothing)?,
+            Credentials::Password { user, password } => {
+                Rc::clone(users.log_in(user, password).ok_or(NotKnown::Wrong)?)
+            }
+            Credentials::Token(token) => Rc::clone(users.log_in_by_token(token).ok_or(NotKnown::Wrong)?),
+        };
+        Ok(found.name.clone())
+    }
+
+    /// Whether a user may give a command.
+    ///
+    /// # Errors
+    /// The error that a client would get.
+    pub fn may(&self, user: &[u8], arguments: Arguments<'_>) -> Result<(), String> {
+        let user = self.cx.users.find(user).ok_or(USER_IS_GONE)?;
+        let found = command::find(arguments).map_err(|error| error.to_string())?;
+        user.check(found, arguments).map_err(|denial| denial.error(found.spec))
+    }
+
+    /// Takes a request that a part of the server, which has the session `client`, makes for a user at an address. Without
+    /// one it is the server's own, and may do everything.
+    pub fn request_for(&mut self, client: ClientId, whom: Option<(&[u8], IpAddr)>, arguments: Arguments<'_>) {
+        let user = whom.map(|(name, _)| self.cx.users.find(name).cloned());
+        let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
+        session.asked_from = whom.map(|(_, from)| from);
+        match user {
+            None => session.become_nobody(),
+            // The user was removed a moment ago: the request is a stranger's.
+            Some(user) => session.become_user(user),
+        }
+        self.request(client, arguments);
+    }
+
+    /// Closes the client that has been connected longest without authenticating, so that strangers do not keep clients
+    /// out. Returns false if all clients have authenticated, or there is no password.
+    #[cold]
+    pub fn close_unauthenticated(&mut self) -> bool {
+        let strangers = self.cx.clients.sessions.iter().filter(|(_, session)| !session.is_authenticated());
+        let Some((oldest, _)) = strangers.min_by_key(|(_, session)| session.arrival) else { return false };
+        self.cx.counters.unauthenticated_closed += 1;
+        self.cx.kill(oldest);
+        self.carry_out_calls();
+        true
+    }
+
+    /// Removes a client that has disconnected. Its requests may still take effect; their outcomes go nowhere.
+    pub fn disconnect(&mut self, client: ClientId) {
+        self.cx.end_session(client);
+        self.carry_out_calls();
+    }
+
+    /// Whether a client waits for a lock, for elements or for the end of a pause, or listens to channels or monitors: then it is not idle.
+    pub fn awaits_notification(&self, client: ClientId) -> bool {
+        let session = self.cx.clients.sessions.get(client);
+        self.cx.clients.monitors.contains(&client)
+            || session.is_some_and(|session| {
+                session.wait.is_some() || session.held_back.is_some() || session.subscriptions.is_some()
+            })
+    }
+
+    /// A client has closed its connection. Returns true if it was waiting for a lock, for elements or for the end of a pause.
+    pub fn hang_up(&mut self, client: ClientId) -> bool {
+        let Some(session) = self.cx.clients.sessions.get(client) else { return false };
+        if session.held_back.is_some() {
+            self.disconnect(client);
+            return true;
+        }
+        let Some(number) = session.wait else { return false };
+        self.waits.give_up(&mut self.cx, number, &[]);
+        // The commands that it sent after this one were meant for a client that has what it waited for.
+        self.cx.clients.close_after_replies(client);
+        self.carry_out_calls();
+        true
+    }
+
+    /// Notes how many bytes of a client's input are not taken yet, and how much room there is for more, for `CLIENT LIST`.
+    pub fn note_input(&mut self, client: ClientId, bytes: usize, room: usize) {
+        if let Some(session) = self.cx.clients.sessions.get_mut(client) {
+            session.input_bytes = (bytes, room);
+        }
+    }
+
+    /// The node is about to stop: ends all its clients' waits.
+    pub fn stop_waits(&mut self) {
+        self.waits.stop(&mut self.cx);
+        self.carry_out_calls();
+    }
+
+    /// Whether any request waits, or is being withdrawn or settled.
+    pub fn has_waits(&self) -> bool {
+        !self.waits.is_empty()
+    }
+
+    /// Closes a client's connection once its replies are written.
+    pub fn close_after_replies(&mut self, client: ClientId) {
+        self.cx.clients.close_after_replies(client);
+    }
+
+    /// The limits of this client's requests.
+    pub fn request_limits(&self, client: ClientId) -> Limits {
+        let value_bytes_max = self.cx.parameters.value_bytes_max();
+        Limits {
+            bulk_bytes_max: value_bytes_max,
+            request_bytes_max: request_bytes_max(value_bytes_max),
+            authenticated: self.cx.clients.sessions.get(client).is_some_and(Session::is_authenticated),
+            ..Limits::default()
+        }
+    }
+
+    /// Lends the buffer that holds the requests that follow: a large value in them may be kept in place instead of
+    /// being copied. `None` ends the loan.
+    pub fn lend(&mut self, buffer: Option<Arc<Vec<u8>>>) {
+        self.cx.lent = buffer;
+    }
+
+    /// Whether to read more of a client's input. False while the client has too many requests without an outcome, or
+    /// too many unread replies: leave its input alone until it is among the ready clients again, or has taken its
+    /// output.
+    pub fn wants_input(&self, client: ClientId) -> bool {
+        !self.cx.memory.is_overcrowded()
+            && self.cx.clients.sessions.get(client).is_some_and(Session::wants_input)
+    }
+
+    /// Whether this turn has done its share: further requests of clients wait for the next one.
+    #[inline]
+    pub fn is_spent(&self) -> bool {
+        self.cx.spent_ns >= TURN_NS
+    }
+
+    /// Whether requests under way take so much memory that no client's large requests are wanted. With twice as much,
+    /// no input is wanted at all; reading resumes when this is false.
+    pub fn is_crowded(&self) -> bool {
+        self.cx.memory.is_crowded()
+    }
+
+    /// Whether a request of `request_bytes` may be taken now. If not, it has to wait until there is more room.
+    #[inline]
+    pub fn has_room_for(&self, request_bytes: usize) -> bool {
+        const LARGE_BYTES: usize = 64 << 10;
+        request_bytes < LARGE_BYTES || !self.cx.memory.is_crowded()
+    }
+
+    /// Answers input that is not a request with an error, behind the client's earlier replies, and closes the
+    /// connection.
+    pub fn protocol_error(&mut self, client: ClientId, error: &ProtocolError) {
+        let text = error.to_string();
+        self.cx.answer(client, |replies| replies.error(&text));
+        self.close_after_replies(client);
+    }
+
+    /// Moves the clients with new output, or whose session has ended, into `clients`.
+    pub fn ready_clients(&mut self, clients: &mut Vec<ClientId>) {
+        self.cx.clients.take_ready(clients);
+    }
+
+    /// The output of a client. `None` if its session has ended and the connection should be closed.
+    pub fn output(&mut self, client: ClientId) -> Option<&mut Output> {
+        self.cx.clients.sessions.get_mut(client).map(|session| session.output.filled())
+    }
+
+    /// Like [`Node::output`], for callers that write large values from where they are.
+    pub fn output_in_parts(&mut self, client: ClientId) -> Option<&mut Output> {
+        self.cx.clients.sessions.get_mut(client).map(|session| &mut session.output)
+    }
+}

@@ -1,0 +1,263 @@
+//! A client's request, from its arguments to the component or the group that it concerns.
+
+use super::{Node, facts, figures};
+use crate::command::{
+    ClientCommand, CommandError, Found, Handler, KeyspaceCommand, NodeCommand, ScriptCommand,
+    TransactionCommand,
+};
+use crate::context::measuring::is_secret;
+use crate::following::Following;
+use crate::gather::Combine;
+use crate::requests::{self, Admitted, Route, WaitAsked};
+use crate::session::{ClientId, Item, Session};
+use crate::transactions::{self, Answer, OfNode, Then};
+use crate::{connections, operators};
+use kv::{Command, ReplyBuffer, Version};
+use protocol::Request;
+use wire::resp::Arguments;
+
+impl Node {
+    /// Loads from memory what requests need whose first argument is a key here. Called before the first of several
+    /// requests is carried out, so that it waits for all of them at once.
+    pub fn warm<'a>(&self, requests: impl Iterator<Item = Arguments<'a>> + Clone) {
+        self.cx.warm(requests);
+    }
+
+    /// Takes a whole request of a client. The reply appears in the client's output, now or in a later turn.
+    pub fn request(&mut self, client: ClientId, arguments: Arguments<'_>) {
+        self.take_request(client, arguments);
+        self.carry_out_calls();
+        if self.following.tracking.is_on() {
+            Following::end_request(&mut self.cx, client);
+        }
+        if self.cx.measuring.is_due() {
+            self.cx.name_answered(arguments);
+        }
+        if let Some(session) = self.cx.clients.sessions.get_mut(client) {
+            if self.cx.parameters.thresholds().is_logging() {
+                session.keep_arguments(arguments, |place| is_secret(arguments, place));
+            }
+            self.cx.memory.follow(session);
+        }
+    }
+
+    fn take_request(&mut self, client: ClientId, arguments: Arguments<'_>) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let Node { cx, http_guard, held_calls, scripts, .. } = self;
+        match requests::admit(cx, (http_guard, held_calls), scripts, client, arguments) {
+            Admitted::Not => {}
+            Admitted::Command(found) => self.take_command(client, found, arguments, &mut scratch),
+            Admitted::Queued(found) => {
+                transactions::queue(cx, scripts, client, found, arguments, &mut scratch);
+            }
+            Admitted::Internal => {
+                let sent = requests::internal(cx, client, arguments, &mut scratch);
+                self.ask(client, sent.as_ref());
+            }
+        }
+        self.scratch = scratch;
+    }
+
+    #[inline]
+    fn take_command(
+        &mut self,
+        client: ClientId,
+        found: Found,
+        arguments: Arguments<'_>,
+        scratch: &mut Vec<u8>,
+    ) {
+        let cx = &mut self.cx;
+        match found.spec.handler {
+            Handler::Data(parse) => match parse(arguments, scratch, &requests::parsed_with(cx)) {
+                // By reference from here on: a copy would wait for what the parser has just written.
+                Ok(ref command) => match found.spec.wait.and_then(|wait| wait(arguments)) {
+                    Some(wait_us) if self.waits.wait_for_elements(cx, client, command, wait_us) => {}
+                    _ => self.data_request(client, command),
+                },
+                Err(error) => {
+                    let text = error.to_string();
+                    cx.answer(client, |replies| replies.error(&text));
+                }
+            },
+            Handler::Node(command) => self.node_request(client, command, found, arguments, scratch),
+            Handler::Container => {
+                let text = CommandError::WrongArity(found.spec.name).to_string();
+                cx.answer(client, |replies| replies.error(&text));
+            }
+        }
+    }
+
+    /// Sends a command on keys to their group, and a command on all keys to every group.
+    #[inline]
+    fn data_request(&mut self, client: ClientId, command: &Command<'_>) {
+        match requests::route(&mut self.cx, client, command) {
+            Route::Group(group) => self.ask_group(client, group, command),
+            Route::Completed(group, command) => self.ask_group(client, group, &command),
+            Route::All(combine, completed) => {
+                let request = Request::Command(completed.as_ref().unwrap_or(command));
+                let all = self.cx.groups.ids().to_vec();
+                let deadline_us = self.usual_deadline_us();
+                self.ask_all(client, &all, combine, deadline_us, |_, _| request);
+            }
+            Route::Refused(text) => self.cx.answer(client, |replies| replies.error(&text)),
+            Route::Scanned => self.cx.answer(client, |replies| {
+                replies.array(2);
+                replies.bulk(b"0");
+                replies.array(0);
+            }),
+        }
+    }
+
+    /// Hands a command that the node answers to the component that it concerns.
+    fn node_request(
+        &mut self,
+        client: ClientId,
+        command: NodeCommand,
+        found: Found,
+        arguments: Arguments<'_>,
+        scratch: &mut Vec<u8>,
+    ) {
+        let cx = &mut self.cx;
+        match command {
+            NodeCommand::Reset => {
+                self.channels.end_subscriptions(cx, client);
+                self.following.end_all(cx, client);
+                connections::reset(cx, client);
+            }
+            NodeCommand::Acl(command) => connections::acl(cx, client, command, arguments),
+            NodeCommand::Auth => self.auth_guard.auth(cx, client, arguments),
+            NodeCommand::Hello => self.auth_guard.hello(cx, client, arguments),
+            NodeCommand::Client(ClientCommand::Unblock) => {
+                if let Some((wait, with_error)) = connections::unblock(cx, client, arguments) {
+                    self.waits.unblock(cx, wait, with_error);
+                }
+            }
+            NodeCommand::Client(
+                command @ (ClientCommand::GetRedir
+                | ClientCommand::Tracking
+                | ClientCommand::TrackingInfo
+                | ClientCommand::Caching),
+            ) => self.following.command(cx, client, command, arguments),
+            NodeCommand::Config(command) => {
+                connections::config(cx, client, command, arguments);
+                self.following.follow(cx);
+            }
+            NodeCommand::Keyspace(
+                command @ (KeyspaceCommand::Watch | KeyspaceCommand::Unwatch | KeyspaceCommand::Changes),
+            ) => self.following.readers.command(cx, client, command, arguments),
+            NodeCommand::Keyspace(command) => operators::keyspace_command(cx, client, command, arguments),
+            NodeCommand::Cluster(command) => operators::cluster_command(cx, client, command, arguments),
+            NodeCommand::Info | NodeCommand::Report | NodeCommand::Role | NodeCommand::MemoryStats => {
+                let replies = match command {
+                    NodeCommand::Info => facts::info(self, arguments),
+                    NodeCommand::Report => figures::report(self),
+                    NodeCommand::Role => facts::role(self),
+                    _ => facts::memory_stats(self),
+                };
+                self.cx.answer(client, |out| out.extend_encoded(replies.as_bytes()));
+            }
+            NodeCommand::Transaction(command) => {
+                self.transaction_command(client, command, arguments, scratch);
+            }
+            NodeCommand::Script(ScriptCommand::Run(how)) => {
+                let sent = self.scripts.run(cx, client, how, arguments, scratch);
+                self.ask(client, sent.as_ref());
+            }
+            NodeCommand::Script(command) => self.scripts.command(cx, client, command, arguments),
+            NodeCommand::Function(command) => self.scripts.function_command(cx, client, command, arguments),
+            NodeCommand::Wait => self.wait(client, arguments),
+            NodeCommand::Lock(verb) => {
+                let sent = self.waits.request(cx, client, verb, arguments);
+                self.ask(client, sent.as_ref());
+            }
+            NodeCommand::Channel(command) => self.channels.command(cx, client, command, arguments),
+            NodeCommand::ObjectRefCount => {
+                if let Some(command) = requests::reference_count(cx, client, &arguments[2]) {
+                    self.data_request(client, &command);
+                }
+            }
+            NodeCommand::ReplicaConfiguration => self.following.replicas.configure(cx, client, arguments),
+            NodeCommand::ReplicaSync => self.following.replicas.begin(cx, client, arguments),
+            command => connections::carry_out(cx, client, command, found, arguments),
+        }
+    }
+
+    /// `WAIT`.
+    pub(super) fn wait(&mut self, client: ClientId, arguments: Arguments<'_>) {
+        let asked = requests::wait(&mut self.cx, client, &arguments[1], &arguments[2]);
+        let Some(WaitAsked { groups, count, deadline_us, is_waiting }) = asked else { return };
+        let request = move |session: &Session, group| {
+            let offset = if is_waiting { Version::MAX } else { session.seen(group) };
+            Request::Wait { offset, count }
+        };
+        if let [group] = groups[..]
+            && let Some(session) = self.cx.clients.sessions.get(client)
+        {
+            let request = request(session, group);
+            return self.ask_until(client, group, false, &request, deadline_us);
+        }
+        self.ask_all(client, &groups, Combine::Minimum, deadline_us, request);
+    }
+
+    fn transaction_command(
+        &mut self,
+        client: ClientId,
+        command: TransactionCommand,
+        arguments: Arguments<'_>,
+        scratch: &mut Vec<u8>,
+    ) {
+        match transactions::command(&mut self.cx, client, command, arguments, scratch) {
+            None => {}
+            Some(Then::Watch(sent)) => self.ask(client, Some(&sent)),
+            Some(Then::Send(execution)) => self.ask(client, Some(&execution.sent())),
+            Some(Then::Answer(items)) => {
+                let replies = self.exec_replies(client, &items, &[]);
+                self.cx.answer(client, |out| out.extend_encoded(replies.as_bytes()));
+            }
+        }
+    }
+
+    /// Makes the answer to `EXEC`: `elements` are the group's replies, one after the other.
+    pub(super) fn exec_replies(&mut self, client: ClientId, items: &[Item], elements: &[u8]) -> ReplyBuffer {
+        let mut answer = Answer::new(items, elements);
+        while let Some(OfNode { command, found, arguments }) = answer.next_of_node() {
+            let before = self.cx.clients.capture(Some(ReplyBuffer::new()));
+            self.node_request(client, command, found, arguments, &mut Vec::new());
+            answer.take(&self.cx.clients.capture(before).unwrap_or_default());
+        }
+        answer.end()
+    }
+
+    /// Takes what a pause has held back, when it is over.
+    pub(super) fn end_pause(&mut self) {
+        for client in connections::pause::end(&mut self.cx) {
+            let Some(session) = self.cx.clients.sessions.get_mut(client) else { continue };
+            let Some(request) = session.held_back.take() else { continue };
+            self.request(client, request.as_arguments());
+            // It may have more input, and nothing else would say so.
+            self.cx.clients.list(client);
+        }
+    }
+
+    /// Takes the calls of functions that have waited, or waited long enough.
+    #[cold]
+    pub(super) fn take_held_calls(&mut self) {
+        while let Some((client, request)) = self.held_calls.next(&mut self.cx, &mut self.scripts) {
+            self.request(client, request.as_arguments());
+            self.held_calls.end();
+            // It may have more input, and nothing else would say so.
+            self.cx.clients.list(client);
+        }
+    }
+
+    /// Whether [`Node::measure`] should be called with the time, since a command has ended that may have taken long.
+    #[inline]
+    pub fn is_measuring(&self) -> bool {
+        self.cx.measuring.is_due()
+    }
+
+    /// Takes the time, in microseconds of the monotonic clock, for the commands that have just ended.
+    pub fn measure(&mut self, now_us: u64) {
+        self.cx.measure(now_us);
+    }
+}

@@ -1,0 +1,79 @@
+//! The process around a node: what it measures for the node, does for it between turns, and reports of it.
+
+use super::Node;
+use super::describe::{self, KeyspaceDescription};
+use super::report::{self, Health};
+use crate::context::memory;
+use crate::log::Line;
+use crate::notes;
+use crate::usage::Usage;
+
+impl Node {
+    /// Whether memory should be measured again: a second has passed, or `traffic`, what the process has read and
+    /// written in all, has grown so much that the last measurement says little.
+    #[inline]
+    pub fn wants_measurement(&self, traffic: u64) -> bool {
+        self.cx.memory.wants_measurement(self.cx.now, traffic)
+    }
+
+    /// Takes a measurement, in bytes: what the process takes of memory now, how much of that the server holds for
+    /// clients, and what the process has read and written in all. This decides whether commands that make data larger
+    /// are refused, and whether clients are closed.
+    pub fn measured(&mut self, resident: u64, inputs: u64, traffic: u64) {
+        memory::take_measurement(&mut self.cx, resident, inputs, traffic);
+        self.carry_out_calls();
+    }
+
+    /// Whether free memory that the process still holds should be returned to the system.
+    pub fn is_memory_tight(&self) -> bool {
+        self.cx.memory.is_tight()
+    }
+
+    /// Whether there are values to cut in this turn, so that it is worth while to measure how long
+    /// [`Node::code_values`] takes.
+    pub fn has_values_to_code(&self) -> bool {
+        self.coding.has_values_to_code()
+    }
+
+    /// Cuts values and sends their fragments, as far as there is room; the end of the turn would do the same. A caller
+    /// with a clock reports how long it took ([`Node::coding_took`]).
+    pub fn code_values(&mut self) {
+        self.coding.code_values(&mut self.cx);
+        self.carry_out_calls();
+    }
+
+    /// Reports how long [`Node::code_values`] took, in microseconds.
+    pub fn coding_took(&mut self, took_us: u64) {
+        self.coding.coding_took(&self.cx, took_us);
+    }
+
+    /// Sets what the process uses, for `INFO`.
+    pub fn set_usage(&mut self, usage: Usage) {
+        self.usage = usage;
+    }
+
+    /// Moves the lines to be logged into `lines`.
+    pub fn take_log(&mut self, lines: &mut Vec<Line>) {
+        lines.append(&mut self.cx.log);
+    }
+
+    /// Logs which keys go with this process, for a node that is about to stop.
+    pub fn note_stop(&mut self) {
+        notes::at_stop(&mut self.cx);
+    }
+
+    /// Returns the state of this node.
+    pub fn health(&self) -> Health {
+        report::health(self)
+    }
+
+    /// Appends the node's metrics in the text format of Prometheus.
+    pub fn metrics(&self, out: &mut String) {
+        report::metrics(self, out);
+    }
+
+    /// Every keyspace of the newest map, by prefix.
+    pub fn keyspaces(&self) -> Vec<KeyspaceDescription> {
+        describe::keyspaces(self)
+    }
+}

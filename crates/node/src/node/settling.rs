@@ -1,0 +1,367 @@
+//! What a replica's step has left: records, messages, and outcomes on their way back to whoever asked.
+
+use super::Node;
+use crate::coding;
+use crate::context::long_replies::{reply_in_parts, takes_shared};
+use crate::context::peers;
+use crate::envelope::ForwardedOutcome;
+use crate::groups::Group;
+use crate::origin::{Asked, Origin};
+use crate::session::{ClientId, Pending, SessionReply};
+use crate::transactions::{self, Ended};
+use kv::codec::{Malformed, Reader};
+use kv::{Command, Reply, ReplyBuffer, SharedBytes, Version};
+use protocol::contract::Outgoing;
+use protocol::{Effects, HandedOn, NodeId, Recipient, Request, Result as Outcome, Ticket};
+use std::sync::Arc;
+
+impl Node {
+    /// Carries out the effects that a replica's step has left.
+    #[inline]
+    pub(super) fn settle(&mut self, group: u16) {
+        self.cx.groups.touch(group);
+        let spills = self.values.is_on() && self.values.keep_spilled(&mut self.cx, group);
+        self.settle_effects(group, spills);
+        if spills {
+            self.values.look_up_for_copies(&mut self.cx, group);
+        }
+        if self.following.is_on() {
+            self.hand_on_changes(group);
+        }
+    }
+
+    /// Hands on what a replica has noted in the step that was settled: behind its replies.
+    #[cold]
+    fn hand_on_changes(&mut self, group: u16) {
+        let replica = self.cx.groups.get_mut(group).and_then(|group| group.replica.as_mut());
+        if let Some(changes) = replica.and_then(|replica| replica.take_changes()) {
+            self.following.take(&mut self.cx, &mut self.channels, group, &changes);
+        }
+        if self.following.tracking.has_waiting() {
+            self.release_held();
+        }
+    }
+
+    /// Gives clients the replies that have waited for this node's replicas.
+    fn release_held(&mut self) {
+        for held in self.following.tracking.take_held(&self.cx) {
+            self.complete_now(held.ticket, held.group, held.result, &held.reply);
+        }
+    }
+
+    /// Ends what has waited too long: replies for this node's replicas, and invalidations for replies.
+    #[cold]
+    pub(super) fn tend_held(&mut self) {
+        self.release_held();
+        self.following.tracking.send_overdue(&mut self.cx);
+    }
+
+    #[inline]
+    fn settle_effects(&mut self, group: u16, spills: bool) {
+        let mut effects = self.unsettled.take();
+        if effects.replies.has_announcements() {
+            self.channels.publish_announced(&mut self.cx, &mut effects.replies);
+        }
+        let long_bytes = self.cx.configuration.long_command_bytes;
+        let are_some_long = effects.replies.len() > long_bytes
+            && effects.outcomes.iter().any(|outcome| outcome.reply.len() > long_bytes);
+        if are_some_long || effects.replies.has_lent() {
+            self.settle_long(group, &mut effects, spills);
+        } else {
+            for outcome in &effects.outcomes {
+                let reply = &effects.replies.as_bytes()[outcome.reply.clone()];
+                self.settle_outcome(group, outcome, reply, spills);
+            }
+        }
+        for record in &effects.records {
+            let parts = record.parts(&effects.bytes);
+            self.cx.journal.append(group, &mut self.cx.groups[group].tail, parts);
+        }
+        for Outgoing { to, bytes, after_record, recipient } in &effects.messages {
+            let parts = bytes.parts(&effects.bytes);
+            if self.cx.groups[group].tail.may_leave(*after_record) {
+                self.send(group, *to, *recipient, parts);
+            } else if !self.cx.journal.is_full() || self.cx.groups[group].keyspace.has_leader() {
+                self.cx.groups[group].tail.hold(*after_record, *to, *recipient, parts);
+            }
+            // Otherwise it would wait for a record that may never be written: registers ask again, as often as it
+            // takes.
+        }
+        for event in &effects.trace {
+            let name = self.cx.groups.get(group).map_or_else(String::new, Group::name);
+            self.cx.log.extend(crate::log::describe(&name, event));
+        }
+        if effects.handed_on.is_empty() && effects.control_requests.is_empty() && effects.notices.is_empty() {
+            return self.unsettled.put_back(effects);
+        }
+        let requests = std::mem::take(&mut effects.control_requests);
+        let handed_on = std::mem::take(&mut effects.handed_on);
+        let notices = std::mem::take(&mut effects.notices);
+        let bytes = std::mem::take(&mut effects.bytes);
+        self.unsettled.put_back(effects);
+        requests.into_iter().for_each(|request| self.cluster.request(&mut self.cx, group, request));
+        notices.into_iter().for_each(|notice| self.waits.notice(&mut self.cx, group, notice));
+        for HandedOn { ticket, to, deadline_us, command } in handed_on {
+            match Command::decode(&mut Reader::new(&bytes[command])) {
+                Ok(command) => {
+                    let (seen, leadership) = (Version::MAX, 0);
+                    let asked = Asked { ticket, follows: true, seen, deadline_us, hops: 0, leadership };
+                    if to == self.cx.configuration.node {
+                        self.submit(group, asked, &Request::Command(&command));
+                        continue;
+                    }
+                    self.forwarding.forward(&mut self.cx, group, to, asked, Request::Command(&command));
+                }
+                Err(Malformed(why)) => {
+                    debug_assert!(false, "a replica hands on what it was given: {why}");
+                    let error = "CLUSTERDOWN NOLEADER the leader has changed; nothing was done, try again";
+                    self.complete_with_error(ticket, group, Outcome::Refused, error);
+                }
+            }
+        }
+    }
+
+    /// Ends the requests of a replica's step, some of which have long replies: a reply that is most of the buffer is
+    /// not copied, nor is a value that is lent.
+    #[cold]
+    fn settle_long(&mut self, group: u16, effects: &mut Effects, spills: bool) {
+        let mut lent = effects.replies.take_lent();
+        let buffer = Arc::new(effects.replies.take());
+        for outcome in &effects.outcomes {
+            let reply = &buffer[outcome.reply.clone()];
+            if let Some(value) = ReplyBuffer::lent(reply).and_then(|number| lent.get_mut(number)) {
+                let value = std::mem::take(value);
+                self.complete_with_value(outcome.ticket, group, outcome.result, value);
+                continue;
+            }
+            let is_answer =
+                !matches!(outcome.result, Outcome::Redirect { .. }) && !ReplyBuffer::is_unfinished(reply);
+            if is_answer && reply.len() > self.cx.configuration.long_command_bytes {
+                let shared = SharedBytes::within(&buffer, reply);
+                let reply = shared.unwrap_or_else(|| SharedBytes::from(reply.to_vec()));
+                self.complete_long(outcome.ticket, group, outcome.result, reply);
+            } else {
+                self.settle_outcome(group, outcome, reply, spills);
+            }
+        }
+    }
+
+    /// Handles the outcome of a request that a replica has ended.
+    #[inline]
+    fn settle_outcome(&mut self, group: u16, outcome: &protocol::Outcome, reply: &[u8], spills: bool) {
+        if let Outcome::Redirect { to } = outcome.result {
+            if matches!(Origin::of(outcome.ticket), Origin::Peer(..)) {
+                return self.complete(outcome.ticket, group, outcome.result, &[]);
+            }
+            let error = format!("CLUSTERDOWN NOLEADER node {to} leads now; nothing was done, try again");
+            return self.complete_with_error(outcome.ticket, group, Outcome::Refused, &error);
+        }
+        let is_taken = spills && ReplyBuffer::is_unfinished(reply) && {
+            let Node { cx, completing, values, coding, .. } = self;
+            completing.complete(cx, (values, coding), outcome.ticket, group, outcome.result, reply)
+        };
+        if !is_taken {
+            self.complete(outcome.ticket, group, outcome.result, reply);
+        }
+    }
+
+    /// Sends a replica's message.
+    #[inline]
+    pub(super) fn send(
+        &mut self,
+        group: u16,
+        to: NodeId,
+        recipient: Recipient,
+        [message, behind]: [&[u8]; 2],
+    ) {
+        match recipient {
+            Recipient::Replica => peers::send(&mut self.cx, group, to, [message, behind]),
+            Recipient::Coordinator => {
+                assert!(behind.is_empty(), "a piece of a fragment is no entry, whose bytes are shared");
+                coding::send_encoded(&mut self.cx, group, to, message);
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn complete(&mut self, ticket: Ticket, group: u16, result: Outcome, reply: &[u8]) {
+        if self.following.tracking.is_on()
+            && self.following.tracking.holds_back(&self.cx, ticket, group, result, reply)
+        {
+            return;
+        }
+        self.complete_now(ticket, group, result, reply);
+    }
+
+    #[inline]
+    fn complete_now(&mut self, ticket: Ticket, group: u16, result: Outcome, reply: &[u8]) {
+        match Origin::of(ticket) {
+            Origin::Session(client) => {
+                if self.following.tracking.is_on() {
+                    self.following.tracking.note_reply(&self.cx, client, group, result);
+                }
+                if ReplyBuffer::is_unfinished(reply) {
+                    let Node { cx, completing, values, coding, .. } = self;
+                    let is_taken = completing.complete(cx, (values, coding), ticket, group, result, reply);
+                    return assert!(is_taken, "the node of the client completes what it lacks");
+                }
+                let reply = match self.following.tracking.has_scripts() {
+                    true => self.following.tracking.take_reads(
+                        &mut self.cx,
+                        client,
+                        ticket.sequence,
+                        result,
+                        reply,
+                    ),
+                    // Its client has ended its tracking.
+                    false => ReplyBuffer::split_reads(reply).map_or(reply, |(_, rest)| rest),
+                };
+                let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
+                if let Some(pending) = session.take_pending(ticket.sequence) {
+                    return self.complete_pending(client, pending, ticket, group, (result, reply));
+                }
+                self.cx.count_error(reply);
+                self.cx.complete_session(
+                    client,
+                    ticket.sequence,
+                    group,
+                    result,
+                    SessionReply::Encoded(reply),
+                );
+            }
+            Origin::Coding(operation) => {
+                self.coding.operation_answered(&mut self.cx, operation, result, reply)
+            }
+            Origin::Peer(from, link) => {
+                if reply.len() > self.cx.configuration.long_command_bytes {
+                    let reply = SharedBytes::from(reply.to_vec());
+                    return reply_in_parts(
+                        &mut self.cx,
+                        (from, link),
+                        ticket.sequence,
+                        result,
+                        (Vec::new(), reply),
+                    );
+                }
+                let peer = &mut self.cx.peers[from];
+                if peer.is_linked_by(link) {
+                    peer.add_outcome(&ForwardedOutcome { id: ticket.sequence, result, reply });
+                }
+            }
+            Origin::Freshness => {
+                self.following.tracking.answered(&self.cx, group, ticket.sequence, result, reply);
+            }
+            Origin::Changes => {
+                self.following.readers.answered(&mut self.cx, ticket.sequence, result, reply);
+            }
+            Origin::Wait => self.waits.answered(&mut self.cx, ticket.sequence, result, reply),
+            Origin::LongPart => self.long.part_answered(&mut self.cx, ticket.sequence, result, reply),
+            Origin::Eviction => {
+                if let Some(group) = self.cx.groups.get_mut(group) {
+                    group.chooser.end(ticket.sequence);
+                }
+            }
+            Origin::Nobody => {}
+            Origin::Part(handle) => {
+                let Some(whole) = self.gathers.ticket(handle) else { return };
+                if let (Outcome::Done { offset, .. }, Origin::Session(client)) = (result, Origin::of(whole))
+                    && offset > 0
+                    && let Some(session) = self.cx.clients.sessions.get_mut(client)
+                {
+                    session.saw(group, offset);
+                    if self.following.tracking.is_on() {
+                        self.following.tracking.note_reply(&self.cx, client, group, result);
+                    }
+                }
+                if let Some(replies) = self.gathers.take(handle, ticket.sequence as usize, reply) {
+                    self.complete_with(whole, 0, Outcome::Done { version: 0, offset: 0 }, replies);
+                }
+            }
+        }
+    }
+
+    /// Handles the outcome of a request that is not simply its reply.
+    fn complete_pending(
+        &mut self,
+        client: ClientId,
+        pending: Pending,
+        ticket: Ticket,
+        group: u16,
+        (result, reply): (Outcome, &[u8]),
+    ) {
+        match transactions::end(&mut self.cx, client, pending, group, (result, reply)) {
+            Ended::Same => self.complete(ticket, group, result, reply),
+            Ended::Error(error) => self.complete_with_error(ticket, group, result, &error),
+            Ended::Reply(replies) => self.complete_with(ticket, group, result, replies),
+            Ended::Exec(items, elements) => {
+                let replies = self.exec_replies(client, &items, elements);
+                self.complete_with(ticket, group, result, replies);
+            }
+        }
+    }
+
+    pub(super) fn complete_with_error(&mut self, ticket: Ticket, group: u16, result: Outcome, error: &str) {
+        let mut replies = ReplyBuffer::new();
+        replies.error(error);
+        self.complete(ticket, group, result, replies.as_bytes());
+    }
+
+    /// Answers a request with a reply that was made for it, long or not.
+    pub(super) fn complete_with(
+        &mut self,
+        ticket: Ticket,
+        group: u16,
+        result: Outcome,
+        mut replies: ReplyBuffer,
+    ) {
+        match replies.len() > self.cx.configuration.long_command_bytes {
+            true => self.complete_long(ticket, group, result, SharedBytes::from(replies.take())),
+            false => self.complete(ticket, group, result, replies.as_bytes()),
+        }
+    }
+
+    /// Answers a request with a long reply, whose large values are not copied on their way to a peer or a client.
+    pub(super) fn complete_long(&mut self, ticket: Ticket, group: u16, result: Outcome, reply: SharedBytes) {
+        if let Origin::Peer(from, link) = Origin::of(ticket) {
+            return reply_in_parts(&mut self.cx, (from, link), ticket.sequence, result, (Vec::new(), reply));
+        }
+        // What a script has read is to be taken off.
+        let is_answer =
+            !ReplyBuffer::is_unfinished(&reply) && !matches!(Reply::first(&reply), Reply::Reads(_));
+        match takes_shared(&self.cx, ticket).filter(|_| is_answer) {
+            Some(client) => {
+                self.cx.complete_session(client, ticket.sequence, group, result, SessionReply::Long(reply))
+            }
+            None => self.complete(ticket, group, result, &reply),
+        }
+    }
+
+    /// Answers a request with a large value, which is not copied if it can be written from where it is.
+    pub(super) fn complete_with_value(
+        &mut self,
+        ticket: Ticket,
+        group: u16,
+        result: Outcome,
+        value: SharedBytes,
+    ) {
+        if let Some(client) = takes_shared(&self.cx, ticket) {
+            let reply = SessionReply::Value(value);
+            return self.cx.complete_session(client, ticket.sequence, group, result, reply);
+        }
+        let mut replies = ReplyBuffer::new();
+        if let Origin::Peer(from, link) = Origin::of(ticket)
+            && value.len() >= self.cx.configuration.long_command_bytes
+        {
+            replies.bulk_head(value.len());
+            return reply_in_parts(
+                &mut self.cx,
+                (from, link),
+                ticket.sequence,
+                result,
+                (replies.take(), value),
+            );
+        }
+        replies.bulk(&value);
+        self.complete_with(ticket, group, result, replies);
+    }
+}

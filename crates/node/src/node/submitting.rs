@@ -1,0 +1,315 @@
+//! Requests on their way to their groups, here or on another node.
+
+use super::Node;
+use crate::completing;
+use crate::context::memory::{self, OUT_OF_MEMORY, SCRIPT_OUT_OF_MEMORY};
+use crate::context::room::{self, Verdict};
+use crate::context::routing::Sent;
+use crate::context::status;
+use crate::envelope::DecodedRequest;
+use crate::eviction::{self, Need};
+use crate::gather::Combine;
+use crate::origin::{Asked, Origin};
+use crate::session::{ClientId, Session};
+use kv::codec::Reader;
+use kv::{Command, ScriptOptions, Version, WhenFull};
+use protocol::planted::Fault;
+use protocol::{Input, NOBODY, Request, Result as Outcome};
+
+impl Node {
+    /// Sends a client's command to its group, if it was not answered already.
+    pub(super) fn ask(&mut self, client: ClientId, sent: Option<&Sent<'_>>) {
+        let Some(&Sent { group, ref command, wants_version, is_fresh }) = sent else { return };
+        let (request, deadline_us) = (Request::Command(command), self.usual_deadline_us());
+        match is_fresh {
+            true => {
+                self.ask_not_before(client, group, wants_version, &request, (Version::MAX, deadline_us));
+            }
+            false => self.ask_until(client, group, wants_version, &request, deadline_us),
+        }
+    }
+
+    /// Sends a client's command to a group, as it is.
+    #[inline]
+    pub(super) fn ask_group(&mut self, client: ClientId, group: u16, command: &Command<'_>) {
+        let deadline_us = self.usual_deadline_us();
+        self.ask_until(client, group, false, &Request::Command(command), deadline_us);
+    }
+
+    /// When a client's command is due that names no time itself.
+    #[inline]
+    pub(super) fn usual_deadline_us(&self) -> u64 {
+        self.cx.now.monotonic_us + self.cx.configuration.command_timeout_ms * 1000
+    }
+
+    /// Sends a client's request to one group; its outcome is due by `deadline_us`.
+    #[inline]
+    pub(super) fn ask_until(
+        &mut self,
+        client: ClientId,
+        group: u16,
+        wants_version: bool,
+        request: &Request<'_>,
+        deadline_us: u64,
+    ) {
+        let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
+        // A client that watches keys must not read anything older than what it watches.
+        let seen = if session.transaction.is_none() { session.seen(group) } else { Version::MAX };
+        self.ask_not_before(client, group, wants_version, request, (seen, deadline_us));
+    }
+
+    /// Sends a client's request to one group, whose answer must not be older than `seen`.
+    #[inline]
+    fn ask_not_before(
+        &mut self,
+        client: ClientId,
+        group: u16,
+        wants_version: bool,
+        request: &Request<'_>,
+        (seen, deadline_us): (Version, u64),
+    ) {
+        let work_ns = self.cx.work_ns(group, request);
+        let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
+        let follows = session.is_waiting();
+        if let Some(command) = request.write() {
+            session.wrote(group);
+            if self.coding.is_on()
+                && !memory::refuses_growth(&mut self.cx, group, command)
+                && !room::refuses(&self.cx, group, command)
+                && self.coding.disperse(&mut self.cx, client, group, wants_version, command, deadline_us)
+            {
+                return;
+            }
+            if self.coding.is_on() || self.values.is_on() {
+                completing::hold_back_behind(&mut self.cx, client, group, command);
+            }
+        }
+        let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
+        session.request_ns = work_ns;
+        let ticket = session.begin(wants_version);
+        if self.following.tracking.is_on()
+            && let Request::Command(command) = request
+        {
+            self.following.tracking.note_read(&mut self.cx, client, ticket.sequence, group, command);
+        }
+        self.submit(group, Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 }, request);
+    }
+
+    /// Sends the requests that `request` makes to several groups for a client, and answers with one reply.
+    pub(super) fn ask_all<'r>(
+        &mut self,
+        client: ClientId,
+        groups: &[u16],
+        combine: Combine,
+        deadline_us: u64,
+        request: impl Fn(&Session, u16) -> Request<'r>,
+    ) {
+        let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
+        let follows = session.is_waiting();
+        let asked: Vec<(u16, Request<'r>, Version)> =
+            groups.iter().map(|group| (*group, request(session, *group), session.seen(*group))).collect();
+        for (group, request, _) in &asked {
+            if request.write().is_some() {
+                session.wrote(*group);
+            }
+        }
+        let ticket = session.begin(false);
+        let bytes_max = self.cx.memory.reply_max();
+        let gather = self.gathers.begin(ticket, combine, groups.len(), bytes_max);
+        for (part, (group, request, seen)) in asked.into_iter().enumerate() {
+            let ticket = Origin::Part(gather).ticket(part as u64);
+            self.submit(
+                group,
+                Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 },
+                &request,
+            );
+        }
+    }
+
+    /// Hands a request to this node's replica of the group, or to a node that can carry it out.
+    #[inline]
+    pub(super) fn submit(&mut self, group: u16, asked: Asked, request: &Request<'_>) {
+        if self.quarantine.is_on() {
+            if let Some(error) = status::quarantined(&self.cx, group) {
+                return self.complete_with_error(asked.ticket, group, Outcome::Refused, &error);
+            }
+            if self.cx.groups[group].holds.is_some() {
+                let to = self.cx.coordinator_of(group);
+                return self.forwarding.forward(&mut self.cx, group, to, asked, *request);
+            }
+        }
+        let in_full;
+        let mut request = *request;
+        let written = request.write();
+        if let Some(command) = written {
+            let is_node_full =
+                self.cx.memory.is_bounded() && memory::refuses_growth(&mut self.cx, group, command);
+            let refusal = if is_node_full {
+                Some(OUT_OF_MEMORY)
+            } else if self.cx.groups[group].keyspace.memory_max > 0 {
+                let need = Need::of(&self.cx, group, command);
+                self.make_room(need)
+            } else {
+                None
+            };
+            if let Some(error) = refusal {
+                let script = without_room(command).filter(|_| error == OUT_OF_MEMORY && !is_node_full);
+                let Some(script) = script else {
+                    self.cx.counters.memory_refused += 1;
+                    let error = refusal_without_room(command, error);
+                    return self.complete_with_error(asked.ticket, group, Outcome::Refused, error);
+                };
+                in_full = script;
+                request = Request::Command(&in_full);
+            }
+        }
+        let request = &request;
+        if self.is_settled_by_room(group, &asked, request) {
+            return;
+        }
+        if let Some(error) = self.cx.spend_on(group, request) {
+            return self.complete_with_error(asked.ticket, group, Outcome::Refused, &error);
+        }
+        if let Request::Command(command) = request
+            && command.payload_bytes() > self.cx.configuration.long_command_bytes
+            && self.cx.groups[group].keyspace.has_leader()
+            && asked.leadership == 0
+            // A request that waits has at most `WISH_BYTES_MAX` bytes, and does not come in parts.
+            && !matches!(command, Command::Queue(_))
+        {
+            return self.long.begin(&mut self.cx, group, asked, command);
+        }
+        let target = &mut self.cx.groups[group];
+        let Some(replica) = &mut target.replica else {
+            let to = self.cx.coordinator_of(group);
+            return self.forwarding.forward(&mut self.cx, group, to, asked, *request);
+        };
+        let Asked { ticket, follows, seen, deadline_us, leadership, .. } = asked;
+        let fenced = leadership != 0 && !self.cx.configuration.planted.has(Fault::LeadershipNotCompared);
+        if fenced && replica.leads_in() != Some(leadership) {
+            return self.complete(ticket, group, Outcome::Redirect { to: NOBODY }, &[]);
+        }
+        if follows
+            && !(target.waiting.is_empty() && target.under_way.is_empty())
+            && (replica.is_leader() || !target.keyspace.has_leader())
+            && self.forwarding.stands_behind(&self.cx, group, &asked, self.cx.configuration.node)
+        {
+            let why = self.cx.nobody_leads(group);
+            return self.forwarding.keep(&mut self.cx, group, asked, *request, why);
+        }
+        let target = &mut self.cx.groups[group];
+        let Some(replica) = &mut target.replica else { return };
+        if self.values.is_on() && self.values.is_overloaded() && target.keyspace.spills() && written.is_some()
+        {
+            let own = self.cx.configuration.node;
+            let error = format!(
+                "TRYAGAIN OVERLOADED the disk of node {own} is behind with values; nothing was done, try again"
+            );
+            return self.complete_with_error(ticket, group, Outcome::Refused, &error);
+        }
+        let input = Input::Request { ticket, request, follows, seen, deadline_us, fenced };
+        let effects = self.unsettled.effects();
+        let stepped = replica.step(self.cx.now, input, effects);
+        debug_assert_eq!(stepped, Ok(()), "only a message can be malformed");
+        // If another node can be asked, ask it at once: the command is still at hand.
+        let redirect = match effects.outcomes.last() {
+            Some(outcome) => match outcome.result {
+                Outcome::Redirect { to } if outcome.ticket == ticket => Some(to),
+                _ => None,
+            },
+            None => None,
+        };
+        if let Some(to) = redirect {
+            effects.outcomes.pop();
+            match fenced {
+                true => self.complete(ticket, group, Outcome::Redirect { to }, &[]),
+                false => self.forwarding.forward(&mut self.cx, group, to, asked, *request),
+            }
+        }
+        self.settle(group);
+    }
+
+    /// Has keys removed until there is the room that is needed, or none can be had: returns the error for the client then.
+    #[inline(never)]
+    pub(super) fn make_room(&mut self, mut need: Need) -> Option<&'static str> {
+        loop {
+            match self.evictions.next(&mut self.cx, self.unsettled.effects(), &mut need) {
+                eviction::Next::Settle => self.settle(need.group()),
+                eviction::Next::Done => return None,
+                eviction::Next::Refused(error) => return Some(error),
+            }
+        }
+    }
+
+    /// Handles a request that cannot take its usual course in its group for lack of room somewhere. Returns false if it
+    /// can.
+    #[inline]
+    fn is_settled_by_room(&mut self, group: u16, asked: &Asked, request: &Request<'_>) -> bool {
+        if !self.cx.room.is_any_short() {
+            return false;
+        }
+        match room::judge(&self.cx, group, request) {
+            Verdict::Goes => false,
+            Verdict::Refused(error) => {
+                self.cx.room.count_refused();
+                self.complete_with_error(asked.ticket, group, Outcome::Refused, &error);
+                true
+            }
+            Verdict::Waits(why) => {
+                self.forwarding.keep(&mut self.cx, group, *asked, *request, why);
+                true
+            }
+            Verdict::PassedOn if asked.leadership != 0 => {
+                // It was meant for one leadership: its sender sends it again.
+                self.complete(asked.ticket, group, Outcome::Redirect { to: NOBODY }, &[]);
+                true
+            }
+            Verdict::PassedOn => {
+                let to = self.cx.coordinator_of(group);
+                self.forwarding.forward(&mut self.cx, group, to, *asked, *request);
+                true
+            }
+        }
+    }
+
+    /// Submits waiting requests as far as a node can take them by now, and ends those that have waited too long.
+    pub(super) fn tend_waiting(&mut self) {
+        if !self.forwarding.looks_now(&mut self.cx) {
+            return;
+        }
+        self.for_each_group(|node, group| {
+            node.forwarding.end_overdue_waiting(&mut node.cx, group);
+            while let Some(kept) = node.forwarding.begin_retry(&mut node.cx, group) {
+                node.submit(group, kept.asked, &decoded(&kept.request).request());
+                if node.forwarding.end_retry() {
+                    break;
+                }
+            }
+        });
+    }
+}
+
+/// The script that a full keyspace runs in the place of this one, if it does.
+#[cold]
+fn without_room<'c>(command: &Command<'c>) -> Option<Command<'c>> {
+    let Command::Script(script) = command else { return None };
+    let options = ScriptOptions { is_in_full: true, ..script.options() };
+    (options.when_full == WhenFull::ByCommand).then(|| Command::Script(script.with_options(options)))
+}
+
+/// The error for a command for which there is no room.
+fn refusal_without_room(command: &Command<'_>, error: &'static str) -> &'static str {
+    match command {
+        Command::Script(script)
+            if script.options().when_full == WhenFull::Refused && error == OUT_OF_MEMORY =>
+        {
+            SCRIPT_OUT_OF_MEMORY
+        }
+        _ => error,
+    }
+}
+
+/// The request of a call.
+pub(super) fn decoded(request: &[u8]) -> DecodedRequest<'_> {
+    DecodedRequest::decode(&mut Reader::new(request)).expect("this node has encoded it")
+}
