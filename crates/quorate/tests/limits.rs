@@ -66,7 +66,6 @@ const INTERNAL: [&str; 61] = [
     "UNWRITTEN_BYTES_MAX",
     "WARMED_KEYS_MAX",
     "WINDOW_BYTES_MAX",
-    "WITHDRAWALS_MAX",
     "WITHDRAW_US_MAX",
 ];
 

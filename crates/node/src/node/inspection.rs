@@ -137,6 +137,11 @@ impl Node {
         self.waits.lingers(waiter)
     }
 
+    /// How far a request that waits here has come, for a message to developers.
+    pub fn progress_of(&self, waiter: WaiterId) -> String {
+        self.waits.progress_of(waiter)
+    }
+
     /// The number of requests for which a replica here keeps elements that are not claimed, and of those whose elements were
     /// claimed in the history of the group.
     pub fn requests_with_elements(&self, group: GroupId) -> Option<(usize, u64)> {

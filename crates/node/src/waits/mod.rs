@@ -88,8 +88,8 @@ const RETRY_US: u64 = 50_000;
 /// The same when the leader seems not to reach this node.
 const DROPPED_RETRY_US: u64 = 500_000;
 
-/// How often a withdrawal is tried.
-const WITHDRAWALS_MAX: u32 = 100;
+/// A withdrawal is tried until it succeeds: after so long at first, later up to 2^this times as long.
+const WITHDRAWAL_DOUBLINGS: u32 = 6;
 
 /// The most requests that wait or leave. Beyond it, requests that leave are forgotten without a withdrawal.
 const WAITS_MAX: usize = 100_000;
@@ -170,15 +170,11 @@ impl Waits {
                     self.settle(cx, group, number);
                 }
                 Outcome::Done { .. } => self.forget(number),
+                // If it were given up, what nobody waits for would stay in the queue: of elements for ever.
                 _ => {
-                    wait.failures += 1;
-                    match wait.failures < WITHDRAWALS_MAX {
-                        true => self.look_at(number, now_us + RETRY_US),
-                        false => {
-                            wait.is_uncertain = true;
-                            self.forget(number);
-                        }
-                    }
+                    let due_us = now_us + (RETRY_US << wait.failures);
+                    wait.failures = (wait.failures + 1).min(WITHDRAWAL_DOUBLINGS);
+                    self.look_at(number, due_us);
                 }
             };
         }

@@ -120,7 +120,7 @@ pub(super) struct Wait {
     pub(super) lingers: bool,
     /// `CLIENT UNBLOCK … ERROR` ends it.
     pub(super) ends_with_error: bool,
-    /// How often its withdrawal had no outcome.
+    /// How often its withdrawal had no outcome, as far as that is counted.
     pub(super) failures: u32,
     /// The latest error that says why it is not queued, if any.
     pub(super) error: Vec<u8>,
@@ -329,6 +329,15 @@ impl Waits {
     pub(crate) fn lingers(&self, waiter: WaiterId) -> bool {
         let wait = self.by_number.get(&waiter.number.get());
         waiter.life == self.life && wait.is_some_and(|wait| wait.lingers && wait.is_for_elements())
+    }
+
+    /// How far a request has come.
+    pub(crate) fn progress_of(&self, waiter: WaiterId) -> String {
+        match self.by_number.get(&waiter.number.get()) {
+            _ if waiter.life != self.life => "of an incarnation that is over".to_owned(),
+            None => "not known".to_owned(),
+            Some(wait) => format!("{wait:?}"),
+        }
     }
 
     pub(super) fn len(&self) -> usize {

@@ -274,6 +274,26 @@ fn requests_of_an_earlier_life_of_a_node_are_forgotten_when_it_is_back() {
     assert_eq!(cluster.ask(ann, "LLEN l"), "1");
 }
 
+/// A group may be unable to record anything for long. What its clients no longer wait for leaves its queue all the same.
+#[test]
+fn a_request_whose_client_leaves_while_nothing_can_be_recorded_is_withdrawn_when_something_can() {
+    for kind in KINDS {
+        let mut cluster = setup(3, &[kind]).with(|it| it.command_timeout_ms = 100).start();
+        let lead = leader(&cluster);
+        let others = [lead % 3 + 1, (lead + 1) % 3 + 1];
+        let ann = cluster.client(lead);
+        cluster.send(ann, "BLPOP l 0");
+        until_waiting(&mut cluster, 1);
+        others.into_iter().for_each(|id| cluster.kill(id));
+        cluster.turns(100);
+        cluster.close(ann);
+        cluster.turns(20_000);
+        others.into_iter().for_each(|id| cluster.restart(id));
+        cluster.settle();
+        until_waiting(&mut cluster, 0);
+    }
+}
+
 #[test]
 fn those_who_wait_are_in_the_copy_that_a_node_gets_which_was_away() {
     let keyspaces = &["prefix= replication=consensus backlog_bytes=100000"];

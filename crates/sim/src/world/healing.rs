@@ -554,10 +554,14 @@ impl World {
                 };
                 let mut waiting = host.node().map_or_else(Vec::new, |node| node.waiting_requests(group));
                 waiting.retain(is_left);
-                if !waiting.is_empty() {
+                if let Some(first) = waiting.first() {
                     let (node, name) = (id(host.place), self.map.name_of(group));
+                    let coordinator = self.hosts.get(usize::from(place_of(first.node))).and_then(Host::node);
+                    let progress = coordinator.map_or_else(String::new, |node| node.progress_of(*first));
                     let what = "requests that wait for elements, though no client does";
-                    return Some(format!("node {node} has {what}, in {name}: {waiting:?}"));
+                    return Some(format!(
+                        "node {node} has {what}, in {name}: {waiting:?}; the first at its coordinator: {progress}"
+                    ));
                 }
             }
         }
