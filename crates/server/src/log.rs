@@ -1,6 +1,7 @@
-//! The log: one line per event, to standard error. A quiet server logs its start and its stop.
+//! The log: one line per event, to standard error, in words or in JSON. A quiet server logs its start and its stop.
 
 use std::env::VarError;
+use std::ffi::OsStr;
 use std::fmt::Debug;
 use std::path::PathBuf;
 
@@ -8,13 +9,16 @@ use anyhow::{Context, Result, bail, ensure};
 use node::{Level, Line, one_line};
 use tracing::field::Field;
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::format::{Format, Writer, debug_fn};
+use tracing_subscriber::fmt::format::{Format, Json, JsonFields, Writer, debug_fn};
 use tracing_subscriber::fmt::{FormatFields, SubscriberBuilder};
 
 use crate::log_writer::{self, Settled};
 
 /// The environment variable that sets what is logged, such as `info` or `debug`.
 const FILTER_VARIABLE: &str = "QUORATE_LOG";
+
+/// The environment variable that sets how it is written.
+const FORMAT_VARIABLE: &str = "QUORATE_LOG_FORMAT";
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
@@ -27,16 +31,47 @@ const USUAL: &str = "info";
 /// waits for lines that are not written yet.
 ///
 /// # Errors
-/// The environment names something that is not a level.
+/// The environment names something that is not a level, or not a format.
 pub(crate) fn start(file: Option<PathBuf>) -> Result<Settled> {
     let filter = match std::env::var(FILTER_VARIABLE) {
         Ok(text) => filter(&text)?,
         Err(VarError::NotPresent) => EnvFilter::new(USUAL),
         Err(VarError::NotUnicode(_)) => bail!("{FILTER_VARIABLE}: it is not valid text"),
     };
-    let (writer, settled) = log_writer::start(file).context("cannot start the thread of the log's lines")?;
-    let _ = logger(filter).with_writer(move || writer.clone()).try_init();
+    let is_json = is_json(std::env::var_os(FORMAT_VARIABLE).as_deref())?;
+    let note = if is_json { note_in_json } else { note_in_words };
+    let (writer, settled) =
+        log_writer::start(file, note).context("cannot start the thread of the log's lines")?;
+    let _ = match is_json {
+        true => json_logger(filter).with_writer(move || writer.clone()).try_init(),
+        false => logger(filter).with_writer(move || writer.clone()).try_init(),
+    };
     Ok(settled)
+}
+
+/// Whether the environment asks for JSON.
+fn is_json(format: Option<&OsStr>) -> Result<bool> {
+    match format.map(|format| format.to_string_lossy()).as_deref() {
+        None | Some("text") => Ok(false),
+        Some("json") => Ok(true),
+        Some(other) => bail!("{FORMAT_VARIABLE}={other}: it is text or json"),
+    }
+}
+
+/// The writer's own line, of what the log lacks.
+fn note_in_words(text: &str) -> String {
+    format!("{text}\n")
+}
+
+/// The same in JSON.
+fn note_in_json(text: &str) -> String {
+    format!("{}\n", serde_json::json!({ "level": "WARN", "message": text, "target": "server::log_writer" }))
+}
+
+/// Writes an object for each event, with its time, its level, its message and the part of the program it comes from.
+fn json_logger(filter: EnvFilter) -> SubscriberBuilder<JsonFields, Format<Json>, EnvFilter> {
+    let log = tracing_subscriber::fmt().with_env_filter(filter).json();
+    log.flatten_event(true).with_current_span(false).with_span_list(false)
 }
 
 fn logger(
@@ -121,6 +156,33 @@ mod tests {
         fn flush(&mut self) -> std::io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn in_json_each_event_is_an_object_whatever_its_text() {
+        let kept = Kept::default();
+        let writer = kept.clone();
+        let log = json_logger(EnvFilter::new("info")).with_writer(move || writer.clone()).finish();
+        tracing::subscriber::with_default(log, || {
+            line(&Line { level: Level::Warning, text: "one \"two\"\nthree".into() });
+            line(&Line { level: Level::Audit, text: "four".into() });
+        });
+        let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap() + &note_in_json("five");
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).expect("a line is an object")).collect();
+        let said = |at: usize, name: &str| lines[at][name].as_str().expect("it is there").to_owned();
+        assert_eq!((said(0, "level"), said(0, "message")), ("WARN".into(), "one \"two\"\nthree".into()));
+        assert_eq!((said(1, "target"), said(1, "message")), ("audit".into(), "audit: four".into()));
+        assert_eq!(said(2, "message"), "five");
+        assert!(said(0, "timestamp").ends_with('Z'));
+    }
+
+    #[test]
+    fn what_is_neither_text_nor_json_is_no_format() {
+        assert!(!is_json(None).unwrap() && !is_json(Some(OsStr::new("text"))).unwrap());
+        assert!(is_json(Some(OsStr::new("json"))).unwrap());
+        let error = is_json(Some(OsStr::new("JSON "))).unwrap_err().to_string();
+        assert_eq!(error, "QUORATE_LOG_FORMAT=JSON : it is text or json");
     }
 
     #[test]

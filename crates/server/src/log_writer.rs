@@ -75,19 +75,20 @@ impl Drop for Settled {
 }
 
 /// Starts the thread that writes. If standard error is a file that this process should keep short, `file` is its name.
+/// `note` makes a line of what the thread itself has to say.
 ///
 /// # Errors
 /// The thread cannot be started.
-pub(crate) fn start(file: Option<PathBuf>) -> io::Result<(LineWriter, Settled)> {
+pub(crate) fn start(file: Option<PathBuf>, note: fn(&str) -> String) -> io::Result<(LineWriter, Settled)> {
     let (sender, receiver) = sync_channel(WAITING_LINES_MAX);
     let progress = Arc::new(Progress::default());
     let (writer, settled) =
         (LineWriter { lines: sender, progress: Arc::clone(&progress) }, Settled(Arc::clone(&progress)));
-    std::thread::Builder::new().name("log".into()).spawn(move || write(receiver, file, &progress))?;
+    std::thread::Builder::new().name("log".into()).spawn(move || write(receiver, file, note, &progress))?;
     Ok((writer, settled))
 }
 
-fn write(lines: Receiver<Vec<u8>>, file: Option<PathBuf>, progress: &Progress) {
+fn write(lines: Receiver<Vec<u8>>, file: Option<PathBuf>, note: fn(&str) -> String, progress: &Progress) {
     let mut file = file.map(BoundedFile::new);
     let mut reported = 0;
     for line in lines {
@@ -95,9 +96,9 @@ fn write(lines: Receiver<Vec<u8>>, file: Option<PathBuf>, progress: &Progress) {
         let mut out = io::stderr().lock();
         let mut written = Ok(());
         if lost > reported {
-            let why = "as they could not be written";
-            written =
-                out.write_all(format!("{} lines of this log were lost, {why}\n", lost - reported).as_bytes());
+            let text =
+                format!("{} lines of this log were lost, as they could not be written", lost - reported);
+            written = out.write_all(note(&text).as_bytes());
         }
         if written.and_then(|()| out.write_all(&line)).is_ok() {
             reported = lost;
