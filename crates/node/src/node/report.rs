@@ -220,12 +220,6 @@ pub(super) fn metrics(node: &Node, out: &mut String) {
         "1 while this machine's wall clock is farther than a second from most nodes' clocks.",
         clock.is_off.into(),
     );
-    single(
-        "clock_off_milliseconds",
-        "gauge",
-        "How far it is from the time that is used, either way.",
-        clock.ahead_ms.unsigned_abs(),
-    );
     single("clocks_known", "gauge", "Nodes' wall clocks that are known here.", clock.answers as u64);
     single("journal_bytes", "gauge", "Log that the next start would read.", node.cx.journal.held_bytes());
     single(
@@ -260,8 +254,19 @@ pub(super) fn metrics(node: &Node, out: &mut String) {
     single("values_cache_misses_total", "counter", "Values that were read from the disk.", counters.misses);
     single("values_damaged_total", "counter", "Values that could not be read.", counters.damaged);
     node.coding.coding_metrics(out);
+    let _ = write!(
+        out,
+        "# HELP quorate_clock_off_seconds How far the wall clock is from the time that is used, either way.\n\
+         # TYPE quorate_clock_off_seconds gauge\nquorate_clock_off_seconds {}\n",
+        seconds(clock.ahead_ms.unsigned_abs())
+    );
     link_metrics(node, out);
     group_metrics(node, out);
+}
+
+/// Milliseconds in the unit that Prometheus asks for.
+fn seconds(ms: u64) -> String {
+    format!("{}.{:03}", ms / 1000, ms % 1000)
 }
 
 /// Which program runs here, and to which nodes it has links.
@@ -293,7 +298,7 @@ fn group_metrics(node: &Node, out: &mut String) {
     fn table(group: &Group, value: impl Fn(&kv::Table) -> u64) -> u64 {
         group.replica.as_ref().map_or(0, |replica| value(replica.table()))
     }
-    let series: [(&str, &str, &str, Value); 26] = [
+    let series: [(&str, &str, &str, Value); 25] = [
         ("ready", "gauge", "1 when requests can be served.", |_, status| status.ready.into()),
         ("writable", "gauge", "Leader: 1 when enough followers are live.", |_, status| {
             status.writable.into()
@@ -303,7 +308,6 @@ fn group_metrics(node: &Node, out: &mut String) {
         ("offset", "gauge", "The last offset held.", |_, status| status.offset),
         ("applied", "gauge", "The last offset applied.", |_, status| status.applied),
         ("lag_records", "gauge", "Follower: records not applied yet.", |_, status| status.lag),
-        ("lag_milliseconds", "gauge", "Follower: since when.", |_, status| status.lag_ms),
         ("backlog_bytes", "gauge", "History kept.", |_, status| status.backlog_bytes as u64),
         ("keys", "gauge", "Keys.", |group, _| table(group, |table| table.len() as u64)),
         ("memory_bytes", "gauge", "Memory of keys and values.", |group, _| {
@@ -375,6 +379,11 @@ fn group_metrics(node: &Node, out: &mut String) {
     for (name, (help, lines)) in counted {
         let name = format!("quorate_keyspace_{name}_total");
         let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} counter\n{lines}");
+    }
+    let name = "quorate_keyspace_lag_seconds";
+    let _ = write!(out, "# HELP {name} Follower: since when it has not applied all.\n# TYPE {name} gauge\n");
+    for ((_, group), status) in node.cx.groups.iter().zip(&statuses) {
+        let _ = writeln!(out, "{name}{{{}}} {}", label(group), seconds(status.lag_ms));
     }
     let name = "quorate_follower_lag";
     let _ = write!(
