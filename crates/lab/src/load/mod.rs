@@ -138,6 +138,15 @@ pub struct Progress {
 /// Times in histories are relative to this, so that the histories of several loads can be combined.
 static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
 
+/// Looks whether the servers of these options take connections.
+///
+/// # Errors
+/// One does not, or refuses the greeting; or the options make no sense.
+pub(crate) fn reach(options: &Options) -> Result<(), Error> {
+    options.validate()?;
+    Worker::new(options, 0, options.pipeline, *EPOCH)?.connect()
+}
+
 /// Runs a load with these options and reports to `progress` every second.
 pub fn run(options: &Options, mut progress: impl FnMut(&Progress)) -> Result<Report, Error> {
     options.validate()?;

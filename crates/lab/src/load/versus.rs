@@ -9,7 +9,7 @@ use super::options::Options;
 use super::outcome::Outcome;
 use super::report::{Report, Row, describe, grouped, rounded};
 use super::steal::DISTURBED_PERCENT;
-use super::{Error, Progress, run};
+use super::{Error, Progress, reach, run};
 
 /// The reports of A and B in each round.
 pub struct Comparison {
@@ -53,6 +53,8 @@ pub fn compare(
     if rounds == 0 {
         return Err(Error::Usage("rounds must be at least 1".to_owned()));
     }
+    // Before the first round, which may take minutes and would be in vain.
+    sides.into_iter().try_for_each(reach)?;
     let mut done = Vec::with_capacity(rounds);
     for round in 0..rounds {
         let mut measure = |side: usize| {
