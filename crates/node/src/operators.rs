@@ -62,7 +62,10 @@ pub(crate) fn keyspace_command(
             });
         }
         // Carried out by `following`.
-        KeyspaceCommand::Changes | KeyspaceCommand::Watch | KeyspaceCommand::Unwatch => return,
+        KeyspaceCommand::Changes
+        | KeyspaceCommand::Copy
+        | KeyspaceCommand::Watch
+        | KeyspaceCommand::Unwatch => return,
         KeyspaceCommand::Get => return keyspace_get(cx, client, &arguments[2]),
         KeyspaceCommand::Drop => text(&arguments[2]).map(|prefix| Change::DropKeyspace(prefix.to_string())),
         KeyspaceCommand::Recover => match recovery(cx, &arguments[2], arguments.get(3)) {

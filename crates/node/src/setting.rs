@@ -32,7 +32,7 @@ impl Protocol {
     }
 
     /// Whether keys are registers: values that are written whole, and never read and written in one step.
-    pub(crate) fn has_registers(self) -> bool {
+    pub fn has_registers(self) -> bool {
         match self {
             Protocol::LeaderFollower | Protocol::Consensus => false,
             Protocol::Abd | Protocol::Blocking => true,

@@ -1,5 +1,5 @@
 //! Quorate's command line: runs a node, runs a cluster on this machine, makes certificates and new nodes, tells how a
-//! cluster stands, and moves keys from Redis's files and into them. Measuring, simulating and checking are in a program of their own, `quorate-lab`, to
+//! cluster stands, moves keys from Redis's files and into them, and makes backups. Measuring, simulating and checking are in a program of their own, `quorate-lab`, to
 //! which the commands of these names are handed over.
 //!
 //! This crate parses words and prints lines; the work is done in the other crates. Exit codes: 0 done, 1 failed, 2 wrong
@@ -34,6 +34,7 @@ Examples:
   quorate status --addr 127.0.0.1:7000           how does the cluster stand?
   quorate certs --dir certs --node 10.0.0.1      certificates for TLS
   quorate import dump.rdb --addr 127.0.0.1:7000   take the keys of a Redis
+  quorate backup --to /backup --addr 127.0.0.1:7000   all of it as files; quorate restore puts them into another cluster
   quorate bench --addr 127.0.0.1:7000            measure it
   quorate lab run leader-follower --quick        reproduce a study
   quorate check history.jsonl                    is this history linearizable?
@@ -66,6 +67,10 @@ enum Command {
     Import(exchange::ImportArgs),
     /// Write the keys of a running cluster to a file that Redis and Valkey load
     Export(exchange::ExportArgs),
+    /// Make a backup of a running cluster
+    Backup(exchange::BackupArgs),
+    /// Put a backup into a running cluster
+    Restore(exchange::RestoreArgs),
     /// Write what makes a shell complete these commands
     Completions(manual::CompletionsArgs),
     /// Write manual pages
@@ -136,6 +141,8 @@ fn main() -> ExitCode {
         Command::Join(args) => ("join", join::run(&args)),
         Command::Import(args) => ("import", exchange::import(&args)),
         Command::Export(args) => ("export", exchange::export(&args)),
+        Command::Backup(args) => ("backup", exchange::backup(&args)),
+        Command::Restore(args) => ("restore", exchange::restore(&args)),
         Command::Completions(args) => ("completions", manual::complete(&args, CommandLine::command())),
         Command::Man(args) => ("man", manual::pages(&args, CommandLine::command())),
         Command::Bench(rest) => ("bench", hand_over(Some("bench"), &rest)),

@@ -295,8 +295,8 @@ impl Changes {
     }
 
     /// A record has been applied, and all of its effects are written: keeps it in the history. Returns its version if there
-    /// was anything to keep.
-    pub(super) fn end_record(&mut self) -> Option<Version> {
+    /// was anything to keep. `time` is the record's.
+    pub(super) fn end_record(&mut self, time: UnixMs) -> Option<Version> {
         let history = self.history.as_mut()?;
         let mut kept = None;
         let OfRecord { begin, mut effects, count, cleared_at, is_lost, .. } =
@@ -320,7 +320,8 @@ impl Changes {
                 }
             }
             if number > 0 {
-                history.keep(self.version, (number, events.as_bytes()), (count, effects.as_bytes()));
+                let (events, effects) = ((number, events.as_bytes()), (count, effects.as_bytes()));
+                history.keep(self.version, time, events, effects);
                 kept = Some(self.version);
             }
         }
@@ -406,8 +407,15 @@ impl Table {
         self.changes.history.as_deref()
     }
 
+    /// A number that grows whenever the table is changed in another way than by records, such as by another one that takes its
+    /// place: snapshots of before are gone.
+    pub fn replacements(&self) -> u64 {
+        self.replacements
+    }
+
     /// The table has become another one by other ways than records: the history of its changes begins anew.
     pub(super) fn break_history(&mut self) {
+        self.replacements += 1;
         if let Some(history) = &mut self.changes.history {
             history.restart();
         }
@@ -433,6 +441,7 @@ impl Table {
     /// history begins anew.
     pub fn take_followers_of(&mut self, before: &mut Table) {
         self.changes = std::mem::take(&mut before.changes);
+        self.replacements = before.replacements + 1;
         if !before.queues.has_planted(Fault::SnapshotNotNoted) {
             self.changes.miss_some();
         }

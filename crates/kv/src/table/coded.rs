@@ -199,7 +199,9 @@ impl Table {
 
     // Commands that need bytes.
 
-    pub(super) fn holds_coded(&self) -> bool {
+    /// Whether any values are not in the table: fragments, or values on the disk.
+    #[inline]
+    pub fn holds_coded(&self) -> bool {
         !self.coded.references.is_empty() || !self.spilled.is_empty()
     }
 

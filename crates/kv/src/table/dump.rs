@@ -229,20 +229,25 @@ fn put_key(entry: &Entry, tag: u8, out: &mut Vec<u8>) {
 }
 
 /// Appends a key with its value, or the next part of it, as files of Redis have it: of a collection with `length` items, those
-/// from the rank `from` on, until `out` has `enough` bytes. Returns the rank of the next one. Fields that expire are
-/// written without that, and noted in `expiring`.
+/// from the rank `from` on, until `out` has `enough` bytes. Returns the rank of the next one. With `expiring`, fields that
+/// expire are written without that, and noted there.
 pub(super) fn put_part(
     entry: &Entry,
     from: usize,
     enough: usize,
     out: &mut Vec<u8>,
-    expiring: &mut Vec<ExpiringField>,
+    expiring: Option<&mut Vec<ExpiringField>>,
 ) -> usize {
+    // Deadlines are written as they are behind the least; that it is 1 needs no look at all of them.
+    const LEAST: UnixMs = 1;
     let items = if entry.is_collection() { entry.items() } else { Items::EMPTY };
+    let has_form_with_deadlines = entry.kind() == Kind::Hash && expiring.is_none() && entry.has_deadlines();
+    let mut noted = expiring;
     let tag = match entry.kind() {
         Kind::List => write::tag::LIST,
         Kind::Set => write::tag::SET,
         Kind::Sorted => write::tag::SORTED_SET,
+        Kind::Hash if has_form_with_deadlines => write::tag::HASH_WITH_DEADLINES,
         Kind::Hash => write::tag::HASH,
         Kind::Plain | Kind::Text | Kind::Raw | Kind::Coded | Kind::Stream => {
             let mut value = Vec::new();
@@ -254,6 +259,9 @@ pub(super) fn put_part(
     };
     if from == 0 {
         put_key(entry, tag, out);
+        if has_form_with_deadlines {
+            out.extend_from_slice(&LEAST.to_le_bytes());
+        }
         put_length(items.len() as u64, out);
     }
     let (mut next, order) = (from, entry.order());
@@ -267,10 +275,16 @@ pub(super) fn put_part(
             }
             Kind::Hash => {
                 let field = order.field(item);
+                let expires = field.deadline != NO_DEADLINE;
+                if has_form_with_deadlines {
+                    put_length(if expires { field.deadline - LEAST + 1 } else { 0 }, out);
+                }
                 put_text(field.name, out);
                 put_text(field.value, out);
-                if field.deadline != NO_DEADLINE {
-                    expiring.push((entry.key().into(), field.name.into(), field.deadline));
+                if let Some(noted) = &mut noted
+                    && expires
+                {
+                    noted.push((entry.key().into(), field.name.into(), field.deadline));
                 }
             }
             _ => put_text(item, out),

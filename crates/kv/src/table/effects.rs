@@ -51,12 +51,12 @@ impl Table {
 
     /// Writes the effects of changes that were made beside the commands of the record, and keeps the record.
     #[cold]
-    pub(super) fn end_record(&mut self) {
+    pub(super) fn end_record(&mut self, record: Record) {
         for key in with(&[], self.changes.unwritten()) {
             self.put_whole(&key);
         }
         self.changes.all_written();
-        let kept = self.changes.end_record();
+        let kept = self.changes.end_record(record.time);
         assert!(
             kept.is_none_or(|version| version == self.floor),
             "a change is kept with version {kept:?}, and the table has {}",

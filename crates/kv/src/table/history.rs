@@ -8,8 +8,8 @@
 //! here, in order. Whatever else changes the table ends the history, and it begins anew at the version that the table has
 //! then. So a reader may find that it has come too late, and never misses anything without finding that.
 
-use crate::Version;
 use crate::reply::{Reply, ReplyBuffer};
+use crate::{UnixMs, Version};
 use std::collections::VecDeque;
 
 /// Bytes that a record takes beside its changes.
@@ -24,8 +24,6 @@ pub struct History {
     bytes_max: usize,
     /// `None`: it begins with the next record.
     since: Option<Version>,
-    /// How often it has begun anew because the table was changed in another way than by records.
-    restarts: u64,
 }
 
 /// How a reader stands who has read all up to a version.
@@ -41,7 +39,7 @@ pub struct Recent {
 
 impl History {
     pub(super) fn new(bytes_max: usize) -> History {
-        History { records: VecDeque::new(), bytes: 0, bytes_max, since: None, restarts: 0 }
+        History { records: VecDeque::new(), bytes: 0, bytes_max, since: None }
     }
 
     pub(super) fn bytes_max(&self) -> usize {
@@ -58,19 +56,26 @@ impl History {
         self.since.get_or_insert(floor);
     }
 
-    /// Keeps a record's events and effects, given as their numbers and encoded elements.
+    /// Keeps a record's time, events and effects; the latter are given as their numbers and encoded elements.
     ///
     /// # Panics
     /// If the version is not above those before: readers would take one of the two for the other.
-    pub(super) fn keep(&mut self, version: Version, events: (u32, &[u8]), effects: (u32, &[u8])) {
+    pub(super) fn keep(
+        &mut self,
+        version: Version,
+        time: UnixMs,
+        events: (u32, &[u8]),
+        effects: (u32, &[u8]),
+    ) {
         let before = self.records.back().map(|(version, _)| *version).or(self.since);
         assert!(
             before.is_none_or(|before| before < version),
             "versions of changes grow: {before:?}, {version}"
         );
         let mut record = ReplyBuffer::new();
-        record.push(Reply::Array(3));
+        record.push(Reply::Array(4));
         record.integer(version as i64);
+        record.integer(time as i64);
         for (number, elements) in [events, effects] {
             record.push(Reply::Array(number));
             record.extend_encoded(elements);
@@ -100,13 +105,6 @@ impl History {
     pub(super) fn restart(&mut self) {
         self.records.clear();
         (self.bytes, self.since) = (0, None);
-        self.restarts += 1;
-    }
-
-    /// A number that grows whenever the table is changed in another way than by records, such as by another one that takes its
-    /// place.
-    pub fn restarts(&self) -> u64 {
-        self.restarts
     }
 
     /// Bytes that the changes take.
@@ -125,8 +123,8 @@ impl History {
     }
 
     /// Appends the records behind the version `from`, as many as fit into `bytes_max` bytes but at least one: an array each,
-    /// of the version, the events (a key and the event's name each) and the effects (words each). `floor` is the table's
-    /// version. O(log n) beside what is appended.
+    /// of the version, the record's time, the events (a key and the event's name each) and the effects (words each). `floor`
+    /// is the table's version. O(log n) beside what is appended.
     pub fn write_behind(
         &self,
         from: Version,

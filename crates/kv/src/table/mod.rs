@@ -131,6 +131,8 @@ pub struct Table {
     /// Open snapshots.
     snapshots: Vec<Snapshot>,
     snapshots_begun: u64,
+    /// How often it was changed in another way than by records.
+    replacements: u64,
     /// The highest version ever given.
     floor: Version,
     /// What the table remembers of removed keys.
@@ -209,6 +211,7 @@ impl Table {
             fields_due: BTreeSet::new(),
             snapshots: Vec::new(),
             snapshots_begun: 0,
+            replacements: 0,
             floor: 0,
             departed: RemovedVersions::default(),
             coded: CodedValues::default(),
@@ -369,7 +372,7 @@ impl Table {
         }
         self.changes.end();
         if self.changes.have_effects() {
-            self.end_record();
+            self.end_record(record);
         }
         self.spill(record);
         version

@@ -263,14 +263,14 @@ impl Snapshot {
         table: &Index,
         bytes_max: usize,
         out: &mut Vec<u8>,
-        expiring: &mut Vec<ExpiringField>,
+        mut expiring: Option<&mut Vec<ExpiringField>>,
         discarded: &mut Discarded,
     ) -> bool {
         let enough = out.len() + bytes_max.max(1);
         loop {
             // What is under way is a copy of its entry, which costs nothing for a collection.
             while let Some(InPieces { next, saved: Some(entry), .. }) = &mut self.in_pieces {
-                *next = dump::put_part(entry, *next, enough, out, expiring);
+                *next = dump::put_part(entry, *next, enough, out, expiring.as_deref_mut());
                 let is_over = !entry.is_collection() || *next >= entry.items().len();
                 if is_over && let Some(saved) = self.in_pieces.take().and_then(|in_pieces| in_pieces.saved) {
                     saved.into_collection().into_iter().for_each(|it| it.discard(discarded));
@@ -301,7 +301,7 @@ impl Snapshot {
                 // It waits for the next chunk, as do others of its hash.
                 self.saved.push(entry.clone());
             } else {
-                dump::put_part(entry, 0, usize::MAX, out, expiring);
+                dump::put_part(entry, 0, usize::MAX, out, expiring.as_deref_mut());
             }
         }
         self.next = KeyHash::END;
@@ -474,13 +474,14 @@ impl Table {
 
     /// Like [`Table::snapshot_chunk`], but keys and values are appended as files of Redis have them. A chunk exceeds `bytes_max` by at
     /// most a string, a stream, or an item of another collection. Values that are not in the table must not be among them.
-    /// Fields of hashes that expire are noted in `expiring`. `None`: there is no such snapshot.
+    /// With `expiring`, fields of hashes that expire are written without that, for servers before Redis 7.4, and noted there.
+    /// `None`: there is no such snapshot.
     pub fn dump_chunk(
         &mut self,
         id: SnapshotId,
         bytes_max: usize,
         out: &mut Vec<u8>,
-        expiring: &mut Vec<ExpiringField>,
+        expiring: Option<&mut Vec<ExpiringField>>,
     ) -> Option<bool> {
         let snapshot = self.snapshots.iter_mut().find(|snapshot| snapshot.id == id)?;
         Some(snapshot.dump_chunk(&self.index, bytes_max, out, expiring, &mut self.discarded_nodes))

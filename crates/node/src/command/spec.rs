@@ -302,6 +302,7 @@ pub enum LatencyCommand {
 #[allow(missing_docs)] // Each is the subcommand of that name.
 pub enum KeyspaceCommand {
     Changes,
+    Copy,
     Create,
     Drop,
     Get,

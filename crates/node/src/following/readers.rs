@@ -18,7 +18,7 @@ use crate::origin::{Asked, Origin};
 use crate::session::{ClientId, SessionReply};
 use kv::codec::Reader as Bytes;
 use kv::table::History;
-use kv::{Command, Reply, ReplyBuffer, Table, Version};
+use kv::{Command, Reply, ReplyBuffer, Table, UnixMs, Version};
 use protocol::planted::Fault;
 use protocol::{Request, Result as Outcome};
 use std::collections::BTreeMap;
@@ -86,7 +86,14 @@ enum Purpose {
     /// A stream to its client, and whether that knows where it begins.
     Stream { is_announced: bool },
     /// A request of its client, with what has been read for it so far.
-    Request { sequence: u64, bytes_left: usize, records: u32, replies: ReplyBuffer },
+    Request { sequence: u64, bytes_left: usize, has_times: bool, records: u32, replies: ReplyBuffer },
+}
+
+/// What a request says beside its keyspace and version.
+#[derive(Debug, Default)]
+struct Options {
+    bytes_max: Option<usize>,
+    has_times: bool,
 }
 
 /// The end of a reader.
@@ -136,8 +143,10 @@ impl Readers {
             _ if !is_resp3 => refusal(
                 "the changes come as pushes, which need RESP3: say HELLO 3 first, or ask with KEYSPACE CHANGES",
             ),
-            Ok((_, Some(_))) => refusal("only KEYSPACE CHANGES takes BYTES"),
-            Ok((reader, None)) => Ok(reader),
+            Ok((_, Options { bytes_max: Some(_), .. } | Options { has_times: true, .. })) => {
+                refusal("only KEYSPACE CHANGES takes BYTES and TIMES")
+            }
+            Ok((reader, _)) => Ok(reader),
             Err(error) => Err(error),
         };
         match outcome {
@@ -165,15 +174,20 @@ impl Readers {
         cx.answer(client, |replies| replies.integer(ended as i64));
     }
 
-    /// `KEYSPACE CHANGES prefix [FROM version] [BYTES number]`.
+    /// `KEYSPACE CHANGES prefix [FROM version] [BYTES number] [TIMES]`.
     fn request(&mut self, cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
         match self.begun(cx, client, arguments) {
-            Ok((mut reader, bytes_max)) => {
+            Ok((mut reader, Options { bytes_max, has_times })) => {
                 let Some(session) = cx.clients.sessions.get_mut(client) else { return };
                 let sequence = session.begin(false).sequence;
                 let bytes_left = bytes_max.unwrap_or(READ_BYTES as usize);
-                reader.purpose =
-                    Purpose::Request { sequence, bytes_left, records: 0, replies: ReplyBuffer::new() };
+                reader.purpose = Purpose::Request {
+                    sequence,
+                    bytes_left,
+                    has_times,
+                    records: 0,
+                    replies: ReplyBuffer::new(),
+                };
                 self.add(cx, reader);
             }
             Err(error) => cx.answer(client, |replies| replies.error(&format!("{} {error}", error.code()))),
@@ -185,19 +199,20 @@ impl Readers {
         cx: &Context,
         client: ClientId,
         arguments: Arguments<'_>,
-    ) -> Result<(Reader, Option<usize>), Refusal> {
+    ) -> Result<(Reader, Options), Refusal> {
         let prefix = String::from_utf8_lossy(&arguments[2]).into_owned();
         let entry = cx.map.keyspaces.get(&prefix).ok_or_else(|| Refusal::NoKeyspace(prefix.clone()))?;
         check_kept(entry).map_err(Refusal::Other)?;
-        let (mut from, mut bytes_max) = (None, None);
+        let (mut from, mut options) = (None, Options::default());
         let mut words = arguments.iter().skip(3);
         while let Some(word) = words.next() {
-            let value = words.next().ok_or_else(|| Refusal::Other(SYNTAX[4..].into()))?;
+            let mut value = || words.next().ok_or_else(|| Refusal::Other(SYNTAX[4..].into()));
             match word.to_ascii_lowercase().as_slice() {
-                b"from" if from.is_none() => from = Some(value),
-                b"bytes" if bytes_max.is_none() => {
-                    let number = kv::number::parse_integer(value).and_then(|it| usize::try_from(it).ok());
-                    bytes_max = Some(
+                b"times" if !options.has_times => options.has_times = true,
+                b"from" if from.is_none() => from = Some(value()?),
+                b"bytes" if options.bytes_max.is_none() => {
+                    let number = kv::number::parse_integer(value()?).and_then(|it| usize::try_from(it).ok());
+                    options.bytes_max = Some(
                         number
                             .ok_or_else(|| Refusal::Other("behind BYTES stands a number of bytes".into()))?,
                     );
@@ -214,7 +229,7 @@ impl Readers {
             ));
         }
         let purpose = Purpose::Stream { is_announced: false };
-        Ok((Reader { client, prefix, positions, purpose, due_us: 0 }, bytes_max))
+        Ok((Reader { client, prefix, positions, purpose, due_us: 0 }, options))
     }
 
     fn add(&mut self, cx: &mut Context, reader: Reader) {
@@ -433,14 +448,14 @@ impl Reader {
             position.next_us = 0; // There may be more.
         }
         for _ in 2..parts {
-            let Some((record, events_and_effects)) = take_record(&mut bytes) else {
+            let Some((record, time, events_and_effects)) = take_record(&mut bytes) else {
                 return Some(End::Error("ERR a node answers with something else than changes".into()));
             };
             if self.positions[place].version.is_some_and(|version| version >= record) {
                 continue;
             }
             self.positions[place].version = Some(record);
-            self.give(cx, events_and_effects);
+            self.give(cx, time, events_and_effects);
         }
         let position = &mut self.positions[place];
         position.version = position.version.max(Some(until));
@@ -448,7 +463,7 @@ impl Reader {
     }
 
     /// Gives its client one record.
-    fn give(&mut self, cx: &mut Context, events_and_effects: &[u8]) {
+    fn give(&mut self, cx: &mut Context, time: UnixMs, events_and_effects: &[u8]) {
         let version = self.version();
         match &mut self.purpose {
             Purpose::Stream { .. } => {
@@ -460,11 +475,14 @@ impl Reader {
                 message.extend_encoded(events_and_effects);
                 cx.push(self.client, message.as_bytes());
             }
-            Purpose::Request { bytes_left, records, replies, .. } => {
+            Purpose::Request { bytes_left, has_times, records, replies, .. } => {
                 *bytes_left = bytes_left.saturating_sub(events_and_effects.len());
                 *records += 1;
-                replies.array(3);
+                replies.array(3 + usize::from(*has_times));
                 replies.bulk(version.as_bytes());
+                if *has_times {
+                    replies.integer(time as i64);
+                }
                 replies.extend_encoded(events_and_effects);
             }
         }
@@ -569,10 +587,11 @@ fn positions(entry: &KeyspaceEntry, from: Option<&[u8]>, repeats: bool) -> Resul
     Ok(entry.groups.iter().zip(versions).map(position).collect())
 }
 
-/// Takes a record off the reply to [`kv::Command::Recent`]: its version, and its events and effects as they are encoded.
-pub(super) fn take_record<'r>(bytes: &mut Bytes<'r>) -> Option<(Version, &'r [u8])> {
-    let (Reply::Array(3), Reply::Integer(version)) = (Reply::decode(bytes).ok()?, Reply::decode(bytes).ok()?)
-    else {
+/// Takes a record off the reply to [`kv::Command::Recent`]: its version, its time, and its events and effects as they are
+/// encoded.
+pub(super) fn take_record<'r>(bytes: &mut Bytes<'r>) -> Option<(Version, UnixMs, &'r [u8])> {
+    let mut next = || Reply::decode(bytes).ok();
+    let (Reply::Array(4), Reply::Integer(version), Reply::Integer(time)) = (next()?, next()?, next()?) else {
         return None;
     };
     let (start, mut elements) = (bytes.rest(), 2_u64);
@@ -582,5 +601,5 @@ pub(super) fn take_record<'r>(bytes: &mut Bytes<'r>) -> Option<(Version, &'r [u8
             elements += u64::from(count);
         }
     }
-    Some((version as Version, &start[..start.len() - bytes.rest().len()]))
+    Some((version as Version, time as UnixMs, &start[..start.len() - bytes.rest().len()]))
 }

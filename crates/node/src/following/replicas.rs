@@ -1,4 +1,5 @@
-//! Replicas of Redis and Valkey that follow the default keyspace (`REPLICAOF`): `REPLCONF` and `PSYNC`.
+//! Replicas of Redis and Valkey that follow the default keyspace (`REPLICAOF`): `REPLCONF` and `PSYNC`; and clients that want a
+//! copy alone, of one shard of any keyspace: `KEYSPACE COPY`.
 //!
 //! A replica gets a copy of the keyspace as it is at one moment (of each shard), in the form of a file of Redis that ends with
 //! a mark, and then the effects of all changes behind that moment ([`kv::table::History`]). It is asynchronous: nothing waits
@@ -9,10 +10,11 @@
 
 use super::readers::{OUTPUT_BYTES, check_kept, history_of, take_record};
 use crate::context::Context;
+use crate::control::Refusal;
 use crate::log::{Level, Line};
 use crate::session::{ClientId, ClientKind};
 use kv::codec::Reader;
-use kv::table::{ExpiringField, SnapshotId};
+use kv::table::{ExpiringField, SnapshotId, Table};
 use kv::{Reply, ReplyBuffer, Version};
 use std::collections::{BTreeMap, VecDeque};
 use wire::resp::Arguments;
@@ -74,11 +76,12 @@ struct Stream {
 /// A copy of the keyspace under way.
 #[derive(Debug)]
 struct Copy {
-    /// The shards that are left, the last one first, each with its snapshot and the number of its history then.
+    /// The shards that are left, the last one first, each with its snapshot and how often its table had been replaced then.
     left: Vec<(u16, SnapshotId, u64)>,
     mark: String,
-    /// What the form of the copy cannot say.
-    expiring: Vec<ExpiringField>,
+    /// What the form of the copy cannot say, if it is one for servers before Redis 7.4. `None`: it can say all, and nothing
+    /// follows it.
+    expiring: Option<Vec<ExpiringField>>,
 }
 
 impl Replicas {
@@ -124,7 +127,6 @@ impl Replicas {
             Ok(groups) => groups,
             Err(error) => return cx.answer(client, |replies| replies.error(&format!("ERR {error}"))),
         };
-        let now_us = cx.now.monotonic_us;
         let continued = self.continued(cx, &groups, &arguments[1], &arguments[2]);
         let how = if continued.is_some() { "goes on" } else { "gets a copy of the default keyspace" };
         let (stream, copy) = match continued {
@@ -133,11 +135,11 @@ impl Replicas {
                 (stream, None)
             }
             None => {
-                let Some((stream, copy)) = self.copied(cx, client, &groups) else {
-                    return cx.answer(client, |replies| {
-                        replies
-                            .error("ERR this node has no replica of the default keyspace that it could copy");
-                    });
+                let (stream, copy) = match self.copied(cx, client, &groups) {
+                    Ok((stream, copy)) => (stream, Copy { expiring: Some(Vec::new()), ..copy }),
+                    Err(why) => {
+                        return cx.answer(client, |replies| replies.error(&format!("ERR {why}")));
+                    }
                 };
                 let answer = format!("FULLRESYNC {} {}", stream.id, stream.offset);
                 cx.answer(client, |replies| replies.push(Reply::Status(answer.as_bytes())));
@@ -147,17 +149,24 @@ impl Replicas {
                 (stream, Some(copy))
             }
         };
-        let address = match cx.clients.sessions.get_mut(client) {
-            Some(session) => {
-                session.readers += 1;
-                match &session.kind {
-                    ClientKind::Resp { address, .. } => address.clone(),
-                    ClientKind::Internal => String::new(),
-                }
-            }
-            None => return,
-        };
-        cx.log.push(Line { level: Level::Info, text: format!("a Redis replica at {address} {how}") });
+        self.add(cx, client, (stream, copy), |address| format!("a Redis replica at {address} {how}"));
+    }
+
+    fn add(
+        &mut self,
+        cx: &mut Context,
+        client: ClientId,
+        (stream, copy): (Stream, Option<Copy>),
+        line: impl FnOnce(&str) -> String,
+    ) {
+        let Some(session) = cx.clients.sessions.get_mut(client) else { return };
+        session.readers += 1;
+        let text = line(match &session.kind {
+            ClientKind::Resp { address, .. } => address,
+            ClientKind::Internal => "",
+        });
+        cx.log.push(Line { level: Level::Info, text });
+        let now_us = cx.now.monotonic_us;
         let (took_us, ping_us) = (now_us, now_us + PING_US);
         let is_loading = copy.is_some();
         let replica =
@@ -213,8 +222,78 @@ impl Replicas {
         Some(stream)
     }
 
+    /// `KEYSPACE COPY prefix shard`: begins to send a client the keys of a shard.
+    pub(crate) fn copy(&mut self, cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
+        let begun = self.find_copied(cx, client, &arguments[2], &arguments[3]).and_then(|(group, name)| {
+            let begun = self.copied(cx, client, &[group]);
+            begun.map(|begun| (group, name, begun)).map_err(|why| format!("NOCOPY {why}"))
+        });
+        let (group, name, (stream, copy)) = match begun {
+            Ok(begun) => begun,
+            Err(error) => return cx.answer(client, |replies| replies.error(&error)),
+        };
+        let answer = format!("COPY {group}-{} {} {}", stream.versions[0].1, cx.now.unix_ms, copy.mark);
+        cx.answer(client, |replies| replies.push(Reply::Status(answer.as_bytes())));
+        // Version 12 of the format, and the only database.
+        cx.send_raw(client, b"REDIS0012\xfe\x00");
+        let line = |address: &str| format!("{name} is copied for the client at {address}");
+        self.add(cx, client, (stream, Some(copy)), line);
+    }
+
+    /// The group of a shard of a keyspace, and its name, if this node leads it.
+    fn find_copied(
+        &self,
+        cx: &Context,
+        client: ClientId,
+        prefix: &[u8],
+        shard: &[u8],
+    ) -> Result<(u16, String), String> {
+        let prefix = String::from_utf8_lossy(prefix).into_owned();
+        let entry = cx.map.keyspaces.get(&prefix).ok_or_else(|| {
+            let why = Refusal::NoKeyspace(prefix);
+            format!("{} {why}", why.code())
+        })?;
+        let name = entry.keyspace.name();
+        let is_busy = cx.clients.sessions.get(client).is_none_or(|session| session.is_waiting());
+        if is_busy || self.all.contains_key(&client) {
+            return Err("ERR a connection that asks for a copy asks for nothing else meanwhile".into());
+        }
+        if !entry.keyspace.has_leader() {
+            return Err(format!(
+                "NOCOPY the keys of keyspace '{name}' are registers, each on its own: no copy shows them at one moment"
+            ));
+        }
+        let number = kv::number::parse_integer(shard).and_then(|shard| usize::try_from(shard).ok());
+        let Some(group) = number.and_then(|number| entry.groups.get(number)) else {
+            return Err(format!("ERR keyspace '{name}' has shards 0 to {}", entry.groups.len() - 1));
+        };
+        let shard = number.unwrap_or_default();
+        let named = format!("shard {shard} of keyspace '{name}'");
+        let served = cx.groups.get(*group).filter(|group| group.holds.is_none());
+        let replica = served.and_then(|group| group.replica.as_ref());
+        // What was acknowledged before is in a leader's table, and perhaps not in another one's yet.
+        match replica.is_some_and(|replica| replica.is_leader() && replica.summary(cx.now).ready) {
+            true => Ok((*group, named)),
+            false => {
+                let own = cx.configuration.node;
+                Err(format!("NOTLEADER node {own} does not lead {named}: ask another node"))
+            }
+        }
+    }
+
     /// Begins a copy: the moment that it shows is now.
-    fn copied(&mut self, cx: &mut Context, client: ClientId, groups: &[u16]) -> Option<(Stream, Copy)> {
+    fn copied(
+        &mut self,
+        cx: &mut Context,
+        client: ClientId,
+        groups: &[u16],
+    ) -> Result<(Stream, Copy), &'static str> {
+        const NONE: &str = "this node has no replica of the keyspace that it could copy";
+        for group in groups {
+            if table_of(cx, *group).ok_or(NONE)?.holds_coded() {
+                return Err("some values are on the disk or in fragments: read them key by key");
+            }
+        }
         self.begun += 1;
         let name = |salt: u8| {
             let words = [cx.configuration.identity, cx.now.unix_ms, self.begun, client.to_bits()];
@@ -225,14 +304,12 @@ impl Replicas {
         let (id, mark) = (hex(0), hex(3));
         let (mut versions, mut left) = (Vec::new(), Vec::new());
         for group in groups {
-            let (table, history) = history_of(cx, *group)?;
-            let restarts = history.restarts();
+            let table = table_of(cx, *group).ok_or(NONE)?;
             versions.push((*group, table.version_floor()));
-            let replica = cx.groups.get_mut(*group)?.replica.as_mut()?;
-            left.push((*group, replica.dumped()?.begin_snapshot(), restarts));
+            left.push((*group, table.begin_snapshot(), table.replacements()));
         }
         let stream = Stream { id, offset: 1, versions, ends: VecDeque::new() };
-        Some((stream, Copy { left, mark, expiring: Vec::new() }))
+        Ok((stream, Copy { left, mark, expiring: None }))
     }
 
     /// A client is gone.
@@ -255,14 +332,24 @@ impl Replicas {
         self.due_us = u64::MAX;
         for replica in self.all.values_mut() {
             match replica.advance(cx) {
-                Ok(()) => self.due_us = self.due_us.min(replica.due_us),
-                Err(why) => ended.push((replica.client, why)),
+                Ok(true) => self.due_us = self.due_us.min(replica.due_us),
+                Ok(false) => ended.push((replica.client, None)),
+                Err(why) => ended.push((replica.client, Some(why))),
             }
         }
         for (client, why) in ended {
-            cx.log.push(Line { level: Level::Warning, text: format!("a Redis replica is closed: {why}") });
+            let replica = self.all.remove(&client);
+            let Some(why) = why else {
+                if let Some(session) = cx.clients.sessions.get_mut(client) {
+                    session.readers = session.readers.saturating_sub(1);
+                }
+                continue;
+            };
+            let text =
+                format!("a client that is sent a copy, or follows as a Redis replica, is closed: {why}");
+            cx.log.push(Line { level: Level::Warning, text });
             // It connects again, and gets a copy.
-            if let Some(copy) = self.all.remove(&client).and_then(|replica| replica.copy) {
+            if let Some(copy) = replica.and_then(|replica| replica.copy) {
                 copy.end(cx);
             }
             cx.kill(client);
@@ -273,11 +360,8 @@ impl Replicas {
 impl Copy {
     /// Gives up the snapshots that are left. Those of a table that was replaced are gone with it.
     fn end(self, cx: &mut Context) {
-        for (group, snapshot, restarts) in self.left {
-            if history_of(cx, group).is_some_and(|(_, history)| history.restarts() == restarts)
-                && let Some(replica) = cx.groups.get_mut(group).and_then(|group| group.replica.as_mut())
-                && let Some(table) = replica.dumped()
-            {
+        for (group, snapshot, replacements) in self.left {
+            if let Some(table) = table_of(cx, group).filter(|table| table.replacements() == replacements) {
                 table.end_snapshot(snapshot);
             }
         }
@@ -286,15 +370,11 @@ impl Copy {
     /// Appends the next part of the copy. Returns whether it is whole.
     fn write(&mut self, cx: &mut Context, out: &mut Vec<u8>) -> Result<bool, &'static str> {
         const REPLACED: &str = "the keyspace was replaced while it was copied";
-        while let Some((group, snapshot, restarts)) = self.left.last().copied() {
-            if history_of(cx, group).is_none_or(|(_, history)| history.restarts() != restarts) {
-                return Err(REPLACED);
-            }
-            let replica =
-                cx.groups.get_mut(group).and_then(|group| group.replica.as_mut()).ok_or(REPLACED)?;
-            let table = replica.dumped().ok_or(REPLACED)?;
+        while let Some((group, snapshot, replacements)) = self.left.last().copied() {
+            let table = table_of(cx, group).filter(|table| table.replacements() == replacements);
+            let table = table.ok_or(REPLACED)?;
             let room = CHUNK_BYTES.saturating_sub(out.len());
-            if table.dump_chunk(snapshot, room, out, &mut self.expiring).ok_or(REPLACED)? {
+            if table.dump_chunk(snapshot, room, out, self.expiring.as_mut()).ok_or(REPLACED)? {
                 if out.len() >= CHUNK_BYTES {
                     return Ok(false);
                 }
@@ -311,15 +391,15 @@ impl Copy {
 }
 
 impl Replica {
-    /// Sends what there is, as far as it has room.
-    fn advance(&mut self, cx: &mut Context) -> Result<(), &'static str> {
+    /// Sends what there is, as far as it has room. Returns whether more may follow.
+    fn advance(&mut self, cx: &mut Context) -> Result<bool, &'static str> {
         let now_us = cx.now.monotonic_us;
-        let Some(session) = cx.clients.sessions.get(self.client) else { return Ok(()) };
+        let Some(session) = cx.clients.sessions.get(self.client) else { return Ok(true) };
         if session.output_bytes() >= OUTPUT_BYTES {
             self.due_us = now_us + LOOK_US;
             return match now_us > self.took_us + SILENCE_US {
                 true => Err("it does not read"),
-                false => Ok(()),
+                false => Ok(true),
             };
         }
         self.took_us = now_us;
@@ -329,19 +409,20 @@ impl Replica {
             let is_whole = copy.write(cx, &mut out)?;
             cx.send_raw(self.client, &out);
             if is_whole && let Some(copy) = self.copy.take() {
+                let Some(expiring) = copy.expiring else { return Ok(false) };
                 // What follows the copy, once it is acknowledged.
                 put_command([&b"SELECT"[..], b"0"], &mut self.first);
-                for (key, field, deadline) in copy.expiring {
+                for (key, field, deadline) in expiring {
                     let deadline = deadline.to_string();
                     let words = [&b"HPEXPIREAT"[..], &key, deadline.as_bytes(), b"FIELDS", b"1", &field];
                     put_command(words, &mut self.first);
                 }
             }
-            return Ok(());
+            return Ok(true);
         }
         if self.is_loading {
             self.due_us = u64::MAX;
-            return Ok(());
+            return Ok(true);
         }
         self.due_us = self.ping_us;
         if !self.first.is_empty() {
@@ -359,7 +440,7 @@ impl Replica {
             }
             let mut reader = Reader::new(records.as_bytes());
             for _ in 0..recent.records {
-                let (version, elements) = take_record(&mut reader).ok_or("a change that is none")?;
+                let (version, _, elements) = take_record(&mut reader).ok_or("a change that is none")?;
                 let is_only = self.stream.versions.len() == 1;
                 let before = out.len();
                 put_record(elements, is_only, &mut out)?;
@@ -382,7 +463,7 @@ impl Replica {
             self.due_us = self.due_us.min(self.ping_us);
             cx.send_raw(self.client, &out);
         }
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -395,6 +476,11 @@ impl Stream {
             self.ends.pop_front();
         }
     }
+}
+
+/// The table of this node's replica of a group, if that goes on and can be copied.
+fn table_of(cx: &mut Context, group: u16) -> Option<&mut Table> {
+    cx.groups.get_mut(group).filter(|group| group.holds.is_none())?.replica.as_mut()?.dumped()
 }
 
 /// Appends the effects of a record, as one transaction if there are several. `is_only`: the keyspace has one shard.

@@ -145,6 +145,9 @@ impl Node {
             NodeCommand::Keyspace(
                 command @ (KeyspaceCommand::Watch | KeyspaceCommand::Unwatch | KeyspaceCommand::Changes),
             ) => self.following.readers.command(cx, client, command, arguments),
+            NodeCommand::Keyspace(KeyspaceCommand::Copy) => {
+                self.following.replicas.copy(cx, client, arguments);
+            }
             NodeCommand::Keyspace(command) => operators::keyspace_command(cx, client, command, arguments),
             NodeCommand::Cluster(command) => operators::cluster_command(cx, client, command, arguments),
             NodeCommand::Info | NodeCommand::Report | NodeCommand::Role | NodeCommand::MemoryStats => {

@@ -112,12 +112,15 @@ impl Selector {
         match (spec.name, spec.handler) {
             ("sort" | "sort_ro", _) if !self.may_read_all() => check_sort(arguments),
             // The whole keyspace is read.
-            (_, Handler::Node(NodeCommand::Keyspace(KeyspaceCommand::Watch | KeyspaceCommand::Changes))) => {
-                match self.may_read_prefix(argument(2)) {
-                    true => Ok(()),
-                    false => Err(Denial::Key(2)),
-                }
-            }
+            (
+                _,
+                Handler::Node(NodeCommand::Keyspace(
+                    KeyspaceCommand::Watch | KeyspaceCommand::Changes | KeyspaceCommand::Copy,
+                )),
+            ) => match self.may_read_prefix(argument(2)) {
+                true => Ok(()),
+                false => Err(Denial::Key(2)),
+            },
             (_, Handler::Node(NodeCommand::ReplicaSync)) if !self.may_read_all() => Err(Denial::Key(0)),
             _ => Ok(()),
         }

@@ -122,6 +122,55 @@ fn who_is_too_late_is_told_the_oldest_version() {
 }
 
 #[test]
+fn a_shard_is_copied_by_its_leader_where_that_shows_one_moment() {
+    let keyspaces = [
+        &format!("{CONSENSUS} shards=2")[..],
+        "prefix=lf: replication=leader-follower",
+        "prefix=abd: replication=abd",
+        "prefix=disk: storage=disk storage_threshold=64",
+    ];
+    let mut cluster = setup(3, &keyspaces).start();
+    let writer = cluster.client(1);
+    cluster.ask(writer, "SET p:k v");
+    cluster.ask(writer, &format!("SET disk:k {}", "v".repeat(100)));
+    for (prefix, shard) in [("p:", 0), ("p:", 1), ("lf:", 0)] {
+        let mut copies = 0;
+        for node in [1, 2, 3] {
+            let client = cluster.client(node);
+            let reply = cluster.ask(client, &format!("KEYSPACE COPY {prefix} {shard}"));
+            match reply.starts_with("COPY ") {
+                true => copies += 1,
+                false => assert!(reply.contains("NOTLEADER"), "{reply}"),
+            }
+            cluster.close(client);
+        }
+        assert_eq!(copies, 1, "{prefix} {shard}");
+    }
+    for node in [1, 2, 3] {
+        let client = cluster.client(node);
+        for (request, reason) in [
+            ("KEYSPACE COPY p: 2", "shards 0 to 1"),
+            ("KEYSPACE COPY p: all", "shards 0 to 1"),
+            ("KEYSPACE COPY nosuch: 0", "NOTFOUND"),
+            ("KEYSPACE COPY abd: 0", "NOCOPY"),
+        ] {
+            let reply = cluster.ask(client, request);
+            assert!(reply.contains(reason), "{request}: {reply}");
+        }
+        let reply = cluster.ask(client, "KEYSPACE COPY disk: 0");
+        assert!(reply.contains("NOCOPY") || reply.contains("NOTLEADER"), "{reply}");
+    }
+    let before = cluster.ask(writer, "KEYSPACE CHANGES p: FROM 0");
+    let with_times = cluster.ask(writer, "KEYSPACE CHANGES p: FROM 0 TIMES");
+    assert_eq!(words(&before), words(&with_times));
+    assert_eq!(
+        with_times.matches(',').count(),
+        before.matches(',').count() + 1,
+        "a time for the only record"
+    );
+}
+
+#[test]
 fn what_cannot_be_read_is_refused() {
     let keyspaces = &[CONSENSUS, "prefix=abd: replication=abd", "prefix=off: replication=consensus"];
     let mut cluster = setup(3, keyspaces).start();
@@ -134,6 +183,7 @@ fn what_cannot_be_read_is_refused() {
         ("KEYSPACE CHANGES p: FROM 77-1", "is no version of changes"),
         ("KEYSPACE CHANGES p: FROM 0 FROM 0", "syntax"),
         ("KEYSPACE CHANGES p: BYTES many", "number of bytes"),
+        ("KEYSPACE CHANGES p: TIMES TIMES", "syntax"),
         ("KEYSPACE CREATE new: replication=abd changes_bytes=1mb", "no order"),
         ("KEYSPACE CREATE new: replication=leader-follower acks=none changes_bytes=1mb", "lost"),
         ("KEYSPACE CREATE new: coding=2 replicas=3 changes_bytes=1mb", "fragments"),

@@ -340,8 +340,10 @@ impl Pair {
         assert_eq!(next(), Reply::Integer(0), "all changes are kept");
         let Reply::Integer(until) = next() else { panic!("a version") };
         for _ in 2..parts {
-            assert_eq!(next(), Reply::Array(3));
-            let Reply::Integer(version) = next() else { panic!("a version") };
+            assert_eq!(next(), Reply::Array(4));
+            let (Reply::Integer(version), Reply::Integer(_)) = (next(), next()) else {
+                panic!("a version, a time")
+            };
             assert!(version as u64 > self.read_up_to, "versions grow");
             self.read_up_to = version as u64;
             let Reply::Array(events) = next() else { panic!("events") };

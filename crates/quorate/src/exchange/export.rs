@@ -116,7 +116,7 @@ fn write(client: &mut Client, file: File) -> Result<(u64, Refusals)> {
 }
 
 /// The next cursor and the keys of a step of the scan.
-fn scanned(reply: Reply) -> Result<(Vec<u8>, Vec<Vec<u8>>)> {
+pub(super) fn scanned(reply: Reply) -> Result<(Vec<u8>, Vec<Vec<u8>>)> {
     let no_scan = |reply: &Reply| anyhow!("SCAN answers with {reply:?}");
     let Reply::Array(mut parts) = reply else { return Err(no_scan(&reply)) };
     match (parts.pop(), parts.pop().and_then(Reply::bytes)) {

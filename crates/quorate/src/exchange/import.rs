@@ -97,13 +97,14 @@ fn is_temporary(error: &str) -> bool {
     ["TRYAGAIN", "CLUSTERDOWN", "LOADING", "UNKNOWN", "NOQUORUM", "OVERLOADED"].contains(&code)
 }
 
-struct Importer {
+pub(super) struct Importer {
     /// None where nothing is to be changed.
     client: Option<Client>,
     rules: Rules,
     replaces: bool,
-    /// Length of the file that is read.
+    /// Length of all that is read, and of what was read before this file.
     file_bytes: u64,
+    before_bytes: u64,
     requests: Vec<u8>,
     pending: Vec<Pending>,
     /// Why the value of which pieces are sent cannot be taken.
@@ -137,28 +138,13 @@ pub(super) fn run(args: &ImportArgs) -> Result<()> {
         Some(client) => string_bytes_max(client)?,
         None => usize::MAX,
     };
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let mut importer = Importer {
-        client,
-        rules: Rules { prefixes, expired_ms: now.as_millis() as u64, string_bytes_max },
-        replaces: args.replace,
-        file_bytes: 0,
-        requests: Vec::new(),
-        pending: Vec::new(),
-        failed: None,
-        taken: BTreeMap::new(),
-        libraries: 0,
-        commands: 0,
-        expired: 0,
-        refusals: Refusals::default(),
-        progress: Progress::begin(),
-    };
+    let mut importer = Importer::new(client, string_bytes_max, prefixes, args.replace);
     let outcome = files.iter().try_for_each(|file| {
         importer.read(file).with_context(|| format!("{} was read up to there", file.display()))
     });
     // What was read before a fault is taken.
     let outcome = outcome.and(importer.flush());
-    importer.report(args.dry_run);
+    importer.report(if args.dry_run { "there are" } else { "taken:" });
     let concluded = importer.refusals.conclude("taken");
     outcome.and(concluded)
 }
@@ -173,6 +159,64 @@ pub(super) fn string_bytes_max(client: &mut Client) -> Result<usize> {
 }
 
 impl Importer {
+    /// `prefixes`: see [`Rules`].
+    pub(super) fn new(
+        client: Option<Client>,
+        string_bytes_max: usize,
+        prefixes: BTreeMap<u64, Vec<u8>>,
+        replaces: bool,
+    ) -> Importer {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Importer {
+            client,
+            rules: Rules { prefixes, expired_ms: now.as_millis() as u64, string_bytes_max },
+            replaces,
+            file_bytes: 0,
+            before_bytes: 0,
+            requests: Vec::new(),
+            pending: Vec::new(),
+            failed: None,
+            taken: BTreeMap::new(),
+            libraries: 0,
+            commands: 0,
+            expired: 0,
+            refusals: Refusals::default(),
+            progress: Progress::begin(),
+        }
+    }
+
+    /// Hears that so many bytes have been read before the next file, of so many in all.
+    pub(super) fn begin_file(&mut self, before_bytes: u64, all_bytes: u64) {
+        (self.before_bytes, self.file_bytes) = (before_bytes, all_bytes);
+    }
+
+    /// What of a file is taken.
+    pub(super) fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// The connection, after all that was sent has its replies.
+    ///
+    /// # Errors
+    /// It is lost.
+    pub(super) fn settled(&mut self) -> Result<Option<&mut Client>> {
+        self.flush()?;
+        Ok(self.client.as_mut())
+    }
+
+    /// How many keys were taken.
+    pub(super) fn count(&self) -> u64 {
+        self.taken.values().sum()
+    }
+
+    /// Prints what was not taken.
+    ///
+    /// # Errors
+    /// There is something.
+    pub(super) fn conclude(&self, what: &str) -> Result<()> {
+        self.refusals.conclude(what)
+    }
+
     fn read(&mut self, path: &Path) -> Result<()> {
         let file = File::open(path).context("it cannot be opened")?;
         let length = file.metadata()?.len();
@@ -196,9 +240,10 @@ impl Importer {
     fn read_log(&mut self, mut source: Source<BufReader<File>>, length: u64) -> Result<()> {
         let mut database = 0_u64;
         while source.at() < length {
-            let words = log::command(&mut source)?;
+            let item = log::item(&mut source)?;
             let keys = self.taken.values().sum::<u64>() + self.commands;
             self.progress.show(keys, Some(source.at() as f64 / length as f64));
+            let log::Item::Command(words) = item else { continue };
             let Some(name) = words.first() else { continue };
             let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
             if is("SELECT") {
@@ -333,7 +378,7 @@ impl Importer {
         Ok(())
     }
 
-    fn report(&self, is_dry: bool) {
+    pub(super) fn report(&self, verb: &str) {
         let seconds = self.progress.end().as_secs_f64();
         let keys: u64 = self.taken.values().sum();
         let kinds: Vec<String> =
@@ -347,7 +392,6 @@ impl Importer {
             0 => commands,
             count => format!(", {count} libraries of functions{commands}"),
         };
-        let verb = if is_dry { "there are" } else { "taken:" };
         let rate = (keys + self.commands) as f64 / seconds.max(0.001);
         say(&format!("{verb} {keys} keys{kinds}{commands}, in {seconds:.1} s ({rate:.0}/s)"));
         if self.expired > 0 {
@@ -427,7 +471,8 @@ impl Sink for Importer {
     }
 
     fn reached(&mut self, bytes: u64) -> Result<()> {
-        self.progress.show(self.taken.values().sum(), Some(bytes as f64 / self.file_bytes as f64));
+        let share = (self.before_bytes + bytes) as f64 / self.file_bytes as f64;
+        self.progress.show(self.taken.values().sum(), Some(share.min(1.0)));
         Ok(())
     }
 }

@@ -53,18 +53,25 @@ pub(super) fn files(folder: &Path) -> Result<Vec<PathBuf>> {
 const WORDS: usize = 1 << 20;
 const WORD_BYTES: u64 = 512 << 20;
 
-/// Reads the next command: its words, none for a remark.
+/// What stands in an append-only file.
+pub(super) enum Item {
+    /// The words of a command.
+    Command(Vec<Vec<u8>>),
+    /// What stands behind `#`, such as the time at which the commands behind it were written.
+    Remark(Vec<u8>),
+}
+
+/// Reads what comes next.
 ///
 /// # Errors
-/// [`Fault`] if the bytes are no command.
-pub(super) fn command<R: Read>(source: &mut Source<R>) -> Result<Vec<Vec<u8>>, Fault> {
+/// [`Fault`] if the bytes are neither.
+pub(super) fn item<R: Read>(source: &mut Source<R>) -> Result<Item, Fault> {
     let line = line(source)?;
     match line.split_first() {
-        // The time at which the commands behind it were written.
-        Some((b'#', _)) => Ok(Vec::new()),
+        Some((b'#', remark)) => Ok(Item::Remark(remark.to_vec())),
         Some((b'*', count)) => {
             let count = number(count, WORDS as u64).ok_or_else(|| damaged(source))?;
-            (0..count).map(|_| word(source)).collect()
+            Ok(Item::Command((0..count).map(|_| word(source)).collect::<Result<_, Fault>>()?))
         }
         _ => Err(damaged(source)),
     }

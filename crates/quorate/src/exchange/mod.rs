@@ -1,9 +1,11 @@
-//! `quorate import` and `quorate export`: keys come from files of Redis, and go into them.
+//! `quorate import` and `quorate export`: keys come from files of Redis, and go into them. `quorate backup` and `quorate restore`:
+//! all of a cluster goes into files, and into another cluster.
 //!
 //! Reading order: [`client`] (a connection) over [`stream`] and [`tls`], [`mod@import`] (which files, and the report),
 //! [`snapshot`] (keys of a file), [`pieces`] (values as commands), [`log`] (append-only files), [`live`] (a running server),
-//! [`mod@export`].
+//! [`mod@export`], [`backup`].
 
+mod backup;
 mod client;
 mod export;
 mod functions;
@@ -15,6 +17,7 @@ mod snapshot;
 mod stream;
 mod tls;
 
+pub(crate) use backup::{BackupArgs, RestoreArgs};
 pub(crate) use export::ExportArgs;
 pub(crate) use import::ImportArgs;
 
@@ -39,6 +42,22 @@ pub(crate) fn import(args: &ImportArgs) -> Result<()> {
 /// A sentence that says why not all keys were written.
 pub(crate) fn export(args: &ExportArgs) -> Result<()> {
     export::run(args)
+}
+
+/// Makes backups of a running cluster, or checks or lists those that there are.
+///
+/// # Errors
+/// A sentence that says what was not done.
+pub(crate) fn backup(args: &BackupArgs) -> Result<()> {
+    backup::run(args)
+}
+
+/// Puts a backup into a running cluster.
+///
+/// # Errors
+/// A sentence that says what was not restored.
+pub(crate) fn restore(args: &RestoreArgs) -> Result<()> {
+    backup::restore(args)
 }
 
 /// Asks a node some questions, each answered by a text.
@@ -77,9 +96,13 @@ struct Connect {
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7000")]
     addr: String,
 
-    /// A file with the cluster's password
+    /// A file with the cluster's password, or with that of the user
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
+
+    /// The user to log in as [default: the default user]
+    #[arg(long, value_name = "NAME", requires = "password_file")]
+    user: Option<String>,
 }
 
 impl Connect {
@@ -89,7 +112,8 @@ impl Connect {
 
     /// The words behind AUTH, if there are any.
     fn credentials(&self) -> Result<Vec<String>> {
-        credentials(self.password_file.as_deref())
+        let password = credentials(self.password_file.as_deref())?;
+        Ok(self.user.iter().cloned().chain(password).collect())
     }
 }
 
@@ -110,6 +134,15 @@ impl Progress {
 
     /// Says how far it is, unless it did so a moment ago. `share` is the part that is done, from 0 to 1.
     fn show(&mut self, keys: u64, share: Option<f64>) {
+        self.show_count(keys as f64, "keys", share);
+    }
+
+    /// The same where bytes are counted.
+    fn show_bytes(&mut self, bytes: u64, share: Option<f64>) {
+        self.show_count((bytes as f64 / 1e5).round() / 10.0, "MB", share);
+    }
+
+    fn show_count(&mut self, count: f64, what: &str, share: Option<f64>) {
         let often = if self.is_terminal { Duration::from_secs(1) } else { Duration::from_secs(10) };
         if self.began.elapsed() < Self::FIRST || self.shown.elapsed() < often {
             return;
@@ -117,7 +150,7 @@ impl Progress {
         self.shown = Instant::now();
         let seconds = self.began.elapsed().as_secs_f64();
         let share = share.map(|share| format!("{:.0} % done, ", 100.0 * share)).unwrap_or_default();
-        let line = format!("{share}{keys} keys, {:.0} keys/s", keys as f64 / seconds);
+        let line = format!("{share}{count} {what}, {:.0} {what}/s", count / seconds);
         let _ = match self.is_terminal {
             true => write!(std::io::stderr(), "\r{line}    "),
             false => writeln!(std::io::stderr(), "{line}"),

@@ -11,7 +11,7 @@ use rdb::{Fault, Form, Kind, Part, Source, payload, value};
 use super::pieces::{Pieces, whole_bytes};
 
 /// What of a file is taken.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Rules {
     /// What stands in front of the keys of a database. Those of other databases are not taken.
     pub(super) prefixes: BTreeMap<u64, Vec<u8>>,

@@ -195,7 +195,7 @@ fn values_go_to_redis_and_back() {
 }
 
 /// Runs `quorate` with these arguments. Returns its exit code and what it printed.
-fn quorate(arguments: &[&str]) -> (i32, String) {
+pub(crate) fn quorate(arguments: &[&str]) -> (i32, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_quorate")).args(arguments).output().unwrap();
     let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     (output.status.code().unwrap(), text.concat())

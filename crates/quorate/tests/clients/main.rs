@@ -8,6 +8,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod backup;
 mod bad_input;
 mod changes;
 mod channels;

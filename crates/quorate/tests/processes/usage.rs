@@ -18,7 +18,9 @@ fn run(arguments: &[&str]) -> (i32, String, String) {
 #[test]
 fn help_is_printed_with_examples() {
     for command in
-        ["", "cluster", "server", "certs", "join", "status", "top", "import", "export", "completions", "man"]
+        ["", "cluster", "server", "certs", "join", "status", "top", "import", "export", "backup", "restore"]
+            .into_iter()
+            .chain(["completions", "man"])
             .map(|name| [name, "--help"])
     {
         let command = &command[usize::from(command[0].is_empty())..];
@@ -30,8 +32,19 @@ fn help_is_printed_with_examples() {
 
 #[test]
 fn shells_complete_every_command_and_each_has_a_page() {
-    const COMMANDS: [&str; 9] =
-        ["cluster", "server", "join", "status", "top", "import", "export", "completions", "bench"];
+    const COMMANDS: [&str; 11] = [
+        "cluster",
+        "server",
+        "join",
+        "status",
+        "top",
+        "import",
+        "export",
+        "backup",
+        "restore",
+        "completions",
+        "bench",
+    ];
     for shell in ["bash", "zsh", "fish"] {
         let (code, out, error) = run(&["completions", shell]);
         assert_eq!((code, error.as_str()), (0, ""), "{shell}");

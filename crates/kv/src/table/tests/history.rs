@@ -11,7 +11,8 @@ fn recent(table: &mut Table, from: Version, bytes_max: u32) -> (Version, Version
     let (Reply::Integer(since), Reply::Integer(until)) = (next(), next()) else { panic!("two versions") };
     let mut versions = Vec::new();
     for _ in 2..count {
-        let (Reply::Array(3), Reply::Integer(version)) = (next(), next()) else { panic!("a record") };
+        let (Reply::Array(4), Reply::Integer(version)) = (next(), next()) else { panic!("a record") };
+        assert_eq!(next(), Reply::Integer(1_000_000), "its time");
         versions.push(version as Version);
         for _ in 0..2 {
             let Reply::Array(items) = next() else { panic!("events or effects") };

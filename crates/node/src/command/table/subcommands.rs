@@ -318,14 +318,18 @@ pub(super) static CONFIG: [CommandSpec; 4] = [
 /// Commands that read the changes of a keyspace.
 const READS_CHANGES: Flags = Flags::of(&[ReadOnly, NoScript, NoMulti]);
 
-pub(super) static KEYSPACE: [CommandSpec; 10] = [
+pub(super) static KEYSPACE: [CommandSpec; 11] = [
     node("keyspace|changes", -3, NodeCommand::Keyspace(KeyspaceCommand::Changes))
         .flags(READS_CHANGES)
         .docs(Group::Cluster, "3.0.0", "O(N) for N changes")
         .help(
-            "prefix [FROM version] [BYTES number]",
+            "prefix [FROM version] [BYTES number] [TIMES]",
             "Returns the changes of a keyspace behind a version, and the version up to which these are all",
         ),
+    node("keyspace|copy", 4, NodeCommand::Keyspace(KeyspaceCommand::Copy))
+        .flags(CLUSTER_WIDE)
+        .docs(Group::Cluster, "3.0.0", "O(N) for N keys")
+        .help("prefix shard", "Sends this client all keys of a shard as they are now, as a file of Redis"),
     node("keyspace|create", -3, NodeCommand::Keyspace(KeyspaceCommand::Create))
         .flags(CLUSTER_WIDE)
         .in_categories(&[ClusterCategory])

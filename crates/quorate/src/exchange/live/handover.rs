@@ -241,7 +241,7 @@ fn length(mut ask: impl FnMut(&[&[u8]]) -> Result<Reply>, key: &[u8]) -> Result<
 }
 
 /// A number that is the same for two payloads if their values are, whatever form they have.
-fn digest(payload: &[u8]) -> Option<u64> {
+pub(in super::super) fn digest(payload: &[u8]) -> Option<u64> {
     let (form, mut source) = payload::open(payload).ok()?;
     // What has an order, and what has none.
     let (mut chain, mut sum) = (Crc::default(), form.kind() as u64);

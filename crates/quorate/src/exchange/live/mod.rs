@@ -32,6 +32,7 @@ use super::snapshot::Rules;
 use super::tls::{Tls, TlsArgs};
 use super::{Connect, Refusals};
 use crate::cluster::say;
+pub(super) use handover::digest;
 use handover::{Asking, Compared};
 use lane::Target;
 use link::Address;
@@ -78,8 +79,8 @@ enum Until {
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
-enum Compare {
-    /// About ten thousand of each server and database, and how many there are
+pub(super) enum Compare {
+    /// About ten thousand (of each server and database), and how many there are
     Sample,
     /// All
     Whole,

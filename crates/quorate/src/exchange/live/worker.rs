@@ -504,7 +504,10 @@ impl Follower<'_> {
                     continue;
                 }
             }
-            let words = log::command(&mut source)?;
+            let words = match log::item(&mut source)? {
+                log::Item::Command(words) => words,
+                log::Item::Remark(_) => Vec::new(),
+            };
             self.offset = self.link.offset + source.at();
             self.take(words)?;
             let requests: usize = self.batches.iter().map(Batch::len).sum();

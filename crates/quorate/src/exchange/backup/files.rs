@@ -1,0 +1,244 @@
+//! Files of a backup: written with checksums, and read against them.
+//!
+//! The checksums are SHA-256, one for each block of [`BLOCK_BYTES`]: so a damaged file is refused with the place.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use rustix::fs::{Advice, fadvise};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+/// Bytes that have one checksum.
+pub(super) const BLOCK_BYTES: u64 = 16 << 20;
+
+/// What a file must be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Sums {
+    /// Its length, in bytes.
+    pub(super) bytes: u64,
+    /// The SHA-256 of each block, in hexadecimal digits.
+    pub(super) blocks: Vec<String>,
+}
+
+/// The SHA-256 of some bytes, in hexadecimal digits.
+pub(super) fn sum_of(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Takes bytes, and makes the checksum of each block.
+#[derive(Default)]
+struct Summing {
+    block: Sha256,
+    sums: Sums,
+}
+
+impl Summing {
+    /// Takes bytes; gives `ended` the number of each block that they end, and its checksum.
+    fn take<E>(
+        &mut self,
+        mut bytes: &[u8],
+        mut ended: impl FnMut(usize, &str) -> Result<(), E>,
+    ) -> Result<(), E> {
+        while !bytes.is_empty() {
+            let left = BLOCK_BYTES - self.sums.bytes % BLOCK_BYTES;
+            let (now, rest) = bytes.split_at(bytes.len().min(left as usize));
+            self.block.update(now);
+            self.sums.bytes += now.len() as u64;
+            bytes = rest;
+            if now.len() as u64 == left {
+                self.end_block(&mut ended)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end_block<E>(&mut self, ended: &mut impl FnMut(usize, &str) -> Result<(), E>) -> Result<(), E> {
+        let sum = hex(&std::mem::take(&mut self.block).finalize());
+        let number = self.sums.blocks.len();
+        ended(number, &sum)?;
+        self.sums.blocks.push(sum);
+        Ok(())
+    }
+
+    /// Ends the last block, if it is not whole.
+    fn end<E>(&mut self, mut ended: impl FnMut(usize, &str) -> Result<(), E>) -> Result<(), E> {
+        match self.sums.bytes.is_multiple_of(BLOCK_BYTES) {
+            true => Ok(()),
+            false => self.end_block(&mut ended),
+        }
+    }
+}
+
+/// A new file that is being written.
+pub(super) struct Writer {
+    file: BufWriter<File>,
+    summing: Summing,
+}
+
+impl Writer {
+    /// Creates the file.
+    ///
+    /// # Errors
+    /// It cannot be, or is there.
+    pub(super) fn create(path: &Path) -> Result<Writer> {
+        let file = File::create_new(path).with_context(|| format!("cannot create {}", path.display()))?;
+        Ok(Writer { file: BufWriter::with_capacity(1 << 20, file), summing: Summing::default() })
+    }
+
+    /// Has all of it on the disk, and forgotten by the page cache as far as that can be asked for: so who reads it back
+    /// reads what the disk has.
+    ///
+    /// # Errors
+    /// That of the file.
+    pub(super) fn end(mut self) -> io::Result<Sums> {
+        self.summing.end(|_, _| Ok::<(), io::Error>(()))?;
+        let file = self.file.into_inner().map_err(|error| error.into_error())?;
+        file.sync_all()?;
+        // Only advice.
+        let _ = fadvise(&file, 0, None, Advice::DontNeed);
+        Ok(self.summing.sums)
+    }
+}
+
+impl Write for Writer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write_all(bytes)?;
+        self.summing.take(bytes, |_, _| Ok::<(), io::Error>(()))?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// Reads bytes and refuses them where they are not what they were: an error of the kind `InvalidData`, which names the place.
+pub(super) struct Reader<R> {
+    from: R,
+    expected: Sums,
+    summing: Summing,
+}
+
+/// Opens a file.
+///
+/// # Errors
+/// It cannot be opened, or has another length.
+pub(super) fn open(path: &Path, expected: &Sums) -> Result<Reader<BufReader<File>>> {
+    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    let bytes = file.metadata().with_context(|| format!("cannot read {}", path.display()))?.len();
+    ensure!(
+        bytes == expected.bytes,
+        "{} is damaged: it has {bytes} bytes and should have {}",
+        path.display(),
+        expected.bytes
+    );
+    Ok(Reader::new(BufReader::with_capacity(1 << 20, file), expected.clone()))
+}
+
+impl<R: Read> Reader<R> {
+    pub(super) fn new(from: R, expected: Sums) -> Reader<R> {
+        Reader { from, expected, summing: Summing::default() }
+    }
+
+    /// Reads all that is left.
+    ///
+    /// # Errors
+    /// It cannot be read, or is damaged.
+    pub(super) fn read_out(mut self) -> io::Result<()> {
+        let mut buffer = vec![0; 1 << 20];
+        while self.read(&mut buffer)? > 0 {}
+        Ok(())
+    }
+}
+
+impl<R: Read> Read for Reader<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.from.read(into)?;
+        let expected = &self.expected;
+        let check = |number: usize, sum: &str| {
+            if expected.blocks.get(number).is_some_and(|expected| expected == sum) {
+                return Ok(());
+            }
+            let from = number as u64 * BLOCK_BYTES;
+            let until = expected.bytes.min(from + BLOCK_BYTES);
+            Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("damaged between byte {from} and byte {until}: the checksum is another one"),
+            ))
+        };
+        self.summing.take(&into[..count], check)?;
+        if count == 0 && !into.is_empty() {
+            if self.summing.sums.bytes != expected.bytes {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!("{} bytes are there, and {} should be", self.summing.sums.bytes, expected.bytes),
+                ));
+            }
+            self.summing.end(check)?;
+        }
+        Ok(count)
+    }
+}
+
+/// Writes a small file whole, so that after a crash it is there with all of its bytes or not at all.
+///
+/// # Errors
+/// That of the file.
+pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create_new(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// Has the names in a folder on the disk.
+///
+/// # Errors
+/// That of the folder.
+pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sums(bytes: &[u8]) -> Sums {
+        let mut summing = Summing::default();
+        summing.take(bytes, |_, _| Ok::<(), ()>(())).unwrap();
+        summing.end(|_, _| Ok::<(), ()>(())).unwrap();
+        summing.sums
+    }
+
+    fn read(bytes: &[u8], expected: &Sums) -> Result<(), String> {
+        Reader::new(bytes, expected.clone()).read_out().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn every_changed_byte_is_found_with_its_place() {
+        let block = BLOCK_BYTES as usize;
+        for length in [0, 1, block, block + 1, 2 * block] {
+            let bytes: Vec<u8> = (0..length).map(|at| (at * 7 + at / 251) as u8).collect();
+            let expected = sums(&bytes);
+            assert_eq!(expected.blocks.len(), length.div_ceil(block));
+            assert_eq!(read(&bytes, &expected), Ok(()));
+            for at in [0, length / 2, length.saturating_sub(1)] {
+                let mut bytes = bytes.clone();
+                let Some(byte) = bytes.get_mut(at) else { continue };
+                *byte ^= 1;
+                let from = at / block * block;
+                let why = read(&bytes, &expected).unwrap_err();
+                assert!(why.contains(&format!("between byte {from} and byte ")), "{why}");
+                assert!(read(&bytes[..at], &expected).is_err());
+            }
+            assert!(read(&[&bytes[..], b"x"].concat(), &expected).is_err());
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! `quorate backup` and `quorate restore`: all of a cluster as files, and back into another cluster.
+//!
+//! Reading order: [`manifest`] (what a backup consists of), [`files`] (checksums), [`changes`] (a form of file), [`take`]
+//! (makes a backup), [`state`] (what a shard held at a moment), [`choose`] (which files show a moment), [`mod@restore`],
+//! [`moment`] (times as text).
+
+mod changes;
+mod choose;
+mod files;
+mod manifest;
+mod moment;
+mod restore;
+mod state;
+mod take;
+
+pub(crate) use restore::RestoreArgs;
+pub(super) use restore::run as restore;
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::Args;
+
+use self::manifest::{Folder, Manifest};
+use self::take::Made;
+use super::{Connect, Progress};
+use crate::cluster::say;
+
+const EXAMPLES: &str = "\
+Examples:
+  quorate backup --to /backup/shop --addr 10.0.0.7:7000 --password-file password
+  quorate backup --to /backup/shop --every 1h --keep 48     until it is stopped
+  quorate backup --list /backup/shop                        which there are, and to which times they restore
+  quorate backup --verify /backup/shop                      reads all files, against their checksums
+  quorate restore --from /backup/shop --addr 10.0.1.1:7000  into another cluster
+
+The first backup is a copy of all keys, each shard as it is at one moment. Later ones add what has changed, in keyspaces that
+keep their changes (KEYSPACE SET prefix changes_bytes=256mb); others are copied again.";
+
+/// Make a backup of a running cluster
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct BackupArgs {
+    #[command(flatten)]
+    what: What,
+
+    #[command(flatten)]
+    connect: Connect,
+
+    /// Copy all keys again, instead of adding what has changed
+    #[arg(long)]
+    full: bool,
+
+    /// Make a backup now, and then again and again after this time: 15m, 1h, 1d
+    #[arg(long, value_name = "TIME", value_parser = moment::parse_duration)]
+    every: Option<Duration>,
+
+    /// After a backup, remove all but the newest so many, and the files that none of those needs
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..))]
+    keep: Option<u16>,
+}
+
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct What {
+    /// The folder of backups to add one to; created if it is not there
+    #[arg(long, value_name = "DIR")]
+    to: Option<PathBuf>,
+
+    /// Read all files of the backups in a folder, and compare them with their checksums
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["full", "every", "keep"])]
+    verify: Option<PathBuf>,
+
+    /// List the backups in a folder
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["full", "every", "keep"])]
+    list: Option<PathBuf>,
+}
+
+/// Makes a backup, or looks at those that there are.
+///
+/// # Errors
+/// A sentence that says why not. There is no backup then.
+pub(super) fn run(args: &BackupArgs) -> Result<()> {
+    match &args.what {
+        What { to: Some(to), .. } => make(to, args),
+        What { verify: Some(folder), .. } => verify(folder),
+        What { list: Some(folder), .. } => list(folder),
+        What { to: None, verify: None, list: None } => unreachable!("the command line requires one"),
+    }
+}
+
+/// Refuses what is no folder.
+fn check_folder(path: &Path) -> Result<()> {
+    let text = path.to_string_lossy();
+    match text.split_once("://") {
+        Some((scheme, _)) => bail!(
+            "{text}: backups go into folders, and this version has no way to {scheme}://: make them in a folder, and copy that, \
+             whole, by a program of the store (aws s3 sync, rclone)"
+        ),
+        None => Ok(()),
+    }
+}
+
+fn make(to: &Path, args: &BackupArgs) -> Result<()> {
+    check_folder(to)?;
+    // Values, and hashes of passwords.
+    server::files::make_for_owner_alone();
+    let folder = Folder::lock(to)?;
+    let Some(every) = args.every else { return make_one(&folder, args) };
+    loop {
+        let begun = Instant::now();
+        if let Err(error) = make_one(&folder, args) {
+            // The next one may do better. Whoever watches looks at the newest backup's age.
+            let _ = writeln!(std::io::stderr(), "{}: no backup: {error:#}", moment::text(moment::now_ms()));
+        }
+        std::thread::sleep(every.saturating_sub(begun.elapsed()));
+    }
+}
+
+fn make_one(folder: &Folder, args: &BackupArgs) -> Result<()> {
+    let begun = Instant::now();
+    folder.sweep()?;
+    let made = take::take(folder, &args.connect, args.full)?;
+    let Made { name, copied, continued, keys, records, bytes } = made;
+    let mut parts = Vec::new();
+    if copied > 0 {
+        parts.push(format!("{copied} shards copied ({keys} keys)"));
+    }
+    if continued > 0 {
+        parts.push(format!("{continued} continued ({records} changes)"));
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    let (parts, megabytes) = (parts.join(", "), bytes as f64 / 1e6);
+    say(&format!("backup {name}: {parts}, {megabytes:.1} MB written and read back in {seconds:.1} s"));
+    if let Some(keep) = args.keep {
+        let removed = folder.prune(keep.into())?;
+        if removed > 0 {
+            say(&format!("{removed} old backups removed"));
+        }
+    }
+    Ok(())
+}
+
+/// Reads all files of all backups.
+fn verify(path: &Path) -> Result<()> {
+    check_folder(path)?;
+    let folder = Folder::open(path)?;
+    let backups = folder.backups()?;
+    ensure!(!backups.is_empty(), "there is no backup in {}", path.display());
+    let (mut progress, mut bytes) = (Progress::begin(), 0);
+    // What was found of each file: later backups need the same ones.
+    let mut found: BTreeMap<&str, Option<String>> = BTreeMap::new();
+    let mut damaged = 0;
+    for backup in &backups {
+        let shards = backup.keyspaces.iter().flat_map(|keyspace| &keyspace.shards);
+        let mut wrong = Vec::new();
+        for shard in shards {
+            let keys = &shard.keys;
+            let of_keys = found.entry(&keys.path).or_insert_with(|| {
+                bytes += keys.sums.bytes;
+                let read = take::check_keys(&folder.path_of(&keys.path), &keys.sums);
+                let read = read.and_then(|types| {
+                    ensure!(types == keys.types, "there are {types:?}, and should be {:?}", keys.types);
+                    Ok(())
+                });
+                read.err().map(|error| format!("{error:#}"))
+            });
+            wrong.extend(of_keys.as_ref().map(|why| format!("{}: {why}", keys.path)));
+            for changes in &shard.changes {
+                let of_changes = found.entry(&changes.path).or_insert_with(|| {
+                    bytes += changes.sums.bytes;
+                    let read = take::check_changes(&folder.path_of(&changes.path), changes);
+                    read.err().map(|error| format!("{error:#}"))
+                });
+                wrong.extend(of_changes.as_ref().map(|why| format!("{}: {why}", changes.path)));
+            }
+            progress.show_bytes(bytes, None);
+        }
+        damaged += usize::from(!wrong.is_empty());
+        match wrong.is_empty() {
+            true => say(&format!("{}: whole", backup.name)),
+            false => say(&format!("{}: damaged: {}", backup.name, wrong.join("; "))),
+        }
+    }
+    let seconds = progress.end().as_secs_f64();
+    say(&format!("{} files, {:.1} MB, read in {seconds:.1} s", found.len(), bytes as f64 / 1e6));
+    ensure!(damaged == 0, "{damaged} of {} backups are damaged: see above", backups.len());
+    Ok(())
+}
+
+/// Lists backups.
+fn list(path: &Path) -> Result<()> {
+    check_folder(path)?;
+    let backups = Folder::open(path)?.backups()?;
+    ensure!(!backups.is_empty(), "there is no backup in {}", path.display());
+    for backup in &backups {
+        say(&format!("{}  cluster '{}', {}", backup.name, backup.cluster.name, described(backup)?));
+        for keyspace in &backup.keyspaces {
+            say(&format!("    keyspace '{}': {}", keyspace.name(), choose::reach(keyspace)));
+        }
+    }
+    Ok(())
+}
+
+fn described(backup: &Manifest) -> Result<String> {
+    let own = backup.files().filter(|(path, _)| path.split('/').next() == Some(backup.name.as_str()));
+    let own: u64 = own.map(|(_, sums)| sums.bytes).sum();
+    let all: u64 = backup.files().map(|(_, sums)| sums.bytes).sum();
+    let seconds = backup.ended_ms.checked_sub(backup.begun_ms).context("it ended before it began")? / 1000;
+    Ok(format!(
+        "{:.1} MB, {:.1} MB with what it goes on from, made in {seconds} s by version {}",
+        own as f64 / 1e6,
+        all as f64 / 1e6,
+        backup.program
+    ))
+}

@@ -1,0 +1,492 @@
+//! Puts a backup into a running cluster, which keeps its own identity: its nodes, its secret, its members.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::Args;
+use node::control::ClusterMap;
+use rdb::file::FileReader;
+use rdb::write::{put_text, tag};
+use rdb::{Kind, payload};
+
+use super::super::client::{Client, Reply, put_request};
+use super::super::import::{Importer, string_bytes_max};
+use super::super::live::{Compare, digest};
+use super::super::snapshot::{self, Rules, Sink};
+use super::super::{Connect, Progress};
+use super::choose::{self, Chosen, Plan};
+use super::manifest::{Folder, Keyspace, Shard};
+use super::state::State;
+use super::take::{map_of, storages};
+use super::{changes, check_folder, files, moment};
+use crate::cluster::say;
+
+const EXAMPLES: &str = "\
+Examples:
+  quorate restore --from /backup/shop --dry-run                  what would be restored, after all files were read
+  quorate restore --from /backup/shop --addr 10.0.1.1:7000       the newest backup
+  quorate restore --from /backup/shop --addr 10.0.1.1:7000 --until 2026-11-26T21:59:00Z
+
+The cluster is a new one, with its own secret: quorate cluster, or quorate server on each node. Keyspaces that are not there
+are made with the settings that they had; those that are there keep theirs. A restore that was interrupted is begun again,
+with --empty-first.";
+
+/// About so many keys are compared, unless all are.
+const SAMPLE: u64 = 10_000;
+
+/// Keys that are compared together.
+const COMPARED: usize = 50;
+
+/// Put a backup into a running cluster
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct RestoreArgs {
+    /// The folder of backups
+    #[arg(long, value_name = "DIR")]
+    from: PathBuf,
+
+    #[command(flatten)]
+    connect: Connect,
+
+    /// The moment to go back to, in UTC, as 2026-11-26T21:59:00Z [default: the newest backup]
+    #[arg(long, value_name = "TIME", value_parser = moment::parse, conflicts_with = "backup")]
+    until: Option<u64>,
+
+    /// The backup to restore, as --list names it [default: the newest]
+    #[arg(long, value_name = "NAME")]
+    backup: Option<String>,
+
+    /// Only read the files, and say what would be restored
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Remove all keys of the cluster first
+    #[arg(long)]
+    empty_first: bool,
+
+    /// Restore into the very cluster that the backup is of
+    #[arg(long)]
+    same_cluster: bool,
+
+    /// How many keys are compared in the end
+    #[arg(long, value_enum, default_value = "sample")]
+    compare: Compare,
+}
+
+/// Restores a backup.
+///
+/// # Errors
+/// A sentence that says what was not restored.
+pub(in super::super) fn run(args: &RestoreArgs) -> Result<()> {
+    check_folder(&args.from)?;
+    let folder = Folder::open(&args.from)?;
+    let backups = match &args.backup {
+        Some(name) => vec![folder.backup(name)?],
+        None => folder.backups()?,
+    };
+    ensure!(!backups.is_empty(), "there is no backup in {}", args.from.display());
+    let plan = match args.until {
+        Some(until_ms) => choose::at(&backups, until_ms)?,
+        None => choose::newest(&backups)?,
+    };
+    say(&format!("backup {} of cluster '{}'", plan.base.name, plan.base.cluster.name));
+    for chosen in &plan.keyspaces {
+        let keys: u64 = chosen.keyspace.shards.iter().flat_map(|shard| shard.keys.types.values()).sum();
+        let records: u64 = chosen
+            .keyspace
+            .shards
+            .iter()
+            .flat_map(|shard| &shard.changes)
+            .map(|changes| changes.records)
+            .sum();
+        let name = chosen.keyspace.name();
+        say(&format!("keyspace '{name}': {}, {keys} keys and up to {records} changes", chosen.shows));
+    }
+    // A damaged file is found before anything has changed.
+    check_files(&folder, &plan)?;
+    if args.dry_run {
+        return Ok(());
+    }
+    Restoring::begin(args, &folder, &plan)?.run()
+}
+
+fn check_files(folder: &Folder, plan: &Plan<'_>) -> Result<()> {
+    let (mut progress, mut bytes) = (Progress::begin(), 0);
+    let shards = || plan.keyspaces.iter().flat_map(|chosen| &chosen.keyspace.shards);
+    let all: u64 = shards().flat_map(Shard::files).map(|(_, sums)| sums.bytes).sum();
+    for (path, sums) in shards().flat_map(Shard::files) {
+        let path = folder.path_of(path);
+        files::open(&path, sums)?.read_out().with_context(|| path.display().to_string())?;
+        bytes += sums.bytes;
+        progress.show_bytes(bytes, Some(bytes as f64 / all.max(1) as f64));
+    }
+    let seconds = progress.end().as_secs_f64();
+    say(&format!("{:.1} MB read, and as they were written, in {seconds:.1} s", bytes as f64 / 1e6));
+    Ok(())
+}
+
+/// A restore under way.
+struct Restoring<'r> {
+    folder: &'r Folder,
+    plan: &'r Plan<'r>,
+    compare: Compare,
+    map: ClusterMap,
+    /// A connection of its own, for all that is no key.
+    client: Client,
+    sampler: Sampler,
+    all_bytes: u64,
+    before_bytes: u64,
+}
+
+impl<'r> Restoring<'r> {
+    /// Makes sure that the cluster may be restored into.
+    fn begin(args: &RestoreArgs, folder: &'r Folder, plan: &'r Plan<'r>) -> Result<Restoring<'r>> {
+        let mut client = args.connect.open()?;
+        let map = map_of(&mut client)?;
+        let is_same = !storages(&map).is_disjoint(&plan.base.cluster.storages);
+        ensure!(
+            !is_same || args.same_cluster,
+            "the cluster at {} is the one that the backup is of: make a new one, or say --same-cluster",
+            args.connect.addr
+        );
+        let count = key_count(&mut client)?;
+        if count > 0 {
+            ensure!(
+                args.empty_first,
+                "the cluster has {count} keys: a backup is restored into an empty one; --empty-first removes them"
+            );
+            done(client.ask(&[b"FLUSHALL"])?).context("the cluster cannot be emptied")?;
+        }
+        let shards = || plan.keyspaces.iter().flat_map(|chosen| &chosen.keyspace.shards);
+        let all_bytes = shards().map(|shard| shard.keys.sums.bytes).sum();
+        let keys: u64 = shards().flat_map(|shard| shard.keys.types.values()).sum();
+        let step = match args.compare {
+            Compare::Whole => 1,
+            Compare::Sample => (keys / SAMPLE).max(1),
+            Compare::None => u64::MAX,
+        };
+        let string_bytes_max = string_bytes_max(&mut client)?;
+        let prefixes = BTreeMap::from([(0, Vec::new())]);
+        let importer = Importer::new(Some(args.connect.open()?), string_bytes_max, prefixes, true);
+        let sampler = Sampler { importer, step, seen: 0, samples: Vec::new(), left_out: 0 };
+        let compare = args.compare;
+        Ok(Restoring { folder, plan, compare, map, client, sampler, all_bytes, before_bytes: 0 })
+    }
+
+    fn run(mut self) -> Result<()> {
+        let plan = self.plan;
+        for chosen in &plan.keyspaces {
+            self.make(chosen.keyspace)?;
+        }
+        // With the keyspaces that were made.
+        self.map = map_of(&mut self.client)?;
+        self.restore_functions()?;
+        for chosen in &plan.keyspaces {
+            for shard in &chosen.keyspace.shards {
+                let restored = self.restore(chosen, shard);
+                restored.with_context(|| format!("keyspace '{}'", chosen.keyspace.name())).context(
+                    "not all was restored: when that is mended, give the same command again with --empty-first",
+                )?;
+                self.before_bytes += shard.keys.sums.bytes;
+            }
+        }
+        self.sampler.importer.settled()?;
+        self.sampler.importer.report("restored:");
+        let restored = self.sampler.importer.conclude("restored");
+        let users = self.restore_users();
+        let compared = match self.compare {
+            Compare::None => Ok(()),
+            Compare::Sample | Compare::Whole => self.compare(),
+        };
+        restored.and(users).and(compared)
+    }
+
+    /// Makes a keyspace with the settings that it had, unless it is there.
+    fn make(&mut self, keyspace: &Keyspace) -> Result<()> {
+        let name = keyspace.name();
+        let now = match self.client.ask(&[b"KEYSPACE", b"GET", keyspace.prefix.as_bytes()])? {
+            Reply::Array(words) => Some(settings_of(words)?),
+            Reply::Error(error) if error.starts_with("NOTFOUND ") => None,
+            other => bail!("KEYSPACE GET answers with {other:?}"),
+        };
+        let Some(now) = now else {
+            let words = keyspace.settings.iter().filter(|(name, value)| self.has_meaning(name, value));
+            let words: Vec<String> = words.map(|(name, value)| format!("{name}={value}")).collect();
+            let mut request: Vec<&[u8]> = vec![b"KEYSPACE", b"CREATE", keyspace.prefix.as_bytes()];
+            request.extend(words.iter().map(String::as_bytes));
+            return done(self.client.ask(&request)?).with_context(|| {
+                format!(
+                    "keyspace '{name}' cannot be made as it was: make it yourself with the settings that it shall have \
+                     (KEYSPACE CREATE), and restore again"
+                )
+            });
+        };
+        // The default keyspace is always there.
+        for (setting, value) in &keyspace.settings {
+            let before = now.get(setting);
+            if before == Some(value) || !self.has_meaning(setting, value) {
+                continue;
+            }
+            let is_set = keyspace.prefix.is_empty() && {
+                let word = format!("{setting}={value}");
+                done(self.client.ask(&[b"KEYSPACE", b"SET", b"", word.as_bytes()])?).is_ok()
+            };
+            if !is_set {
+                let before = before.map_or("not known", String::as_str);
+                say(&format!("keyspace '{name}': {setting} is {before} here, and was {value}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a setting means the same here: a number of a node may be that of none.
+    fn has_meaning(&self, name: &str, value: &str) -> bool {
+        name != "leader" || value.parse().is_ok_and(|node| node == 0 || self.map.nodes.contains_key(&node))
+    }
+
+    fn restore_functions(&mut self) -> Result<()> {
+        let plan = self.plan;
+        let digits = plan.base.functions.as_bytes();
+        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+        let payload: Option<Vec<u8>> = digits.chunks(2).map(byte).collect();
+        let payload = payload.context("the manifest has no functions")?;
+        done(self.client.ask(&[b"FUNCTION", b"RESTORE", &payload, b"REPLACE"])?)
+            .context("the functions cannot be restored")
+    }
+
+    /// Restores all users but the default one, by whose rights this may be done.
+    fn restore_users(&mut self) -> Result<()> {
+        let Reply::Array(now) = self.client.ask(&[b"ACL", b"LIST"])? else {
+            bail!("ACL LIST answers with no list")
+        };
+        let now: Vec<Vec<u8>> = now.into_iter().filter_map(Reply::bytes).collect();
+        let (plan, mut count) = (self.plan, 0);
+        for line in &plan.base.users {
+            let mut words = line.split(' ').skip(1);
+            let name = words.next().context("the manifest has a user without a name")?;
+            if name == "default" {
+                if !now.iter().any(|other| other == line.as_bytes()) {
+                    say(
+                        "user 'default' keeps the rules that it has here; those that it had are in the manifest",
+                    );
+                }
+                continue;
+            }
+            let mut request: Vec<&[u8]> = vec![b"ACL", b"SETUSER", name.as_bytes(), b"reset"];
+            request.extend(words.map(str::as_bytes));
+            done(self.client.ask(&request)?).with_context(|| format!("user '{name}' cannot be restored"))?;
+            count += 1;
+        }
+        if count > 0 {
+            say(&format!("{count} users restored"));
+        }
+        Ok(())
+    }
+
+    fn restore(&mut self, chosen: &Chosen<'_>, shard: &Shard) -> Result<()> {
+        let place = |path: &str| self.folder.path_of(path);
+        let path = place(&shard.keys.path);
+        let keys = files::open(&path, &shard.keys.sums)?;
+        let rules = self.sampler.importer.rules().clone();
+        let has_changes = shard.changes.iter().any(|changes| changes.records > 0);
+        self.sampler.importer.begin_file(self.before_bytes, self.all_bytes);
+        if !has_changes {
+            return read(keys, &rules, &mut self.sampler).with_context(|| path.display().to_string());
+        }
+        let mut state = State::new();
+        // Nothing has expired, however long ago that was.
+        let all = Rules { expired_ms: 0, string_bytes_max: usize::MAX, ..rules.clone() };
+        read(keys, &all, &mut state)
+            .and_then(|()| state.check())
+            .with_context(|| path.display().to_string())?;
+        'files: for file in &shard.changes {
+            let path = place(&file.path);
+            let name = || path.display().to_string();
+            let open = files::open(&path, &file.sums)?;
+            let mut reader = changes::Reader::new(open, file.sums.bytes, file.from).with_context(name)?;
+            while let Some(record) = reader.next().with_context(name)? {
+                // Times may go back a little; versions never do. So the moment is before the first record that is later.
+                if record.time_ms > chosen.until_ms {
+                    break 'files;
+                }
+                state.apply(&record).with_context(name)?;
+            }
+        }
+        read(state.into_file(), &rules, &mut self.sampler)
+    }
+
+    /// Compares keys with what was sent.
+    fn compare(&mut self) -> Result<()> {
+        let (mut different, mut expired, mut compared) = (Vec::new(), 0, 0);
+        let mut progress = Progress::begin();
+        let samples = std::mem::take(&mut self.sampler.samples);
+        for some in samples.chunks(COMPARED) {
+            let mut requests = Vec::new();
+            for sample in some {
+                let has_registers = self.has_registers(&sample.key);
+                put_request(&[b"PEXPIRETIME", &sample.key], &mut requests);
+                put_request(&[if has_registers { &b"GET"[..] } else { b"DUMP" }, &sample.key], &mut requests);
+            }
+            self.client.send(&requests)?;
+            for sample in some {
+                let (deadline, value) = (self.client.reply()?, self.client.reply()?);
+                let found = match &value {
+                    Reply::Bulk(text) if self.has_registers(&sample.key) => digest(&payload_of(text)),
+                    Reply::Bulk(payload) => digest(payload),
+                    _ => None,
+                };
+                let wanted = sample.deadline_ms.map_or(-1, |deadline| deadline as i64);
+                let is_due = sample.deadline_ms.is_some_and(|deadline| deadline <= moment::now_ms());
+                match (found == Some(sample.digest) && deadline == Reply::Integer(wanted), &value) {
+                    (true, _) => compared += 1,
+                    (false, Reply::Null) if is_due => expired += 1,
+                    (false, _) => different.push(sample.key.escape_ascii().to_string()),
+                }
+            }
+            progress.show(compared, None);
+        }
+        progress.end();
+        let mut line = format!("{compared} keys compared");
+        if expired > 0 {
+            line += &format!(", {expired} have expired since");
+        }
+        if self.sampler.left_out > 0 {
+            line += &format!(", {} large values were not compared", self.sampler.left_out);
+        }
+        let count = key_count(&mut self.client)?;
+        say(&format!("{line}; the cluster has {count} keys"));
+        let sent = self.sampler.importer.count();
+        ensure!(
+            count <= sent,
+            "the cluster has {count} keys, and {sent} were restored: somebody else writes to it"
+        );
+        if let Some(first) = different.first() {
+            bail!("{} keys are not what was restored, such as \"{first}\"", different.len());
+        }
+        Ok(())
+    }
+
+    fn has_registers(&self, key: &[u8]) -> bool {
+        let fitting = self.map.keyspaces.iter().filter(|(prefix, _)| key.starts_with(prefix.as_bytes()));
+        let own = fitting.max_by_key(|(prefix, _)| prefix.len());
+        own.is_some_and(|(_, entry)| entry.keyspace.replication.has_registers())
+    }
+}
+
+/// Reads a file of keys to its end.
+fn read(from: impl Read, rules: &Rules, sink: &mut impl Sink) -> Result<()> {
+    let mut file = FileReader::new(from)?;
+    snapshot::read(&mut file, rules, sink)?;
+    // The last checksum is compared at the end.
+    let behind = std::io::copy(&mut file.into_inner(), &mut std::io::sink())?;
+    ensure!(behind == 0, "there are {behind} bytes behind its end");
+    Ok(())
+}
+
+fn settings_of(words: Vec<Reply>) -> Result<BTreeMap<String, String>> {
+    let text = |reply: Reply| reply.bytes().map(|text| String::from_utf8_lossy(&text).into_owned());
+    let words: Option<Vec<String>> = words.into_iter().map(text).collect();
+    let words = words.context("KEYSPACE GET answers with what is no text")?;
+    Ok(words.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect())
+}
+
+fn done(reply: Reply) -> Result<()> {
+    match reply {
+        Reply::Error(error) => bail!("{error}"),
+        _ => Ok(()),
+    }
+}
+
+fn key_count(client: &mut Client) -> Result<u64> {
+    match client.ask(&[b"DBSIZE"])? {
+        Reply::Integer(count) => Ok(count as u64),
+        other => bail!("DBSIZE answers with {other:?}"),
+    }
+}
+
+/// A string as a payload.
+fn payload_of(text: &[u8]) -> Vec<u8> {
+    let mut payload = vec![tag::STRING];
+    put_text(text, &mut payload);
+    payload::close(payload::VERSION, 0, &mut payload);
+    payload
+}
+
+/// A key that will be compared.
+struct Sample {
+    key: Vec<u8>,
+    deadline_ms: Option<u64>,
+    digest: u64,
+}
+
+/// Sends keys to the cluster, and remembers some.
+struct Sampler {
+    importer: Importer,
+    /// One of so many is remembered.
+    step: u64,
+    seen: u64,
+    samples: Vec<Sample>,
+    /// Those that would have been, and are too large.
+    left_out: u64,
+}
+
+impl Sampler {
+    fn is_wanted(&mut self) -> bool {
+        self.seen += 1;
+        self.step != u64::MAX && self.seen.is_multiple_of(self.step)
+    }
+
+    fn remember(&mut self, key: &[u8], deadline_ms: Option<u64>, payload: &[u8]) {
+        match digest(payload) {
+            Some(digest) => self.samples.push(Sample { key: key.to_vec(), deadline_ms, digest }),
+            None => self.left_out += 1,
+        }
+    }
+}
+
+impl Sink for Sampler {
+    fn text(&mut self, key: &[u8], deadline_ms: Option<u64>, text: &[u8]) -> Result<()> {
+        if self.is_wanted() {
+            self.remember(key, deadline_ms, &payload_of(text));
+        }
+        self.importer.text(key, deadline_ms, text)
+    }
+
+    fn payload(&mut self, key: &[u8], deadline_ms: Option<u64>, kind: Kind, payload: &[u8]) -> Result<()> {
+        if self.is_wanted() {
+            self.remember(key, deadline_ms, payload);
+        }
+        self.importer.payload(key, deadline_ms, kind, payload)
+    }
+
+    fn begin_pieces(&mut self, key: &[u8]) -> Result<bool> {
+        self.left_out += u64::from(self.is_wanted());
+        self.importer.begin_pieces(key)
+    }
+
+    fn piece(&mut self, key: &[u8], request: &[u8]) -> Result<()> {
+        self.importer.piece(key, request)
+    }
+
+    fn end_pieces(&mut self, key: &[u8], deadline_ms: Option<u64>, kind: Kind) -> Result<()> {
+        self.importer.end_pieces(key, deadline_ms, kind)
+    }
+
+    fn library(&mut self, _: &[u8]) -> Result<()> {
+        bail!("a library of functions is among the keys")
+    }
+
+    fn refuse(&mut self, reason: &str, what: &[u8]) {
+        self.importer.refuse(reason, what);
+    }
+
+    fn expired(&mut self) {
+        self.importer.expired();
+    }
+
+    fn reached(&mut self, bytes: u64) -> Result<()> {
+        self.importer.reached(bytes)
+    }
+}

@@ -1,0 +1,435 @@
+//! What a shard held at a moment: its keys, and the changes behind them carried out on a table in memory.
+//!
+//! The table is that of a replica (`kv`), and so are the commands: each change is carried out with the time that its record
+//! had, by which the same keys count as expired as did then. Nothing else expires, so a backup may be as old as it likes.
+
+use std::io::{self, Read};
+
+use anyhow::{Result, anyhow, bail};
+use kv::limits::VALUE_BYTES_MAX_CEILING;
+use kv::{Command, Condition, Deadline, Expiry, ReplyBuffer, SetAnswer, SnapshotId, Table};
+use node::command::{Context, Handler, find};
+use rdb::Kind;
+use wire::resp::ArgumentsBuffer;
+
+use super::super::log;
+use super::super::snapshot::Sink;
+use super::changes::Record;
+
+/// Keys go into the table at this time, before all deadlines.
+const BEGINNING_MS: u64 = 0;
+
+/// How much is made at a time of what the table holds.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// The keys of a shard.
+pub(super) struct State {
+    table: Table,
+    applied: u64,
+    /// What cannot be put in, and why.
+    refused: Option<String>,
+}
+
+impl State {
+    pub(super) fn new() -> State {
+        State { table: Table::new(0), applied: 0, refused: None }
+    }
+
+    /// Carries out a record.
+    ///
+    /// # Errors
+    /// A command is none, or cannot be carried out: the record does not belong to these keys.
+    pub(super) fn apply(&mut self, record: &Record) -> Result<()> {
+        for words in &record.commands {
+            self.run(words, record.time_ms).map_err(|why| {
+                let name = words.first().map(Vec::as_slice).unwrap_or_default().escape_ascii();
+                anyhow!("record {}: {name} cannot be carried out: {why}", record.version)
+            })?;
+        }
+        // What was removed as a whole still takes memory.
+        while self.table.tidy(usize::MAX) {}
+        Ok(())
+    }
+
+    /// Whether all keys were put in.
+    ///
+    /// # Errors
+    /// One was not.
+    pub(super) fn check(&self) -> Result<()> {
+        match &self.refused {
+            None => Ok(()),
+            Some(why) => Err(anyhow!("no backup has {why}")),
+        }
+    }
+
+    fn run(&mut self, words: &[Vec<u8>], time_ms: u64) -> Result<()> {
+        if matches!(words, [name] if name == b"FLUSHDB") {
+            return self.carry_out(&Command::Clear, time_ms);
+        }
+        let request: ArgumentsBuffer = words.iter().map(Vec::as_slice).collect();
+        let found = find(request.as_arguments()).map_err(|error| anyhow!("{error}"))?;
+        let Handler::Data(parse) = found.spec.handler else { bail!("it is no command on keys") };
+        let context = Context {
+            now_ms: time_ms,
+            value_bytes_max: VALUE_BYTES_MAX_CEILING,
+            stream_node_entries: 0,
+            encodings: kv::command::EncodingLimits::default(),
+        };
+        let mut scratch = Vec::new();
+        let command = parse(request.as_arguments(), &mut scratch, &context);
+        let command = command.map_err(|error| anyhow!("{error}"))?;
+        self.carry_out(&command, time_ms)
+    }
+
+    fn carry_out(&mut self, command: &Command<'_>, time_ms: u64) -> Result<()> {
+        self.applied += 1;
+        let mut reply = ReplyBuffer::new();
+        self.table.apply(command, self.applied, time_ms, &mut reply);
+        match kv::Reply::first(reply.as_bytes()) {
+            kv::Reply::Error(error) => bail!("{}", String::from_utf8_lossy(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// What it holds, as a file of Redis.
+    pub(super) fn into_file(mut self) -> StateFile {
+        let snapshot = self.table.begin_snapshot();
+        // Version 12 of the format, and the only database.
+        StateFile { table: self.table, snapshot, out: b"REDIS0012\xfe\x00".to_vec(), read: 0, is_over: false }
+    }
+}
+
+/// Keys are put in as they come; nothing is refused or left out.
+impl Sink for State {
+    fn text(&mut self, key: &[u8], deadline_ms: Option<u64>, text: &[u8]) -> Result<()> {
+        let deadline = deadline_ms.map(|deadline| i64::try_from(deadline).unwrap_or(i64::MAX));
+        let expiry = deadline.map_or(Expiry::Clear, |deadline| Expiry::Set(Deadline::At(deadline)));
+        let (condition, answer) = (Condition::Always, SetAnswer::Status);
+        self.carry_out(&Command::Set { key, value: text, expiry, condition, answer }, BEGINNING_MS)
+    }
+
+    fn payload(&mut self, key: &[u8], deadline_ms: Option<u64>, _: Kind, payload: &[u8]) -> Result<()> {
+        let deadline = deadline_ms.map(|deadline| Deadline::At(i64::try_from(deadline).unwrap_or(i64::MAX)));
+        self.carry_out(&Command::Restore { key, payload, deadline, replaces: true, used: None }, BEGINNING_MS)
+    }
+
+    fn begin_pieces(&mut self, _: &[u8]) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn piece(&mut self, _: &[u8], request: &[u8]) -> Result<()> {
+        match log::item(&mut rdb::Source::new(request, 0))? {
+            log::Item::Command(words) => self.run(&words, BEGINNING_MS),
+            log::Item::Remark(_) => bail!("a piece of a value that is none"),
+        }
+    }
+
+    fn end_pieces(&mut self, key: &[u8], deadline_ms: Option<u64>, _: Kind) -> Result<()> {
+        let Some(deadline) = deadline_ms else { return Ok(()) };
+        let words = [&b"PEXPIREAT"[..], key, deadline.to_string().as_bytes()].map(<[u8]>::to_vec);
+        self.run(&words, BEGINNING_MS)
+    }
+
+    fn library(&mut self, _: &[u8]) -> Result<()> {
+        bail!("a library of functions is among the keys")
+    }
+
+    fn refuse(&mut self, reason: &str, what: &[u8]) {
+        self.refused.get_or_insert_with(|| format!("{reason} ({})", what.escape_ascii()));
+    }
+
+    fn expired(&mut self) {}
+
+    fn reached(&mut self, _: u64) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// What a table holds, read as a file of Redis.
+pub(super) struct StateFile {
+    table: Table,
+    snapshot: SnapshotId,
+    out: Vec<u8>,
+    read: usize,
+    is_over: bool,
+}
+
+impl Read for StateFile {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        // A chunk may be empty, and another one follow.
+        while self.read == self.out.len() && !self.is_over {
+            self.out.clear();
+            self.read = 0;
+            // A table of its own loses no snapshot.
+            let more = self.table.dump_chunk(self.snapshot, CHUNK_BYTES, &mut self.out, None);
+            if more != Some(true) {
+                self.is_over = true;
+                // The end, without a checksum.
+                self.out.extend_from_slice(&[0xff, 0, 0, 0, 0, 0, 0, 0, 0]);
+            }
+        }
+        let count = into.len().min(self.out.len() - self.read);
+        into[..count].copy_from_slice(&self.out[self.read..self.read + count]);
+        self.read += count;
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::snapshot::{self, Rules};
+    use super::super::{changes, files};
+    use super::*;
+    use kv::ReplyBuffer;
+    use kv::codec::Reader;
+    use rdb::file::FileReader;
+    use std::collections::BTreeMap;
+
+    const TEMPLATES: &[&str] = &[
+        "SET t value",
+        "SET t value PX ms",
+        "APPEND t value",
+        "INCRBY n number",
+        "PEXPIRE any ms",
+        "PERSIST any",
+        "DEL any",
+        "RENAME any any",
+        "COPY any any REPLACE",
+        "RPUSH l value value",
+        "LPOP l",
+        "LMOVE l l LEFT RIGHT",
+        "SADD s value value",
+        "SPOP s",
+        "SUNIONSTORE s s s",
+        "ZADD z number value",
+        "ZPOPMIN z",
+        "HSET h value number",
+        "HINCRBY h value number",
+        "HPEXPIRE h ms FIELDS 1 value",
+        "HPERSIST h FIELDS 1 value",
+        "XADD q * f value",
+        "XGROUP CREATE q g 0",
+        "XREADGROUP GROUP g c COUNT 2 STREAMS q >",
+        "XTRIM q MAXLEN 3",
+        "FLUSHALL",
+    ];
+
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, bound: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) % bound
+        }
+
+        fn command(&mut self) -> Vec<Vec<u8>> {
+            let template = TEMPLATES[self.below(TEMPLATES.len() as u64) as usize];
+            // Not so often.
+            let template = if template == "FLUSHALL" && self.below(4) > 0 { TEMPLATES[0] } else { template };
+            let word = |word: &str| match word {
+                "t" | "n" | "l" | "s" | "z" | "h" | "q" => format!("{word}{}", self.below(3)),
+                "any" => format!(
+                    "{}{}",
+                    ["t", "n", "l", "s", "z", "h", "q"][self.below(7) as usize],
+                    self.below(3)
+                ),
+                "value" => format!("v{}", self.below(20)),
+                "number" => self.below(1000).to_string(),
+                "ms" => (1 + self.below(400)).to_string(),
+                other => other.to_owned(),
+            };
+            template.split(' ').map(word).map(String::into_bytes).collect()
+        }
+    }
+
+    fn apply(table: &mut Table, words: &[Vec<u8>], offset: u64, now_ms: u64) {
+        let request: ArgumentsBuffer = words.iter().map(Vec::as_slice).collect();
+        let Handler::Data(parse) = find(request.as_arguments()).unwrap().spec.handler else {
+            assert_eq!(words[0], b"FLUSHALL");
+            table.apply(&Command::Clear, offset, now_ms, &mut ReplyBuffer::new());
+            return;
+        };
+        let encodings = kv::command::EncodingLimits::default();
+        let context = Context { now_ms, value_bytes_max: 1 << 20, stream_node_entries: 2, encodings };
+        let mut scratch = Vec::new();
+        // A key is not renamed to itself.
+        let Ok(command) = parse(request.as_arguments(), &mut scratch, &context) else { return };
+        table.apply(&command, offset, now_ms, &mut ReplyBuffer::new());
+    }
+
+    /// What a file of keys holds: of each key its deadline, and its value as a payload.
+    #[derive(Default)]
+    struct Held(BTreeMap<String, (Option<u64>, Vec<u8>)>);
+
+    impl Sink for Held {
+        fn text(&mut self, key: &[u8], deadline_ms: Option<u64>, text: &[u8]) -> Result<()> {
+            self.payload(key, deadline_ms, Kind::String, text)
+        }
+        fn payload(&mut self, key: &[u8], deadline_ms: Option<u64>, _: Kind, payload: &[u8]) -> Result<()> {
+            let before = self.0.insert(key.escape_ascii().to_string(), (deadline_ms, payload.to_vec()));
+            assert_eq!(before, None, "a key is there once");
+            Ok(())
+        }
+        fn begin_pieces(&mut self, _: &[u8]) -> Result<bool> {
+            unreachable!()
+        }
+        fn piece(&mut self, _: &[u8], _: &[u8]) -> Result<()> {
+            unreachable!()
+        }
+        fn end_pieces(&mut self, _: &[u8], _: Option<u64>, _: Kind) -> Result<()> {
+            unreachable!()
+        }
+        fn library(&mut self, _: &[u8]) -> Result<()> {
+            unreachable!()
+        }
+        fn refuse(&mut self, reason: &str, _: &[u8]) {
+            unreachable!("{reason}")
+        }
+        fn expired(&mut self) {
+            unreachable!()
+        }
+        fn reached(&mut self, _: u64) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    fn all() -> Rules {
+        Rules { prefixes: [(0, Vec::new())].into(), expired_ms: 0, string_bytes_max: usize::MAX }
+    }
+
+    fn held(file: impl Read) -> Held {
+        let mut held = Held::default();
+        snapshot::read(&mut FileReader::new(file).unwrap(), &all(), &mut held).unwrap();
+        held
+    }
+
+    /// A copy of a table, as a node sends it.
+    fn copy(table: &mut Table) -> Vec<u8> {
+        let (id, mut out) = (table.begin_snapshot(), b"REDIS0012\xfe\x00".to_vec());
+        while table.dump_chunk(id, 1000, &mut out, None).unwrap() {}
+        table.end_snapshot(id);
+        out.extend_from_slice(&[0xff, 0, 0, 0, 0, 0, 0, 0, 0]);
+        out
+    }
+
+    /// The records behind a version.
+    fn records(table: &mut Table, from: u64) -> Vec<Record> {
+        let mut out = ReplyBuffer::new();
+        table.recent(from, u32::MAX, &mut out);
+        let mut reader = Reader::new(out.as_bytes());
+        let mut next = || kv::Reply::decode(&mut reader).unwrap();
+        let kv::Reply::Array(parts) = next() else { panic!("no list") };
+        assert_eq!(next(), kv::Reply::Integer(0), "all are kept");
+        next();
+        let mut records = Vec::new();
+        for _ in 2..parts {
+            let (_, kv::Reply::Integer(version), kv::Reply::Integer(time)) = (next(), next(), next()) else {
+                panic!()
+            };
+            let kv::Reply::Array(events) = next() else { panic!("no events") };
+            (0..3 * events).for_each(|_| _ = next());
+            let kv::Reply::Array(effects) = next() else { panic!("no effects") };
+            let commands = (0..effects).map(|_| {
+                let kv::Reply::Array(words) = next() else { panic!("no effect") };
+                let word = |reply| match reply {
+                    kv::Reply::Bulk(word) => word.to_vec(),
+                    other => panic!("{other:?}"),
+                };
+                (0..words).map(|_| word(next())).collect()
+            });
+            let commands = commands.collect();
+            records.push(Record { version: version as u64, time_ms: time as u64, commands });
+        }
+        records
+    }
+
+    /// At every version, a copy taken earlier and the changes up to there, written to a file and read from it, hold what the
+    /// table held: keys, values, deadlines of keys and fields, groups of streams, and what has expired and is still there.
+    #[test]
+    fn a_copy_and_the_changes_behind_it_are_what_was_there_at_each_moment() {
+        for seed in 0..60 {
+            let mut random = Random(seed);
+            let mut table = Table::new(seed);
+            table.keep_history(64 << 20);
+            let (mut now_ms, mut taken) = (1_700_000_000_000, None);
+            let copied_at = random.below(100);
+            let mut moments = Vec::new();
+            for offset in 1..=200 {
+                now_ms += random.below(60);
+                if random.below(10) == 0
+                    && let Some(until) = table.purge_until(now_ms, 3)
+                {
+                    table.apply(&Command::Purge { until }, offset, now_ms, &mut ReplyBuffer::new());
+                } else {
+                    apply(&mut table, &random.command(), offset, now_ms);
+                }
+                if offset == 1 + copied_at {
+                    taken = Some((table.version_floor(), copy(&mut table)));
+                }
+                if taken.is_some() && random.below(4) == 0 {
+                    moments.push((table.version_floor(), held(&copy(&mut table)[..]).0));
+                }
+            }
+            let (version, file) = taken.unwrap();
+            let mut written = Vec::new();
+            changes::begin(&mut written).unwrap();
+            for record in records(&mut table, version) {
+                changes::write(&record, &mut written).unwrap();
+            }
+            for (at, expected) in moments {
+                let mut state = State::new();
+                snapshot::read(&mut FileReader::new(&file[..]).unwrap(), &all(), &mut state).unwrap();
+                state.check().unwrap();
+                let mut reader = changes::Reader::new(&written[..], written.len() as u64, version).unwrap();
+                while let Some(record) = reader.next().unwrap().filter(|record| record.version <= at) {
+                    state.apply(&record).unwrap();
+                }
+                let state = held(state.into_file()).0;
+                let keys = |held: &BTreeMap<String, _>| held.keys().cloned().collect::<Vec<_>>();
+                assert_eq!(keys(&state), keys(&expected), "seed {seed}, version {at}");
+                for (key, wanted) in &expected {
+                    let value = |(deadline, payload): &(Option<u64>, Vec<u8>)| {
+                        (
+                            *deadline,
+                            super::super::super::live::digest(payload).unwrap_or_else(|| {
+                                // A string is no payload.
+                                u64::from_str_radix(&files::sum_of(payload)[..16], 16).unwrap()
+                            }),
+                        )
+                    };
+                    assert_eq!(value(&state[key]), value(wanted), "seed {seed}, version {at}, {key}");
+                }
+            }
+        }
+    }
+
+    /// Behind the checksums, a reader of keys still must not fall over what it gets.
+    #[test]
+    fn damaged_keys_and_changes_are_refused_and_never_a_panic() {
+        let mut table = Table::new(1);
+        let mut random = Random(7);
+        (1..=300).for_each(|offset| apply(&mut table, &random.command(), offset, 1_700_000_000_000));
+        let file = copy(&mut table);
+        for at in 0..file.len() {
+            let mut changed = file.clone();
+            changed[at] ^= 1 << random.below(8);
+            let mut state = State::new();
+            let Ok(mut reader) = FileReader::new(&changed[..]) else { continue };
+            // Some changes are those of a value.
+            if snapshot::read(&mut reader, &all(), &mut state).is_ok() && state.check().is_ok() {
+                held(state.into_file());
+            }
+        }
+        for words in
+            ["NOSUCH k", "SET", "GET", "PING", "EVAL x 0", "INCRBY k x", "LPUSH t0 v", "SUBSCRIBE c", ""]
+        {
+            let words = words.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+            let record = Record { version: 1, time_ms: 1, commands: vec![words] };
+            let mut state = State::new();
+            state.text(b"t0", None, b"v").unwrap();
+            state.text(b"k", None, b"v").unwrap();
+            let why = state.apply(&record).unwrap_err().to_string();
+            assert!(why.starts_with("record 1: "), "{why}");
+        }
+    }
+}

@@ -1,0 +1,672 @@
+//! Makes a backup: reads each shard of each keyspace of a running cluster, and writes files that are then read back.
+//!
+//! A shard's leader sends a copy of it as it is at one version (`KEYSPACE COPY`). The next backup adds what has changed
+//! behind that version (`KEYSPACE CHANGES`), if the keyspace keeps its changes for long enough; else it makes a new copy.
+//! Where there is no such copy, since keys are registers or values are not in memory, keys are read one by one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use node::control::{ClusterMap, KeyspaceEntry};
+use node::{NodeAddress, NodeId};
+use rdb::file::{FileReader, Item};
+use rdb::write::put_text;
+use rdb::{Fault, payload, value};
+
+use super::super::client::{Client, Reply, put_request};
+use super::super::export::scanned;
+use super::super::{Connect, Progress};
+use super::changes::{self, Record};
+use super::files::{self, Writer};
+use super::manifest::{ChangeFile, Cluster, FORMAT, Folder, KeyFile, Keyspace, Manifest, Shard};
+use super::moment;
+use crate::cluster::say;
+
+/// How long nodes may have no leader, or lag.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Bytes of changes that are asked for at a time.
+const CHANGES_BYTES: &[u8] = b"1048576";
+
+/// Keys that a step of a scan looks at.
+const STEP: &[u8] = b"200";
+
+/// Beyond this, changes that take more bytes than the copy that they follow make a new copy worth its time.
+const CHANGES_BYTES_ANYWAY: u64 = 64 << 20;
+
+/// Length of the mark at the end of a copy.
+const MARK_BYTES: usize = 40;
+
+/// What a backup was, in a sentence.
+pub(super) struct Made {
+    pub(super) name: String,
+    pub(super) copied: usize,
+    pub(super) continued: usize,
+    pub(super) keys: u64,
+    pub(super) records: u64,
+    pub(super) bytes: u64,
+}
+
+/// Makes a backup. With `is_whole`, of copies only.
+///
+/// # Errors
+/// A sentence that says why there is none. The folder is as it was, but for a part that the next backup removes.
+pub(super) fn take(folder: &Folder, connect: &Connect, is_whole: bool) -> Result<Made> {
+    let begun_ms = moment::now_ms();
+    let mut source = Source::find(connect)?;
+    let report = source.text(&[b"CLUSTER", b"REPORT"])?;
+    let cluster = cluster_of(&source.map, &report)?;
+    let before = folder.backups()?.pop();
+    let before = before.filter(|before| !is_whole && !before.cluster.storages.is_disjoint(&cluster.storages));
+    let name = moment::name(begun_ms);
+    let part = folder.part_of(&name);
+    fs::create_dir(&part).with_context(|| format!("cannot make the folder {}", part.display()))?;
+    let mut taking = Taking {
+        part,
+        name: name.clone(),
+        progress: Progress::begin(),
+        made: Made { name: name.clone(), copied: 0, continued: 0, keys: 0, records: 0, bytes: 0 },
+    };
+    let mut keyspaces = Vec::new();
+    let entries: Vec<(String, KeyspaceEntry)> =
+        source.map.keyspaces.iter().map(|(prefix, entry)| (prefix.clone(), entry.clone())).collect();
+    for (prefix, entry) in &entries {
+        let before = before.iter().flat_map(|before| &before.keyspaces).find(|it| it.prefix == *prefix);
+        let keyspace = taking.keyspace(&mut source, (prefix.as_str(), entry), before);
+        keyspaces.push(keyspace.with_context(|| format!("keyspace '{}'", entry.keyspace.name()))?);
+    }
+    let users = source.texts(&[b"ACL", b"LIST"]).context("the users cannot be read")?;
+    let functions = source.text(&[b"FUNCTION", b"DUMP"]).context("the functions cannot be read")?;
+    let functions = functions.iter().map(|byte| format!("{byte:02x}")).collect();
+    let program = node::VERSION.to_owned();
+    let mut manifest = Manifest {
+        format: FORMAT,
+        program,
+        name,
+        cluster,
+        begun_ms,
+        ended_ms: moment::now_ms(),
+        keyspaces,
+        users,
+        functions,
+        checksum: String::new(),
+    };
+    folder.add(&mut manifest)?;
+    taking.progress.end();
+    Ok(taking.made)
+}
+
+fn cluster_of(map: &ClusterMap, report: &[u8]) -> Result<Cluster> {
+    #[derive(serde::Deserialize)]
+    struct Report {
+        cluster: String,
+    }
+    let Report { cluster } = serde_json::from_slice(report).context("the node's report is not understood")?;
+    Ok(Cluster { name: cluster, storages: storages(map) })
+}
+
+/// What tells a cluster from any other one, a copy of its keys included: the number of each node's storage.
+pub(super) fn storages(map: &ClusterMap) -> BTreeSet<String> {
+    let started = map.nodes.values().map(|node| node.start.identity).filter(|identity| *identity != 0);
+    started.map(|identity| format!("{identity:016x}")).collect()
+}
+
+/// The running cluster.
+struct Source {
+    client: Client,
+    credentials: Vec<String>,
+    map: ClusterMap,
+    /// Where its nodes take clients: first the one that was named.
+    addresses: Vec<String>,
+}
+
+/// Why there is no copy of a shard.
+enum NoCopy {
+    /// Its keys have to be read one by one.
+    Walk(String),
+    Error(anyhow::Error),
+}
+
+impl Source {
+    fn find(connect: &Connect) -> Result<Source> {
+        let mut client = connect.open()?;
+        let map = map_of(&mut client)?;
+        let own = connect.addr.clone();
+        let others = map.nodes.values().map(|node| text_of(&node.address)).filter(|address| *address != own);
+        let addresses = std::iter::once(own.clone()).chain(others).collect();
+        Ok(Source { client, credentials: connect.credentials()?, map, addresses })
+    }
+
+    fn ask(&mut self, words: &[&[u8]]) -> Result<Reply> {
+        match self.client.ask(words)? {
+            Reply::Error(error) => bail!("{error}"),
+            reply => Ok(reply),
+        }
+    }
+
+    fn text(&mut self, words: &[&[u8]]) -> Result<Vec<u8>> {
+        self.ask(words)?.bytes().context("the cluster answers with what is no text")
+    }
+
+    fn texts(&mut self, words: &[&[u8]]) -> Result<Vec<String>> {
+        let Reply::Array(items) = self.ask(words)? else { bail!("the cluster answers with what is no list") };
+        let text = |item: Reply| item.bytes().map(|text| String::from_utf8_lossy(&text).into_owned());
+        items.into_iter().map(text).collect::<Option<_>>().context("the cluster answers with what is no text")
+    }
+
+    /// The cluster's time, in milliseconds since the Unix epoch.
+    fn time_ms(&mut self) -> Result<u64> {
+        let parts = self.texts(&[b"TIME"])?;
+        let [seconds, micros] = parts.as_slice() else { bail!("TIME answers with no time") };
+        Ok(seconds.parse::<u64>()? * 1000 + micros.parse::<u64>()? / 1000)
+    }
+
+    /// A connection on which the leader of a shard sends a copy, and what it says of that.
+    fn copy(&self, prefix: &str, shard: usize) -> Result<(Client, Begun), NoCopy> {
+        let until = Instant::now() + PATIENCE;
+        let mut last = anyhow!("no node was asked");
+        loop {
+            for address in &self.addresses {
+                let asked = Client::connect(address, &self.credentials, None).and_then(|mut client| {
+                    let words = [&b"KEYSPACE"[..], b"COPY", prefix.as_bytes(), shard.to_string().as_bytes()]
+                        .map(<[u8]>::to_vec);
+                    let reply = client.ask(&words.each_ref().map(Vec::as_slice))?;
+                    Ok((client, reply))
+                });
+                let (client, reply) = match asked {
+                    Ok(asked) => asked,
+                    Err(error) => {
+                        last = error;
+                        continue;
+                    }
+                };
+                match reply {
+                    Reply::Status(text) => {
+                        let begun = Begun::parse(&text).ok_or_else(|| anyhow!("a copy begins with {text}"));
+                        return Ok((client, begun.map_err(NoCopy::Error)?));
+                    }
+                    Reply::Error(error) if error.starts_with("NOCOPY ") => {
+                        return Err(NoCopy::Walk(error["NOCOPY ".len()..].to_owned()));
+                    }
+                    Reply::Error(error) if error.starts_with("NOTLEADER ") => last = anyhow!("{error}"),
+                    Reply::Error(error) => return Err(NoCopy::Error(anyhow!("{address}: {error}"))),
+                    reply => return Err(NoCopy::Error(anyhow!("{address} answers with {reply:?}"))),
+                }
+            }
+            if Instant::now() > until {
+                return Err(NoCopy::Error(last.context(format!("nobody leads shard {shard}"))));
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// Asks a node for the cluster's map.
+///
+/// # Errors
+/// It has none.
+pub(super) fn map_of(client: &mut Client) -> Result<ClusterMap> {
+    let text = match client.ask(&[b"CLUSTER", b"MAP"])? {
+        Reply::Error(error) => bail!("the cluster does not say what keyspaces it has: {error}"),
+        reply => reply.bytes().context("the cluster's map is not understood")?,
+    };
+    let map: ClusterMap = serde_json::from_slice(&text).context("the cluster's map is not understood")?;
+    ensure!(map.version > 0, "the cluster has not begun yet: see quorate status");
+    Ok(map)
+}
+
+fn text_of(address: &NodeAddress) -> String {
+    let NodeAddress { host, client_port, .. } = address;
+    if host.contains(':') { format!("[{host}]:{client_port}") } else { format!("{host}:{client_port}") }
+}
+
+/// What is said of a copy in front of it.
+struct Begun {
+    group: u16,
+    version: u64,
+    time_ms: u64,
+    mark: Vec<u8>,
+}
+
+impl Begun {
+    fn parse(text: &str) -> Option<Begun> {
+        let words: Vec<&str> = text.split(' ').collect();
+        let ["COPY", version, time_ms, mark] = words[..] else { return None };
+        let (group, version) = version.split_once('-')?;
+        let mark = Some(mark.as_bytes().to_vec()).filter(|mark| mark.len() == MARK_BYTES)?;
+        Some(Begun {
+            group: group.parse().ok()?,
+            version: version.parse().ok()?,
+            time_ms: time_ms.parse().ok()?,
+            mark,
+        })
+    }
+}
+
+/// A backup under way.
+struct Taking {
+    part: PathBuf,
+    name: String,
+    progress: Progress,
+    made: Made,
+}
+
+impl Taking {
+    fn keyspace(
+        &mut self,
+        source: &mut Source,
+        (prefix, entry): (&str, &KeyspaceEntry),
+        before: Option<&Keyspace>,
+    ) -> Result<Keyspace> {
+        let words = source.texts(&[b"KEYSPACE", b"GET", prefix.as_bytes()])?;
+        let pairs = words.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone()));
+        let settings: BTreeMap<String, String> = pairs.filter(|(name, _)| name != "prefix").collect();
+        let mut keyspace = Keyspace { prefix: prefix.to_owned(), settings, shards: Vec::new() };
+        if let Some(before) = before.filter(|before| self.may_continue(&keyspace, before, entry)) {
+            match self.changes(source, prefix, &before.shards) {
+                Ok(shards) => {
+                    self.made.continued += shards.len();
+                    return Ok(Keyspace { shards, ..keyspace });
+                }
+                Err(Broken::Behind) => say(&format!(
+                    "keyspace '{}': what has changed since the last backup is not kept any more, so it is copied as a whole: \
+                     raise changes_bytes, or make backups more often",
+                    keyspace.name()
+                )),
+                Err(Broken::Other(error)) => return Err(error),
+            }
+        }
+        for (number, group) in entry.groups.iter().enumerate() {
+            match source.copy(prefix, number) {
+                Ok((client, begun)) => {
+                    ensure!(begun.group == *group, "the keyspace was made anew meanwhile");
+                    keyspace.shards.push(self.copied(client, &begun)?);
+                }
+                Err(NoCopy::Walk(why)) => {
+                    say(&format!("keyspace '{}': keys are read one by one: {why}", keyspace.name()));
+                    for shard in std::mem::take(&mut keyspace.shards) {
+                        self.made.keys -= shard.keys.types.values().sum::<u64>();
+                        self.made.bytes -= shard.keys.sums.bytes;
+                        fs::remove_file(self.part.join(format!("{}.rdb", shard.group)))?;
+                    }
+                    keyspace.shards = vec![self.walked(source, prefix)?];
+                    break;
+                }
+                Err(NoCopy::Error(error)) => return Err(error.context(format!("shard {number}"))),
+            }
+        }
+        self.made.copied += keyspace.shards.len();
+        Ok(keyspace)
+    }
+
+    /// Whether changes can be added to what an earlier backup has.
+    fn may_continue(&self, keyspace: &Keyspace, before: &Keyspace, entry: &KeyspaceEntry) -> bool {
+        let are_the_same = before.shards.iter().map(|shard| shard.group).eq(entry.groups.iter().copied());
+        let bytes: u64 = before.shards.iter().map(|shard| shard.keys.sums.bytes).sum();
+        let changed = before.shards.iter().flat_map(|shard| &shard.changes).map(|changes| changes.sums.bytes);
+        let are_few = changed.sum::<u64>() <= bytes.max(CHANGES_BYTES_ANYWAY);
+        keyspace.keeps_changes() && are_the_same && are_few
+    }
+
+    fn path(&self, file: &str) -> String {
+        format!("{}/{file}", self.name)
+    }
+
+    /// Ends a file of keys, and reads it back.
+    fn end_keys(&mut self, file: &str, writer: Writer) -> Result<KeyFile> {
+        let path = self.part.join(file);
+        let sums = writer.end().with_context(|| format!("cannot write {}", path.display()))?;
+        let types = check_keys(&path, &sums).with_context(|| format!("{}, read back", path.display()))?;
+        self.made.keys += types.values().sum::<u64>();
+        self.made.bytes += sums.bytes;
+        Ok(KeyFile { path: self.path(file), sums, types })
+    }
+
+    /// Writes what a leader sends.
+    fn copied(&mut self, client: Client, begun: &Begun) -> Result<Shard> {
+        let file = format!("{}.rdb", begun.group);
+        let mut writer = Writer::create(&self.part.join(&file))?;
+        let cannot = || format!("cannot write to {}", self.part.display());
+        let (mut held, mut stream) = client.into_parts();
+        let mut buffer = vec![0; 256 << 10];
+        let mut bytes = 0;
+        // Nothing follows the mark, so it is what was received last.
+        while !held.ends_with(&begun.mark) {
+            let count = stream.read(&mut buffer).context("the connection is lost")?;
+            ensure!(count > 0, "the node has ended the connection: its log says why");
+            held.extend_from_slice(&buffer[..count]);
+            let sure = held.len().saturating_sub(MARK_BYTES);
+            writer.write_all(&held[..sure]).with_context(cannot)?;
+            held.drain(..sure);
+            bytes += sure as u64;
+            self.progress.show_bytes(self.made.bytes + bytes, None);
+        }
+        writer.write_all(&held[..held.len() - MARK_BYTES]).with_context(cannot)?;
+        let keys = self.end_keys(&file, writer)?;
+        let Begun { group, version, time_ms, .. } = *begun;
+        Ok(Shard { group, version, time_ms, keys, changes: Vec::new() })
+    }
+
+    /// Reads the keys of a keyspace one by one.
+    fn walked(&mut self, source: &mut Source, prefix: &str) -> Result<Shard> {
+        let longer: Vec<String> =
+            source.map.keyspaces.keys().filter(|it| it.len() > prefix.len()).cloned().collect();
+        let is_own = |key: &[u8]| {
+            key.starts_with(prefix.as_bytes())
+                && !longer.iter().any(|other| key.starts_with(other.as_bytes()))
+        };
+        let pattern = [&escaped(prefix.as_bytes())[..], b"*"].concat();
+        let has_registers = source.map.keyspaces[prefix].keyspace.replication.has_registers();
+        // Group numbers begin at 1, so this is no other file's name.
+        let file = format!("0-{}.rdb", self.made.copied);
+        let mut writer = Writer::create(&self.part.join(&file))?;
+        let (mut cursor, mut bytes) = (b"0".to_vec(), b"REDIS0012\xfe\x00".to_vec());
+        loop {
+            let scan: [&[u8]; 6] = [b"SCAN", &cursor, b"MATCH", &pattern, b"COUNT", STEP];
+            let (next, mut keys) = scanned(source.client.ask(&scan)?)?;
+            keys.retain(|key| is_own(key));
+            for _ in 0..10 {
+                let read = read_keys(&mut source.client, &keys, has_registers)?;
+                let mut again = Vec::new();
+                for (key, read) in keys.into_iter().zip(read) {
+                    match read {
+                        Some(Read::Value(deadline, tag, value)) => {
+                            if let Some(deadline) = deadline {
+                                bytes.push(0xfc);
+                                bytes.extend_from_slice(&deadline.to_le_bytes());
+                            }
+                            bytes.push(tag);
+                            put_text(&key, &mut bytes);
+                            bytes.extend_from_slice(&value);
+                        }
+                        Some(Read::Gone) => {}
+                        None => again.push(key),
+                    }
+                }
+                keys = again;
+                if keys.is_empty() {
+                    break;
+                }
+            }
+            ensure!(
+                keys.is_empty(),
+                "the deadline of the key \"{}\" changes all the time, so it cannot be read together with its value",
+                keys[0].escape_ascii()
+            );
+            writer.write_all(&bytes).with_context(|| format!("cannot write to {}", self.part.display()))?;
+            self.made.bytes += bytes.len() as u64;
+            self.progress.show_bytes(self.made.bytes, None);
+            bytes.clear();
+            cursor = next;
+            if cursor == b"0" {
+                break;
+            }
+        }
+        // The end, without a checksum.
+        writer.write_all(&[0xff, 0, 0, 0, 0, 0, 0, 0, 0])?;
+        let keys = self.end_keys(&file, writer)?;
+        self.made.bytes -= keys.sums.bytes;
+        Ok(Shard { group: 0, version: 0, time_ms: source.time_ms()?, keys, changes: Vec::new() })
+    }
+}
+
+/// What was read of a key.
+enum Read {
+    Gone,
+    /// Its deadline, the number of its type, and its value as files of Redis have it.
+    Value(Option<u64>, u8, Vec<u8>),
+}
+
+/// Reads values with their deadlines, which are asked for before and after the value. `None`: they differ.
+fn read_keys(client: &mut Client, keys: &[Vec<u8>], has_registers: bool) -> Result<Vec<Option<Read>>> {
+    let mut requests = Vec::new();
+    for key in keys {
+        put_request(&[b"PEXPIRETIME", key], &mut requests);
+        put_request(&[if has_registers { &b"GET"[..] } else { b"DUMP" }, key], &mut requests);
+        put_request(&[b"PEXPIRETIME", key], &mut requests);
+    }
+    client.send(&requests)?;
+    let mut read = Vec::new();
+    for key in keys {
+        let replies = (client.reply()?, client.reply()?, client.reply()?);
+        read.push(match replies {
+            (before, _, after) if before != after => None,
+            (_, Reply::Null, _) => Some(Read::Gone),
+            (Reply::Integer(deadline), Reply::Bulk(bytes), _) => {
+                let deadline = u64::try_from(deadline).ok().filter(|deadline| *deadline > 0);
+                Some(match has_registers {
+                    true => {
+                        let mut value = Vec::new();
+                        put_text(&bytes, &mut value);
+                        Read::Value(deadline, rdb::write::tag::STRING, value)
+                    }
+                    false => {
+                        let (tag, value) = payload::content(&bytes).context("DUMP returned no payload")?;
+                        Read::Value(deadline, tag, value.to_vec())
+                    }
+                })
+            }
+            (Reply::Error(error), ..) | (_, Reply::Error(error), _) => {
+                bail!("the key \"{}\" cannot be read: {error}", key.escape_ascii())
+            }
+            other => bail!("the cluster answers with {other:?}"),
+        });
+    }
+    Ok(read)
+}
+
+/// A pattern that matches these bytes.
+fn escaped(bytes: &[u8]) -> Vec<u8> {
+    bytes
+        .iter()
+        .flat_map(|byte| match byte {
+            b'*' | b'?' | b'[' | b']' | b'\\' => vec![b'\\', *byte],
+            _ => vec![*byte],
+        })
+        .collect()
+}
+
+/// Reads a file of keys, against its checksums. Returns how many there are of each type.
+///
+/// # Errors
+/// It cannot be read, or is damaged: the error names the place.
+pub(super) fn check_keys(path: &Path, sums: &files::Sums) -> Result<BTreeMap<String, u64>> {
+    let mut file = FileReader::new(files::open(path, sums)?)?;
+    let mut types = BTreeMap::new();
+    loop {
+        match file.item()? {
+            Item::Key { form, .. } => {
+                value::read(form, file.source(), &mut |_| Ok::<(), Fault>(()))?;
+                *types.entry(form.kind().name().to_owned()).or_default() += 1;
+            }
+            Item::Database(0) => {}
+            Item::End => break,
+            other => bail!("at byte {}: no backup has {other:?}", file.source().at()),
+        }
+    }
+    file.into_inner().read_out()?;
+    Ok(types)
+}
+
+// Changes.
+
+/// Why changes cannot be added.
+enum Broken {
+    /// They are not kept any more.
+    Behind,
+    Other(anyhow::Error),
+}
+
+impl From<anyhow::Error> for Broken {
+    fn from(error: anyhow::Error) -> Broken {
+        Broken::Other(error)
+    }
+}
+
+/// The versions of a keyspace's groups, in one word.
+fn word(versions: &[(u16, u64)]) -> String {
+    versions.iter().map(|(group, version)| format!("{group}-{version}")).collect::<Vec<_>>().join(",")
+}
+
+fn versions(word: &str) -> Option<Vec<(u16, u64)>> {
+    let one = |part: &str| {
+        let (group, version) = part.split_once('-')?;
+        Some((group.parse().ok()?, version.parse().ok()?))
+    };
+    word.split(',').map(one).collect()
+}
+
+impl Taking {
+    /// Adds all changes behind those that an earlier backup has, up to what any node has applied now.
+    fn changes(&mut self, source: &mut Source, prefix: &str, before: &[Shard]) -> Result<Vec<Shard>, Broken> {
+        let until_ms = source.time_ms()?;
+        let mut at: Vec<(u16, u64)> = before.iter().map(|shard| (shard.group, shard.reached())).collect();
+        let mut goals = at.clone();
+        for (address, node) in self.nodes(source) {
+            let asked = Client::connect(&address, &source.credentials, None)
+                .and_then(|mut client| client.ask(&[b"KEYSPACE", b"CHANGES", prefix.as_bytes()]));
+            let Ok(Reply::Array(parts)) = asked else { continue };
+            let said = parts.into_iter().next().and_then(Reply::bytes).unwrap_or_default();
+            let said = versions(&String::from_utf8_lossy(&said))
+                .with_context(|| format!("node {node} says no version"))?;
+            for (goal, (group, version)) in goals.iter_mut().zip(said) {
+                if goal.0 == group {
+                    goal.1 = goal.1.max(version);
+                }
+            }
+        }
+        let mut files: Vec<Option<(Writer, u64)>> = at.iter().map(|_| None).collect();
+        let mut patience = Instant::now() + PATIENCE;
+        while at.iter().zip(&goals).any(|(at, goal)| at.1 < goal.1) {
+            let from = word(&at);
+            let words: [&[u8]; 8] = [
+                b"KEYSPACE",
+                b"CHANGES",
+                prefix.as_bytes(),
+                b"FROM",
+                from.as_bytes(),
+                b"BYTES",
+                CHANGES_BYTES,
+                b"TIMES",
+            ];
+            let reply = match source.client.ask(&words)? {
+                Reply::Error(error) if error.starts_with("BEHIND ") => {
+                    self.forget(before);
+                    return Err(Broken::Behind);
+                }
+                Reply::Error(error) => return Err(anyhow!("{error}").into()),
+                reply => reply,
+            };
+            let (reached, records) = parsed(reply).context("KEYSPACE CHANGES answers with what is none")?;
+            for (said, record) in records {
+                let place = said.iter().zip(&at).position(|(said, at)| said.0 == at.0 && said.1 > at.1);
+                let place = place.context("a change has a version that is not behind those before")?;
+                let record = Record { version: said[place].1, ..record };
+                let (writer, count) = match &mut files[place] {
+                    Some(open) => open,
+                    none => {
+                        let mut writer = Writer::create(&self.part.join(format!("{}.changes", at[place].0)))?;
+                        changes::begin(&mut writer)?;
+                        none.insert((writer, 0))
+                    }
+                };
+                changes::write(&record, writer)?;
+                *count += 1;
+                at = said;
+                self.made.records += 1;
+            }
+            if word(&reached) != from {
+                patience = Instant::now() + PATIENCE;
+            } else if Instant::now() > patience {
+                return Err(anyhow!(
+                    "the node that was asked is behind the others, and does not come on: see quorate status"
+                )
+                .into());
+            } else {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            at = reached;
+            self.progress.show_bytes(self.made.bytes, None);
+        }
+        let mut shards = before.to_vec();
+        for ((shard, file), at) in shards.iter_mut().zip(files).zip(&at) {
+            let from = shard.reached();
+            let name = format!("{}.changes", shard.group);
+            // A shard that has not changed has a file without records: its time has gone on.
+            let (writer, records) = match file {
+                Some(open) => open,
+                None => {
+                    let mut writer = Writer::create(&self.part.join(&name))?;
+                    changes::begin(&mut writer)?;
+                    (writer, 0)
+                }
+            };
+            let path = self.part.join(&name);
+            let sums = writer.end().with_context(|| format!("cannot write {}", path.display()))?;
+            let changes = ChangeFile { path: self.path(&name), sums, from, until: at.1, until_ms, records };
+            check_changes(&path, &changes).with_context(|| format!("{}, read back", path.display()))?;
+            self.made.bytes += changes.sums.bytes;
+            shard.changes.push(changes);
+        }
+        Ok(shards)
+    }
+
+    /// Removes what was written of changes.
+    fn forget(&self, shards: &[Shard]) {
+        for shard in shards {
+            let _ = fs::remove_file(self.part.join(format!("{}.changes", shard.group)));
+        }
+    }
+
+    fn nodes(&self, source: &Source) -> Vec<(String, NodeId)> {
+        source.map.nodes.values().map(|node| (text_of(&node.address), node.address.id)).collect()
+    }
+}
+
+type Said = Vec<(u16, u64)>;
+
+/// The reply to `KEYSPACE CHANGES`: up to which versions these are all, and each record with the versions there.
+fn parsed(reply: Reply) -> Option<(Said, Vec<(Said, Record)>)> {
+    let array = |reply: Reply| match reply {
+        Reply::Array(items) => Some(items),
+        _ => None,
+    };
+    let said = |reply: Option<Reply>| versions(std::str::from_utf8(&reply?.bytes()?).ok()?);
+    let mut parts = array(reply)?.into_iter();
+    let reached = said(parts.next())?;
+    let mut records = Vec::new();
+    for record in array(parts.next()?)? {
+        let mut parts = array(record)?.into_iter();
+        let at = said(parts.next())?;
+        let Reply::Integer(time_ms) = parts.next()? else { return None };
+        let _events = parts.next()?;
+        let mut commands = Vec::new();
+        for effect in array(parts.next()?)? {
+            commands.push(array(effect)?.into_iter().map(Reply::bytes).collect::<Option<Vec<_>>>()?);
+        }
+        // Which of the versions is the record's own shows beside those before.
+        records.push((at, Record { version: 0, time_ms: time_ms as u64, commands }));
+    }
+    Some((reached, records))
+}
+
+/// Reads a file of changes, against its checksums and what is said of it.
+///
+/// # Errors
+/// It cannot be read, or is damaged: the error names the place.
+pub(super) fn check_changes(path: &Path, expected: &ChangeFile) -> Result<()> {
+    let file = files::open(path, &expected.sums)?;
+    let mut reader = changes::Reader::new(file, expected.sums.bytes, expected.from)?;
+    let mut records = 0;
+    while let Some(record) = reader.next()? {
+        ensure!(record.version <= expected.until, "record {} is behind the last one", record.version);
+        records += 1;
+    }
+    ensure!(records == expected.records, "{records} records are there, and {} should be", expected.records);
+    Ok(())
+}
