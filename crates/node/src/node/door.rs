@@ -8,6 +8,7 @@ use super::figures;
 use super::opening::{self, Opened};
 use super::report::{self, Health, KeyspaceHealth};
 use super::unsettled::{Bounds, Unsettled};
+use crate::asking::{self, Asked};
 use crate::channels::Channels;
 use crate::clock::{self, Clock};
 use crate::cluster::Cluster;
@@ -28,6 +29,7 @@ use crate::envelope::{Envelope, ForwardedOutcome};
 use crate::following::Following;
 use crate::forwarding::Forwarding;
 use crate::gather::Combine;
+use crate::lock_list;
 use crate::log::Line;
 use crate::long::LongCommands;
 use crate::notes;
@@ -137,6 +139,8 @@ impl Node {
             forwarding: Forwarding::default(),
             checked_us: 0,
             gathers: Default::default(),
+            asking: Default::default(),
+            recent: Default::default(),
             channels: Channels::default(),
             following: Following::default(),
             auth_guard: Default::default(),
@@ -315,6 +319,17 @@ impl Node {
                 };
                 self.cx.answer(client, |out| out.extend_encoded(replies.as_bytes()));
             }
+            NodeCommand::Events => {
+                let mut replies = ReplyBuffer::new();
+                self.recent.write(&mut replies);
+                cx.answer(client, |out| out.extend_encoded(replies.as_bytes()));
+            }
+            NodeCommand::Ask => {
+                if let Some(Asked { command, found, arguments }) = self.asking.ask(cx, client, arguments) {
+                    self.node_request(client, command, found, arguments, scratch);
+                }
+            }
+            NodeCommand::LockList => lock_list::list(cx, client, arguments),
             NodeCommand::Transaction(command) => {
                 self.transaction_command(client, command, arguments, scratch);
             }
@@ -385,6 +400,25 @@ impl Node {
             answer.take(&self.cx.clients.capture(before).unwrap_or_default());
         }
         answer.end()
+    }
+
+    /// Answers another node's question about this one.
+    fn answer_node(&mut self, from: NodeId, id: u64, words: &[u8]) -> Result<(), Malformed> {
+        let words = asking::words(words)?;
+        let reply = match Asked::find(words.as_arguments()) {
+            Ok(Asked { command, found, arguments }) => {
+                let before = self.cx.clients.capture(Some(ReplyBuffer::new()));
+                self.node_request(ClientId::NONE, command, found, arguments, &mut Vec::new());
+                self.cx.clients.capture(before).unwrap_or_default()
+            }
+            Err(text) => {
+                let mut error = ReplyBuffer::new();
+                error.error(&text);
+                error
+            }
+        };
+        asking::answer(&mut self.cx, from, id, &reply);
+        Ok(())
     }
 
     /// Takes what a pause has held back, when it is over.
@@ -518,6 +552,8 @@ impl Node {
             Envelope::Listeners { id, counts } => {
                 self.channels.listeners_answered(&mut self.cx, from, id, counts)?;
             }
+            Envelope::Asked { id, words } => self.answer_node(from, id, words)?,
+            Envelope::Answered { id, reply } => self.asking.answered(&mut self.cx, from, id, reply)?,
             Envelope::Requests(items) => self.forwarded_requests(from, items)?,
             Envelope::Outcomes(items) => {
                 let mut reader = Reader::new(items);
@@ -946,6 +982,7 @@ impl Node {
 
     /// Moves the lines to be logged into `lines`.
     pub fn take_log(&mut self, lines: &mut Vec<Line>) {
+        self.recent.keep(self.cx.now.unix_ms, &self.cx.log);
         lines.append(&mut self.cx.log);
     }
 }
