@@ -199,6 +199,7 @@ const MODULES: [(&str, &[&[&str]]); 12] = [
         &[
             &["start"],
             &["http"],
+            &["status"],
             &["worker"],
             &["clients"],
             &["tls"],
