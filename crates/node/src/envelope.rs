@@ -29,6 +29,8 @@ const ALIVE: u8 = 16;
 const ROOM: u8 = 17;
 const LISTENERS_ASKED: u8 = 18;
 const LISTENERS: u8 = 19;
+const ASKED: u8 = 20;
+const ANSWERED: u8 = 21;
 
 /// No deadline.
 pub(crate) const NO_DEADLINE_MS: u32 = u32::MAX;
@@ -62,6 +64,10 @@ pub(crate) enum Envelope<'a> {
     ListenersAsked { id: u64, is_sharded: bool, names: &'a [u8] },
     /// How many do, in the order of the question: eight bytes each.
     Listeners { id: u64, counts: &'a [u8] },
+    /// Asks for what the receiver knows of itself: the words of a command, with their lengths. See `asking`.
+    Asked { id: u64, words: &'a [u8] },
+    /// The reply to that.
+    Answered { id: u64, reply: &'a [u8] },
     /// A part of an outcome whose reply is long.
     OutcomePart(OutcomePart<'a>),
     /// Whether the sender has no memory left for data that grows.
@@ -113,6 +119,8 @@ impl<'a> Envelope<'a> {
                 Envelope::ListenersAsked { id, is_sharded, names: reader.rest() }
             }
             LISTENERS => Envelope::Listeners { id: reader.u64()?, counts: reader.rest() },
+            ASKED => Envelope::Asked { id: reader.u64()?, words: reader.rest() },
+            ANSWERED => Envelope::Answered { id: reader.u64()?, reply: reader.rest() },
             OUTCOME_PART => Envelope::OutcomePart(OutcomePart::decode(&mut reader)?),
             PARTS_ARRIVED => {
                 let (id, is_wanted, so_far) = (reader.u64()?, reader.bool()?, reader.u32()?);
@@ -195,6 +203,17 @@ impl<'a> Envelope<'a> {
                 out.put_u8(LISTENERS);
                 out.put_u64(*id);
                 out.extend_from_slice(counts);
+            }
+            Envelope::Asked { id, words } => {
+                out.put_u8(ASKED);
+                out.put_u64(*id);
+                out.extend_from_slice(words);
+            }
+            Envelope::Answered { id, reply } => {
+                out.reserve(9 + reply.len());
+                out.put_u8(ANSWERED);
+                out.put_u64(*id);
+                out.extend_from_slice(reply);
             }
             Envelope::OutcomePart(part) => {
                 out.put_u8(OUTCOME_PART);

@@ -1,5 +1,6 @@
 //! The groups that this node knows of, by number. Numbers are never reused, so there are gaps.
 
+use crate::command::statistics::Latencies;
 use crate::control::FatalRecord;
 use crate::journal::Tail;
 use crate::keyspace::Keyspace;
@@ -45,6 +46,8 @@ pub(crate) struct Group {
     pub(crate) next_tick_us: u64,
     /// Whether the group is quiescent: nothing happens in it before an input comes, and turns pass it by.
     rests: bool,
+    /// How long the commands took that it has carried out for this node's clients, from request to reply.
+    pub(crate) latency: Latencies,
     /// Requests that no node can take now.
     pub(crate) waiting: VecDeque<Kept>,
     /// The forwarded requests that have no outcome yet, counted by node and leadership.
@@ -92,6 +95,7 @@ impl Group {
             configured: None,
             next_tick_us: 0,
             rests: false,
+            latency: Latencies::default(),
             waiting: VecDeque::new(),
             under_way: Vec::new(),
         }

@@ -8,8 +8,10 @@
 //! what they ask of the node), `session` (replies in order), `keyspace` (prefixes and promises), then the components:
 //! `forwarding` (requests that other nodes carry out, and those that wait), `waits` (clients that wait for locks and elements),
 //! `channels` (subscribers), `cluster` (the control group, which `control` is), `coding` and `values` (large values),
-//! `long` (long commands), `following` (who follows what changes), `quarantine`, `clock`.
+//! `long` (long commands), `following` (who follows what changes), `quarantine`, `clock`, `asking` (what only one node knows),
+//! `recent` (what has happened lately).
 
+mod asking;
 mod cache;
 mod channels;
 mod checkpoints;
@@ -35,6 +37,7 @@ mod journal;
 mod keyspace;
 mod libraries;
 mod listening;
+mod lock_list;
 mod log;
 mod long;
 mod mapping;
@@ -45,6 +48,7 @@ mod origin;
 mod output;
 mod parameters;
 mod quarantine;
+mod recent;
 mod replica;
 mod requests;
 mod scripting;

@@ -13,6 +13,9 @@ impl Handle {
         self.index as usize
     }
 
+    /// Names no place.
+    pub(crate) const NONE: Handle = Handle { index: u32::MAX, generation: u32::MAX };
+
     /// The number of bits that a handle has as a number.
     pub const BITS: u32 = 32 + GENERATION_BITS;
 

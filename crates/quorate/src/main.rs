@@ -1,5 +1,6 @@
 //! Quorate's command line: runs a node, runs a cluster on this machine, makes certificates and new nodes, tells how a
-//! cluster stands, moves keys from Redis's files and into them, and makes backups. Measuring, simulating and checking are in a program of their own, `quorate-lab`, to
+//! cluster stands, manages keyspaces, nodes, users and locks, moves keys from Redis's files and into them, and makes
+//! backups. Measuring, simulating and checking are in a program of their own, `quorate-lab`, to
 //! which the commands of these names are handed over.
 //!
 //! This crate parses words and prints lines; the work is done in the other crates. Exit codes: 0 done, 1 failed, 2 wrong
@@ -9,6 +10,7 @@ mod certs;
 mod cluster;
 mod exchange;
 mod join;
+mod manage;
 mod manual;
 mod memory;
 mod status;
@@ -32,6 +34,7 @@ Examples:
   quorate server --config data/node-1/quorate.toml   restart one node
   quorate join --like data/node-1/quorate.toml --dir data/node-4   create a fourth
   quorate status --addr 127.0.0.1:7000           how does the cluster stand?
+  quorate keyspace create cart: acks=majority    make a keyspace
   quorate certs --dir certs --node 10.0.0.1      certificates for TLS
   quorate import dump.rdb --addr 127.0.0.1:7000   take the keys of a Redis
   quorate backup --to /backup --addr 127.0.0.1:7000   all of it as files; quorate restore puts them into another cluster
@@ -63,6 +66,16 @@ enum Command {
     Status(status::StatusArgs),
     /// Watch what a cluster's nodes and keyspaces do
     Top(status::TopArgs),
+    /// Make, change, drop and list keyspaces
+    Keyspace(manage::KeyspaceArgs),
+    /// Add, remove, replace and list nodes
+    Node(manage::NodeArgs),
+    /// Make, change, drop and list users
+    User(manage::UserArgs),
+    /// List, describe and release locks
+    Lock(manage::LockArgs),
+    /// Records that have crashed nodes: list them, leave one out, or try again
+    Quarantine(manage::QuarantineArgs),
     /// Read files of Redis into a running cluster
     Import(exchange::ImportArgs),
     /// Write the keys of a running cluster to a file that Redis and Valkey load
@@ -139,6 +152,11 @@ fn main() -> ExitCode {
         Command::Server(args) => ("server", serve(&args)),
         Command::Certs(args) => ("certs", certs::run(&args)),
         Command::Join(args) => ("join", join::run(&args)),
+        Command::Keyspace(args) => ("keyspace", manage::keyspace(&args)),
+        Command::Node(args) => ("node", manage::node(&args)),
+        Command::User(args) => ("user", manage::user(&args)),
+        Command::Lock(args) => ("lock", manage::lock(&args)),
+        Command::Quarantine(args) => ("quarantine", manage::quarantine(&args)),
         Command::Import(args) => ("import", exchange::import(&args)),
         Command::Export(args) => ("export", exchange::export(&args)),
         Command::Backup(args) => ("backup", exchange::backup(&args)),

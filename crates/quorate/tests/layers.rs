@@ -95,6 +95,7 @@ const MODULES: [(&str, &[&[&str]]); 12] = [
             &["node"],
             &["requests"],
             &[
+                "asking",
                 "checkpoints",
                 "completing",
                 "following",
@@ -111,9 +112,11 @@ const MODULES: [(&str, &[&[&str]]); 12] = [
                 "coding",
                 "connections",
                 "eviction",
+                "lock_list",
                 "long",
                 "notes",
                 "quarantine",
+                "recent",
                 "scripting",
                 "values",
                 "waits",
@@ -196,6 +199,7 @@ const MODULES: [(&str, &[&[&str]]); 12] = [
         &[
             &["start"],
             &["http"],
+            &["status"],
             &["worker"],
             &["clients"],
             &["tls"],

@@ -38,8 +38,8 @@ pub(crate) enum NotLetIn {
 
 /// A call from HTTP to the worker.
 pub(crate) enum Call {
-    /// Runs a command for somebody; the answer is encoded as [`kv::Reply`]s.
-    Command(Whom, ArgumentsBuffer, oneshot::Sender<Vec<u8>>),
+    /// Runs a command for somebody, in a session that ends with it if so said; the answer is encoded as [`kv::Reply`]s.
+    Command(Whom, ArgumentsBuffer, bool, oneshot::Sender<Vec<u8>>),
     /// Asks who somebody is, and whether that user may give this command.
     LogIn(Credentials, Option<ArgumentsBuffer>, oneshot::Sender<Result<Vec<u8>, NotLetIn>>),
     /// Some call's answer is no longer awaited.
@@ -73,11 +73,19 @@ impl Caller {
 pub(crate) struct Bridge {
     calls: Receiver<Call>,
     /// The channel for the answer of the client with this index.
-    waiting: Vec<Option<(ClientId, oneshot::Sender<Vec<u8>>)>>,
+    waiting: Vec<Option<Waiting>>,
     /// Clients without a call.
     idle: Vec<ClientId>,
     may_hold_more: bool,
     calls_taken: u64,
+}
+
+/// A client with a call.
+struct Waiting {
+    client: ClientId,
+    sender: oneshot::Sender<Vec<u8>>,
+    /// Its session ends with the call.
+    is_alone: bool,
 }
 
 /// Calls that the bridge leaves to the worker, which has the data.
@@ -131,7 +139,9 @@ impl Bridge {
             let taken = self.calls_taken;
             turn.has_read();
             match call {
-                Call::Command(whom, arguments, sender) => self.start(&whom, &arguments, sender, turn),
+                Call::Command(whom, arguments, is_alone, sender) => {
+                    self.start(&whom, &arguments, is_alone, sender, turn);
+                }
                 Call::LogIn(credentials, wants, sender) => {
                     // HTTP may have given up.
                     let _ = sender.send(log_in(&credentials, wants.as_ref(), turn.node));
@@ -149,8 +159,8 @@ impl Bridge {
     /// others.
     fn drop_abandoned(&mut self, turn: &mut Turn<'_>) {
         let waiting = self.waiting.iter_mut();
-        for (id, _) in waiting.filter_map(|slot| slot.take_if(|(_, sender)| sender.is_closed())) {
-            turn.node.disconnect(id);
+        for gone in waiting.filter_map(|slot| slot.take_if(|waiting| waiting.sender.is_closed())) {
+            turn.node.disconnect(gone.client);
         }
     }
 
@@ -158,6 +168,7 @@ impl Bridge {
         &mut self,
         whom: &Whom,
         arguments: &ArgumentsBuffer,
+        is_alone: bool,
         sender: oneshot::Sender<Vec<u8>>,
         turn: &mut Turn<'_>,
     ) {
@@ -174,7 +185,7 @@ impl Bridge {
         if self.waiting.len() <= id.index() {
             self.waiting.resize_with(id.index() + 1, || None);
         }
-        self.waiting[id.index()] = Some((id, sender));
+        self.waiting[id.index()] = Some(Waiting { client: id, sender, is_alone });
         let whom = whom.as_ref().map(|whom| (whom.0.as_slice(), whom.1));
         turn.node.request_for(id, whom, arguments.as_arguments());
     }
@@ -190,13 +201,13 @@ impl Bridge {
         let Some(slot) = self.waiting.get_mut(id.index()) else { return };
         let Some(output) = turn.node.output(id) else {
             // The node has dropped the client; dropping the sender shows this to the waiting task.
-            slot.take_if(|(client, _)| *client == id);
+            slot.take_if(|waiting| waiting.client == id);
             return;
         };
         if output.bytes.is_empty() {
             return;
         }
-        let close = output.close;
+        let mut close = output.close;
         let answer = if output.bytes.capacity() > RETAINED_BYTES_MAX {
             std::mem::take(&mut output.bytes)
         } else {
@@ -204,9 +215,10 @@ impl Bridge {
             output.bytes.clear();
             answer
         };
-        if let Some((_, sender)) = slot.take_if(|(client, _)| *client == id) {
+        if let Some(waiting) = slot.take_if(|waiting| waiting.client == id) {
+            close |= waiting.is_alone;
             // HTTP may have given up: then the answer is not wanted.
-            let _ = sender.send(answer);
+            let _ = waiting.sender.send(answer);
         }
         if close {
             turn.node.disconnect(id);

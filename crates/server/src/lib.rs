@@ -5,8 +5,8 @@
 //! calls to the worker.
 //!
 //! Reading order: [`config`] (a node's configuration), [`files`] (its folder), [`run`] (startup), `worker` (the event loop),
-//! `clients` and `peers` (the two kinds of connections), `bridge` and `http` (access over HTTP), `metrics` (what is
-//! counted).
+//! `clients` and `peers` (the two kinds of connections), `bridge` and `http` (access over HTTP, and the page for people), [`status`] (how a whole cluster
+//! stands), `metrics` (what is counted).
 
 pub mod config;
 mod descriptors;
@@ -28,6 +28,7 @@ mod peers;
 mod resolver;
 mod socket;
 mod start;
+pub mod status;
 pub mod tls;
 mod turn;
 mod usage;

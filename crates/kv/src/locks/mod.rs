@@ -524,6 +524,17 @@ impl Locks {
         }
     }
 
+    /// The names of the locks that are held, in ascending order.
+    pub fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.held.keys().map(|name| &**name)
+    }
+
+    /// The owners that wait for a lock, in the order in which they will get it.
+    pub fn waiting_owners(&self, name: &[u8]) -> impl Iterator<Item = &[u8]> {
+        let queue = self.held.get(name).map(|lock| &lock.queue);
+        queue.into_iter().flat_map(|queue| queue.iter().map(|waiter| &*waiter.owner))
+    }
+
     /// All leases, of locks and sessions: a new leader begins to measure them.
     pub fn leases(&self) -> impl Iterator<Item = (Subject, Lease)> {
         let locks = self.held.iter().filter_map(|(name, lock)| match lock.hold {

@@ -65,6 +65,12 @@ pub enum NodeCommand {
     Cluster(ClusterCommand),
     /// `CLUSTER REPORT`, of this node alone.
     Report,
+    /// `CLUSTER EVENTS`, of this node alone.
+    Events,
+    /// `CLUSTER ASK`.
+    Ask,
+    /// `LOCK.LIST`, of this node's replicas.
+    LockList,
     Info,
     Time,
     Wait,

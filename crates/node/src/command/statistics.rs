@@ -135,8 +135,9 @@ pub struct Latencies {
 }
 
 impl Latencies {
+    /// Counts a time.
     #[inline]
-    fn record(&mut self, microseconds: u64) {
+    pub(crate) fn record(&mut self, microseconds: u64) {
         if self.counts.is_empty() {
             self.counts = vec![0; OCTAVES * STEPS];
         }
@@ -147,6 +148,12 @@ impl Latencies {
     /// The number of measured times.
     pub fn count(&self) -> u64 {
         self.counts.iter().map(|count| u64::from(*count)).sum()
+    }
+
+    /// The longest time of each bucket that has any, in microseconds, with how many it has.
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u32)> {
+        let counts = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        counts.map(|(bucket, count)| (highest(bucket), *count))
     }
 
     /// Powers of two microseconds, each with the number of times below it. One at which there is nothing new is left out.

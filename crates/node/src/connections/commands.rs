@@ -62,6 +62,9 @@ pub(crate) fn carry_out(
         | NodeCommand::Cluster(_)
         | NodeCommand::Info
         | NodeCommand::Report
+        | NodeCommand::Events
+        | NodeCommand::Ask
+        | NodeCommand::LockList
         | NodeCommand::Wait
         | NodeCommand::Transaction(_)
         | NodeCommand::Script(_)

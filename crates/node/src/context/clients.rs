@@ -185,7 +185,7 @@ impl Context {
         result: Outcome,
         reply: SessionReply<'_>,
     ) {
-        let Context { clients, measuring, memory, parameters, configuration, now, .. } = self;
+        let Context { clients, measuring, memory, parameters, configuration, groups, now, .. } = self;
         let Clients { sessions, statistics, ready, .. } = clients;
         let Some(session) = sessions.get_mut(client) else { return };
         let mut known = None;
@@ -202,12 +202,15 @@ impl Context {
             }
             _ => None,
         };
-        let took_us = measuring.time_of(session, sequence, *now, parameters.thresholds());
+        let took_us = measuring.time_of(session, (sequence, group), *now, parameters.thresholds());
         let command = session.complete(sequence, known, reply);
         memory.follow(session);
         if let Some(number) = command {
             if let Some(took_us) = took_us {
                 statistics.took(number, took_us);
+                if let Some(group) = groups.get_mut(group) {
+                    group.latency.record(took_us);
+                }
             }
             if is_error {
                 statistics.failed(number);

@@ -22,6 +22,8 @@ pub(crate) struct Measuring {
 struct Answered {
     client: ClientId,
     command: usize,
+    /// The group that has carried it out; 0 if it was not one.
+    group: u16,
     begun_us: u64,
     /// `None`: its work ends with the next look at the clock.
     took_us: Option<u64>,
@@ -52,7 +54,7 @@ impl Measuring {
     pub(crate) fn time_of(
         &mut self,
         session: &Session,
-        sequence: u64,
+        (sequence, group): (u64, u16),
         now: Now,
         thresholds: Thresholds,
     ) -> Option<u64> {
@@ -62,17 +64,24 @@ impl Measuring {
         if !begun.is_long && !is_slow {
             return Some(took_us);
         }
-        self.note_answered(session, sequence, begun, took_us);
+        self.note_answered(session, (sequence, group), begun, took_us);
         None
     }
 
     #[cold]
-    fn note_answered(&mut self, session: &Session, sequence: u64, begun: Begun, took_us: u64) {
+    fn note_answered(
+        &mut self,
+        session: &Session,
+        (sequence, group): (u64, u16),
+        begun: Begun,
+        took_us: u64,
+    ) {
         let Some(command) = begun.command else { return };
         self.noted += 1;
         self.answered.push(Answered {
             client: session.id,
             command,
+            group,
             begun_us: begun.at_us,
             took_us: (!begun.is_long).then_some(took_us),
             arguments: session.asked(sequence),
@@ -95,6 +104,9 @@ impl Context {
         for answered in std::mem::take(&mut self.measuring.answered) {
             let took_us = answered.took_us.unwrap_or(now_us.saturating_sub(answered.begun_us));
             self.clients.statistics.took(answered.command, took_us);
+            if let Some(group) = self.groups.get_mut(answered.group) {
+                group.latency.record(took_us);
+            }
             self.note_slow(answered, took_us, thresholds);
         }
     }
@@ -102,8 +114,8 @@ impl Context {
     fn note_slow(&mut self, answered: Answered, took_us: u64, thresholds: Thresholds) {
         let Answered { client, command, arguments, .. } = answered;
         let Some(spec) = command::by_number(command) else { return };
-        let waits =
-            spec.flags.has(Flag::Blocking) || matches!(spec.handler, Handler::Node(NodeCommand::Wait));
+        let waits = spec.flags.has(Flag::Blocking)
+            || matches!(spec.handler, Handler::Node(NodeCommand::Wait | NodeCommand::Ask));
         let took_us = if waits { 0 } else { took_us };
         let unix_s = self.now.unix_ms / 1000;
         if took_us >= thresholds.event_us {

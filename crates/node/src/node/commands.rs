@@ -1,6 +1,7 @@
 //! A client's request, from its arguments to the component or the group that it concerns.
 
 use super::{Node, facts, figures};
+use crate::asking::{self, Asked};
 use crate::command::{
     ClientCommand, CommandError, Found, Handler, KeyspaceCommand, NodeCommand, ScriptCommand,
     TransactionCommand,
@@ -11,9 +12,10 @@ use crate::gather::Combine;
 use crate::requests::{self, Admitted, Route, WaitAsked};
 use crate::session::{ClientId, Item, Session};
 use crate::transactions::{self, Answer, OfNode, Then};
-use crate::{connections, operators};
+use crate::{connections, lock_list, operators};
+use kv::codec::Malformed;
 use kv::{Command, ReplyBuffer, Version};
-use protocol::Request;
+use protocol::{NodeId, Request};
 use wire::resp::Arguments;
 
 impl Node {
@@ -159,6 +161,17 @@ impl Node {
                 };
                 self.cx.answer(client, |out| out.extend_encoded(replies.as_bytes()));
             }
+            NodeCommand::Events => {
+                let mut replies = ReplyBuffer::new();
+                self.recent.write(&mut replies);
+                cx.answer(client, |out| out.extend_encoded(replies.as_bytes()));
+            }
+            NodeCommand::Ask => {
+                if let Some(Asked { command, found, arguments }) = self.asking.ask(cx, client, arguments) {
+                    self.node_request(client, command, found, arguments, scratch);
+                }
+            }
+            NodeCommand::LockList => lock_list::list(cx, client, arguments),
             NodeCommand::Transaction(command) => {
                 self.transaction_command(client, command, arguments, scratch);
             }
@@ -229,6 +242,25 @@ impl Node {
             answer.take(&self.cx.clients.capture(before).unwrap_or_default());
         }
         answer.end()
+    }
+
+    /// Answers another node's question about this one.
+    pub(super) fn answer_node(&mut self, from: NodeId, id: u64, words: &[u8]) -> Result<(), Malformed> {
+        let words = asking::words(words)?;
+        let reply = match Asked::find(words.as_arguments()) {
+            Ok(Asked { command, found, arguments }) => {
+                let before = self.cx.clients.capture(Some(ReplyBuffer::new()));
+                self.node_request(ClientId::NONE, command, found, arguments, &mut Vec::new());
+                self.cx.clients.capture(before).unwrap_or_default()
+            }
+            Err(text) => {
+                let mut error = ReplyBuffer::new();
+                error.error(&text);
+                error
+            }
+        };
+        asking::answer(&mut self.cx, from, id, &reply);
+        Ok(())
     }
 
     /// Takes what a pause has held back, when it is over.

@@ -3,6 +3,8 @@
 
 use super::facts::client_count;
 use super::report::{Health, health};
+use crate::command;
+use crate::command::statistics::Counters;
 use crate::context::status::group_status;
 use crate::node::Node;
 use crate::setting::Setting;
@@ -26,6 +28,7 @@ struct Report {
     links: Vec<LinkFigures>,
     counters: CounterFigures,
     groups: Vec<GroupFigures>,
+    commands: Vec<CommandFigures>,
 }
 
 /// Memory, in bytes. A bound of 0 is none.
@@ -93,6 +96,22 @@ struct GroupFigures {
     lookups: u64,
     unknown_writes: u64,
     lost_writes: u64,
+    locks: u64,
+    lock_waiters: u64,
+    /// How long its commands took that clients of this node gave.
+    latency: Vec<(u64, u32)>,
+}
+
+/// A command of this node's clients, since `CONFIG RESETSTAT`.
+#[derive(Serialize)]
+struct CommandFigures {
+    name: &'static str,
+    calls: u64,
+    failed: u64,
+    rejected: u64,
+    us: u64,
+    /// Times in microseconds, each with the number of calls that took so long or, by an eighth at most, less.
+    latency: Vec<(u64, u32)>,
 }
 
 /// `CLUSTER REPORT`.
@@ -141,6 +160,7 @@ fn figures(node: &Node) -> Report {
             peer_bytes_out: usage.peer_output_bytes,
         },
         groups: cx.groups.ids().iter().map(|id| group_figures(node, *id)).collect(),
+        commands: cx.clients.statistics.used().filter_map(command_figures).collect(),
     }
 }
 
@@ -160,5 +180,19 @@ fn group_figures(node: &Node, id: u16) -> GroupFigures {
         lookups: counted.map_or(0, |counted| counted.hits + counted.misses),
         unknown_writes: status.counted("unknown_writes"),
         lost_writes: status.counted("lost_writes"),
+        locks: table.map_or(0, |table| table.locks().len() as u64),
+        lock_waiters: table.map_or(0, |table| table.locks().waiters() as u64),
+        latency: group.latency.buckets().collect(),
     }
+}
+
+fn command_figures((number, counted): (usize, &Counters)) -> Option<CommandFigures> {
+    Some(CommandFigures {
+        name: command::by_number(number)?.name,
+        calls: counted.calls,
+        failed: counted.failed,
+        rejected: counted.rejected,
+        us: counted.microseconds,
+        latency: counted.latency.buckets().collect(),
+    })
 }

@@ -119,6 +119,8 @@ impl Node {
             Envelope::Listeners { id, counts } => {
                 self.channels.listeners_answered(&mut self.cx, from, id, counts)?;
             }
+            Envelope::Asked { id, words } => self.answer_node(from, id, words)?,
+            Envelope::Answered { id, reply } => self.asking.answered(&mut self.cx, from, id, reply)?,
             Envelope::Requests(items) => self.forwarded_requests(from, items)?,
             Envelope::Outcomes(items) => {
                 let mut reader = Reader::new(items);

@@ -28,6 +28,7 @@ pub use inspection::BoundedMemory;
 pub use report::{Health, KeyspaceHealth};
 
 use self::unsettled::Unsettled;
+use crate::asking::Asking;
 use crate::channels::Channels;
 use crate::checkpoints;
 use crate::clock::Clock;
@@ -47,6 +48,7 @@ use crate::journal::Released;
 use crate::long::LongCommands;
 use crate::parameters::Parameters;
 use crate::quarantine::Quarantine;
+use crate::recent::Recent;
 use crate::requests::HeldCalls;
 use crate::scripts;
 use crate::usage::{Rate, Usage};
@@ -69,6 +71,8 @@ pub struct Node {
     /// When what is due periodically was last done.
     checked_us: u64,
     gathers: Gathers,
+    asking: Asking,
+    recent: Recent,
     waits: Waits,
     /// Slows down the guessing of passwords.
     auth_guard: AuthGuard,
@@ -192,6 +196,8 @@ impl Node {
             self.rate.update(now, self.cx.counters.commands);
             self.forwarding.end_overdue_forwards(&mut self.cx);
             self.channels.end_late_questions(&mut self.cx);
+            self.asking.end_late(&mut self.cx);
+            self.recent.look(&self.cx);
             self.forwarding.watch_silent_peers(&mut self.cx);
             self.forget_dismissed();
             if self.following.tracking.is_on() {

@@ -110,6 +110,8 @@ impl Node {
             forwarding: Forwarding::default(),
             checked_us: 0,
             gathers: Default::default(),
+            asking: Default::default(),
+            recent: Default::default(),
             channels: Channels::default(),
             following: Following::default(),
             auth_guard: Default::default(),

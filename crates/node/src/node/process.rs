@@ -54,6 +54,7 @@ impl Node {
 
     /// Moves the lines to be logged into `lines`.
     pub fn take_log(&mut self, lines: &mut Vec<Line>) {
+        self.recent.keep(self.cx.now.unix_ms, &self.cx.log);
         lines.append(&mut self.cx.log);
     }
 

@@ -5,6 +5,7 @@
 //! messages. Replies are written here as `OK`, `7`, `"text"`, `nil`, `-ERR ...`, `[1, "a"]` and `{"k": 1}`.
 
 mod adaptive;
+mod asking;
 mod caches;
 mod changes;
 mod channels;

@@ -19,7 +19,7 @@ const DEPTH: usize = 8;
 
 /// A reply.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Reply {
+pub(crate) enum Reply {
     Status(String),
     Error(String),
     Integer(i64),
@@ -30,7 +30,7 @@ pub(super) enum Reply {
 
 impl Reply {
     /// The bytes of a string.
-    pub(super) fn bytes(self) -> Option<Vec<u8>> {
+    pub(crate) fn bytes(self) -> Option<Vec<u8>> {
         match self {
             Reply::Bulk(bytes) => Some(bytes),
             Reply::Status(text) => Some(text.into_bytes()),
@@ -40,7 +40,7 @@ impl Reply {
 }
 
 /// A connection.
-pub(super) struct Client {
+pub(crate) struct Client {
     stream: BufReader<Stream>,
     out: Vec<u8>,
 }
@@ -84,7 +84,7 @@ impl Client {
     }
 
     /// Sends a request and waits for its reply.
-    pub(super) fn ask(&mut self, words: &[&[u8]]) -> Result<Reply> {
+    pub(crate) fn ask(&mut self, words: &[&[u8]]) -> Result<Reply> {
         let mut out = std::mem::take(&mut self.out);
         out.clear();
         put_request(words, &mut out);

@@ -18,6 +18,7 @@ mod stream;
 mod tls;
 
 pub(crate) use backup::{BackupArgs, RestoreArgs};
+pub(crate) use client::{Client, Reply};
 pub(crate) use export::ExportArgs;
 pub(crate) use import::ImportArgs;
 
@@ -60,6 +61,14 @@ pub(crate) fn restore(args: &RestoreArgs) -> Result<()> {
     backup::restore(args)
 }
 
+/// Connects to a node that may be silent for no longer than `within`.
+///
+/// # Errors
+/// It cannot be reached, or refuses the credentials (the words behind AUTH).
+pub(crate) fn connect(address: &str, credentials: &[String], within: Duration) -> Result<Client> {
+    Client::connect_within(address, credentials, None, within)
+}
+
 /// Asks a node some questions, each answered by a text.
 ///
 /// # Errors
@@ -71,9 +80,9 @@ pub(crate) fn ask(
     within: Duration,
     questions: &[&[&[u8]]],
 ) -> Result<Vec<Vec<u8>>> {
-    let mut client = client::Client::connect_within(address, credentials, None, within)?;
+    let mut client = connect(address, credentials, within)?;
     let answers = questions.iter().map(|words| match client.ask(words)? {
-        client::Reply::Error(error) => bail!("{error}"),
+        Reply::Error(error) => bail!("{error}"),
         reply => reply.bytes().context("it answers with what is no text"),
     });
     answers.collect()

@@ -1,33 +1,28 @@
 //! `quorate status` and `quorate top`: how a cluster stands, for people who are woken up, and for programs.
 //!
-//! Reading order: [`report`] (what a node says of itself), [`mod@gather`] (asking all of them), [`judge`] (what that amounts to)
-//! in terms of [`standing`], [`text`] and [`words`] (how it is shown), [`mod@top`] (the same again and again, with rates).
+//! What the answers of nodes amount to is decided in [`server::status`], which serves it over HTTP, too. Reading order:
+//! [`mod@gather`] (asking all of them), [`text`] (how it is shown), [`mod@top`] (the same again and again, with rates).
 
 mod gather;
-mod judge;
-mod report;
-mod standing;
 mod text;
 mod top;
-mod words;
 
+pub(crate) use text::table;
 pub(crate) use top::TopArgs;
 
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::Args;
 
-use self::gather::{Answers, gather, gather_only};
-use self::standing::{Risk, Standing, State};
+use server::status::standing::Risk;
+use server::status::{ASK_AGAIN_AFTER, Answers, Standing, State, judge, text_of};
+
+use self::gather::{gather, gather_only};
 use self::text::Paint;
 use crate::exchange;
-
-/// Nodes may disagree for a moment, since they are not asked in the same one. Then they are asked again, after so long.
-const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -57,32 +52,51 @@ pub(crate) struct StatusArgs {
 
 /// Whom to ask.
 #[derive(Args)]
-struct Asked {
+pub(crate) struct Asked {
     /// The address of a node, for Redis clients; repeat it for several. The others are found [default: 127.0.0.1:7000]
-    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
+    #[arg(long, global = true, value_name = "HOST:PORT", value_delimiter = ',')]
     addr: Vec<String>,
 
-    /// A file with the cluster's password
-    #[arg(long, value_name = "FILE")]
+    /// The user to log in as [default: default]
+    #[arg(long, global = true, value_name = "NAME", requires = "password_file")]
+    user: Option<String>,
+
+    /// A file with that user's password
+    #[arg(long, global = true, value_name = "FILE")]
     password_file: Option<PathBuf>,
 
     /// A node's configuration: its address and its password, where they are not given
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
 }
 
 impl Asked {
     /// The addresses, and the words behind AUTH.
     fn resolve(&self) -> Result<(Vec<String>, Vec<String>)> {
+        self.resolve_as(false)
+    }
+
+    /// The same, for who may change the cluster: of a configuration the user `operator`, if it has one.
+    pub(crate) fn resolve_for_changes(&self) -> Result<(Vec<String>, Vec<String>)> {
+        self.resolve_as(true)
+    }
+
+    fn resolve_as(&self, wants_operator: bool) -> Result<(Vec<String>, Vec<String>)> {
         let mut addresses = self.addr.clone();
         let mut credentials = exchange::credentials(self.password_file.as_deref())?;
+        if let Some(user) = &self.user {
+            credentials.insert(0, user.clone());
+        }
         if let Some(file) = &self.config {
             let config = server::Config::read(file)?;
             if addresses.is_empty() {
-                addresses.push(gather::text_of(config.own()?));
+                addresses.push(text_of(config.own()?));
             }
             if credentials.is_empty() {
-                credentials.extend(config.password.clone());
+                match config.operator_password.as_ref().filter(|_| wants_operator) {
+                    Some(password) => credentials.extend(["operator".to_owned(), password.clone()]),
+                    None => credentials.extend(config.password.clone()),
+                }
             }
         }
         if addresses.is_empty() {
@@ -105,11 +119,7 @@ pub(crate) fn run(args: &StatusArgs) -> Result<ExitCode> {
     if args.here {
         return Ok(here(&gather_only(&addresses, &credentials)));
     }
-    let mut standing = judge::judge(&gather(&addresses, &credentials));
-    if standing.risks.iter().any(Risk::may_pass) {
-        std::thread::sleep(ASK_AGAIN_AFTER);
-        standing = judge::judge(&gather(&addresses, &credentials));
-    }
+    let standing = stand(&addresses, &credentials);
     let text = match args.json {
         true => serde_json::to_string_pretty(&standing)? + "\n",
         false => text::render(&standing, Paint::of_standard_output()),
@@ -117,6 +127,16 @@ pub(crate) fn run(args: &StatusArgs) -> Result<ExitCode> {
     // Who closes the pipe has seen enough: the exit code says the rest.
     let _ = std::io::stdout().write_all(text.as_bytes());
     Ok(exit_code(&standing))
+}
+
+/// Finds out how a cluster stands. What may be over in a moment is looked at a second time.
+pub(crate) fn stand(addresses: &[String], credentials: &[String]) -> Standing {
+    let standing = judge(&gather(addresses, credentials));
+    if !standing.risks.iter().any(Risk::may_pass) {
+        return standing;
+    }
+    std::thread::sleep(ASK_AGAIN_AFTER);
+    judge(&gather(addresses, credentials))
 }
 
 /// Runs until it is asked to stop.

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 
-use super::standing::{Facts, Keyspace, Node, Risk, Severity, Shard, Standing, State};
-use super::words;
+use server::status::standing::{Facts, Keyspace, Node, Risk, Severity, Shard, Standing, State};
+use server::status::words;
 
 /// Whether colours are shown.
 #[derive(Clone, Copy)]
@@ -124,15 +124,7 @@ fn leader(leader: u16, has_leader: bool) -> String {
 }
 
 fn node_row(node: &Node) -> Vec<String> {
-    let state = match &node.facts {
-        None if node.alive => "not asked",
-        None => "down",
-        Some(facts) if !facts.admitted => "not admitted",
-        Some(facts) if !facts.ready => "not ready",
-        Some(_) if node.leaving => "leaving",
-        Some(_) => "up",
-    };
-    let mut row = vec![node.node.to_string(), node.address.clone(), state.to_owned()];
+    let mut row = vec![node.node.to_string(), node.address.clone(), node.state_word().to_owned()];
     let Some(Facts { version, uptime_s, memory, disk, counters, links, .. }) = &node.facts else {
         row.push(node.error.clone().unwrap_or_default());
         return row;
@@ -208,7 +200,7 @@ fn lag(shard: &Shard) -> String {
 }
 
 /// Lays out rows in columns, the first of which is on the right of its width. `paint` gets row, column and padded text.
-pub(super) fn table(rows: &[Vec<String>], paint: impl Fn(usize, usize, &str) -> String) -> String {
+pub(crate) fn table(rows: &[Vec<String>], paint: impl Fn(usize, usize, &str) -> String) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         // What stands last in its row needs no room for columns behind it.

@@ -12,14 +12,15 @@ use anyhow::Result;
 use clap::Args;
 use node::NodeId;
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
+use server::status::report::Counters;
+use server::status::standing::{Keyspace, Node, Severity, Standing};
+use server::status::{Answers, judge, words};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::gather::{Answers, gather};
-use super::report::Counters;
-use super::standing::{Keyspace, Node, Severity, Standing};
+use super::gather::gather;
 use super::text::{Paint, table};
-use super::{Asked, exit_code, judge, words};
+use super::{Asked, exit_code};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -56,7 +57,7 @@ struct Look {
 impl Look {
     fn take(answers: &Answers, begun: Instant) -> Look {
         let at = answers.reports().map(|(id, said)| (id, said.at)).collect();
-        Look { standing: judge::judge(answers), at, begun }
+        Look { standing: judge(answers), at, begun }
     }
 }
 

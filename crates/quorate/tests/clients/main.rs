@@ -23,6 +23,7 @@ mod http;
 mod jobs;
 mod live;
 mod locks;
+mod page;
 mod queues;
 mod redisson;
 mod scripts;

@@ -10,6 +10,7 @@ mod cluster;
 mod deploy;
 mod http;
 mod logs;
+mod manage;
 mod owner;
 mod peers;
 mod restart;

@@ -30,6 +30,12 @@ impl Access {
         Access { hosts: Hosts::new(config), guard: Mutex::default(), begun: Instant::now() }
     }
 
+    /// Refuses a name that a page of another site has pointed at this node. What everybody may see needs no more, so a link
+    /// on another site may lead to it.
+    pub(super) fn check_host(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        self.hosts.check(headers)
+    }
+
     /// Refuses requests that a page of another site sends through the browser of a user who can reach this node.
     pub(super) fn check_site(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         self.hosts.check(headers)?;

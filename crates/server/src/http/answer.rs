@@ -6,7 +6,10 @@ use std::task::{Context, Poll};
 
 use http_body_util::{Either, Full};
 use hyper::body::{Body, Bytes, Frame};
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use hyper::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, REFERRER_POLICY,
+    WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -36,6 +39,8 @@ pub(super) struct Answer {
     /// Follows instead of the body.
     events: Option<Events>,
     allow: Option<&'static str>,
+    /// It is a file of the page, with what the browser is to refuse in it.
+    policy: Option<HeaderValue>,
 }
 
 /// An error response: `{"error": what happened, "code": a word to match on}`.
@@ -51,13 +56,14 @@ impl Answer {
     /// Creates a JSON response.
     pub(super) fn json(status: StatusCode, value: &Value) -> Answer {
         let body = value.to_string().into_bytes();
-        Answer { status, content_type: "application/json", body, events: None, allow: None }
+        Answer { status, content_type: "application/json", body, events: None, allow: None, policy: None }
     }
 
     /// Creates a response of server-sent events, which ends with them.
     pub(super) fn events(events: mpsc::Receiver<Bytes>) -> Answer {
         let (status, content_type) = (StatusCode::OK, "text/event-stream");
-        Answer { status, content_type, body: Vec::new(), events: Some(Events(events)), allow: None }
+        let events = Some(Events(events));
+        Answer { status, content_type, body: Vec::new(), events, allow: None, policy: None }
     }
 
     /// Whether it goes on as long as the connection.
@@ -68,7 +74,14 @@ impl Answer {
     /// Creates a response of Prometheus text.
     pub(super) fn metrics(text: String) -> Answer {
         let content_type = "text/plain; version=0.0.4; charset=utf-8";
-        Answer { status: StatusCode::OK, content_type, body: text.into_bytes(), events: None, allow: None }
+        let (status, body) = (StatusCode::OK, text.into_bytes());
+        Answer { status, content_type, body, events: None, allow: None, policy: None }
+    }
+
+    /// Creates a response with a file of the page.
+    pub(super) fn file(content_type: &'static str, body: &'static [u8]) -> Answer {
+        let (status, body, policy) = (StatusCode::OK, body.to_vec(), Some(super::page::POLICY));
+        Answer { status, content_type, body, events: None, allow: None, policy }
     }
 }
 
@@ -150,6 +163,14 @@ impl From<Answer> for Response<Either<Full<Bytes>, Events>> {
             headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
         }
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        if let Some(policy) = answer.policy {
+            headers.insert(CONTENT_SECURITY_POLICY, policy);
+            headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+            headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+            // Another version of the program has another page.
+            headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        }
         if let Some(allow) = answer.allow {
             headers.insert(ALLOW, HeaderValue::from_static(allow));
         }

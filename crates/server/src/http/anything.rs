@@ -42,7 +42,7 @@ const YIELDS: usize = 2000;
 const METHODS: [&str; 10] =
     ["GET", "POST", "DELETE", "PATCH", "HEAD", "PUT", "OPTIONS", "CONNECT", "get", "PRI"];
 
-const PATHS: [&str; 32] = [
+const PATHS: [&str; 36] = [
     "/",
     "put",
     "get/",
@@ -54,6 +54,10 @@ const PATHS: [&str; 32] = [
     "/renew",
     "sessions/",
     "replicate",
+    "status",
+    "command",
+    "may",
+    "page/page.js",
     "k",
     "c:k",
     "a:k",
@@ -77,7 +81,7 @@ const PATHS: [&str; 32] = [
     "\u{fc}",
 ];
 
-const HEADERS: [&str; 20] = [
+const HEADERS: [&str; 22] = [
     "Host: localhost:8001",
     "Host: evil.example",
     "Host:",
@@ -98,9 +102,11 @@ const HEADERS: [&str; 20] = [
     "Connection: close",
     "Connection: upgrade",
     "Upgrade: websocket",
+    "X-Quorate: 1",
+    "Accept: text/html",
 ];
 
-const FIELDS: [&str; 40] = [
+const FIELDS: [&str; 47] = [
     "\"key\":\"k\"",
     "\"key\":\"c:k\"",
     "\"key\":\"\\ud800\"",
@@ -139,6 +145,13 @@ const FIELDS: [&str; 40] = [
     "\"acks\":1",
     "\"reads\":\"any\"",
     "\"nothing\":{\"of\":[1,2,{\"this\":null}]}",
+    "\"command\":[\"GET\",\"k\"]",
+    "\"command\":[\"KEYSPACE\",\"CREATE\",\"c:\"]",
+    "\"command\":[\"QUORATE.REPLICATE\",\"k\",\"v\",7]",
+    "\"command\":[\"COMMAND\",\"DOCS\"]",
+    "\"command\":[{\"word_base64\":\"/w==\"}]",
+    "\"commands\":[[\"GET\",\"k\"],[\"DEL\"]]",
+    "\"commands\":[[]]",
     "\"key\"",
     "",
 ];
@@ -224,7 +237,7 @@ async fn answer_calls(calls: &mut Bridge, host: &mut Host) {
                 Call::LogIn(credentials, wants, sender) => {
                     _ = sender.send(log_in(&credentials, wants.as_ref(), &host.node));
                 }
-                Call::Command(whom, arguments, sender) => {
+                Call::Command(whom, arguments, _, sender) => {
                     let Some(client) = host.node.connect(ClientKind::Internal) else { continue };
                     let whom = whom.as_ref().map(|whom| (whom.0.as_slice(), whom.1));
                     host.node.request_for(client, whom, arguments.as_arguments());

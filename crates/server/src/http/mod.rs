@@ -9,10 +9,13 @@ mod answer;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod anything;
 mod changes;
+mod commands;
 mod fields;
 mod keyspaces;
 mod locks;
+mod page;
 mod routes;
+mod status;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

@@ -8,6 +8,8 @@
 //! | `DELETE /{key}` | `{"key","deleted"}` |
 //! | `GET /health` | the node's state; 503 until it is ready |
 //! | `GET /metrics` | Prometheus text |
+//! | `GET /status` | see [`super::status`] |
+//! | `POST /command`, `POST /may` | see [`super::commands`] |
 //! | `/changes/{prefix}` | see [`super::changes`] |
 //! | `/keyspaces` | see [`super::keyspaces`] |
 //! | `/locks/{name}`, `/sessions/{key}` | see [`super::locks`] |
@@ -37,6 +39,7 @@ use wire::resp::ArgumentsBuffer;
 use super::access::{Access, require_json};
 use super::answer::{Answer, Refusal};
 use super::fields::{bytes_of, key_of, named, prefix_of};
+use super::page;
 use super::{Stage, StageOf};
 use crate::bridge::{Call, Caller, NotLetIn, Whom};
 use crate::config::Config;
@@ -130,8 +133,12 @@ impl Routes {
         from: IpAddr,
         request: Request<Incoming>,
     ) -> Result<Answer, Refusal> {
-        self.access.check_site(request.headers())?;
+        self.access.check_host(request.headers())?;
         let path = request.uri().path().to_owned();
+        if let Some(file) = page::file(&path, request.method(), request.headers()) {
+            return file;
+        }
+        self.access.check_site(request.headers())?;
         match path.as_str() {
             // Load balancers ask for this, and have no password.
             "/health" if request.method() != Method::DELETE => {
@@ -212,6 +219,18 @@ impl Routes {
             "/keyspaces" => {
                 only(method, &[Method::GET, Method::HEAD, Method::POST], "GET, POST, DELETE")?;
                 self.keyspaces(request).await
+            }
+            "/status" => {
+                only(method, &[Method::GET, Method::HEAD], "GET, DELETE")?;
+                self.status().await
+            }
+            "/command" => {
+                only(method, &[Method::POST], "POST, DELETE")?;
+                self.run(request).await
+            }
+            "/may" => {
+                only(method, &[Method::POST], "POST, DELETE")?;
+                self.may(request).await
             }
             "/metrics" => {
                 only(method, &[Method::GET, Method::HEAD], "GET, DELETE")?;
@@ -308,11 +327,33 @@ impl Routes {
     /// Runs a command. An error reply becomes a [`Refusal`].
     pub(super) async fn command(&self, arguments: ArgumentsBuffer) -> Result<Vec<u8>, Refusal> {
         let whom = self.whom.clone();
-        let reply = self.ask(|sender| Call::Command(whom, arguments, sender)).await?;
+        let reply = self.ask(|sender| Call::Command(whom, arguments, false, sender)).await?;
         match Reply::first(&reply) {
             Reply::Error(text) => Err(Refusal::from_node(text)),
             _ => Ok(reply),
         }
+    }
+
+    /// Runs a command in a session of its own, which ends with it. If the client goes, so does the session.
+    pub(super) async fn command_alone(&self, arguments: ArgumentsBuffer) -> Result<Vec<u8>, Refusal> {
+        let mut guard = AbandonOnDrop(Some(&self.caller));
+        let whom = self.whom.clone();
+        let reply = self.ask(|sender| Call::Command(whom, arguments, true, sender)).await?;
+        guard.0 = None;
+        match Reply::first(&reply) {
+            Reply::Error(text) => Err(Refusal::from_node(text)),
+            _ => Ok(reply),
+        }
+    }
+
+    /// The name of the user who asks.
+    pub(super) fn user_name(&self) -> Vec<u8> {
+        self.whom.as_ref().map(|whom| whom.0.clone()).unwrap_or_default()
+    }
+
+    /// The same, for this node itself, which may do everything.
+    pub(super) fn as_node(&self) -> Routes {
+        Routes { shared: Arc::clone(&self.shared), whom: None }
     }
 
     /// Runs a command that may wait up to `wait` for its answer. The wait ends if the client disconnects.
@@ -324,7 +365,7 @@ impl Routes {
         // Dropped with this future, when the connection is gone.
         let mut guard = AbandonOnDrop(Some(&self.caller));
         let whom = self.whom.clone();
-        let reply = self.ask_for(wait, |sender| Call::Command(whom, arguments, sender)).await?;
+        let reply = self.ask_for(wait, |sender| Call::Command(whom, arguments, false, sender)).await?;
         guard.0 = None;
         match Reply::first(&reply) {
             Reply::Error(text) => Err(Refusal::from_node(text)),
@@ -399,7 +440,7 @@ impl Routes {
         Ok((content, permit))
     }
 
-    fn check_length(&self, value: &[u8]) -> Result<(), Refusal> {
+    pub(super) fn check_length(&self, value: &[u8]) -> Result<(), Refusal> {
         if value.len() > self.value_bytes_max {
             return Err(Refusal::too_large("value", self.value_bytes_max));
         }
@@ -433,6 +474,9 @@ fn index() -> Answer {
         "PATCH /keyspaces/{prefix}": "{setting: value, ...} changes settings of a keyspace",
         "DELETE /keyspaces/{prefix}": "drops a keyspace and all its keys",
         "GET /changes/{prefix}?from=": "every change of a keyspace behind a version, as server-sent events",
+        "GET /status": "the state of the whole cluster, and what to do",
+        "POST /command": "{\"command\": [word, ...]} gives a command of the Redis protocol",
+        "POST /may": "{\"commands\": [[word, ...], ...]} tells which of these the user may give",
         "GET /health": "the state of this node; 503 until it is ready",
         "GET /metrics": "counters for Prometheus",
         "POST /locks/{name}": "{\"owner\", \"ttl_ms\" or \"session\", \"wait_ms\"?} acquires a lock and its \

@@ -75,7 +75,7 @@ pub static COMMANDS: [CommandSpec; COMMAND_ROWS] = {
 };
 
 /// The commands whose rows have no file of their own.
-static ROWS: [CommandSpec; 104] = [
+static ROWS: [CommandSpec; 105] = [
     // Strings.
     data("get", 2, strings::get)
         .flags(READ.with(&[Fast]))
@@ -627,6 +627,11 @@ static ROWS: [CommandSpec; 104] = [
         .keys(key(&[READS]))
         .docs(Group::Locks, "3.0.0", "O(log N) for N locks")
         .help("name", "Describes who holds a lock, for how long, and how many wait"),
+    node("lock.list", -1, NodeCommand::LockList)
+        .flags(OPERATORS)
+        .tips(&["nondeterministic_output"])
+        .docs(Group::Locks, "3.0.0", "O(N) for N locks that are listed")
+        .help("[COUNT count]", "Lists the locks that this node's replicas hold, with owners and who waits"),
     container("lock.session", &LOCK_SESSION)
         .docs(Group::Locks, "3.0.0", "Depends on the subcommand")
         .help("", "Holds commands about sessions: one lease for many locks"),

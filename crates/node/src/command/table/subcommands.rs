@@ -375,7 +375,7 @@ pub(super) static KEYSPACE: [CommandSpec; 11] = [
     help_of("keyspace|help").docs(Group::Cluster, "3.0.0", "O(1)"),
 ];
 
-pub(super) static CLUSTER: [CommandSpec; 13] = [
+pub(super) static CLUSTER: [CommandSpec; 15] = [
     node("cluster|add", 7, NodeCommand::Cluster(ClusterCommand::Add))
         .flags(CLUSTER_WIDE)
         .in_categories(&[ClusterCategory])
@@ -384,6 +384,16 @@ pub(super) static CLUSTER: [CommandSpec; 13] = [
             "id host client-port http-port peer-port",
             "Adds a node, which gets its replicas when it has started",
         ),
+    node("cluster|ask", -4, NodeCommand::Ask)
+        .flags(ANY_TIME.with(&[NoScript, NoMulti]))
+        .tips(&["nondeterministic_output"])
+        .docs(Group::Cluster, "3.0.0", "Depends on the command")
+        .help("id command [arg [arg ...]]", "Asks another node a command that tells how that node stands"),
+    node("cluster|events", 2, NodeCommand::Events)
+        .flags(OPERATORS)
+        .tips(&["nondeterministic_output"])
+        .docs(Group::Cluster, "3.0.0", "O(1)")
+        .help("", "Returns the latest lines of this node's log, and the leaderships that it has taken over, as JSON"),
     node("cluster|info", 2, NodeCommand::Cluster(ClusterCommand::Info))
         .flags(ANY_TIME)
         .tips(&["nondeterministic_output"])

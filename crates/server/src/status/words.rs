@@ -5,7 +5,7 @@ use node::NodeId;
 use super::standing::Keyspace;
 
 /// Formats bytes: `1.5 MiB`.
-pub(super) fn bytes(bytes: u64) -> String {
+pub fn bytes(bytes: u64) -> String {
     let units = [("TiB", 1_u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     match units.iter().find(|(_, unit)| bytes >= *unit) {
         Some((name, unit)) => {
@@ -18,7 +18,7 @@ pub(super) fn bytes(bytes: u64) -> String {
 }
 
 /// Formats a number with commas: `12,345`.
-pub(super) fn number(number: u64) -> String {
+pub fn number(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {
@@ -31,7 +31,7 @@ pub(super) fn number(number: u64) -> String {
 }
 
 /// Formats seconds: `3 h 12 min`.
-pub(super) fn duration(seconds: u64) -> String {
+pub fn duration(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds} s"),
         60..3600 => format!("{} min", seconds / 60),
@@ -41,23 +41,23 @@ pub(super) fn duration(seconds: u64) -> String {
 }
 
 /// `1 replica`, `3 replicas`.
-pub(super) fn count(count: usize, what: &str) -> String {
+pub fn count(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 /// `node 1`, `nodes 1, 2`.
-pub(super) fn nodes(ids: &[NodeId]) -> String {
+pub fn nodes(ids: &[NodeId]) -> String {
     let name = if ids.len() == 1 { "node" } else { "nodes" };
     format!("{name} {}", list(ids))
 }
 
 /// `1, 2`.
-pub(super) fn list(ids: &[NodeId]) -> String {
+pub fn list(ids: &[NodeId]) -> String {
     ids.iter().map(NodeId::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// What a keyspace promises, given how many replicas a shard of it has.
-pub(super) fn promise(keyspace: &Keyspace, members: usize) -> String {
+pub fn promise(keyspace: &Keyspace, members: usize) -> String {
     let holders = match (keyspace.replication.as_str(), keyspace.acks.as_str()) {
         ("leader-follower", "none") => "when its leader has it, so a failover may lose it".to_owned(),
         ("leader-follower", "all") => "when all replicas that are in sync have it".to_owned(),

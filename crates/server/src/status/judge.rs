@@ -1,10 +1,12 @@
 //! What the nodes' answers amount to: who serves what, how many more failures each group survives, and what is at risk.
 
+use std::collections::BTreeMap;
+
 use node::control::{CONTROL_GROUP, ClusterMap, Group, KeyspaceEntry, NodeState};
 use node::{NodeId, Protocol, Setting as _};
 
-use super::gather::{Answers, Said};
-use super::report::{Follower, Report};
+use super::answers::{Answers, Said};
+use super::report::{Buckets, Command, Follower, Report};
 use super::standing::{Control, Facts, Keyspace, Node, Replica, Risk, Severity, Shard, Standing, State};
 use super::words;
 
@@ -24,7 +26,7 @@ const DISK_BYTES: u64 = 512 << 20;
 const LAG_MS: u64 = 10_000;
 
 /// Puts the nodes' answers together.
-pub(super) fn judge(answers: &Answers) -> Standing {
+pub fn judge(answers: &Answers) -> Standing {
     let mut risks = Vec::new();
     let reported = answers.reports().next().map(|(_, said)| said.report.cluster.clone());
     let mut standing = Standing {
@@ -34,6 +36,7 @@ pub(super) fn judge(answers: &Answers) -> Standing {
         control: Control::default(),
         nodes: answers.nodes.keys().map(|id| node(answers, *id)).collect(),
         keyspaces: Vec::new(),
+        commands: commands(answers),
         risks: Vec::new(),
     };
     for (address, why) in &answers.others {
@@ -81,6 +84,30 @@ pub(super) fn judge(answers: &Answers) -> Standing {
     };
     standing.risks = risks;
     standing
+}
+
+/// The commands of all nodes that answered, by name.
+fn commands(answers: &Answers) -> Vec<Command> {
+    let mut all: BTreeMap<&str, (Command, BTreeMap<u64, u64>)> = BTreeMap::new();
+    for command in answers.reports().flat_map(|(_, said)| &said.report.commands) {
+        let (sum, latency) = all.entry(&command.name).or_default();
+        sum.calls += command.calls;
+        sum.failed += command.failed;
+        sum.rejected += command.rejected;
+        sum.us += command.us;
+        add(latency, &command.latency);
+    }
+    let named = all.into_iter().map(|(name, (sum, latency))| Command {
+        name: name.to_owned(),
+        latency: latency.into_iter().collect(),
+        ..sum
+    });
+    named.collect()
+}
+
+/// Adds counted times.
+fn add(sum: &mut BTreeMap<u64, u64>, buckets: &Buckets) {
+    buckets.iter().for_each(|(us, count)| *sum.entry(*us).or_default() += count);
 }
 
 fn node(answers: &Answers, id: NodeId) -> Node {
@@ -178,9 +205,14 @@ fn keyspace(
         evicted: 0,
         lookups: 0,
         records: 0,
+        unknown_writes: 0,
+        lost_writes: 0,
+        locks: 0,
+        lock_waiters: 0,
+        latency: Buckets::new(),
         shards: Vec::new(),
     };
-    let mut fullest = 0;
+    let (mut fullest, mut latency) = (0, BTreeMap::new());
     for id in &entry.groups {
         let Some(group) = map.groups.get(id) else { continue };
         let shard = shard(answers, settings.replication, &keyspace, (*id, group), control);
@@ -189,6 +221,11 @@ fn keyspace(
         keyspace.memory += figures().map(|figures| figures.memory).max().unwrap_or(0);
         keyspace.evicted += figures().map(|figures| figures.evicted).max().unwrap_or(0);
         keyspace.lookups += figures().map(|figures| figures.lookups).sum::<u64>();
+        keyspace.unknown_writes += figures().map(|figures| figures.unknown_writes).sum::<u64>();
+        keyspace.lost_writes += figures().map(|figures| figures.lost_writes).sum::<u64>();
+        keyspace.locks += figures().map(|figures| figures.locks).max().unwrap_or(0);
+        keyspace.lock_waiters += figures().map(|figures| figures.lock_waiters).max().unwrap_or(0);
+        figures().for_each(|figures| add(&mut latency, &figures.latency));
         let share = |memory: u64, max: u64| memory.saturating_mul(100).checked_div(max).unwrap_or(0);
         let full = figures().map(|figures| share(figures.memory, figures.memory_max)).max();
         fullest = fullest.max(full.unwrap_or(0));
@@ -203,6 +240,7 @@ fn keyspace(
         shard_risks(answers, settings.replication, &keyspace, group, (&name, &shard), risks);
         keyspace.shards.push(shard);
     }
+    keyspace.latency = latency.into_iter().collect();
     let most = keyspace.shards.iter().map(|shard| shard.members.len()).max().unwrap_or(0);
     keyspace.promise = words::promise(&keyspace, most);
     if settings.eviction.text().to_string() == "none" && fullest >= KEYSPACE_PERCENT {

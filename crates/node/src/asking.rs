@@ -1,0 +1,214 @@
+//! `CLUSTER ASK`: what only one node knows, of itself, asked through another one. Whoever reaches a single node so learns of
+//! all: nobody has to be able to connect to each, and no password leaves the node that was asked.
+//!
+//! The node with the client checks the client's rights; the one that is asked answers its peer, which it trusts as with all
+//! requests that peers pass on. Only commands can be asked that look at that node and change nothing.
+
+use crate::command::{self, ClusterCommand, Found, Handler, LatencyCommand, NodeCommand, SlowlogCommand};
+use crate::connections;
+use crate::context::Context;
+use crate::envelope::Envelope;
+use crate::session::{ClientId, SessionReply, Standing};
+use kv::ReplyBuffer;
+use kv::codec::{Malformed, Reader, Writer};
+use protocol::{NodeId, Result as Outcome, Ticket};
+use std::collections::BTreeMap;
+use wire::resp::reply::element_end;
+use wire::resp::{Arguments, ArgumentsBuffer};
+
+/// How long a node has to answer.
+const ANSWER_US: u64 = 2_000_000;
+
+/// The longest answer of another node, in bytes.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// A peer with more bytes on their way is not asked, and gets no answers.
+const PEER_OUTPUT_BYTES_MAX: usize = 16 << 20;
+
+/// Questions of this node's clients to other nodes, by their numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Asking {
+    open: BTreeMap<u64, Question>,
+    last: u64,
+}
+
+#[derive(Debug)]
+struct Question {
+    client: ClientId,
+    ticket: Ticket,
+    to: NodeId,
+    due_us: u64,
+}
+
+/// A command that this node answers for whoever may ask.
+pub(crate) struct Asked<'a> {
+    pub(crate) command: NodeCommand,
+    pub(crate) found: Found,
+    pub(crate) arguments: Arguments<'a>,
+}
+
+impl<'a> Asked<'a> {
+    /// Finds the command that words name.
+    ///
+    /// # Errors
+    /// The error for the client: there is no such command, or it cannot be asked in this way.
+    pub(crate) fn find(arguments: Arguments<'a>) -> Result<Asked<'a>, String> {
+        use ClusterCommand::Map;
+        let found = command::find(arguments).map_err(|error| error.to_string())?;
+        match found.spec.handler {
+            Handler::Node(
+                command @ (NodeCommand::Report
+                | NodeCommand::Events
+                | NodeCommand::LockList
+                | NodeCommand::Info
+                | NodeCommand::Cluster(Map)
+                | NodeCommand::Slowlog(SlowlogCommand::Get | SlowlogCommand::Len)
+                | NodeCommand::Latency(LatencyCommand::Histogram | LatencyCommand::Latest)),
+            ) => Ok(Asked { command, found, arguments }),
+            _ => Err(format!(
+                "ERR '{}' cannot be asked of another node: CLUSTER ASK takes CLUSTER REPORT, CLUSTER EVENTS, CLUSTER MAP, LOCK.LIST, \
+                 INFO, SLOWLOG GET, SLOWLOG LEN, LATENCY HISTOGRAM and LATENCY LATEST",
+                found.spec.name
+            )),
+        }
+    }
+}
+
+impl Asking {
+    /// Takes `CLUSTER ASK id command [argument …]`. Returns the command if this is the node to answer it.
+    pub(crate) fn ask<'a>(
+        &mut self,
+        cx: &mut Context,
+        client: ClientId,
+        arguments: Arguments<'a>,
+    ) -> Option<Asked<'a>> {
+        match self.send(cx, client, &arguments[2], arguments.skip(3)) {
+            Ok(here) => here,
+            Err(text) => {
+                cx.answer(client, |replies| replies.error(&text));
+                None
+            }
+        }
+    }
+
+    fn send<'a>(
+        &mut self,
+        cx: &mut Context,
+        client: ClientId,
+        node: &[u8],
+        words: Arguments<'a>,
+    ) -> Result<Option<Asked<'a>>, String> {
+        let id: Option<NodeId> = std::str::from_utf8(node).ok().and_then(|text| text.parse().ok());
+        let id = id.ok_or("ERR the first argument of CLUSTER ASK is a node's number")?;
+        let asked = Asked::find(words)?;
+        let Some(session) = cx.clients.sessions.get(client) else { return Ok(None) };
+        if session.standing != Standing::Free
+            && let Some(user) = session.user.clone()
+            && let Err(denial) = user.check(asked.found, words)
+        {
+            connections::refuse(cx, client, asked.found, words, denial);
+            return Ok(None);
+        }
+        let own = cx.configuration.node;
+        if id == own {
+            return Ok(Some(asked));
+        }
+        if !cx.map.nodes.contains_key(&id) {
+            return Err(format!("ERR there is no node {id}: CLUSTER MAP names those that there are"));
+        }
+        if !cx.peers.is_up(id) {
+            return Err(format!("CLUSTERDOWN node {own} has no link to node {id}"));
+        }
+        let peer = &mut cx.peers[id];
+        if peer.output_bytes() > PEER_OUTPUT_BYTES_MAX {
+            return Err(format!("TRYAGAIN node {id} is behind with what it is sent; nothing was asked"));
+        }
+        self.last += 1;
+        let mut encoded = Vec::new();
+        words.iter().for_each(|word| encoded.put_bytes(word));
+        peer.send(&Envelope::Asked { id: self.last, words: &encoded });
+        let Some(session) = cx.clients.sessions.get_mut(client) else { return Ok(None) };
+        let question = Question {
+            client,
+            ticket: session.begin(false),
+            to: id,
+            due_us: cx.now.monotonic_us + ANSWER_US,
+        };
+        self.open.insert(self.last, question);
+        Ok(None)
+    }
+
+    /// Takes another node's answer. One that comes late is not for any question.
+    ///
+    /// # Errors
+    /// [`Malformed`] when it is not one whole reply.
+    pub(crate) fn answered(
+        &mut self,
+        cx: &mut Context,
+        from: NodeId,
+        id: u64,
+        reply: &[u8],
+    ) -> Result<(), Malformed> {
+        if element_end(reply)? != reply.len() {
+            return Err(Malformed("bytes behind an answer"));
+        }
+        if self.open.get(&id).is_some_and(|question| question.to == from) {
+            self.end(cx, id, reply);
+        }
+        Ok(())
+    }
+
+    /// Ends the questions that have waited long enough.
+    pub(crate) fn end_late(&mut self, cx: &mut Context) {
+        while let Some((id, question)) = self.open.first_key_value()
+            && question.due_us <= cx.now.monotonic_us
+        {
+            let (id, to) = (*id, question.to);
+            let mut reply = ReplyBuffer::new();
+            reply
+                .error(&format!("CLUSTERDOWN node {to} has not answered within {} s", ANSWER_US / 1_000_000));
+            self.end(cx, id, reply.as_bytes());
+        }
+    }
+
+    fn end(&mut self, cx: &mut Context, id: u64, reply: &[u8]) {
+        let Some(Question { client, ticket, .. }) = self.open.remove(&id) else { return };
+        cx.count_error(reply);
+        let done = Outcome::Done { version: 0, offset: 0 };
+        cx.complete_session(client, ticket.sequence, 0, done, SessionReply::Encoded(reply));
+    }
+}
+
+/// The words of another node's question.
+///
+/// # Errors
+/// [`Malformed`] when they are not what a node sends.
+pub(crate) fn words(encoded: &[u8]) -> Result<ArgumentsBuffer, Malformed> {
+    let (mut reader, mut words) = (Reader::new(encoded), ArgumentsBuffer::new());
+    while !reader.is_empty() {
+        words.push(reader.bytes()?);
+    }
+    match words.as_arguments().is_empty() {
+        true => Err(Malformed("a question without words")),
+        false => Ok(words),
+    }
+}
+
+/// Sends a node the answer to its question, if there is still a link to it.
+pub(crate) fn answer(cx: &mut Context, to: NodeId, id: u64, reply: &ReplyBuffer) {
+    let mut instead = ReplyBuffer::new();
+    let reply = match reply.len() > ANSWER_BYTES_MAX {
+        true => {
+            let own = cx.configuration.node;
+            instead.error(&format!(
+                "ERR the answer is longer than {ANSWER_BYTES_MAX} bytes: ask node {own} directly, or for less"
+            ));
+            &instead
+        }
+        false => reply,
+    };
+    let peer = &mut cx.peers[to];
+    if peer.is_up() && peer.output_bytes() <= PEER_OUTPUT_BYTES_MAX {
+        peer.send(&Envelope::Answered { id, reply: reply.as_bytes() });
+    }
+}

@@ -1,0 +1,131 @@
+//! `CLUSTER ASK`, `CLUSTER EVENTS` and `LOCK.LIST`: what people learn of all nodes through one.
+
+use crate::support::setup;
+
+#[test]
+fn a_node_tells_through_another_one_what_only_it_knows() {
+    let mut cluster = setup(3, &["prefix= replication=consensus"]).start();
+    let (client, other) = (cluster.client(1), cluster.client(3));
+    cluster.ask(other, "CONFIG SET slowlog-log-slower-than 0");
+    cluster.ask(other, "GET seen");
+    assert!(cluster.ask(client, "CLUSTER ASK 3 SLOWLOG GET").contains("\"seen\""));
+    assert!(!cluster.ask(client, "CLUSTER ASK 1 SLOWLOG GET").contains("\"seen\""), "it is asked itself");
+    for id in 1..=3 {
+        let report = cluster.ask(client, &format!("CLUSTER ASK {id} CLUSTER REPORT"));
+        assert!(
+            report.contains(&format!("\"node\\\":{id},")) || report.contains(&format!("\"node\":{id},")),
+            "{report}"
+        );
+    }
+    assert_eq!(cluster.ask(client, "SET k v"), "OK", "replies keep their order");
+}
+
+#[test]
+fn only_what_changes_nothing_can_be_asked_of_another_node() {
+    let mut cluster = setup(3, &[]).start();
+    let client = cluster.client(1);
+    for command in [
+        "SET k v",
+        "FLUSHALL",
+        "CONFIG SET maxclients 1",
+        "SLOWLOG RESET",
+        "CLUSTER ASK 3 INFO",
+        "SUBSCRIBE c",
+    ] {
+        let refused = cluster.ask(client, &format!("CLUSTER ASK 2 {command}"));
+        assert!(refused.contains("cannot be asked of another node"), "{command}: {refused}");
+    }
+    assert!(cluster.ask(client, "CLUSTER ASK 2 NOSUCH").starts_with("-ERR unknown command"));
+    assert!(cluster.ask(client, "CLUSTER ASK two INFO").starts_with("-ERR the first argument"));
+    assert!(cluster.ask(client, "CLUSTER ASK 9 INFO").starts_with("-ERR there is no node 9"));
+}
+
+#[test]
+fn a_node_that_cannot_be_asked_is_an_error_and_no_silence() {
+    let mut cluster = setup(3, &[]).start();
+    let client = cluster.client(1);
+    cluster.pause(2);
+    assert_eq!(cluster.ask(client, "CLUSTER ASK 2 INFO"), "-CLUSTERDOWN node 2 has not answered within 2 s");
+    cluster.go_on(2);
+    cluster.break_link(1, 3);
+    assert_eq!(cluster.ask(client, "CLUSTER ASK 3 INFO"), "-CLUSTERDOWN node 1 has no link to node 3");
+    assert!(cluster.ask(client, "CLUSTER ASK 2 INFO server").contains("quorate_version"));
+}
+
+#[test]
+fn the_rights_of_who_asks_are_those_of_the_command() {
+    let mut cluster = setup(3, &[]).start();
+    let (operator, client) = (cluster.client(1), cluster.client(1));
+    cluster.ask(operator, "ACL SETUSER reader on nopass -@all +cluster|ask +cluster|report");
+    assert_eq!(cluster.ask(client, "AUTH reader any"), "OK");
+    assert!(cluster.ask(client, "CLUSTER ASK 2 CLUSTER REPORT").contains("uptime_s"));
+    for id in 1..=2 {
+        let refused = cluster.ask(client, &format!("CLUSTER ASK {id} SLOWLOG GET"));
+        assert!(refused.starts_with("-NOPERM") && refused.contains("slowlog|get"), "{refused}");
+    }
+}
+
+#[test]
+fn a_change_of_leader_is_among_the_events_of_the_new_one() {
+    let mut cluster = setup(3, &["prefix= replication=leader-follower acks=majority leader=1"]).start();
+    cluster.turns(2500);
+    cluster.kill(1);
+    cluster.until("another node leads", |cluster| {
+        [2, 3].iter().any(|id| cluster.keyspace(*id, "").role == "leader")
+    });
+    cluster.turns(200);
+    let events: Vec<String> = [2, 3]
+        .into_iter()
+        .map(|id| {
+            let client = cluster.client(id);
+            cluster.ask(client, "CLUSTER EVENTS").replace('\\', "")
+        })
+        .collect();
+    let of_change: Vec<&String> =
+        events.iter().filter(|events| events.contains("\"from\":1,\"to\":")).collect();
+    assert_eq!(of_change.len(), 1, "{events:?}");
+    assert!(of_change[0].contains("leader in epoch"), "the lines of the log are there, too: {events:?}");
+}
+
+#[test]
+fn locks_are_listed_with_their_owners_and_who_waits() {
+    let mut cluster = setup(3, &["prefix= replication=consensus"]).start();
+    let (client, waiting) = (cluster.client(1), cluster.client(2));
+    assert_eq!(cluster.ask(client, "LOCK.LIST"), "[]");
+    cluster.ask(client, "LOCK job ann PX 1000000");
+    cluster.send(waiting, "LOCK job bob PX 1000 WAIT 1000000");
+    cluster.turns(100);
+    let listed = cluster.ask(client, "LOCK.LIST");
+    for part in ["\"job\"", "\"ann\"", "\"bob\"", "\"waiters\""] {
+        assert!(listed.contains(part), "{part}: {listed}");
+    }
+    assert!(cluster.ask(client, "CLUSTER ASK 3 LOCK.LIST COUNT 1").contains("\"ann\""));
+    for wrong in ["LOCK.LIST COUNT 0", "LOCK.LIST COUNT many", "LOCK.LIST COUNT 10001"] {
+        assert!(cluster.ask(client, wrong).starts_with("-ERR COUNT is a number from 1 to 10000"), "{wrong}");
+    }
+    assert_eq!(cluster.ask(client, "LOCK.LIST 5"), "-ERR syntax error");
+}
+
+#[test]
+fn a_report_counts_how_long_the_commands_of_a_keyspace_took() {
+    let mut cluster = setup(3, &["prefix= replication=consensus"]).start();
+    let client = cluster.client(2);
+    for _ in 0..3 {
+        cluster.ask(client, "SET k v");
+    }
+    let report = cluster.ask(client, "CLUSTER REPORT").replace('\\', "");
+    let report = report.trim_matches('"').to_owned();
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    let sum = |buckets: &serde_json::Value| -> u64 {
+        buckets.as_array().unwrap().iter().map(|bucket| bucket[1].as_u64().unwrap()).sum()
+    };
+    let group = &report["groups"].as_array().unwrap()[0];
+    let set = report["commands"].as_array().unwrap().iter().find(|it| it["name"] == "set").unwrap();
+    assert_eq!(
+        (sum(&group["latency"]), sum(&set["latency"]), &set["calls"]),
+        (3, 3, &3.into()),
+        "{report:#}"
+    );
+    let longest = set["latency"].as_array().unwrap().last().unwrap()[0].as_u64().unwrap();
+    assert!((1000..100_000).contains(&longest), "{longest} microseconds");
+}

@@ -1,0 +1,148 @@
+//! `quorate keyspace`.
+
+use anyhow::{Result, bail, ensure};
+use clap::{Args, Subcommand};
+use serde_json::{Map, Value, json};
+use server::status::words;
+
+use super::{Manage, Reply, say, text};
+
+const EXAMPLES: &str = "\
+Examples:
+  quorate keyspace list
+  quorate keyspace create cart: replication=leader-follower acks=majority
+  quorate keyspace alter cart: acks=all
+  quorate keyspace drop cart: --yes
+
+The settings are those of a node's configuration file. \"\" is the default keyspace, which always exists.";
+
+/// Make, change, drop and list keyspaces.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct KeyspaceArgs {
+    #[command(flatten)]
+    manage: Manage,
+
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// List the keyspaces, with what each promises
+    List,
+    /// Show every setting of a keyspace
+    Get {
+        /// The prefix of its keys
+        prefix: String,
+    },
+    /// Make a keyspace for all keys with a prefix
+    Create {
+        /// The prefix of its keys
+        prefix: String,
+        /// Settings; those that are not given are as usual
+        #[arg(value_name = "SETTING=VALUE")]
+        settings: Vec<String>,
+    },
+    /// Change settings of a keyspace while it is in use
+    Alter {
+        /// The prefix of its keys
+        prefix: String,
+        /// What to change
+        #[arg(value_name = "SETTING=VALUE", required = true)]
+        settings: Vec<String>,
+    },
+    /// Remove a keyspace with all its keys
+    Drop {
+        /// The prefix of its keys
+        prefix: String,
+        /// Do it: there is no way back
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Tell what a keyspace of abd or blocking has lost that stands still, and go on without it
+    Recover {
+        /// The prefix of its keys
+        prefix: String,
+        /// Give up what is lost
+        #[arg(long)]
+        accept_loss: bool,
+    },
+}
+
+pub(super) fn run(args: &KeyspaceArgs) -> Result<()> {
+    let manage = &args.manage;
+    match &args.verb {
+        Verb::List => list(manage),
+        Verb::Get { prefix } => {
+            let settings = manage.open()?.pairs(&["KEYSPACE", "GET", prefix])?;
+            let rows = settings.iter().map(|(name, value)| vec![name.clone(), text(value)]).collect();
+            manage.rows(&["setting", "value"], rows, &Value::Object(Map::from_iter(settings.clone())))
+        }
+        Verb::Create { prefix, settings } => change(manage, "CREATE", "created", prefix, settings),
+        Verb::Alter { prefix, settings } => change(manage, "SET", "altered", prefix, settings),
+        Verb::Drop { prefix, yes } => {
+            let standing = manage.standing()?;
+            let found = standing.keyspaces.iter().find(|keyspace| keyspace.prefix == *prefix);
+            let Some(found) = found else { bail!("there is no keyspace '{prefix}'") };
+            let keys = words::number(found.keys);
+            ensure!(
+                *yes,
+                "this removes keyspace '{}' with its {keys} keys for good; say it again with --yes",
+                found.name()
+            );
+            manage.open()?.ask(&["KEYSPACE", "DROP", prefix])?;
+            let done = format!("keyspace '{}' with its {keys} keys is dropped", found.name());
+            manage.done(
+                &done,
+                &[("prefix", json!(prefix)), ("dropped", json!(true)), ("keys", json!(found.keys))],
+            )
+        }
+        Verb::Recover { prefix, accept_loss } => {
+            let words: &[&str] = if *accept_loss { &["ACCEPTLOSS"] } else { &[] };
+            let reply = manage.open()?.ask(&[&["KEYSPACE", "RECOVER", prefix], words].concat())?;
+            match reply {
+                Reply::Array(lines) if !manage.json => {
+                    lines.into_iter().try_for_each(|line| say(&text(&super::json(line))))
+                }
+                reply => manage.done(
+                    &format!("keyspace '{}' goes on with what is left", name(prefix)),
+                    &[("prefix", json!(prefix)), ("reply", super::json(reply))],
+                ),
+            }
+        }
+    }
+}
+
+fn name(prefix: &str) -> &str {
+    if prefix.is_empty() { "default" } else { prefix }
+}
+
+fn change(manage: &Manage, verb: &str, done: &str, prefix: &str, settings: &[String]) -> Result<()> {
+    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    manage.open()?.ask(&[&["KEYSPACE", verb, prefix], settings.as_slice()].concat())?;
+    let standing = manage.standing()?;
+    let promise = standing.keyspaces.iter().find(|keyspace| keyspace.prefix == prefix);
+    let promise = promise.map(|keyspace| keyspace.promise.clone()).unwrap_or_default();
+    let line = format!("keyspace '{}' is {done}\n  {promise}", name(prefix));
+    manage.done(&line, &[("prefix", json!(prefix)), (done, json!(true)), ("promise", json!(promise))])
+}
+
+fn list(manage: &Manage) -> Result<()> {
+    let standing = manage.standing()?;
+    let rows = standing.keyspaces.iter().map(|keyspace| {
+        let bound = match keyspace.memory_max {
+            0 => String::new(),
+            most => format!(" of {}", words::bytes(most)),
+        };
+        vec![
+            keyspace.name().to_owned(),
+            words::number(keyspace.keys),
+            format!("{}{bound}", words::bytes(keyspace.memory)),
+            keyspace.shards.len().to_string(),
+            keyspace.promise.clone(),
+        ]
+    });
+    let json = serde_json::to_value(&standing.keyspaces)?;
+    manage.rows(&["keyspace", "keys", "memory", "shards", "promise"], rows.collect(), &json)
+}

@@ -1,0 +1,205 @@
+//! `quorate keyspace`, `node`, `user`, `lock` and `quarantine`: what operators change and look up, as commands with flags, tables
+//! and JSON. Each is a command of the Redis protocol, which the errors of nodes name.
+//!
+//! Reading order: this file (whom to ask, and how answers are shown), then one file for each subject.
+
+mod keyspace;
+mod lock;
+mod member;
+mod quarantine;
+mod user;
+
+pub(crate) use keyspace::KeyspaceArgs;
+pub(crate) use lock::LockArgs;
+pub(crate) use member::NodeArgs;
+pub(crate) use quarantine::QuarantineArgs;
+pub(crate) use user::UserArgs;
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use serde_json::{Map, Value};
+use server::status::Standing;
+
+use crate::exchange::{Client, Reply, connect};
+use crate::status::{Asked, stand, table};
+
+/// How long a node may be silent: a change waits for the control group for five seconds.
+const ANSWER_WITHIN: Duration = Duration::from_secs(15);
+
+/// Makes, changes, drops and lists keyspaces.
+///
+/// # Errors
+/// A sentence that says what was refused, and why.
+pub(crate) fn keyspace(args: &KeyspaceArgs) -> Result<()> {
+    keyspace::run(args)
+}
+
+/// Adds, removes, replaces and lists nodes.
+///
+/// # Errors
+/// A sentence that says what was refused, and why.
+pub(crate) fn node(args: &NodeArgs) -> Result<()> {
+    member::run(args)
+}
+
+/// Makes, changes, drops and lists users.
+///
+/// # Errors
+/// A sentence that says what was refused, and why.
+pub(crate) fn user(args: &UserArgs) -> Result<()> {
+    user::run(args)
+}
+
+/// Lists, describes and releases locks.
+///
+/// # Errors
+/// A sentence that says what was refused, and why.
+pub(crate) fn lock(args: &LockArgs) -> Result<()> {
+    lock::run(args)
+}
+
+/// Lists, skips and retries records that have crashed nodes.
+///
+/// # Errors
+/// A sentence that says what was refused, and why.
+pub(crate) fn quarantine(args: &QuarantineArgs) -> Result<()> {
+    quarantine::run(args)
+}
+
+/// Whom to ask, and how to show it.
+#[derive(Args)]
+struct Manage {
+    #[command(flatten)]
+    asked: Asked,
+
+    /// Write JSON
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+impl Manage {
+    /// Connects to the first of the nodes that takes a connection.
+    fn open(&self) -> Result<Node> {
+        let (addresses, credentials) = self.asked.resolve_for_changes()?;
+        let mut failed = Vec::new();
+        for address in &addresses {
+            match connect(address, &credentials, ANSWER_WITHIN) {
+                Ok(client) => return Ok(Node(client)),
+                Err(error) if format!("{error:#}").contains("NOAUTH") => {
+                    bail!(
+                        "{address} wants a password: name its file with --password-file, and the user with --user"
+                    )
+                }
+                Err(error) => failed.push(format!("{error:#}")),
+            }
+        }
+        bail!("no node can be asked: {}", failed.join("; "))
+    }
+
+    /// How the whole cluster stands.
+    fn standing(&self) -> Result<Standing> {
+        let (addresses, credentials) = self.asked.resolve_for_changes()?;
+        let standing = stand(&addresses, &credentials);
+        if standing.map_version == 0 {
+            let why = standing.risks.first().map(|risk| risk.what.clone()).unwrap_or_default();
+            bail!("{why}");
+        }
+        Ok(standing)
+    }
+
+    /// Shows that something was done: a line, or an object with these fields.
+    fn done(&self, line: &str, fields: &[(&str, Value)]) -> Result<()> {
+        if !self.json {
+            return say(line);
+        }
+        let fields: Map<String, Value> =
+            fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        self.write_json(&Value::Object(fields))
+    }
+
+    /// Shows rows below their heads, or the JSON that has the same.
+    fn rows(&self, heads: &[&str], rows: Vec<Vec<String>>, json: &Value) -> Result<()> {
+        if self.json {
+            return self.write_json(json);
+        }
+        let mut all = vec![heads.iter().map(|head| (*head).to_owned()).collect::<Vec<_>>()];
+        all.extend(rows);
+        // The first column is on the right of its width, for numbers; names are on the left.
+        all.iter_mut().for_each(|row| row.insert(0, String::new()));
+        let text = table(&all, |_, _, text| text.to_owned());
+        write(
+            &text
+                .lines()
+                .map(|line| line.trim_end().trim_start_matches("  ").to_owned() + "\n")
+                .collect::<String>(),
+        )
+    }
+
+    fn write_json(&self, json: &Value) -> Result<()> {
+        write(&(serde_json::to_string_pretty(json)? + "\n"))
+    }
+}
+
+/// A node that is asked.
+struct Node(Client);
+
+impl Node {
+    /// Gives a command.
+    ///
+    /// # Errors
+    /// The node's error, or the connection's.
+    fn ask(&mut self, words: &[&str]) -> Result<Reply> {
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        match self.0.ask(&words)? {
+            Reply::Error(error) => bail!("{error}"),
+            reply => Ok(reply),
+        }
+    }
+
+    /// Gives a command that is answered by a list of names and values in turn.
+    fn pairs(&mut self, words: &[&str]) -> Result<Vec<(String, Value)>> {
+        Ok(pairs(self.ask(words)?))
+    }
+}
+
+/// A reply as JSON. What is no text is shown as far as it is.
+fn json(reply: Reply) -> Value {
+    match reply {
+        Reply::Status(text) | Reply::Error(text) => text.into(),
+        Reply::Integer(number) => number.into(),
+        Reply::Bulk(bytes) => String::from_utf8_lossy(&bytes).into(),
+        Reply::Null => Value::Null,
+        Reply::Array(list) => list.into_iter().map(json).collect(),
+    }
+}
+
+fn pairs(reply: Reply) -> Vec<(String, Value)> {
+    let Reply::Array(list) = reply else { return Vec::new() };
+    let (mut pairs, mut list) = (Vec::new(), list.into_iter().map(json));
+    while let (Some(name), Some(value)) = (list.next(), list.next()) {
+        pairs.push((text(&name), value));
+    }
+    pairs
+}
+
+/// A value as it is read in a table.
+fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "-".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn say(line: &str) -> Result<()> {
+    write(&format!("{line}\n"))
+}
+
+fn write(text: &str) -> Result<()> {
+    // Who closes the pipe has seen enough.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    Ok(())
+}

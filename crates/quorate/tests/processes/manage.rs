@@ -1,0 +1,106 @@
+//! `quorate keyspace`, `node`, `user` and `lock`: what they change, what they show, and what they refuse.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::support::{Cluster, free_ports, quorate};
+
+/// Runs a command to its end. Returns its exit code, and what it wrote.
+fn run(port: u16, line: &str) -> (i32, String) {
+    let address = format!("127.0.0.1:{port}");
+    let mut words = line.split(' ');
+    let output =
+        quorate().arg(words.next().unwrap()).args(["--addr", &address]).args(words).output().unwrap();
+    let mut text = String::from_utf8(output.stdout).unwrap();
+    text.push_str(&String::from_utf8(output.stderr).unwrap());
+    (output.status.code().unwrap(), text)
+}
+
+#[track_caller]
+fn done(port: u16, line: &str) -> String {
+    let (code, text) = run(port, line);
+    assert_eq!(code, 0, "{line}: {text}");
+    text
+}
+
+#[track_caller]
+fn refused(port: u16, line: &str, why: &str) {
+    let (code, text) = run(port, line);
+    assert!(code == 1 && text.contains(why), "{line}: {code} {text}");
+}
+
+fn json(port: u16, line: &str) -> Value {
+    serde_json::from_str(&done(port, &line.replacen(' ', " --json ", 1))).unwrap()
+}
+
+#[test]
+fn operators_manage_a_cluster_from_the_command_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = free_ports(9);
+    let (cluster, _) = Cluster::start_with(folder.path(), base, 3, &[]);
+
+    // Keyspaces, with their promises in words.
+    let made = done(base, "keyspace create cart: replication=leader-follower acks=none");
+    assert!(
+        made.contains("keyspace 'cart:' is created\n  leader-follower: a write is acknowledged when"),
+        "{made}"
+    );
+    refused(base, "keyspace create cart:", "EXISTS");
+    refused(base, "keyspace create x: acks=nonsense", "acks");
+    assert!(
+        done(base, "keyspace alter cart: acks=all").contains("when all replicas that are in sync have it")
+    );
+    assert!(done(base, "keyspace get cart:").contains("acks"));
+    assert_eq!(json(base, "keyspace get cart:")["acks"], "all");
+    let listed = done(base, "keyspace list");
+    assert!(listed.contains("default") && listed.contains("cart:") && listed.contains("promise"), "{listed}");
+    assert_eq!(json(base, "keyspace list").as_array().unwrap().len(), 2);
+    refused(base, "keyspace drop cart:", "say it again with --yes");
+    refused(base, "keyspace drop nosuch: --yes", "there is no keyspace 'nosuch:'");
+    assert_eq!(json(base, "keyspace drop cart: --yes")["dropped"], true);
+    assert_eq!(json(base, "keyspace list").as_array().unwrap().len(), 1);
+
+    // Nodes.
+    let listed = done(base, "node list");
+    assert_eq!(listed.lines().skip(1).filter(|line| line.contains(" up ")).count(), 3, "{listed}");
+    assert_eq!(json(base, "node list").as_array().unwrap().len(), 3);
+    refused(base, "node remove 9", "9");
+
+    // Users, whose hashes are not shown.
+    let password = folder.path().join("password");
+    fs::write(&password, "of the shop\n").unwrap();
+    refused(base, "user create shop ~* +@read", "how does 'shop' log in?");
+    let made = done(
+        base,
+        &format!("user create shop --set-password {} ~shop:* +@all -@cluster", password.display()),
+    );
+    assert_eq!(made, "user 'shop' is created\n");
+    refused(base, "user create shop --draw-password", "there is a user 'shop' already");
+    let drawn = json(base, "user alter shop --draw-password -@dangerous");
+    assert_eq!(drawn["password"].as_str().unwrap().len(), 64);
+    let listed = done(base, "user list");
+    assert!(listed.contains("shop") && listed.contains("~shop:*") && !listed.contains('#'), "{listed}");
+    fs::write(&password, drawn["password"].as_str().unwrap()).unwrap();
+    let as_shop = format!("--user shop --password-file {}", password.display());
+    refused(base, &format!("keyspace create {as_shop} no:"), "NOPERM");
+    refused(base, "user alter shop +@all --json", "flags stand in front of the rules");
+    done(base, "user drop shop");
+    refused(base, "user drop shop", "there is no user 'shop'");
+    refused(base, "user alter shop +@all", "there is no user 'shop'");
+
+    // Locks of all nodes.
+    let mut client = cluster.client(2);
+    let token = client.ask("LOCK job ann PX 1000000").trim_start_matches(':').trim().to_owned();
+    let listed = done(base, "lock list");
+    assert!(listed.contains("job") && listed.contains("ann") && listed.contains(&token), "{listed}");
+    assert_eq!(json(base, "lock list")[0]["owner"], "ann");
+    assert_eq!(json(base, "lock get job")["owner"], "ann");
+    refused(base, "lock release job --token 999999", "is not held with the token 999999");
+    assert!(done(base, &format!("lock release job --token {token}")).contains("is released"));
+    refused(base, "lock get job", "nobody holds the lock 'job'");
+    assert_eq!(json(base, "lock list"), Value::Array(Vec::new()));
+
+    assert_eq!(json(base, "quarantine list"), Value::Array(Vec::new()));
+    refused(free_ports(1), "user list", "no node can be asked");
+}

@@ -1,0 +1,1052 @@
+// The page of a node: asks this node for the state of the cluster again and again, as the user who has logged in, and shows it.
+// No text of the cluster ever becomes markup: everything is put together from elements and text nodes.
+
+"use strict";
+
+const EVERY_MS = 2000;
+/** Rates and times are those of at most so long. */
+const WINDOW_MS = 60_000;
+const SESSION = "quorate.authorization";
+
+// Elements.
+
+const $ = (id) => document.getElementById(id);
+
+/** Makes an element: attributes, listeners (`onclick`), and children, which are elements or texts. */
+function h(name, attributes = {}, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else element.setAttribute(key, value === true ? "" : value);
+  }
+  element.append(...children.flat(3).filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+function svg(name, attributes, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  element.append(...children);
+  return element;
+}
+
+/** Replaces what an element holds. Whoever has the focus in it keeps it, and so does a selection of text. */
+function show(id, ...children) {
+  const place = $(id);
+  const selection = getSelection();
+  if (!selection.isCollapsed && selection.anchorNode && place.contains(selection.anchorNode)) return;
+  const focused = place.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
+  place.replaceChildren(...children.flat(3).filter(Boolean));
+  if (focused !== undefined) {
+    [...place.querySelectorAll("[data-key]")].find((element) => element.dataset.key === focused)?.focus({ preventScroll: true });
+  }
+}
+
+/** Opens and closes by itself, and stays as it is when it is drawn again. */
+const opened = new Set();
+function fold(key, title, ...children) {
+  const details = h("details", { open: opened.has(key) }, h("summary", { "data-key": `fold ${key}` }, title), ...children);
+  details.addEventListener("toggle", () => (details.open ? opened.add(key) : opened.delete(key)));
+  return details;
+}
+
+/** A table whose rows become blocks on a narrow screen. Columns: a name, or a name and its class. */
+function table(caption, columns, rows, className = "stack") {
+  const names = columns.map((column) => (Array.isArray(column) ? column : [column, ""]));
+  const head = h("tr", {}, names.map(([name, kind]) => h("th", { scope: "col", class: kind || null }, name)));
+  const body = rows.map((cells) =>
+    h("tr", {}, cells.map((cell, place) => {
+      const [name, kind] = names[place];
+      if (place === 0) return h("th", { scope: "row" }, cell);
+      return h("td", { class: kind || null, "data-name": name || null }, cell === null ? "–" : h("span", {}, cell));
+    })));
+  return h("div", { class: "table" }, h("table", { class: className }, caption ? h("caption", {}, caption) : null,
+    h("thead", {}, head), h("tbody", {}, body)));
+}
+
+const empty = (text) => h("p", { class: "empty" }, text);
+
+// Words and numbers.
+
+const plural = (count, what) => `${number(count)} ${what}${count === 1 ? "" : "s"}`;
+const number = (value) => Math.round(value).toLocaleString("en");
+const rate = (value) => (value === null ? "–" : `${value >= 10 || value === 0 ? number(value) : value.toFixed(1)}/s`);
+const nameOf = (prefix) => (prefix === "" ? "default" : prefix);
+
+function bytes(value) {
+  const units = [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]];
+  const unit = units.find(([, size]) => value >= size);
+  if (!unit) return `${value} B`;
+  const scaled = value / unit[1];
+  return `${scaled < 10 ? scaled.toFixed(1) : scaled.toFixed(0)} ${unit[0]}`;
+}
+
+function duration(seconds) {
+  if (seconds < 60) return `${Math.floor(seconds)} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
+  if (seconds < 86400) return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
+  return `${Math.floor(seconds / 86400)} d ${Math.floor((seconds % 86400) / 3600)} h`;
+}
+
+/** Microseconds as they are read. */
+function time(us) {
+  if (us === null || us === undefined) return "–";
+  if (us < 1) return "<1 µs";
+  if (us < 1000) return `${us} µs`;
+  if (us < 1_000_000) return `${us < 10_000 ? (us / 1000).toFixed(1) : Math.round(us / 1000)} ms`;
+  return us < 60_000_000 ? `${(us / 1_000_000).toFixed(1)} s` : duration(us / 1_000_000);
+}
+
+function moment(unixMs) {
+  const at = new Date(unixMs);
+  const isToday = at.toDateString() === new Date().toDateString();
+  const clock = at.toLocaleTimeString("en-GB");
+  const text = isToday ? clock : `${at.toLocaleDateString("en-CA")} ${clock}`;
+  return h("time", { datetime: at.toISOString(), title: at.toISOString() }, text);
+}
+
+/** Bytes of the cluster as text: what is no text comes as base64. */
+function shown(word) {
+  if (word === null || word === undefined) return "(none)";
+  if (typeof word !== "object") return String(word);
+  if ("error" in word) return word.error;
+  const raw = atob(word.base64);
+  return [...raw].map((letter) => (letter >= " " && letter <= "~" && letter !== "\\" ? letter
+    : `\\x${letter.charCodeAt(0).toString(16).padStart(2, "0")}`)).join("");
+}
+
+/** The same as a word of a command. */
+const word = (value) => (typeof value === "object" ? { word_base64: value.base64 } : value);
+const object = (pairs) => Object.fromEntries(pairs.map(([key, value]) => [shown(key), value]));
+
+// Asking.
+
+class Refused extends Error {
+  constructor(status, code, text) {
+    super(text);
+    this.status = status;
+    this.code = code;
+  }
+}
+
+async function ask(path, method = "GET", body = undefined) {
+  const headers = { "X-Quorate": "page", Accept: "application/json" };
+  const authorization = sessionStorage.getItem(SESSION);
+  if (authorization) headers.Authorization = authorization;
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  let response;
+  try {
+    // No cookies, and so no dialog of the browser that asks for a password.
+    response = await fetch(path, {
+      method, headers, body: body === undefined ? undefined : JSON.stringify(body), credentials: "omit", cache: "no-store",
+      signal: AbortSignal.timeout(15_000),
+    });
+  } catch {
+    throw new Refused(0, "SILENT", "this node does not answer");
+  }
+  let answer;
+  try {
+    answer = await response.json();
+  } catch {
+    throw new Refused(response.status, "SILENT", `this node answers with what is no JSON (HTTP ${response.status})`);
+  }
+  if (response.ok) return answer;
+  throw new Refused(response.status, answer.code, answer.error);
+}
+
+/** Gives a command of the Redis protocol. */
+const run = async (...words) => (await ask("/command", "POST", { command: words })).reply;
+const mayEach = async (commands) => (await ask("/may", "POST", { commands }));
+
+/** Asks every node that is up a command, and returns the answers of those that have given one, with their numbers. */
+async function runEverywhere(...words) {
+  const nodes = (state.standing?.nodes ?? []).filter((node) => node.reached).map((node) => node.node);
+  const answers = await Promise.all(nodes.map(async (node) => {
+    try {
+      return [node, await run("CLUSTER", "ASK", String(node), ...words), null];
+    } catch (error) {
+      return [node, null, error];
+    }
+  }));
+  if (answers.length > 0 && answers.every(([, , error]) => error)) throw answers[0][2];
+  return answers.filter(([, , error]) => !error);
+}
+
+// What is known.
+
+const state = {
+  standing: null,
+  /** Earlier looks of the last minute, the oldest first: `{at, standing}`. */
+  looks: [],
+  /** Operations per second of each keyspace, for the lines. */
+  history: new Map(),
+  may: {},
+  user: "",
+  since: null,
+  view: "",
+  failing: null,
+  cannotSee: null,
+};
+
+const RIGHTS = {
+  create: ["KEYSPACE", "CREATE", "x:"],
+  change: ["KEYSPACE", "SET", "x:", "acks=all"],
+  drop: ["KEYSPACE", "DROP", "x:"],
+  settings: ["KEYSPACE", "LIST"],
+};
+
+/** The difference of two lists of `[microseconds, count]`: what was counted in between. `null` if one begins anew. */
+function between(before, now) {
+  const old = new Map(before);
+  const counts = now.map(([us, count]) => [us, count - (old.get(us) ?? 0)]);
+  const fell = counts.some(([, count]) => count < 0) || before.some(([us]) => !now.some(([other]) => other === us));
+  return fell ? null : counts.filter(([, count]) => count > 0);
+}
+
+const sum = (buckets) => buckets.reduce((total, [, count]) => total + count, 0);
+
+/** The time that `percent` of these do not exceed. */
+function percentile(buckets, percent) {
+  const wanted = Math.ceil((sum(buckets) * percent) / 100);
+  let seen = 0;
+  for (const [us, count] of buckets) {
+    seen += count;
+    if (seen >= wanted && count > 0) return us;
+  }
+  return null;
+}
+
+/** Rates and times of something that two looks have: `{perSecond, p50, p99}`; nulls if there is only one, or it begins anew. */
+function pace(pick, looks = state.looks) {
+  const unknown = { perSecond: null, p50: null, p99: null, seconds: 0 };
+  if (looks.length < 2) return unknown;
+  const last = looks[looks.length - 1];
+  const now = pick(last.standing);
+  const first = looks.find((look) => pick(look.standing) && between(pick(look.standing).latency, now?.latency ?? []) !== null);
+  if (!now || !first || first === last) return unknown;
+  const seconds = (last.at - first.at) / 1000;
+  const buckets = between(pick(first.standing).latency, now.latency);
+  return { perSecond: sum(buckets) / seconds, p50: percentile(buckets, 50), p99: percentile(buckets, 99), seconds, first: pick(first.standing), now };
+}
+
+const keyspaceOf = (prefix) => (standing) => standing.keyspaces.find((keyspace) => keyspace.prefix === prefix);
+const commandOf = (name) => (standing) => standing.commands.find((command) => command.name === name) ?? { name, latency: [], calls: 0, failed: 0, rejected: 0 };
+const nodeOf = (id) => (standing) => standing.nodes.find((node) => node.node === id);
+
+function perSecond(pick, field) {
+  const { looks } = state;
+  if (looks.length < 2) return null;
+  const last = looks[looks.length - 1];
+  const now = pick(last.standing);
+  const value = (it) => field(it);
+  const first = looks.find((look) => {
+    const then = pick(look.standing);
+    return then && value(then) !== undefined && value(then) <= value(now);
+  });
+  if (!now || value(now) === undefined || !first || first === last) return null;
+  return (value(now) - value(pick(first.standing))) / ((last.at - first.at) / 1000);
+}
+
+function take(standing) {
+  const at = performance.now();
+  const two = [...state.looks.slice(-1), { at, standing }];
+  state.standing = standing;
+  state.looks = [...state.looks.filter((look) => at - look.at <= WINDOW_MS), { at, standing }];
+  for (const keyspace of standing.keyspaces) {
+    const now = pace(keyspaceOf(keyspace.prefix), two).perSecond;
+    if (now === null) continue;
+    const points = state.history.get(keyspace.prefix) ?? [];
+    state.history.set(keyspace.prefix, [...points, now].slice(-40));
+  }
+}
+
+// The session.
+
+function logIn(event) {
+  event.preventDefault();
+  const pair = new TextEncoder().encode(`${$("user").value.trim() || "default"}:${$("password").value}`);
+  sessionStorage.setItem(SESSION, `Basic ${btoa(String.fromCharCode(...pair))}`);
+  $("password").value = "";
+  begin();
+}
+
+function logOut() {
+  sessionStorage.removeItem(SESSION);
+  location.reload();
+}
+
+function askToLogIn(error) {
+  stop();
+  const tried = sessionStorage.getItem(SESSION) !== null;
+  sessionStorage.removeItem(SESSION);
+  $("app").hidden = true;
+  $("session").hidden = true;
+  $("login").hidden = false;
+  $("login-error").hidden = !tried && error.status !== 429;
+  $("login-error").textContent = error.status === 429 ? error.message
+    : "This user and password do not match, or the user is disabled.";
+  $(tried ? "password" : "user").focus();
+}
+
+let timer;
+function stop() {
+  clearTimeout(timer);
+  timer = undefined;
+}
+
+async function begin() {
+  stop();
+  $("login-error").hidden = true;
+  try {
+    const { user, user_base64, may } = await mayEach(Object.values(RIGHTS));
+    state.user = user ?? user_base64;
+    Object.keys(RIGHTS).forEach((name, place) => (state.may[name] = may[place]));
+  } catch (error) {
+    if (error.status === 401 || error.status === 429) return askToLogIn(error);
+    $("login").hidden = true;
+    $("app").hidden = false;
+    troubled(error);
+    timer = setTimeout(begin, EVERY_MS);
+    return;
+  }
+  $("login").hidden = true;
+  $("app").hidden = false;
+  $("session").hidden = false;
+  $("leave").hidden = sessionStorage.getItem(SESSION) === null;
+  const canChange = state.may.create || state.may.change || state.may.drop;
+  $("who").textContent = canChange ? state.user : `${state.user} (may not change the cluster)`;
+  $("who").title = $("who").textContent;
+  $("new-keyspace").hidden = !state.may.create;
+  turn();
+  look();
+}
+
+/** Looks at the cluster, and then again and again. */
+async function look() {
+  stop();
+  try {
+    take(await ask("/status"));
+    state.failing = null;
+    state.cannotSee = null;
+    $("trouble").hidden = true;
+    document.body.classList.remove("stale");
+  } catch (error) {
+    if (error.status === 401) return askToLogIn(error);
+    if (error.code === "NOPERM") state.cannotSee = error.message;
+    else troubled(error);
+  }
+  await draw();
+  if (!document.hidden) timer = setTimeout(look, EVERY_MS);
+}
+
+function troubled(error) {
+  state.failing ??= new Date();
+  document.body.classList.add("stale");
+  $("trouble").hidden = false;
+  $("trouble").textContent = `${capital(error.message)}, since ${state.failing.toLocaleTimeString("en-GB")}. `
+    + `${state.standing ? "What is shown is from before. " : ""}Trying again; the other nodes have the same page on their own addresses.`;
+}
+
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+function done(text) {
+  $("done").hidden = false;
+  $("done").textContent = text;
+  clearTimeout(done.timer);
+  done.timer = setTimeout(() => ($("done").hidden = true), 10_000);
+}
+
+// Views.
+
+const VIEWS = {
+  overview: drawOverview, keyspaces: drawKeyspaces, commands: drawCommands, slow: drawSlow, locks: drawLocks, keys: () => {}, events: drawEvents,
+};
+
+function turn() {
+  const wanted = location.hash.slice(1);
+  const view = wanted in VIEWS ? wanted : "overview";
+  if (wanted === "main") return;
+  state.view = view;
+  for (const name of Object.keys(VIEWS)) $(`view-${name}`).hidden = name !== view;
+  for (const link of document.querySelectorAll(".tabs a")) {
+    if (link.hash === `#${view}`) {
+      link.setAttribute("aria-current", "page");
+      link.scrollIntoView({ block: "nearest", inline: "nearest" });
+    } else link.removeAttribute("aria-current");
+  }
+  $("done").hidden = true;
+  draw();
+}
+
+async function draw() {
+  const { standing } = state;
+  if (standing) {
+    $("cluster").textContent = standing.cluster || "Quorate";
+    $("through").textContent = `through ${location.host}`;
+    const word = { healthy: "healthy", "at-risk": "at risk", "cannot-serve": "CANNOT SERVE" }[standing.state];
+    document.title = `${standing.cluster}: ${word}`;
+  }
+  try {
+    await VIEWS[state.view]?.();
+  } catch (error) {
+    if (error.status === 401) return askToLogIn(error);
+    if (!(error instanceof Refused)) throw error;
+    const place = { slow: "slow", locks: "locks", events: "events" }[state.view];
+    if (place) show(place, refusal(error));
+  }
+}
+
+function refusal(error) {
+  const text = error.code === "NOPERM" ? `The user ${state.user} may not see this: ${error.message}.` : `${capital(error.message)}.`;
+  return h("p", { class: "notice bad", role: "alert" }, text);
+}
+
+/** What stands where there is nothing to show yet; `null` if there is. */
+function lacking() {
+  if (state.standing) return null;
+  if (state.cannotSee) return empty(`The user ${state.user} may not see the state of the cluster: ${state.cannotSee}. An operator can allow it: ACL SETUSER … +cluster|map +cluster|report +cluster|ask.`);
+  return empty(state.failing ? "Nothing is known yet." : "Asking the nodes …");
+}
+
+// Overview.
+
+const STATES = {
+  healthy: ["good", "Healthy"], "at-risk": ["warn", "At risk"], "cannot-serve": ["bad", "Cannot serve"],
+};
+
+const SHAPES = {
+  good: () => [svg("circle", { cx: 12, cy: 12, r: 11, fill: "currentColor" }), svg("path", { d: "m7 12.5 3.4 3.4L17 9", fill: "none", stroke: "var(--panel)", "stroke-width": 2.4 })],
+  warn: () => [svg("path", { d: "M12 1.5 23.5 22H.5z", fill: "currentColor" }), svg("path", { d: "M12 9v6m0 2.2v2", stroke: "var(--panel)", "stroke-width": 2.2 })],
+  bad: () => [svg("rect", { x: 1, y: 1, width: 22, height: 22, rx: 4, fill: "currentColor" }), svg("path", { d: "m7.5 7.5 9 9m0-9-9 9", stroke: "var(--panel)", "stroke-width": 2.4 })],
+};
+
+const shape = (kind, className = "shape") => svg("svg", { viewBox: "0 0 24 24", class: className, "aria-hidden": "true" }, ...SHAPES[kind]());
+
+function drawOverview() {
+  const lacks = lacking();
+  if (lacks) {
+    ["risks", "map", "nodes", "rates", "leaderships"].forEach((id) => show(id));
+    return show("banner", lacks);
+  }
+  drawBanner();
+  drawRisks();
+  drawMap();
+  drawNodes();
+  drawRates();
+  return drawLeaderships();
+}
+
+let announced = "";
+function drawBanner() {
+  const { state: name, nodes, keyspaces } = state.standing;
+  const [kind, title] = STATES[name];
+  const up = nodes.filter((node) => node.ready).length;
+  const least = Math.min(...keyspaces.flatMap((keyspace) => keyspace.shards.map((shard) => shard.survives)));
+  const cannot = keyspaces.filter((keyspace) => keyspace.shards.some((shard) => !shard.serves || shard.survives < 0)).length;
+  const served = cannot === 0 ? `${plural(keyspaces.length, "keyspace")} served` : `${cannot} of ${plural(keyspaces.length, "keyspace")} not served`;
+  const survives = cannot > 0 ? "" : least === 0 ? "; the next failure may stop something" : `; each survives ${plural(least, "more failure")}`;
+  const text = `${up} of ${plural(nodes.length, "node")} up, ${served}${survives}.`;
+  // It is read out when it changes, and not at each look.
+  if (announced === name + text) return;
+  announced = name + text;
+  $("banner").className = `banner ${kind}`;
+  show("banner", shape(kind), h("div", {}, h("h1", { id: "state" }, title), h("p", {}, text)));
+}
+
+const ALIKE = 4;
+function drawRisks() {
+  const { risks } = state.standing;
+  const kinds = { "cannot-serve": "bad", "at-risk": "warn", note: "" };
+  const line = (risk) => h("li", { class: kinds[risk.severity] }, h("b", {}, capital(risk.what)), h("p", { class: "do" }, risk.do));
+  const lines = risks.flatMap((risk, place) => {
+    const isLike = (other) => other.kind === risk.kind && other.do === risk.do;
+    const before = risks.slice(0, place).filter(isLike).length;
+    if (before === ALIKE) return h("li", {}, `${risks.slice(place).filter(isLike).length} more like the last (${risk.kind})`);
+    return before < ALIKE ? line(risk) : [];
+  });
+  show("risks", lines.length === 0 ? null : [h("h2", {}, "What to know"), h("ul", { class: "risks" }, lines)]);
+}
+
+const DOTS = {
+  leads: () => svg("circle", { cx: 6, cy: 6, r: 5.5, fill: "currentColor" }),
+  sound: () => svg("circle", { cx: 6, cy: 6, r: 4.6, fill: "none", stroke: "currentColor", "stroke-width": 1.8 }),
+  late: () => svg("path", { d: "M6 .8 11.6 11H.4z", fill: "currentColor" }),
+  lost: () => svg("path", { d: "m1.5 1.5 9 9m0-9-9 9", stroke: "currentColor", "stroke-width": 2.2 }),
+};
+const dot = (kind) => svg("svg", { viewBox: "0 0 12 12", class: "dot", "aria-hidden": "true" }, DOTS[kind]());
+const mark = (kind, text) => h("span", { class: `replica ${kind}` }, dot(kind), h("span", { class: "word" }, text));
+
+function replicaMark(keyspace, shard, replica) {
+  if (!replica) return h("span", { class: "muted" }, "");
+  if (replica.node === shard.leader) return mark("leads", "leads");
+  if (!replica.sound) return mark("lost", replica.role === "away" ? "away" : replica.role);
+  if (replica.lag_ms > 1000) return mark("late", `${duration(replica.lag_ms / 1000)} behind`);
+  return mark("sound", replica.role === "replica" ? "replica" : "follows");
+}
+
+/** More shards than this are folded away. */
+const SHARDS = 6;
+
+function groupRow(keyspace, shard, nodes) {
+  const name = keyspace.shards.length === 1 ? nameOf(keyspace.prefix) : `${nameOf(keyspace.prefix)} · ${shard.shard}`;
+  const replicas = nodes.map((node) => replicaMark(keyspace, shard, shard.replicas.find((replica) => replica.node === node.node)));
+  return [[h("span", { class: "mono" }, name), " ", survives(shard)], ...replicas];
+}
+
+function survives(shard) {
+  if (!shard.serves || shard.survives < 0) return h("span", { class: "tag bad" }, "does not serve");
+  if (shard.survives === 0) return h("span", { class: "tag warn" }, "no failure left");
+  return h("span", { class: "tag" }, `survives ${shard.survives}`);
+}
+
+function drawMap() {
+  const { nodes, keyspaces, control } = state.standing;
+  const columns = ["Group", ...nodes.map((node) => `Node ${node.node}`)];
+  const controlRow = [
+    [h("span", {}, "control group"), " ", survives({ serves: control.leader !== 0, survives: control.survives })],
+    ...nodes.map((node) => {
+      if (!control.members.includes(node.node)) return "";
+      if (node.node === control.leader) return mark("leads", "leads");
+      return node.alive ? mark("sound", "follows") : mark("lost", "away");
+    }),
+  ];
+  const rows = keyspaces.flatMap((keyspace) => keyspace.shards.slice(0, SHARDS).map((shard) => groupRow(keyspace, shard, nodes)));
+  const rest = keyspaces.filter((keyspace) => keyspace.shards.length > SHARDS);
+  show("map", table("", columns, [controlRow, ...rows], "groups"),
+    h("p", { class: "legend small muted" }, mark("leads", "leads"), mark("sound", "holds everything"), mark("late", "behind"), mark("lost", "takes no part")),
+    rest.map((keyspace) => fold(`map ${keyspace.prefix}`, `${keyspace.shards.length - SHARDS} more shards of ${nameOf(keyspace.prefix)}`,
+      table("", columns, keyspace.shards.slice(SHARDS).map((shard) => groupRow(keyspace, shard, nodes)), "groups"))));
+}
+
+function nodeState(node) {
+  if (!node.reached) return node.alive ? ["warn", "not asked"] : ["bad", "down"];
+  if (!node.admitted) return ["bad", "not admitted"];
+  if (!node.ready) return ["warn", "not ready"];
+  return node.leaving ? ["warn", "leaving"] : ["good", "up"];
+}
+
+function drawNodes() {
+  show("nodes", state.standing.nodes.map((node) => {
+    const [kind, text] = nodeState(node);
+    const head = [h("header", {}, h("h3", {}, `Node ${node.node}`), h("span", { class: `tag ${kind}` }, text)),
+      h("span", { class: "address" }, node.address, node.version ? ` · ${node.version}` : "")];
+    if (!node.reached) return h("article", { class: "card down" }, head, h("p", { class: "small" }, node.error));
+    const { memory, disk, links, counters } = node;
+    const calls = perSecond(nodeOf(node.node), (it) => it.counters?.calls);
+    const us = perSecond(nodeOf(node.node), (it) => it.counters?.calls_us);
+    const down = links.filter((link) => !link.up).map((link) => link.node);
+    return h("article", { class: "card" }, head, h("dl", { class: "facts" },
+      h("dt", {}, "Commands"), h("dd", {}, rate(calls), calls ? ` · ${time(Math.round(us / calls))} on average` : ""),
+      h("dt", {}, "Clients"), h("dd", {}, number(counters.clients)),
+      h("dt", {}, "Links"), h("dd", {}, down.length === 0 ? `${links.length} up` : `down to ${down.join(", ")}`),
+      h("dt", {}, "Up for"), h("dd", {}, duration(node.uptime_s)),
+      h("dt", {}, "Data in memory"), h("dd", {}, `${bytes(memory.data)}${memory.data_max ? ` of ${bytes(memory.data_max)}` : ""}`),
+      memory.data_max ? gauge(memory.data, memory.data_max, 0.8, 0.9, "data in memory") : null,
+      h("dt", {}, "Disk"), h("dd", {}, disk.size ? `${bytes(disk.free)} free` : "not known"),
+      disk.size ? gauge(disk.size - disk.free, disk.size, 0.9, 0.95, "disk used") : null));
+  }));
+}
+
+/** Yellow and red from where `quorate status` calls it short, or nearly so. */
+const gauge = (value, max, low, high, label) => h("meter", { min: 0, max, value, low: max * low, high: max * high, optimum: 0, "aria-label": label });
+
+function spark(points) {
+  if (!points || points.length < 4) return "";
+  const most = Math.max(...points, 1);
+  const line = points.map((point, place) => `${((place / 39) * 100).toFixed(1)},${(23 - (point / most) * 21).toFixed(1)}`).join(" ");
+  return svg("svg", { viewBox: "0 0 100 25", preserveAspectRatio: "none", class: "spark", "aria-hidden": "true" },
+    svg("polyline", { points: line, fill: "none", stroke: "currentColor", "stroke-width": 1.6, "vector-effect": "non-scaling-stroke" }));
+}
+
+function lagOf(keyspace) {
+  const late = keyspace.shards.flatMap((shard) => shard.replicas.filter((replica) => replica.sound));
+  const ms = Math.max(0, ...late.map((replica) => replica.lag_ms));
+  const records = Math.max(0, ...late.map((replica) => replica.lag_records));
+  return records === 0 ? "none" : `${plural(records, "record")}${ms ? `, ${time(ms * 1000)}` : ""}`;
+}
+
+function leadersOf(keyspace) {
+  if (!["consensus", "leader-follower"].includes(keyspace.replication)) return "not needed";
+  const leaders = [...new Set(keyspace.shards.map((shard) => shard.leader))].sort((one, other) => one - other);
+  return leaders.map((leader) => leader || "none").join(", ");
+}
+
+function drawRates() {
+  const rows = state.standing.keyspaces.map((keyspace) => {
+    const now = pace(keyspaceOf(keyspace.prefix));
+    return [h("span", { class: "mono" }, nameOf(keyspace.prefix)), leadersOf(keyspace), [rate(now.perSecond), " ", spark(state.history.get(keyspace.prefix))],
+      time(now.p50), time(now.p99), lagOf(keyspace), number(keyspace.keys), bytes(keyspace.memory)];
+  });
+  show("rates", table("Commands on keys, from request to reply, of the last minute. Lag: the follower that is furthest behind.",
+    ["Keyspace", "Led by", ["Commands", "number"], ["p50", "number"], ["p99", "number"], ["Lag", "number"], ["Keys", "number"], ["Memory", "number"]], rows));
+}
+
+/** How many changes of leaders are shown. */
+const MOVES = 8;
+
+function groupNames(move) {
+  const shards = new Map();
+  for (const { prefix, shard } of move) shards.set(prefix, [...(shards.get(prefix) ?? []), shard]);
+  const names = [...shards].map(([prefix, list]) => {
+    const isWhole = keyspaceOf(prefix)(state.standing)?.shards.length === 1;
+    return isWhole ? nameOf(prefix) : `${nameOf(prefix)} · ${[...new Set(list)].sort((one, other) => one - other).join(", ")}`;
+  });
+  return h("span", { class: "mono" }, names.join("; "));
+}
+
+/** When the leaderships were asked for: less often than the rest, since they come with all lines of the logs. */
+let leadershipsAt = -Infinity;
+const LEADERSHIPS_MS = 6000;
+
+async function drawLeaderships() {
+  if (performance.now() - leadershipsAt < LEADERSHIPS_MS) return undefined;
+  leadershipsAt = performance.now();
+  let events;
+  try {
+    events = await runEverywhere("CLUSTER", "EVENTS");
+  } catch (error) {
+    return show("leaderships", refusal(error));
+  }
+  const all = events.flatMap(([, text]) => JSON.parse(text).leaderships).sort((one, other) => other.unix_ms - one.unix_ms);
+  if (all.length === 0) return show("leaderships", empty("No node has taken over a group since it has started."));
+  // A node that dies leaves all of its groups at once: one row for all that go the same way within seconds.
+  const moves = [];
+  for (const it of all) {
+    const same = moves.find((move) => move[0].from === it.from && move[0].to === it.to && move.at(-1).unix_ms - it.unix_ms < 5000);
+    if (same) same.push(it);
+    else moves.push([it]);
+  }
+  const rows = moves.slice(0, MOVES).map((move) => {
+    const [{ from, to }] = move;
+    const silent = Math.max(...move.map((it) => it.silent_ms ?? 0));
+    const how = from === 0 ? "the first leader that this node knows of" : silent < 150 ? "handed on: nobody had been silent"
+      : `node ${from} had been silent for ${time(silent * 1000)}`;
+    const keyspaces = [...new Set(move.map((it) => it.prefix))].map((prefix) => keyspaceOf(prefix)(state.standing)).filter(Boolean);
+    const total = (field) => number(keyspaces.reduce((count, keyspace) => count + keyspace[field], 0));
+    return [moment(move[0].unix_ms), from === 0 ? `node ${to} leads` : `node ${from} → node ${to}`, groupNames(move), how,
+      `${total("lost_writes")} lost, ${total("unknown_writes")} unknown`];
+  });
+  return show("leaderships", table("Writes: acknowledged and lost, and without a known outcome, of these keyspaces since their replicas were made.",
+    ["When", "Leader", ["Groups", "wide"], ["How", "wide"], "Writes"], rows));
+}
+
+// Keyspaces.
+
+function drawKeyspaces() {
+  const lacks = lacking();
+  if (lacks) return show("keyspaces", lacks);
+  return show("keyspaces", state.standing.keyspaces.map(keyspaceCard));
+}
+
+function keyspaceCard(keyspace) {
+  const { prefix } = keyspace;
+  const now = pace(keyspaceOf(prefix));
+  const fact = (name, text) => h("span", {}, `${name} `, h("b", {}, text));
+  const shards = keyspace.shards.map((shard) => [
+    `Shard ${shard.shard}`, shard.leader ? `node ${shard.leader}` : "–", shard.members.join(", "),
+    shard.replicas.map((replica) => (replica.node === shard.leader ? null
+      : `node ${replica.node}: ${replica.sound ? (replica.lag_records ? `${number(replica.lag_records)} records` : "none") : replica.role}`)).filter(Boolean).join("; ") || "–",
+    survives(shard),
+  ]);
+  return h("article", { class: "panel keyspace" },
+    h("header", {}, h("h2", {}, h("span", { class: "mono" }, nameOf(prefix)), prefix === "" ? " keyspace" : ""),
+      h("div", { class: "actions" },
+        h("button", { type: "button", "data-key": `browse ${prefix}`, onclick: () => browse(prefix) }, "Keys"),
+        state.may.change ? h("button", { type: "button", "data-key": `change ${prefix}`, onclick: () => changeKeyspace(prefix) }, "Change") : null,
+        state.may.drop && prefix !== "" ? h("button", { type: "button", class: "danger", "data-key": `drop ${prefix}`, onclick: () => dropKeyspace(keyspace) }, "Drop") : null)),
+    h("p", { class: "promise" }, `${keyspace.promise}.`),
+    h("div", { class: "line" }, fact("keys", number(keyspace.keys)),
+      fact("memory", bytes(keyspace.memory) + (keyspace.memory_max ? ` of ${bytes(keyspace.memory_max)}` : "")),
+      fact("commands", rate(now.perSecond)), fact("p99", time(now.p99)), fact("lag", lagOf(keyspace)),
+      keyspace.evicted ? fact("evicted", number(keyspace.evicted)) : null, keyspace.locks ? fact("locks", number(keyspace.locks)) : null,
+      keyspace.lost_writes ? fact("lost writes", number(keyspace.lost_writes)) : null,
+      keyspace.unknown_writes ? fact("unknown writes", number(keyspace.unknown_writes)) : null),
+    fold(`shards ${prefix}`, plural(keyspace.shards.length, "shard"),
+      table("", ["Shard", "Leader", "Nodes", "Lag of followers", "Survives"], shards)));
+}
+
+/** A dialog with fields; `act` gets their values, and throws what went wrong. */
+function dialog({ title, body, go, isDanger = false, act }) {
+  $("dialog-title").textContent = title;
+  $("dialog-body").replaceChildren(...body.flat().filter(Boolean));
+  $("dialog-error").hidden = true;
+  $("dialog-go").textContent = go;
+  $("dialog-go").disabled = false;
+  $("dialog-go").className = isDanger ? "primary danger" : "primary";
+  $("dialog-form").onsubmit = async (event) => {
+    event.preventDefault();
+    $("dialog-go").disabled = true;
+    try {
+      await act(new FormData($("dialog-form")));
+      $("dialog").close();
+      look();
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      $("dialog-error").hidden = false;
+      $("dialog-error").textContent = `${capital(error.message)}.`;
+    } finally {
+      $("dialog-go").disabled = false;
+    }
+  };
+  $("dialog").showModal();
+  $("dialog-body").querySelector("input, select, textarea")?.focus();
+}
+
+function field(name, label, control, help) {
+  control.id = `field-${name}`;
+  control.setAttribute("name", name);
+  if (help) control.setAttribute("aria-describedby", `help-${name}`);
+  return h("div", { class: "field" }, h("label", { for: control.id }, label), control, help ? h("p", { class: "help", id: `help-${name}` }, help) : null);
+}
+
+const input = (value = "", attributes = {}) => h("input", { value, autocomplete: "off", autocapitalize: "none", spellcheck: "false", ...attributes });
+const choice = (options, chosen) => h("select", {}, options.map(([value, text]) => h("option", { value, selected: value === chosen }, text ?? value)));
+
+const PROTOCOLS = [
+  ["", "consensus, unless the default is another"], ["consensus", "consensus: no acknowledged write is lost, reads see every one"],
+  ["leader-follower", "leader-follower: you choose how many followers wait"], ["abd", "abd: registers without a leader"], ["blocking", "blocking: registers with locks"],
+];
+const ACKS = [["", "as is usual"], ["majority"], ["all"], ["none", "none: fastest; a failover may lose writes"], ["1"], ["2"]];
+const DURABILITIES = [["", "as is usual"], ["fsync", "fsync: on the disk before the answer"], ["os", "os: in the system's buffers"], ["none", "none: in memory only"]];
+const READS = [["", "as is usual"], ["latest", "latest: see every acknowledged write"], ["any", "any: at any replica, perhaps older"]];
+const EVICTIONS = ["", "none", "lru", "lfu", "random", "ttl", "volatile-lru", "volatile-lfu", "volatile-random"].map((name) => [name, name || "as is usual"]);
+
+/** The settings that were given, as the node takes them. */
+function given(form, names) {
+  const settings = {};
+  for (const name of names) {
+    const value = String(form.get(name) ?? "").trim();
+    if (value !== "") settings[name] = value;
+  }
+  return settings;
+}
+
+function newKeyspace() {
+  dialog({
+    title: "New keyspace", go: "Create",
+    body: [
+      field("prefix", "Prefix of its keys", input("", { required: true, placeholder: "cart:", class: "mono" }), "All keys that begin so belong to it from then on."),
+      field("replication", "Replication", choice(PROTOCOLS, "")),
+      h("div", { class: "fields" },
+        field("acks", "Acknowledged when held by", choice(ACKS, ""), "leader-follower only"),
+        field("durability", "Durability", choice(DURABILITIES, "")),
+        field("reads", "Reads", choice(READS, "")),
+        field("shards", "Shards", input("", { inputmode: "numeric", placeholder: "1" })),
+        field("memory_max", "Most memory", input("", { placeholder: "no bound, or 2gb" })),
+        field("eviction", "When it is full", choice(EVICTIONS, ""))),
+    ],
+    act: async (form) => {
+      const prefix = String(form.get("prefix"));
+      await ask("/keyspaces", "POST", { prefix, ...given(form, ["replication", "acks", "durability", "reads", "shards", "memory_max", "eviction"]) });
+      done(`The keyspace ${prefix} was made. Its promise is in the list.`);
+    },
+  });
+}
+
+async function changeKeyspace(prefix) {
+  let settings;
+  try {
+    settings = object(await run("KEYSPACE", "GET", prefix));
+  } catch (error) {
+    return dialog({ title: `Change ${nameOf(prefix)}`, go: "Close", body: [refusal(error)], act: async () => {} });
+  }
+  const fixed = Object.entries(settings).filter(([name]) => name !== "prefix");
+  dialog({
+    title: `Change ${nameOf(prefix)}`, go: "Change",
+    body: [
+      h("p", { class: "muted" }, "It stays in use meanwhile. What cannot be changed is refused, with the reason."),
+      field("setting", "Setting", choice(fixed.map(([name, value]) => [name, `${name} (now ${shown(value) === "" ? "empty" : shown(value)})`]), "acks")),
+      field("value", "New value", input("", { required: true, class: "mono" })),
+    ],
+    act: async (form) => {
+      const name = String(form.get("setting"));
+      await run("KEYSPACE", "SET", prefix, `${name}=${String(form.get("value")).trim()}`);
+      done(`${nameOf(prefix)}: ${name} is ${form.get("value")} now.`);
+    },
+  });
+}
+
+function dropKeyspace({ prefix, keys }) {
+  dialog({
+    title: `Drop ${prefix}`, go: "Drop with all keys", isDanger: true,
+    body: [
+      h("p", {}, `This removes the keyspace and its ${plural(keys, "key")} from all nodes. There is no way back.`),
+      field("again", "Type the prefix", input("", { required: true, class: "mono", placeholder: prefix })),
+    ],
+    act: async (form) => {
+      if (form.get("again") !== prefix) throw new Refused(0, "TYPED", "that is not the prefix");
+      await ask(`/keyspaces/${encodeURIComponent(prefix)}`, "DELETE");
+      done(`The keyspace ${prefix} was dropped.`);
+    },
+  });
+}
+
+// Commands.
+
+function drawCommands() {
+  const lacks = lacking();
+  if (lacks) return show("commands", lacks);
+  const rows = state.standing.commands.map((command) => {
+    const now = pace(commandOf(command.name));
+    const failed = now.now ? (now.now.failed - now.first.failed) / now.seconds : null;
+    return { command, now, failed };
+  });
+  rows.sort((one, other) => (other.now.perSecond ?? 0) - (one.now.perSecond ?? 0) || other.command.calls - one.command.calls);
+  const seconds = state.looks.length < 2 ? 0 : (state.looks.at(-1).at - state.looks[0].at) / 1000;
+  $("commands-note").textContent = `Of the clients of all nodes, in the last ${duration(Math.max(2, seconds))}. A time goes from the request to its reply, replication `
+    + "included; what is answered within one turn of the node counts as less than 1 µs. Percentiles are at most an eighth too high.";
+  if (rows.length === 0) return show("commands", empty("No command was given yet."));
+  return show("commands", table("", ["Command", ["Rate", "number"], ["p50", "number"], ["p99", "number"], ["Failed", "number"], ["Calls", "number"], ["Failed in all", "number"], ["Refused", "number"]],
+    rows.map(({ command, now, failed }) => [h("span", { class: "mono" }, command.name.replace("|", " ")), rate(now.perSecond), time(now.p50), time(now.p99), rate(failed),
+      number(command.calls), number(command.failed), number(command.rejected)])));
+}
+
+// Slow commands.
+
+async function drawSlow() {
+  const lacks = lacking();
+  if (lacks) return show("slow", lacks);
+  const answers = await runEverywhere("SLOWLOG", "GET", "50");
+  const entries = answers.flatMap(([node, list]) => list.map((entry) => [node, entry])).sort(([, one], [, other]) => other[1] - one[1] || other[2] - one[2]).slice(0, 100);
+  if (entries.length === 0) return show("slow", empty("No command was slower than slowlog-log-slower-than (10 ms, if it was not changed)."));
+  return show("slow", table("", ["When", ["Took", "number"], "Node", ["Command", "wide"], "Client"], entries.map(([node, [, at, us, words, address, name]]) => [
+    moment(at * 1000), time(us), String(node), h("code", {}, words.map(shown).join(" ")),
+    [shown(address) || "HTTP", shown(name) ? h("span", { class: "sub" }, shown(name)) : null],
+  ])));
+}
+
+// Locks.
+
+async function drawLocks() {
+  const lacks = lacking();
+  if (lacks) return show("locks", lacks);
+  const answers = await runEverywhere("LOCK.LIST", "COUNT", "500");
+  const locks = new Map();
+  for (const [node, list] of answers) {
+    for (const pairs of list) {
+      const entry = object(pairs);
+      entry.lock = object(entry.lock ?? []);
+      const leader = keyspaceOf(entry.keyspace)(state.standing)?.shards.find((shard) => shard.shard === entry.shard)?.leader;
+      const key = JSON.stringify([entry.keyspace, entry.name]);
+      // The leader's word counts; what only followers have is a moment old.
+      if (node === leader || !locks.has(key)) locks.set(key, entry);
+    }
+  }
+  if (locks.size === 0) return show("locks", empty("Nobody holds a lock."));
+  const rows = [...locks.values()].map(({ keyspace, name, lock, waiting }) => {
+    const more = lock.waiters - waiting.length;
+    const queue = waiting.length === 0 ? "nobody" : h("span", {}, waiting.map(shown).join(", "), more > 0 ? ` and ${number(more)} more` : "");
+    const key = JSON.stringify([keyspace, name]);
+    return [h("span", { class: "mono" }, shown(name), h("span", { class: "sub" }, nameOf(keyspace))), h("span", { class: "mono" }, shown(lock.owner)), queue,
+      lock.session ? "a session" : `leases of ${time(lock["lease-ms"] * 1000)}`, String(lock.token),
+      h("button", { type: "button", "data-key": `lock ${key}`, onclick: () => describeLock(name) }, "Look")];
+  });
+  return show("locks", table("", ["Lock", "Owner", "Waiting, in order", "Held by", ["Token", "number"], ""], rows));
+}
+
+async function describeLock(name) {
+  let lock, mayUnlock;
+  try {
+    const info = await run("LOCK.INFO", word(name));
+    lock = info && object(info);
+    [mayUnlock] = (await mayEach([["UNLOCK", word(name), "1"]])).may;
+  } catch (error) {
+    return dialog({ title: shown(name), go: "Close", body: [refusal(error)], act: async () => {} });
+  }
+  if (!lock) return dialog({ title: shown(name), go: "Close", body: [h("p", {}, "Nobody holds it any more.")], act: async () => {} });
+  const facts = Object.entries(lock).map(([key, value]) => [h("dt", {}, key), h("dd", { class: "mono" }, shown(value))]);
+  return dialog({
+    title: shown(name), go: mayUnlock ? "Release it" : "Close", isDanger: mayUnlock,
+    body: [h("dl", { class: "facts" }, facts), mayUnlock ? h("p", { class: "help" }, "Releasing gives it to the next that waits. Its owner does not notice until it asks; "
+      + "fenced writes of the owner are refused from then on.") : null],
+    act: async () => {
+      if (!mayUnlock) return;
+      const released = await run("UNLOCK", word(name), String(lock.token));
+      done(released ? `The lock ${shown(name)} was released.` : `The lock ${shown(name)} was not held with that token any more.`);
+    },
+  });
+}
+
+// Events.
+
+async function drawEvents() {
+  const lacks = lacking();
+  if (lacks) return show("events", lacks);
+  const wanted = $("level").value;
+  const answers = await runEverywhere("CLUSTER", "EVENTS");
+  const isWanted = ({ level }) => wanted === "all" || (wanted === "audit" ? level === "audit" : level === "warning" || level === "error");
+  const lines = answers.flatMap(([node, text]) => JSON.parse(text).lines.filter(isWanted).map((line) => [node, line]))
+    .sort(([, one], [, other]) => other.unix_ms - one.unix_ms).slice(0, 200);
+  if (lines.length === 0) return show("events", empty("There are no such lines."));
+  const tags = { error: "bad", warning: "warn", audit: "good", info: "" };
+  return show("events", table("", ["When", "Node", "Kind", ["What", "wide"]], lines.map(([node, line]) => [
+    moment(line.unix_ms), String(node), h("span", { class: `tag ${tags[line.level]}` }, line.level), line.text.replace(/^audit: /, "")])));
+}
+
+// Keys.
+
+const scan = { cursor: "0", pattern: "*", type: "", seen: new Set(), key: null };
+/** So many steps of a scan are made for a press of a button, as long as nothing is found. */
+const STEPS = 20;
+
+function browse(prefix) {
+  // What stands for something else in a pattern is meant as it is.
+  $("pattern").value = `${prefix.replace(/[*?[\]\\^]/g, "\\$&")}*`;
+  location.hash = "#keys";
+  find();
+}
+
+function find(event) {
+  event?.preventDefault();
+  Object.assign(scan, { cursor: "0", pattern: $("pattern").value || "*", type: $("type").value, seen: new Set(), key: null });
+  $("key-list").replaceChildren();
+  $("key").replaceChildren();
+  return findMore();
+}
+
+async function findMore() {
+  const { pattern, type, seen } = scan;
+  $("more").hidden = true;
+  $("found").textContent = "Looking …";
+  let found = 0;
+  try {
+    for (let step = 0; step < STEPS && found < 100; step += 1) {
+      const words = ["SCAN", scan.cursor, "MATCH", pattern, "COUNT", "500", ...(type ? ["TYPE", type] : [])];
+      const [cursor, keys] = await run(...words);
+      if (seen !== scan.seen) return;
+      scan.cursor = shown(cursor);
+      for (const key of keys) {
+        const name = shown(key);
+        if (seen.has(name)) continue;
+        seen.add(name);
+        found += 1;
+        $("key-list").append(h("li", {}, h("button", { type: "button", onclick: (press) => openKey(key, press.currentTarget) }, name)));
+      }
+      if (scan.cursor === "0") break;
+    }
+  } catch (error) {
+    if (error.status === 401) return askToLogIn(error);
+    $("found").textContent = "";
+    $("key").replaceChildren(refusal(error));
+    return;
+  }
+  const isAll = scan.cursor === "0";
+  $("found").textContent = seen.size === 0 ? (isAll ? "No key matches." : "No key of those looked at so far matches.") : `${plural(seen.size, "key")}${isAll ? "" : " so far"}`;
+  $("more").hidden = isAll;
+}
+
+/** How many elements of a value are shown. */
+const SHOWN = 200;
+const VALUE_BYTES = 64 * 1024;
+
+const READERS = {
+  string: async (key) => {
+    const length = await run("STRLEN", key);
+    const text = length > VALUE_BYTES ? await run("GETRANGE", key, "0", String(VALUE_BYTES - 1)) : await run("GET", key);
+    return { size: bytes(length), whole: length <= VALUE_BYTES ? text : null, body: [h("pre", { class: "value", tabindex: "0", "aria-label": "value" }, shown(text)),
+      length > VALUE_BYTES ? h("p", { class: "small muted" }, `The first ${bytes(VALUE_BYTES)} are shown.`) : null] };
+  },
+  hash: async (key) => elements(await run("HLEN", key), "field", ["Field", "Value"], pairsOf(shownOf(await run("HSCAN", key, "0", "COUNT", String(SHOWN))))),
+  set: async (key) => elements(await run("SCARD", key), "member", ["Member"], shownOf(await run("SSCAN", key, "0", "COUNT", String(SHOWN))).map((member) => [member])),
+  list: async (key) => elements(await run("LLEN", key), "element", ["Place", "Element"], (await run("LRANGE", key, "0", String(SHOWN - 1))).map((element, place) => [place, element])),
+  zset: async (key) => elements(await run("ZCARD", key), "member", ["Member", "Score"], flatPairs(await run("ZRANGE", key, "0", String(SHOWN - 1), "WITHSCORES"))),
+  stream: async (key) => elements(await run("XLEN", key), "entry", ["Id", "Fields"], (await run("XREVRANGE", key, "+", "-", "COUNT", String(SHOWN)))
+    .map(([id, fields]) => [id, fields ? pairsOf(fields).map(([name, value]) => `${shown(name)} = ${shown(value)}`).join("\n") : ""])),
+};
+const shownOf = ([, list]) => list;
+const pairsOf = (list) => Array.from({ length: list.length / 2 }, (_, place) => [list[2 * place], list[2 * place + 1]]);
+const flatPairs = (list) => (Array.isArray(list[0]) ? list : pairsOf(list));
+
+function elements(count, what, columns, rows) {
+  const few = rows.slice(0, SHOWN);
+  return { size: count === 1 ? `1 ${what}` : `${number(count)} ${what === "entry" ? "entries" : `${what}s`}`,
+    body: [table(count > few.length ? `${few.length} of ${number(count)} are shown.` : "", columns, few.map((row) => row.map(shown)), "")] };
+}
+
+async function openKey(key, button) {
+  scan.key = key;
+  document.querySelectorAll("#key-list [aria-current]").forEach((other) => other.removeAttribute("aria-current"));
+  button?.setAttribute("aria-current", "true");
+  const name = word(key);
+  const isNarrow = matchMedia("(max-width: 44rem)").matches;
+  const view = (...children) => scan.key === key && $("key").replaceChildren(h("article", { class: "panel" }, ...children.flat(2).filter(Boolean)));
+  const title = h("h2", {}, shown(key));
+  try {
+    const type = await run("TYPE", name);
+    if (type === "none") return view(h("header", {}, title), h("p", { class: "muted" }, "It does not exist any more."));
+    const optional = (...words) => run(...words).catch((error) => { if (error.status === 401) throw error; return null; });
+    const [ttl, memory, { may }, read] = await Promise.all([
+      optional("PTTL", name), optional("MEMORY", "USAGE", name),
+      mayEach([["DEL", name], ["SET", name, "x"], ["PEXPIRE", name, "1"]]),
+      READERS[type] ? READERS[type](name) : { size: "", body: [h("p", {}, "Values of this type are not shown.")] }]);
+    const [mayDelete, maySet, mayExpire] = may;
+    const again = () => openKey(key, button);
+    view(
+      h("header", {}, title, h("div", { class: "actions" },
+        maySet && typeof read.whole === "string" ? h("button", { type: "button", onclick: () => editKey(key, read.whole, again) }, "Edit") : null,
+        mayExpire ? h("button", { type: "button", onclick: () => expireKey(key, ttl, again) }, "Expiry") : null,
+        mayDelete ? h("button", { type: "button", class: "danger", onclick: () => deleteKey(key, button) }, "Delete") : null)),
+      h("div", { class: "line muted small" }, [type, read.size, memory === null ? null : `${bytes(memory)} of memory`,
+        ttl === null ? null : ttl < 0 ? "does not expire" : `expires in ${time(ttl * 1000)}`].filter(Boolean).join(" · ")),
+      read.body);
+    if (isNarrow) $("key").scrollIntoView({ block: "start" });
+    return undefined;
+  } catch (error) {
+    if (error.status === 401) return askToLogIn(error);
+    if (!(error instanceof Refused)) throw error;
+    return view(h("header", {}, title), refusal(error));
+  }
+}
+
+function editKey(key, value, again) {
+  const text = h("textarea", { spellcheck: "false", rows: 8 });
+  text.value = value;
+  dialog({
+    title: `Edit ${shown(key)}`, go: "Store", body: [field("value", "Value", text, "Its expiry stays. Refused if the value has changed meanwhile.")],
+    act: async () => {
+      const stored = await run("SET", word(key), text.value, "IFEQ", value, "KEEPTTL");
+      if (stored === null) throw new Refused(0, "CHANGED", "somebody else has changed it meanwhile; close this and open the key again");
+      done(`${shown(key)} was stored.`);
+      again();
+    },
+  });
+}
+
+function expireKey(key, ttl, again) {
+  dialog({
+    title: `Expiry of ${shown(key)}`, go: "Set",
+    body: [field("seconds", "Seconds from now", input(ttl > 0 ? String(Math.ceil(ttl / 1000)) : "", { inputmode: "numeric", pattern: "[0-9]*" }), "Empty: it does not expire.")],
+    act: async (form) => {
+      const seconds = String(form.get("seconds")).trim();
+      await (seconds === "" ? run("PERSIST", word(key)) : run("EXPIRE", word(key), seconds));
+      done(`The expiry of ${shown(key)} was set.`);
+      again();
+    },
+  });
+}
+
+function deleteKey(key, button) {
+  dialog({
+    title: `Delete ${shown(key)}`, go: "Delete", isDanger: true, body: [h("p", {}, "The key and its value are removed from all replicas. There is no way back.")],
+    act: async () => {
+      await run("DEL", word(key));
+      button?.closest("li")?.remove();
+      $("key").replaceChildren();
+      done(`${shown(key)} was deleted.`);
+    },
+  });
+}
+
+// The beginning.
+
+$("login-form").addEventListener("submit", logIn);
+$("leave").addEventListener("click", logOut);
+$("new-keyspace").addEventListener("click", newKeyspace);
+$("scan-form").addEventListener("submit", find);
+$("more").addEventListener("click", findMore);
+$("level").addEventListener("change", draw);
+$("dialog-cancel").addEventListener("click", () => $("dialog").close());
+addEventListener("hashchange", () => !$("app").hidden && turn());
+document.addEventListener("visibilitychange", () => !document.hidden && !$("app").hidden && timer === undefined && look());
+begin();

@@ -1,0 +1,119 @@
+//! What the nodes of a cluster have answered, or why they have not.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use node::control::ClusterMap;
+use node::{NodeAddress, NodeId};
+
+use super::report::Report;
+
+/// What was learned from the nodes.
+#[derive(Default)]
+pub struct Answers {
+    /// The newest map that any node has; none if no node was reached, or none has one yet.
+    pub map: Option<ClusterMap>,
+    /// The nodes of the map, by number, and those that were reached and are not in it.
+    pub nodes: BTreeMap<NodeId, Answer>,
+    /// Addresses that were given and could not be asked, and that are not known to be those of a node above.
+    pub others: Vec<(String, String)>,
+}
+
+/// What was learned from one node.
+pub struct Answer {
+    /// Where clients reach it, as `HOST:PORT`.
+    pub address: String,
+    /// Its report, or why there is none.
+    pub said: Result<Said, String>,
+}
+
+/// What a node has said.
+#[derive(Clone)]
+pub struct Said {
+    /// Its report.
+    pub report: Report,
+    /// The map that it has.
+    pub map: ClusterMap,
+    /// When it was asked.
+    pub at: Instant,
+}
+
+impl Said {
+    /// Reads the answers to `CLUSTER MAP` and `CLUSTER REPORT`.
+    ///
+    /// # Errors
+    /// A clause that says which cannot be read, and why.
+    pub fn read(map: &[u8], report: &[u8], at: Instant) -> Result<Said, String> {
+        let map: ClusterMap =
+            serde_json::from_slice(map).map_err(|error| format!("its map cannot be read: {error}"))?;
+        if map.version > 0 {
+            map.check().map_err(|error| format!("its map cannot be read: {error}"))?;
+        }
+        let report: Report =
+            serde_json::from_slice(report).map_err(|error| format!("its report cannot be read: {error}"))?;
+        Ok(Said { report, map, at })
+    }
+}
+
+impl Answers {
+    /// Takes what a node at an address has said, or why it has not.
+    pub fn take(&mut self, address: String, said: Result<Said, String>) {
+        let said = match said {
+            Ok(said) => said,
+            Err(why) => return self.others.push((address, why)),
+        };
+        if let Some(known) = self.nodes.values().find_map(|answer| answer.said.as_ref().ok())
+            && known.report.cluster != said.report.cluster
+        {
+            let (one, other) = (&said.report.cluster, &known.report.cluster);
+            let why = format!("it is a node of cluster '{one}', and others asked are of cluster '{other}'");
+            return self.others.push((address, why));
+        }
+        if said.map.version > self.map.as_ref().map_or(0, |map| map.version) {
+            self.map = Some(said.map.clone());
+        }
+        self.nodes.insert(said.report.node, Answer { address, said: Ok(said) });
+    }
+
+    /// Finds out which nodes did not answer: those of the map that have not.
+    pub fn name_others(&mut self) {
+        let Some(map) = &self.map else { return };
+        let mut silent: BTreeMap<String, String> = self.others.drain(..).collect();
+        for known in map.nodes.values().map(|node| &node.address) {
+            let address = text_of(known);
+            let why = silent.remove(&address);
+            self.nodes.entry(known.id).or_insert_with(|| {
+                let why = why.unwrap_or_else(|| "it was not asked".to_owned());
+                Answer { address, said: Err(why) }
+            });
+        }
+        self.others = silent.into_iter().collect();
+    }
+
+    /// The nodes that answered.
+    pub fn reports(&self) -> impl Iterator<Item = (NodeId, &Said)> {
+        self.nodes.iter().filter_map(|(id, answer)| Some((*id, answer.said.as_ref().ok()?)))
+    }
+
+    /// What a node has reported.
+    pub fn report(&self, id: NodeId) -> Option<&Report> {
+        self.nodes.get(&id)?.said.as_ref().ok().map(|said| &said.report)
+    }
+
+    /// Whether a node takes part in the cluster, as far as anybody says who was reached.
+    pub fn is_alive(&self, id: NodeId) -> bool {
+        match self.report(id) {
+            Some(report) => report.admitted,
+            None => self.reports().any(|(_, said)| said.report.reaches(id)),
+        }
+    }
+}
+
+/// Where clients reach a node.
+pub fn text_of(address: &NodeAddress) -> String {
+    let NodeAddress { host, client_port, .. } = address;
+    match host.contains(':') {
+        true => format!("[{host}]:{client_port}"),
+        false => format!("{host}:{client_port}"),
+    }
+}

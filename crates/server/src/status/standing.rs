@@ -1,0 +1,206 @@
+//! How a cluster stands: what is shown, and what `--json` writes. The names of fields are documented in
+//! docs/reference/status.md, and stay.
+
+use node::NodeId;
+use serde::Serialize;
+
+use super::report::{Buckets, Clock, Command, Counters, Disk, Link, Memory};
+
+/// In how far a cluster serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// It serves, and goes on after any failure that it was made for.
+    Healthy,
+    /// It serves, and something should be done.
+    AtRisk,
+    /// Something is not served, or no node can be asked.
+    CannotServe,
+}
+
+/// How much a risk matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// Worth knowing; it does not change the state.
+    Note,
+    /// See [`State::AtRisk`].
+    AtRisk,
+    /// See [`State::CannotServe`].
+    CannotServe,
+}
+
+/// A cluster.
+#[derive(Debug, Serialize)]
+#[allow(missing_docs)] // The fields are on docs/reference/status.md.
+pub struct Standing {
+    pub state: State,
+    pub cluster: String,
+    pub map_version: u64,
+    pub control: Control,
+    pub nodes: Vec<Node>,
+    pub keyspaces: Vec<Keyspace>,
+    /// What clients have asked of all nodes that answered, by name.
+    pub commands: Vec<Command>,
+    /// The gravest first.
+    pub risks: Vec<Risk>,
+}
+
+/// The control group.
+#[derive(Debug, Default, Serialize)]
+#[allow(missing_docs)] // The fields are on docs/reference/status.md.
+pub struct Control {
+    /// 0: none is known.
+    pub leader: NodeId,
+    pub members: Vec<NodeId>,
+    /// How many more members may fail; below 0: too many have.
+    pub survives: i64,
+}
+
+/// A node.
+#[derive(Debug, Serialize)]
+#[allow(missing_docs)] // The fields are on docs/reference/status.md.
+pub struct Node {
+    pub node: NodeId,
+    pub address: String,
+    /// It has answered. If not, all that follows `error` is absent.
+    pub reached: bool,
+    /// It has answered, or a node that has answered has a link to it.
+    pub alive: bool,
+    pub leaving: bool,
+    pub error: Option<String>,
+    #[serde(flatten)]
+    pub facts: Option<Facts>,
+}
+
+/// What a node says of itself.
+#[derive(Debug, Serialize)]
+#[allow(missing_docs)] // The fields are on docs/reference/status.md.
+pub struct Facts {
+    pub version: String,
+    pub ready: bool,
+    pub admitted: bool,
+    pub uptime_s: u64,
+    pub map_version: u64,
+    pub control_leader: NodeId,
+    pub memory: Memory,
+    pub disk: Disk,
+    pub clock: Clock,
+    pub links: Vec<Link>,
+    pub counters: Counters,
+}
+
+/// A keyspace.
+#[derive(Debug, Serialize)]
+#[allow(missing_docs)] // The fields are on docs/reference/status.md.
+pub struct Keyspace {
+    pub prefix: String,
+    /// What it promises, for people.
+    pub promise: String,
+    pub replication: String,
+    pub acks: String,
+    pub durability: String,
+    pub reads: String,
+    /// In all shards, each where there are most.
+    pub keys: u64,
+    pub memory: u64,
+    /// 0: no bound.
+    pub memory_max: u64,
+    pub evicted: u64,
+    /// Since the starts of the nodes that answered, in all replicas.
+    pub lookups: u64,
+    /// Records of all shards; 0 where the protocol has none.
+    pub records: u64,
+    /// Writes of which clients do not know whether they took effect, and those that were acknowledged and given up. As
+    /// counted by the replicas there are.
+    pub unknown_writes: u64,
+    pub lost_writes: u64,
+    /// Held, and requests that wait for one; in all shards, each where there are most.
+    pub locks: u64,
+    pub lock_waiters: u64,
+    /// How long its commands took, from request to reply, of the clients of all nodes that answered.
+    pub latency: Buckets,
+    pub shards: Vec<Shard>,
+}
+
+/// A shard of a keyspace.
+#[derive(Debug, Serialize)]
+#[allow(missing_docs)] // The fields are on docs/reference/status.md.
+pub struct Shard {
+    pub group: u16,
+    pub shard: u16,
+    pub members: Vec<NodeId>,
+    /// 0: none is known, or the protocol has none.
+    pub leader: NodeId,
+    pub epoch: u64,
+    pub in_sync: Vec<NodeId>,
+    /// A node that was asked serves it.
+    pub serves: bool,
+    /// How many more failures it survives; below 0: too many have happened.
+    pub survives: i64,
+    pub replicas: Vec<Replica>,
+}
+
+/// A replica of a shard.
+#[derive(Debug, Serialize)]
+#[allow(missing_docs)] // The fields are on docs/reference/status.md.
+pub struct Replica {
+    pub node: NodeId,
+    /// What the node says; `away` if it is not alive, `unasked` if it is and did not answer.
+    pub role: String,
+    pub ready: bool,
+    /// It takes part with all that the group has.
+    pub sound: bool,
+    /// Behind the leader, as far as the leader says.
+    pub lag_records: u64,
+    pub lag_ms: u64,
+}
+
+/// Something that should be known, or that should be done something about.
+#[derive(Debug, Serialize)]
+#[allow(missing_docs)] // The fields are on docs/reference/status.md.
+pub struct Risk {
+    pub severity: Severity,
+    pub kind: &'static str,
+    /// The node, keyspace or address.
+    pub about: String,
+    pub what: String,
+    #[serde(rename = "do")]
+    pub action: String,
+}
+
+impl Risk {
+    /// Whether it may be over in a moment: nodes are not asked in the same one, and a failover takes some.
+    pub fn may_pass(&self) -> bool {
+        let passing = [
+            "cannot-serve",
+            "link-down",
+            "maps-differ",
+            "no-control-leader",
+            "nodes-disagree",
+            "not-admitted",
+        ];
+        passing.contains(&self.kind)
+    }
+}
+
+impl Node {
+    /// How it stands, in a word or two for people.
+    pub fn state_word(&self) -> &'static str {
+        match &self.facts {
+            None if self.alive => "not asked",
+            None => "down",
+            Some(facts) if !facts.admitted => "not admitted",
+            Some(facts) if !facts.ready => "not ready",
+            Some(_) if self.leaving => "leaving",
+            Some(_) => "up",
+        }
+    }
+}
+
+impl Keyspace {
+    /// Its name for people.
+    pub fn name(&self) -> &str {
+        if self.prefix.is_empty() { "default" } else { &self.prefix }
+    }
+}
