@@ -76,7 +76,7 @@ pub(super) fn at(backups: &[Manifest], until_ms: u64) -> Result<Plan<'_>> {
     for prefix in prefixes(backups) {
         let copies: Vec<&Keyspace> = backups.iter().filter_map(|backup| of_prefix(backup, &prefix)).collect();
         let before = || copies.iter().copied().filter(|it| copied_ms(it) <= until_ms);
-        let Some(newest) = before().last() else { continue };
+        let Some(newest) = before().next_back() else { continue };
         if !newest.keeps_changes() {
             chosen.push(Chosen { keyspace: newest, until_ms, shows: reach(newest) });
             continue;
