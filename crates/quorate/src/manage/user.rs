@@ -215,7 +215,7 @@ fn list(manage: &Manage) -> Result<()> {
         lines.into_iter().map(|line| Listed::parse(&text(&super::json(line)))).collect::<Result<_>>()?;
     let rows = users.iter().map(Listed::row).collect();
     let json = users.iter().map(Listed::json).collect();
-    manage.rows(&["user", "", "password", "rules"], rows, &json)
+    manage.rows(&["user", "state", "password", "rules"], rows, &json)
 }
 
 #[cfg(test)]

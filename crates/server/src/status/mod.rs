@@ -2,7 +2,7 @@
 //! each group survives, what is at risk and what to do. `quorate status` and `GET /status` ask the nodes, each in its way, and
 //! show the same.
 //!
-//! Reading order: [`report`] (what a node says of itself), [`answers`] (what was heard of all of them), [`judge`] (what that
+//! Reading order: [`report`] (what a node says of itself), [`answers`] (what was heard of all of them), [`judge()`] (what that
 //! amounts to) in terms of [`standing`] and [`words`].
 
 pub mod answers;

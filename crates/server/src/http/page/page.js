@@ -6,6 +6,8 @@
 const EVERY_MS = 2000;
 /** Rates and times are those of at most so long. */
 const WINDOW_MS = 60_000;
+/** How many looks a line shows. */
+const POINTS = 40;
 const SESSION = "quorate.authorization";
 
 // Elements.
@@ -183,7 +185,6 @@ const state = {
   history: new Map(),
   may: {},
   user: "",
-  since: null,
   view: "",
   failing: null,
   cannotSee: null,
@@ -193,7 +194,6 @@ const RIGHTS = {
   create: ["KEYSPACE", "CREATE", "x:"],
   change: ["KEYSPACE", "SET", "x:", "acks=all"],
   drop: ["KEYSPACE", "DROP", "x:"],
-  settings: ["KEYSPACE", "LIST"],
 };
 
 /** The difference of two lists of `[microseconds, count]`: what was counted in between. `null` if one begins anew. */
@@ -234,18 +234,19 @@ const keyspaceOf = (prefix) => (standing) => standing.keyspaces.find((keyspace) 
 const commandOf = (name) => (standing) => standing.commands.find((command) => command.name === name) ?? { name, latency: [], calls: 0, failed: 0, rejected: 0 };
 const nodeOf = (id) => (standing) => standing.nodes.find((node) => node.node === id);
 
+/** By how much a count has grown a second; `null` if that is not known. */
 function perSecond(pick, field) {
   const { looks } = state;
   if (looks.length < 2) return null;
   const last = looks[looks.length - 1];
   const now = pick(last.standing);
-  const value = (it) => field(it);
+  if (!now || field(now) === undefined) return null;
+  // Not from before the process was started again.
   const first = looks.find((look) => {
     const then = pick(look.standing);
-    return then && value(then) !== undefined && value(then) <= value(now);
+    return then && field(then) !== undefined && field(then) <= field(now);
   });
-  if (!now || value(now) === undefined || !first || first === last) return null;
-  return (value(now) - value(pick(first.standing))) / ((last.at - first.at) / 1000);
+  return first === last ? null : (field(now) - field(pick(first.standing))) / ((last.at - first.at) / 1000);
 }
 
 function take(standing) {
@@ -257,7 +258,7 @@ function take(standing) {
     const now = pace(keyspaceOf(keyspace.prefix), two).perSecond;
     if (now === null) continue;
     const points = state.history.get(keyspace.prefix) ?? [];
-    state.history.set(keyspace.prefix, [...points, now].slice(-40));
+    state.history.set(keyspace.prefix, [...points, now].slice(-POINTS));
   }
 }
 
@@ -333,8 +334,12 @@ async function look() {
     document.body.classList.remove("stale");
   } catch (error) {
     if (error.status === 401) return askToLogIn(error);
-    if (error.code === "NOPERM") state.cannotSee = error.message;
-    else troubled(error);
+    if (error.code === "NOPERM") {
+      // What was seen before is not this user's any more.
+      state.cannotSee = error.message;
+      state.standing = null;
+      state.looks = [];
+    } else troubled(error);
   }
   await draw();
   if (!document.hidden) timer = setTimeout(look, EVERY_MS);
@@ -423,10 +428,15 @@ const SHAPES = {
 
 const shape = (kind, className = "shape") => svg("svg", { viewBox: "0 0 24 24", class: className, "aria-hidden": "true" }, ...SHAPES[kind]());
 
+/** What the banner says. It is read out when it changes, and not at each look. */
+let announced = "";
+
 function drawOverview() {
   const lacks = lacking();
   if (lacks) {
     ["risks", "map", "nodes", "rates", "leaderships"].forEach((id) => show(id));
+    $("banner").className = "";
+    announced = "";
     return show("banner", lacks);
   }
   drawBanner();
@@ -437,7 +447,6 @@ function drawOverview() {
   return drawLeaderships();
 }
 
-let announced = "";
 function drawBanner() {
   const { state: name, nodes, keyspaces } = state.standing;
   const [kind, title] = STATES[name];
@@ -447,7 +456,6 @@ function drawBanner() {
   const served = cannot === 0 ? `${plural(keyspaces.length, "keyspace")} served` : `${cannot} of ${plural(keyspaces.length, "keyspace")} not served`;
   const survives = cannot > 0 ? "" : least === 0 ? "; the next failure may stop something" : `; each survives ${plural(least, "more failure")}`;
   const text = `${up} of ${plural(nodes.length, "node")} up, ${served}${survives}.`;
-  // It is read out when it changes, and not at each look.
   if (announced === name + text) return;
   announced = name + text;
   $("banner").className = `banner ${kind}`;
@@ -551,10 +559,11 @@ function drawNodes() {
 /** Yellow and red from where `quorate status` calls it short, or nearly so. */
 const gauge = (value, max, low, high, label) => h("meter", { min: 0, max, value, low: max * low, high: max * high, optimum: 0, "aria-label": label });
 
+/** The newest at the right. */
 function spark(points) {
   if (!points || points.length < 4) return "";
   const most = Math.max(...points, 1);
-  const line = points.map((point, place) => `${((place / 39) * 100).toFixed(1)},${(23 - (point / most) * 21).toFixed(1)}`).join(" ");
+  const line = points.map((point, place) => `${(100 - ((points.length - 1 - place) / (POINTS - 1)) * 100).toFixed(1)},${(23 - (point / most) * 21).toFixed(1)}`).join(" ");
   return svg("svg", { viewBox: "0 0 100 25", preserveAspectRatio: "none", class: "spark", "aria-hidden": "true" },
     svg("polyline", { points: line, fill: "none", stroke: "currentColor", "stroke-width": 1.6, "vector-effect": "non-scaling-stroke" }));
 }
@@ -575,7 +584,7 @@ function leadersOf(keyspace) {
 function drawRates() {
   const rows = state.standing.keyspaces.map((keyspace) => {
     const now = pace(keyspaceOf(keyspace.prefix));
-    return [h("span", { class: "mono" }, nameOf(keyspace.prefix)), leadersOf(keyspace), [rate(now.perSecond), " ", spark(state.history.get(keyspace.prefix))],
+    return [h("span", { class: "mono" }, nameOf(keyspace.prefix)), leadersOf(keyspace), [spark(state.history.get(keyspace.prefix)), " ", rate(now.perSecond)],
       time(now.p50), time(now.p99), lagOf(keyspace), number(keyspace.keys), bytes(keyspace.memory)];
   });
   show("rates", table("Commands on keys, from request to reply, of the last minute. Lag: the follower that is furthest behind.",
@@ -839,7 +848,7 @@ async function drawLocks() {
     const queue = waiting.length === 0 ? "nobody" : h("span", {}, waiting.map(shown).join(", "), more > 0 ? ` and ${number(more)} more` : "");
     const key = JSON.stringify([keyspace, name]);
     return [h("span", { class: "mono" }, shown(name), h("span", { class: "sub" }, nameOf(keyspace))), h("span", { class: "mono" }, shown(lock.owner)), queue,
-      lock.session ? "a session" : `leases of ${time(lock["lease-ms"] * 1000)}`, String(lock.token),
+      lock.session ? "a session" : `a lease of ${time(lock["lease-ms"] * 1000)}`, String(lock.token),
       h("button", { type: "button", "data-key": `lock ${key}`, onclick: () => describeLock(name) }, "Look")];
   });
   return show("locks", table("", ["Lock", "Owner", "Waiting, in order", "Held by", ["Token", "number"], ""], rows));
