@@ -3,7 +3,7 @@
 //!
 //! Reading order: [`client`] (a connection) over [`stream`] and [`tls`], [`mod@import`] (which files, and the report),
 //! [`snapshot`] (keys of a file), [`pieces`] (values as commands), [`log`] (append-only files), [`live`] (a running server),
-//! [`mod@export`], [`backup`].
+//! [`mod@export`], [`mod@backup`].
 
 mod backup;
 mod client;
