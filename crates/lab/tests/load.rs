@@ -276,7 +276,7 @@ fn two_servers_are_measured_alternately() {
 #[test]
 fn a_second_server_that_is_dead_is_found_before_the_first_is_measured() {
     let alive = start(Behaviour::Sound);
-    // Nobody listens at a port that was free a moment ago.
+    // No server listens on this port: it was free a moment ago.
     let free = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
     let error = compare([&options(alive.address), &options(free)], 2, |_, _| {}).err().unwrap();
     assert!(error.to_string().contains(&format!("cannot use {free}")), "{error}");

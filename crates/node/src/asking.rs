@@ -1,8 +1,8 @@
-//! `CLUSTER ASK`: what only one node knows, of itself, asked through another one. Whoever reaches a single node so learns of
-//! all: nobody has to be able to connect to each, and no password leaves the node that was asked.
+//! `CLUSTER ASK`: asks another node for what only that node knows about itself. A client that reaches one node can so ask all
+//! of them: it needs no connection to each, and its password stays with the node that it is connected to.
 //!
-//! The node with the client checks the client's rights; the one that is asked answers its peer, which it trusts as with all
-//! requests that peers pass on. Only commands can be asked that look at that node and change nothing.
+//! The client's node checks the client's rights. The other node answers its peer, which it trusts as it does for all requests
+//! that peers pass on. Only commands that change nothing can be asked.
 
 use crate::command::{self, ClusterCommand, Found, Handler, LatencyCommand, NodeCommand, SlowlogCommand};
 use crate::connections;
@@ -40,19 +40,19 @@ struct Question {
     due_us: u64,
 }
 
-/// A command that this node answers for whoever may ask.
-pub(crate) struct Asked<'a> {
+/// A command about one node, which another node may ask for.
+pub(crate) struct Inquiry<'a> {
     pub(crate) command: NodeCommand,
     pub(crate) found: Found,
     pub(crate) arguments: Arguments<'a>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> Inquiry<'a> {
     /// Finds the command that words name.
     ///
     /// # Errors
     /// The error for the client: there is no such command, or it cannot be asked in this way.
-    pub(crate) fn find(arguments: Arguments<'a>) -> Result<Asked<'a>, String> {
+    pub(crate) fn find(arguments: Arguments<'a>) -> Result<Inquiry<'a>, String> {
         use ClusterCommand::Map;
         let found = command::find(arguments).map_err(|error| error.to_string())?;
         match found.spec.handler {
@@ -64,7 +64,7 @@ impl<'a> Asked<'a> {
                 | NodeCommand::Cluster(Map)
                 | NodeCommand::Slowlog(SlowlogCommand::Get | SlowlogCommand::Len)
                 | NodeCommand::Latency(LatencyCommand::Histogram | LatencyCommand::Latest)),
-            ) => Ok(Asked { command, found, arguments }),
+            ) => Ok(Inquiry { command, found, arguments }),
             _ => Err(format!(
                 "ERR '{}' cannot be asked of another node: CLUSTER ASK takes CLUSTER REPORT, CLUSTER EVENTS, CLUSTER MAP, LOCK.LIST, \
                  INFO, SLOWLOG GET, SLOWLOG LEN, LATENCY HISTOGRAM and LATENCY LATEST",
@@ -81,7 +81,7 @@ impl Asking {
         cx: &mut Context,
         client: ClientId,
         arguments: Arguments<'a>,
-    ) -> Option<Asked<'a>> {
+    ) -> Option<Inquiry<'a>> {
         match self.send(cx, client, &arguments[2], arguments.skip(3)) {
             Ok(here) => here,
             Err(text) => {
@@ -97,21 +97,21 @@ impl Asking {
         client: ClientId,
         node: &[u8],
         words: Arguments<'a>,
-    ) -> Result<Option<Asked<'a>>, String> {
+    ) -> Result<Option<Inquiry<'a>>, String> {
         let id: Option<NodeId> = std::str::from_utf8(node).ok().and_then(|text| text.parse().ok());
         let id = id.ok_or("ERR the first argument of CLUSTER ASK is a node's number")?;
-        let asked = Asked::find(words)?;
+        let inquiry = Inquiry::find(words)?;
         let Some(session) = cx.clients.sessions.get(client) else { return Ok(None) };
         if session.standing != Standing::Free
             && let Some(user) = session.user.clone()
-            && let Err(denial) = user.check(asked.found, words)
+            && let Err(denial) = user.check(inquiry.found, words)
         {
-            connections::refuse(cx, client, asked.found, words, denial);
+            connections::refuse(cx, client, inquiry.found, words, denial);
             return Ok(None);
         }
         let own = cx.configuration.node;
         if id == own {
-            return Ok(Some(asked));
+            return Ok(Some(inquiry));
         }
         if !cx.map.nodes.contains_key(&id) {
             return Err(format!("ERR there is no node {id}: CLUSTER MAP names those that there are"));

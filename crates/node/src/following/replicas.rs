@@ -254,9 +254,13 @@ impl Replicas {
             format!("{} {why}", why.code())
         })?;
         let name = entry.keyspace.name();
-        let is_busy = cx.clients.sessions.get(client).is_none_or(|session| session.is_waiting());
-        if is_busy || self.all.contains_key(&client) {
-            return Err("ERR a connection that asks for a copy asks for nothing else meanwhile".into());
+        let session = cx.clients.sessions.get(client);
+        // What is sent is no reply, so only the socket of a client can take it.
+        let is_free = session.is_some_and(|it| !it.is_waiting() && it.kind != ClientKind::Internal);
+        if !is_free || self.all.contains_key(&client) {
+            return Err(
+                "ERR send KEYSPACE COPY on a connection of its own, with no other request before it".into()
+            );
         }
         if !entry.keyspace.has_leader() {
             return Err(format!(

@@ -1,7 +1,7 @@
 //! A client's request, from its arguments to the component or the group that it concerns.
 
 use super::{Node, facts, figures};
-use crate::asking::{self, Asked};
+use crate::asking::{self, Inquiry};
 use crate::command::{
     ClientCommand, CommandError, Found, Handler, KeyspaceCommand, NodeCommand, ScriptCommand,
     TransactionCommand,
@@ -167,7 +167,7 @@ impl Node {
                 cx.answer(client, |out| out.extend_encoded(replies.as_bytes()));
             }
             NodeCommand::Ask => {
-                if let Some(Asked { command, found, arguments }) = self.asking.ask(cx, client, arguments) {
+                if let Some(Inquiry { command, found, arguments }) = self.asking.ask(cx, client, arguments) {
                     self.node_request(client, command, found, arguments, scratch);
                 }
             }
@@ -247,8 +247,8 @@ impl Node {
     /// Answers another node's question about this one.
     pub(super) fn answer_node(&mut self, from: NodeId, id: u64, words: &[u8]) -> Result<(), Malformed> {
         let words = asking::words(words)?;
-        let reply = match Asked::find(words.as_arguments()) {
-            Ok(Asked { command, found, arguments }) => {
+        let reply = match Inquiry::find(words.as_arguments()) {
+            Ok(Inquiry { command, found, arguments }) => {
                 let before = self.cx.clients.capture(Some(ReplyBuffer::new()));
                 self.node_request(ClientId::NONE, command, found, arguments, &mut Vec::new());
                 self.cx.clients.capture(before).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! What a replica's step has left: records, messages, and outcomes on their way back to whoever asked.
+//! What a replica's step leaves behind: records, messages, and outcomes for the clients and nodes that asked.
 
 use super::Node;
 use crate::coding;

@@ -129,7 +129,9 @@ fn refuse_connected(arguments: Arguments<'_>) -> Result<(), Refusal> {
                 | NodeCommand::ReplicaSync
                 | NodeCommand::Wait
                 | NodeCommand::Channel(ChannelCommand::Subscribe(_) | ChannelCommand::Unsubscribe(_))
-                | NodeCommand::Keyspace(KeyspaceCommand::Watch | KeyspaceCommand::Unwatch)
+                | NodeCommand::Keyspace(
+                    KeyspaceCommand::Watch | KeyspaceCommand::Unwatch | KeyspaceCommand::Copy
+                )
                 | NodeCommand::Client(
                     ClientCommand::Reply | ClientCommand::Tracking | ClientCommand::Caching
                 )
@@ -223,6 +225,7 @@ mod tests {
             "MONITOR",
             "AUTH p",
             "KEYSPACE WATCH x:",
+            "KEYSPACE COPY x: 0",
             "CLIENT REPLY OFF",
             "WAIT 1 0",
             "PSYNC ? -1",

@@ -125,6 +125,8 @@ pub(super) struct Reader<R> {
     from: R,
     expected: Sums,
     summing: Summing,
+    /// The last block was compared.
+    is_ended: bool,
 }
 
 /// Opens a file.
@@ -145,7 +147,7 @@ pub(super) fn open(path: &Path, expected: &Sums) -> Result<Reader<BufReader<File
 
 impl<R: Read> Reader<R> {
     pub(super) fn new(from: R, expected: Sums) -> Reader<R> {
-        Reader { from, expected, summing: Summing::default() }
+        Reader { from, expected, summing: Summing::default(), is_ended: false }
     }
 
     /// Reads all that is left.
@@ -175,7 +177,7 @@ impl<R: Read> Read for Reader<R> {
             ))
         };
         self.summing.take(&into[..count], check)?;
-        if count == 0 && !into.is_empty() {
+        if count == 0 && !into.is_empty() && !std::mem::replace(&mut self.is_ended, true) {
             if self.summing.sums.bytes != expected.bytes {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidData,
@@ -219,6 +221,14 @@ mod tests {
 
     fn read(bytes: &[u8], expected: &Sums) -> Result<(), String> {
         Reader::new(bytes, expected.clone()).read_out().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_end_may_be_read_more_than_once() {
+        let mut reader = Reader::new(&b"abc"[..], sums(b"abc"));
+        let mut read = Vec::new();
+        reader.read_to_end(&mut read).unwrap();
+        assert_eq!((read.as_slice(), reader.read(&mut [0; 8]).unwrap()), (&b"abc"[..], 0));
     }
 
     #[test]

@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use node::control::{ClusterMap, KeyspaceEntry};
-use node::{NodeAddress, NodeId};
 use rdb::file::{FileReader, Item};
 use rdb::write::put_text;
 use rdb::{Fault, payload, value};
+use server::status::report::Report;
+use server::status::text_of;
 
 use super::super::client::{Client, Reply, put_request};
 use super::super::export::scanned;
@@ -218,11 +219,6 @@ pub(super) fn map_of(client: &mut Client) -> Result<ClusterMap> {
     let map: ClusterMap = serde_json::from_slice(&text).context("the cluster's map is not understood")?;
     ensure!(map.version > 0, "the cluster has not begun yet: see quorate status");
     Ok(map)
-}
-
-fn text_of(address: &NodeAddress) -> String {
-    let NodeAddress { host, client_port, .. } = address;
-    if host.contains(':') { format!("[{host}]:{client_port}") } else { format!("{host}:{client_port}") }
 }
 
 /// What is said of a copy in front of it.
@@ -509,11 +505,11 @@ impl From<anyhow::Error> for Broken {
 }
 
 /// The versions of a keyspace's groups, in one word.
-fn word(versions: &[(u16, u64)]) -> String {
+fn word(versions: &Said) -> String {
     versions.iter().map(|(group, version)| format!("{group}-{version}")).collect::<Vec<_>>().join(",")
 }
 
-fn versions(word: &str) -> Option<Vec<(u16, u64)>> {
+fn versions(word: &str) -> Option<Said> {
     let one = |part: &str| {
         let (group, version) = part.split_once('-')?;
         Some((group.parse().ok()?, version.parse().ok()?))
@@ -522,24 +518,11 @@ fn versions(word: &str) -> Option<Vec<(u16, u64)>> {
 }
 
 impl Taking {
-    /// Adds all changes behind those that an earlier backup has, up to what any node has applied now.
+    /// Adds all changes behind those that an earlier backup has, up to what the leaders have applied now.
     fn changes(&mut self, source: &mut Source, prefix: &str, before: &[Shard]) -> Result<Vec<Shard>, Broken> {
         let until_ms = source.time_ms()?;
-        let mut at: Vec<(u16, u64)> = before.iter().map(|shard| (shard.group, shard.reached())).collect();
-        let mut goals = at.clone();
-        for (address, node) in self.nodes(source) {
-            let asked = Client::connect(&address, &source.credentials, None)
-                .and_then(|mut client| client.ask(&[b"KEYSPACE", b"CHANGES", prefix.as_bytes()]));
-            let Ok(Reply::Array(parts)) = asked else { continue };
-            let said = parts.into_iter().next().and_then(Reply::bytes).unwrap_or_default();
-            let said = versions(&String::from_utf8_lossy(&said))
-                .with_context(|| format!("node {node} says no version"))?;
-            for (goal, (group, version)) in goals.iter_mut().zip(said) {
-                if goal.0 == group {
-                    goal.1 = goal.1.max(version);
-                }
-            }
-        }
+        let mut at: Said = before.iter().map(|shard| (shard.group, shard.reached())).collect();
+        let goals = source.goals(prefix, &at)?;
         let mut files: Vec<Option<(Writer, u64)>> = at.iter().map(|_| None).collect();
         let mut patience = Instant::now() + PATIENCE;
         while at.iter().zip(&goals).any(|(at, goal)| at.1 < goal.1) {
@@ -622,13 +605,78 @@ impl Taking {
             let _ = fs::remove_file(self.part.join(format!("{}.changes", shard.group)));
         }
     }
+}
 
-    fn nodes(&self, source: &Source) -> Vec<(String, NodeId)> {
-        source.map.nodes.values().map(|node| (text_of(&node.address), node.address.id)).collect()
+/// Versions of a keyspace's groups.
+type Said = Vec<(u16, u64)>;
+
+/// What a node has of a keyspace.
+struct Holding {
+    /// The shards that it leads.
+    leads: BTreeSet<usize>,
+    /// What it has applied.
+    applied: Said,
+}
+
+impl Source {
+    /// Up to which versions changes have to be read, so that nothing is missing that was acknowledged before.
+    ///
+    /// # Errors
+    /// A shard has no leader that can be asked.
+    fn goals(&self, prefix: &str, at: &Said) -> Result<Said> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let mut last = anyhow!("no node that was asked leads it");
+            let mut holdings = Vec::new();
+            for address in &self.addresses {
+                match self.holding(address, prefix) {
+                    Ok(holding) => holdings.push(holding),
+                    Err(error) => last = error.context(address.clone()),
+                }
+            }
+            match goals(at, &holdings) {
+                Ok(goals) => return Ok(goals),
+                Err(shard) if Instant::now() > until => {
+                    return Err(last.context(format!("the leader of shard {shard} cannot be asked")));
+                }
+                Err(_) => std::thread::sleep(PAUSE),
+            }
+        }
+    }
+
+    /// Asks a node first what it leads and then what it has applied: so what it had acknowledged as a leader is in that.
+    fn holding(&self, address: &str, prefix: &str) -> Result<Holding> {
+        let mut client = Client::connect(address, &self.credentials, None)?;
+        let mut ask = |words: &[&[u8]]| match client.ask(words)? {
+            Reply::Error(error) => bail!("{error}"),
+            reply => Ok(reply),
+        };
+        let report = ask(&[b"CLUSTER", b"REPORT"])?.bytes().context("it does not report")?;
+        let report: Report = serde_json::from_slice(&report).context("its report is not understood")?;
+        let Reply::Array(parts) = ask(&[b"KEYSPACE", b"CHANGES", prefix.as_bytes()])? else {
+            bail!("KEYSPACE CHANGES answers with no list")
+        };
+        let said = parts.into_iter().next().and_then(Reply::bytes).unwrap_or_default();
+        let applied = versions(&String::from_utf8_lossy(&said)).context("it says no version")?;
+        let led = report.keyspaces.iter().filter(|it| it.prefix == prefix && it.role == "leader" && it.ready);
+        Ok(Holding { leads: led.map(|it| usize::from(it.shard)).collect(), applied })
     }
 }
 
-type Said = Vec<(u16, u64)>;
+/// For each group the greatest version that a node has applied, or `at`; or the first shard whose leader is not among the
+/// nodes: the others may lack what it has acknowledged.
+fn goals(at: &Said, holdings: &[Holding]) -> Result<Said, usize> {
+    let mut goals = at.clone();
+    for (shard, (group, goal)) in goals.iter_mut().enumerate() {
+        if !holdings.iter().any(|holding| holding.leads.contains(&shard)) {
+            return Err(shard);
+        }
+        let applied = holdings.iter().filter_map(|holding| holding.applied.get(shard));
+        let of_group = applied.filter(|(other, _)| other == group).map(|(_, version)| *version);
+        *goal = of_group.fold(*goal, u64::max);
+    }
+    Ok(goals)
+}
 
 /// The reply to `KEYSPACE CHANGES`: up to which versions these are all, and each record with the versions there.
 fn parsed(reply: Reply) -> Option<(Said, Vec<(Said, Record)>)> {
@@ -669,4 +717,24 @@ pub(super) fn check_changes(path: &Path, expected: &ChangeFile) -> Result<()> {
     }
     ensure!(records == expected.records, "{records} records are there, and {} should be", expected.records);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_read_up_to_what_the_leader_of_each_shard_has() {
+        let at = vec![(4, 10), (7, 20)];
+        let node = |leads: &[usize], applied: [u64; 2]| Holding {
+            leads: leads.iter().copied().collect(),
+            applied: vec![(4, applied[0]), (7, applied[1])],
+        };
+        let (one, two) = (node(&[0], [15, 20]), node(&[1], [12, 31]));
+        assert_eq!(goals(&at, &[one, two]), Ok(vec![(4, 15), (7, 31)]));
+        assert_eq!(goals(&at, &[node(&[0], [15, 25]), node(&[], [15, 25])]), Err(1), "who leads shard 1?");
+        assert_eq!(goals(&at, &[]), Err(0), "nobody was asked");
+        let restored = Holding { leads: [0, 1].into(), applied: vec![(4, 3), (9, 99)] };
+        assert_eq!(goals(&at, &[restored]), Ok(at.clone()), "of another group nothing follows");
+    }
 }
