@@ -66,19 +66,26 @@ impl Access {
     /// Returns what a caller shows, unless its address has shown what is wrong too often.
     pub(super) fn credentials_of(&self, from: IpAddr, headers: &HeaderMap) -> Result<Credentials, Refusal> {
         let Some(given) = headers.get(AUTHORIZATION) else { return Ok(Credentials::Nothing) };
-        // Nothing panics while it is held.
-        let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
-        if !guard.listens_to(from, self.now_us()) {
-            guard.refused();
-            let error =
-                "too many failed attempts to authenticate from your address: try again in a few seconds";
-            return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "TOOMANY", error));
-        }
+        self.check_address(from)?;
         credentials(given).ok_or_else(|| {
             Refusal::unauthorized(
                 "Authorization must be Basic with a user's name and password, or Bearer with a password",
             )
         })
+    }
+
+    /// Refuses an address that has shown what is wrong too often. To be asked before credentials are compared and again
+    /// before the caller learns the outcome: requests at the same time are all under way before the first of them is known
+    /// to be wrong.
+    pub(super) fn check_address(&self, from: IpAddr) -> Result<(), Refusal> {
+        // Nothing panics while it is held.
+        let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
+        if guard.listens_to(from, self.now_us()) {
+            return Ok(());
+        }
+        guard.refused();
+        let error = "too many failed attempts to authenticate from your address: try again in a few seconds";
+        Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "TOOMANY", error))
     }
 
     /// Notes that an address has shown what is wrong. Returns how long its answer is to wait.

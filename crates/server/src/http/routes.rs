@@ -29,7 +29,7 @@ use hyper::body::{Body, Incoming};
 use hyper::{Method, Request, StatusCode};
 use kv::Reply;
 use kv::codec::Reader;
-use node::NotKnown;
+use node::{Credentials, NotKnown};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -168,7 +168,12 @@ impl Routes {
         };
         let wants = wants.map(|words| words.iter().copied().collect());
         let credentials = self.access.credentials_of(from, request.headers())?;
-        match self.ask(|sender| Call::LogIn(credentials, wants, sender)).await? {
+        let shows_some = !matches!(credentials, Credentials::Nothing);
+        let answer = self.ask(|sender| Call::LogIn(credentials, wants, sender)).await?;
+        if shows_some {
+            self.access.check_address(from)?;
+        }
+        match answer {
             Ok(user) => Ok(user),
             Err(NotLetIn::Denied(error)) => Err(Refusal::from_node(error.as_bytes())),
             Err(NotLetIn::NotKnown(NotKnown::Nothing)) => Err(Refusal::unauthorized(
