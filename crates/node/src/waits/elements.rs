@@ -155,9 +155,10 @@ impl Waits {
 
     /// Keeps a request that is over, until no record that asks for it can be on its way.
     pub(super) fn linger(&mut self, cx: &Context, number: u64) {
+        let until_us = cx.now.monotonic_us + LINGER_US;
         let Some(wait) = self.get_mut(number) else { return };
-        (wait.is_uncertain, wait.lingers) = (false, true);
-        self.look_at(number, cx.now.monotonic_us + LINGER_US);
+        (wait.is_uncertain, wait.lingers_until_us) = (false, Some(until_us));
+        self.look_at(number, until_us);
     }
 
     /// The time of a request is over. What it was served by then is still its client's.

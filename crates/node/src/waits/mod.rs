@@ -163,6 +163,10 @@ impl Waits {
                 Outcome::Done { .. } if wait.is_uncertain && wait.is_for_elements() => {
                     self.linger(cx, number);
                 }
+                Outcome::Done { .. } if wait.lingers_until_us.is_some_and(|until_us| until_us > now_us) => {
+                    let until_us = wait.lingers_until_us.unwrap_or_default();
+                    self.look_at(number, until_us);
+                }
                 Outcome::Done { .. } if wait.is_unknown => {
                     // What it has claimed is its client's.
                     let group = wait.group;

@@ -116,8 +116,8 @@ pub(super) struct Wait {
     pub(super) leaves_again: bool,
     /// This node knows nothing of it but that it was served: its client may have what it has claimed.
     pub(super) is_unknown: bool,
-    /// It stays only because a record may ask for it once more.
-    pub(super) lingers: bool,
+    /// It stays only because a record may ask for it once more: until this time.
+    pub(super) lingers_until_us: Option<u64>,
     /// `CLIENT UNBLOCK … ERROR` ends it.
     pub(super) ends_with_error: bool,
     /// How often its withdrawal had no outcome, as far as that is counted.
@@ -142,7 +142,7 @@ impl Wait {
             was_notified: false,
             leaves_again: false,
             is_unknown: false,
-            lingers: false,
+            lingers_until_us: None,
             ends_with_error: false,
             failures: 0,
             error: Vec::new(),
@@ -173,6 +173,10 @@ impl Wait {
 
     pub(super) fn is_for_elements(&self) -> bool {
         matches!(self.want, Want::Elements(_))
+    }
+
+    fn lingers(&self) -> bool {
+        self.lingers_until_us.is_some()
     }
 }
 
@@ -319,16 +323,14 @@ impl Waits {
 
     /// Whether nobody waits, and nothing is to be withdrawn or settled now.
     pub(crate) fn is_empty(&self) -> bool {
-        self.by_number.values().all(|wait| wait.lingers)
-            && self.to_settle.is_empty()
-            && self.settling.is_empty()
+        self.by_number.values().all(Wait::lingers) && self.to_settle.is_empty() && self.settling.is_empty()
     }
 
     /// Whether a request for elements stays only because a record may ask for it once more: until then the group may have it
     /// queue, and then it is withdrawn.
     pub(crate) fn lingers(&self, waiter: WaiterId) -> bool {
         let wait = self.by_number.get(&waiter.number.get());
-        waiter.life == self.life && wait.is_some_and(|wait| wait.lingers && wait.is_for_elements())
+        waiter.life == self.life && wait.is_some_and(|wait| wait.lingers() && wait.is_for_elements())
     }
 
     /// How far a request has come.

@@ -294,6 +294,36 @@ fn a_request_whose_client_leaves_while_nothing_can_be_recorded_is_withdrawn_when
     }
 }
 
+/// A paused leader has a record in its input that asks for a request that is long over. The request's node withdraws it
+/// when it comes, also if it has had to withdraw it before that.
+#[test]
+fn a_record_that_comes_late_leaves_nobody_in_the_queue() {
+    for kind in KINDS {
+        let mut cluster = setup(5, &[kind]).with(|it| it.command_timeout_ms = 20_000).start();
+        let paused = cluster.keyspace(1, "default").leader;
+        let there = paused % 5 + 1;
+        let bob = cluster.client(there);
+        cluster.pause(paused);
+        cluster.send(bob, "BLPOP l 3");
+        assert_eq!(cluster.reply(bob), "nil", "{kind}");
+        // The next leader has the request's node look at all that it has of it.
+        let second = cluster.keyspace(there, "default").leader;
+        assert!(![0, paused].contains(&second), "{kind}: another node leads");
+        let others: Vec<u16> = (1..=5).filter(|id| ![paused, second].contains(id)).collect();
+        others.iter().for_each(|id| cluster.break_link(second, *id));
+        cluster.until("a third one leads", |cluster| {
+            let leader = |id: &u16| cluster.keyspace(*id, "default").leader;
+            others.iter().any(|id| *id != there && ![0, second].contains(&leader(id)))
+        });
+        others.iter().for_each(|id| cluster.mend_link(second, *id));
+        cluster.turns(5000);
+        cluster.go_on(paused);
+        cluster.turns(70_000);
+        let lead = cluster.keyspace(there, "default").leader;
+        assert_eq!(cluster.node(lead).queues_left(1), Some((0, 0, 0)), "{kind}");
+    }
+}
+
 #[test]
 fn those_who_wait_are_in_the_copy_that_a_node_gets_which_was_away() {
     let keyspaces = &["prefix= replication=consensus backlog_bytes=100000"];

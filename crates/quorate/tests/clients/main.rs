@@ -16,6 +16,7 @@ mod commands;
 mod contents;
 mod differential;
 mod dump;
+mod examples;
 mod failover;
 mod faults;
 mod hashes;
