@@ -389,6 +389,7 @@ fn told(change: &Change) -> Option<String> {
             format!("has set the user '{}': {}", text(name), rules.join(" "))
         }
         Change::NodeStarted { .. }
+        | Change::RaiseLevel(_)
         | Change::InSync { .. }
         | Change::AppointLeaders(_)
         | Change::MoveMember { .. } => return None,
@@ -409,6 +410,13 @@ fn describe(event: &Event) -> Line {
             format!(
                 "this node was removed from the cluster: the cluster has no node of this number in its map {map_version}. \
                  The process ends; CLUSTER ADD admits a node of this number again"
+            ),
+        ),
+        Event::LevelRaised { from, to } => (
+            Level::Info,
+            format!(
+                "the cluster has risen from level {from} to level {to}: all of its nodes have programs of release {to} or \
+                 later, and none can go back to an earlier one"
             ),
         ),
         Event::WaitsFor { nodes } => {

@@ -4,6 +4,7 @@ use crate::keyspace::Keyspace;
 use protocol::NodeId;
 use protocol::planted::Planted;
 use serde::{Deserialize, Serialize};
+use wire::release::Releases;
 
 /// A node's number, host and ports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -156,6 +157,8 @@ pub struct Configuration {
     /// Seeds the tables' hashes: the same on all nodes, so that replicas hold a group's keys in the same order, and
     /// otherwise secret.
     pub table_seed: u64,
+    /// What this program understands: [`wire::release::RELEASES`], or less in tests.
+    pub releases: Releases,
     /// Facts about the process.
     pub process: ProcessFacts,
     /// A planted fault, in tests.

@@ -17,6 +17,9 @@ pub enum StartError {
     /// A record that it must execute has crashed it before.
     #[error("{0}")]
     Quarantine(String),
+    /// The cluster is at a level that this program does not know.
+    #[error("{0}")]
+    Level(String),
     /// Its log holds a record that it does not understand.
     #[error("the log holds a record of group {group} that cannot be taken: {why}")]
     Record {

@@ -15,6 +15,7 @@ use clap::Args;
 use node::control::{ClusterMap, MAP_BYTES_MAX};
 use node::{NodeAddress, NodeId};
 use server::Config;
+use wire::release::RELEASES;
 
 use crate::cluster::say;
 
@@ -220,7 +221,7 @@ impl Member {
 
     fn map(&mut self) -> Result<ClusterMap> {
         let bytes = self.ask(&["CLUSTER", "MAP"])?;
-        let map = ClusterMap::decode(&bytes)
+        let map = ClusterMap::decode(&bytes, RELEASES)
             .map_err(|why| anyhow!("{}: its map cannot be read: {why}", self.name))?;
         ensure!(
             map.version > 0,

@@ -44,9 +44,14 @@ Examples:
   quorate advise --value 500KB --bandwidth 10mbit   whole copies or fragments?
   quorate sim --minutes 10                       look for faults in a simulated world";
 
+/// What `--version` says. It is asked for once at most.
+fn version() -> &'static str {
+    format!("{} ({})", wire::release::BUILD, wire::release::RELEASES).leak()
+}
+
 /// A replicated key-value store that speaks the Redis protocol.
 #[derive(Parser)]
-#[command(name = "quorate", version, after_help = EXAMPLES)]
+#[command(name = "quorate", version = version(), after_help = EXAMPLES)]
 struct CommandLine {
     #[command(subcommand)]
     command: Command,

@@ -181,7 +181,7 @@ const MODULES: [(&str, &[&[&str]]); 12] = [
             &["counters", "limiter", "look_ahead", "outlet", "sizes"],
         ],
     ),
-    ("wire", &[&["handshake"], &["greeting", "seal"], &["frame", "resp"]]),
+    ("wire", &[&["handshake"], &["greeting", "seal"], &["frame", "release", "resp"]]),
     ("coding", &[&["layout"], &["cost", "matrix"]]),
     (
         "check",

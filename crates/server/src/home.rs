@@ -21,6 +21,9 @@ use crate::files::DataFolder;
 
 const NAME: &str = "quorate.home";
 
+/// The version of the file's format. Files from before it was named have none, and are read as the first.
+const FORMAT: u32 = 1;
+
 /// What distinguishes a file from its copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
@@ -38,16 +41,13 @@ impl Mark {
 
     fn text(self) -> String {
         format!(
-            "inode {}\nmade {}\n# Identifies this folder, so that a copy of it is not taken for the node. Do not edit.\n",
+            "format {FORMAT}\ninode {}\nmade {}\n# Identifies this folder, so that a copy of it is not taken for the node. Do not edit.\n",
             self.inode, self.made_ns
         )
     }
 
     fn read(text: &str) -> Option<Mark> {
-        let number = |name: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-            line?.parse::<u128>().ok()
-        };
+        let number = |name: &str| number_in(text, name);
         Some(Mark { inode: number("inode")?.try_into().ok()?, made_ns: number("made")? })
     }
 
@@ -90,6 +90,12 @@ pub(crate) fn check(folder: &DataFolder, config: &Config, adopts: bool) -> Resul
     mark(&file, &config.data).with_context(|| format!("cannot write {}", file.display()))
 }
 
+/// The number behind a name, on a line of its own.
+fn number_in(text: &str, name: &str) -> Option<u128> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line?.parse().ok()
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Home {
     Here,
@@ -103,7 +109,14 @@ fn home_of(path: &Path) -> io::Result<Home> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Home::Nowhere),
         Err(error) => return Err(error),
     };
-    let marked = Mark::read(&io::read_to_string(&file)?);
+    let text = io::read_to_string(&file)?;
+    if let Some(format) = number_in(&text, "format").filter(|format| *format > u128::from(FORMAT)) {
+        return Err(io::Error::other(format!(
+            "it has version {format} of its format, and this program knows version {FORMAT}: a later release has written it; \
+             start one that is at least as new"
+        )));
+    }
+    let marked = Mark::read(&text);
     let is_here = marked.is_some_and(|marked| Mark::of(&file).is_ok_and(|file| marked.is_of(file)));
     Ok(if is_here { Home::Here } else { Home::Elsewhere })
 }
@@ -132,6 +145,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let [first, moved, copy] = ["first", "moved", "copy"].map(|name| folder.path().join(name));
         assert_eq!(home_of(&first).unwrap(), Home::Nowhere);
+        let later = folder.path().join("later");
+        fs::write(&later, "format 2\nplace 7\n").unwrap();
+        assert!(home_of(&later).unwrap_err().to_string().contains("a later release has written it"));
         mark(&first, folder.path()).unwrap();
         assert_eq!(home_of(&first).unwrap(), Home::Here);
         fs::rename(&first, &moved).unwrap();

@@ -219,6 +219,7 @@ fn node_configuration(config: &Config) -> Result<Configuration> {
         storage: config.storage,
         seed: getrandom::u64().map_err(|error| anyhow!("the system gives no random numbers: {error}"))?,
         table_seed: table_seed(config.secret.as_bytes()),
+        releases: wire::release::RELEASES,
         process: process_facts(config)?,
         planted: Default::default(),
     })

@@ -32,8 +32,8 @@ pub enum StorageError {
     },
     /// A file of another version of the format.
     #[error(
-        "{file} has format version {found}, and this program reads version {expected}: start the program that wrote it, or \
-         this one with an empty folder"
+        "{file} has format version {found}, and this program reads version {expected}: {}",
+        advice(*found, *expected)
     )]
     Version {
         /// The file.
@@ -103,5 +103,16 @@ pub enum Damage {
 impl StorageError {
     pub(crate) fn damaged(file: impl Into<String>, offset: u64, damage: Damage) -> StorageError {
         StorageError::Damaged { file: file.into(), offset, damage }
+    }
+}
+
+/// What to do about a file of another version of the format.
+fn advice(found: u32, expected: u32) -> &'static str {
+    match found > expected {
+        true => {
+            "a later release has written it, so start one that is at least as new as the one that did, or this program with \
+             an empty folder"
+        }
+        false => "start the program that wrote it, or this one with an empty folder",
     }
 }

@@ -1,14 +1,23 @@
 //! The handshake: two nodes prove to each other that they belong to the same cluster, before anything else is sent.
 //!
 //! ```text
-//! dialer                                                acceptor
-//!    | Hello: version, cluster, own node, port, nonce, mac  |
-//!    |----------------------------------------------------->|
-//!    | Challenge: version, own node, nonce, mac of all this |
-//!    |<-----------------------------------------------------|
-//!    | Proof: mac of all of the above                       |
-//!    |----------------------------------------------------->|
+//! dialer                                                       acceptor
+//!    | Hello: version, cluster, own node, port, nonce, build, mac  |
+//!    |------------------------------------------------------------>|
+//!    | Challenge: version, own node, nonce, build, mac of all this |
+//!    |<------------------------------------------------------------|
+//!    | Proof: mac of all of the above                              |
+//!    |------------------------------------------------------------>|
 //! ```
+//!
+//! A build names its version and the releases that it understands ([`crate::release`]). Both sides speak the newest that
+//! both understand, on this connection. The macs cover what was named, so nobody on the way can make two nodes speak an
+//! older release than they would; and both count with the same bytes, so they agree. Where there is no release that both
+//! understand, the acceptor sends its Challenge all the same, so that both sides can say which builds these are.
+//!
+//! *The layout of these messages stays as it is.* A later release may put more behind the build, before the mac: what an
+//! older one does not know there it passes by, and proves all the same. So any two builds from this one on can read what
+//! the other one is.
 //!
 //! A mac is HMAC-SHA-256 under the cluster's secret over the prover's role and every byte that both sides have sent so
 //! far. The secret itself is never sent. Each side has put a fresh nonce into those bytes, so a replayed conversation
@@ -35,10 +44,12 @@ use hmac::{Hmac, KeyInit, Mac};
 use kv::codec::{Malformed, Reader, Writer};
 use sha2::Sha256;
 
+use crate::release::{BUILD_BYTES_MAX, Build, Release, Releases};
 use crate::seal::{KEY_BYTES, Key, Session};
 
-/// The version of the peer protocol, this handshake included.
-pub const VERSION: u16 = 6;
+/// The version of the handshake. It stays: builds name their releases in it. Builds before the first release had versions
+/// up to 6.
+pub const VERSION: u16 = 7;
 
 /// Longest handshake message, in bytes. Limits what a stranger can make a node store.
 pub const PAYLOAD_BYTES_MAX: usize = 1024;
@@ -89,8 +100,11 @@ pub enum HandshakeError {
     /// The bytes received are not a handshake message.
     #[error("the peer does not speak Quorate's peer protocol: {0}")]
     NotAPeer(&'static str),
-    /// The peer runs an incompatible release.
-    #[error("the peer speaks version {theirs} of the peer protocol; this node speaks version {ours}")]
+    /// The peer's build is from before the first release, or its handshake is one that this build cannot read.
+    #[error(
+        "the peer greets in version {theirs} of the handshake, and this node in version {ours}: they were not made to work \
+         together. Stop all nodes, and start all with one version of the program"
+    )]
     AnotherVersion {
         /// The peer's version.
         theirs: u16,
@@ -123,6 +137,19 @@ pub enum HandshakeError {
         /// The id that the peer claims.
         node: u16,
     },
+    /// There is no release that both builds understand.
+    #[error(
+        "node {node} runs {theirs}, this node runs {ours}, and no release is known to both: upgrade in steps, all nodes to a \
+         version between the two first"
+    )]
+    NoCommonRelease {
+        /// The peer.
+        node: u16,
+        /// The peer's build.
+        theirs: Build,
+        /// This node's build.
+        ours: Build,
+    },
     /// A message arrived before the one that it answers.
     #[error("the peer's handshake messages are out of order")]
     OutOfOrder,
@@ -140,6 +167,7 @@ pub struct Identity {
     cluster: String,
     node: u16,
     port: u16,
+    build: Build,
     secret: Vec<u8>,
 }
 
@@ -156,13 +184,38 @@ impl Identity {
         if secret.is_empty() {
             return Err(HandshakeError::Unusable("the cluster's secret is empty"));
         }
-        Ok(Identity { cluster: cluster.to_owned(), node, port: 0, secret: secret.to_vec() })
+        let secret = secret.to_vec();
+        Ok(Identity { cluster: cluster.to_owned(), node, port: 0, build: Build::own(), secret })
     }
 
     /// Adds the port at which other nodes reach this one, which its Hello announces. Without this call it announces 0.
     #[must_use]
     pub fn reached_at_port(self, port: u16) -> Identity {
         Identity { port, ..self }
+    }
+
+    /// Names another build than this one, for tests of builds that differ.
+    ///
+    /// # Panics
+    /// When the build's version is longer than [`BUILD_BYTES_MAX`].
+    #[must_use]
+    pub fn of_build(self, build: Build) -> Identity {
+        assert!(build.version.len() <= BUILD_BYTES_MAX, "the version '{}' is too long", build.version);
+        Identity { build, ..self }
+    }
+
+    /// Appends this node's build to a handshake message.
+    fn put_build(&self, out: &mut Vec<u8>) {
+        out.put_u16(self.build.releases.oldest);
+        out.put_u16(self.build.releases.newest);
+        out.put_bytes(self.build.version.as_bytes());
+    }
+
+    /// The newest release that this node and a build understand.
+    fn common(&self, node: u16, theirs: &Build) -> Result<Release, HandshakeError> {
+        let no_common =
+            || HandshakeError::NoCommonRelease { node, theirs: theirs.clone(), ours: self.build.clone() };
+        self.build.releases.common(theirs.releases).ok_or_else(no_common)
     }
 
     fn mac(&self, role: &[u8], transcript: &[u8]) -> Hmac<Sha256> {
@@ -193,12 +246,13 @@ impl Identity {
 impl fmt::Debug for Identity {
     /// Omits the secret: identities end up in logs.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Identity { cluster, node, port, secret: _ } = self;
+        let Identity { cluster, node, port, build, secret: _ } = self;
         formatter
             .debug_struct("Identity")
             .field("cluster", cluster)
             .field("node", node)
             .field("port", port)
+            .field("build", build)
             .finish_non_exhaustive()
     }
 }
@@ -226,6 +280,7 @@ impl Dialer {
         hello.put_u16(identity.node);
         hello.put_u16(identity.port);
         hello.extend_from_slice(&nonce);
+        identity.put_build(&mut hello);
         let mac = identity.mac(GREETER, &hello).finalize().into_bytes();
         hello.extend_from_slice(&mac);
         fits(&hello);
@@ -233,8 +288,8 @@ impl Dialer {
     }
 
     /// Checks the acceptor's Challenge. Returns the Proof to send, the acceptor's id, now that it has proved that it
-    /// knows the secret, and the session for the frames that follow. `is_expected` says whether the claimed node is the
-    /// one that was dialled.
+    /// knows the secret, and the session for the frames that follow, which has the release that both speak. `is_expected`
+    /// says whether the claimed node is the one that was dialled.
     ///
     /// # Errors
     /// [`HandshakeError`] with the reason why the peer is refused; close the connection.
@@ -244,23 +299,23 @@ impl Dialer {
         is_expected: impl FnOnce(u16) -> bool,
     ) -> Result<(Vec<u8>, u16, Session), HandshakeError> {
         let Dialer { identity, mut transcript } = self;
-        let mut reader = Reader::new(payload);
+        let (signed, mac) = signed(payload)?;
+        let mut reader = Reader::new(signed);
         if reader.u8()? != CHALLENGE {
             return Err(HandshakeError::OutOfOrder);
         }
         identity.check_version(reader.u16()?)?;
         let node = reader.u16()?;
-        let _nonce = reader.take(size_of::<Nonce>())?;
-        let mac = reader.take(MAC_BYTES)?;
-        check_end(&reader)?;
 
-        let signed = &payload[..payload.len() - MAC_BYTES];
         transcript.extend_from_slice(signed);
         // The secret first: a stranger's claims about itself do not deserve a more precise error.
         if identity.mac(ACCEPTOR, &transcript).verify_slice(mac).is_err() {
             return Err(HandshakeError::WrongSecret { node });
         }
         identity.check_peer(node, is_expected)?;
+        let _nonce = reader.take(size_of::<Nonce>())?;
+        let peer = take_build(&mut reader)?;
+        let release = identity.common(node, &peer)?;
         transcript.extend_from_slice(mac);
 
         let mut proof = vec![PROOF];
@@ -268,6 +323,7 @@ impl Dialer {
         transcript.extend_from_slice(&proof);
         fits(&proof);
         let session = Session::new(
+            (peer, release),
             identity.key(DIALER_FRAMES, &transcript),
             identity.key(ACCEPTOR_FRAMES, &transcript),
         );
@@ -283,8 +339,16 @@ pub struct Acceptor {
     lane: Lane,
     /// The port at which the dialer claims to be reachable.
     port: u16,
-    /// The id that the dialer claims, and every byte of both sides so far; `None` before the Hello.
-    greeted: Option<(u16, Vec<u8>)>,
+    /// What the dialer claims, and every byte of both sides so far; `None` before the Hello.
+    greeted: Option<Greeted>,
+}
+
+/// A dialer that has sent its Hello.
+#[derive(Debug)]
+struct Greeted {
+    node: u16,
+    build: Build,
+    transcript: Vec<u8>,
 }
 
 impl Acceptor {
@@ -305,11 +369,18 @@ impl Acceptor {
 
     /// The id that the dialer claims, once its Hello has arrived.
     pub fn claimed(&self) -> Option<u16> {
-        self.greeted.as_ref().map(|(node, _)| *node)
+        self.greeted.as_ref().map(|greeted| greeted.node)
+    }
+
+    /// Why no Proof is awaited once the Challenge has been sent: there is no release that both builds understand.
+    pub fn refusal(&self) -> Option<HandshakeError> {
+        let greeted = self.greeted.as_ref()?;
+        self.identity.common(greeted.node, &greeted.build).err()
     }
 
     /// Checks the dialer's Hello and returns the Challenge to send. `is_expected` says whether the claimed node may
-    /// connect. The author of the Hello knew the secret, but the Hello may be a recorded one.
+    /// connect. The author of the Hello knew the secret, but the Hello may be a recorded one. Ask [`Acceptor::refusal`]
+    /// when the Challenge is sent.
     ///
     /// # Errors
     /// [`HandshakeError`] with the reason why the peer is refused; close the connection.
@@ -336,24 +407,24 @@ impl Acceptor {
             return Err(HandshakeError::NotAPeer("its cluster's name is too long"));
         }
         let (node, port) = (reader.u16()?, reader.u16()?);
-        let _nonce = reader.take(size_of::<Nonce>())?;
-        let mac = reader.take(MAC_BYTES)?;
-        check_end(&reader)?;
+        let (signed, mac) = signed(payload)?;
         if cluster != self.identity.cluster.as_bytes() {
             let theirs = cluster.escape_ascii().to_string();
             return Err(HandshakeError::AnotherCluster { theirs, ours: self.identity.cluster.clone() });
         }
         // Check the secret before the id, so that a wrong secret is not reported as an unknown node.
-        let signed = &payload[..payload.len() - MAC_BYTES];
         if self.identity.mac(GREETER, signed).verify_slice(mac).is_err() {
             return Err(HandshakeError::WrongSecret { node });
         }
         self.identity.check_peer(node, is_expected)?;
+        let _nonce = reader.take(size_of::<Nonce>())?;
+        let build = take_build(&mut reader)?;
 
         let mut challenge = vec![CHALLENGE];
         challenge.put_u16(VERSION);
         challenge.put_u16(self.identity.node);
         challenge.extend_from_slice(&self.nonce);
+        self.identity.put_build(&mut challenge);
         let mut transcript = [payload, &challenge].concat();
         let mac = self.identity.mac(ACCEPTOR, &transcript).finalize().into_bytes();
         challenge.extend_from_slice(&mac);
@@ -364,7 +435,8 @@ impl Acceptor {
             payload.len() + challenge.len(),
             "the proofs cover every byte of both sides"
         );
-        (self.lane, self.port, self.greeted) = (lane, port, Some((node, transcript)));
+        (self.lane, self.port) = (lane, port);
+        self.greeted = Some(Greeted { node, build, transcript });
         Ok(challenge)
     }
 
@@ -374,9 +446,10 @@ impl Acceptor {
     /// # Errors
     /// [`HandshakeError`] with the reason why the peer is refused; close the connection.
     pub fn on_proof(self, payload: &[u8]) -> Result<(u16, Session), HandshakeError> {
-        let Some((node, mut transcript)) = self.greeted else {
+        let Some(Greeted { node, build, mut transcript }) = self.greeted else {
             return Err(HandshakeError::OutOfOrder);
         };
+        let release = self.identity.common(node, &build)?;
         let mut reader = Reader::new(payload);
         if reader.u8()? != PROOF {
             return Err(HandshakeError::OutOfOrder);
@@ -389,7 +462,7 @@ impl Acceptor {
         transcript.extend_from_slice(payload);
         let sends = self.identity.key(ACCEPTOR_FRAMES, &transcript);
         let receives = self.identity.key(DIALER_FRAMES, &transcript);
-        Ok((node, Session::new(sends, receives)))
+        Ok((node, Session::new((build, release), sends, receives)))
     }
 }
 
@@ -419,6 +492,23 @@ fn hmac(key: &[u8]) -> Hmac<Sha256> {
 /// A message that the other side would refuse for its length is not sent.
 fn fits(message: &[u8]) {
     assert!(message.len() <= PAYLOAD_BYTES_MAX, "a handshake message of {} bytes", message.len());
+}
+
+/// Splits a message into what its mac covers, and the mac.
+fn signed(payload: &[u8]) -> Result<(&[u8], &[u8]), HandshakeError> {
+    let end = payload.len().checked_sub(MAC_BYTES);
+    let end = end.ok_or(HandshakeError::NotAPeer("a message is too short"))?;
+    Ok(payload.split_at(end))
+}
+
+/// Reads the other side's build. What follows it is of a later release.
+fn take_build(reader: &mut Reader<'_>) -> Result<Build, HandshakeError> {
+    let releases = Releases { oldest: reader.u16()?, newest: reader.u16()? };
+    let version = reader.bytes()?;
+    if version.len() > BUILD_BYTES_MAX || releases.oldest > releases.newest {
+        return Err(HandshakeError::NotAPeer("its build is none"));
+    }
+    Ok(Build { version: version.escape_ascii().to_string(), releases })
 }
 
 fn check_end(reader: &Reader<'_>) -> Result<(), HandshakeError> {

@@ -5,11 +5,12 @@
 //! arrives in, and memory in proportion to what has arrived, never to the announced length.
 //!
 //! Reading order: [`resp::request`] (requests of clients), [`resp::reply`] (replies to them), [`frame`] (how messages
-//! of peers are delimited), [`greeting`] and [`handshake`] (how peers prove their identity), [`seal`] (how their frames
-//! are encrypted and authenticated).
+//! of peers are delimited), [`release`] (what builds speak with each other), [`greeting`] and [`handshake`] (how peers
+//! prove their identity), [`seal`] (how their frames are encrypted and authenticated).
 
 pub mod frame;
 pub mod greeting;
 pub mod handshake;
+pub mod release;
 pub mod resp;
 pub mod seal;

@@ -27,6 +27,7 @@ use aegis::aegis128l::Aegis128L;
 use ring::aead::quic::{self, HeaderProtectionKey};
 
 use crate::frame::{FrameError, HEADER_BYTES, Header, LENGTH_BYTES, LENGTH_TAG_BYTES, Next, TAG_BYTES};
+use crate::release::{Build, Release};
 
 /// The keys for one direction of one connection.
 pub(crate) struct Key {
@@ -82,9 +83,13 @@ fn are_equal(a: [u8; LENGTH_TAG_BYTES], b: [u8; LENGTH_TAG_BYTES]) -> bool {
     std::hint::black_box(differ) == 0
 }
 
-/// Both directions of an authenticated connection.
+/// An authenticated connection: both directions, and what is spoken on it.
 #[derive(Debug)]
 pub struct Session {
+    /// The build on the other side.
+    pub peer: Build,
+    /// The newest release that both sides understand: of this one are the messages of both.
+    pub release: Release,
     /// Seals what this side sends.
     pub sealer: Sealer,
     /// Opens what the other side sends.
@@ -92,8 +97,10 @@ pub struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(sends: Key, receives: Key) -> Session {
+    pub(crate) fn new((peer, release): (Build, Release), sends: Key, receives: Key) -> Session {
         Session {
+            peer,
+            release,
             sealer: Sealer { key: sends, sequence: 0, sealed: 0 },
             opener: Opener { key: receives, sequence: 0, announced: None },
         }

@@ -9,6 +9,7 @@ use kv::codec::Malformed;
 use protocol::{NodeId, Now, Request};
 use std::ops::{Index, IndexMut};
 use wire::frame;
+use wire::release::Release;
 
 /// After how long without a sign of life, although it was asked for one, a peer counts as mute, in milliseconds.
 pub(crate) const MUTE_MS: u64 = 300;
@@ -29,6 +30,8 @@ pub(crate) struct Peer {
     is_up: bool,
     /// The number of the newest link.
     link: u32,
+    /// The release that both sides speak on it; 0 while it is not up.
+    release: Release,
     /// Frames to be written.
     output: Vec<u8>,
     /// Whether there is a second link, for what must not wait behind long frames.
@@ -197,6 +200,11 @@ impl Peer {
         self.link
     }
 
+    /// The release that both sides speak on the link: no message to the peer is of a later one. 0: there is no link.
+    pub(crate) fn release(&self) -> Release {
+        self.release
+    }
+
     /// Whether the link of this number is up. A newer one may be that of another incarnation of the node, which numbers
     /// its requests anew.
     #[inline]
@@ -206,7 +214,9 @@ impl Peer {
 
     /// A link came up or broke. What was on its way over the one before is lost, and what was reported over it may not
     /// be so any more. Returns whether one was up.
-    pub(crate) fn set_link(&mut self, is_up: bool, now: Now) -> bool {
+    pub(crate) fn set_link(&mut self, release: Option<Release>, now: Now) -> bool {
+        let is_up = release.is_some();
+        self.release = release.unwrap_or_default();
         let was_up = std::mem::replace(&mut self.is_up, is_up);
         self.link = self.link.wrapping_add(u32::from(is_up));
         self.output.clear();
@@ -502,7 +512,7 @@ mod tests {
         peers.grow(2);
         assert!(!peers.is_up(2) && !peers.is_up(3) && !peers.is_up(0));
         assert!(!peers.send(2, &Envelope::Alive) && !peers.send(3, &Envelope::Alive));
-        assert!(!peers[2].set_link(true, at(1)));
+        assert!(!peers[2].set_link(Some(1), at(1)));
         let first = peers[2].link();
         assert!(peers.send(2, &Envelope::Alive) && peers[2].is_linked_by(first));
         peers[2].report_life(7);
@@ -510,12 +520,12 @@ mod tests {
         peers[2].report_room(true, true);
         peers[2].defer(b"requests");
         assert!(peers.any_is_full() && peers.any_is_short() && peers.any_has_due_requests());
-        assert!(peers[2].set_link(true, at(2)), "it replaces a link whose end was not noticed");
+        assert!(peers[2].set_link(Some(1), at(2)), "it replaces a link whose end was not noticed");
         assert!(!peers[2].is_linked_by(first));
         assert!(!peers.any_is_full() && !peers.any_is_short() && !peers[2].is_aside());
         assert!(peers[2].life().is_none() && !peers[2].must_wait());
         assert_eq!(written(&mut peers[2]), [0, 0]);
-        assert!(peers[2].set_link(false, at(3)));
+        assert!(peers[2].set_link(None, at(3)));
         assert!(!peers.is_up(2) && !peers.send(2, &Envelope::Alive));
     }
 
@@ -526,7 +536,7 @@ mod tests {
         peers[1].set_urgent_link(true);
         assert!(!peers[1].has_urgent_link, "it is only ever a second one");
         for id in [1, 2] {
-            peers[id].set_link(true, at(0));
+            peers[id].set_link(Some(1), at(0));
         }
         peers[1].set_urgent_link(true);
         assert!(peers.give_sign_of_life(at(0), 1, true).is_empty());
@@ -540,7 +550,7 @@ mod tests {
     #[test]
     fn a_peer_is_mute_when_it_was_asked_and_gives_no_sign() {
         let mut peer = Peer::default();
-        peer.set_link(true, at(1000));
+        peer.set_link(Some(1), at(1000));
         assert!(!peer.is_probed() && !peer.is_mute(at(9000), 1), "nobody has asked it");
         peer.probe(at(1100));
         assert!(peer.is_probed() && !peer.is_mute(at(1299), 1) && peer.is_mute(at(1300), 1));

@@ -21,6 +21,7 @@ use protocol::NodeId;
 use protocol::leader_follower::Acks;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use wire::release::{Release, Releases};
 
 /// The most groups of a cluster, all shards of all keyspaces together. The map, which is kept and sent whole, has some
 /// 200 bytes for each.
@@ -92,7 +93,11 @@ pub enum Change {
         id: NodeId,
         /// The start: storage, incarnation and process.
         start: Start,
+        /// What its program understands.
+        releases: Releases,
     },
+    /// Raises the cluster's level.
+    RaiseLevel(Release),
     /// Reports which of a group's replicas hold everything (leader-follower), or take part in this membership with all
     /// that they need (other protocols).
     InSync {
@@ -153,7 +158,8 @@ impl ClusterMap {
             Change::AddNode(address) => map.add_node(address),
             Change::RemoveNode { id, force } => map.remove_node(*id, *force),
             Change::ReplaceNode { id, accept_loss } => map.replace_node(*id, *accept_loss),
-            Change::NodeStarted { id, start } => map.node_started(*id, *start),
+            Change::NodeStarted { id, start, releases } => map.node_started(*id, *start, *releases),
+            Change::RaiseLevel(level) => map.raise_level(*level),
             Change::InSync { group, epoch, revision, in_sync } => {
                 map.set_in_sync(*group, (*epoch, *revision), in_sync)
             }
@@ -435,6 +441,7 @@ impl ClusterMap {
             refuse!("node {id} is leaving; there is nothing to replace it for");
         }
         let life = std::mem::take(&mut node.start).life;
+        node.releases = Releases::default();
         let ids: Vec<GroupId> = self.groups.keys().copied().collect();
         for group_id in ids {
             let (protocol, name) = (self.protocol(group_id), self.name_of(group_id));
@@ -488,14 +495,17 @@ impl ClusterMap {
         }
     }
 
-    fn node_started(&mut self, id: NodeId, start: Start) -> Result<(), Refusal> {
+    fn node_started(&mut self, id: NodeId, start: Start, releases: Releases) -> Result<(), Refusal> {
         let known = self.nodes.get(&id).ok_or(Refusal::NoNode(id))?.start;
         if known == start {
             return Ok(());
         }
         self.check_start(id, start, known.found)?;
+        if let Some(why) = releases.refusal(self.level) {
+            refuse!("{why}");
+        }
         let node = self.nodes.get_mut(&id).ok_or(Refusal::NoNode(id))?;
-        node.start = start;
+        (node.start, node.releases) = (start, releases);
         for rejoin in node.rejoins.values_mut() {
             if let Rejoin::Refill { since: since @ 0, .. } = rejoin {
                 *since = start.life;

@@ -8,6 +8,7 @@ use protocol::contract::Outgoing;
 use protocol::{NodeId, Recipient, Result as Outcome, Trace};
 use std::ops::Range;
 use std::rc::Rc;
+use wire::release::Release;
 
 /// The outcome of a change that was requested here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +81,13 @@ pub enum Event {
     Refused {
         /// A sentence that says why.
         why: String,
+    },
+    /// The cluster's level has risen.
+    LevelRaised {
+        /// The level before.
+        from: Release,
+        /// The level now.
+        to: Release,
     },
     /// This node was removed from the cluster.
     Removed {

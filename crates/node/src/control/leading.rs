@@ -15,6 +15,7 @@ use protocol::planted::{Fault, Planted};
 use protocol::{NodeId, Now};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
+use wire::release::Releases;
 
 /// What was last heard of a node.
 #[derive(Clone, Copy, Debug)]
@@ -23,8 +24,16 @@ struct Heard {
     start: Start,
     sequence: u64,
     map_version: u64,
+    releases: Releases,
     /// Its renewal has no answer yet.
     is_open: bool,
+}
+
+impl Heard {
+    /// The change that registers this start.
+    fn as_change(&self, id: NodeId) -> Change {
+        Change::NodeStarted { id, start: self.start, releases: self.releases }
+    }
 }
 
 /// A change that a node asked for.
@@ -107,7 +116,11 @@ pub(super) struct Turn<'a> {
 
 impl Turn<'_> {
     /// Checks whether a node may be admitted with this start, by everything known of it.
-    fn may_come_in(&self, map: &ClusterMap, node: NodeId, start: Start) -> Result<(), String> {
+    fn may_come_in(&self, map: &ClusterMap, node: NodeId, heard: &Heard) -> Result<(), String> {
+        let start = heard.start;
+        if let Some(why) = heard.releases.refusal(map.level) {
+            return Err(format!("node {node}: {why}"));
+        }
         match self.planted.has(Fault::OlderDiskLetIn) {
             true => map.check_start(node, start, 0),
             false => self.positions.check(map, node, start),
@@ -122,7 +135,7 @@ impl Leading {
         now: Now,
         timing: &Timing,
         from: NodeId,
-        start: Start,
+        (start, releases): (Start, Releases),
         (sequence, map_version, answered): (u64, u64, u64),
     ) {
         let silence_us = timing.with_margin_us(timing.node_lease_ms);
@@ -142,7 +155,8 @@ impl Leading {
             if self.unconfirmed.get(&from).is_some_and(|(granted, _)| !goes_on || answered >= *granted) {
                 self.unconfirmed.remove(&from);
             }
-            let heard = Heard { at_us: now.monotonic_us, start, sequence, map_version, is_open: true };
+            let at_us = now.monotonic_us;
+            let heard = Heard { at_us, start, sequence, map_version, releases, is_open: true };
             self.heard.insert(from, heard);
         }
     }
@@ -347,8 +361,8 @@ impl Leading {
             if is_there
                 && turn.are_positions_reported
                 && next.nodes.get(node).is_some_and(|known| known.start != heard.start)
-                && turn.may_come_in(&next, *node, heard.start).is_ok()
-                && let Ok(map) = next.apply(&Change::NodeStarted { id: *node, start: heard.start })
+                && turn.may_come_in(&next, *node, heard).is_ok()
+                && let Ok(map) = next.apply(&heard.as_change(*node))
             {
                 next = map;
             }
@@ -365,6 +379,10 @@ impl Leading {
                 }
                 Err(why) => self.answer(turn.id, asked, Err(why), out),
             }
+        }
+        // A node that is about to be registered with an older program holds the level back, since it comes before this.
+        if let Ok(map) = next.apply(&Change::RaiseLevel(next.attainable_level())) {
+            next = map;
         }
         if let Some(change) = members_of_control(turn, keeper, &next)
             && let Ok(map) = next.apply(&change)
@@ -412,6 +430,7 @@ impl Leading {
         };
         match change {
             Change::NodeStarted { .. } => refuse!("a node itself reports that it started"),
+            Change::RaiseLevel(_) => refuse!("the level rises by itself"),
             Change::RemoveNode { id, .. } | Change::ReplaceNode { id, .. } if is_fixed(id) => {
                 refuse!("node {id} is in the control group, whose members cannot be changed yet")
             }
@@ -525,7 +544,7 @@ impl Leading {
             }
             if known.start != heard.start {
                 if turn.are_positions_reported
-                    && let Err(why) = turn.may_come_in(turn.map, *node, heard.start)
+                    && let Err(why) = turn.may_come_in(turn.map, *node, heard)
                 {
                     heard.is_open = false;
                     refuse(turn, *node, heard.start, why, &mut self.here, out);

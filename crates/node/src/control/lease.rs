@@ -24,7 +24,7 @@ impl Control {
         if now.monotonic_us < self.lease.renew_at_us {
             return;
         }
-        let Options { id, start, timing, .. } = &self.options;
+        let Options { id, start, timing, releases, .. } = &self.options;
         const REMEMBERED: usize = 16;
         self.lease.renew_at_us = now.monotonic_us + timing.renew_ms * 1000;
         self.lease.sequence += 1;
@@ -35,15 +35,15 @@ impl Control {
         }
         let map_version = self.map.version;
         let answered = self.lease.answered;
-        self.leading.hear(now, timing, *id, *start, (sequence, map_version, answered));
+        self.leading.hear(now, timing, *id, (*start, *releases), (sequence, map_version, answered));
         // A node without a lease may not know the control nodes, as a newcomer without a map: it asks all nodes.
         let lasted_us = self.lease.until_us + timing.node_lease_ms * 1000;
         let is_known = lasted_us > now.monotonic_us;
         let everybody = || self.map.nodes.keys().copied().collect();
         let asked: Vec<NodeId> = if is_known { self.control_nodes().to_vec() } else { everybody() };
         let others = asked.into_iter().filter(|node| node != id);
-        let durable = self.positions.durable();
-        out.send(others, &Message::Renew { start: *start, sequence, map_version, answered, durable });
+        let (start, releases, durable) = (*start, *releases, self.positions.durable());
+        out.send(others, &Message::Renew { start, sequence, map_version, answered, durable, releases });
     }
 
     pub(super) fn renewed(&mut self, sequence: u64, map_version: u64, lasts_us: u64, out: &mut Effects) {

@@ -1,5 +1,6 @@
 //! The cluster map: nodes, keyspaces, groups and their members. Plain data.
 
+use super::level::{first_level, level_of_new_cluster, refusal_of_bytes};
 use super::quarantine::Quarantine;
 use super::refusal::Refusal;
 use crate::configuration::NodeAddress;
@@ -13,6 +14,7 @@ use protocol::registers::Replacement;
 use protocol::{Configuration, NodeId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use wire::release::{Release, Releases};
 
 /// A group's number. No number is ever used twice.
 pub type GroupId = u16;
@@ -32,6 +34,9 @@ pub const MAP_BYTES_MAX: usize = 16 << 20;
 pub struct ClusterMap {
     /// Grows by one with each committed map. The first one has 1.
     pub version: u64,
+    /// The release whose messages, records and settings the cluster may use. It never falls. See `level`.
+    #[serde(default = "first_level")]
+    pub level: Release,
     /// The nodes, by their numbers.
     pub nodes: BTreeMap<NodeId, Node>,
     /// The keyspaces, by their prefixes.
@@ -77,6 +82,10 @@ pub struct Node {
     pub address: NodeAddress,
     /// The newest start that was accepted.
     pub start: Start,
+    /// What the program of that start understands. Nothing, if it has not started, or with a program from before the
+    /// first release.
+    #[serde(default)]
+    pub releases: Releases,
     /// Whether it stays in the cluster.
     pub state: NodeState,
     /// Groups that it must leave and enter again as a new member, or whose replicas it must rebuild, since it lost its
@@ -223,7 +232,8 @@ impl ClusterMap {
     /// # Errors
     /// A sentence when there are no nodes, or a keyspace cannot be kept on them.
     pub fn initial(nodes: &[NodeAddress], keyspaces: &[Keyspace]) -> Result<ClusterMap, String> {
-        let mut map = ClusterMap { next_group: 1, ..ClusterMap::default() };
+        let level = level_of_new_cluster();
+        let mut map = ClusterMap { next_group: 1, level, ..ClusterMap::default() };
         for address in nodes {
             let node = Node::new(address.clone());
             if address.id == 0 || map.nodes.insert(address.id, node).is_some() {
@@ -349,13 +359,17 @@ impl ClusterMap {
         serde_json::to_vec(self).expect("a map is made of numbers, strings, lists and maps of these")
     }
 
-    /// Reads a map.
+    /// Reads a map, for a program that understands `releases`.
     ///
     /// # Errors
-    /// A sentence when the bytes are not a map, or the map is inconsistent.
-    pub fn decode(bytes: &[u8]) -> Result<ClusterMap, String> {
+    /// A sentence when the map is of a level that the program does not understand, the bytes are not a map, or the map is
+    /// inconsistent.
+    pub fn decode(bytes: &[u8], releases: Releases) -> Result<ClusterMap, String> {
         if bytes.len() > MAP_BYTES_MAX {
             return Err(format!("a map of {} bytes is longer than {MAP_BYTES_MAX}", bytes.len()));
+        }
+        if let Some(why) = refusal_of_bytes(bytes, releases) {
+            return Err(why);
         }
         let map: ClusterMap = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
         map.check()?;
@@ -423,6 +437,12 @@ impl ClusterMap {
 
 impl Node {
     pub(super) fn new(address: NodeAddress) -> Node {
-        Node { address, start: Start::default(), state: NodeState::Member, rejoins: BTreeMap::new() }
+        Node {
+            address,
+            start: Start::default(),
+            releases: Releases::default(),
+            state: NodeState::Member,
+            rejoins: BTreeMap::new(),
+        }
     }
 }

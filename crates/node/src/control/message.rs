@@ -3,6 +3,7 @@
 use super::map::{MAP_BYTES_MAX, Start};
 use super::refusal::{Refusal, put_sentence, take_sentence};
 use kv::codec::{Malformed, Reader, Writer};
+use wire::release::Releases;
 
 /// The most bytes of one requested change.
 pub(super) const CHANGE_BYTES_MAX: usize = 1 << 20;
@@ -22,6 +23,8 @@ pub enum Message<'a> {
         answered: u64,
         /// The log position up to which the sender's log survives every crash.
         durable: u64,
+        /// What the sender's program understands.
+        releases: Releases,
     },
     /// Your lease lasts this long from when you asked, if you act on this map or a newer one (control leader).
     Renewed {
@@ -101,13 +104,15 @@ impl<'a> Message<'a> {
     /// Appends the message's encoding to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Message::Renew { start, sequence, map_version, answered, durable } => {
+            Message::Renew { start, sequence, map_version, answered, durable, releases } => {
                 out.put_u8(RENEW);
                 put_start(out, *start);
                 out.put_u64(*sequence);
                 out.put_u64(*map_version);
                 out.put_u64(*answered);
                 out.put_u64(*durable);
+                out.put_u16(releases.oldest);
+                out.put_u16(releases.newest);
             }
             Message::Renewed { sequence, map_version, lasts_us } => {
                 out.put_u8(RENEWED);
@@ -172,6 +177,7 @@ impl<'a> Message<'a> {
                 map_version: reader.u64()?,
                 answered: reader.u64()?,
                 durable: reader.u64()?,
+                releases: Releases { oldest: reader.u16()?, newest: reader.u16()? },
             },
             RENEWED => Message::Renewed {
                 sequence: reader.u64()?,

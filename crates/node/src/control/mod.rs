@@ -94,6 +94,7 @@ mod effects;
 mod keeper;
 mod leading;
 mod lease;
+mod level;
 mod map;
 mod message;
 mod moves;
@@ -111,6 +112,7 @@ use keeper::Keeper;
 use kv::codec::Malformed;
 use leading::{Leading, Turn};
 use lease::NodeLease;
+pub(crate) use level::refusal_of_bytes as level_refusal;
 pub(crate) use map::MAP_GROUP;
 pub use map::{
     CONTROL_GROUP, ClusterMap, Group, GroupId, KeyspaceEntry, MAP_BYTES_MAX, Node, NodeState, Rejoin, Slots,
@@ -128,6 +130,7 @@ use record::Record;
 pub use refusal::Refusal;
 pub(crate) use refusal::refuse;
 use std::rc::Rc;
+use wire::release::Releases;
 
 /// Durations and intervals, in milliseconds. The same on all nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,6 +198,8 @@ pub struct Options {
     pub moves_control_group: bool,
     /// The most groups of which a node may hold a replica, checked when a keyspace is created.
     pub groups_max: usize,
+    /// What this program understands.
+    pub releases: Releases,
     /// A planted fault, for tests.
     pub planted: Planted,
     /// Notes which record is being executed, where the note outlives the process.
@@ -269,7 +274,7 @@ impl Control {
     /// # Errors
     /// A sentence when the bytes are not a map.
     pub fn restore_map(&mut self, bytes: &[u8]) -> Result<(), String> {
-        let map = ClusterMap::decode(bytes)?;
+        let map = ClusterMap::decode(bytes, self.options.releases)?;
         if map.version > self.map.version {
             self.map = Rc::new(map);
         }
@@ -320,7 +325,7 @@ impl Control {
                     keeper.message(now, from, bytes, out)?;
                 }
             }
-            Message::Renew { start, sequence, map_version: map, answered, durable } => {
+            Message::Renew { start, sequence, map_version: map, answered, durable, releases } => {
                 self.positions.hear(&self.map, from, start, durable);
                 let known = self.map.nodes.get(&from);
                 let is_in = known.is_some_and(|known| known.start == start);
@@ -333,7 +338,8 @@ impl Control {
                 if !is_in && map < self.map.version && self.is_control_node() {
                     out.send([from], &Message::Map { bytes: &self.map.encode() });
                 }
-                self.leading.hear(now, &self.options.timing, from, start, (sequence, map, answered));
+                let asks = (start, releases);
+                self.leading.hear(now, &self.options.timing, from, asks, (sequence, map, answered));
             }
             Message::Heard { bytes } => self.positions.take_report(&self.map, from, bytes)?,
             Message::Renewed { sequence, map_version, lasts_us } => {
@@ -341,7 +347,13 @@ impl Control {
                 self.renewed(sequence, map_version, lasts_us, out);
             }
             Message::Map { bytes } => {
-                let map = ClusterMap::decode(bytes).map_err(|_| Malformed("a map that cannot be"))?;
+                let releases = self.options.releases;
+                if let Some(why) = level_refusal(bytes, releases) {
+                    self.refuse(why, out);
+                    return Ok(());
+                }
+                let map =
+                    ClusterMap::decode(bytes, releases).map_err(|_| Malformed("a map that cannot be"))?;
                 self.adopt(now, map, out);
             }
             Message::Ask { run, id: number, change } => {
@@ -583,10 +595,14 @@ impl Control {
         let Some(keeper) = self.running() else { return };
         keeper.step(now, Input::Flush, out);
         let Some(bytes) = keeper.newer_map(now, known) else { return };
-        // Every committed value was encoded by a control leader.
-        if let Ok(map) = ClusterMap::decode(&bytes) {
-            self.adopt(now, map, out);
-            self.leading.spread(&self.map, out);
+        match ClusterMap::decode(&bytes, self.options.releases) {
+            Ok(map) => {
+                self.adopt(now, map, out);
+                self.leading.spread(&self.map, out);
+            }
+            // It is of a level that this program does not know. A node that was admitted never sees one, since the level
+            // rises only when its program knows the next; a voter that came back with an older program does.
+            Err(why) => self.refuse(format!("the cluster's map cannot be read: {why}"), out),
         }
     }
 
@@ -639,6 +655,9 @@ impl Control {
         let id = self.options.id;
         let is_removed =
             self.map.version > 0 && self.map.nodes.contains_key(&id) && !map.nodes.contains_key(&id);
+        if self.map.version > 0 && self.map.level < map.level {
+            out.events.push(Event::LevelRaised { from: self.map.level, to: map.level });
+        }
         self.map = Rc::new(map);
         let start = out.bytes.len();
         out.bytes.extend_from_slice(&self.map.encode());

@@ -57,6 +57,9 @@ pub(crate) struct ServerFacts {
     pub(crate) config_file: String,
     /// The system interface that the event loop waits on, such as `epoll`.
     pub(crate) multiplexing_api: String,
+    /// The release of this program, and the cluster's level.
+    pub(crate) release: u16,
+    pub(crate) level: u16,
     pub(crate) node: u64,
     pub(crate) cluster: String,
     /// The number of nodes in the cluster.

@@ -159,6 +159,8 @@ fn server(facts: &Facts, fields: &mut Fields<'_>) {
     let server = &facts.server;
     fields.put("redis_version", REDIS_VERSION);
     fields.put("quorate_version", VERSION);
+    fields.put("quorate_release", server.release);
+    fields.put("quorate_level", server.level);
     fields.constants(&[("redis_mode", "cluster")]);
     fields.put("os", field(&server.os));
     fields.put("arch_bits", usize::BITS);

@@ -175,6 +175,8 @@ fn server_facts(node: &Node) -> ServerFacts {
         executable: process.executable.clone(),
         config_file: process.config_file.clone(),
         multiplexing_api: process.multiplexing_api.to_string(),
+        release: node.cx.configuration.releases.newest,
+        level: node.cx.map.level,
         node: node.cx.configuration.node as u64,
         cluster: node.cx.configuration.cluster.clone(),
         nodes: node.cx.configuration.nodes.len(),

@@ -11,6 +11,7 @@ use crate::setting::Setting;
 use kv::{Reply, ReplyBuffer};
 use protocol::NodeId;
 use serde::Serialize;
+use wire::release::Release;
 
 /// Everything that a node says of itself. The names are documented in docs/reference/commands.md.
 #[derive(Serialize)]
@@ -62,6 +63,8 @@ struct ClockFigures {
 struct LinkFigures {
     node: NodeId,
     up: bool,
+    /// The release that both sides speak; 0 while the link is down.
+    release: Release,
     /// For how long nothing has come from it.
     silent_ms: u64,
 }
@@ -127,8 +130,9 @@ fn figures(node: &Node) -> Report {
     let clock = node.clock.facts();
     let is_other = |id: &NodeId| *id != cx.configuration.node;
     let link = |id: NodeId| {
-        let silent_ms = cx.peers.get(id).map_or(0, |peer| peer.silent_ms(cx.now));
-        LinkFigures { node: id, up: cx.peers.is_up(id), silent_ms }
+        let peer = cx.peers.get(id);
+        let (silent_ms, release) = peer.map_or((0, 0), |peer| (peer.silent_ms(cx.now), peer.release()));
+        LinkFigures { node: id, up: cx.peers.is_up(id), release, silent_ms }
     };
     Report {
         health: health(node),

@@ -10,12 +10,15 @@ use crate::origin::{Asked, Origin};
 use crate::slab::Handle;
 use kv::codec::{Malformed, Reader};
 use protocol::{Input, NodeId, Result as Outcome};
+use wire::release::Release;
 
 impl Node {
-    /// Handles a link to a peer that came up or broke. What was on its way over a broken link is lost, and forgotten.
-    pub fn peer_link(&mut self, id: NodeId, up: bool) {
+    /// Handles a link to a peer that came up, with the release that both sides speak on it, or broke. What was on its way
+    /// over a broken link is lost, and forgotten.
+    pub fn peer_link(&mut self, id: NodeId, release: Option<Release>) {
+        let up = release.is_some();
         let Some(peer) = self.cx.peers.get_mut(id) else { return };
-        let was_up = peer.set_link(up, self.cx.now);
+        let was_up = peer.set_link(release, self.cx.now);
         if up {
             peer.send(&Envelope::Life(self.waits.life()));
             memory::announce_to(&mut self.cx, id);

@@ -177,6 +177,7 @@ pub(super) fn read<D: Disk>(
         timing: control::Timing::default().slower(configuration.patience),
         moves_control_group: true,
         groups_max: configuration.groups_max,
+        releases: configuration.releases,
         planted: configuration.planted,
         watch: quarantine.watch(),
     };
@@ -192,22 +193,23 @@ pub(super) fn read<D: Disk>(
         positions: Vec::new(),
     };
     let mut chunk = Vec::new();
+    let mut taken = Ok(());
     for mut snapshot in opening.snapshots() {
         let mut kind = match snapshot.group() {
             CONTROL_GROUP | MAP_GROUP => kind::RECORD,
             _ => kind::KEYSPACE,
         };
         while snapshot.read(disk, &mut chunk)? {
-            reading.take(snapshot.group(), kind, &chunk)?;
+            reading.take_on(&mut taken, snapshot.group(), kind, &chunk);
             kind = kind::RECORD;
         }
     }
-    let mut taken = Ok(());
-    let (log, replayed) = opening.replay(disk, |entry| {
-        if taken.is_ok() {
-            taken = reading.take(entry.group, entry.kind, entry.bytes);
-        }
-    })?;
+    let (log, replayed) =
+        opening.replay(disk, |entry| reading.take_on(&mut taken, entry.group, entry.kind, entry.bytes))?;
+    // First, since this may be why a record cannot be taken.
+    if let Some(why) = control::level_refusal(&reading.map, configuration.releases) {
+        return Err(StartError::Level(why));
+    }
     taken?;
     let Reading { groups, mut control, map: map_record, positions, values, mut sweep, .. } = reading;
     if let Some(values) = values {
@@ -289,6 +291,15 @@ fn log_options(configuration: &Configuration) -> Options {
 }
 
 impl Reading<'_, '_> {
+    /// Takes the next piece, or, behind one that could not be taken, looks only at which map is the newest.
+    fn take_on(&mut self, taken: &mut Result<(), StartError>, id: u16, entry: u16, bytes: &[u8]) {
+        if taken.is_ok() {
+            *taken = self.take(id, entry, bytes);
+        } else if id == MAP_GROUP && !control::is_positions(bytes) {
+            self.map = bytes.to_vec();
+        }
+    }
+
     fn take(&mut self, id: u16, entry: u16, bytes: &[u8]) -> Result<(), StartError> {
         let taken = match (id, entry) {
             (CONTROL_GROUP, _) => self.control.replay(self.now, bytes).map_err(|why| why.to_string()),

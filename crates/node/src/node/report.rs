@@ -11,6 +11,7 @@ use protocol::status::{Counter, Status};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use wire::release::Release;
 
 /// The state of a node, for `GET /health`.
 #[derive(Clone, Debug, Serialize)]
@@ -23,6 +24,10 @@ pub struct Health {
     pub cluster: String,
     /// Quorate's version.
     pub version: &'static str,
+    /// The release of this program.
+    pub release: Release,
+    /// The cluster's level, by this node's map: the release whose features are in use.
+    pub level: Release,
     /// This node's role in the default keyspace.
     pub role: &'static str,
     /// The epoch of the default keyspace.
@@ -93,6 +98,8 @@ pub(super) fn health(node: &Node) -> Health {
         node: node.cx.configuration.node,
         cluster: node.cx.configuration.cluster.clone(),
         version: crate::VERSION,
+        release: node.cx.configuration.releases.newest,
+        level: node.cx.map.level,
         role: default.map_or("none", |keyspace| keyspace.role),
         epoch: default.map_or(0, |keyspace| keyspace.epoch),
         offset: default.map_or(0, |keyspace| keyspace.offset),
@@ -200,6 +207,10 @@ pub(super) fn metrics(node: &Node, out: &mut String) {
         counters.memory_refused,
     );
     single("map_version", "gauge", "Version of the cluster map.", node.cx.map.version);
+    single("release", "gauge", "Release of this program.", node.cx.configuration.releases.newest.into());
+    single("level", "gauge", "Release whose features the cluster uses.", node.cx.map.level.into());
+    let attainable = node.cx.map.attainable_level();
+    single("level_attainable", "gauge", "The newest release that all nodes know.", attainable.into());
     let control_leader = node.cluster.control().leader(node.cx.now);
     single(
         "control_leader",

@@ -125,6 +125,7 @@ pub(crate) fn setup(nodes: u16, keyspaces: &[&str]) -> Setup {
             storage: StorageSettings { segment_bytes: 1 << 20, ..Default::default() },
             seed: 7,
             table_seed: 8,
+            releases: wire::release::RELEASES,
             process: Default::default(),
             planted: Default::default(),
         },
@@ -406,7 +407,7 @@ impl Cluster {
                 self.on_the_way.remove(&(from, to));
                 self.urgent.remove(&(from, to));
                 if let Some(Process { node, .. }) = self.nodes.get_mut(&from) {
-                    node.peer_link(to, false);
+                    node.peer_link(to, None);
                 }
                 self.collect_replies(from);
             }
@@ -417,7 +418,7 @@ impl Cluster {
         if self.links.insert((a.min(b), a.max(b))) {
             for (from, to) in [(a, b), (b, a)] {
                 if let Some(Process { node, .. }) = self.nodes.get_mut(&from) {
-                    node.peer_link(to, true);
+                    node.peer_link(to, Some(wire::release::RELEASES.newest));
                 }
             }
         }

@@ -4,6 +4,7 @@
 mod cluster;
 mod failover;
 mod leaders;
+mod levels;
 mod libraries;
 mod map;
 mod membership;

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use protocol::NodeId;
 use protocol::leader_follower::{Acks, Durability};
 use std::collections::{BTreeMap, BTreeSet};
+use wire::release::RELEASES;
 
 fn cluster(nodes: NodeId, keyspaces: &[Keyspace]) -> ClusterMap {
     let addresses: Vec<_> = (1..=nodes).map(address).collect();
@@ -20,7 +21,11 @@ fn started(map: ClusterMap) -> ClusterMap {
 }
 
 fn start(id: NodeId, life: u64) -> Change {
-    Change::NodeStarted { id, start: Start { identity: u64::from(id) * 100, life, run: life, found: 0 } }
+    Change::NodeStarted {
+        id,
+        start: Start { identity: u64::from(id) * 100, life, run: life, found: 0 },
+        releases: RELEASES,
+    }
 }
 
 fn group<'a>(map: &'a ClusterMap, prefix: &str) -> (u16, &'a Group) {
@@ -100,11 +105,11 @@ fn the_control_group_is_on_the_first_three_or_five_nodes() {
 #[test]
 fn a_map_goes_through_its_bytes() {
     let map = started(cluster(5, &keyspaces()));
-    assert_eq!(ClusterMap::decode(&map.encode()).as_ref(), Ok(&map));
-    assert!(ClusterMap::decode(b"{}").is_err());
+    assert_eq!(ClusterMap::decode(&map.encode(), RELEASES).as_ref(), Ok(&map));
+    assert!(ClusterMap::decode(b"{}", RELEASES).is_err());
     let mut wrong = map.clone();
     wrong.groups.get_mut(&1).expect("a group").members.push(77);
-    assert!(ClusterMap::decode(&wrong.encode()).is_err(), "a member that is no node");
+    assert!(ClusterMap::decode(&wrong.encode(), RELEASES).is_err(), "a member that is no node");
 }
 
 #[test]
@@ -129,21 +134,31 @@ fn a_node_that_comes_back_with_less_than_it_had_is_refused() {
     let map = started(cluster(3, &[]));
     let map = map.apply(&start(2, 5)).expect("a later start");
     assert_eq!(map.apply(&start(2, 5)), Ok(map.clone()), "told twice");
-    let other_storage =
-        Change::NodeStarted { id: 2, start: Start { identity: 999, life: 9, run: 1, found: 0 } };
+    let other_storage = Change::NodeStarted {
+        id: 2,
+        start: Start { identity: 999, life: 9, run: 1, found: 0 },
+        releases: RELEASES,
+    };
     let refused = map.apply(&other_storage).expect_err("wiped");
     assert!(refused.to_string().contains("CLUSTER REPLACE"), "{refused}");
     let refused = map.apply(&start(2, 4)).expect_err("rolled back");
     assert!(refused.to_string().contains("CLUSTER REPLACE"), "{refused}");
     // A copy from one incarnation earlier is opened as the registered incarnation, but by another process.
-    let same_life = Change::NodeStarted { id: 2, start: Start { identity: 200, life: 5, run: 77, found: 0 } };
+    let same_life = Change::NodeStarted {
+        id: 2,
+        start: Start { identity: 200, life: 5, run: 77, found: 0 },
+        releases: RELEASES,
+    };
     assert!(map.apply(&same_life).is_err());
 }
 
 #[test]
 fn a_log_that_ends_before_where_it_once_ended_is_refused() {
-    let start =
-        |life, found| Change::NodeStarted { id: 2, start: Start { identity: 200, life, run: life, found } };
+    let start = |life, found| Change::NodeStarted {
+        id: 2,
+        start: Start { identity: 200, life, run: life, found },
+        releases: RELEASES,
+    };
     let map = started(cluster(3, &[])).apply(&start(5, 1000)).expect("a later start");
     let refused = map.apply(&start(6, 999)).expect_err("an older disk");
     assert!(refused.to_string().contains("had been durable up to 1000"), "{refused}");
@@ -428,7 +443,11 @@ fn a_node_that_is_replaced_leaves_each_group_and_enters_it_again() {
     let epoch = map.groups[&id].epoch;
     let map = settle(map, true);
     assert_eq!(map.groups[&id].members, [1, 2]);
-    let new = Change::NodeStarted { id: 3, start: Start { identity: 333, life: 1, run: 1, found: 0 } };
+    let new = Change::NodeStarted {
+        id: 3,
+        start: Start { identity: 333, life: 1, run: 1, found: 0 },
+        releases: RELEASES,
+    };
     let map = settle(map.apply(&new).expect("new storage"), true);
     assert_eq!((map.groups[&id].members.as_slice(), map.groups[&id].epoch), (&[1, 2, 3][..], epoch + 2));
     assert!(map.nodes[&3].rejoins.is_empty());
@@ -459,7 +478,11 @@ fn a_newcomer_that_loses_its_storage_before_it_is_one_holds_nobody_up() {
     let (id, _) = group(&map, "");
     let replace = Change::ReplaceNode { id: 3, accept_loss: false };
     let map = settle(map.apply(&replace).expect("others hold everything"), true);
-    let new = Change::NodeStarted { id: 3, start: Start { identity: 333, life: 1, run: 1, found: 0 } };
+    let new = Change::NodeStarted {
+        id: 3,
+        start: Start { identity: 333, life: 1, run: 1, found: 0 },
+        releases: RELEASES,
+    };
     let map = map.apply(&new).expect("new storage");
     let map = map.apply(&Change::MoveMember { group: id, step: Step::Add(3) }).expect("it comes in again");
     assert!(!map.groups[&id].settled, "it is waited for");
@@ -527,7 +550,7 @@ fn any_change() -> impl Strategy<Value = Change> {
         (node(), any::<bool>()).prop_map(|(id, force)| Change::RemoveNode { id, force }),
         (node(), any::<bool>()).prop_map(|(id, accept_loss)| Change::ReplaceNode { id, accept_loss }),
         (node(), 1..3u64, 1..4u64, 1..3u64, 0..3u64).prop_map(|(id, identity, life, run, found)| {
-            Change::NodeStarted { id, start: Start { identity, life, run, found } }
+            Change::NodeStarted { id, start: Start { identity, life, run, found }, releases: RELEASES }
         }),
         (0..20u16, 1..6u64, some_nodes()).prop_map(|(group, epoch, in_sync)| {
             Change::InSync { group, epoch, revision: 0, in_sync: in_sync.into_iter().collect() }
@@ -571,6 +594,6 @@ proptest! {
                 map = after;
             }
         }
-        prop_assert_eq!(ClusterMap::decode(&map.encode()), Ok(map));
+        prop_assert_eq!(ClusterMap::decode(&map.encode(), RELEASES), Ok(map));
     }
 }

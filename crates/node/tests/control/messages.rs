@@ -4,6 +4,7 @@ use crate::world::World;
 use kv::codec::Malformed;
 use node::control::{ClusterMap, Message, Refusal, Start};
 use proptest::prelude::*;
+use wire::release::RELEASES;
 
 fn any_start() -> impl Strategy<Value = Start> {
     (1..u64::MAX, 1..u64::MAX, any::<[u64; 2]>()).prop_map(|(identity, life, [run, found])| Start {
@@ -29,7 +30,7 @@ fn any_message() -> impl Strategy<Value = Message<'static>> {
     const SOME: &[u8] = b"some bytes";
     prop_oneof![
         (any_start(), any::<[u64; 4]>()).prop_map(|(start, [sequence, map_version, answered, durable])| {
-            Message::Renew { start, sequence, map_version, answered, durable }
+            Message::Renew { start, sequence, map_version, answered, durable, releases: RELEASES }
         }),
         (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(sequence, map_version, lasts_us)| {
             Message::Renewed { sequence, map_version, lasts_us }

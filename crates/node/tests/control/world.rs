@@ -14,6 +14,7 @@ use protocol::leader_follower::Acks;
 use protocol::{NodeId, Now};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use wire::release::{RELEASES, Releases};
 
 /// An event at one moment.
 enum Event {
@@ -50,6 +51,8 @@ struct Machine {
     turn_at_us: u64,
     paused_until_us: u64,
     drift_ppm: i64,
+    /// What its program understands.
+    releases: Releases,
 }
 
 /// The probability of faults, in percent of messages.
@@ -130,6 +133,7 @@ impl World {
             turn_at_us: u64::MAX,
             paused_until_us: 0,
             drift_ppm,
+            releases: RELEASES,
         };
         self.machines.insert(id, machine);
     }
@@ -193,6 +197,7 @@ impl World {
             timing,
             moves_control_group: false,
             groups_max: 1000,
+            releases: machine.releases,
             planted: Default::default(),
             watch: None,
         });
@@ -222,6 +227,16 @@ impl World {
     }
 
     /// Kills a node. Of its unsynced records, the first `kept` survive.
+    /// Gives a machine another program, from its next start on.
+    pub(crate) fn set_releases(&mut self, id: NodeId, releases: Releases) {
+        self.machine(id).releases = releases;
+    }
+
+    /// Sets a machine back to before it had any map, as if that had reached it too late.
+    pub(crate) fn forget_map(&mut self, id: NodeId) {
+        self.machine(id).disk.map = None;
+    }
+
     pub(crate) fn kill(&mut self, id: NodeId, kept: u64) {
         let machine = self.machine(id);
         machine.control = None;

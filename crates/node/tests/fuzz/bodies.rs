@@ -6,6 +6,7 @@ use node::{ClientId, ClientKind, Configuration, Keyspace, Node, NodeAddress, Sto
 use protocol::Now;
 use storage::MemoryDisk;
 use storage::simulated_values::SimulatedValues;
+use wire::release::RELEASES;
 use wire::resp::ArgumentsBuffer;
 
 /// A keyspace of each protocol, small enough to be created for each input.
@@ -65,6 +66,7 @@ impl Host {
             },
             seed: 7,
             table_seed: 8,
+            releases: RELEASES,
             process: Default::default(),
             planted: Default::default(),
         };
@@ -445,7 +447,7 @@ pub(crate) fn map(data: &[u8]) {
     host.request(client, &[b"CLUSTER", b"ADD", b"2", b"127.0.0.1", b"7002", b"8002", b"9002"]);
     (0..10).for_each(|_| host.turn());
     assert_eq!(host.told(client).as_deref(), Some(&b"+OK\r\n"[..]));
-    host.node.peer_link(2, true);
+    host.node.peer_link(2, Some(RELEASES.newest));
     let mut base: ClusterMap = (**host.node.cluster_map()).clone();
     base.version += 1;
     let frame = match kind % 4 {
@@ -463,9 +465,9 @@ pub(crate) fn map(data: &[u8]) {
                 let end = (at + removed).min(bytes.len());
                 bytes.splice(at..end, choices.bytes(length).iter().copied());
             }
-            if let Ok(map) = ClusterMap::decode(&bytes) {
+            if let Ok(map) = ClusterMap::decode(&bytes, RELEASES) {
                 let again = map.encode();
-                assert_eq!(ClusterMap::decode(&again).as_ref(), Ok(&map));
+                assert_eq!(ClusterMap::decode(&again, RELEASES).as_ref(), Ok(&map));
                 assert_eq!(map.check(), Ok(()));
             }
             frame_with_map(&bytes)
@@ -473,7 +475,7 @@ pub(crate) fn map(data: &[u8]) {
     };
     // A frame that it does not understand closes the link, and has no other effect.
     if host.node.peer_frame(2, &frame).is_err() {
-        host.node.peer_link(2, false);
+        host.node.peer_link(2, None);
     }
     for _ in 0..20 {
         host.turn();

@@ -82,9 +82,10 @@ pub(super) fn render(standing: &Standing, paint: Paint) -> String {
         let control = &standing.control;
         let _ = writeln!(
             out,
-            "  control group: {}, members {}",
+            "  control group: {}, members {}; level {}",
             leader(control.leader, true),
-            words::list(&control.members)
+            words::list(&control.members),
+            standing.level
         );
     }
     if !standing.keyspaces.is_empty() {

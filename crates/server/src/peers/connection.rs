@@ -210,6 +210,9 @@ impl Connection {
                     )));
                 }
                 self.send(&challenge)?;
+                if let Some(refusal) = acceptor.refusal() {
+                    return Err(refusal.into());
+                }
                 self.lane = acceptor.lane();
                 self.stage = Stage::AwaitsProof(acceptor);
                 Ok(None)

@@ -30,6 +30,7 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 use node::{Node, NodeAddress, NodeId};
 use wire::handshake::{self, Acceptor, Identity, Lane};
+use wire::release::RELEASES;
 use wire::{frame, greeting};
 
 use self::connection::{Connection, Fault, Stage, Standing, nonce};
@@ -242,7 +243,7 @@ impl Peers {
                     "link to node {id} ({}) is closed: the node has left the cluster",
                     connection.address
                 );
-                turn.node.peer_link(id, false);
+                turn.node.peer_link(id, None);
             }
             // A dial to it that is in progress is no longer wanted.
             for slot in &mut self.connections {
@@ -487,7 +488,7 @@ impl Peers {
         let Some(position) = self.peers.iter().position(|peer| peer.id == id) else { return };
         if let Some(older) = self.peers[position].link.take() {
             self.connections[older] = None;
-            turn.node.peer_link(id, false);
+            turn.node.peer_link(id, None);
         }
         self.drop_urgent(position);
         let peer = &mut self.peers[position];
@@ -498,12 +499,21 @@ impl Peers {
         if peer.has_left {
             peer.leaves_at_us = Some(turn.now.monotonic_us + FAREWELL_US);
         }
+        let mut release = RELEASES.oldest;
         if let Some(connection) = &mut self.connections[index] {
             peer.comes_from = Some(connection.address.ip().to_canonical());
             connection.establish(id, (turn.now.monotonic_us, self.silence_ms_max));
-            tracing::info!("link to node {id} is up ({})", connection.address);
+            let Some(session) = &connection.session else { return };
+            release = session.release;
+            let (build, address) = (&session.peer, connection.address);
+            match session.release == RELEASES.newest {
+                true => tracing::info!("link to node {id} is up ({address})"),
+                false => tracing::info!(
+                    "link to node {id} is up ({address}): it runs {build}, and release {release} is spoken"
+                ),
+            }
         }
-        turn.node.peer_link(id, true);
+        turn.node.peer_link(id, Some(release));
     }
 
     /// Writes the node's output for its peers, as far as the sockets take it.
@@ -540,7 +550,7 @@ impl Peers {
             if !matches!(fault, Fault::Forged(_)) {
                 tracing::info!("link to node {id} is down: {fault}");
             }
-            turn.node.peer_link(id, false);
+            turn.node.peer_link(id, None);
             if let Some(position) = self.peers.iter().position(|peer| peer.id == id) {
                 self.drop_urgent(position);
                 let peer = &mut self.peers[position];

@@ -33,6 +33,7 @@ pub fn judge(answers: &Answers) -> Standing {
         state: State::Healthy,
         cluster: reported.unwrap_or_default(),
         map_version: answers.map.as_ref().map_or(0, |map| map.version),
+        level: answers.map.as_ref().map_or(0, |map| map.level),
         control: Control::default(),
         nodes: answers.nodes.keys().map(|id| node(answers, *id)).collect(),
         keyspaces: Vec::new(),
@@ -117,6 +118,7 @@ fn node(answers: &Answers, id: NodeId) -> Node {
         let report = said.report.clone();
         Facts {
             version: report.version,
+            release: report.release,
             ready: report.ready,
             admitted: report.admitted,
             uptime_s: report.uptime_s,
@@ -563,13 +565,41 @@ fn disagreements(answers: &Answers, risks: &mut Vec<Risk>) {
         let told: Vec<String> = all.iter().map(|(id, said)| format!("node {id} {what} {said}")).collect();
         differ.then(|| told.join(", "))
     };
-    if let Some(versions) = told("runs", |said| said.report.version.clone()) {
+    if let Some(versions) =
+        told("runs", |said| format!("{} (release {})", said.report.version, said.report.release))
+    {
         risks.push(Risk {
             severity: Severity::Note,
             kind: "versions-differ",
             about: "cluster".into(),
             what: format!("nodes run different versions: {versions}"),
             action: "end the upgrade".into(),
+        });
+    }
+    if let Some(map) = &answers.map
+        && let Some(next) =
+            map.nodes.values().map(|node| node.releases.newest).filter(|it| *it > map.level).min()
+    {
+        let below = map.nodes_below(next);
+        risks.push(Risk {
+            severity: Severity::Note,
+            kind: "level-behind",
+            about: "cluster".into(),
+            what: match below.is_empty() {
+                true => format!("the cluster is at level {}, and all nodes know level {next}", map.level),
+                false => format!(
+                    "the cluster is at level {}, since {} {} not known to have a program of release {next}",
+                    map.level,
+                    words::nodes(&below),
+                    if below.len() == 1 { "is" } else { "are" }
+                ),
+            },
+            action: match below.is_empty() {
+                true => "normal for a moment: the control leader raises it".into(),
+                false => "end the upgrade, or remove nodes that do not come back; until then every node can go back to the \
+                          program that it had"
+                    .into(),
+            },
         });
     }
     if let Some(maps) = told("has map", |said| said.map.version.to_string()) {

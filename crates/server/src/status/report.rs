@@ -12,6 +12,8 @@ pub struct Report {
     pub node: NodeId,
     pub cluster: String,
     pub version: String,
+    pub release: u16,
+    pub level: u16,
     pub ready: bool,
     pub control_leader: NodeId,
     pub keyspaces: Vec<Replica>,
@@ -95,6 +97,7 @@ pub struct Clock {
 pub struct Link {
     pub node: NodeId,
     pub up: bool,
+    pub release: u16,
     pub silent_ms: u64,
 }
 

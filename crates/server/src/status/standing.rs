@@ -37,6 +37,8 @@ pub struct Standing {
     pub state: State,
     pub cluster: String,
     pub map_version: u64,
+    /// The release whose features are in use. 0: not known.
+    pub level: u16,
     pub control: Control,
     pub nodes: Vec<Node>,
     pub keyspaces: Vec<Keyspace>,
@@ -78,6 +80,7 @@ pub struct Node {
 #[allow(missing_docs)] // The fields are on docs/reference/status.md.
 pub struct Facts {
     pub version: String,
+    pub release: u16,
     pub ready: bool,
     pub admitted: bool,
     pub uptime_s: u64,

@@ -47,11 +47,11 @@ impl Machine<'_> {
         let way = &mut self.host().ways[usize::from(peer)];
         // As in the server, a new link that replaces an old one ends the old one first.
         if way.link.take().is_some() {
-            turn.node.peer_link(id(peer), false);
+            turn.node.peer_link(id(peer), None);
         }
         if up {
             self.host().ways[usize::from(peer)].link = Some(generation);
-            turn.node.peer_link(id(peer), true);
+            turn.node.peer_link(id(peer), Some(wire::release::RELEASES.newest));
         } else {
             // The second connection ends with the first.
             self.world.drop_unread(own, peer, true);

@@ -318,6 +318,7 @@ impl World {
             storage,
             seed,
             table_seed: 7,
+            releases: wire::release::RELEASES,
             process: Default::default(),
             planted,
         };

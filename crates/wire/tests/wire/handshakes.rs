@@ -4,6 +4,7 @@ use wire::handshake::{
     Acceptor, CLUSTER_BYTES_MAX, Dialer, HandshakeError, Identity, PAYLOAD_BYTES_MAX, VERSION,
     secret_matches, table_seed,
 };
+use wire::release::{Build, Releases};
 
 const DIALER_NONCE: [u8; 16] = [1; 16];
 const ACCEPTOR_NONCE: [u8; 16] = [2; 16];
@@ -78,10 +79,63 @@ fn a_peer_of_another_version_is_refused_whatever_else_it_says() {
     assert_eq!(
         error.to_string(),
         format!(
-            "the peer speaks version {} of the peer protocol; this node speaks version {VERSION}",
+            "the peer greets in version {} of the handshake, and this node in version {VERSION}: they were not made to work \
+             together. Stop all nodes, and start all with one version of the program",
             VERSION + 1
         )
     );
+}
+
+fn of_releases(node: u16, oldest: u16, newest: u16) -> Identity {
+    let build = Build { version: format!("0.{newest}.0"), releases: Releases { oldest, newest } };
+    identity("main", node, "secret").of_build(build)
+}
+
+#[test]
+fn two_builds_agree_on_the_newest_release_that_both_know() {
+    for (one, other, common) in [((1, 1), (1, 2), 1), ((1, 3), (2, 5), 3), ((2, 5), (1, 3), 3)] {
+        let (dialer, hello) = Dialer::new(of_releases(1, one.0, one.1), DIALER_NONCE);
+        let mut acceptor = Acceptor::new(of_releases(2, other.0, other.1), ACCEPTOR_NONCE);
+        let challenge = acceptor.on_hello(&hello, anyone).expect("a peer");
+        assert_eq!(acceptor.refusal(), None);
+        let (proof, _, dialed) = dialer.on_challenge(&challenge, anyone).expect("a peer");
+        let (_, accepted) = acceptor.on_proof(&proof).expect("a peer");
+        assert_eq!((dialed.release, accepted.release), (common, common));
+        assert_eq!(dialed.peer.releases, Releases { oldest: other.0, newest: other.1 });
+        assert_eq!(accepted.peer.version, format!("0.{}.0", one.1));
+    }
+}
+
+#[test]
+fn two_builds_without_a_common_release_both_say_so() {
+    let (dialer, hello) = Dialer::new(of_releases(1, 1, 2), DIALER_NONCE);
+    let mut acceptor = Acceptor::new(of_releases(2, 3, 4), ACCEPTOR_NONCE);
+    let challenge = acceptor.on_hello(&hello, anyone).expect("a peer");
+    let told = acceptor.refusal().expect("no release is known to both").to_string();
+    assert_eq!(
+        told,
+        "node 1 runs Quorate 0.2.0 (releases 1 to 2), this node runs Quorate 0.4.0 (releases 3 to 4), and no release is \
+         known to both: upgrade in steps, all nodes to a version between the two first"
+    );
+    let error = dialer.on_challenge(&challenge, anyone).map(|_| ()).unwrap_err().to_string();
+    assert!(error.starts_with("node 2 runs Quorate 0.4.0 (releases 3 to 4)"), "{error}");
+    assert!(acceptor.on_proof(&[3; 33]).is_err(), "and nothing goes on");
+}
+
+/// What a later release may put there is passed by, and proved.
+#[test]
+fn what_stands_behind_the_build_is_passed_by() {
+    use hmac::{Hmac, KeyInit as _, Mac as _};
+    let (_, mut hello) = Dialer::new(identity("main", 1, "secret"), DIALER_NONCE);
+    hello.truncate(hello.len() - 32);
+    hello.extend_from_slice(b"a field of a later release");
+    let mut mac = Hmac::<sha2::Sha256>::new_from_slice(b"secret").unwrap();
+    mac.update(b"quorate hello");
+    mac.update(&hello);
+    hello.extend_from_slice(&mac.finalize().into_bytes());
+    let mut acceptor = Acceptor::new(identity("main", 2, "secret"), ACCEPTOR_NONCE);
+    acceptor.on_hello(&hello, anyone).expect("a peer of a later release");
+    assert_eq!(acceptor.refusal(), None);
 }
 
 #[test]
@@ -153,7 +207,7 @@ fn any_changed_bit_on_the_way_ends_the_handshake() {
     };
     assert_eq!(messages(3, 0), Ok(1));
     for changed in 0..3 {
-        for bit in 0..90 * 8 {
+        for bit in 0..120 * 8 {
             assert!(messages(changed, bit).is_err(), "message {changed}, bit {bit}");
         }
     }

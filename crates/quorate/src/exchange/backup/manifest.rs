@@ -166,8 +166,9 @@ impl Manifest {
         let Version { format } = serde_json::from_slice(bytes).context("it is damaged")?;
         ensure!(
             format == FORMAT,
-            "it has version {format} of the format, and this program, {}, knows version {FORMAT}",
-            node::VERSION
+            "it has version {format} of the format, and this program, {}, knows version {FORMAT}: use {}",
+            node::VERSION,
+            if format > FORMAT { "a later release" } else { "the release that wrote it" }
         );
         let manifest: Manifest = serde_json::from_slice(bytes).context("it is damaged")?;
         ensure!(manifest.sum()? == manifest.checksum, "it is damaged: its checksum is another one");
