@@ -115,7 +115,10 @@ func main() {
 	if before := must(q.repeat("SET", order, me, "NX", "GET")); before != nil && before != me {
 		log.Fatalf("the order is %v's", before)
 	}
-	fmt.Println("the order is ours:", must(q.repeat("GET", order)) == me)
+	if must(q.repeat("GET", order)) != me {
+		log.Fatal("the order is not ours")
+	}
+	fmt.Println("the order is ours")
 
 	// A lock. To ask again with the same owner gives the same token.
 	tag := "{job:" + rand.Text() + "}"

@@ -88,7 +88,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let order = format!("order:{unique}");
     let before = quorate.repeat(&["SET", &order, &me, "NX", "GET"])?;
     assert!(before.as_ref().is_none_or(|before| *before == me), "the order is another's");
-    println!("the order is ours: {}", quorate.repeat(&["GET", &order])?.as_ref() == Some(&me));
+    assert_eq!(quorate.repeat(&["GET", &order])?.as_ref(), Some(&me), "the order is not ours");
+    println!("the order is ours");
 
     // A lock. To ask again with the same owner gives the same token.
     let (lock, state) = (format!("{{job:{unique}}}:lock"), format!("{{job:{unique}}}:state"));

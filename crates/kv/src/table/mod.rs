@@ -158,6 +158,8 @@ pub struct Table {
     looked: u64,
     /// What small collections are changed in, kept for its memory.
     spare: Option<Collection>,
+    /// Memory for the item of a member, which is built anew each time.
+    item: Vec<u8>,
     /// Number of tombstones.
     tombstones: usize,
     /// Bytes of all entries, including the allocator's overhead.
@@ -224,6 +226,7 @@ impl Table {
             drawn: 0,
             looked: 0,
             spare: None,
+            item: Vec::new(),
             tombstones: 0,
             entry_bytes: 0,
             statistics: Statistics::default(),

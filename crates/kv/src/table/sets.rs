@@ -96,16 +96,16 @@ impl Table {
             _ => return 0, // A write: see `change_set`.
         };
         let mut draws = self.draws_to_read();
+        let mut item = std::mem::take(&mut self.item);
         let Ok((items, version)) = self.items_of(key, Kind::Set, now) else {
             out.error(WRONG_KIND);
             return 0;
         };
         match *command {
             Contains { member, .. } => {
-                out.integer(items.contains(item_of(member, &mut Vec::new())).into());
+                out.integer(items.contains(item_of(member, &mut item)).into());
             }
             ContainsEach { members, .. } => {
-                let mut item = Vec::new();
                 out.array(members.len());
                 for member in members.iter() {
                     out.integer(items.contains(item_of(member, &mut item)).into());
@@ -116,6 +116,7 @@ impl Table {
             Scan { position, count, pattern, .. } => scan(items, position, count, pattern, out),
             _ => out.integer(items.len() as i64),
         }
+        self.item = item;
         version
     }
 
@@ -173,10 +174,12 @@ impl Table {
         members: impl Iterator<Item = &'m [u8]>,
         record: Record,
     ) -> usize {
-        self.edit_collection(found, Kind::Set, record, |set, _| {
-            let mut item = Vec::new();
+        let mut item = std::mem::take(&mut self.item);
+        let added = self.edit_collection(found, Kind::Set, record, |set, _| {
             members.filter(|member| set.insert_in_order(item_of(member, &mut item))).count()
-        })
+        });
+        self.item = item;
+        added
     }
 
     fn remove_members<'m>(
@@ -185,10 +188,12 @@ impl Table {
         members: impl Iterator<Item = &'m [u8]>,
         record: Record,
     ) -> usize {
-        self.edit_collection(found, Kind::Set, record, |set, discarded| {
-            let mut item = Vec::new();
+        let mut item = std::mem::take(&mut self.item);
+        let removed = self.edit_collection(found, Kind::Set, record, |set, discarded| {
             members.filter(|member| set.remove_in_order(item_of(member, &mut item), discarded)).count()
-        })
+        });
+        self.item = item;
+        removed
     }
 
     fn move_member(&mut self, from: &[u8], to: &[u8], member: &[u8], record: Record, out: &mut ReplyBuffer) {

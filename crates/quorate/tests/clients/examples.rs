@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::support::Cluster;
 use crate::tools::{is_installed, python_with};
 
-const EXPECTED: &str = "the order is ours: true\nwritten under the lock: begun\na late write is refused: FENCED\n\
+const EXPECTED: &str = "the order is ours\nwritten under the lock: begun\na late write is refused: FENCED\n\
                         taken: job 1\ndone\n";
 
 fn examples() -> PathBuf {

@@ -26,8 +26,7 @@ impl<'a> Descent<'a> {
             let mut is_under_way = false;
             for Descent { node, lead } in descents.iter_mut().flatten() {
                 if let Some(Node::Inner(children)) = *node {
-                    let (at, _) = children.child_with_lead(*lead);
-                    *node = Some(&children.heads[at].node);
+                    *node = Some(&children.nodes[children.child_with(*lead, &[])]);
                     is_under_way = true;
                 }
             }
@@ -41,23 +40,21 @@ impl<'a> Descent<'a> {
 
     /// Loads what a search looks at first in the node.
     fn touch(&self) -> u64 {
-        const HEADS_IN_LINES: usize = 4;
-        const LOADS: usize = 6;
+        const LEADS_IN_LINE: usize = 8;
+        const LOADS: usize = 5;
         match self.node {
             None => 0,
             Some(Node::Leaf(leaf)) => leaf.count() as u64,
             Some(Node::Inner(children)) => (0..LOADS).fold(0, |seen, load| {
-                seen ^ children.heads.get(load * HEADS_IN_LINES).map_or(0, |head| head.lead)
+                seen ^ children.leads.get(load * LEADS_IN_LINE).copied().unwrap_or_default()
             }),
         }
     }
 
     fn touch_items(&self) -> u64 {
         const LINE_BYTES: usize = 64;
-        const LOADS: usize = 16;
-        let bytes = self.leaf().bytes();
-        (0..LOADS)
-            .fold(0, |seen, load| seen ^ bytes.get(load * LINE_BYTES).map_or(0, |byte| u64::from(*byte)))
+        let lines = self.leaf().bytes().iter().step_by(LINE_BYTES);
+        lines.fold(0, |seen, byte| seen ^ u64::from(*byte))
     }
 
     fn leaf(&self) -> Piece<'a> {

@@ -30,6 +30,10 @@ pub(super) const LEAF_ITEMS: usize = if cfg!(test) { 4 } else { 64 };
 const FANOUT: usize = if cfg!(test) { 4 } else { 32 };
 /// Most nodes that are added behind one that is divided.
 const NODES_ADDED: usize = 2;
+/// Room for children.
+const PLACES: usize = FANOUT + NODES_ADDED;
+/// More levels than a tree can have, since of two neighbours at least one has more than a third of [`FANOUT`] children.
+const LEVELS: usize = 40;
 /// Memory of a node beside what it holds: its counts, the allocator's overhead and its parent's part.
 const NODE_BYTES: usize = 64;
 
@@ -72,22 +76,16 @@ enum Node {
     Inner(Arc<Inner>),
 }
 
-/// The children of a node. What a search looks at lies close together: it touches few lines of memory in each node, and
-/// the way to the next one is in the last of them.
+/// The children of a node, field by field, as many of each: a search reads the leads alone, without a branch for each, and
+/// then one node.
 #[derive(Clone, Debug, Default)]
 struct Inner {
-    heads: ArrayVec<Head, { FANOUT + NODES_ADDED }>,
-    /// As many as heads.
+    /// The first bytes of each child's bound, so that a comparison seldom has to look at the others.
+    leads: ArrayVec<u64, PLACES>,
+    nodes: ArrayVec<Node, PLACES>,
+    /// How many items each child has.
+    items: ArrayVec<usize, PLACES>,
     rest: Vec<Rest>,
-}
-
-/// What a search looks at, of one child.
-#[derive(Clone, Debug)]
-struct Head {
-    /// The first bytes of the child's bound, so that a comparison seldom has to look at the others.
-    lead: u64,
-    items: usize,
-    node: Node,
 }
 
 /// What a search seldom looks at.
@@ -177,8 +175,7 @@ impl Discarded {
         match self.0.pop() {
             Some(Node::Leaf(leaf)) => Arc::into_inner(leaf).map_or(1, |leaf| leaf.count().max(1)),
             Some(Node::Inner(children)) => {
-                let children = Arc::into_inner(children).into_iter().flat_map(|children| children.heads);
-                self.0.extend(children.map(|head| head.node));
+                self.0.extend(Arc::into_inner(children).into_iter().flat_map(|children| children.nodes));
                 1
             }
             None => 1,
@@ -228,7 +225,7 @@ impl Node {
             Node::Leaf(leaf) => Size { items: leaf.count(), content: leaf.byte_count(), bytes },
             Node::Inner(children) => {
                 let mut size = Size { bytes, ..Size::default() };
-                for at in 0..children.heads.len() {
+                for at in 0..children.len() {
                     size += children.size(at);
                     size.bytes += children.rest[at].bound.len();
                 }
@@ -245,8 +242,8 @@ impl Node {
                 leaf.view().iter_from(leaf.count().saturating_sub(1)).next().unwrap_or_default()
             }
             Node::Leaf(leaf) => leaf.view().iter().next().unwrap_or_default(),
-            Node::Inner(children) if is_last => children.heads[children.len() - 1].node.end_item(true),
-            Node::Inner(children) => children.heads[0].node.end_item(false),
+            Node::Inner(children) if is_last => children.nodes[children.len() - 1].end_item(true),
+            Node::Inner(children) => children.nodes[0].end_item(false),
         }
     }
 }
@@ -264,38 +261,45 @@ impl Inner {
     }
 
     fn len(&self) -> usize {
-        self.heads.len()
+        self.nodes.len()
     }
 
     fn size(&self, at: usize) -> Size {
         let Rest { content, bytes, .. } = self.rest[at];
-        Size { items: self.heads[at].items, content, bytes }
+        Size { items: self.items[at], content, bytes }
     }
 
     fn set_size(&mut self, at: usize, size: Size) {
-        self.heads[at].items = size.items;
+        self.items[at] = size.items;
         (self.rest[at].content, self.rest[at].bytes) = (size.content, size.bytes);
     }
 
     fn measure(&mut self, at: usize) {
-        let size = self.heads[at].node.size();
+        let size = self.nodes[at].size();
         self.set_size(at, size);
     }
 
     fn insert(&mut self, at: usize, child: Child) {
         let Child { bound, size: Size { items, content, bytes }, node } = child;
-        self.heads.insert(at, Head { lead: lead_of(&bound), items, node });
+        self.leads.insert(at, lead_of(&bound));
+        self.nodes.insert(at, node);
+        self.items.insert(at, items);
         self.rest.insert(at, Rest { bound, content, bytes });
     }
 
     fn remove(&mut self, at: usize) -> (Node, usize) {
         self.rest.remove(at);
-        let Head { node, items, .. } = self.heads.remove(at);
-        (node, items)
+        self.leads.remove(at);
+        (self.nodes.remove(at), self.items.remove(at))
     }
 
     fn split_off(&mut self, at: usize) -> Inner {
-        let right = Inner { heads: self.heads.drain(at..).collect(), rest: self.rest.split_off(at) };
+        let right = Inner {
+            leads: self.leads.drain(at..).collect(),
+            nodes: self.nodes.drain(at..).collect(),
+            items: self.items.drain(at..).collect(),
+            rest: self.rest.split_off(at),
+        };
         self.rest.shrink_to_fit();
         right
     }
@@ -303,15 +307,17 @@ impl Inner {
     /// Appends the children of the next node, whose bound is given.
     fn append(&mut self, more: &Inner, bound: Box<[u8]>) {
         let seam = self.len();
-        self.heads.extend(more.heads.iter().cloned());
+        self.leads.extend(more.leads.iter().copied());
+        self.nodes.extend(more.nodes.iter().cloned());
+        self.items.extend(more.items.iter().copied());
         self.rest.extend_from_slice(&more.rest);
-        self.heads[seam].lead = lead_of(&bound);
+        self.leads[seam] = lead_of(&bound);
         self.rest[seam].bound = bound;
     }
 
     #[inline]
     fn is_above(&self, at: usize, lead: u64, key: &[u8]) -> bool {
-        let bound_lead = self.heads[at].lead;
+        let bound_lead = self.leads[at];
         if bound_lead == lead { *self.rest[at].bound > *key } else { bound_lead > lead }
     }
 
@@ -320,8 +326,8 @@ impl Inner {
     fn child_for(&self, rank: usize, new: Option<&[u8]>) -> (usize, usize) {
         let mut before = 0;
         let last = self.len() - 1;
-        for (at, head) in self.heads[..last].iter().enumerate() {
-            let end = before + head.items;
+        for (at, items) in self.items[..last].iter().enumerate() {
+            let end = before + items;
             let is_here = match new {
                 Some(item) => rank < end || rank == end && self.is_above(at + 1, lead_of(item), item),
                 None => rank < end,
@@ -334,23 +340,15 @@ impl Inner {
         (last, before)
     }
 
-    /// In an ordered tree, the child that holds what begins with these bytes, most likely.
+    /// In an ordered tree, the child that holds a key or would.
     #[inline]
-    fn child_with_lead(&self, lead: u64) -> (usize, usize) {
-        self.child_with(lead, &[])
-    }
-
-    /// In an ordered tree, the child that holds a key or would, and the number of items in front of it.
-    #[inline]
-    fn child_with(&self, lead: u64, key: &[u8]) -> (usize, usize) {
-        let mut before = 0;
-        for at in 1..self.len() {
-            if self.is_above(at, lead, key) {
-                return (at - 1, before);
-            }
-            before += self.heads[at - 1].items;
+    fn child_with(&self, lead: u64, key: &[u8]) -> usize {
+        // A sum takes no branch that depends on the key: which way a search by halves goes cannot be predicted.
+        let mut at: usize = self.leads[1..].iter().map(|bound_lead| usize::from(*bound_lead < lead)).sum();
+        while at + 1 < self.len() && !self.is_above(at + 1, lead, key) {
+            at += 1;
         }
-        (self.len() - 1, before)
+        at
     }
 }
 
@@ -364,14 +362,15 @@ enum Added {
 
 /// Where an item is added.
 #[derive(Clone, Copy, Debug)]
-struct Spot {
-    rank: usize,
-    /// Its offset in its leaf, if that was seen: it is not looked for again.
-    at: Option<usize>,
+enum Spot<'p> {
+    /// Where it gets this rank.
+    Rank(usize),
+    /// Where it was looked for: below the children at these places, in the leaf with this rank and at this offset.
+    Found { path: &'p [u8], rank: usize, at: usize },
 }
 
 /// Adds an item below a node.
-fn insert(node: &mut Node, spot: Spot, item: &[u8], shape: Shape) -> Added {
+fn insert(node: &mut Node, spot: Spot<'_>, item: &[u8], shape: Shape) -> Added {
     // A node that was shared is copied here, which may change what it takes.
     let bytes_before = node.own_bytes() as isize;
     match node {
@@ -398,9 +397,17 @@ fn insert(node: &mut Node, spot: Spot, item: &[u8], shape: Shape) -> Added {
         }
         Node::Inner(children) => {
             let children = Arc::make_mut(children);
-            let (at, before) = children.child_for(spot.rank, Some(item));
-            let below = Spot { rank: spot.rank - before, ..spot };
-            let more = match insert(&mut children.heads[at].node, below, item, shape) {
+            let (at, below) = match spot {
+                Spot::Rank(rank) => {
+                    let (at, before) = children.child_for(rank, Some(item));
+                    (at, Spot::Rank(rank - before))
+                }
+                Spot::Found { path: [], .. } => unreachable!("a path ends at a leaf"),
+                Spot::Found { path: [at, path @ ..], rank, at: offset } => {
+                    (usize::from(*at), Spot::Found { path, rank, at: offset })
+                }
+            };
+            let more = match insert(&mut children.nodes[at], below, item, shape) {
                 Added::InPlace(change) => {
                     children.set_size(at, children.size(at).changed(change));
                     let bytes = change.bytes + node.own_bytes() as isize - bytes_before;
@@ -429,15 +436,21 @@ fn insert(node: &mut Node, spot: Spot, item: &[u8], shape: Shape) -> Added {
 }
 
 /// Adds an item to a leaf, and returns the leaves to be added behind it: at most two.
-fn insert_into_leaf(leaf: &mut Leaf, spot: Spot, item: &[u8], shape: Shape) -> Vec<Leaf> {
-    let rank = spot.rank;
+fn insert_into_leaf(leaf: &mut Leaf, spot: Spot<'_>, item: &[u8], shape: Shape) -> Vec<Leaf> {
+    let (rank, at) = match spot {
+        Spot::Rank(rank) => (rank, None),
+        Spot::Found { path, rank, at } => {
+            assert!(path.is_empty(), "a path ends at a leaf");
+            (rank, Some(at))
+        }
+    };
     let fits = |leaf: &Leaf| {
         leaf.count() == 0
             || leaf.count() < shape.leaf_items()
                 && leaf.byte_count() + item_bytes(item.len()) <= shape.leaf_bytes()
     };
     if fits(leaf) {
-        let at = spot.at.unwrap_or_else(|| leaf.view().offset(rank));
+        let at = at.unwrap_or_else(|| leaf.view().offset(rank));
         leaf.insert_at(rank, at, item);
         return Vec::new();
     }
@@ -492,13 +505,13 @@ fn remove(node: &mut Node, from: usize, to: usize, shape: Shape, discarded: &mut
                     let (node, items) = children.remove(at);
                     discarded.take(node, items);
                 } else {
-                    let node = &mut children.heads[at].node;
+                    let node = &mut children.nodes[at];
                     let less = remove(node, start, start + count, shape, discarded);
                     children.set_size(at, size.changed(less));
                     change.items += less.items;
                     change.content += less.content;
                     change.bytes += less.bytes;
-                    before += children.heads[at].items;
+                    before += children.items[at];
                     at += 1;
                 }
                 from = before;
@@ -527,7 +540,7 @@ fn overwrite(node: &mut Node, rank: usize, item: &[u8]) -> isize {
         Node::Inner(children) => {
             let children = Arc::make_mut(children);
             let (at, before) = children.child_for(rank, None);
-            let bytes = overwrite(&mut children.heads[at].node, rank - before, item);
+            let bytes = overwrite(&mut children.nodes[at], rank - before, item);
             if bytes != 0 {
                 children.rest[at].bytes = children.rest[at].bytes.saturating_add_signed(bytes);
             }
@@ -545,13 +558,13 @@ fn join(children: &mut Inner, at: usize, shape: Shape) -> isize {
     }
     // A leaf's content is its bytes, so a leaf that is too large is not looked at.
     let (left, right) = (children.size(at), children.size(at + 1));
-    let is_small = match &children.heads[at].node {
+    let is_small = match &children.nodes[at] {
         Node::Leaf(_) => {
             left.content + right.content <= shape.leaf_bytes() * 3 / 4
                 && left.items + right.items <= shape.leaf_items() * 3 / 4
         }
         Node::Inner(node) if node.len() > FANOUT * 3 / 4 => false,
-        Node::Inner(node) => match &children.heads[at + 1].node {
+        Node::Inner(node) => match &children.nodes[at + 1] {
             Node::Inner(more) => node.len() + more.len() <= FANOUT * 3 / 4,
             Node::Leaf(_) => unreachable!("the children of a node have the same height"),
         },
@@ -562,7 +575,7 @@ fn join(children: &mut Inner, at: usize, shape: Shape) -> isize {
     let bound = std::mem::take(&mut children.rest[at + 1].bound);
     let mut change = -((left.bytes + right.bytes + bound.len()) as isize);
     let (next, _) = children.remove(at + 1);
-    match (&mut children.heads[at].node, &next) {
+    match (&mut children.nodes[at], &next) {
         (Node::Leaf(left), Node::Leaf(right)) => Arc::make_mut(left).append(right.view()),
         (Node::Inner(left), Node::Inner(more)) => Arc::make_mut(left).append(more, bound),
         _ => unreachable!("the children of a node have the same height"),
@@ -631,20 +644,21 @@ impl Tree {
     /// If there is no such rank.
     pub(super) fn insert(&mut self, rank: usize, item: &[u8]) {
         assert!(rank <= self.len(), "a place between the items");
-        self.insert_at(Spot { rank, at: None }, item);
+        self.insert_at(Spot::Rank(rank), item);
     }
 
     /// Adds an item to an ordered tree where its order demands; returns false, with nothing done, if it is there.
     pub(super) fn insert_in_order(&mut self, item: &[u8]) -> bool {
-        let (before, piece) = self.items().piece_with(item);
+        let mut path = ArrayVec::<u8, LEVELS>::new();
+        let piece = self.items().piece_below(item, |_, at| path.push(at as u8));
         let (rank, at, is_there) = piece.find(item);
         if !is_there {
-            self.insert_at(Spot { rank: before + rank, at: Some(at) }, item);
+            self.insert_at(Spot::Found { path: &path, rank, at }, item);
         }
         !is_there
     }
 
-    fn insert_at(&mut self, spot: Spot, item: &[u8]) {
+    fn insert_at(&mut self, spot: Spot<'_>, item: &[u8]) {
         match &mut self.root {
             None => self.root = Some(Node::Leaf(Leaf::of(item).into())),
             Some(root) => {
@@ -680,9 +694,9 @@ impl Tree {
         let change = remove(root, from, to, self.shape, discarded);
         self.size = self.size.changed(change);
         while let Node::Inner(children) = root
-            && let [only] = &children.heads[..]
+            && let [only] = &children.nodes[..]
         {
-            *root = only.node.clone();
+            *root = only.clone();
             self.size = root.size();
         }
     }
@@ -728,14 +742,15 @@ impl Tree {
                 return 0;
             };
             assert!((1..=FANOUT).contains(&children.len()) && children.rest.len() == children.len());
-            let heights: Vec<usize> = children.heads.iter().map(|head| check(&head.node, shape)).collect();
+            let heights: Vec<usize> = children.nodes.iter().map(|node| check(node, shape)).collect();
             assert!(heights.iter().all(|height| *height == heights[0]), "all leaves are equally deep");
-            for (at, (head, Rest { bound, .. })) in children.heads.iter().zip(&children.rest).enumerate() {
-                assert_eq!(children.size(at), head.node.size());
+            assert!(children.leads.len() == children.len() && children.items.len() == children.len());
+            for (at, (node, Rest { bound, .. })) in children.nodes.iter().zip(&children.rest).enumerate() {
+                assert_eq!(children.size(at), node.size());
                 if at > 0 && shape.is_ordered {
-                    assert_eq!(head.lead, lead_of(bound));
-                    assert!(children.heads[at - 1].node.end_item(true) < &**bound);
-                    assert!(&**bound <= head.node.end_item(false));
+                    assert_eq!(children.leads[at], lead_of(bound));
+                    assert!(children.nodes[at - 1].end_item(true) < &**bound);
+                    assert!(&**bound <= node.end_item(false));
                 }
             }
             heights[0] + 1
@@ -782,7 +797,7 @@ impl<'a> Items<'a> {
                 Node::Inner(children) => {
                     let (at, before) = children.child_for(rank, None);
                     rank -= before;
-                    node = &children.heads[at].node;
+                    node = &children.nodes[at];
                 }
             }
         }
@@ -833,7 +848,7 @@ impl<'a> Items<'a> {
 
     /// Whether an item is there: the items must be in order.
     pub(super) fn contains(self, item: &[u8]) -> bool {
-        self.find(item).1
+        self.piece_below(item, |_, _| {}).find(item).2
     }
 
     /// The number of items that are less than `key`: the items must be in order.
@@ -859,21 +874,30 @@ impl<'a> Items<'a> {
     /// The piece that holds a key or would, and the number of items in front of it. All items behind it are greater: they
     /// are not less than the next piece's bound, and `key` is.
     fn piece_with(self, key: &[u8]) -> (usize, Piece<'a>) {
+        let mut before = 0;
+        let piece =
+            self.piece_below(key, |children, at| before += children.items[..at].iter().sum::<usize>());
+        (before, piece)
+    }
+
+    /// The same without that number. `visit` gets each node on the way, and the place of the child where it goes on.
+    #[inline]
+    fn piece_below(self, key: &[u8], mut visit: impl FnMut(&'a Inner, usize)) -> Piece<'a> {
         let mut node = match self {
-            Items::Piece(piece) => return (0, piece),
+            Items::Piece(piece) => return piece,
             Items::Tree(tree) => match &tree.root {
                 Some(root) => root,
-                None => return (0, Piece::EMPTY),
+                None => return Piece::EMPTY,
             },
         };
-        let (mut before, lead) = (0, lead_of(key));
+        let lead = lead_of(key);
         loop {
             match node {
-                Node::Leaf(leaf) => return (before, leaf.view()),
+                Node::Leaf(leaf) => return leaf.view(),
                 Node::Inner(children) => {
-                    let (at, in_front) = children.child_with(lead, key);
-                    before += in_front;
-                    node = &children.heads[at].node;
+                    let at = children.child_with(lead, key);
+                    visit(children, at);
+                    node = &children.nodes[at];
                 }
             }
         }

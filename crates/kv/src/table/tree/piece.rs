@@ -7,6 +7,8 @@
 //! Pieces are short, so an item is found by walking; where all items have the same length, without that. Such a piece may
 //! be *bare*: without the lengths.
 
+use std::hint::select_unpredictable;
+
 use super::lead_of;
 use crate::codec::{Malformed, Reader};
 
@@ -179,17 +181,9 @@ impl<'a> Piece<'a> {
     /// The number of items that are less than `key`, the offset of the next one, and whether that is equal to it, if the
     /// items are in order.
     pub(super) fn find(self, key: &[u8]) -> (usize, usize, bool) {
-        let (lead, mut at, mut from) = (lead_of(key), 0, 0);
-        if self.stride > 0 {
-            // By halves, to the last item whose first bytes are less.
-            let mut to = self.count;
-            while to - from > 1 {
-                let middle = (from + to) / 2;
-                let is_less = lead_in(self.bytes, self.item_at(middle * self.stride)) < lead;
-                (from, to) = if is_less { (middle, to) } else { (from, middle) };
-            }
-            at = from * self.stride;
-        }
+        let lead = lead_of(key);
+        let from = if self.stride > 0 { self.last_with_less(lead) } else { 0 };
+        let mut at = from * self.stride;
         for rank in from..self.count {
             let range = self.item_at(at);
             let end = range.end;
@@ -207,6 +201,28 @@ impl<'a> Piece<'a> {
             at = end;
         }
         (self.count, self.bytes.len(), false)
+    }
+
+    /// The last item whose first bytes are less, or the first item, where all have the same length.
+    #[inline]
+    fn last_with_less(self, lead: u64) -> usize {
+        let head = if self.is_bare { 0 } else { item_at(self.bytes, 0).start };
+        let others = 8_usize.saturating_sub(self.stride - head) as u32 * 8;
+        let mask = u64::MAX.checked_shl(others).unwrap_or(0);
+        let (mut from, mut to) = (0, self.count);
+        while to - from > 1 {
+            let middle = (from + to) / 2;
+            let start = middle * self.stride + head;
+            let middle_lead = match self.bytes[start..].first_chunk::<8>() {
+                Some(chunk) => u64::from_be_bytes(*chunk) & mask,
+                None => lead_of(&self.bytes[start..(middle + 1) * self.stride]),
+            };
+            // Not a branch: it would be predicted wrongly every other time.
+            let is_less = middle_lead < lead;
+            from = select_unpredictable(is_less, middle, from);
+            to = select_unpredictable(is_less, to, middle);
+        }
+        from
     }
 }
 

@@ -118,7 +118,7 @@ fn a_tree_that_grows_at_an_end_has_full_leaves() {
         fn leaves(node: &Node) -> usize {
             match node {
                 Node::Leaf(_) => 1,
-                Node::Inner(children) => children.heads.iter().map(|head| leaves(&head.node)).sum(),
+                Node::Inner(children) => children.nodes.iter().map(leaves).sum(),
             }
         }
         assert!(leaves(tree.root.as_ref().unwrap()) <= 4000 / LEAF_ITEMS + 1);
