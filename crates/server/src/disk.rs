@@ -431,11 +431,22 @@ impl Disk for FolderDisk {
     }
 }
 
+/// Work that is finished.
+#[derive(Debug)]
+pub struct FinishedWork {
+    /// The work, and its result, for [`storage::Log::finished`].
+    pub work: Work,
+    /// See `work`.
+    pub result: Result<(), DiskError>,
+    /// How long it ran, not counting the time that it waited for its thread.
+    pub took: Duration,
+}
+
 /// Runs the log's work beside the loop: one thread for syncs and one for upkeep, so that no sync waits for upkeep.
 #[derive(Debug)]
 pub struct WorkThreads {
     lanes: Option<[Sender<Work>; 2]>,
-    finished: Receiver<(Work, Result<(), DiskError>)>,
+    finished: Receiver<FinishedWork>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -453,9 +464,10 @@ impl WorkThreads {
             disk.is_patient = is_patient;
             threads.push(std::thread::Builder::new().name(name.to_owned()).spawn(move || {
                 for work in begun {
+                    let begun = Instant::now();
                     let result = work.run(&mut disk);
                     // There is no receiver any more when the server ends.
-                    let _ = sender.send((work, result));
+                    let _ = sender.send(FinishedWork { work, result, took: begun.elapsed() });
                     wake();
                 }
             })?);
@@ -474,8 +486,8 @@ impl WorkThreads {
         }
     }
 
-    /// Returns finished work and its result, for [`storage::Log::finished`].
-    pub fn take_finished(&self) -> Option<(Work, Result<(), DiskError>)> {
+    /// Returns work that is finished, once.
+    pub fn take_finished(&self) -> Option<FinishedWork> {
         self.finished.try_recv().ok()
     }
 }
@@ -541,7 +553,7 @@ mod tests {
             log.write(&mut disk).unwrap();
             log.begin_sync().unwrap().into_iter().for_each(|work| threads.begin(work));
             log.begin_upkeep().unwrap().into_iter().for_each(|work| threads.begin(work));
-            while let Some((work, result)) = threads.take_finished() {
+            while let Some(FinishedWork { work, result, .. }) = threads.take_finished() {
                 taken |= matches!(log.finished(work, result).unwrap(), Outcome::SnapshotTaken(2, _));
             }
             if kind >= 400 && taken && log.durable() == log.end() {

@@ -4,15 +4,15 @@ use std::fmt::Write as _;
 
 use crate::log_writer::lost_lines;
 
-/// Upper bounds of the buckets of the turn duration's histogram, in microseconds.
-const TURN_BUCKETS_US: [u64; 11] = [10, 25, 50, 100, 250, 500, 1_000, 5_000, 25_000, 100_000, 1_000_000];
+/// Upper bounds of a histogram's buckets, in microseconds.
+const BUCKETS_US: [u64; 11] = [10, 25, 50, 100, 250, 500, 1_000, 5_000, 25_000, 100_000, 1_000_000];
 
-/// A histogram of turn durations. Only the worker's thread touches it.
+/// A histogram of durations. Only the worker's thread touches it.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
-    turns: u64,
-    turn_us_sum: u64,
-    turn_us_buckets: [u64; TURN_BUCKETS_US.len()],
+pub(crate) struct Durations {
+    count: u64,
+    sum_us: u64,
+    buckets: [u64; BUCKETS_US.len()],
 }
 
 /// The other counters.
@@ -71,28 +71,25 @@ impl Counted {
     }
 }
 
-impl Turns {
-    /// Counts a turn that took `us` microseconds, not counting the wait for events.
+impl Durations {
     pub(crate) fn note(&mut self, us: u64) {
-        self.turns += 1;
-        self.turn_us_sum += us;
-        if let Some(bucket) = TURN_BUCKETS_US.iter().position(|end| us <= *end) {
-            self.turn_us_buckets[bucket] += 1;
+        self.count += 1;
+        self.sum_us += us;
+        if let Some(bucket) = BUCKETS_US.iter().position(|end| us <= *end) {
+            self.buckets[bucket] += 1;
         }
     }
 
-    /// Appends the histogram as Prometheus text.
-    pub(crate) fn render(&self, out: &mut String) {
-        let name = "quorate_turn_seconds";
-        let _ =
-            writeln!(out, "# HELP {name} Time that one turn of the worker took.\n# TYPE {name} histogram");
+    /// Appends the histogram as Prometheus text. `name` ends in `_seconds`.
+    pub(crate) fn render(&self, name: &str, help: &str, out: &mut String) {
+        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} histogram");
         let mut up_to_here = 0;
-        for (end_us, count) in TURN_BUCKETS_US.iter().zip(self.turn_us_buckets) {
+        for (end_us, count) in BUCKETS_US.iter().zip(self.buckets) {
             up_to_here += count;
             let _ = writeln!(out, "{name}_bucket{{le=\"{}\"}} {up_to_here}", *end_us as f64 / 1e6);
         }
-        let _ = writeln!(out, "{name}_bucket{{le=\"+Inf\"}} {}", self.turns);
-        let _ = writeln!(out, "{name}_sum {}\n{name}_count {}", self.turn_us_sum as f64 / 1e6, self.turns);
+        let _ = writeln!(out, "{name}_bucket{{le=\"+Inf\"}} {}", self.count);
+        let _ = writeln!(out, "{name}_sum {}\n{name}_count {}", self.sum_us as f64 / 1e6, self.count);
     }
 }
 
@@ -102,13 +99,13 @@ mod tests {
 
     #[test]
     fn the_histogram_adds_up() {
-        let mut turns = Turns::default();
+        let mut turns = Durations::default();
         for us in [1, 10, 11, 2_000_000] {
             turns.note(us);
         }
         let mut text = String::new();
         Counted { input_bytes: 4, ..Counted::default() }.render(&mut text);
-        turns.render(&mut text);
+        turns.render("quorate_turn_seconds", "Turns.", &mut text);
         for line in [
             "quorate_turn_seconds_bucket{le=\"0.00001\"} 2",
             "quorate_turn_seconds_bucket{le=\"0.000025\"} 3",

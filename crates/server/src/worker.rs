@@ -14,16 +14,17 @@ use driver::{Change, Clients, Counters, Driver, Event, Limiter, Sizes, Stopped, 
 use mio::net::{TcpListener, UnixStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 use node::{ClientId, Line, Node, Usage};
+use storage::work::Lane;
 use storage::{DiskError, ValueWork, Work};
 
 use crate::bridge::{Bridge, Question};
 use crate::clients::{self, ClientSocket};
 use crate::descriptors::SocketBound;
-use crate::disk::{FolderDisk, WorkThreads};
+use crate::disk::{FinishedWork, FolderDisk, WorkThreads};
 use crate::files::DataFolder;
 use crate::log;
 use crate::memory;
-use crate::metrics::{self, Turns};
+use crate::metrics::{self, Durations};
 use crate::peers::Peers;
 use crate::tls::{self, Arrivals, Scratch};
 use crate::turn::{CLIENT_TOKENS, Clock, PEER_TOKENS, Turn};
@@ -87,7 +88,9 @@ struct Outside {
     value_threads: ValueThreads,
     clock: Clock,
     release: fn(),
-    turns: Turns,
+    turns: Durations,
+    /// Writes and syncs of the log.
+    syncs: Durations,
     is_stopping: bool,
 }
 
@@ -166,7 +169,8 @@ impl Worker {
                 value_threads: parts.value_threads,
                 clock: parts.clock,
                 release: parts.release,
-                turns: Turns::default(),
+                turns: Durations::default(),
+                syncs: Durations::default(),
                 is_stopping: false,
             },
             folder: parts.folder,
@@ -292,11 +296,11 @@ impl World for Outside {
     }
 
     fn attend(&mut self, clients: &mut Clients<ClientSocket>, turn: &mut Turn<'_>) {
-        let Outside { peers, bridge, turns, tls_counters, .. } = self;
+        let Outside { peers, bridge, turns, syncs, tls_counters, .. } = self;
         let is_called = std::mem::take(&mut self.is_called) || bridge.is_unfinished();
         if is_called {
             bridge.take_calls(turn, |question, calls, turn| {
-                answer(question, (clients, peers, turns, calls, tls_counters), turn);
+                answer(question, (clients, peers, [turns, syncs], calls, tls_counters), turn);
             });
         }
         let registry = self.poll.registry();
@@ -323,7 +327,11 @@ impl World for Outside {
 
     #[inline]
     fn next_finished(&mut self) -> Option<(Work, Result<(), DiskError>)> {
-        self.threads.take_finished()
+        let FinishedWork { work, result, took } = self.threads.take_finished()?;
+        if work.lane() == Lane::Sync {
+            self.syncs.note(took.as_micros() as u64);
+        }
+        Some((work, result))
     }
 
     #[inline]
@@ -414,7 +422,13 @@ impl Door {
 /// Answers a question that came over HTTP. The asking task may have given up.
 fn answer(
     question: Question,
-    (clients, peers, turns, http_calls, tls): (&Clients<ClientSocket>, &Peers, &Turns, u64, &tls::Counters),
+    (clients, peers, [turns, syncs], http_calls, tls): (
+        &Clients<ClientSocket>,
+        &Peers,
+        [&Durations; 2],
+        u64,
+        &tls::Counters,
+    ),
     turn: &mut Turn<'_>,
 ) {
     match question {
@@ -438,7 +452,12 @@ fn answer(
                 peer_links: peers.links(),
             };
             counted.render(&mut text);
-            turns.render(&mut text);
+            turns.render("quorate_turn_seconds", "Time that one turn of the worker took.", &mut text);
+            syncs.render(
+                "quorate_log_sync_seconds",
+                "Time that a write of the log and its sync took.",
+                &mut text,
+            );
             usage::render(&mut text);
             let _ = sender.send(text);
         }
