@@ -5,22 +5,20 @@
 //! and can be started. The secret is only ever copied from file to file, never sent over a connection or put on a
 //! command line.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, TcpStream, ToSocketAddrs};
-use std::path::{Path, PathBuf};
+use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
-use node::control::{ClusterMap, MAP_BYTES_MAX};
+use node::control::ClusterMap;
 use node::{NodeAddress, NodeId};
 use server::Config;
-use wire::release::RELEASES;
 
 use crate::cluster::say;
+use crate::connection::{Cluster, Reply, map_of};
 
-/// How long a node may take to connect. Answers take longer: the control group gives up after five seconds.
-const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+/// How long a node may be silent: the control group gives up after five seconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 const EXAMPLES: &str = "\
@@ -87,8 +85,11 @@ pub(crate) fn run(args: &JoinArgs) -> Result<()> {
         args.dir.display(),
         file.display()
     );
-    let mut member = Member::find(&like)?;
-    let map = member.map()?;
+    let cluster = Cluster::of(&like)?;
+    let (asked, mut member) = cluster.open(ANSWER_WITHIN).with_context(|| {
+        format!("the cluster must be running, and {} must say where", like.file.display())
+    })?;
+    let map = map_of(&mut member).with_context(|| asked.clone())?;
     let own = address(args, &like, &map)?;
     let config = configuration(&like, &map, &own, args.bind.unwrap_or(like.bind));
     // Read as the node will read it, so that what it would refuse is refused now.
@@ -100,10 +101,16 @@ pub(crate) fn run(args: &JoinArgs) -> Result<()> {
     let NodeAddress { id, host, client_port, http_port, peer_port } = &own;
     let words = [client_port, http_port, peer_port].map(u16::to_string);
     let [client, http, peer] = words.each_ref().map(String::as_str);
-    if let Err(error) = member.ask(&["CLUSTER", "ADD", &id.to_string(), host, client, http, peer]) {
+    let number = id.to_string();
+    let words = ["CLUSTER", "ADD", &number, host, client, http, peer].map(str::as_bytes);
+    let added = match member.ask(&words) {
+        Ok(Reply::Error(error)) => Err(anyhow!("{error}")),
+        other => other.map(drop),
+    };
+    if let Err(error) = added {
         // If there was no answer, the node may have been added all the same: the same command then adds it again.
         let _ = std::fs::remove_file(&file);
-        return Err(error).with_context(|| format!("node {id} was not added"));
+        return Err(error).with_context(|| format!("{asked}: node {id} was not added"));
     }
     say(&format!("node {id} is added: redis {host}:{client}, http {host}:{http}, peers {host}:{peer}"));
     if like.tls.is_some() {
@@ -178,86 +185,5 @@ fn configuration(like: &Config, map: &ClusterMap, own: &NodeAddress, bind: IpAdd
         nodes,
         file: PathBuf::new(),
         ..like.clone()
-    }
-}
-
-/// A node of the cluster that answers.
-struct Member {
-    stream: BufReader<TcpStream>,
-    name: String,
-}
-
-impl Member {
-    /// Finds the first node of a configuration that answers and has a map.
-    fn find(like: &Config) -> Result<Member> {
-        let mut reasons = Vec::new();
-        for address in &like.nodes {
-            match Member::connect(address, like) {
-                Ok(member) => return Ok(member),
-                Err(error) => reasons.push(format!("node {}: {error:#}", address.id)),
-            }
-        }
-        let file: &Path = &like.file;
-        bail!("no node of {} answers ({}): the cluster must be running", file.display(), reasons.join("; "))
-    }
-
-    fn connect(address: &NodeAddress, like: &Config) -> Result<Member> {
-        let name = format!("node {} at {}:{}", address.id, address.host, address.client_port);
-        let mut found = (address.host.as_str(), address.client_port).to_socket_addrs()?;
-        let socket = found.next().context("its name has no address")?;
-        let stream = TcpStream::connect_timeout(&socket, CONNECT_WITHIN)?;
-        stream.set_read_timeout(Some(ANSWER_WITHIN))?;
-        stream.set_write_timeout(Some(ANSWER_WITHIN))?;
-        let mut member = Member { stream: BufReader::new(stream), name };
-        // Beyond loopback the default user does not add nodes.
-        match (&like.operator_password, &like.password) {
-            (Some(password), _) => drop(member.ask(&["AUTH", "operator", password])?),
-            (None, Some(password)) => drop(member.ask(&["AUTH", password])?),
-            (None, None) => {}
-        }
-        member.ask(&["PING"])?;
-        Ok(member)
-    }
-
-    fn map(&mut self) -> Result<ClusterMap> {
-        let bytes = self.ask(&["CLUSTER", "MAP"])?;
-        let map = ClusterMap::decode(&bytes, RELEASES)
-            .map_err(|why| anyhow!("{}: its map cannot be read: {why}", self.name))?;
-        ensure!(
-            map.version > 0,
-            "{} has no cluster map yet: the cluster has not begun, or the node is cut off from it",
-            self.name
-        );
-        Ok(map)
-    }
-
-    /// Runs a command and returns its reply, a text.
-    fn ask(&mut self, words: &[&str]) -> Result<Vec<u8>> {
-        let mut request = format!("*{}\r\n", words.len());
-        words.iter().for_each(|word| request.push_str(&format!("${}\r\n{word}\r\n", word.len())));
-        let answer = self.exchange(request.as_bytes());
-        // The first word alone: the others may include a password.
-        answer.with_context(|| format!("{} was asked for {}", self.name, words[0]))
-    }
-
-    fn exchange(&mut self, request: &[u8]) -> Result<Vec<u8>> {
-        self.stream.get_mut().write_all(request)?;
-        let mut line = String::new();
-        // Neither a line nor the length that it announces is unbounded.
-        (&mut self.stream).take(1 << 16).read_line(&mut line)?;
-        let line = line.trim_end();
-        match line.split_at_checked(1) {
-            Some(("+", text)) => Ok(text.as_bytes().to_vec()),
-            Some(("-", error)) => Err(anyhow!("{error}")),
-            Some(("$", length)) => {
-                let length: usize = length.parse()?;
-                ensure!(length <= MAP_BYTES_MAX, "its answer has {length} bytes");
-                let mut bytes = vec![0; length + 2];
-                self.stream.read_exact(&mut bytes)?;
-                bytes.truncate(length);
-                Ok(bytes)
-            }
-            _ => bail!("its answer cannot be read: {line:?}"),
-        }
     }
 }

@@ -9,8 +9,8 @@ use clap::Args;
 use rdb::payload;
 use rdb::write::FileWriter;
 
-use super::client::{Client, Reply, put_request};
-use super::{Connect, Progress, Refusals};
+use crate::connection::{ANSWER_WITHIN, Client, Connect, Reply, Role, put_request};
+use super::{Progress, Refusals};
 use crate::cluster::say;
 
 const EXAMPLES: &str = "\
@@ -46,7 +46,7 @@ pub(crate) struct ExportArgs {
 pub(super) fn run(args: &ExportArgs) -> Result<()> {
     let (to, cannot) = (&args.to, || format!("cannot write {}", args.to.display()));
     ensure!(args.force || !to.exists(), "{} exists: give --force to replace it", to.display());
-    let mut client = args.connect.open()?;
+    let mut client = args.connect.resolve(Role::Looks)?.open(ANSWER_WITHIN)?.1;
     let beside = to.with_extension("part");
     let file = File::create(&beside).with_context(cannot)?;
     let written = write(&mut client, file).with_context(cannot);

@@ -12,10 +12,10 @@ use clap::Args;
 use rdb::file::FileReader;
 use rdb::{Kind, Source};
 
-use super::client::{Client, Reply, put_request};
+use crate::connection::{ANSWER_WITHIN, Client, Connect, Reply, Role, put_request};
 use super::live::{self, LiveArgs};
 use super::snapshot::{self, Rules, Sink};
-use super::{Connect, Progress, Refusals, functions, log};
+use super::{Progress, Refusals, functions, log};
 use crate::cluster::say;
 
 const EXAMPLES: &str = "\
@@ -133,7 +133,10 @@ pub(super) fn run(args: &ImportArgs) -> Result<()> {
         true => log::files(from)?,
         false => vec![from.clone()],
     };
-    let mut client = if args.dry_run { None } else { Some(args.connect.open()?) };
+    let mut client = match args.dry_run {
+        true => None,
+        false => Some(args.connect.resolve(Role::Changes)?.open(ANSWER_WITHIN)?.1),
+    };
     let string_bytes_max = match &mut client {
         Some(client) => string_bytes_max(client)?,
         None => usize::MAX,

@@ -20,7 +20,8 @@ use signal_hook::iterator::Signals;
 
 use super::gather::gather;
 use super::text::{Paint, table};
-use super::{Asked, exit_code};
+use super::exit_code;
+use crate::connection::{Connect, Role};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -35,7 +36,7 @@ Exit code: as that of `quorate status`, by what was seen last.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TopArgs {
     #[command(flatten)]
-    asked: Asked,
+    connect: Connect,
 
     /// Seconds from one look to the next
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
@@ -63,7 +64,7 @@ impl Look {
 
 /// Runs until it is asked to stop.
 pub(super) fn run(args: &TopArgs) -> Result<ExitCode> {
-    let (addresses, credentials) = args.asked.resolve()?;
+    let cluster = args.connect.resolve(Role::Looks)?;
     let is_terminal = io::stdout().is_terminal();
     let paint = Paint::of_standard_output();
     let screen = is_terminal.then(Screen::open);
@@ -72,7 +73,7 @@ pub(super) fn run(args: &TopArgs) -> Result<ExitCode> {
     let mut looks = 0;
     loop {
         let begun = Instant::now();
-        let look = Look::take(&gather(&addresses, &credentials), begun);
+        let look = Look::take(&gather(&cluster), begun);
         looks += 1;
         let text = match is_terminal {
             true => screen_text(&look, before.as_ref(), paint),

@@ -95,11 +95,7 @@ fn load(settings: &TlsSettings) -> Result<(ServerConfig, String)> {
     let builder = match (client_certificates, authority) {
         (ClientCertificates::Off, _) | (_, None) => builder.with_no_client_auth(),
         (wanted, Some(authority)) => {
-            let mut roots = RootCertStore::empty();
-            for found in certificates_in(authority)? {
-                let what = || format!("{} has a certificate that is no authority's", authority.display());
-                roots.add(found).with_context(what)?;
-            }
+            let roots = authorities_in(authority)?;
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
             let verifier = match wanted {
                 ClientCertificates::Wanted => verifier.allow_unauthenticated(),
@@ -132,4 +128,17 @@ pub fn certificates_in(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let found = found.collect::<Result<Vec<_>, _>>().with_context(what)?;
     ensure!(!found.is_empty(), what());
     Ok(found)
+}
+
+/// The authorities in a file, in PEM.
+///
+/// # Errors
+/// It cannot be read, has none, or has a certificate that is no authority's.
+pub fn authorities_in(file: &Path) -> Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    for found in certificates_in(file)? {
+        let what = || format!("{} has a certificate that is no authority's", file.display());
+        roots.add(found).with_context(what)?;
+    }
+    Ok(roots)
 }

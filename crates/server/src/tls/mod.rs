@@ -14,7 +14,7 @@ mod refusals;
 mod stream;
 
 pub(crate) use certificates::Certificates;
-pub use certificates::certificates_in;
+pub use certificates::{authorities_in, certificates_in};
 pub(crate) use door::{Arrival, Arrivals, Door, shake_hands};
 pub(crate) use refusals::Counters;
 pub(crate) use stream::{Scratch, TlsStream, scratch};

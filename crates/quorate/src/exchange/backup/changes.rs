@@ -12,7 +12,7 @@ use std::io::{Read, Write};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use rdb::{Fault, Source};
 
-use super::super::client::put_request;
+use crate::connection::put_request;
 use super::super::log::{self, Item};
 
 /// The beginning of a file.

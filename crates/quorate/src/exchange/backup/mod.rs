@@ -26,8 +26,9 @@ use clap::Args;
 
 use self::manifest::{Folder, Manifest};
 use self::take::Made;
-use super::{Connect, Progress};
+use super::Progress;
 use crate::cluster::say;
+use crate::connection::Connect;
 
 const EXAMPLES: &str = "\
 Examples:

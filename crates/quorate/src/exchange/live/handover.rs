@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, anyhow, bail};
 use rdb::{Crc, Fault, Part, payload, value};
 
-use super::super::client::{Client, Reply, put_request};
+use crate::connection::{Client, Reply, put_request};
 use super::super::{Progress, Refusals};
 use super::lane::{Target, is_temporary};
 use super::link::Address;

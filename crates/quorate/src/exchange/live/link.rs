@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::super::client::{Client, put_request};
-use super::super::stream::Stream;
-use super::super::tls::Tls;
+use crate::connection::{ANSWER_WITHIN, Client, Stream, Tls, put_request};
 use super::spool::Spool;
 
 /// How often the server hears from its replica. It cuts off one that is silent for a minute.
@@ -34,7 +32,7 @@ impl Address {
     /// # Errors
     /// See [`Client::connect`].
     pub(super) fn connect(&self) -> Result<Client> {
-        Client::connect(&self.server, &self.credentials, self.tls.as_ref())
+        Client::connect(&self.server, &self.credentials, self.tls.as_ref(), ANSWER_WITHIN)
     }
 }
 

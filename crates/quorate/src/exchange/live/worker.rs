@@ -11,7 +11,7 @@ use anyhow::{Result, bail};
 use rdb::file::FileReader;
 use rdb::{Fault, Kind, Source};
 
-use super::super::client::Reply;
+use crate::connection::Reply;
 use super::super::snapshot::{self, Rules, Sink, of_database};
 use super::super::{Refusals, functions, log};
 use super::StartAgain;
