@@ -6,7 +6,7 @@
 //! command line.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -14,7 +14,9 @@ use clap::Args;
 use node::control::ClusterMap;
 use node::{NodeAddress, NodeId};
 use server::Config;
+use server::config::{PeerTls, TlsSettings};
 
+use crate::certs::{AUTHORITY_FILE, AUTHORITY_KEY_FILE, Authority, DAYS, Owner};
 use crate::cluster::say;
 use crate::connection::{Cluster, Reply, map_of};
 
@@ -28,6 +30,9 @@ Examples:
 
 On another machine, with a copy of any node's quorate.toml (it holds the secret: keep it safe on the way):
   quorate join --like quorate.toml --dir data --host 10.0.0.7 --bind 10.0.0.7
+
+Where the cluster has TLS, with the folder of `quorate certs`:
+  quorate join --like node-1/quorate.toml --dir node-4 --certs certs --host 10.0.0.7
 
 CLUSTER REMOVE removes a node; CLUSTER REPLACE admits one that has lost its storage.";
 
@@ -55,6 +60,11 @@ pub(crate) struct JoinArgs {
     /// The address to listen on [default: as in the file]
     #[arg(long, value_name = "ADDRESS")]
     bind: Option<IpAddr>,
+
+    /// The folder of the authority (quorate certs), where the cluster has TLS: the new node gets a certificate, and TLS as the
+    /// file's node has it [default: the folder of that node's certificate, if the authority's key is there]
+    #[arg(long, value_name = "DIR")]
+    certs: Option<PathBuf>,
 
     /// Port for Redis clients [default: that of the file's node, plus the difference of the node numbers]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
@@ -91,12 +101,17 @@ pub(crate) fn run(args: &JoinArgs) -> Result<()> {
     })?;
     let map = map_of(&mut member).with_context(|| asked.clone())?;
     let own = address(args, &like, &map)?;
-    let config = configuration(&like, &map, &own, args.bind.unwrap_or(like.bind));
+    let certificate = Certificate::find(args, &like, &own)?;
+    let mut config = configuration(&like, &map, &own, args.bind.unwrap_or(like.bind));
+    config.tls = certificate.as_ref().map(|certificate| certificate.settings.clone());
     // Read as the node will read it, so that what it would refuse is refused now.
     Config::parse(&config.text()?).context("the new node could not start")?;
 
     std::fs::create_dir_all(&args.dir)
         .with_context(|| format!("cannot make the folder {}", args.dir.display()))?;
+    if let Some(certificate) = &certificate {
+        certificate.put_into(&args.dir)?;
+    }
     config.write(&file)?;
     let NodeAddress { id, host, client_port, http_port, peer_port } = &own;
     let words = [client_port, http_port, peer_port].map(u16::to_string);
@@ -113,9 +128,13 @@ pub(crate) fn run(args: &JoinArgs) -> Result<()> {
         return Err(error).with_context(|| format!("{asked}: node {id} was not added"));
     }
     say(&format!("node {id} is added: redis {host}:{client}, http {host}:{http}, peers {host}:{peer}"));
-    if like.tls.is_some() {
+    if let (Some(tls), None) = (&like.tls, &certificate) {
+        let needs = match tls.peers {
+            PeerTls::Required => ", without which the other nodes turn it away",
+            PeerTls::Off | PeerTls::Wanted => "",
+        };
         say(&format!(
-            "it has no TLS yet: make it a certificate (quorate certs --node {id}=HOST), and add a table [tls] to {}",
+            "it has no TLS yet{needs}: make it a certificate (quorate certs --node {id}={host}), and add a table [tls] to {}",
             file.display()
         ));
     }
@@ -164,6 +183,63 @@ fn address(args: &JoinArgs, like: &Config, map: &ClusterMap) -> Result<NodeAddre
     }
 }
 
+/// The new node's certificate, in the folder of the authority, and its settings for TLS.
+struct Certificate {
+    folder: PathBuf,
+    files: [String; 3],
+    settings: TlsSettings,
+}
+
+impl Certificate {
+    /// Issues it, unless it has been issued already. `None` if the cluster has no TLS, or the authority's key is not here.
+    fn find(args: &JoinArgs, like: &Config, own: &NodeAddress) -> Result<Option<Certificate>> {
+        let Some(tls) = &like.tls else {
+            ensure!(args.certs.is_none(), "--certs: {} has no TLS", like.file.display());
+            return Ok(None);
+        };
+        let beside = tls.certificate.parent().filter(|folder| folder.join(AUTHORITY_KEY_FILE).exists());
+        let Some(folder) = args.certs.as_deref().or(beside).map(Path::to_owned) else { return Ok(None) };
+        ensure!(
+            folder.join(AUTHORITY_FILE).exists(),
+            "--certs: {} has no {AUTHORITY_FILE}: it is no folder of `quorate certs`",
+            folder.display()
+        );
+        let owner = Owner::Node { id: own.id, hosts: vec![own.host.clone()] };
+        let [certificate, key] = owner.files();
+        if ![&certificate, &key].iter().all(|name| folder.join(name).exists()) {
+            Authority::open(&folder)?.0.issue(&owner, DAYS)?;
+        }
+        let model = like.own()?;
+        let near = |port: u16, plain: u16, of_model: u16| -> Result<u16> {
+            let counted = i32::from(port) + i32::from(plain) - i32::from(of_model);
+            let counted = u16::try_from(if port == 0 { 0 } else { counted });
+            counted.with_context(|| format!("node {} would have no port for TLS: give other ports", own.id))
+        };
+        let settings = TlsSettings {
+            bind: tls.bind.filter(|_| args.bind.is_none()),
+            // As far from the plain ones as on the other nodes: clients of Redis Cluster count on that.
+            client_port: near(tls.client_port, own.client_port, model.client_port)?,
+            http_port: near(tls.http_port, own.http_port, model.http_port)?,
+            certificate: certificate.clone().into(),
+            key: key.clone().into(),
+            authority: Some(AUTHORITY_FILE.into()),
+            ..tls.clone()
+        };
+        Ok(Some(Certificate { folder, files: [certificate, key, AUTHORITY_FILE.to_owned()], settings }))
+    }
+
+    /// Copies the files into the new node's folder.
+    fn put_into(&self, target: &Path) -> Result<()> {
+        for name in &self.files {
+            let (from, to) = (self.folder.join(name), target.join(name));
+            // The mode is copied, too.
+            std::fs::copy(&from, &to)
+                .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
+        }
+        Ok(())
+    }
+}
+
 /// Whether a name or address is reachable from this machine only.
 fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
@@ -180,8 +256,6 @@ fn configuration(like: &Config, map: &ClusterMap, own: &NodeAddress, bind: IpAdd
         // The cluster map holds the keyspaces; those in a file are for a new cluster.
         keyspaces: Vec::new(),
         dial: Vec::new(),
-        // A certificate is of one node.
-        tls: None,
         nodes,
         file: PathBuf::new(),
         ..like.clone()
