@@ -218,7 +218,9 @@ impl TlsSettings {
             "tls: peers: give authority, the file with the certificates of those who issue the nodes'"
         );
         ensure!(
-            has_password || address.to_canonical().is_loopback() || (self.client_port, self.http_port) == (0, 0),
+            has_password
+                || address.to_canonical().is_loopback()
+                || (self.client_port, self.http_port) == (0, 0),
             "tls: bind: {address} can be reached from other machines, and there is no password: set `password`, or bind \
              to 127.0.0.1"
         );

@@ -250,7 +250,10 @@ pub(crate) fn map_of(client: &mut Client) -> Result<ClusterMap> {
     };
     let map = ClusterMap::decode(&text, RELEASES).map_err(anyhow::Error::msg);
     let map = map.context("the cluster's map is not understood")?;
-    ensure!(map.version > 0, "the cluster has not begun yet, or the node is cut off from it: see quorate status");
+    ensure!(
+        map.version > 0,
+        "the cluster has not begun yet, or the node is cut off from it: see quorate status"
+    );
     Ok(map)
 }
 
@@ -269,7 +272,9 @@ fn ports(client: &mut Client) -> Result<BTreeMap<NodeId, u16>> {
         Some((id, port.parse().ok()?))
     };
     let told = String::from_utf8_lossy(&told);
-    told.lines().map(|line| port_in(line).with_context(|| format!("CLUSTER NODES has the line {line:?}"))).collect()
+    told.lines()
+        .map(|line| port_in(line).with_context(|| format!("CLUSTER NODES has the line {line:?}")))
+        .collect()
 }
 
 #[cfg(test)]
@@ -287,9 +292,7 @@ mod tests {
 
     #[test]
     fn a_configuration_says_where_and_how() {
-        let tls = |more: &str| {
-            config(&format!("[tls]\ncertificate = \"c\"\nkey = \"k\"\n{more}"))
-        };
+        let tls = |more: &str| config(&format!("[tls]\ncertificate = \"c\"\nkey = \"k\"\n{more}"));
         let plain = config("");
         assert_eq!(address_of(&plain, false).unwrap(), ("db1.example:7000".to_owned(), false));
         assert!(address_of(&plain, true).is_err());

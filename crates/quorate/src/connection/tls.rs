@@ -14,8 +14,8 @@ use rustls::{
     AlertDescription, CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error,
     OtherError, RootCertStore, SignatureScheme,
 };
-use server::tls::{authorities_in, certificates_in};
 use server::tls::names::readable;
+use server::tls::{authorities_in, certificates_in};
 
 /// Whom to trust, and what to show.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -9,13 +9,14 @@ use clap::Args;
 use rdb::payload;
 use rdb::write::FileWriter;
 
-use crate::connection::{ANSWER_WITHIN, Client, Connect, Reply, Role, put_request};
 use super::{Progress, Refusals};
 use crate::cluster::say;
+use crate::connection::{ANSWER_WITHIN, Client, Connect, Reply, Role, put_request};
 
 const EXAMPLES: &str = "\
 Examples:
   quorate export dump.rdb --addr 10.0.0.7:7000
+  quorate export dump.rdb --addr 10.0.0.7:7443 --cacert authority.crt   over TLS
   redis-server --dbfilename dump.rdb --dir .         load it
 
 Keys are read one after the other while clients write: the file is not the state of one moment unless they pause.";

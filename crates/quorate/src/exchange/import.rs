@@ -12,16 +12,17 @@ use clap::Args;
 use rdb::file::FileReader;
 use rdb::{Kind, Source};
 
-use crate::connection::{ANSWER_WITHIN, Client, Connect, Reply, Role, put_request};
 use super::live::{self, LiveArgs};
 use super::snapshot::{self, Rules, Sink};
 use super::{Progress, Refusals, functions, log};
 use crate::cluster::say;
+use crate::connection::{ANSWER_WITHIN, Client, Connect, Reply, Role, put_request};
 
 const EXAMPLES: &str = "\
 Examples:
   quorate import dump.rdb --dry-run                  what is in it, and what would not be taken
   quorate import dump.rdb --addr 10.0.0.7:7000
+  quorate import dump.rdb --addr 10.0.0.7:7443 --cacert authority.crt   over TLS
   quorate import appendonlydir --database 1=sessions:
   quorate import redis://10.0.0.3:6379 --addr 10.0.0.7:7000
 

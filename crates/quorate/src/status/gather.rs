@@ -25,8 +25,7 @@ pub(super) fn gather(cluster: &Cluster) -> Answers {
     let unknown = |(id, place): &(&NodeId, &String)| {
         !answers.nodes.contains_key(*id) && !answers.others.iter().any(|(other, _)| other == *place)
     };
-    let missing: Vec<String> =
-        places.iter().filter(unknown).map(|(_, place)| place.clone()).collect();
+    let missing: Vec<String> = places.iter().filter(unknown).map(|(_, place)| place.clone()).collect();
     for (address, heard) in ask_all(&missing, cluster) {
         answers.take(address, heard.map(|heard| heard.said));
     }

@@ -18,15 +18,16 @@ use server::status::{Answers, judge, words};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::exit_code;
 use super::gather::gather;
 use super::text::{Paint, table};
-use super::exit_code;
 use crate::connection::{Connect, Role};
 
 const EXAMPLES: &str = "\
 Examples:
   quorate top                                        q or Ctrl-C ends it
   quorate top --addr a.example:7000 --password-file password --interval 5
+  quorate top --addr a.example:7443 --cacert authority.crt   over TLS
   quorate top --count 10 | tee top.txt               ten times, as plain lines
 
 Exit code: as that of `quorate status`, by what was seen last.";

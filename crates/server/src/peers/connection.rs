@@ -295,7 +295,9 @@ impl Connection {
                 self.session = Some(session);
                 Ok(Some(peer))
             }
-            Stage::Connecting | Stage::InHandshake(_) | Stage::Up(_) | Stage::Failed => Err(HandshakeError::OutOfOrder.into()),
+            Stage::Connecting | Stage::InHandshake(_) | Stage::Up(_) | Stage::Failed => {
+                Err(HandshakeError::OutOfOrder.into())
+            }
         }
     }
 

@@ -87,9 +87,9 @@ impl Peers {
                         "it speaks TLS, and this node does not do so with other nodes (tls.peers)".into(),
                     )),
                     (true, _) => self.secure(index, registry),
-                    (false, PeerTls::Required) => Err(Fault::Refused(
-                        "it does not speak TLS, and tls.peers = \"required\"".into(),
-                    )),
+                    (false, PeerTls::Required) => {
+                        Err(Fault::Refused("it does not speak TLS, and tls.peers = \"required\"".into()))
+                    }
                     (false, _) => Ok(true),
                 }
             }

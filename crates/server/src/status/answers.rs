@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use node::control::ClusterMap;
 use node::NodeId;
+use node::control::ClusterMap;
 
 use super::report::Report;
 

@@ -17,7 +17,8 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::TLS13;
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, ServerConfig, SignatureScheme,
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, ServerConfig,
+    SignatureScheme,
 };
 
 use super::names::{check_node, common_name, last_day};
@@ -158,9 +159,7 @@ fn load(settings: &TlsSettings, own: &NodeAddress, generation: u64) -> Result<(C
         ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
     let builder = match (client_certificates, &roots) {
         (ClientCertificates::Off, _) | (_, None) => builder.with_no_client_auth(),
-        (wanted, Some(roots)) => {
-            builder.with_client_cert_verifier(of_clients(roots, &provider, *wanted)?)
-        }
+        (wanted, Some(roots)) => builder.with_client_cert_verifier(of_clients(roots, &provider, *wanted)?),
     };
     let clients = builder.with_single_cert(chain.clone(), secret.clone_key()).with_context(apart)?;
     let clients = Arc::new(without_sessions(clients));
@@ -206,8 +205,7 @@ fn of_clients(
     provider: &Arc<CryptoProvider>,
     wanted: ClientCertificates,
 ) -> Result<Arc<dyn ClientCertVerifier>> {
-    let verifier =
-        WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), Arc::clone(provider));
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), Arc::clone(provider));
     let verifier = match wanted {
         ClientCertificates::Required => verifier,
         ClientCertificates::Off | ClientCertificates::Wanted => verifier.allow_unauthenticated(),
@@ -242,8 +240,7 @@ struct OfNodes(Arc<WebPkiServerVerifier>);
 
 impl OfNodes {
     fn new(roots: &Arc<RootCertStore>, provider: &Arc<CryptoProvider>) -> Result<OfNodes> {
-        let verifier =
-            WebPkiServerVerifier::builder_with_provider(Arc::clone(roots), Arc::clone(provider));
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::clone(roots), Arc::clone(provider));
         Ok(OfNodes(verifier.build()?))
     }
 }

@@ -92,8 +92,7 @@ pub(super) struct Service {
 pub(super) fn channel(certificates: Arc<Certificates>, waker: Arc<Waker>) -> (Handshakes, Service) {
     let (sender, begun) = mpsc::unbounded_channel();
     let (made, receiver) = mpsc::unbounded_channel();
-    let service =
-        Service { certificates: Arc::clone(&certificates), receiver: begun, sender: made, waker };
+    let service = Service { certificates: Arc::clone(&certificates), receiver: begun, sender: made, waker };
     (Handshakes { certificates, sender, receiver, count: 0 }, service)
 }
 

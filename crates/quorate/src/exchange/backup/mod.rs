@@ -33,6 +33,7 @@ use crate::connection::Connect;
 const EXAMPLES: &str = "\
 Examples:
   quorate backup --to /backup/shop --addr 10.0.0.7:7000 --password-file password
+  quorate backup --to /backup/shop --addr 10.0.0.7:7443 --cacert authority.crt   over TLS
   quorate backup --to /backup/shop --every 1h --keep 48     until it is stopped
   quorate backup --list /backup/shop                        which there are, and to which times they restore
   quorate backup --verify /backup/shop                      reads all files, against their checksums

@@ -11,22 +11,23 @@ use rdb::file::FileReader;
 use rdb::write::{put_text, tag};
 use rdb::{Kind, payload};
 
-use crate::connection::{ANSWER_WITHIN, Client, Connect, Reply, Role, map_of, put_request};
+use super::super::Progress;
 use super::super::import::{Importer, string_bytes_max};
 use super::super::live::{Compare, digest};
 use super::super::snapshot::{self, Rules, Sink};
-use super::super::Progress;
 use super::choose::{self, Chosen, Plan};
 use super::manifest::{Folder, Keyspace, Shard};
 use super::state::State;
 use super::take::storages;
 use super::{changes, check_folder, files, moment};
 use crate::cluster::say;
+use crate::connection::{ANSWER_WITHIN, Client, Connect, Reply, Role, map_of, put_request};
 
 const EXAMPLES: &str = "\
 Examples:
   quorate restore --from /backup/shop --dry-run                  what would be restored, after all files were read
   quorate restore --from /backup/shop --addr 10.0.1.1:7000       the newest backup
+  quorate restore --from /backup/shop --addr 10.0.1.1:7443 --cacert authority.crt   over TLS
   quorate restore --from /backup/shop --addr 10.0.1.1:7000 --until 2026-11-26T21:59:00Z
 
 The cluster is a new one, with its own secret: quorate cluster, or quorate server on each node. Keyspaces that are not there

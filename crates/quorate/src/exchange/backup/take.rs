@@ -17,14 +17,14 @@ use rdb::write::put_text;
 use rdb::{Fault, payload, value};
 use server::status::report::Report;
 
-use crate::connection::{self, ANSWER_WITHIN, Client, Connect, Reply, Role, map_of, put_request};
-use super::super::export::scanned;
 use super::super::Progress;
+use super::super::export::scanned;
 use super::changes::{self, Record};
 use super::files::{self, Writer};
 use super::manifest::{ChangeFile, Cluster, FORMAT, Folder, KeyFile, Keyspace, Manifest, Shard};
 use super::moment;
 use crate::cluster::say;
+use crate::connection::{self, ANSWER_WITHIN, Client, Connect, Reply, Role, map_of, put_request};
 
 /// How long nodes may have no leader, or lag.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 
-use crate::connection::{ANSWER_WITHIN, Client, Cluster, Reply, put_request};
 use super::StartAgain;
+use crate::connection::{ANSWER_WITHIN, Client, Cluster, Reply, put_request};
 
 const PAUSE: Duration = Duration::from_millis(200);
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::connection::{ANSWER_WITHIN, Client, Stream, Tls, put_request};
 use super::spool::Spool;
+use crate::connection::{ANSWER_WITHIN, Client, Stream, Tls, put_request};
 
 /// How often the server hears from its replica. It cuts off one that is silent for a minute.
 const ACKNOWLEDGE_EVERY: Duration = Duration::from_secs(1);

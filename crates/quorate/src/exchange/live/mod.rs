@@ -27,10 +27,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 
-use crate::connection::{ANSWER_WITHIN, Client, Connect, FOR_OLD_SERVERS, Reply, Role, Tls, Trust, map_of};
-use super::snapshot::Rules;
 use super::Refusals;
+use super::snapshot::Rules;
 use crate::cluster::say;
+use crate::connection::{ANSWER_WITHIN, Client, Connect, FOR_OLD_SERVERS, Reply, Role, Tls, Trust, map_of};
 pub(super) use handover::digest;
 use handover::{Asking, Compared};
 use lane::Target;
