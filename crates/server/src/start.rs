@@ -149,7 +149,7 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
         let ports: Vec<String> = ports.map(|(name, port)| format!("{name} at {port}")).collect();
         let ports = if ports.is_empty() { "no port of its own".to_owned() } else { ports.join(", ") };
         let (bind, peers) = (tls.bind.unwrap_or(config.bind), tls.peers.word());
-        tracing::info!("TLS on {bind}: {ports}; between nodes {peers} (tls.peers)");
+        tracing::info!("with TLS on {bind}: {ports}; between nodes: {peers} (tls.peers)");
     }
     tracing::info!(
         "node {} of cluster {} started, process {}: clients at {}:{}, HTTP at {}, peers at {}",

@@ -88,8 +88,11 @@ impl Manage {
 
     /// How the whole cluster stands.
     fn standing(&self) -> Result<Standing> {
-        let standing = stand(&self.connect.resolve(Role::Changes)?);
+        let cluster = self.connect.resolve(Role::Changes)?;
+        let standing = stand(&cluster);
         if standing.map_version == 0 {
+            // If nobody answers, this says why not.
+            cluster.open(ANSWER_WITHIN)?;
             let why = standing.risks.first().map(|risk| risk.what.clone()).unwrap_or_default();
             bail!("{why}");
         }
