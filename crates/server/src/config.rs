@@ -777,6 +777,8 @@ peer_port = 9000
         let tls = Config::parse(&with("client_port = 7443")).unwrap().tls.unwrap();
         assert_eq!((tls.client_port, tls.client_certificates), (7443, ClientCertificates::Off));
         assert!(Config::parse(&with("client_port = 7000\nhttp_port = 8000")).is_ok());
+        let between = Config::parse(&with("authority = \"a.crt\"\npeers = \"wanted\"")).unwrap().tls.unwrap();
+        assert_eq!((between.client_port, between.peers), (0, PeerTls::Wanted));
         for (lines, why) in [
             ("", "tls: give client_port, http_port or both"),
             ("client_port = 9000", "tls: client_port and peer_port of this node are both 9000"),
@@ -793,6 +795,8 @@ peer_port = 9000
                 "client_port = 7443\nclient_certificates = \"required\"",
                 "tls: client_certificates: give authority",
             ),
+            ("peers = \"required\"", "tls: peers: give authority"),
+            ("peers = \"yes\"", "key peers: unknown variant `yes`"),
             (
                 "client_port = 7443\nclient_certificates = \"yes\"",
                 "key client_certificates: unknown variant `yes`",
