@@ -5,22 +5,22 @@
 //! and can be started. The secret is only ever copied from file to file, never sent over a connection or put on a
 //! command line.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, TcpStream, ToSocketAddrs};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
-use node::control::{ClusterMap, MAP_BYTES_MAX};
+use node::control::ClusterMap;
 use node::{NodeAddress, NodeId};
 use server::Config;
-use wire::release::RELEASES;
+use server::config::{PeerTls, TlsSettings};
 
+use crate::certs::{AUTHORITY_FILE, AUTHORITY_KEY_FILE, Authority, DAYS, Owner};
 use crate::cluster::say;
+use crate::connection::{Cluster, Reply, map_of};
 
-/// How long a node may take to connect. Answers take longer: the control group gives up after five seconds.
-const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+/// How long a node may be silent: the control group gives up after five seconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 const EXAMPLES: &str = "\
@@ -30,6 +30,9 @@ Examples:
 
 On another machine, with a copy of any node's quorate.toml (it holds the secret: keep it safe on the way):
   quorate join --like quorate.toml --dir data --host 10.0.0.7 --bind 10.0.0.7
+
+Where the cluster has TLS, with the folder of `quorate certs`:
+  quorate join --like node-1/quorate.toml --dir node-4 --certs certs --host 10.0.0.7
 
 CLUSTER REMOVE removes a node; CLUSTER REPLACE admits one that has lost its storage.";
 
@@ -57,6 +60,11 @@ pub(crate) struct JoinArgs {
     /// The address to listen on [default: as in the file]
     #[arg(long, value_name = "ADDRESS")]
     bind: Option<IpAddr>,
+
+    /// The folder of the authority (quorate certs), where the cluster has TLS: the new node gets a certificate, and TLS as the
+    /// file's node has it [default: the folder of that node's certificate, if the authority's key is there]
+    #[arg(long, value_name = "DIR")]
+    certs: Option<PathBuf>,
 
     /// Port for Redis clients [default: that of the file's node, plus the difference of the node numbers]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
@@ -87,28 +95,46 @@ pub(crate) fn run(args: &JoinArgs) -> Result<()> {
         args.dir.display(),
         file.display()
     );
-    let mut member = Member::find(&like)?;
-    let map = member.map()?;
+    let cluster = Cluster::of(&like)?;
+    let (asked, mut member) = cluster.open(ANSWER_WITHIN).with_context(|| {
+        format!("the cluster must be running, and {} must say where", like.file.display())
+    })?;
+    let map = map_of(&mut member).with_context(|| asked.clone())?;
     let own = address(args, &like, &map)?;
-    let config = configuration(&like, &map, &own, args.bind.unwrap_or(like.bind));
+    let certificate = Certificate::find(args, &like, &own)?;
+    let mut config = configuration(&like, &map, &own, args.bind.unwrap_or(like.bind));
+    config.tls = certificate.as_ref().map(|certificate| certificate.settings.clone());
     // Read as the node will read it, so that what it would refuse is refused now.
     Config::parse(&config.text()?).context("the new node could not start")?;
 
     std::fs::create_dir_all(&args.dir)
         .with_context(|| format!("cannot make the folder {}", args.dir.display()))?;
+    if let Some(certificate) = &certificate {
+        certificate.put_into(&args.dir)?;
+    }
     config.write(&file)?;
     let NodeAddress { id, host, client_port, http_port, peer_port } = &own;
     let words = [client_port, http_port, peer_port].map(u16::to_string);
     let [client, http, peer] = words.each_ref().map(String::as_str);
-    if let Err(error) = member.ask(&["CLUSTER", "ADD", &id.to_string(), host, client, http, peer]) {
+    let number = id.to_string();
+    let words = ["CLUSTER", "ADD", &number, host, client, http, peer].map(str::as_bytes);
+    let added = match member.ask(&words) {
+        Ok(Reply::Error(error)) => Err(anyhow!("{error}")),
+        other => other.map(drop),
+    };
+    if let Err(error) = added {
         // If there was no answer, the node may have been added all the same: the same command then adds it again.
         let _ = std::fs::remove_file(&file);
-        return Err(error).with_context(|| format!("node {id} was not added"));
+        return Err(error).with_context(|| format!("{asked}: node {id} was not added"));
     }
     say(&format!("node {id} is added: redis {host}:{client}, http {host}:{http}, peers {host}:{peer}"));
-    if like.tls.is_some() {
+    if let (Some(tls), None) = (&like.tls, &certificate) {
+        let needs = match tls.peers {
+            PeerTls::Required => ", without which the other nodes turn it away",
+            PeerTls::Off | PeerTls::Wanted => "",
+        };
         say(&format!(
-            "it has no TLS yet: make it a certificate (quorate certs --node {id}=HOST), and add a table [tls] to {}",
+            "it has no TLS yet{needs}: make it a certificate (quorate certs --node {id}={host}), and add a table [tls] to {}",
             file.display()
         ));
     }
@@ -157,6 +183,63 @@ fn address(args: &JoinArgs, like: &Config, map: &ClusterMap) -> Result<NodeAddre
     }
 }
 
+/// The new node's certificate, in the folder of the authority, and its settings for TLS.
+struct Certificate {
+    folder: PathBuf,
+    files: [String; 3],
+    settings: TlsSettings,
+}
+
+impl Certificate {
+    /// Issues it, unless it has been issued already. `None` if the cluster has no TLS, or the authority's key is not here.
+    fn find(args: &JoinArgs, like: &Config, own: &NodeAddress) -> Result<Option<Certificate>> {
+        let Some(tls) = &like.tls else {
+            ensure!(args.certs.is_none(), "--certs: {} has no TLS", like.file.display());
+            return Ok(None);
+        };
+        let beside = tls.certificate.parent().filter(|folder| folder.join(AUTHORITY_KEY_FILE).exists());
+        let Some(folder) = args.certs.as_deref().or(beside).map(Path::to_owned) else { return Ok(None) };
+        ensure!(
+            folder.join(AUTHORITY_FILE).exists(),
+            "--certs: {} has no {AUTHORITY_FILE}: it is no folder of `quorate certs`",
+            folder.display()
+        );
+        let owner = Owner::Node { id: own.id, hosts: vec![own.host.clone()] };
+        let [certificate, key] = owner.files();
+        if ![&certificate, &key].iter().all(|name| folder.join(name).exists()) {
+            Authority::open(&folder)?.0.issue(&owner, DAYS)?;
+        }
+        let model = like.own()?;
+        let near = |port: u16, plain: u16, of_model: u16| -> Result<u16> {
+            let counted = i32::from(port) + i32::from(plain) - i32::from(of_model);
+            let counted = u16::try_from(if port == 0 { 0 } else { counted });
+            counted.with_context(|| format!("node {} would have no port for TLS: give other ports", own.id))
+        };
+        let settings = TlsSettings {
+            bind: tls.bind.filter(|_| args.bind.is_none()),
+            // As far from the plain ones as on the other nodes: clients of Redis Cluster count on that.
+            client_port: near(tls.client_port, own.client_port, model.client_port)?,
+            http_port: near(tls.http_port, own.http_port, model.http_port)?,
+            certificate: certificate.clone().into(),
+            key: key.clone().into(),
+            authority: Some(AUTHORITY_FILE.into()),
+            ..tls.clone()
+        };
+        Ok(Some(Certificate { folder, files: [certificate, key, AUTHORITY_FILE.to_owned()], settings }))
+    }
+
+    /// Copies the files into the new node's folder.
+    fn put_into(&self, target: &Path) -> Result<()> {
+        for name in &self.files {
+            let (from, to) = (self.folder.join(name), target.join(name));
+            // The mode is copied, too.
+            std::fs::copy(&from, &to)
+                .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
+        }
+        Ok(())
+    }
+}
+
 /// Whether a name or address is reachable from this machine only.
 fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
@@ -173,91 +256,8 @@ fn configuration(like: &Config, map: &ClusterMap, own: &NodeAddress, bind: IpAdd
         // The cluster map holds the keyspaces; those in a file are for a new cluster.
         keyspaces: Vec::new(),
         dial: Vec::new(),
-        // A certificate is of one node.
-        tls: None,
         nodes,
         file: PathBuf::new(),
         ..like.clone()
-    }
-}
-
-/// A node of the cluster that answers.
-struct Member {
-    stream: BufReader<TcpStream>,
-    name: String,
-}
-
-impl Member {
-    /// Finds the first node of a configuration that answers and has a map.
-    fn find(like: &Config) -> Result<Member> {
-        let mut reasons = Vec::new();
-        for address in &like.nodes {
-            match Member::connect(address, like) {
-                Ok(member) => return Ok(member),
-                Err(error) => reasons.push(format!("node {}: {error:#}", address.id)),
-            }
-        }
-        let file: &Path = &like.file;
-        bail!("no node of {} answers ({}): the cluster must be running", file.display(), reasons.join("; "))
-    }
-
-    fn connect(address: &NodeAddress, like: &Config) -> Result<Member> {
-        let name = format!("node {} at {}:{}", address.id, address.host, address.client_port);
-        let mut found = (address.host.as_str(), address.client_port).to_socket_addrs()?;
-        let socket = found.next().context("its name has no address")?;
-        let stream = TcpStream::connect_timeout(&socket, CONNECT_WITHIN)?;
-        stream.set_read_timeout(Some(ANSWER_WITHIN))?;
-        stream.set_write_timeout(Some(ANSWER_WITHIN))?;
-        let mut member = Member { stream: BufReader::new(stream), name };
-        // Beyond loopback the default user does not add nodes.
-        match (&like.operator_password, &like.password) {
-            (Some(password), _) => drop(member.ask(&["AUTH", "operator", password])?),
-            (None, Some(password)) => drop(member.ask(&["AUTH", password])?),
-            (None, None) => {}
-        }
-        member.ask(&["PING"])?;
-        Ok(member)
-    }
-
-    fn map(&mut self) -> Result<ClusterMap> {
-        let bytes = self.ask(&["CLUSTER", "MAP"])?;
-        let map = ClusterMap::decode(&bytes, RELEASES)
-            .map_err(|why| anyhow!("{}: its map cannot be read: {why}", self.name))?;
-        ensure!(
-            map.version > 0,
-            "{} has no cluster map yet: the cluster has not begun, or the node is cut off from it",
-            self.name
-        );
-        Ok(map)
-    }
-
-    /// Runs a command and returns its reply, a text.
-    fn ask(&mut self, words: &[&str]) -> Result<Vec<u8>> {
-        let mut request = format!("*{}\r\n", words.len());
-        words.iter().for_each(|word| request.push_str(&format!("${}\r\n{word}\r\n", word.len())));
-        let answer = self.exchange(request.as_bytes());
-        // The first word alone: the others may include a password.
-        answer.with_context(|| format!("{} was asked for {}", self.name, words[0]))
-    }
-
-    fn exchange(&mut self, request: &[u8]) -> Result<Vec<u8>> {
-        self.stream.get_mut().write_all(request)?;
-        let mut line = String::new();
-        // Neither a line nor the length that it announces is unbounded.
-        (&mut self.stream).take(1 << 16).read_line(&mut line)?;
-        let line = line.trim_end();
-        match line.split_at_checked(1) {
-            Some(("+", text)) => Ok(text.as_bytes().to_vec()),
-            Some(("-", error)) => Err(anyhow!("{error}")),
-            Some(("$", length)) => {
-                let length: usize = length.parse()?;
-                ensure!(length <= MAP_BYTES_MAX, "its answer has {length} bytes");
-                let mut bytes = vec![0; length + 2];
-                self.stream.read_exact(&mut bytes)?;
-                bytes.truncate(length);
-                Ok(bytes)
-            }
-            _ => bail!("its answer cannot be read: {line:?}"),
-        }
     }
 }

@@ -8,6 +8,7 @@
 
 mod certs;
 mod cluster;
+mod connection;
 mod exchange;
 mod join;
 mod manage;

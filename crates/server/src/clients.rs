@@ -2,7 +2,7 @@
 //!
 //! Sockets are edge-triggered and registered once, for reading and writing; the system reports each change once.
 
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 
@@ -13,7 +13,7 @@ use node::{ClientId, ClientKind, TlsClient};
 
 use crate::descriptors::SocketBound;
 use crate::socket;
-use crate::tls::{Arrival, Arrivals, Scratch, TlsStream, names};
+use crate::tls::{AnySocket, Arrival, Arrivals, Scratch, TlsStream, names};
 use crate::turn::{CLIENT_TOKENS, Turn};
 
 /// Most clients accepted per turn.
@@ -21,72 +21,12 @@ const TURN_ACCEPTS_MAX: usize = 64;
 
 const TOO_MANY_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
 
-/// The node's end of a client's connection.
-pub(crate) enum ClientSocket {
-    Plain(TcpStream),
-    Tls(Box<TlsStream>),
-}
-
-impl ClientSocket {
-    fn socket(&self) -> &TcpStream {
-        match self {
-            ClientSocket::Plain(socket) => socket,
-            ClientSocket::Tls(stream) => &stream.socket,
-        }
-    }
-
-    fn socket_mut(&mut self) -> &mut TcpStream {
-        match self {
-            ClientSocket::Plain(socket) => socket,
-            ClientSocket::Tls(stream) => &mut stream.socket,
-        }
-    }
-}
-
-impl Read for ClientSocket {
-    #[inline]
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            ClientSocket::Plain(socket) => socket.read(buffer),
-            ClientSocket::Tls(stream) => stream.read(buffer),
-        }
-    }
-}
-
-impl Write for ClientSocket {
-    #[inline]
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            ClientSocket::Plain(socket) => socket.write(bytes),
-            ClientSocket::Tls(stream) => stream.write(bytes),
-        }
-    }
-
-    #[inline]
-    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            ClientSocket::Plain(socket) => socket.write_vectored(parts),
-            ClientSocket::Tls(stream) => stream.write_vectored(parts),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.socket_mut().flush()
-    }
-}
-
-impl driver::Socket for ClientSocket {
-    fn address(&self) -> String {
-        self.socket().peer_addr().map_or(String::from("?"), |address| address.to_string())
-    }
-}
-
 /// Accepts waiting clients. Returns true when more may wait.
 ///
 /// # Errors
 /// The system refuses, for example because it has no more file descriptors: try again later.
 pub(crate) fn accept(
-    clients: &mut Clients<ClientSocket>,
+    clients: &mut Clients<AnySocket>,
     sockets: SocketBound,
     listener: &TcpListener,
     registry: &Registry,
@@ -100,7 +40,7 @@ pub(crate) fn accept(
                 let _ = socket.write(TOO_MANY_CLIENTS);
             }
             Some((socket, address)) => {
-                let_in(clients, ClientSocket::Plain(socket), (address, None), registry, turn);
+                let_in(clients, AnySocket::Plain(socket), (address, None), registry, turn);
             }
             None => return Ok(false),
         }
@@ -111,7 +51,7 @@ pub(crate) fn accept(
 /// Lets in clients whose handshakes are done. Calls `ready` with the number of each: the end of the handshake may have
 /// brought its first request, and no event reports that. Returns true when more may wait.
 pub(crate) fn take_arrivals(
-    clients: &mut Clients<ClientSocket>,
+    clients: &mut Clients<AnySocket>,
     (arrivals, scratch): (&mut Arrivals, &Scratch),
     registry: &Registry,
     turn: &mut Turn<'_>,
@@ -124,7 +64,7 @@ pub(crate) fn take_arrivals(
                 let certificate_name = shown.and_then(|certificate| names::common_name(certificate));
                 let tls = Some(TlsClient { certificate_name });
                 let stream = TlsStream::new(TcpStream::from_std(socket), session, Scratch::clone(scratch));
-                let socket = ClientSocket::Tls(Box::new(stream));
+                let socket = AnySocket::Tls(Box::new(stream));
                 let_in(clients, socket, (address, tls), registry, turn).into_iter().for_each(&mut ready);
             }
             Some(Arrival::Crowded) => {
@@ -137,8 +77,8 @@ pub(crate) fn take_arrivals(
 }
 
 fn let_in(
-    clients: &mut Clients<ClientSocket>,
-    mut client: ClientSocket,
+    clients: &mut Clients<AnySocket>,
+    mut client: AnySocket,
     (address, tls): (SocketAddr, Option<TlsClient>),
     registry: &Registry,
     turn: &mut Turn<'_>,

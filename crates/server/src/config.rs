@@ -159,6 +159,22 @@ pub struct TlsSettings {
     /// Whether a Redis client with a certificate is the user that has its common name, without a password.
     #[serde(default, skip_serializing_if = "is_default")]
     pub certificates_name_users: bool,
+    /// Whether the nodes speak TLS among themselves.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub peers: PeerTls,
+}
+
+/// Whether the nodes speak TLS among themselves. Where they do, both sides show a certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PeerTls {
+    /// They do not.
+    #[default]
+    Off,
+    /// They do with those nodes that do, and not with others: for the time in which a cluster changes over.
+    Wanted,
+    /// They turn others away.
+    Required,
 }
 
 /// Whether clients are asked for certificates. One that they show must come from a trusted authority.
@@ -174,6 +190,17 @@ pub enum ClientCertificates {
     Required,
 }
 
+impl PeerTls {
+    /// The word for it in the file.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            PeerTls::Off => "off",
+            PeerTls::Wanted => "wanted",
+            PeerTls::Required => "required",
+        }
+    }
+}
+
 impl TlsSettings {
     /// Whether all users of the machine can read the private key.
     pub(crate) fn is_key_exposed(&self) -> bool {
@@ -183,11 +210,17 @@ impl TlsSettings {
     fn check(&self, bind: IpAddr, own: &NodeAddress, has_password: bool) -> Result<()> {
         let address = self.bind.unwrap_or(bind);
         ensure!(
-            self.client_port != 0 || self.http_port != 0,
-            "tls: give client_port, http_port or both: the ports that speak TLS"
+            self.client_port != 0 || self.http_port != 0 || self.peers != PeerTls::Off,
+            "tls: give client_port, http_port or both: the ports that speak TLS; or peers, for TLS between nodes"
         );
         ensure!(
-            has_password || address.to_canonical().is_loopback(),
+            self.peers == PeerTls::Off || self.authority.is_some(),
+            "tls: peers: give authority, the file with the certificates of those who issue the nodes'"
+        );
+        ensure!(
+            has_password
+                || address.to_canonical().is_loopback()
+                || (self.client_port, self.http_port) == (0, 0),
             "tls: bind: {address} can be reached from other machines, and there is no password: set `password`, or bind \
              to 127.0.0.1"
         );
@@ -744,6 +777,8 @@ peer_port = 9000
         let tls = Config::parse(&with("client_port = 7443")).unwrap().tls.unwrap();
         assert_eq!((tls.client_port, tls.client_certificates), (7443, ClientCertificates::Off));
         assert!(Config::parse(&with("client_port = 7000\nhttp_port = 8000")).is_ok());
+        let between = Config::parse(&with("authority = \"a.crt\"\npeers = \"wanted\"")).unwrap().tls.unwrap();
+        assert_eq!((between.client_port, between.peers), (0, PeerTls::Wanted));
         for (lines, why) in [
             ("", "tls: give client_port, http_port or both"),
             ("client_port = 9000", "tls: client_port and peer_port of this node are both 9000"),
@@ -760,6 +795,8 @@ peer_port = 9000
                 "client_port = 7443\nclient_certificates = \"required\"",
                 "tls: client_certificates: give authority",
             ),
+            ("peers = \"required\"", "tls: peers: give authority"),
+            ("peers = \"yes\"", "key peers: unknown variant `yes`"),
             (
                 "client_port = 7443\nclient_certificates = \"yes\"",
                 "key client_certificates: unknown variant `yes`",

@@ -31,6 +31,8 @@ pub(crate) struct Counted {
     /// Bytes of requests that are not consumed yet.
     pub(crate) input_bytes: usize,
     pub(crate) peer_links: usize,
+    /// How many of these are in TLS.
+    pub(crate) peer_links_tls: usize,
 }
 
 impl Counted {
@@ -61,6 +63,7 @@ impl Counted {
         let gauges = [
             ("input_bytes", "Bytes of requests that have not been taken yet.", self.input_bytes),
             ("peer_links", "Peers with a link that is up.", self.peer_links),
+            ("peer_links_tls", "Peers with a link that is up and in TLS.", self.peer_links_tls),
         ];
         for (name, help, value) in gauges {
             let _ = writeln!(

@@ -25,7 +25,7 @@ use crate::http::{Http, Sealed};
 use crate::listen::Listeners;
 use crate::log;
 use crate::notebook;
-use crate::peers::Peers;
+use crate::peers::{Peers, Security};
 use crate::resolver::Resolver;
 use crate::tls::{self, Certificates};
 use crate::turn::Clock;
@@ -44,7 +44,7 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
     let signals = stop_signals()?;
     let certificates = match &config.tls {
         Some(settings) => {
-            let read = Certificates::read(settings, reload_signal()?);
+            let read = Certificates::read(&config, settings, reload_signal()?);
             let read =
                 read.with_context(|| format!("the node cannot start with {}", config.file.display()))?;
             Some(Arc::new(read))
@@ -111,12 +111,17 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
         let (counters, waker) = (Arc::clone(&tls_counters), Arc::clone(&waker));
         tls::Door::start(listeners.tls_clients, certificates, counters, sockets, waker)
     });
-    let (door, arrivals) = door.transpose()?.unzip();
+    let (door, arrivals, handshakes) = match door.transpose()? {
+        Some((door, arrivals, handshakes)) => (Some(door), Some(arrivals), Some(handshakes)),
+        None => (None, None, None),
+    };
 
     let limits = &config.limits;
     let identity = Identity::new(&config.name_for_peers(), config.node, config.secret.as_bytes())?;
     let identity = identity.reached_at_port(config.own()?.peer_port);
     let resolver = Resolver::new(waker);
+    let scratch = tls::scratch();
+    let security = Security::new(handshakes, tls::Scratch::clone(&scratch));
     let worker = Worker::new(Parts {
         poll,
         client_listener: listeners.clients,
@@ -127,7 +132,8 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
         node,
         clients: Clients::new(limits.input_bytes_max, limits.request_timeout_ms),
         sockets,
-        peers: Peers::new(identity, config.node, config.dial.clone(), resolver, limits.patience),
+        peers: Peers::new(identity, config.node, config.dial.clone(), resolver, limits.patience, security),
+        scratch,
         bridge,
         folder,
         disk,
@@ -141,7 +147,9 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
         let ports = [("clients", tls.client_port), ("HTTP", tls.http_port)];
         let ports = ports.iter().filter(|(_, port)| *port != 0);
         let ports: Vec<String> = ports.map(|(name, port)| format!("{name} at {port}")).collect();
-        tracing::info!("TLS on {}: {}", tls.bind.unwrap_or(config.bind), ports.join(", "));
+        let ports = if ports.is_empty() { "no port of its own".to_owned() } else { ports.join(", ") };
+        let (bind, peers) = (tls.bind.unwrap_or(config.bind), tls.peers.word());
+        tracing::info!("with TLS on {bind}: {ports}; between nodes: {peers} (tls.peers)");
     }
     tracing::info!(
         "node {} of cluster {} started, process {}: clients at {}:{}, HTTP at {}, peers at {}",

@@ -18,7 +18,7 @@ use storage::work::Lane;
 use storage::{DiskError, ValueWork, Work};
 
 use crate::bridge::{Bridge, Question};
-use crate::clients::{self, ClientSocket};
+use crate::clients;
 use crate::descriptors::SocketBound;
 use crate::disk::{FinishedWork, FolderDisk, WorkThreads};
 use crate::files::DataFolder;
@@ -26,7 +26,7 @@ use crate::log;
 use crate::memory;
 use crate::metrics::{self, Durations};
 use crate::peers::Peers;
-use crate::tls::{self, Arrivals, Scratch};
+use crate::tls::{self, AnySocket, Arrivals, Scratch};
 use crate::turn::{CLIENT_TOKENS, Clock, PEER_TOKENS, Turn};
 use crate::usage;
 use crate::values::ValueThreads;
@@ -56,7 +56,7 @@ const STOP_PAUSE: Duration = Duration::from_millis(10);
 
 /// Everything that the worker's thread owns.
 pub(crate) struct Worker {
-    driver: Driver<ClientSocket>,
+    driver: Driver<AnySocket>,
     outside: Outside,
     folder: DataFolder,
     events: Events,
@@ -110,10 +110,12 @@ pub(crate) struct Parts {
     /// Clients with TLS, if there is a port for them.
     pub(crate) arrivals: Option<Arrivals>,
     pub(crate) tls_counters: Arc<tls::Counters>,
+    /// Where connections with TLS decrypt.
+    pub(crate) scratch: Scratch,
     /// Becomes readable when the process is asked to stop.
     pub(crate) signals: UnixStream,
     pub(crate) node: Node,
-    pub(crate) clients: Clients<ClientSocket>,
+    pub(crate) clients: Clients<AnySocket>,
     pub(crate) sockets: SocketBound,
     pub(crate) peers: Peers,
     pub(crate) bridge: Bridge,
@@ -158,7 +160,7 @@ impl Worker {
                 peer_door: Door::new(parts.peer_listener),
                 arrivals: parts.arrivals,
                 has_arrivals: false,
-                scratch: tls::scratch(),
+                scratch: parts.scratch,
                 tls_counters: parts.tls_counters,
                 sockets: parts.sockets,
                 signals: parts.signals,
@@ -272,10 +274,19 @@ impl Outside {
     }
 }
 
+impl Outside {
+    /// Has connections of peers be read of which no event tells.
+    fn note_ready(&mut self) {
+        while let Some(connection) = self.peers.next_ready() {
+            self.happened.push(Event::Peer(connection));
+        }
+    }
+}
+
 impl World for Outside {
     type Clock = Clock;
     type Disk = FolderDisk;
-    type Socket = ClientSocket;
+    type Socket = AnySocket;
 
     #[inline]
     fn clock(&self) -> Clock {
@@ -292,10 +303,12 @@ impl World for Outside {
     }
 
     fn read_peer(&mut self, connection: usize, turn: &mut Turn<'_>) -> bool {
-        self.peers.serve(connection, turn)
+        let may_have_more = self.peers.serve(connection, self.poll.registry(), turn);
+        self.note_ready();
+        may_have_more
     }
 
-    fn attend(&mut self, clients: &mut Clients<ClientSocket>, turn: &mut Turn<'_>) {
+    fn attend(&mut self, clients: &mut Clients<AnySocket>, turn: &mut Turn<'_>) {
         let Outside { peers, bridge, turns, syncs, tls_counters, .. } = self;
         let is_called = std::mem::take(&mut self.is_called) || bridge.is_unfinished();
         if is_called {
@@ -323,6 +336,7 @@ impl World for Outside {
             }
             self.peer_door.look("peer", turn, |listener, turn| peers.accept(listener, registry, turn));
         }
+        self.note_ready();
     }
 
     #[inline]
@@ -341,6 +355,7 @@ impl World for Outside {
 
     fn write_to_peers(&mut self, turn: &mut Turn<'_>) {
         self.peers.write(turn);
+        self.note_ready();
     }
 
     #[inline]
@@ -423,7 +438,7 @@ impl Door {
 fn answer(
     question: Question,
     (clients, peers, [turns, syncs], http_calls, tls): (
-        &Clients<ClientSocket>,
+        &Clients<AnySocket>,
         &Peers,
         [&Durations; 2],
         u64,
@@ -450,6 +465,7 @@ fn answer(
                 tls_refused: tls.refused.load(Ordering::Relaxed),
                 input_bytes: clients.input_bytes(),
                 peer_links: peers.links(),
+                peer_links_tls: peers.links_with_tls(),
             };
             counted.render(&mut text);
             turns.render("quorate_turn_seconds", "Time that one turn of the worker took.", &mut text);

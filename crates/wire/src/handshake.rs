@@ -66,6 +66,7 @@ const HELLO: u8 = 1;
 const CHALLENGE: u8 = 2;
 const PROOF: u8 = 3;
 const HELLO_URGENT: u8 = 4;
+const HELLO_SUCCESSOR: u8 = 5;
 const GREETER: &[u8] = b"quorate hello";
 const DIALER: &[u8] = b"quorate dialer";
 const ACCEPTOR: &[u8] = b"quorate acceptor";
@@ -80,6 +81,8 @@ pub enum Lane {
     Main,
     /// For messages that must not wait.
     Urgent,
+    /// Takes the place of the main one, which is read to its end before.
+    Successor,
 }
 
 impl Lane {
@@ -87,6 +90,7 @@ impl Lane {
         match self {
             Lane::Main => HELLO,
             Lane::Urgent => HELLO_URGENT,
+            Lane::Successor => HELLO_SUCCESSOR,
         }
     }
 }
@@ -395,7 +399,7 @@ impl Acceptor {
         }
         let mut reader = Reader::new(payload);
         let kind = reader.u8()?;
-        let lane = [Lane::Main, Lane::Urgent].into_iter().find(|lane| lane.hello() == kind);
+        let lane = [Lane::Main, Lane::Urgent, Lane::Successor].into_iter().find(|lane| lane.hello() == kind);
         let lane = lane.ok_or(HandshakeError::OutOfOrder)?;
         if reader.take(MAGIC.len())? != MAGIC {
             return Err(HandshakeError::NotAPeer("it does not begin with the magic bytes"));

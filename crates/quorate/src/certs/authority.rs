@@ -23,7 +23,8 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The file of the authority's certificate in its folder.
 pub(crate) const AUTHORITY_FILE: &str = "authority.crt";
-const AUTHORITY_KEY_FILE: &str = "authority.key";
+/// The file of its key.
+pub(crate) const AUTHORITY_KEY_FILE: &str = "authority.key";
 
 /// An authority and the folder that has its files.
 pub(crate) struct Authority {

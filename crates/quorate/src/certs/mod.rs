@@ -11,7 +11,7 @@ use clap::Args;
 
 use crate::cluster::say;
 
-pub(crate) use self::authority::{AUTHORITY_FILE, Authority, Owner};
+pub(crate) use self::authority::{AUTHORITY_FILE, AUTHORITY_KEY_FILE, Authority, Owner};
 
 /// How many days certificates of nodes and clients are valid.
 pub(crate) const DAYS: u32 = 730;
@@ -67,6 +67,7 @@ fn parse_client(name: &str) -> Result<String> {
         (1..=64).contains(&name.len()) && name.bytes().all(is_plain) && !name.starts_with('.'),
         "a client's name has 1 to 64 letters, digits, and - _ . @"
     );
+    ensure!(!name.starts_with("node-"), "{name} would be a node's name: give the client another one");
     Ok(name.to_owned())
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use node::NodeAddress;
 use server::Config;
-use server::config::{Limits, TlsSettings};
+use server::config::{Limits, PeerTls, TlsSettings};
 use server::files::running_process;
 
 use super::nodes::{Node, Tls, certificates_of, folder_of};
@@ -142,6 +142,7 @@ impl Folder {
             authority: Some(from_node(AUTHORITY_FILE)),
             client_certificates: Default::default(),
             certificates_name_users: false,
+            peers: PeerTls::Required,
         })
     }
 

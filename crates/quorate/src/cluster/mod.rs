@@ -80,7 +80,7 @@ pub(crate) struct ClusterArgs {
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     peer_port: Option<u16>,
 
-    /// TLS at further ports of a new cluster, with certificates of its own authority, in DIR/certs
+    /// TLS at further ports of a new cluster and between its nodes, with certificates of its own authority, in DIR/certs
     #[arg(long)]
     tls: bool,
 

@@ -9,13 +9,14 @@ use clap::Args;
 use rdb::payload;
 use rdb::write::FileWriter;
 
-use super::client::{Client, Reply, put_request};
-use super::{Connect, Progress, Refusals};
+use super::{Progress, Refusals};
 use crate::cluster::say;
+use crate::connection::{ANSWER_WITHIN, Client, Connect, Reply, Role, put_request};
 
 const EXAMPLES: &str = "\
 Examples:
   quorate export dump.rdb --addr 10.0.0.7:7000
+  quorate export dump.rdb --addr 10.0.0.7:7443 --cacert authority.crt   over TLS
   redis-server --dbfilename dump.rdb --dir .         load it
 
 Keys are read one after the other while clients write: the file is not the state of one moment unless they pause.";
@@ -46,7 +47,7 @@ pub(crate) struct ExportArgs {
 pub(super) fn run(args: &ExportArgs) -> Result<()> {
     let (to, cannot) = (&args.to, || format!("cannot write {}", args.to.display()));
     ensure!(args.force || !to.exists(), "{} exists: give --force to replace it", to.display());
-    let mut client = args.connect.open()?;
+    let mut client = args.connect.resolve(Role::Looks)?.open(ANSWER_WITHIN)?.1;
     let beside = to.with_extension("part");
     let file = File::create(&beside).with_context(cannot)?;
     let written = write(&mut client, file).with_context(cannot);

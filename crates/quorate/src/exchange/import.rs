@@ -12,16 +12,17 @@ use clap::Args;
 use rdb::file::FileReader;
 use rdb::{Kind, Source};
 
-use super::client::{Client, Reply, put_request};
 use super::live::{self, LiveArgs};
 use super::snapshot::{self, Rules, Sink};
-use super::{Connect, Progress, Refusals, functions, log};
+use super::{Progress, Refusals, functions, log};
 use crate::cluster::say;
+use crate::connection::{ANSWER_WITHIN, Client, Connect, Reply, Role, put_request};
 
 const EXAMPLES: &str = "\
 Examples:
   quorate import dump.rdb --dry-run                  what is in it, and what would not be taken
   quorate import dump.rdb --addr 10.0.0.7:7000
+  quorate import dump.rdb --addr 10.0.0.7:7443 --cacert authority.crt   over TLS
   quorate import appendonlydir --database 1=sessions:
   quorate import redis://10.0.0.3:6379 --addr 10.0.0.7:7000
 
@@ -133,7 +134,10 @@ pub(super) fn run(args: &ImportArgs) -> Result<()> {
         true => log::files(from)?,
         false => vec![from.clone()],
     };
-    let mut client = if args.dry_run { None } else { Some(args.connect.open()?) };
+    let mut client = match args.dry_run {
+        true => None,
+        false => Some(args.connect.resolve(Role::Changes)?.open(ANSWER_WITHIN)?.1),
+    };
     let string_bytes_max = match &mut client {
         Some(client) => string_bytes_max(client)?,
         None => usize::MAX,

@@ -1,12 +1,10 @@
 //! `quorate import` and `quorate export`: keys come from files of Redis, and go into them. `quorate backup` and `quorate restore`:
 //! all of a cluster goes into files, and into another cluster.
 //!
-//! Reading order: [`client`] (a connection) over [`stream`] and [`tls`], [`mod@import`] (which files, and the report),
-//! [`snapshot`] (keys of a file), [`pieces`] (values as commands), [`log`] (append-only files), [`live`] (a running server),
-//! [`mod@export`], [`mod@backup`].
+//! Reading order: [`mod@import`] (which files, and the report), [`snapshot`] (keys of a file), [`pieces`] (values as commands),
+//! [`log`] (append-only files), [`live`] (a running server), [`mod@export`], [`mod@backup`].
 
 mod backup;
-mod client;
 mod export;
 mod functions;
 mod import;
@@ -14,20 +12,15 @@ mod live;
 mod log;
 mod pieces;
 mod snapshot;
-mod stream;
-mod tls;
 
 pub(crate) use backup::{BackupArgs, RestoreArgs};
-pub(crate) use client::{Client, Reply};
 pub(crate) use export::ExportArgs;
 pub(crate) use import::ImportArgs;
 
 use std::io::{IsTerminal as _, Write as _};
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
-use clap::Args;
+use anyhow::{Result, bail};
 
 /// Reads files of Redis into a running cluster.
 ///
@@ -59,71 +52,6 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<()> {
 /// A sentence that says what was not restored.
 pub(crate) fn restore(args: &RestoreArgs) -> Result<()> {
     backup::restore(args)
-}
-
-/// Connects to a node that may be silent for no longer than `within`.
-///
-/// # Errors
-/// It cannot be reached, or refuses the credentials (the words behind AUTH).
-pub(crate) fn connect(address: &str, credentials: &[String], within: Duration) -> Result<Client> {
-    Client::connect_within(address, credentials, None, within)
-}
-
-/// Asks a node some questions, each answered by a text.
-///
-/// # Errors
-/// It cannot be reached, is silent for longer than `within`, refuses the credentials (the words behind AUTH), or answers
-/// otherwise.
-pub(crate) fn ask(
-    address: &str,
-    credentials: &[String],
-    within: Duration,
-    questions: &[&[&[u8]]],
-) -> Result<Vec<Vec<u8>>> {
-    let mut client = connect(address, credentials, within)?;
-    let answers = questions.iter().map(|words| match client.ask(words)? {
-        Reply::Error(error) => bail!("{error}"),
-        reply => reply.bytes().context("it answers with what is no text"),
-    });
-    answers.collect()
-}
-
-/// The words behind AUTH for the password in a file, if there is one.
-///
-/// # Errors
-/// The file cannot be read.
-pub(crate) fn credentials(password_file: Option<&Path>) -> Result<Vec<String>> {
-    let Some(file) = password_file else { return Ok(Vec::new()) };
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    Ok(vec![text.trim_end().to_owned()])
-}
-
-/// How to reach the cluster.
-#[derive(Args)]
-struct Connect {
-    /// The address of any node of the cluster, for Redis clients
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7000")]
-    addr: String,
-
-    /// A file with the cluster's password, or with that of the user
-    #[arg(long, value_name = "FILE")]
-    password_file: Option<PathBuf>,
-
-    /// The user to log in as [default: the default user]
-    #[arg(long, value_name = "NAME", requires = "password_file")]
-    user: Option<String>,
-}
-
-impl Connect {
-    fn open(&self) -> Result<client::Client> {
-        client::Client::connect(&self.addr, &self.credentials()?, None)
-    }
-
-    /// The words behind AUTH, if there are any.
-    fn credentials(&self) -> Result<Vec<String>> {
-        let password = credentials(self.password_file.as_deref())?;
-        Ok(self.user.iter().cloned().chain(password).collect())
-    }
 }
 
 /// A line of progress on standard error, from the second second on.

@@ -1,6 +1,6 @@
 //! Values that are too large for one command, as several.
 
-use super::client::put_request;
+use crate::connection::put_request;
 use rdb::{Id, Kind, Part};
 
 /// Words and bytes after which a command is sent.

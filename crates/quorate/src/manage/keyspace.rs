@@ -9,6 +9,7 @@ use super::{Manage, Reply, say, text};
 
 const EXAMPLES: &str = "\
 Examples:
+  quorate keyspace list --addr 10.0.0.7:7443 --cacert authority.crt   over TLS
   quorate keyspace list
   quorate keyspace create cart: replication=leader-follower acks=majority
   quorate keyspace alter cart: acks=all

@@ -10,6 +10,7 @@ use super::{Manage, Reply, pairs, text};
 
 const EXAMPLES: &str = "\
 Examples:
+  quorate lock list --addr 10.0.0.7:7443 --cacert authority.crt   over TLS
   quorate lock list
   quorate lock get job:7
   quorate lock release job:7 --token 1045        the lock of an owner that is gone";

@@ -9,6 +9,7 @@ use super::Manage;
 
 const EXAMPLES: &str = "\
 Examples:
+  quorate node list --addr 10.0.0.7:7443 --cacert authority.crt   over TLS
   quorate node list
   quorate node add 4 10.0.0.4 7000 8000 9000     quorate join writes its file, too
   quorate node remove 4

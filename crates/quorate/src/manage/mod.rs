@@ -23,8 +23,8 @@ use clap::Args;
 use serde_json::{Map, Value};
 use server::status::Standing;
 
-use crate::exchange::{Client, Reply, connect};
-use crate::status::{Asked, stand, table};
+use crate::connection::{Client, Connect, Reply, Role};
+use crate::status::{stand, table};
 
 /// How long a node may be silent: a change waits for the control group for five seconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
@@ -73,7 +73,7 @@ pub(crate) fn quarantine(args: &QuarantineArgs) -> Result<()> {
 #[derive(Args)]
 struct Manage {
     #[command(flatten)]
-    asked: Asked,
+    connect: Connect,
 
     /// Write JSON
     #[arg(long, global = true)]
@@ -83,27 +83,16 @@ struct Manage {
 impl Manage {
     /// Connects to the first of the nodes that takes a connection.
     fn open(&self) -> Result<Node> {
-        let (addresses, credentials) = self.asked.resolve_for_changes()?;
-        let mut failed = Vec::new();
-        for address in &addresses {
-            match connect(address, &credentials, ANSWER_WITHIN) {
-                Ok(client) => return Ok(Node(client)),
-                Err(error) if format!("{error:#}").contains("NOAUTH") => {
-                    bail!(
-                        "{address} wants a password: name its file with --password-file, and the user with --user"
-                    )
-                }
-                Err(error) => failed.push(format!("{error:#}")),
-            }
-        }
-        bail!("no node can be asked: {}", failed.join("; "))
+        Ok(Node(self.connect.resolve(Role::Changes)?.open(ANSWER_WITHIN)?.1))
     }
 
     /// How the whole cluster stands.
     fn standing(&self) -> Result<Standing> {
-        let (addresses, credentials) = self.asked.resolve_for_changes()?;
-        let standing = stand(&addresses, &credentials);
+        let cluster = self.connect.resolve(Role::Changes)?;
+        let standing = stand(&cluster);
         if standing.map_version == 0 {
+            // If nobody answers, this says why not.
+            cluster.open(ANSWER_WITHIN)?;
             let why = standing.risks.first().map(|risk| risk.what.clone()).unwrap_or_default();
             bail!("{why}");
         }

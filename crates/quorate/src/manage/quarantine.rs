@@ -8,6 +8,7 @@ use super::{Manage, Reply, text};
 
 const EXAMPLES: &str = "\
 Examples:
+  quorate quarantine list --addr 10.0.0.7:7443 --cacert authority.crt   over TLS
   quorate quarantine list
   quorate quarantine skip 7 1045
   quorate quarantine retry 7";

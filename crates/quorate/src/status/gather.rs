@@ -1,60 +1,74 @@
 //! Asks all nodes of a cluster, at the same time.
 
+use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
-use node::NodeAddress;
-use server::status::{Answers, Said, text_of};
+use anyhow::{Context as _, Result, bail};
+use node::NodeId;
+use server::status::{Answers, Said};
 
-use crate::exchange;
+use crate::connection::{Cluster, Reply};
 
 /// How long a node may be silent.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// Asks the nodes at these addresses, and then all others of which these know.
-pub(super) fn gather(addresses: &[String], credentials: &[String]) -> Answers {
-    let mut answers = gather_only(addresses, credentials);
-    let Some(map) = &answers.map else { return answers };
-    let unknown = |known: &&NodeAddress| {
-        let at = text_of(known);
-        !answers.nodes.contains_key(&known.id) && !answers.others.iter().any(|(other, _)| *other == at)
+/// What a node has said, and where this client reaches the nodes that it knows.
+struct Heard {
+    said: Said,
+    places: BTreeMap<NodeId, String>,
+}
+
+/// Asks the nodes at the cluster's addresses, and then all others of which these know.
+pub(super) fn gather(cluster: &Cluster) -> Answers {
+    let (mut answers, places) = ask_first(cluster);
+    let unknown = |(id, place): &(&NodeId, &String)| {
+        !answers.nodes.contains_key(*id) && !answers.others.iter().any(|(other, _)| other == *place)
     };
-    let missing = map.nodes.values().map(|node| &node.address).filter(unknown).map(text_of).collect();
-    for (address, said) in ask_all(missing, credentials) {
-        answers.take(address, said);
+    let missing: Vec<String> = places.iter().filter(unknown).map(|(_, place)| place.clone()).collect();
+    for (address, heard) in ask_all(&missing, cluster) {
+        answers.take(address, heard.map(|heard| heard.said));
     }
-    answers.name_others();
+    answers.name_others(&places);
     answers
 }
 
-/// Asks the nodes at these addresses, and no others.
-pub(super) fn gather_only(addresses: &[String], credentials: &[String]) -> Answers {
-    let mut answers = Answers::default();
-    for (address, said) in ask_all(addresses.to_vec(), credentials) {
-        answers.take(address, said);
-    }
-    answers
+/// Asks the nodes at the cluster's addresses, and no others.
+pub(super) fn gather_only(cluster: &Cluster) -> Answers {
+    ask_first(cluster).0
 }
 
-fn ask_all(addresses: Vec<String>, credentials: &[String]) -> Vec<(String, Result<Said, String>)> {
-    let asked = |address: &String| ask(address, credentials).map_err(|error| format!("{error:#}"));
+fn ask_first(cluster: &Cluster) -> (Answers, BTreeMap<NodeId, String>) {
+    let (mut answers, mut known) = (Answers::default(), (0, BTreeMap::new()));
+    for (address, heard) in ask_all(&cluster.addresses, cluster) {
+        if let Ok(Heard { said, places }) = &heard
+            && said.map.version > known.0
+        {
+            known = (said.map.version, places.clone());
+        }
+        answers.take(address, heard.map(|heard| heard.said));
+    }
+    (answers, known.1)
+}
+
+fn ask_all(addresses: &[String], cluster: &Cluster) -> Vec<(String, Result<Heard, String>)> {
+    let asked = |address: &String| ask(address, cluster).map_err(|error| format!("{error:#}"));
     thread::scope(|scope| {
         let threads: Vec<_> = addresses.iter().map(|address| scope.spawn(move || asked(address))).collect();
-        let said = threads.into_iter().map(|thread| thread.join().expect("asking a node does not panic"));
-        said.zip(&addresses).map(|(said, address)| (address.clone(), said)).collect()
+        let heard = threads.into_iter().map(|thread| thread.join().expect("asking a node does not panic"));
+        heard.zip(addresses).map(|(heard, address)| (address.clone(), heard)).collect()
     })
 }
 
-fn ask(address: &str, credentials: &[String]) -> Result<Said> {
+fn ask(address: &str, cluster: &Cluster) -> Result<Heard> {
     let at = Instant::now();
-    let questions: [&[&[u8]]; 2] = [&[b"CLUSTER", b"MAP"], &[b"CLUSTER", b"REPORT"]];
-    let texts = match exchange::ask(address, credentials, ANSWER_WITHIN, &questions) {
-        Err(error) if format!("{error:#}").contains("NOAUTH") => {
-            bail!("it wants a password: name its file with --password-file");
-        }
-        texts => texts?,
+    let mut client = cluster.connect(address, ANSWER_WITHIN)?;
+    let mut text = |words: &[&[u8]]| match client.ask(words)? {
+        Reply::Error(error) => bail!("{error}"),
+        reply => reply.bytes().context("it answers with what is no text"),
     };
-    let [map, report] = texts.as_slice() else { bail!("it has not answered all questions") };
-    Said::read(map, report, at).map_err(anyhow::Error::msg)
+    let (map, report) = (text(&[b"CLUSTER", b"MAP"])?, text(&[b"CLUSTER", b"REPORT"])?);
+    let said = Said::read(&map, &report, at).map_err(anyhow::Error::msg)?;
+    let places = cluster.places(&mut client, &said.map)?;
+    Ok(Heard { said, places })
 }

@@ -18,14 +18,16 @@ use server::status::{Answers, judge, words};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::exit_code;
 use super::gather::gather;
 use super::text::{Paint, table};
-use super::{Asked, exit_code};
+use crate::connection::{Connect, Role};
 
 const EXAMPLES: &str = "\
 Examples:
   quorate top                                        q or Ctrl-C ends it
   quorate top --addr a.example:7000 --password-file password --interval 5
+  quorate top --addr a.example:7443 --cacert authority.crt   over TLS
   quorate top --count 10 | tee top.txt               ten times, as plain lines
 
 Exit code: as that of `quorate status`, by what was seen last.";
@@ -35,7 +37,7 @@ Exit code: as that of `quorate status`, by what was seen last.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TopArgs {
     #[command(flatten)]
-    asked: Asked,
+    connect: Connect,
 
     /// Seconds from one look to the next
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
@@ -63,7 +65,7 @@ impl Look {
 
 /// Runs until it is asked to stop.
 pub(super) fn run(args: &TopArgs) -> Result<ExitCode> {
-    let (addresses, credentials) = args.asked.resolve()?;
+    let cluster = args.connect.resolve(Role::Looks)?;
     let is_terminal = io::stdout().is_terminal();
     let paint = Paint::of_standard_output();
     let screen = is_terminal.then(Screen::open);
@@ -72,7 +74,7 @@ pub(super) fn run(args: &TopArgs) -> Result<ExitCode> {
     let mut looks = 0;
     loop {
         let begun = Instant::now();
-        let look = Look::take(&gather(&addresses, &credentials), begun);
+        let look = Look::take(&gather(&cluster), begun);
         looks += 1;
         let text = match is_terminal {
             true => screen_text(&look, before.as_ref(), paint),

@@ -90,7 +90,8 @@ impl Server {
         Server::start_node(id, 2, base, &config)
     }
 
-    fn start_node(id: u16, nodes: u16, base: u16, config: &str) -> Server {
+    /// Starts one node of a cluster with this configuration. `base` is the first port of node 1.
+    pub(crate) fn start_node(id: u16, nodes: u16, base: u16, config: &str) -> Server {
         let folder = tempfile::tempdir().unwrap();
         let base = base + 3 * (id - 1);
         let file = folder.path().join("quorate.toml");

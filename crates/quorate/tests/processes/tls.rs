@@ -19,11 +19,11 @@ use super::support::{
 };
 
 /// A folder with an authority, by `quorate certs`.
-struct Certs(tempfile::TempDir);
+pub(crate) struct Certs(tempfile::TempDir);
 
 impl Certs {
     /// Makes an authority and issues what is asked for.
-    fn new(arguments: &[&str]) -> Certs {
+    pub(crate) fn new(arguments: &[&str]) -> Certs {
         let certs = Certs(tempfile::tempdir().unwrap());
         let (went_well, said) = certs.issue(arguments);
         assert!(went_well, "{said}");
@@ -31,13 +31,13 @@ impl Certs {
     }
 
     /// Issues more. Returns whether it succeeded, and what it printed.
-    fn issue(&self, arguments: &[&str]) -> (bool, String) {
+    pub(crate) fn issue(&self, arguments: &[&str]) -> (bool, String) {
         let output = quorate().arg("certs").arg("--dir").arg(self.0.path()).args(arguments).output().unwrap();
         let said = [output.stdout, output.stderr].concat();
         (output.status.success(), String::from_utf8(said).unwrap())
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 }
@@ -75,12 +75,12 @@ impl Node {
 }
 
 /// A connection over TLS.
-struct Sealed {
-    stream: BufReader<StreamOwned<ClientConnection, TcpStream>>,
+pub(crate) struct Sealed {
+    pub(crate) stream: BufReader<StreamOwned<ClientConnection, TcpStream>>,
 }
 
 impl Sealed {
-    fn connect(port: u16, certs: &Certs, own: Option<&str>) -> Sealed {
+    pub(crate) fn connect(port: u16, certs: &Certs, own: Option<&str>) -> Sealed {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(certs.file("authority.crt")).unwrap()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -100,12 +100,12 @@ impl Sealed {
         Sealed { stream: BufReader::new(StreamOwned::new(session, connect(port))) }
     }
 
-    fn send(&mut self, bytes: impl AsRef<[u8]>) {
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream.get_mut().write_all(bytes.as_ref()).unwrap();
     }
 
     /// Returns the next line without its end, or why there is none.
-    fn try_line(&mut self) -> Result<String, String> {
+    pub(crate) fn try_line(&mut self) -> Result<String, String> {
         let mut line = String::new();
         match self.stream.read_line(&mut line) {
             Ok(0) => Err("the end".into()),
@@ -124,7 +124,7 @@ impl Sealed {
         bytes
     }
 
-    fn ask(&mut self, request: &str) -> String {
+    pub(crate) fn ask(&mut self, request: &str) -> String {
         self.send(format!("{request}\r\n"));
         self.line()
     }

@@ -1,6 +1,7 @@
 //! `GET /status`: how the whole cluster stands, as `quorate status --json` says it. This node asks the others over its links,
 //! so that nobody has to reach each of them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -30,25 +31,26 @@ impl Routes {
         let map = self.text(&["CLUSTER", "MAP"]).await?;
         let report = self.text(&["CLUSTER", "REPORT"]).await?;
         let own = Said::read(&map, &report, at).map_err(|_| unexpected())?;
-        let addresses: Vec<(NodeId, String)> =
-            own.map.nodes.values().map(|node| (node.address.id, text_of(&node.address))).collect();
+        let known = own.map.nodes.values().map(|node| &node.address);
+        let addresses: BTreeMap<NodeId, String> =
+            known.map(|node| (node.id, text_of(&node.host, node.client_port))).collect();
         let is_own = |id: NodeId| id == own.report.node;
         let asked: Vec<_> = addresses
             .iter()
-            .filter(|(id, _)| !is_own(*id))
+            .filter(|(id, _)| !is_own(**id))
             .map(|(id, address)| {
                 let (routes, id) = (Arc::clone(self), *id);
                 (address.clone(), tokio::spawn(async move { routes.ask_node(id).await }))
             })
             .collect();
         let mut answers = Answers::default();
-        let address = addresses.iter().find(|(id, _)| is_own(*id)).map(|(_, address)| address.clone());
+        let address = addresses.get(&own.report.node).cloned();
         answers.take(address.unwrap_or_else(|| "this node".to_owned()), Ok(own));
         for (address, said) in asked {
             let said = said.await.unwrap_or_else(|_| Err("this node stops".to_owned()));
             answers.take(address, said);
         }
-        answers.name_others();
+        answers.name_others(&addresses);
         Ok(answers)
     }
 

@@ -1,24 +1,30 @@
 //! One connection to or from another node: its socket, and how far its identity is proved.
 
 use std::io::{self, Write};
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 
 use driver::Outlet;
 use mio::event::Event;
 use mio::net::TcpStream;
-use node::NodeId;
+use node::{NodeAddress, NodeId};
 use wire::frame::FrameError;
 use wire::greeting;
 use wire::handshake::{Acceptor, Dialer, HandshakeError, Identity, Lane, Nonce};
 use wire::seal::Session;
 
+use crate::tls::names::check_node;
+use crate::tls::{AnySocket, Pending, why_broken};
+
 pub(super) struct Connection {
-    pub(super) socket: TcpStream,
+    /// `None` while the handshake of TLS is made.
+    pub(super) socket: Option<AnySocket>,
     pub(super) address: SocketAddr,
     /// The node that this node has dialled; None for an accepted connection.
     pub(super) dialled: Option<NodeId>,
     /// The lane that its dialer has named.
     pub(super) lane: Lane,
+    /// Dialled: whether TLS comes first.
+    pub(super) wants_tls: bool,
     pub(super) stage: Stage,
     /// Authenticates its frames, once its identity is proved.
     pub(super) session: Option<Session>,
@@ -30,6 +36,12 @@ pub(super) struct Connection {
     pub(super) has_unread: bool,
     /// The other side has closed: read on until the end of the input.
     pub(super) is_hung_up: bool,
+    /// It is the successor of a link that is not read to its end yet.
+    pub(super) is_held: bool,
+    /// This side has sent its last on it: a successor carries what follows.
+    pub(super) has_ended_writing: bool,
+    /// The other side has.
+    pub(super) has_ended_reading: bool,
     /// When it must have proved its identity.
     pub(super) deadline_us: u64,
 }
@@ -37,6 +49,8 @@ pub(super) struct Connection {
 pub(super) enum Stage {
     /// Dialled; the system has not reported yet whether it is connected.
     Connecting,
+    /// The handshake of TLS is being made.
+    InHandshake(Pending),
     /// The Hello is sent.
     AwaitsChallenge(Dialer),
     /// Accepted; no Hello yet.
@@ -127,21 +141,25 @@ impl Connection {
     pub(super) fn new(
         socket: TcpStream,
         address: SocketAddr,
-        (dialled, lane): (Option<NodeId>, Lane),
+        (dialled, lane, wants_tls): (Option<NodeId>, Lane, bool),
         stage: Stage,
         deadline_us: u64,
     ) -> Connection {
         Connection {
-            socket,
+            socket: Some(AnySocket::Plain(socket)),
             address,
             dialled,
             lane,
+            wants_tls,
             stage,
             session: None,
             input: Vec::new(),
             outlet: Outlet::default(),
             has_unread: false,
             is_hung_up: false,
+            is_held: false,
+            has_ended_writing: false,
+            has_ended_reading: false,
             deadline_us,
         }
     }
@@ -154,33 +172,84 @@ impl Connection {
         }
     }
 
-    /// Sends Hello once a dialled connection is established. Until then there is nothing to read.
-    pub(super) fn greet(&mut self, identity: &Identity) -> Result<(), Fault> {
-        if !matches!(self.stage, Stage::Connecting) {
-            return Ok(());
-        }
-        if let Some(error) = self.socket.take_error()? {
+    /// Whether it is in TLS.
+    pub(super) fn is_tls(&self) -> bool {
+        matches!(self.socket, Some(AnySocket::Tls(_)))
+    }
+
+    /// Whether the system has connected what was dialled. Until then there is nothing to read.
+    pub(super) fn is_connected(&mut self) -> Result<bool, Fault> {
+        let Some(socket) = self.socket.as_ref().map(AnySocket::socket) else { return Ok(false) };
+        if let Some(error) = socket.take_error()? {
             return Err(error.into());
         }
-        match self.socket.peer_addr() {
-            Ok(_) => {}
+        match socket.peer_addr() {
+            Ok(_) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotConnected => {
                 self.has_unread = false;
-                return Ok(());
+                Ok(false)
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => Err(error.into()),
         }
+    }
+
+    /// Says Hello.
+    pub(super) fn greet(&mut self, identity: &Identity) -> Result<(), Fault> {
         let (dialer, hello) = Dialer::on(self.lane, identity.clone(), nonce()?);
         self.stage = Stage::AwaitsChallenge(dialer);
         self.send(&hello)
     }
 
-    /// Handles one handshake message and answers it. `port_of` returns the port of a node that may connect. Returns the peer
-    /// once its identity is proved.
+    /// Whether nothing of an accepted connection has been read.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.has_unread && self.input.is_empty() && matches!(self.socket, Some(AnySocket::Plain(_)))
+    }
+
+    /// The first byte of an accepted connection, without taking it; `None` if it has not come yet.
+    pub(super) fn first_byte(&mut self) -> Result<Option<u8>, Fault> {
+        let Some(socket) = self.socket.as_ref().map(AnySocket::socket) else { return Ok(None) };
+        let mut first = [0];
+        loop {
+            match socket.peek(&mut first) {
+                Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                Ok(_) => return Ok(Some(first[0])),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.has_unread = false;
+                    return Ok(None);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Checks that the certificate that was shown, if it is in TLS, is that of a node.
+    pub(super) fn check_certificate(&self, known: &NodeAddress) -> Result<(), Fault> {
+        let Some(AnySocket::Tls(stream)) = &self.socket else { return Ok(()) };
+        let Some(shown) = stream.shown() else {
+            return Err(Fault::Refused("it has shown no certificate".into()));
+        };
+        check_node(shown, known.id, &known.host).map_err(Fault::Refused)
+    }
+
+    /// Says that nothing more follows on it.
+    pub(super) fn end_writing(&mut self) {
+        self.has_ended_writing = true;
+        if let Some(socket) = &mut self.socket {
+            if let AnySocket::Tls(stream) = socket {
+                stream.end_writing();
+            }
+            // If it is broken, reading shows it.
+            let _ = socket.socket().shutdown(Shutdown::Write);
+        }
+    }
+
+    /// Handles one handshake message and answers it. `known` returns what the map has of a node that may connect. Returns the
+    /// peer once its identity is proved.
     pub(super) fn shake_hands(
         &mut self,
         payload: &[u8],
-        port_of: impl Fn(NodeId) -> Option<u16>,
+        known: impl Fn(NodeId) -> Option<NodeAddress>,
     ) -> Result<Option<NodeId>, Fault> {
         match std::mem::replace(&mut self.stage, Stage::Failed) {
             Stage::AwaitsChallenge(dialer) => {
@@ -190,7 +259,7 @@ impl Connection {
                 Ok(Some(peer))
             }
             Stage::AwaitsHello(mut acceptor) => {
-                let is_expected = |id| port_of(id).is_some();
+                let is_expected = |id| known(id).is_some();
                 let challenge = acceptor.on_hello(payload, is_expected).map_err(|error| match error {
                     HandshakeError::UnknownNode { node } => Fault::Refused(format!(
                         "it claims to be node {node}, which is not a member; CLUSTER ADD adds a new node"
@@ -198,7 +267,8 @@ impl Connection {
                     error => error.into(),
                 })?;
                 // A copy of a node's folder that was started on other ports is not that node.
-                if let Some((id, port)) = acceptor.claimed().and_then(|id| Some((id, port_of(id)?)))
+                let claimed = acceptor.claimed().and_then(&known);
+                if let Some(NodeAddress { id, peer_port: port, .. }) = claimed
                     && acceptor.port() != port
                 {
                     let claimed = acceptor.port();
@@ -208,6 +278,9 @@ impl Connection {
                          remove it and add it \
                          again with CLUSTER REMOVE and CLUSTER ADD"
                     )));
+                }
+                if let Some(known) = acceptor.claimed().and_then(known) {
+                    self.check_certificate(&known)?;
                 }
                 self.send(&challenge)?;
                 if let Some(refusal) = acceptor.refusal() {
@@ -222,7 +295,9 @@ impl Connection {
                 self.session = Some(session);
                 Ok(Some(peer))
             }
-            Stage::Connecting | Stage::Up(_) | Stage::Failed => Err(HandshakeError::OutOfOrder.into()),
+            Stage::Connecting | Stage::InHandshake(_) | Stage::Up(_) | Stage::Failed => {
+                Err(HandshakeError::OutOfOrder.into())
+            }
         }
     }
 
@@ -235,10 +310,11 @@ impl Connection {
             {
                 Fault::Refused(
                     "it hung up at the greeting, and its log says why; it may not know this node: CLUSTER \
-                     ADD adds a new node"
+                     ADD adds a new node; or it wants TLS (tls.peers)"
                         .into(),
                 )
             }
+            (_, Fault::Broken(error)) => why_broken(&error).map_or(Fault::Broken(error), Fault::Refused),
             (_, fault) => fault,
         }
     }
@@ -247,15 +323,20 @@ impl Connection {
     pub(super) fn establish(&mut self, peer: NodeId, (since_us, silence_ms_max): (u64, u32)) {
         self.stage = Stage::Up(Link { peer, since_us, has_spoken: false });
         // Both only make the link better, and a socket that is broken shows when it is used.
-        let _ = self.socket.set_nodelay(true);
-        let _ = rustix::net::sockopt::set_tcp_user_timeout(&self.socket, silence_ms_max);
+        if let Some(socket) = self.socket.as_ref().map(AnySocket::socket) {
+            let _ = socket.set_nodelay(true);
+            let _ = rustix::net::sockopt::set_tcp_user_timeout(socket, silence_ms_max);
+        }
     }
 
     /// Sends a handshake message. It is small and the socket is fresh, so a socket that does not take all of it is broken.
     fn send(&mut self, payload: &[u8]) -> Result<(), Fault> {
         let mut bytes = Vec::with_capacity(greeting::HEADER_BYTES + payload.len());
         greeting::append(&mut bytes, |out| out.extend_from_slice(payload));
-        Ok(self.socket.write_all(&bytes)?)
+        match &mut self.socket {
+            Some(socket) => Ok(socket.write_all(&bytes)?),
+            None => Err(HandshakeError::OutOfOrder.into()),
+        }
     }
 
     /// Records an event.
@@ -273,18 +354,20 @@ impl Connection {
             _ if self.dialled.is_some() => Standing::Known,
             Stage::Up(_) => Standing::Known,
             Stage::AwaitsProof(acceptor) => acceptor.claimed().map_or(Standing::Stranger, Standing::Claimed),
-            Stage::Connecting | Stage::AwaitsChallenge(_) | Stage::AwaitsHello(_) | Stage::Failed => {
-                Standing::Stranger
-            }
+            Stage::Connecting
+            | Stage::InHandshake(_)
+            | Stage::AwaitsChallenge(_)
+            | Stage::AwaitsHello(_)
+            | Stage::Failed => Standing::Stranger,
         }
     }
 
     /// Seals the waiting frames and writes as much as the socket takes. Returns the number of bytes written.
     pub(super) fn write(&mut self, output: &mut Vec<u8>) -> io::Result<usize> {
-        let Some(session) = &mut self.session else { return Ok(0) };
+        let (Some(session), Some(socket)) = (&mut self.session, &mut self.socket) else { return Ok(0) };
         session.sealer.seal(output);
         let before = output.len();
-        let written = self.outlet.write(&mut self.socket, output);
+        let written = self.outlet.write(socket, output);
         session.sealer.removed(before - output.len());
         written
     }

@@ -8,6 +8,9 @@
 //!
 //! However many strangers connect, peers find a place (`places`).
 //!
+//! Where `tls.peers` says so, TLS comes before all that (`secure`), with certificates of both sides. When that changes while
+//! the link is up, or the certificates do, another connection takes the link's place (`successor`).
+//!
 //! Beside that **link** there is a second connection for what is short and must not wait (`urgent`).
 //!
 //! A newer link of the same peer replaces the older one: the peer has dialled again because it knows that the old one is
@@ -19,6 +22,8 @@
 
 mod connection;
 mod places;
+mod secure;
+mod successor;
 mod urgent;
 
 use std::io::{self, Read};
@@ -34,6 +39,7 @@ use wire::release::RELEASES;
 use wire::{frame, greeting};
 
 use self::connection::{Connection, Fault, Stage, Standing, nonce};
+pub(crate) use self::secure::Security;
 use crate::config::Dial;
 use crate::resolver::Resolver;
 use crate::socket;
@@ -87,14 +93,17 @@ pub(crate) struct Peers {
     pub(crate) forged_frames: u64,
     resolver: Resolver,
     limiter: Limiter,
+    security: Security,
+    /// Connections that have something to be read of which no event tells.
+    ready: Vec<usize>,
 }
 
 struct Peer {
     id: NodeId,
     host: String,
     port: u16,
-    /// The port in the map. The node's own configuration may have it dialled elsewhere.
-    map_port: u16,
+    /// What the map has. The node's own configuration may have it dialled elsewhere.
+    known: NodeAddress,
     /// Whether this node is the one to dial.
     is_dialled: bool,
     /// The authenticated connection.
@@ -103,6 +112,12 @@ struct Peer {
     urgent: Option<usize>,
     /// When to dial the second connection.
     urgent_at_us: Option<u64>,
+    /// The authenticated connection that takes the link's place.
+    successor: Option<usize>,
+    /// When to dial that, or, while there is one, by when it must have done so.
+    successor_at_us: Option<u64>,
+    /// The next dial is without TLS: the last one was not understood.
+    is_plain_next: bool,
     /// When to dial, unless a dial is in progress or the link is up.
     dial_at_us: Option<u64>,
     pause_us: u64,
@@ -129,11 +144,14 @@ impl Peer {
             id,
             host: host.to_owned(),
             port,
-            map_port: address.peer_port,
+            known: address.clone(),
             is_dialled,
             link: None,
             urgent: None,
             urgent_at_us: None,
+            successor: None,
+            successor_at_us: None,
+            is_plain_next: false,
             dial_at_us: is_dialled.then_some(0),
             pause_us: PAUSE_US,
             dials: 0,
@@ -167,6 +185,7 @@ impl Peers {
         dial: Vec<Dial>,
         resolver: Resolver,
         patience: u64,
+        security: Security,
     ) -> Peers {
         let patience = u32::try_from(patience).unwrap_or(u32::MAX);
         Peers {
@@ -181,6 +200,8 @@ impl Peers {
             forged_frames: 0,
             resolver,
             limiter: Limiter::default(),
+            security,
+            ready: Vec::new(),
         }
     }
 
@@ -201,7 +222,7 @@ impl Peers {
                     if std::mem::take(&mut peer.has_left) && peer.is_dialled && peer.link.is_none() {
                         peer.dial_at_us = Some(now_us);
                     }
-                    peer.map_port = address.peer_port;
+                    peer.known = address.clone();
                     if (peer.host.as_str(), peer.port) != (host, port) {
                         peer.host = host.to_owned();
                         peer.port = port;
@@ -231,12 +252,13 @@ impl Peers {
             peer.has_left = true;
             peer.dial_at_us = None;
             peer.urgent_at_us = None;
-            let (id, link, urgent) = (peer.id, peer.link.take(), peer.urgent.take());
+            peer.successor_at_us = None;
+            let (id, link) = (peer.id, peer.link.take());
+            for beside in [peer.urgent.take(), peer.successor.take()].into_iter().flatten() {
+                self.connections[beside] = None;
+            }
             if !peer.was_up {
                 self.peers.remove(position);
-            }
-            if let Some(urgent) = urgent {
-                self.connections[urgent] = None;
             }
             if let Some(connection) = link.and_then(|index| self.connections[index].take()) {
                 tracing::info!(
@@ -257,6 +279,17 @@ impl Peers {
         self.peers.iter().filter(|peer| peer.link.is_some()).count()
     }
 
+    /// The number of these that are in TLS.
+    pub(crate) fn links_with_tls(&self) -> usize {
+        let links = self.peers.iter().filter_map(|peer| self.connections[peer.link?].as_ref());
+        links.filter(|connection| connection.is_tls()).count()
+    }
+
+    /// The next connection that has something to be read of which no event tells.
+    pub(crate) fn next_ready(&mut self) -> Option<usize> {
+        self.ready.pop()
+    }
+
     /// When [`Peers::on_time`] next has something to do.
     pub(crate) fn wakeup_us(&self) -> u64 {
         let dials = self.peers.iter().filter_map(|peer| peer.dial_at_us);
@@ -266,7 +299,9 @@ impl Peers {
             .map(|connection| connection.deadline_us);
         let farewells = self.peers.iter().filter_map(|peer| peer.leaves_at_us);
         let urgent = self.peers.iter().filter_map(|peer| peer.urgent_at_us);
-        dials.chain(urgent).chain(deadlines).chain(farewells).min().unwrap_or(u64::MAX)
+        let successors = self.peers.iter().filter_map(|peer| peer.successor_at_us);
+        let own = self.security.plain_until_us.into_iter().chain(successors);
+        dials.chain(urgent).chain(deadlines).chain(farewells).chain(own).min().unwrap_or(u64::MAX)
     }
 
     /// Dials nodes that are due, and closes connections that have not proved their identity in time.
@@ -279,6 +314,8 @@ impl Peers {
             }
         }
         self.part(turn);
+        self.take_secured(registry, turn);
+        self.keep_secure(turn);
         while let Some((id, found)) = self.resolver.next() {
             if !self.peers.iter().any(|peer| peer.id == id && !peer.has_left) {
                 continue; // The node has left since.
@@ -290,6 +327,7 @@ impl Peers {
         }
         for position in 0..self.peers.len() {
             self.dial_urgent(position, registry, turn);
+            self.attend_successor(position, registry, turn);
             let peer = &mut self.peers[position];
             if peer.dial_at_us.is_none_or(|at| at > now_us) {
                 continue;
@@ -307,7 +345,9 @@ impl Peers {
     }
 
     fn connect(&mut self, id: NodeId, address: SocketAddr, registry: &Registry, turn: &mut Turn<'_>) {
-        let whose = (Some(id), Lane::Main);
+        let peer = self.peers.iter_mut().find(|peer| peer.id == id);
+        let is_plain = peer.is_some_and(|peer| std::mem::take(&mut peer.is_plain_next));
+        let whose = (Some(id), Lane::Main, self.security.speaks_tls() && !is_plain);
         let dialled = TcpStream::connect(address)
             .and_then(|socket| self.watch(socket, address, whose, Stage::Connecting, registry, turn));
         if let Err(error) = dialled {
@@ -329,7 +369,7 @@ impl Peers {
             let Some((socket, address)) = socket::accept(listener)? else { return Ok(false) };
             self.make_room(address.ip(), turn);
             let stage = Stage::AwaitsHello(Acceptor::new(self.identity.clone(), nonce()?));
-            self.watch(socket, address, (None, Lane::Main), stage, registry, turn)?;
+            self.watch(socket, address, (None, Lane::Main, false), stage, registry, turn)?;
         }
         Ok(true)
     }
@@ -338,7 +378,7 @@ impl Peers {
         &mut self,
         mut socket: TcpStream,
         address: SocketAddr,
-        whose: (Option<NodeId>, Lane),
+        whose: (Option<NodeId>, Lane, bool),
         stage: Stage,
         registry: &Registry,
         turn: &Turn<'_>,
@@ -374,8 +414,8 @@ impl Peers {
 
     /// Takes what a connection has sent, up to a turn's share. Returns true when there may be more. Closes the connection
     /// on a fault.
-    pub(crate) fn serve(&mut self, index: usize, turn: &mut Turn<'_>) -> bool {
-        match self.read(index, turn) {
+    pub(crate) fn serve(&mut self, index: usize, registry: &Registry, turn: &mut Turn<'_>) -> bool {
+        match self.read(index, registry, turn) {
             Ok(may_have_more) => may_have_more,
             Err(fault) => {
                 self.close(index, fault, turn);
@@ -385,20 +425,26 @@ impl Peers {
     }
 
     /// Reads a turn's share of what a connection has sent. Returns true when there may be more.
-    fn read(&mut self, index: usize, turn: &mut Turn<'_>) -> Result<bool, Fault> {
-        if let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) {
-            connection.greet(&self.identity)?;
+    fn read(&mut self, index: usize, registry: &Registry, turn: &mut Turn<'_>) -> Result<bool, Fault> {
+        if !self.begin(index, registry)? {
+            return Ok(false);
         }
         let mut share = turn.sizes.peer_bytes_max;
         while let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) {
-            if !connection.has_unread {
+            if !connection.has_unread || connection.is_held {
                 return Ok(false);
             }
             if share == 0 {
                 return Ok(true);
             }
-            match connection.socket.read(turn.buffer) {
-                Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            let Some(socket) = &mut connection.socket else { return Ok(false) };
+            match socket.read(turn.buffer) {
+                Ok(0) => {
+                    return match self.reads_on_successor(index) {
+                        true => Ok(false),
+                        false => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                    };
+                }
                 Ok(count) => {
                     connection.has_unread = count == turn.buffer.len() || connection.is_hung_up;
                     share = share.saturating_sub(count);
@@ -465,11 +511,11 @@ impl Peers {
                 Err(error) => return Err(Fault::Refused(error.to_string())),
             };
             taken += consumed;
-            let port_of = |id| {
+            let known = |id| {
                 let stays = |peer: &&Peer| !peer.is_dialled && peer.leaves_at_us.is_none();
-                self.peers.iter().filter(stays).find(|peer| peer.id == id).map(|peer| peer.map_port)
+                self.peers.iter().filter(stays).find(|peer| peer.id == id).map(|peer| peer.known.clone())
             };
-            let proved = connection.shake_hands(payload, port_of)?;
+            let proved = connection.shake_hands(payload, known)?;
             if let Standing::Claimed(node) = connection.standing() {
                 self.make_room_for_claim(node, index, turn);
                 continue;
@@ -478,6 +524,7 @@ impl Peers {
                 match connection.lane {
                     Lane::Main => self.establish(index, peer, turn),
                     Lane::Urgent => self.establish_urgent(index, peer, turn)?,
+                    Lane::Successor => self.establish_successor(index, peer, turn),
                 }
             }
         }
@@ -486,11 +533,20 @@ impl Peers {
 
     fn establish(&mut self, index: usize, id: NodeId, turn: &mut Turn<'_>) {
         let Some(position) = self.peers.iter().position(|peer| peer.id == id) else { return };
+        if let Some(connection) = &mut self.connections[index] {
+            connection.lane = Lane::Main;
+            if std::mem::take(&mut connection.is_held) {
+                connection.has_unread = true;
+                self.ready.push(index);
+            }
+        }
         if let Some(older) = self.peers[position].link.take() {
             self.connections[older] = None;
             turn.node.peer_link(id, None);
         }
         self.drop_urgent(position);
+        self.drop_successor(position);
+        let wants_tls = self.security.speaks_tls();
         let peer = &mut self.peers[position];
         peer.link = Some(index);
         peer.dial_at_us = None;
@@ -503,14 +559,22 @@ impl Peers {
         if let Some(connection) = &mut self.connections[index] {
             peer.comes_from = Some(connection.address.ip().to_canonical());
             connection.establish(id, (turn.now.monotonic_us, self.silence_ms_max));
+            let how = match (connection.is_tls(), wants_tls) {
+                (true, _) => ", in TLS",
+                (false, true) => ", not in TLS",
+                (false, false) => "",
+            };
             let Some(session) = &connection.session else { return };
             release = session.release;
             let (build, address) = (&session.peer, connection.address);
             match session.release == RELEASES.newest {
-                true => tracing::info!("link to node {id} is up ({address})"),
+                true => tracing::info!("link to node {id} is up ({address}{how})"),
                 false => tracing::info!(
-                    "link to node {id} is up ({address}): it runs {build}, and release {release} is spoken"
+                    "link to node {id} is up ({address}{how}): it runs {build}, and release {release} is spoken"
                 ),
+            }
+            if peer.is_dialled && connection.is_tls() != wants_tls {
+                peer.successor_at_us = Some(turn.now.monotonic_us + successor::PAUSE_US);
             }
         }
         turn.node.peer_link(id, Some(release));
@@ -519,11 +583,18 @@ impl Peers {
     /// Writes the node's output for its peers, as far as the sockets take it.
     pub(crate) fn write(&mut self, turn: &mut Turn<'_>) {
         for position in 0..self.peers.len() {
-            let (id, Some(index)) = (self.peers[position].id, self.peers[position].link) else { continue };
+            let (id, Some(index)) = (self.peers[position].id, self.writes_to(position)) else { continue };
             let Some(connection) = self.connections[index].as_mut() else { continue };
-            match connection.write(turn.node.peer_output(id)) {
+            let output = turn.node.peer_output(id);
+            match connection.write(output) {
                 Ok(count) => turn.counters.peer_bytes_out += count as u64,
-                Err(error) => self.close(index, error.into(), turn),
+                Err(error) => {
+                    self.close(index, error.into(), turn);
+                    continue;
+                }
+            }
+            if self.peers[position].successor.is_some() && output.is_empty() {
+                self.write_on_successor(position);
             }
         }
         self.write_urgent(turn);
@@ -535,6 +606,10 @@ impl Peers {
         let (now_us, address) = (turn.now.monotonic_us, connection.address);
         let fault = connection.explained(fault);
         let is_proved = connection.link().is_some();
+        let is_link = self.peers.iter().any(|peer| peer.link == Some(index));
+        if connection.lane == Lane::Successor && !is_link && (is_proved || connection.dialled.is_some()) {
+            return self.successor_is_down(index, &connection, fault, turn);
+        }
         if let Fault::Forged(text) = &fault {
             self.forged_frames += 1;
             let peer = connection.link().map_or(0, |link| link.peer);
@@ -558,6 +633,9 @@ impl Peers {
                 peer.told = Some(fault.to_string());
                 if link.has_spoken && now_us >= link.since_us + GOOD_US {
                     peer.pause_us = PAUSE_US;
+                }
+                if let Some(successor) = peer.successor.take() {
+                    return self.establish(successor, id, turn);
                 }
             }
             self.dial_later(id, &fault, now_us);

@@ -25,7 +25,7 @@ impl Peers {
         }
         peer.urgent_at_us = None;
         let Some(link) = peer.link.and_then(|index| self.connections[index].as_ref()) else { return };
-        let (address, whose) = (link.address, (Some(peer.id), Lane::Urgent));
+        let (address, whose) = (link.address, (Some(peer.id), Lane::Urgent, link.is_tls()));
         let dialled = TcpStream::connect(address)
             .and_then(|socket| self.watch(socket, address, whose, Stage::Connecting, registry, turn));
         if dialled.is_err() {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use node::NodeId;
 use node::control::ClusterMap;
-use node::{NodeAddress, NodeId};
 
 use super::report::Report;
 
@@ -75,16 +75,14 @@ impl Answers {
         self.nodes.insert(said.report.node, Answer { address, said: Ok(said) });
     }
 
-    /// Finds out which nodes did not answer: those of the map that have not.
-    pub fn name_others(&mut self) {
-        let Some(map) = &self.map else { return };
+    /// Finds out which nodes did not answer: those of the map that have not. `places` says where the map's nodes are asked.
+    pub fn name_others(&mut self, places: &BTreeMap<NodeId, String>) {
         let mut silent: BTreeMap<String, String> = self.others.drain(..).collect();
-        for known in map.nodes.values().map(|node| &node.address) {
-            let address = text_of(known);
-            let why = silent.remove(&address);
-            self.nodes.entry(known.id).or_insert_with(|| {
+        for (id, address) in places {
+            let why = silent.remove(address);
+            self.nodes.entry(*id).or_insert_with(|| {
                 let why = why.unwrap_or_else(|| "it was not asked".to_owned());
-                Answer { address, said: Err(why) }
+                Answer { address: address.clone(), said: Err(why) }
             });
         }
         self.others = silent.into_iter().collect();
@@ -109,11 +107,10 @@ impl Answers {
     }
 }
 
-/// Where clients reach a node.
-pub fn text_of(address: &NodeAddress) -> String {
-    let NodeAddress { host, client_port, .. } = address;
+/// An address as `HOST:PORT`.
+pub fn text_of(host: &str, port: u16) -> String {
     match host.contains(':') {
-        true => format!("[{host}]:{client_port}"),
-        false => format!("{host}:{client_port}"),
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
     }
 }

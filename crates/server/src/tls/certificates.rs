@@ -1,27 +1,61 @@
 //! The node's certificate and what else new connections are made with, read again when the files change.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use mio::Waker;
+use node::NodeAddress;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::{RootCertStore, ServerConfig};
+use rustls::version::TLS13;
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, ServerConfig,
+    SignatureScheme,
+};
 
-use super::names::{common_name, last_day};
-use crate::config::{ClientCertificates, TlsSettings};
+use super::names::{check_node, common_name, last_day};
+use super::refusals::untrusted;
+use crate::config::{ClientCertificates, Config, PeerTls, TlsSettings};
 
 /// How often the files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// What new connections are made with.
+#[derive(Clone)]
+pub(crate) struct Current {
+    /// Those of clients.
+    pub(crate) clients: Arc<ServerConfig>,
+    /// Those between nodes; `None` if they are plain.
+    pub(crate) peers: Option<ForPeers>,
+    /// Whether nodes speak TLS among themselves.
+    pub(crate) mode: PeerTls,
+    /// Counts what was in force before.
+    pub(crate) generation: u64,
+}
+
+/// What connections between nodes are made with.
+#[derive(Clone)]
+pub(crate) struct ForPeers {
+    pub(super) accepts: Arc<ServerConfig>,
+    pub(super) dials: Arc<ClientConfig>,
+}
+
+/// The files, and what was read from them.
 pub(crate) struct Certificates {
+    /// The configuration, whose table `[tls]` is read again when that is asked for.
+    file: PathBuf,
+    own: NodeAddress,
     settings: TlsSettings,
-    current: RwLock<Arc<ServerConfig>>,
-    /// Set by SIGHUP: read the files now.
+    current: RwLock<Current>,
+    /// Set by SIGHUP: read everything now.
     is_asked: Arc<AtomicBool>,
 }
 
@@ -33,38 +67,63 @@ impl Certificates {
     ///
     /// # Errors
     /// One cannot be read, or has not what it should have.
-    pub(crate) fn read(settings: &TlsSettings, is_asked: Arc<AtomicBool>) -> Result<Certificates> {
-        let (config, what) = load(settings).context("tls")?;
+    pub(crate) fn read(
+        config: &Config,
+        settings: &TlsSettings,
+        is_asked: Arc<AtomicBool>,
+    ) -> Result<Certificates> {
+        let own = config.own()?.clone();
+        let (current, what) = load(settings, &own, 0).context("tls")?;
         tracing::info!("TLS with {what}");
-        Ok(Certificates { settings: settings.clone(), current: RwLock::new(Arc::new(config)), is_asked })
+        let (file, settings, current) = (config.file.clone(), settings.clone(), RwLock::new(current));
+        Ok(Certificates { file, own, settings, current, is_asked })
     }
 
     /// What the next connection is made with.
-    pub(crate) fn current(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    pub(crate) fn current(&self) -> Current {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Looks at the files for as long as the node runs.
-    pub(crate) async fn watch(&self) {
-        let mut known = self.stamps();
+    /// Looks at the files for as long as the node runs. Wakes the worker when there is something new.
+    pub(crate) async fn watch(&self, waker: &Waker) {
+        let mut settings = self.settings.clone();
+        let mut known = stamps(&settings);
         let mut seen = known;
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
-            let stamps = self.stamps();
+            let is_asked = self.is_asked.swap(false, Ordering::Relaxed);
+            if is_asked {
+                match self.settings_now() {
+                    Ok(now) => settings = now,
+                    Err(error) => {
+                        tracing::warn!("[tls] is not read again, and stays as it was read before: {error:#}");
+                    }
+                }
+            }
+            let stamps = stamps(&settings);
             // A certificate and its key are not replaced at one moment: what is still changing is left for the next look.
             let is_settled = std::mem::replace(&mut seen, stamps) == stamps;
-            let is_asked = self.is_asked.swap(false, Ordering::Relaxed);
             if is_asked || (is_settled && stamps != known) {
                 known = stamps;
-                self.reload();
+                self.reload(&settings);
+                let _ = waker.wake();
             }
         }
     }
 
-    fn reload(&self) {
-        match load(&self.settings) {
-            Ok((config, what)) => {
-                *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+    fn settings_now(&self) -> Result<TlsSettings> {
+        let config = Config::read(&self.file)?;
+        config.tls.with_context(|| format!("{} has no table [tls] any more", self.file.display()))
+    }
+
+    fn reload(&self, settings: &TlsSettings) {
+        let before = self.current();
+        match load(settings, &self.own, before.generation + 1) {
+            Ok((current, what)) => {
+                if current.mode != before.mode {
+                    tracing::info!("tls.peers is {:?} from now on", current.mode.word());
+                }
+                *self.current.write().unwrap_or_else(PoisonError::into_inner) = current;
                 tracing::info!("new connections get new certificates: TLS with {what}");
             }
             Err(error) => {
@@ -74,52 +133,157 @@ impl Certificates {
             }
         }
     }
+}
 
-    fn stamps(&self) -> [Stamp; 3] {
-        use std::os::unix::fs::MetadataExt as _;
-        let stamp = |file: &Path| {
-            let metadata = std::fs::metadata(file).ok()?;
-            Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
-        };
-        let TlsSettings { certificate, key, authority, .. } = &self.settings;
-        [stamp(certificate), stamp(key), authority.as_deref().and_then(stamp)]
-    }
+fn stamps(settings: &TlsSettings) -> [Stamp; 3] {
+    use std::os::unix::fs::MetadataExt as _;
+    let stamp = |file: &Path| {
+        let metadata = std::fs::metadata(file).ok()?;
+        Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
+    };
+    let TlsSettings { certificate, key, authority, .. } = settings;
+    [stamp(certificate), stamp(key), authority.as_deref().and_then(stamp)]
 }
 
 /// Reads the files. Returns what connections are made with, and a description for the log.
-fn load(settings: &TlsSettings) -> Result<(ServerConfig, String)> {
-    let TlsSettings { certificate, key, authority, client_certificates, .. } = settings;
+fn load(settings: &TlsSettings, own: &NodeAddress, generation: u64) -> Result<(Current, String)> {
+    let TlsSettings { certificate, key, authority, client_certificates, peers, .. } = settings;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder =
-        ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
-    let builder = match (client_certificates, authority) {
-        (ClientCertificates::Off, _) | (_, None) => builder.with_no_client_auth(),
-        (wanted, Some(authority)) => {
-            let mut roots = RootCertStore::empty();
-            for found in certificates_in(authority)? {
-                let what = || format!("{} has a certificate that is no authority's", authority.display());
-                roots.add(found).with_context(what)?;
-            }
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-            let verifier = match wanted {
-                ClientCertificates::Wanted => verifier.allow_unauthenticated(),
-                _ => verifier,
-            };
-            builder.with_client_cert_verifier(verifier.build()?)
-        }
-    };
+    let roots = authority.as_deref().map(authorities_in).transpose()?.map(Arc::new);
     let chain = certificates_in(certificate)?;
-    let own = chain[0].clone();
     let secret = PrivateKeyDer::from_pem_file(key)
         .with_context(|| format!("{} has no private key in PEM", key.display()))?;
-    let what = || format!("{} and {} do not belong together", certificate.display(), key.display());
-    let mut config = builder.with_single_cert(chain, secret).with_context(what)?;
-    // Each connection proves anew who it is, so that new certificates and authorities hold for all that follow.
+    let apart = || format!("{} and {} do not belong together", certificate.display(), key.display());
+
+    let builder =
+        ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
+    let builder = match (client_certificates, &roots) {
+        (ClientCertificates::Off, _) | (_, None) => builder.with_no_client_auth(),
+        (wanted, Some(roots)) => builder.with_client_cert_verifier(of_clients(roots, &provider, *wanted)?),
+    };
+    let clients = builder.with_single_cert(chain.clone(), secret.clone_key()).with_context(apart)?;
+    let clients = Arc::new(without_sessions(clients));
+
+    let peers_now = match (peers, &roots) {
+        (PeerTls::Off, _) | (_, None) => None,
+        (_, Some(roots)) => {
+            let verifier = Arc::new(OfNodes::new(roots, &provider)?);
+            check_own(&chain, own, &verifier).with_context(|| certificate.display().to_string())?;
+            let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
+            let accepts = builder
+                .with_protocol_versions(&[&TLS13])?
+                .with_client_cert_verifier(of_clients(roots, &provider, ClientCertificates::Required)?)
+                .with_single_cert(chain.clone(), secret.clone_key())
+                .with_context(apart)?;
+            let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13])?;
+            let mut dials = builder
+                .dangerous()
+                .with_custom_certificate_verifier(verifier)
+                .with_client_auth_cert(chain.clone(), secret)
+                .with_context(apart)?;
+            dials.resumption = Resumption::disabled();
+            Some(ForPeers { accepts: Arc::new(without_sessions(accepts)), dials: Arc::new(dials) })
+        }
+    };
+    let own = &chain[0];
+    let name = common_name(own).map_or(String::new(), |name| format!(" of \"{}\"", name.escape_debug()));
+    let day = last_day(own).map_or(String::new(), |day| format!(", valid until {day}"));
+    let what = format!("the certificate{name} in {}{day}", certificate.display());
+    Ok((Current { clients, peers: peers_now, mode: *peers, generation }, what))
+}
+
+/// Each connection proves anew who it is, so that new certificates and authorities hold for all that follow.
+fn without_sessions(mut config: ServerConfig) -> ServerConfig {
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
-    let name = common_name(&own).map_or(String::new(), |name| format!(" of \"{}\"", name.escape_debug()));
-    let day = last_day(&own).map_or(String::new(), |day| format!(", valid until {day}"));
-    Ok((config, format!("the certificate{name} in {}{day}", certificate.display())))
+    config
+}
+
+/// Checks certificates of those who connect.
+fn of_clients(
+    roots: &Arc<RootCertStore>,
+    provider: &Arc<CryptoProvider>,
+    wanted: ClientCertificates,
+) -> Result<Arc<dyn ClientCertVerifier>> {
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), Arc::clone(provider));
+    let verifier = match wanted {
+        ClientCertificates::Required => verifier,
+        ClientCertificates::Off | ClientCertificates::Wanted => verifier.allow_unauthenticated(),
+    };
+    Ok(verifier.build()?)
+}
+
+/// Whether the other nodes would take this node's certificate. One that has expired is told and used: clients may take it.
+fn check_own(chain: &[CertificateDer<'static>], own: &NodeAddress, verifier: &OfNodes) -> Result<()> {
+    let (certificate, others) = chain.split_first().context("it has no certificate")?;
+    check_node(certificate, own.id, &own.host).map_err(|why| anyhow!("tls.peers: {why}"))?;
+    let nobody = ServerName::try_from("quorate.invalid").context("a name")?;
+    match verifier.verify_server_cert(certificate, others, &nobody, &[], UnixTime::now()) {
+        Ok(_) => Ok(()),
+        Err(Error::InvalidCertificate(
+            error @ (CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. }),
+        )) => {
+            tracing::warn!("other nodes take no new link of this one: {}", untrusted(&error));
+            Ok(())
+        }
+        Err(Error::InvalidCertificate(error)) => bail!("tls.peers: {}", untrusted(&error)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Checks certificates of nodes that are dialled, but for their names: which node it has to be, only the worker knows.
+#[derive(Debug)]
+struct OfNodes(Arc<WebPkiServerVerifier>);
+
+impl OfNodes {
+    fn new(roots: &Arc<RootCertStore>, provider: &Arc<CryptoProvider>) -> Result<OfNodes> {
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::clone(roots), Arc::clone(provider));
+        Ok(OfNodes(verifier.build()?))
+    }
+}
+
+impl ServerCertVerifier for OfNodes {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        match self.0.verify_server_cert(certificate, intermediates, name, ocsp_response, now) {
+            // The name is looked at last: all else is right.
+            Err(Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) => Ok(ServerCertVerified::assertion()),
+            checked => checked,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
 }
 
 /// The certificates in a file, in PEM.
@@ -132,4 +296,17 @@ pub fn certificates_in(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let found = found.collect::<Result<Vec<_>, _>>().with_context(what)?;
     ensure!(!found.is_empty(), what());
     Ok(found)
+}
+
+/// The authorities in a file, in PEM.
+///
+/// # Errors
+/// It cannot be read, has none, or has a certificate that is no authority's.
+pub fn authorities_in(file: &Path) -> Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    for found in certificates_in(file)? {
+        let what = || format!("{} has a certificate that is no authority's", file.display());
+        roots.add(found).with_context(what)?;
+    }
+    Ok(roots)
 }

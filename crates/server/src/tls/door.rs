@@ -1,4 +1,5 @@
-//! The port for clients with TLS: a thread makes the handshakes, and hands over connections that have done theirs.
+//! The port for clients with TLS: a thread makes the handshakes, and hands over connections that have done theirs. It makes
+//! those of the links to other nodes, too (`links`), which the worker dials and accepts.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use mio::Waker;
-use rustls::ServerConnection;
+use rustls::Connection;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
@@ -19,6 +20,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::certificates::Certificates;
+use super::links::{self, Handshakes};
 use super::refusals::{Counters, Refusal};
 use crate::descriptors::SocketBound;
 
@@ -29,7 +31,7 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const HANDSHAKES_MAX: usize = 256;
 
 /// How long a client whose handshake failed may take to read the reason.
-const FAREWELL: Duration = Duration::from_millis(500);
+pub(super) const FAREWELL: Duration = Duration::from_millis(500);
 
 /// How long to wait after a failed accept, for example when the system is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -46,7 +48,7 @@ pub(crate) enum Arrival {
         /// Its address.
         address: SocketAddr,
         /// Its keys.
-        session: Box<ServerConnection>,
+        session: Box<Connection>,
     },
     /// A client came and there was no file descriptor for it.
     Crowded,
@@ -71,7 +73,8 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// Starts it. Without a listener it only looks after the certificates. The worker is woken for each arrival.
+    /// Starts it. Without a listener it takes no clients. The worker is woken for each arrival, and when the certificates have
+    /// changed.
     ///
     /// # Errors
     /// The thread or its runtime cannot be created.
@@ -81,7 +84,7 @@ impl Door {
         counters: Arc<Counters>,
         sockets: SocketBound,
         waker: Arc<Waker>,
-    ) -> Result<(Door, Arrivals)> {
+    ) -> Result<(Door, Arrivals, Handshakes)> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
         let runtime = runtime.context("cannot make a runtime for TLS")?;
         let listener = {
@@ -91,6 +94,7 @@ impl Door {
         };
         let (sender, receiver) = mpsc::channel(ARRIVALS_MAX);
         let (stop, stopped) = oneshot::channel::<()>();
+        let (handshakes, begun) = links::channel(Arc::clone(&certificates), Arc::clone(&waker));
         let host = Host { certificates, counters, sender, waker };
         let serve = move || {
             runtime.block_on(async {
@@ -102,7 +106,8 @@ impl Door {
                 };
                 tokio::select! {
                     () = accepting => {}
-                    () = host.certificates.watch() => {}
+                    () = begun.serve() => {}
+                    () = host.certificates.watch(&host.waker) => {}
                     _ = stopped => {}
                 }
             });
@@ -110,7 +115,7 @@ impl Door {
         };
         let thread = std::thread::Builder::new().name("tls".into()).spawn(serve);
         let thread = thread.context("cannot start a thread for TLS")?;
-        Ok((Door { thread, stop }, Arrivals { receiver }))
+        Ok((Door { thread, stop }, Arrivals { receiver }, handshakes))
     }
 
     pub(crate) fn stop(self) {
@@ -168,7 +173,7 @@ async fn hand_over(socket: TcpStream, address: SocketAddr, host: Host) {
     let (socket, session) = stream.into_inner();
     // It stays non-blocking.
     if let Ok(socket) = socket.into_std() {
-        host.tell(Arrival::Client { socket, address, session: Box::new(session) }).await;
+        host.tell(Arrival::Client { socket, address, session: Box::new(session.into()) }).await;
     }
 }
 
@@ -180,7 +185,7 @@ pub(crate) async fn shake_hands(
     counters: &Counters,
 ) -> Option<TlsStream<TcpStream>> {
     let _ = socket.set_nodelay(true);
-    let accepting = TlsAcceptor::from(certificates.current()).accept(socket).into_fallible();
+    let accepting = TlsAcceptor::from(certificates.current().clients).accept(socket).into_fallible();
     let refusal = match tokio::time::timeout(HANDSHAKE, accepting).await {
         Ok(Ok(stream)) => {
             counters.done.fetch_add(1, Ordering::Relaxed);
@@ -197,7 +202,7 @@ pub(crate) async fn shake_hands(
 }
 
 /// Reads what still comes: closing a socket with unread input resets it, and a reset overtakes the reason.
-async fn say_farewell(socket: &mut TcpStream) -> io::Result<()> {
+pub(super) async fn say_farewell(socket: &mut TcpStream) -> io::Result<()> {
     socket.shutdown().await?;
     let mut buffer = [0; 1 << 10];
     while socket.read(&mut buffer).await? > 0 {}

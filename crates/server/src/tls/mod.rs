@@ -1,20 +1,26 @@
-//! TLS for clients and HTTP, at ports of their own.
+//! TLS for clients and HTTP, at ports of their own, and for the links between nodes, at the port that these have.
 //!
 //! A handshake costs a signature, which takes as long as a hundred small commands. So handshakes are made on a thread of
 //! their own (`door`), and the worker gets connections that have done theirs: a flood of strangers takes none of its turns.
 //! From then on the worker decrypts and encrypts (`stream`), behind the interface of a plain socket, so that the driver knows
 //! nothing of it. HTTP makes its handshakes on its own thread, with the same functions.
 //!
+//! Links between nodes are dialled and accepted by the worker, and only their handshakes are made on that thread (`links`).
+//!
 //! The files of certificates are looked at once a second (`certificates`): new ones hold for new connections.
 
 mod certificates;
 mod door;
+mod links;
 pub mod names;
 mod refusals;
+mod socket;
 mod stream;
 
 pub(crate) use certificates::Certificates;
-pub use certificates::certificates_in;
+pub use certificates::{authorities_in, certificates_in};
 pub(crate) use door::{Arrival, Arrivals, Door, shake_hands};
+pub(crate) use links::{Handshakes, Made, Pending, why_broken};
 pub(crate) use refusals::Counters;
+pub(crate) use socket::AnySocket;
 pub(crate) use stream::{Scratch, TlsStream, scratch};

@@ -1,5 +1,10 @@
 //! What a certificate says of itself, read from its bytes. Whether it is to be believed is decided elsewhere.
 
+use node::NodeId;
+use rustls::client::verify_server_name;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::server::ParsedCertificate;
+
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 const VERSION: u8 = 0xa0;
@@ -12,6 +17,32 @@ pub fn common_name(certificate: &[u8]) -> Option<String> {
     let (kind, name) = Fields::of(certificate)?.subject_parts().find(|(kind, _)| *kind == COMMON_NAME)?;
     let name = std::str::from_utf8(name).ok().filter(|_| kind == COMMON_NAME)?;
     Some(name.to_owned())
+}
+
+/// Checks that a certificate, which an authority that is trusted has issued, is that of a node. Its common name is `node-N`, as
+/// `quorate certs` makes it; where it has another one, it has to be for the node's host.
+///
+/// # Errors
+/// It is not: a clause that says whose it is.
+pub(crate) fn check_node(certificate: &CertificateDer<'_>, node: NodeId, host: &str) -> Result<(), String> {
+    let name = common_name(certificate).unwrap_or_default();
+    if let Some(number) = name.strip_prefix("node-").and_then(|number| number.parse::<NodeId>().ok()) {
+        return match number == node {
+            true => Ok(()),
+            false => Err(format!("its certificate is that of node {number}, and not that of node {node}")),
+        };
+    }
+    let is_for_host = ServerName::try_from(host).is_ok_and(|host| {
+        let parsed = ParsedCertificate::try_from(certificate);
+        parsed.is_ok_and(|parsed| verify_server_name(&parsed, &host).is_ok())
+    });
+    match is_for_host {
+        true => Ok(()),
+        false => Err(format!(
+            "its certificate, of \"{}\", is neither that of node-{node} nor for the host {host}",
+            name.escape_debug()
+        )),
+    }
 }
 
 /// The last day on which a certificate is valid, as `YYYY-MM-DD`.
@@ -122,6 +153,24 @@ mod tests {
             let _ = readable(&name[..length]);
         }
         assert_eq!(readable(&[0x31, 0x89, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1]), nobody);
+    }
+
+    #[test]
+    fn a_certificate_is_a_nodes_by_its_number_or_else_by_its_host() {
+        let made = |name: &str, host: &str| {
+            let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
+            params.distinguished_name.push(DnType::CommonName, name);
+            params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone()
+        };
+        let numbered = made("node-3", "db1.example");
+        assert_eq!(check_node(&numbered, 3, "elsewhere"), Ok(()));
+        assert!(check_node(&numbered, 1, "db1.example").unwrap_err().contains("that of node 3"));
+        let named = made("db1", "db1.example");
+        assert_eq!(check_node(&named, 1, "db1.example"), Ok(()));
+        let why = check_node(&named, 1, "db2.example").unwrap_err();
+        assert!(why.contains("of \"db1\", is neither that of node-1 nor for the host db2.example"), "{why}");
+        assert!(check_node(&made("x", "10.0.0.1"), 1, "10.0.0.1").is_ok());
+        assert!(check_node(&CertificateDer::from(vec![1, 2, 3]), 1, "db1.example").is_err());
     }
 
     #[test]

@@ -57,7 +57,6 @@ impl Counters {
 /// A refusal in plain words. `None` for a connection that was closed before it said anything wrong: whoever asks only whether
 /// the port is open does that.
 fn words(refusal: &Refusal) -> Option<String> {
-    use AlertDescription as Alert;
     let error = match refusal {
         Refusal::Late(limit) => {
             return Some(format!("its handshake was not done after {} s", limit.as_secs()));
@@ -67,16 +66,22 @@ fn words(refusal: &Refusal) -> Option<String> {
         }
         Refusal::Failed(error) => error,
     };
-    let error = error.get_ref()?.downcast_ref::<Error>()?;
-    Some(match error {
+    Some(match error.get_ref()?.downcast_ref::<Error>()? {
         Error::InvalidMessage(_) => "what it sends is no TLS; the plain port is another one".to_owned(),
         Error::NoCertificatesPresented => {
             "it shows no certificate, and client_certificates = \"required\"".to_owned()
         }
-        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-            "its certificate does not come from tls.authority".to_owned()
-        }
-        Error::InvalidCertificate(error) => format!("its certificate is not taken: {error}"),
+        error => reason(error),
+    })
+}
+
+/// An error of TLS in plain words, after the name of the other side.
+pub(super) fn reason(error: &Error) -> String {
+    use AlertDescription as Alert;
+    match error {
+        Error::InvalidMessage(_) => "what it sends is no TLS".to_owned(),
+        Error::NoCertificatesPresented => "it shows no certificate".to_owned(),
+        Error::InvalidCertificate(error) => untrusted(error),
         Error::AlertReceived(
             alert @ (Alert::BadCertificate
             | Alert::UnsupportedCertificate
@@ -93,5 +98,13 @@ fn words(refusal: &Refusal) -> Option<String> {
             format!("it and this node have no version or cipher in common ({why:?})")
         }
         error => error.to_string(),
-    })
+    }
+}
+
+/// Why a certificate is not taken, after the name of its owner.
+pub(super) fn untrusted(error: &CertificateError) -> String {
+    match error {
+        CertificateError::UnknownIssuer => "its certificate does not come from tls.authority".to_owned(),
+        error => format!("its certificate is not taken: {error}"),
+    }
 }

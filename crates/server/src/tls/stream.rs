@@ -1,4 +1,4 @@
-//! A client's connection over TLS, behind the interface of a plain one.
+//! A connection over TLS, of a client or of another node, behind the interface of a plain one.
 //!
 //! The driver reads and writes it like a socket, whose rules it keeps: a read that does not fill the buffer has found all
 //! that there is, and a write that does not take everything has found the socket full.
@@ -8,7 +8,8 @@ use std::io::{self, IoSlice, Read, Write};
 use std::rc::Rc;
 
 use mio::net::TcpStream;
-use rustls::ServerConnection;
+use rustls::Connection;
+use rustls::pki_types::CertificateDer;
 
 /// Most parts of one write.
 const PARTS: usize = 4;
@@ -27,7 +28,7 @@ pub(crate) fn scratch() -> Scratch {
 /// A connection whose handshake is done.
 pub(crate) struct TlsStream {
     pub(crate) socket: TcpStream,
-    session: Box<ServerConnection>,
+    session: Box<Connection>,
     scratch: Scratch,
     /// Bytes that are decrypted and not taken yet.
     decrypted: usize,
@@ -41,7 +42,7 @@ pub(crate) struct TlsStream {
 }
 
 impl TlsStream {
-    pub(crate) fn new(socket: TcpStream, session: Box<ServerConnection>, scratch: Scratch) -> TlsStream {
+    pub(crate) fn new(socket: TcpStream, session: Box<Connection>, scratch: Scratch) -> TlsStream {
         let mut stream = TlsStream {
             socket,
             session,
@@ -54,6 +55,18 @@ impl TlsStream {
         // What has come with the end of the handshake. An error comes again with the first read.
         let _ = stream.decrypt();
         stream
+    }
+
+    /// The certificate that the other side has shown.
+    pub(crate) fn shown(&self) -> Option<&CertificateDer<'static>> {
+        self.session.peer_certificates()?.first()
+    }
+
+    /// Says that nothing more follows. What the other side still sends is read.
+    pub(crate) fn end_writing(&mut self) {
+        self.session.send_close_notify();
+        // It is sent now, or else when this is dropped.
+        let _ = self.send();
     }
 
     /// Decrypts the whole records that the session has.

@@ -12,8 +12,8 @@ use std::io::{Read, Write};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use rdb::{Fault, Source};
 
-use super::super::client::put_request;
 use super::super::log::{self, Item};
+use crate::connection::put_request;
 
 /// The beginning of a file.
 const HEAD: &str = "#quorate-changes 1\r\n";

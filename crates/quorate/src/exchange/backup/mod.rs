@@ -26,12 +26,14 @@ use clap::Args;
 
 use self::manifest::{Folder, Manifest};
 use self::take::Made;
-use super::{Connect, Progress};
+use super::Progress;
 use crate::cluster::say;
+use crate::connection::Connect;
 
 const EXAMPLES: &str = "\
 Examples:
   quorate backup --to /backup/shop --addr 10.0.0.7:7000 --password-file password
+  quorate backup --to /backup/shop --addr 10.0.0.7:7443 --cacert authority.crt   over TLS
   quorate backup --to /backup/shop --every 1h --keep 48     until it is stopped
   quorate backup --list /backup/shop                        which there are, and to which times they restore
   quorate backup --verify /backup/shop                      reads all files, against their checksums

@@ -11,22 +11,23 @@ use rdb::file::FileReader;
 use rdb::write::{put_text, tag};
 use rdb::{Kind, payload};
 
-use super::super::client::{Client, Reply, put_request};
+use super::super::Progress;
 use super::super::import::{Importer, string_bytes_max};
 use super::super::live::{Compare, digest};
 use super::super::snapshot::{self, Rules, Sink};
-use super::super::{Connect, Progress};
 use super::choose::{self, Chosen, Plan};
 use super::manifest::{Folder, Keyspace, Shard};
 use super::state::State;
-use super::take::{map_of, storages};
+use super::take::storages;
 use super::{changes, check_folder, files, moment};
 use crate::cluster::say;
+use crate::connection::{ANSWER_WITHIN, Client, Connect, Reply, Role, map_of, put_request};
 
 const EXAMPLES: &str = "\
 Examples:
   quorate restore --from /backup/shop --dry-run                  what would be restored, after all files were read
   quorate restore --from /backup/shop --addr 10.0.1.1:7000       the newest backup
+  quorate restore --from /backup/shop --addr 10.0.1.1:7443 --cacert authority.crt   over TLS
   quorate restore --from /backup/shop --addr 10.0.1.1:7000 --until 2026-11-26T21:59:00Z
 
 The cluster is a new one, with its own secret: quorate cluster, or quorate server on each node. Keyspaces that are not there
@@ -143,13 +144,13 @@ struct Restoring<'r> {
 impl<'r> Restoring<'r> {
     /// Makes sure that the cluster may be restored into.
     fn begin(args: &RestoreArgs, folder: &'r Folder, plan: &'r Plan<'r>) -> Result<Restoring<'r>> {
-        let mut client = args.connect.open()?;
+        let cluster = args.connect.resolve(Role::Changes)?;
+        let (address, mut client) = cluster.open(ANSWER_WITHIN)?;
         let map = map_of(&mut client)?;
         let is_same = !storages(&map).is_disjoint(&plan.base.cluster.storages);
         ensure!(
             !is_same || args.same_cluster,
-            "the cluster at {} is the one that the backup is of: make a new one, or say --same-cluster",
-            args.connect.addr
+            "the cluster at {address} is the one that the backup is of: make a new one, or say --same-cluster"
         );
         let count = key_count(&mut client)?;
         if count > 0 {
@@ -169,7 +170,7 @@ impl<'r> Restoring<'r> {
         };
         let string_bytes_max = string_bytes_max(&mut client)?;
         let prefixes = BTreeMap::from([(0, Vec::new())]);
-        let importer = Importer::new(Some(args.connect.open()?), string_bytes_max, prefixes, true);
+        let importer = Importer::new(Some(cluster.open(ANSWER_WITHIN)?.1), string_bytes_max, prefixes, true);
         let sampler = Sampler { importer, step, seen: 0, samples: Vec::new(), left_out: 0 };
         let compare = args.compare;
         Ok(Restoring { folder, plan, compare, map, client, sampler, all_bytes, before_bytes: 0 })

@@ -16,16 +16,15 @@ use rdb::file::{FileReader, Item};
 use rdb::write::put_text;
 use rdb::{Fault, payload, value};
 use server::status::report::Report;
-use server::status::text_of;
 
-use super::super::client::{Client, Reply, put_request};
+use super::super::Progress;
 use super::super::export::scanned;
-use super::super::{Connect, Progress};
 use super::changes::{self, Record};
 use super::files::{self, Writer};
 use super::manifest::{ChangeFile, Cluster, FORMAT, Folder, KeyFile, Keyspace, Manifest, Shard};
 use super::moment;
 use crate::cluster::say;
+use crate::connection::{self, ANSWER_WITHIN, Client, Connect, Reply, Role, map_of, put_request};
 
 /// How long nodes may have no leader, or lag.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -120,10 +119,8 @@ pub(super) fn storages(map: &ClusterMap) -> BTreeSet<String> {
 /// The running cluster.
 struct Source {
     client: Client,
-    credentials: Vec<String>,
+    cluster: connection::Cluster,
     map: ClusterMap,
-    /// Where its nodes take clients: first the one that was named.
-    addresses: Vec<String>,
 }
 
 /// Why there is no copy of a shard.
@@ -135,12 +132,11 @@ enum NoCopy {
 
 impl Source {
     fn find(connect: &Connect) -> Result<Source> {
-        let mut client = connect.open()?;
+        let cluster = connect.resolve(Role::Changes)?;
+        let mut client = cluster.open(ANSWER_WITHIN)?.1;
         let map = map_of(&mut client)?;
-        let own = connect.addr.clone();
-        let others = map.nodes.values().map(|node| text_of(&node.address)).filter(|address| *address != own);
-        let addresses = std::iter::once(own.clone()).chain(others).collect();
-        Ok(Source { client, credentials: connect.credentials()?, map, addresses })
+        let cluster = cluster.with_others(&mut client, &map)?;
+        Ok(Source { client, cluster, map })
     }
 
     fn ask(&mut self, words: &[&[u8]]) -> Result<Reply> {
@@ -172,8 +168,8 @@ impl Source {
         let until = Instant::now() + PATIENCE;
         let mut last = anyhow!("no node was asked");
         loop {
-            for address in &self.addresses {
-                let asked = Client::connect(address, &self.credentials, None).and_then(|mut client| {
+            for address in &self.cluster.addresses {
+                let asked = self.cluster.connect(address, ANSWER_WITHIN).and_then(|mut client| {
                     let words = [&b"KEYSPACE"[..], b"COPY", prefix.as_bytes(), shard.to_string().as_bytes()]
                         .map(<[u8]>::to_vec);
                     let reply = client.ask(&words.each_ref().map(Vec::as_slice))?;
@@ -205,20 +201,6 @@ impl Source {
             std::thread::sleep(PAUSE);
         }
     }
-}
-
-/// Asks a node for the cluster's map.
-///
-/// # Errors
-/// It has none.
-pub(super) fn map_of(client: &mut Client) -> Result<ClusterMap> {
-    let text = match client.ask(&[b"CLUSTER", b"MAP"])? {
-        Reply::Error(error) => bail!("the cluster does not say what keyspaces it has: {error}"),
-        reply => reply.bytes().context("the cluster's map is not understood")?,
-    };
-    let map: ClusterMap = serde_json::from_slice(&text).context("the cluster's map is not understood")?;
-    ensure!(map.version > 0, "the cluster has not begun yet: see quorate status");
-    Ok(map)
 }
 
 /// What is said of a copy in front of it.
@@ -628,7 +610,7 @@ impl Source {
         loop {
             let mut last = anyhow!("no node that was asked leads it");
             let mut holdings = Vec::new();
-            for address in &self.addresses {
+            for address in &self.cluster.addresses {
                 match self.holding(address, prefix) {
                     Ok(holding) => holdings.push(holding),
                     Err(error) => last = error.context(address.clone()),
@@ -646,7 +628,7 @@ impl Source {
 
     /// Asks a node first what it leads and then what it has applied: so what it had acknowledged as a leader is in that.
     fn holding(&self, address: &str, prefix: &str) -> Result<Holding> {
-        let mut client = Client::connect(address, &self.credentials, None)?;
+        let mut client = self.cluster.connect(address, ANSWER_WITHIN)?;
         let mut ask = |words: &[&[u8]]| match client.ask(words)? {
             Reply::Error(error) => bail!("{error}"),
             reply => Ok(reply),

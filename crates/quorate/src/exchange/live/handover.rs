@@ -5,11 +5,11 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, anyhow, bail};
 use rdb::{Crc, Fault, Part, payload, value};
 
-use super::super::client::{Client, Reply, put_request};
 use super::super::{Progress, Refusals};
 use super::lane::{Target, is_temporary};
 use super::link::Address;
 use super::rewrite::PUT_OFF_MS;
+use crate::connection::{Client, Reply, put_request};
 
 /// Keys of a step.
 const STEP: &[u8] = b"1000";

@@ -11,16 +11,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 
-use super::super::client::{Client, Reply, put_request};
 use super::StartAgain;
+use crate::connection::{ANSWER_WITHIN, Client, Cluster, Reply, put_request};
 
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// The cluster that keys go to.
 pub(super) struct Target {
-    /// Addresses of its nodes for clients.
-    pub(super) nodes: Vec<String>,
-    pub(super) credentials: Vec<String>,
+    pub(super) cluster: Cluster,
     /// Whether nothing more is to be sent.
     pub(super) is_over: AtomicBool,
 }
@@ -31,14 +29,7 @@ impl Target {
     /// # Errors
     /// None does.
     pub(super) fn connect(&self) -> Result<Client> {
-        let mut outcome = Err(anyhow!("the cluster has no node"));
-        for node in &self.nodes {
-            outcome = Client::connect(node, &self.credentials, None);
-            if outcome.is_ok() {
-                break;
-            }
-        }
-        outcome
+        Ok(self.cluster.open(ANSWER_WITHIN)?.1)
     }
 
     fn check(&self) -> Result<()> {

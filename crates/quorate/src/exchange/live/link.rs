@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::super::client::{Client, put_request};
-use super::super::stream::Stream;
-use super::super::tls::Tls;
 use super::spool::Spool;
+use crate::connection::{ANSWER_WITHIN, Client, Stream, Tls, put_request};
 
 /// How often the server hears from its replica. It cuts off one that is silent for a minute.
 const ACKNOWLEDGE_EVERY: Duration = Duration::from_secs(1);
@@ -34,7 +32,7 @@ impl Address {
     /// # Errors
     /// See [`Client::connect`].
     pub(super) fn connect(&self) -> Result<Client> {
-        Client::connect(&self.server, &self.credentials, self.tls.as_ref())
+        Client::connect(&self.server, &self.credentials, self.tls.as_ref(), ANSWER_WITHIN)
     }
 }
 

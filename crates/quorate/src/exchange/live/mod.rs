@@ -27,11 +27,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 
-use super::client::{Client, Reply};
+use super::Refusals;
 use super::snapshot::Rules;
-use super::tls::{Tls, TlsArgs};
-use super::{Connect, Refusals};
 use crate::cluster::say;
+use crate::connection::{ANSWER_WITHIN, Client, Connect, FOR_OLD_SERVERS, Reply, Role, Tls, Trust, map_of};
 pub(super) use handover::digest;
 use handover::{Asking, Compared};
 use lane::Target;
@@ -70,6 +69,47 @@ pub(crate) struct LiveArgs {
 
     #[command(flatten)]
     tls: TlsArgs,
+}
+
+/// Options for TLS with a running server.
+#[derive(Args, Default)]
+struct TlsArgs {
+    /// Of a server with TLS: a file with the certificates of the authorities to trust, in PEM; those that this machine trusts
+    /// otherwise
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+
+    /// Of a server with TLS that wants one: a file with this client's certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// The private key of that certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
+    /// Of a server with TLS: the name that its certificate must have, and those of all shards; its host otherwise
+    #[arg(long, value_name = "NAME", conflicts_with = "tls_any_name")]
+    tls_server_name: Option<String>,
+
+    /// Of a server with TLS: accept a certificate whatever name it has, as replicas of Redis do. It must come from an
+    /// authority that is trusted
+    #[arg(long)]
+    tls_any_name: bool,
+}
+
+impl TlsArgs {
+    fn trust(&self) -> Trust {
+        Trust {
+            authority: self.tls_ca.clone(),
+            own: self.tls_cert.clone().zip(self.tls_key.clone()),
+            name: self.tls_server_name.clone(),
+            takes_any_name: self.tls_any_name,
+        }
+    }
+
+    fn is_used(&self) -> bool {
+        self.trust() != Trust::default()
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -118,7 +158,7 @@ fn server(text: &str, tls: &TlsArgs) -> Result<Option<Address>> {
     ensure!(has_port, "{FORM}: \"{host}\" has no port");
     let is_sealed = ["rediss", "valkeys"].contains(&scheme);
     ensure!(is_sealed || !tls.is_used(), "options for TLS are for rediss://, and this is {scheme}://");
-    let tls = if is_sealed { Some(Tls::new(tls)?) } else { None };
+    let tls = is_sealed.then(|| Tls::new(&tls.trust(), &FOR_OLD_SERVERS)).transpose()?;
     Ok(Some(Address { server: host.to_owned(), credentials, tls }))
 }
 
@@ -156,16 +196,14 @@ pub(super) fn run(
     prefixes: BTreeMap<u64, Vec<u8>>,
 ) -> Result<()> {
     let address = server(from, &args.tls)?.context("this names no server")?;
-    let mut client = connect.open()?;
-    let routes = Routes::of(&mut client)?;
+    let cluster = connect.resolve(Role::Changes)?;
+    let mut client = cluster.open(ANSWER_WITHIN)?.1;
+    let map = map_of(&mut client)?;
+    let routes = Routes::of(&map)?;
     ensure!(routes.groups > 0, "the cluster has no keyspace with transactions");
     let string_bytes_max = super::import::string_bytes_max(&mut client)?;
-    let others = routes.nodes.iter().filter(|node| **node != connect.addr).cloned();
-    let target = Arc::new(Target {
-        nodes: std::iter::once(connect.addr.clone()).chain(others).collect(),
-        credentials: connect.credentials()?,
-        is_over: AtomicBool::new(false),
-    });
+    let cluster = cluster.with_others(&mut client, &map)?;
+    let target = Arc::new(Target { cluster, is_over: AtomicBool::new(false) });
     let servers = servers(&address)?;
     let mut number = [0; 8];
     getrandom::fill(&mut number)?;

@@ -1,13 +1,11 @@
 //! Which group of the cluster has a key.
 
-use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow};
+use node::Protocol;
+use node::control::ClusterMap;
 use node::slots::slot_of;
-use serde::Deserialize;
-
-use super::super::client::{Client, Reply};
 
 /// Groups and nodes of a cluster.
 pub(super) struct Routes {
@@ -15,8 +13,6 @@ pub(super) struct Routes {
     keyspaces: Vec<Keyspace>,
     /// How many groups there are.
     pub(super) groups: usize,
-    /// Where its nodes take clients.
-    pub(super) nodes: Vec<String>,
 }
 
 struct Keyspace {
@@ -25,77 +21,27 @@ struct Keyspace {
     groups: Vec<(RangeInclusive<u16>, usize)>,
 }
 
-#[derive(Deserialize)]
-struct Map {
-    nodes: BTreeMap<String, MapNode>,
-    keyspaces: BTreeMap<String, MapKeyspace>,
-    groups: BTreeMap<String, MapGroup>,
-}
-
-#[derive(Deserialize)]
-struct MapNode {
-    address: MapAddress,
-}
-
-#[derive(Deserialize)]
-struct MapAddress {
-    host: String,
-    client_port: u16,
-}
-
-#[derive(Deserialize)]
-struct MapKeyspace {
-    keyspace: MapSettings,
-    groups: Vec<u16>,
-}
-
-#[derive(Deserialize)]
-struct MapSettings {
-    replication: String,
-}
-
-#[derive(Deserialize)]
-struct MapGroup {
-    slots: MapSlots,
-}
-
-#[derive(Deserialize)]
-struct MapSlots {
-    first: u16,
-    last: u16,
-}
-
 impl Routes {
-    /// Asks a node.
+    /// Reads a map.
     ///
     /// # Errors
-    /// It does not answer, or not with a map.
-    pub(super) fn of(client: &mut Client) -> Result<Routes> {
-        let answer = client.ask(&[b"CLUSTER", b"MAP"])?;
-        let text = match answer {
-            Reply::Error(error) => bail!("the cluster does not say what groups it has: {error}"),
-            answer => answer.bytes().context("the cluster does not say what groups it has")?,
-        };
-        let map: Map = serde_json::from_slice(&text).context("the cluster's map is not understood")?;
+    /// It lacks something.
+    pub(super) fn of(map: &ClusterMap) -> Result<Routes> {
         let (mut keyspaces, mut groups) = (Vec::new(), 0);
-        for (prefix, entry) in map.keyspaces {
+        for (prefix, entry) in &map.keyspaces {
             let mut own = Vec::new();
-            if matches!(&entry.keyspace.replication[..], "consensus" | "leader-follower") {
-                for number in entry.groups {
-                    let group = map.groups.get(&number.to_string());
-                    let slots = &group.with_context(|| format!("the map lacks group {number}"))?.slots;
+            if matches!(entry.keyspace.replication, Protocol::Consensus | Protocol::LeaderFollower) {
+                for number in &entry.groups {
+                    let group = map.groups.get(number);
+                    let slots = group.with_context(|| format!("the map lacks group {number}"))?.slots;
                     own.push((slots.first..=slots.last, groups));
                     groups += 1;
                 }
             }
-            keyspaces.push(Keyspace { prefix: prefix.into_bytes(), groups: own });
+            keyspaces.push(Keyspace { prefix: prefix.clone().into_bytes(), groups: own });
         }
         keyspaces.sort_by_key(|keyspace| std::cmp::Reverse(keyspace.prefix.len()));
-        let address = |node: &MapNode| match node.address.host.contains(':') {
-            true => format!("[{}]:{}", node.address.host, node.address.client_port),
-            false => format!("{}:{}", node.address.host, node.address.client_port),
-        };
-        Ok(Routes { keyspaces, groups, nodes: map.nodes.values().map(address).collect() })
+        Ok(Routes { keyspaces, groups })
     }
 
     /// Whether one group has all keys.

@@ -11,7 +11,6 @@ use anyhow::{Result, bail};
 use rdb::file::FileReader;
 use rdb::{Fault, Kind, Source};
 
-use super::super::client::Reply;
 use super::super::snapshot::{self, Rules, Sink, of_database};
 use super::super::{Refusals, functions, log};
 use super::StartAgain;
@@ -21,6 +20,7 @@ use super::link::{Address, Link, Sends, check_end};
 use super::rewrite::{self, Meaning, put_off};
 use super::routes::Routes;
 use super::spool::{Spool, SpoolReader};
+use crate::connection::Reply;
 
 /// Transactions of a snapshot that are under way at once, in each group.
 pub(super) const LANES: usize = 4;

@@ -1,4 +1,4 @@
-//! TLS to the server that keys come from: whom to trust, and errors in plain words.
+//! TLS to a cluster, or to the server that keys come from: whom to trust, and errors in plain words.
 
 use std::fmt;
 use std::io;
@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
-use clap::Args;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::pem::PemObject as _;
@@ -15,51 +14,51 @@ use rustls::{
     AlertDescription, CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error,
     OtherError, RootCertStore, SignatureScheme,
 };
-use server::tls::certificates_in;
 use server::tls::names::readable;
+use server::tls::{authorities_in, certificates_in};
 
-/// Options for TLS.
-#[derive(Args, Default)]
-pub(super) struct TlsArgs {
-    /// Of a server with TLS: a file with the certificates of the authorities to trust, in PEM; those that this machine trusts
-    /// otherwise
-    #[arg(long, value_name = "FILE")]
-    tls_ca: Option<PathBuf>,
-
-    /// Of a server with TLS that wants one: a file with this client's certificate, in PEM
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-
-    /// The private key of that certificate, in PEM
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
-
-    /// Of a server with TLS: the name that its certificate must have, and those of all shards; its host otherwise
-    #[arg(long, value_name = "NAME", conflicts_with = "tls_any_name")]
-    tls_server_name: Option<String>,
-
-    /// Of a server with TLS: accept a certificate whatever name it has, as replicas of Redis do. It must come from an
-    /// authority that is trusted
-    #[arg(long)]
-    tls_any_name: bool,
+/// Whom to trust, and what to show.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Trust {
+    /// The file with the certificates of the authorities to trust; those that this machine trusts if there is none.
+    pub(crate) authority: Option<PathBuf>,
+    /// The files of this client's certificate and its key.
+    pub(crate) own: Option<(PathBuf, PathBuf)>,
+    /// The name that certificates must have; the server's host otherwise.
+    pub(crate) name: Option<String>,
+    /// A certificate may have any name.
+    pub(crate) takes_any_name: bool,
 }
 
-impl TlsArgs {
-    /// Whether an option was given.
-    pub(super) fn is_used(&self) -> bool {
-        self.tls_ca.is_some()
-            || self.tls_cert.is_some()
-            || self.tls_server_name.is_some()
-            || self.tls_any_name
-    }
+/// What to do about an error: it names options.
+#[derive(Debug)]
+pub(crate) struct Hints {
+    authority: &'static str,
+    own: &'static str,
+    name: &'static str,
 }
+
+/// The options of commands that connect to a cluster.
+pub(crate) static FOR_CLUSTERS: Hints = Hints {
+    authority: "--cacert",
+    own: "--cert and --key",
+    name: "ask it by a name that its certificate has, or make it another one (quorate certs)",
+};
+
+/// The options for a server that keys come from.
+pub(crate) static FOR_OLD_SERVERS: Hints = Hints {
+    authority: "--tls-ca",
+    own: "--tls-cert and --tls-key",
+    name: "give its name by --tls-server-name, or --tls-any-name",
+};
 
 /// How to speak TLS with servers.
 #[derive(Clone, Debug)]
-pub(super) struct Tls {
+pub(crate) struct Tls {
     config: Arc<ClientConfig>,
     /// The name that certificates must have; the server's host otherwise.
     name: Option<ServerName<'static>>,
+    hints: &'static Hints,
 }
 
 impl Tls {
@@ -67,43 +66,35 @@ impl Tls {
     ///
     /// # Errors
     /// One cannot be read, or has not what it should have.
-    pub(super) fn new(args: &TlsArgs) -> Result<Tls> {
+    pub(crate) fn new(trust: &Trust, hints: &'static Hints) -> Result<Tls> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut roots = RootCertStore::empty();
-        let trusted = match &args.tls_ca {
-            Some(file) => {
-                for certificate in certificates_in(file)? {
-                    let what = || format!("{} has a certificate that is no authority's", file.display());
-                    roots.add(certificate).with_context(what)?;
-                }
-                format!("the authorities of {}", file.display())
-            }
+        let (roots, trusted) = match &trust.authority {
+            Some(file) => (authorities_in(file)?, format!("the authorities of {}", file.display())),
             None => {
+                let mut roots = RootCertStore::empty();
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-                ensure!(!roots.is_empty(), "this machine trusts no authority: name one by --tls-ca");
-                "those that this machine trusts".to_owned()
+                let option = hints.authority;
+                ensure!(!roots.is_empty(), "this machine trusts no authority: name one by {option}");
+                (roots, "those that this machine trusts".to_owned())
             }
         };
         let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build()?;
-        let verifier = Verifier { inner, trusted, takes_any_name: args.tls_any_name };
+        let verifier = Verifier { inner, trusted, takes_any_name: trust.takes_any_name, hints };
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier));
-        let config = match (&args.tls_cert, &args.tls_key) {
-            (Some(cert), Some(key)) => {
+        let config = match &trust.own {
+            Some((cert, key)) => {
                 let secret = PrivateKeyDer::from_pem_file(key)
                     .with_context(|| format!("{} has no private key in PEM", key.display()))?;
                 let what = || format!("{} and {} do not belong together", cert.display(), key.display());
                 builder.with_client_auth_cert(certificates_in(cert)?, secret).with_context(what)?
             }
-            _ => builder.with_no_client_auth(),
+            None => builder.with_no_client_auth(),
         };
-        let name = match &args.tls_server_name {
-            Some(name) => Some(server_name(name)?),
-            None => None,
-        };
-        Ok(Tls { config: Arc::new(config), name })
+        let name = trust.name.as_deref().map(server_name).transpose()?;
+        Ok(Tls { config: Arc::new(config), name, hints })
     }
 
     /// A session with the server at HOST:PORT, before anything was sent.
@@ -132,6 +123,7 @@ struct Verifier {
     /// Who is trusted.
     trusted: String,
     takes_any_name: bool,
+    hints: &'static Hints,
 }
 
 /// Why a certificate is not taken.
@@ -206,8 +198,8 @@ impl Verifier {
                 };
                 format!(
                     "its certificate was issued by {issuer}, which is not among {}: if you trust it, give the certificate of that \
-                     authority by --tls-ca",
-                    self.trusted
+                     authority by {}",
+                    self.trusted, self.hints.authority
                 )
             }
             CertificateError::NotValidForNameContext { expected, presented } => {
@@ -217,8 +209,9 @@ impl Verifier {
                     names => names.join(", "),
                 };
                 format!(
-                    "its certificate is for {names}, and not for {}: give its name by --tls-server-name, or --tls-any-name",
-                    expected.to_str()
+                    "its certificate is for {names}, and not for {}: {}",
+                    expected.to_str(),
+                    self.hints.name
                 )
             }
             CertificateError::ExpiredContext { time, not_after } => {
@@ -230,11 +223,11 @@ impl Verifier {
                 format!("its certificate is valid in {days} days only, by this machine's clock")
             }
             CertificateError::Other(OtherError(why)) => match why.downcast_ref() {
-                Some(webpki::Error::CaUsedAsEndEntity) => {
-                    "its certificate is one for authorities (CA:TRUE), and not \
-                     for servers: issue one for the server by it, and give the authority's by --tls-ca"
-                        .to_owned()
-                }
+                Some(webpki::Error::CaUsedAsEndEntity) => format!(
+                    "its certificate is one for authorities (CA:TRUE), and not for servers: issue one for the server by it, \
+                     and give the authority's by {}",
+                    self.hints.authority
+                ),
                 Some(webpki::Error::UnsupportedCertVersion) => {
                     "its certificate is of version 1, which has no names of \
                      servers: issue one of version 3, with subjectAltName"
@@ -253,38 +246,42 @@ fn bare(presented: &str) -> &str {
     inner.trim_end_matches(')').trim_matches('"')
 }
 
-/// Why a handshake has failed.
-pub(super) fn refusal(error: &io::Error) -> String {
-    match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
-        Some(error) => words(error),
-        None => match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                "no answer to TLS: is this its port for TLS?".to_owned()
-            }
-            _ => format!("it does not answer to TLS ({error}): is this its port for TLS?"),
-        },
-    }
-}
-
-/// An error of TLS in plain words.
-pub(super) fn words(error: &Error) -> String {
-    use AlertDescription as Alert;
-    match error {
-        Error::InvalidCertificate(CertificateError::Other(OtherError(why))) => why.to_string(),
-        Error::InvalidMessage(_) => "what it sends is no TLS: its port for TLS is another one".to_owned(),
-        Error::AlertReceived(Alert::CertificateRequired) => {
-            "it wants a certificate of this client: give one by --tls-cert and --tls-key".to_owned()
+impl Tls {
+    /// Why a handshake has failed.
+    pub(super) fn refusal(&self, error: &io::Error) -> String {
+        match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+            Some(error) => self.words(error),
+            None => match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                    "no answer to TLS: is this its port for TLS?".to_owned()
+                }
+                _ => format!("it does not answer to TLS ({error}): is this its port for TLS?"),
+            },
         }
-        Error::AlertReceived(
-            alert @ (Alert::BadCertificate
-            | Alert::UnsupportedCertificate
-            | Alert::CertificateRevoked
-            | Alert::CertificateExpired
-            | Alert::CertificateUnknown
-            | Alert::UnknownCA
-            | Alert::AccessDenied),
-        ) => format!("it does not accept this client's certificate ({alert:?}): see --tls-cert"),
-        Error::AlertReceived(alert) => format!("it ends TLS with \"{alert:?}\""),
-        error => error.to_string(),
+    }
+
+    /// An error of TLS in plain words.
+    pub(super) fn words(&self, error: &Error) -> String {
+        use AlertDescription as Alert;
+        match error {
+            Error::InvalidCertificate(CertificateError::Other(OtherError(why))) => why.to_string(),
+            Error::InvalidMessage(_) => "what it sends is no TLS: its port for TLS is another one".to_owned(),
+            Error::AlertReceived(Alert::CertificateRequired) => {
+                format!("it wants a certificate of this client: give one by {}", self.hints.own)
+            }
+            Error::AlertReceived(
+                alert @ (Alert::BadCertificate
+                | Alert::UnsupportedCertificate
+                | Alert::CertificateRevoked
+                | Alert::CertificateExpired
+                | Alert::CertificateUnknown
+                | Alert::UnknownCA
+                | Alert::AccessDenied),
+            ) => {
+                format!("it does not accept this client's certificate ({alert:?}): see {}", self.hints.own)
+            }
+            Error::AlertReceived(alert) => format!("it ends TLS with \"{alert:?}\""),
+            error => error.to_string(),
+        }
     }
 }

@@ -8,16 +8,16 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use rustls::ClientConnection;
 
-use super::tls::{self, Tls};
+use super::tls::Tls;
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// For how long a server may be silent in the handshake of TLS. One that does not speak it may wait for more.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 
 /// A connection. One clone of it may be read while another one is written.
-pub(super) struct Stream {
+pub(crate) struct Stream {
     socket: TcpStream,
-    session: Option<Arc<Mutex<ClientConnection>>>,
+    session: Option<(Arc<Mutex<ClientConnection>>, Tls)>,
 }
 
 impl Stream {
@@ -25,7 +25,7 @@ impl Stream {
     ///
     /// # Errors
     /// It cannot be reached, or is not trusted.
-    pub(super) fn connect(address: &str, tls: Option<&Tls>, within: Duration) -> Result<Stream> {
+    pub(crate) fn connect(address: &str, tls: Option<&Tls>, within: Duration) -> Result<Stream> {
         let cannot = || format!("cannot connect to {address}");
         let mut found = address.to_socket_addrs().with_context(cannot)?;
         let place = found.next().with_context(cannot)?;
@@ -38,26 +38,26 @@ impl Stream {
             socket.set_read_timeout(Some(HANDSHAKE_WITHIN))?;
             while new.is_handshaking() {
                 new.complete_io(&mut socket)
-                    .map_err(|error| anyhow!("{address}: {}", tls::refusal(&error)))?;
+                    .map_err(|error| anyhow!("{address}: {}", tls.refusal(&error)))?;
             }
-            session = Some(Arc::new(Mutex::new(new)));
+            session = Some((Arc::new(Mutex::new(new)), tls.clone()));
         }
         socket.set_read_timeout(Some(within))?;
         Ok(Stream { socket, session })
     }
 
     /// For how long a read may last.
-    pub(super) fn set_read_timeout(&self, within: Duration) -> io::Result<()> {
+    pub(crate) fn set_read_timeout(&self, within: Duration) -> io::Result<()> {
         self.socket.set_read_timeout(Some(within))
     }
 
     /// The same connection once more.
-    pub(super) fn try_clone(&self) -> io::Result<Stream> {
+    pub(crate) fn try_clone(&self) -> io::Result<Stream> {
         Ok(Stream { socket: self.socket.try_clone()?, session: self.session.clone() })
     }
 
     /// Ends the connection, for its clones, too.
-    pub(super) fn shutdown(&self) {
+    pub(crate) fn shutdown(&self) {
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
@@ -75,7 +75,7 @@ fn flush(session: &mut ClientConnection, socket: &mut TcpStream) -> io::Result<(
 
 impl Read for Stream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let Some(session) = &self.session else { return self.socket.read(into) };
+        let Some((session, tls)) = &self.session else { return self.socket.read(into) };
         let session = || session.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             match session().reader().read(into) {
@@ -90,7 +90,7 @@ impl Read for Stream {
             session.read_tls(&mut self.socket)?;
             let outcome = session.process_new_packets();
             let flushed = flush(&mut session, &mut self.socket);
-            outcome.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, tls::words(&error)))?;
+            outcome.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, tls.words(&error)))?;
             flushed?;
         }
     }
@@ -98,7 +98,7 @@ impl Read for Stream {
 
 impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let Some(session) = &self.session else { return self.socket.write(bytes) };
+        let Some((session, _)) = &self.session else { return self.socket.write(bytes) };
         let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
         let count = session.writer().write(bytes)?;
         flush(&mut session, &mut self.socket)?;

@@ -8,9 +8,6 @@ use anyhow::{Context as _, Result, bail};
 use super::stream::Stream;
 use super::tls::Tls;
 
-/// A node may wait for a new leader before it answers.
-const ANSWER_WITHIN: Duration = Duration::from_secs(60);
-
 /// Longest line of a reply, in bytes.
 const LINE_BYTES: u64 = 1 << 16;
 
@@ -46,7 +43,7 @@ pub(crate) struct Client {
 }
 
 /// Appends a request.
-pub(super) fn put_request(words: &[&[u8]], out: &mut Vec<u8>) {
+pub(crate) fn put_request(words: &[&[u8]], out: &mut Vec<u8>) {
     let _ = write!(out, "*{}\r\n", words.len());
     for word in words {
         let _ = write!(out, "${}\r\n", word.len());
@@ -56,13 +53,9 @@ pub(super) fn put_request(words: &[&[u8]], out: &mut Vec<u8>) {
 }
 
 impl Client {
-    /// Connects, and authenticates with these words behind AUTH if there are any: a password, or a user and a password.
-    pub(super) fn connect(address: &str, credentials: &[String], tls: Option<&Tls>) -> Result<Client> {
-        Client::connect_within(address, credentials, tls, ANSWER_WITHIN)
-    }
-
-    /// As [`Client::connect`], to a server that may be silent for no longer than `within`.
-    pub(super) fn connect_within(
+    /// Connects to a server that may be silent for no longer than `within`, and authenticates with these words behind AUTH
+    /// if there are any: a password, or a user and a password.
+    pub(crate) fn connect(
         address: &str,
         credentials: &[String],
         tls: Option<&Tls>,
@@ -95,17 +88,17 @@ impl Client {
     }
 
     /// Sends requests that were put together. Their replies are to be read by [`Client::reply`].
-    pub(super) fn send(&mut self, requests: &[u8]) -> Result<()> {
+    pub(crate) fn send(&mut self, requests: &[u8]) -> Result<()> {
         self.stream.get_mut().write_all(requests).context("the connection is lost")
     }
 
     /// Reads the next reply.
-    pub(super) fn reply(&mut self) -> Result<Reply> {
+    pub(crate) fn reply(&mut self) -> Result<Reply> {
         self.read(0).context("the connection is lost")
     }
 
     /// Reads a line that is no reply, after empty ones, by which a server shows that it lives.
-    pub(super) fn line(&mut self) -> Result<String> {
+    pub(crate) fn line(&mut self) -> Result<String> {
         loop {
             let mut line = Vec::new();
             (&mut self.stream).take(LINE_BYTES).read_until(b'\n', &mut line)?;
@@ -118,7 +111,7 @@ impl Client {
     }
 
     /// Gives back the connection, and what was read of it already.
-    pub(super) fn into_parts(self) -> (Vec<u8>, Stream) {
+    pub(crate) fn into_parts(self) -> (Vec<u8>, Stream) {
         (self.stream.buffer().to_vec(), self.stream.into_inner())
     }
 

@@ -1,0 +1,313 @@
+//! Connections to a cluster, plain or over TLS: the arguments that all commands share, and the one place that opens them.
+//!
+//! Reading order: this file (whom to ask, as whom, and how), [`client`] (a connection) over [`stream`] and [`tls`].
+
+mod client;
+mod stream;
+mod tls;
+
+pub(crate) use client::{Client, Reply, put_request};
+pub(crate) use stream::Stream;
+pub(crate) use tls::{FOR_CLUSTERS, FOR_OLD_SERVERS, Tls, Trust};
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::Args;
+use node::control::ClusterMap;
+use node::{NodeAddress, NodeId};
+use server::Config;
+use server::config::ClientCertificates;
+use server::status::text_of;
+use wire::release::RELEASES;
+
+/// A node may wait for a new leader before it answers.
+pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+
+/// Whom to ask, as whom, and how.
+#[derive(Args)]
+pub(crate) struct Connect {
+    /// The address of a node, for Redis clients; repeat it for several. The others are found [default: 127.0.0.1:7000]
+    #[arg(long, global = true, value_name = "HOST:PORT", value_delimiter = ',')]
+    addr: Vec<String>,
+
+    /// The user to log in as [default: default]
+    #[arg(long, global = true, value_name = "NAME", requires = "password_file")]
+    user: Option<String>,
+
+    /// A file with that user's password
+    #[arg(long, global = true, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+
+    /// A node's configuration: its address, its password, and what TLS needs, where they are not given
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Speak TLS; the address is that of a port with TLS. An option below, or a configuration with TLS, says so, too
+    #[arg(long, global = true)]
+    tls: bool,
+
+    /// With TLS: the certificates of the authorities to trust, in PEM [default: the configuration's, or this machine's]
+    #[arg(long, global = true, value_name = "FILE")]
+    cacert: Option<PathBuf>,
+
+    /// With TLS, where nodes want one: this client's certificate, in PEM
+    #[arg(long, global = true, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+
+    /// The private key of that certificate, in PEM
+    #[arg(long, global = true, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+}
+
+/// As whom to log in where only a node's configuration says it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The default user, who may look.
+    Looks,
+    /// The user `operator`, if there is one, who may change the cluster.
+    Changes,
+}
+
+impl Connect {
+    /// What was asked for, with the files read.
+    ///
+    /// # Errors
+    /// A file cannot be read, or an address is none.
+    pub(crate) fn resolve(&self, role: Role) -> Result<Cluster> {
+        let config = self.config.as_deref().map(Config::read).transpose()?;
+        let mut addresses = self.addr.clone();
+        let mut credentials = credentials(self.password_file.as_deref())?;
+        if let Some(user) = &self.user {
+            credentials.insert(0, user.clone());
+        }
+        let mut is_tls = self.tls || self.cacert.is_some() || self.cert.is_some();
+        if let Some(config) = &config {
+            if addresses.is_empty() {
+                let (address, has_tls) = address_of(config, is_tls)?;
+                addresses.push(address);
+                is_tls |= has_tls;
+            }
+            if credentials.is_empty() {
+                credentials = credentials_of(config, role);
+            }
+        }
+        if addresses.is_empty() {
+            addresses.push("127.0.0.1:7000".to_owned());
+        }
+        for address in &addresses {
+            let is_address = address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+            ensure!(is_address, "{address} is no address: write HOST:PORT");
+        }
+        let given = Trust {
+            authority: self.cacert.clone(),
+            own: self.cert.clone().zip(self.key.clone()),
+            ..Trust::default()
+        };
+        let tls = is_tls.then(|| Tls::new(&completed(given, config.as_ref()), &FOR_CLUSTERS)).transpose()?;
+        Ok(Cluster { addresses, credentials, tls })
+    }
+}
+
+/// Whom to trust and what to show, where that was not given, as a node's configuration says.
+fn completed(given: Trust, config: Option<&Config>) -> Trust {
+    let Some(tls) = config.and_then(|config| config.tls.as_ref()) else { return given };
+    // Nodes are clients of each other, so a node's certificate is one of a client, too.
+    let shown = (tls.client_certificates != ClientCertificates::Off)
+        .then(|| (tls.certificate.clone(), tls.key.clone()));
+    Trust { authority: given.authority.or_else(|| tls.authority.clone()), own: given.own.or(shown), ..given }
+}
+
+/// Where a node takes Redis clients, and whether that is over TLS: it is if the node has a port for that.
+///
+/// # Errors
+/// TLS is wanted, and the node has no port for that.
+fn address_of(config: &Config, wants_tls: bool) -> Result<(String, bool)> {
+    let own = config.own()?;
+    let file = config.file.display();
+    match config.tls.as_ref().filter(|tls| tls.client_port != 0) {
+        // Its certificate is for the name by which others reach it, unless it can be reached from this machine alone.
+        Some(tls) => {
+            let bind = tls.bind.unwrap_or(config.bind).to_canonical();
+            let host = if bind.is_loopback() { bind.to_string() } else { own.host.clone() };
+            Ok((text_of(&host, tls.client_port), true))
+        }
+        None if wants_tls => bail!("{file} has no tls.client_port: give the address by --addr"),
+        None => Ok((text_of(&own.host, own.client_port), false)),
+    }
+}
+
+/// The words behind AUTH by which a node's configuration lets in.
+fn credentials_of(config: &Config, role: Role) -> Vec<String> {
+    match config.operator_password.as_ref().filter(|_| role == Role::Changes) {
+        Some(password) => vec!["operator".to_owned(), password.clone()],
+        None => config.password.iter().cloned().collect(),
+    }
+}
+
+/// The words behind AUTH for the password in a file, if there is one.
+fn credentials(password_file: Option<&Path>) -> Result<Vec<String>> {
+    let Some(file) = password_file else { return Ok(Vec::new()) };
+    let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    Ok(vec![text.trim_end().to_owned()])
+}
+
+/// A cluster, and how to connect to its nodes.
+#[derive(Clone)]
+pub(crate) struct Cluster {
+    /// Where to ask first.
+    pub(crate) addresses: Vec<String>,
+    credentials: Vec<String>,
+    tls: Option<Tls>,
+}
+
+impl Cluster {
+    /// The cluster that a node's configuration names, with the addresses of all nodes in it.
+    ///
+    /// # Errors
+    /// A file of TLS cannot be read.
+    pub(crate) fn of(config: &Config) -> Result<Cluster> {
+        let own = config.own()?;
+        let settings = config.tls.as_ref().filter(|tls| tls.client_port != 0);
+        let distance = settings.map_or(0, |tls| i32::from(tls.client_port) - i32::from(own.client_port));
+        let trust = completed(Trust::default(), Some(config));
+        let tls = settings.map(|_| Tls::new(&trust, &FOR_CLUSTERS)).transpose()?;
+        let place = |node: &NodeAddress| {
+            u16::try_from(i32::from(node.client_port) + distance).ok().map(|port| text_of(&node.host, port))
+        };
+        let addresses = config.nodes.iter().filter_map(place).collect();
+        Ok(Cluster { addresses, credentials: credentials_of(config, Role::Changes), tls })
+    }
+
+    /// Connects to one of its nodes, which may be silent for no longer than `within`.
+    ///
+    /// # Errors
+    /// It cannot be reached, is not trusted, or does not let this client in.
+    pub(crate) fn connect(&self, address: &str, within: Duration) -> Result<Client> {
+        match Client::connect(address, &self.credentials, self.tls.as_ref(), within) {
+            Err(error) if format!("{error:#}").contains("NOAUTH") => bail!(
+                "{address}: it wants a password: name its file with --password-file, and the user with --user"
+            ),
+            outcome => outcome,
+        }
+    }
+
+    /// Connects to the first of the addresses that takes a connection. Also returns that address.
+    ///
+    /// # Errors
+    /// None does: why not, for each.
+    pub(crate) fn open(&self, within: Duration) -> Result<(String, Client)> {
+        let mut failed = Vec::new();
+        for address in &self.addresses {
+            match self.connect(address, within) {
+                Ok(client) => return Ok((address.clone(), client)),
+                Err(error) => failed.push(format!("{error:#}")),
+            }
+        }
+        bail!("no node can be asked: {}", failed.join("; "))
+    }
+
+    /// Where this client reaches the nodes of a map. The map has their plain ports. Their ports for TLS are those that the
+    /// node behind `client` tells clients of Redis Cluster, too.
+    ///
+    /// # Errors
+    /// The node does not say it.
+    pub(crate) fn places(&self, client: &mut Client, map: &ClusterMap) -> Result<BTreeMap<NodeId, String>> {
+        let ports = match self.tls {
+            Some(_) => ports(client)?,
+            None => BTreeMap::new(),
+        };
+        let place = |node: &NodeAddress| {
+            let port = ports.get(&node.id).copied().unwrap_or(node.client_port);
+            (node.id, text_of(&node.host, port))
+        };
+        Ok(map.nodes.values().map(|node| place(&node.address)).collect())
+    }
+
+    /// The same addresses, and behind them those of the other nodes of a map.
+    ///
+    /// # Errors
+    /// See [`Cluster::places`].
+    pub(crate) fn with_others(&self, client: &mut Client, map: &ClusterMap) -> Result<Cluster> {
+        let places = self.places(client, map)?;
+        let others = places.into_values().filter(|place| !self.addresses.contains(place));
+        let addresses = self.addresses.iter().cloned().chain(others).collect();
+        Ok(Cluster { addresses, ..self.clone() })
+    }
+}
+
+/// The map that a node has.
+///
+/// # Errors
+/// It does not answer, or has none yet.
+pub(crate) fn map_of(client: &mut Client) -> Result<ClusterMap> {
+    let text = match client.ask(&[b"CLUSTER", b"MAP"])? {
+        Reply::Error(error) => bail!("the cluster does not say what it is made of: {error}"),
+        reply => reply.bytes().context("the cluster's map is not understood")?,
+    };
+    let map = ClusterMap::decode(&text, RELEASES).map_err(anyhow::Error::msg);
+    let map = map.context("the cluster's map is not understood")?;
+    ensure!(
+        map.version > 0,
+        "the cluster has not begun yet, or the node is cut off from it: see quorate status"
+    );
+    Ok(map)
+}
+
+/// The ports at which a client that is connected as this one reaches each node.
+fn ports(client: &mut Client) -> Result<BTreeMap<NodeId, u16>> {
+    let told = match client.ask(&[b"CLUSTER", b"NODES"])? {
+        Reply::Error(error) => bail!("it does not say where the other nodes are: {error}"),
+        reply => reply.bytes().context("CLUSTER NODES is answered with what is no text")?,
+    };
+    // `0123456789abcdef000000000000000000000002 10.0.0.2:7443@9000 …`: a node's name ends with its number.
+    let port_in = |line: &str| {
+        let (name, rest) = line.split_once(' ')?;
+        let id = NodeId::from_str_radix(name.get(16..)?, 16).ok()?;
+        let (place, _) = rest.split_once('@')?;
+        let (_, port) = place.rsplit_once(':')?;
+        Some((id, port.parse().ok()?))
+    };
+    let told = String::from_utf8_lossy(&told);
+    told.lines()
+        .map(|line| port_in(line).with_context(|| format!("CLUSTER NODES has the line {line:?}")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(tls: &str) -> Config {
+        let text = format!(
+            "node = 1\ncluster = \"c\"\nsecret = \"0123456789abcdef0123456789abcdef\"\npassword = \"p\"\noperator_password = \
+             \"o\"\nbind = \"0.0.0.0\"\n{tls}\n[[nodes]]\nid = 1\nhost = \"db1.example\"\nclient_port = 7000\nhttp_port = \
+             8000\npeer_port = 9000\n"
+        );
+        Config::parse(&text).unwrap()
+    }
+
+    #[test]
+    fn a_configuration_says_where_and_how() {
+        let tls = |more: &str| config(&format!("[tls]\ncertificate = \"c\"\nkey = \"k\"\n{more}"));
+        let plain = config("");
+        assert_eq!(address_of(&plain, false).unwrap(), ("db1.example:7000".to_owned(), false));
+        assert!(address_of(&plain, true).is_err());
+        let sealed = tls("client_port = 7443");
+        assert_eq!(address_of(&sealed, false).unwrap(), ("db1.example:7443".to_owned(), true));
+        let local = tls("client_port = 7443\nbind = \"127.0.0.1\"");
+        assert_eq!(address_of(&local, false).unwrap(), ("127.0.0.1:7443".to_owned(), true));
+        assert!(!address_of(&tls("http_port = 8443"), false).unwrap().1, "clients have no TLS");
+
+        assert_eq!(credentials_of(&plain, Role::Looks), ["p"]);
+        assert_eq!(credentials_of(&plain, Role::Changes), ["operator", "o"]);
+        let asks = tls("client_port = 7443\nauthority = \"a\"\nclient_certificates = \"required\"");
+        let trust = completed(Trust::default(), Some(&asks));
+        assert_eq!(trust.authority, Some("a".into()));
+        assert_eq!(trust.own, Some(("c".into(), "k".into())));
+        assert!(completed(Trust::default(), Some(&sealed)).own.is_none(), "nobody asks for it");
+    }
+}

@@ -1,0 +1,200 @@
+//! TLS of the links: who speaks it, and who is turned away.
+//!
+//! With `tls.peers = "wanted"` both kinds of connections are accepted, and TLS is dialled; where that is not understood, the
+//! next dial is plain. So nodes of a cluster change over one after the other. With `"required"` there is no plain one.
+
+use std::io;
+
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+use node::NodeId;
+use rustls::Connection as Session;
+use wire::handshake::{Acceptor, Lane};
+
+use super::Peers;
+use super::connection::{Fault, Stage, nonce};
+use crate::config::PeerTls;
+use crate::tls::{AnySocket, Handshakes, Made, Scratch, TlsStream};
+use crate::turn::{PEER_TOKENS, Turn};
+
+/// The first byte of what begins with a handshake of TLS. A Hello begins with its length, which is another one.
+const TLS_HANDSHAKE: u8 = 0x16;
+
+/// For how long links that are plain may stay when TLS is required from now on: so long they may take to be replaced.
+const PLAIN_US: u64 = 10_000_000;
+
+/// How links are secured.
+pub(crate) struct Security {
+    /// `None` if the node has no certificate.
+    handshakes: Option<Handshakes>,
+    scratch: Scratch,
+    mode: PeerTls,
+    /// What was in force when this was looked at last.
+    generation: u64,
+    /// When plain links are closed.
+    pub(super) plain_until_us: Option<u64>,
+}
+
+impl Security {
+    pub(crate) fn new(handshakes: Option<Handshakes>, scratch: Scratch) -> Security {
+        let current = handshakes.as_ref().map(Handshakes::current);
+        let (mode, generation) = current.map_or((PeerTls::Off, 0), |now| (now.mode, now.generation));
+        Security { handshakes, scratch, mode, generation, plain_until_us: None }
+    }
+
+    /// Whether this node dials with TLS.
+    pub(super) fn speaks_tls(&self) -> bool {
+        self.mode != PeerTls::Off
+    }
+
+    /// Looks whether there is something new. Returns true if links are to be made anew.
+    fn has_changed(&mut self, now_us: u64) -> bool {
+        let Some(current) = self.handshakes.as_ref().map(Handshakes::current) else { return false };
+        if current.generation == self.generation {
+            return false;
+        }
+        self.generation = current.generation;
+        let before = std::mem::replace(&mut self.mode, current.mode);
+        if before != self.mode {
+            self.plain_until_us = (self.mode == PeerTls::Required).then_some(now_us + PLAIN_US);
+        }
+        before != PeerTls::Off || self.mode != PeerTls::Off
+    }
+}
+
+impl Peers {
+    /// Handles what comes before the Hello. Returns false if there is nothing to be read now.
+    pub(super) fn begin(&mut self, index: usize, registry: &Registry) -> Result<bool, Fault> {
+        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
+            return Ok(false);
+        };
+        match connection.stage {
+            Stage::Connecting => {
+                if !connection.is_connected()? {
+                    return Ok(false);
+                }
+                if connection.wants_tls {
+                    return self.secure(index, registry);
+                }
+                connection.greet(&self.identity)?;
+                Ok(true)
+            }
+            Stage::InHandshake(_) => Ok(false),
+            Stage::AwaitsHello(_) if connection.is_fresh() => {
+                let Some(first) = connection.first_byte()? else { return Ok(false) };
+                match (first == TLS_HANDSHAKE, self.security.mode) {
+                    (true, PeerTls::Off) => Err(Fault::Refused(
+                        "it speaks TLS, and this node does not do so with other nodes (tls.peers)".into(),
+                    )),
+                    (true, _) => self.secure(index, registry),
+                    (false, PeerTls::Required) => {
+                        Err(Fault::Refused("it does not speak TLS, and tls.peers = \"required\"".into()))
+                    }
+                    (false, _) => Ok(true),
+                }
+            }
+            _ => Ok(true),
+        }
+    }
+
+    /// Begins the handshake of TLS. Returns false: there is nothing to be read now.
+    fn secure(&mut self, index: usize, registry: &Registry) -> Result<bool, Fault> {
+        let (Some(connection), Some(handshakes)) =
+            (self.connections[index].as_mut(), &mut self.security.handshakes)
+        else {
+            return Ok(false);
+        };
+        let Some(AnySocket::Plain(mut socket)) = connection.socket.take() else {
+            return Err(Fault::Refused("it begins TLS twice".into()));
+        };
+        registry.deregister(&mut socket)?;
+        // The answers of a handshake are not to wait for each other.
+        let _ = socket.set_nodelay(true);
+        connection.has_unread = false;
+        connection.stage = Stage::InHandshake(handshakes.begin(socket.into(), connection.dialled.is_some()));
+        Ok(false)
+    }
+
+    /// Takes connections back whose handshakes have ended.
+    pub(super) fn take_secured(&mut self, registry: &Registry, turn: &mut Turn<'_>) {
+        while let Some(made) = self.security.handshakes.as_mut().and_then(Handshakes::next) {
+            let index = self.connections.iter().position(|slot| {
+                slot.as_ref().is_some_and(
+                    |connection| matches!(&connection.stage, Stage::InHandshake(pending) if pending.is(&made)),
+                )
+            });
+            // It may have been too slow.
+            let Some(index) = index else { continue };
+            let Made { outcome, .. } = made;
+            match outcome {
+                Ok((socket, session)) => match self.go_on(index, socket, session, registry) {
+                    Ok(()) => self.ready.push(index),
+                    Err(fault) => self.close(index, fault, turn),
+                },
+                Err(not_made) => {
+                    if not_made.is_no_tls && self.dials_plainly(index, turn) {
+                        continue;
+                    }
+                    self.close(index, Fault::Refused(not_made.why), turn);
+                }
+            }
+        }
+    }
+
+    fn go_on(
+        &mut self,
+        index: usize,
+        socket: std::net::TcpStream,
+        session: Box<Session>,
+        registry: &Registry,
+    ) -> Result<(), Fault> {
+        let Some(connection) = self.connections[index].as_mut() else { return Ok(()) };
+        let mut socket = TcpStream::from_std(socket);
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        registry.register(&mut socket, Token(PEER_TOKENS + index), interest)?;
+        let stream = TlsStream::new(socket, session, Scratch::clone(&self.security.scratch));
+        connection.socket = Some(AnySocket::Tls(Box::new(stream)));
+        connection.has_unread = true;
+        let Some(id) = connection.dialled else {
+            connection.stage = Stage::AwaitsHello(Acceptor::new(self.identity.clone(), nonce()?));
+            return Ok(());
+        };
+        if let Some(peer) = self.peers.iter().find(|peer| peer.id == id) {
+            connection.check_certificate(&peer.known)?;
+        }
+        connection.greet(&self.identity)
+    }
+
+    /// Dials a node without TLS that does not understand it, if it need not. Returns false if it must.
+    fn dials_plainly(&mut self, index: usize, turn: &Turn<'_>) -> bool {
+        let dialled = self.connections[index].as_ref().filter(|connection| connection.lane == Lane::Main);
+        let dialled: Option<NodeId> = dialled.and_then(|connection| connection.dialled);
+        let Some(peer) = self.peers.iter_mut().find(|peer| Some(peer.id) == dialled) else { return false };
+        if self.security.mode != PeerTls::Wanted || peer.link.is_some() {
+            return false;
+        }
+        self.connections[index] = None;
+        peer.is_plain_next = true;
+        peer.dial_at_us = Some(turn.now.monotonic_us);
+        true
+    }
+
+    /// Follows what is in force now.
+    pub(super) fn keep_secure(&mut self, turn: &mut Turn<'_>) {
+        let now_us = turn.now.monotonic_us;
+        if self.security.has_changed(now_us) {
+            self.renew_links(now_us);
+        }
+        if self.security.plain_until_us.is_none_or(|at| at > now_us) {
+            return;
+        }
+        self.security.plain_until_us = None;
+        for index in 0..self.connections.len() {
+            let connection = self.connections[index].as_ref();
+            if connection.is_some_and(|connection| connection.link().is_some() && !connection.is_tls()) {
+                let why = io::Error::other("it is not in TLS, and tls.peers = \"required\" now");
+                self.close(index, why.into(), turn);
+            }
+        }
+    }
+}
