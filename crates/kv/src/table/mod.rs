@@ -62,6 +62,7 @@ use crate::queues::Queues;
 use crate::reply::{Reads, ReplyBuffer};
 use crate::watch::{RecordName, Watch, Watching};
 use crate::{UnixMs, ValueId, Version};
+use arrayvec::ArrayVec;
 use coded::CodedValues;
 use collections::Collection;
 use entry::Entry;
@@ -583,18 +584,20 @@ impl Table {
     /// Touches what commands will need that look for these members or fields of these keys, as [`Table::warm`] does. Each
     /// level of a collection's tree is a step.
     pub fn warm_names<'k>(&self, names: impl Iterator<Item = (&'k [u8], &'k [u8])>) {
-        let (mut descents, mut behind) = ([None; WARMED_KEYS_MAX], [None; WARMED_KEYS_MAX]);
-        let mut collections = [None; WARMED_KEYS_MAX];
-        for ((descent, collection), (key, name)) in descents.iter_mut().zip(&mut collections).zip(names) {
-            *collection = self.index.likely(self.index.hash(key)).and_then(Entry::collection);
-            *descent = collection.and_then(|collection| collection.descent(name));
-        }
+        let collection_of = |key| self.index.likely(self.index.hash(key)).and_then(Entry::collection);
+        let found = names.take(WARMED_KEYS_MAX).filter_map(|(key, name)| {
+            let collection = collection_of(key)?;
+            Some((collection, collection.descent(name)?))
+        });
+        let (collections, mut descents): (ArrayVec<_, WARMED_KEYS_MAX>, ArrayVec<_, WARMED_KEYS_MAX>) =
+            found.unzip();
         Descent::all(&mut descents);
-        for ((behind, collection), descent) in behind.iter_mut().zip(collections).zip(descents) {
-            *behind =
-                collection.zip(descent).and_then(|(collection, index)| collection.descent_behind(index));
+        let behind = collections.iter().zip(&descents);
+        let mut behind: ArrayVec<_, WARMED_KEYS_MAX> =
+            behind.filter_map(|(collection, index)| collection.descent_behind(*index)).collect();
+        if !behind.is_empty() {
+            Descent::all(&mut behind);
         }
-        Descent::all(&mut behind);
     }
 
     /// [`Table::warm`] and [`Table::warm_names`] for these commands.

@@ -18,13 +18,13 @@ impl<'a> Descent<'a> {
     }
 
     /// Goes down all of these at the same time.
-    pub(in crate::table) fn all(descents: &mut [Option<Descent<'a>>]) {
+    pub(in crate::table) fn all(descents: &mut [Descent<'a>]) {
         loop {
             // First all loads begin, of which none decides what the others are, then each is waited for.
-            let touched = descents.iter().flatten().fold(0, |seen, descent| seen ^ descent.touch());
+            let touched = descents.iter().fold(0, |seen, descent| seen ^ descent.touch());
             std::hint::black_box(touched); // The result is unused, but the loads must not be optimised away.
             let mut is_under_way = false;
-            for Descent { node, lead } in descents.iter_mut().flatten() {
+            for Descent { node, lead } in &mut *descents {
                 if let Some(Node::Inner(children)) = *node {
                     *node = Some(&children.nodes[children.child_with(*lead, &[])]);
                     is_under_way = true;
@@ -34,20 +34,19 @@ impl<'a> Descent<'a> {
                 break;
             }
         }
-        let touched = descents.iter().flatten().fold(0, |seen, descent| seen ^ descent.touch_items());
+        let touched = descents.iter().fold(0, |seen, descent| seen ^ descent.touch_items());
         std::hint::black_box(touched);
     }
 
     /// Loads what a search looks at first in the node.
     fn touch(&self) -> u64 {
         const LEADS_IN_LINE: usize = 8;
-        const LOADS: usize = 5;
         match self.node {
             None => 0,
             Some(Node::Leaf(leaf)) => leaf.count() as u64,
-            Some(Node::Inner(children)) => (0..LOADS).fold(0, |seen, load| {
-                seen ^ children.leads.get(load * LEADS_IN_LINE).copied().unwrap_or_default()
-            }),
+            Some(Node::Inner(children)) => {
+                children.leads.iter().step_by(LEADS_IN_LINE).fold(0, |seen, lead| seen ^ lead)
+            }
         }
     }
 
