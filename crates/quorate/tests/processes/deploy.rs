@@ -76,6 +76,22 @@ fn what_alarms_and_dashboard_ask_for_is_there() {
     assert!(missing.is_empty(), "no node has {missing:#?}");
 }
 
+/// Who is paged finds the alarm in the runbook, and the runbook has no alarm that there is not.
+#[test]
+fn each_alarm_is_in_the_runbook() {
+    let rules = fs::read_to_string(deploy("prometheus/alerts.yml")).unwrap();
+    let runbook = fs::read_to_string(deploy("../docs/guide/runbook.md")).unwrap();
+    let alarms: Vec<&str> =
+        rules.lines().filter_map(|line| line.trim_start().strip_prefix("- alert: ")).collect();
+    let sections: Vec<&str> = runbook.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    assert!(alarms.len() > 15);
+    assert_eq!(alarms, sections, "in the same order");
+    for alarm in alarms {
+        let place = format!("runbook: \"docs/guide/runbook.md#{}\"", alarm.to_lowercase());
+        assert!(rules.contains(&place), "{alarm} does not say where it is");
+    }
+}
+
 /// What Prometheus's clients report of any process, and what tells nodes apart.
 #[test]
 fn a_node_describes_its_process_and_itself() {
