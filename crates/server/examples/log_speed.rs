@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use server::disk::{FolderDisk, WorkThreads};
+use server::disk::{FinishedWork, FolderDisk, WorkThreads};
 use storage::{Disk as _, Identity, Log, Options, open};
 
 const RECORD: [u8; 256] = [7; 256];
@@ -71,7 +71,7 @@ fn turn(log: &mut Log, threads: &WorkThreads) -> anyhow::Result<()> {
     if let Some(work) = log.begin_upkeep()? {
         threads.begin(work);
     }
-    while let Some((work, result)) = threads.take_finished() {
+    while let Some(FinishedWork { work, result, .. }) = threads.take_finished() {
         log.finished(work, result)?;
     }
     Ok(())
