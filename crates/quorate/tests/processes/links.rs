@@ -386,6 +386,14 @@ fn a_foreign_and_an_expired_certificate_are_refused_until_they_are_replaced() {
     }
     nodes.await_links((2, 2));
     until("the cluster serves", || nodes.client(1).ask("SET key value") == "+OK");
+    // Who does not trust an authority any more ends the links of those that come from it, and no others.
+    for name in ["node-1.crt", "node-1.key", "authority.crt"] {
+        fs::copy(others.file(name), nodes.certs.file(name)).unwrap();
+    }
+    nodes.awaits_line(1, "link to node 2 is down: its certificate does not come from tls.authority any more");
+    nodes.awaits_line(1, "link to node 3 is down: its certificate does not come from tls.authority any more");
+    until("node 2 has one link left", || nodes.links(1).0 == 0 && nodes.links(2) == (1, 1));
+    until("nodes 2 and 3 go on", || nodes.client(3).ask("SET key other") == "+OK");
 }
 
 /// Makes a node's certificate that was valid until yesterday.

@@ -226,7 +226,7 @@ impl Connection {
     /// Checks that the certificate that was shown, if it is in TLS, is that of a node.
     pub(super) fn check_certificate(&self, known: &NodeAddress) -> Result<(), Fault> {
         let Some(AnySocket::Tls(stream)) = &self.socket else { return Ok(()) };
-        let Some(shown) = stream.shown() else {
+        let Some(shown) = stream.shown().first() else {
             return Err(Fault::Refused("it has shown no certificate".into()));
         };
         check_node(shown, known.id, &known.host).map_err(Fault::Refused)

@@ -300,7 +300,7 @@ impl Peers {
         let farewells = self.peers.iter().filter_map(|peer| peer.leaves_at_us);
         let urgent = self.peers.iter().filter_map(|peer| peer.urgent_at_us);
         let successors = self.peers.iter().filter_map(|peer| peer.successor_at_us);
-        let own = self.security.plain_until_us.into_iter().chain(successors);
+        let own = self.security.unfit_until_us.into_iter().chain(successors);
         dials.chain(urgent).chain(deadlines).chain(farewells).chain(own).min().unwrap_or(u64::MAX)
     }
 

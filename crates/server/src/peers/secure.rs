@@ -12,7 +12,7 @@ use rustls::Connection as Session;
 use wire::handshake::{Acceptor, Lane};
 
 use super::Peers;
-use super::connection::{Fault, Stage, nonce};
+use super::connection::{Connection, Fault, Stage, nonce};
 use crate::config::PeerTls;
 use crate::tls::{AnySocket, Handshakes, Made, Scratch, TlsStream};
 use crate::turn::{PEER_TOKENS, Turn};
@@ -20,8 +20,8 @@ use crate::turn::{PEER_TOKENS, Turn};
 /// The first byte of what begins with a handshake of TLS. A Hello begins with its length, which is another one.
 const TLS_HANDSHAKE: u8 = 0x16;
 
-/// For how long links that are plain may stay when TLS is required from now on: so long they may take to be replaced.
-const PLAIN_US: u64 = 10_000_000;
+/// For how long links may stay that could not be made any more: so long they may take to be replaced.
+const UNFIT_US: u64 = 10_000_000;
 
 /// How links are secured.
 pub(crate) struct Security {
@@ -31,20 +31,33 @@ pub(crate) struct Security {
     mode: PeerTls,
     /// What was in force when this was looked at last.
     generation: u64,
-    /// When plain links are closed.
-    pub(super) plain_until_us: Option<u64>,
+    /// When links are closed that could not be made any more.
+    pub(super) unfit_until_us: Option<u64>,
 }
 
 impl Security {
     pub(crate) fn new(handshakes: Option<Handshakes>, scratch: Scratch) -> Security {
         let current = handshakes.as_ref().map(Handshakes::current);
         let (mode, generation) = current.map_or((PeerTls::Off, 0), |now| (now.mode, now.generation));
-        Security { handshakes, scratch, mode, generation, plain_until_us: None }
+        Security { handshakes, scratch, mode, generation, unfit_until_us: None }
     }
 
     /// Whether this node dials with TLS.
     pub(super) fn speaks_tls(&self) -> bool {
         self.mode != PeerTls::Off
+    }
+
+    /// Why a link could not be made any more, if so. A certificate that has expired ends none.
+    fn unfitness(&self, link: &Connection) -> Option<&'static str> {
+        match &link.socket {
+            Some(AnySocket::Tls(stream)) => {
+                let peers = self.handshakes.as_ref()?.current().peers?;
+                let is_trusted = peers.trusts(stream.shown());
+                (!is_trusted).then_some("its certificate does not come from tls.authority any more")
+            }
+            _ => (self.mode == PeerTls::Required)
+                .then_some("it is not in TLS, and tls.peers = \"required\" now"),
+        }
     }
 
     /// Looks whether there is something new. Returns true if links are to be made anew.
@@ -55,9 +68,7 @@ impl Security {
         }
         self.generation = current.generation;
         let before = std::mem::replace(&mut self.mode, current.mode);
-        if before != self.mode {
-            self.plain_until_us = (self.mode == PeerTls::Required).then_some(now_us + PLAIN_US);
-        }
+        self.unfit_until_us = self.speaks_tls().then_some(now_us + UNFIT_US);
         before != PeerTls::Off || self.mode != PeerTls::Off
     }
 }
@@ -185,15 +196,14 @@ impl Peers {
         if self.security.has_changed(now_us) {
             self.renew_links(now_us);
         }
-        if self.security.plain_until_us.is_none_or(|at| at > now_us) {
+        if self.security.unfit_until_us.is_none_or(|at| at > now_us) {
             return;
         }
-        self.security.plain_until_us = None;
+        self.security.unfit_until_us = None;
         for index in 0..self.connections.len() {
-            let connection = self.connections[index].as_ref();
-            if connection.is_some_and(|connection| connection.link().is_some() && !connection.is_tls()) {
-                let why = io::Error::other("it is not in TLS, and tls.peers = \"required\" now");
-                self.close(index, why.into(), turn);
+            let link = self.connections[index].as_ref().filter(|connection| connection.link().is_some());
+            if let Some(why) = link.and_then(|link| self.security.unfitness(link)) {
+                self.close(index, io::Error::other(why).into(), turn);
             }
         }
     }

@@ -1,5 +1,6 @@
 //! The node's certificate and what else new connections are made with, read again when the files change.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -46,6 +47,16 @@ pub(crate) struct Current {
 pub(crate) struct ForPeers {
     pub(super) accepts: Arc<ServerConfig>,
     pub(super) dials: Arc<ClientConfig>,
+    verifier: Arc<OfNodes>,
+}
+
+impl ForPeers {
+    /// Whether a certificate, with those between it and its authority, comes from an authority that is trusted now. One that
+    /// has expired does.
+    pub(crate) fn trusts(&self, chain: &[CertificateDer<'static>]) -> bool {
+        let Some((certificate, others)) = chain.split_first() else { return false };
+        matches!(self.verifier.is_trusted(certificate, others), Ok(()) | Err(Untrusted::ByTime(_)))
+    }
 }
 
 /// The files, and what was read from them.
@@ -178,11 +189,11 @@ fn load(settings: &TlsSettings, own: &NodeAddress, generation: u64) -> Result<(C
             let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13])?;
             let mut dials = builder
                 .dangerous()
-                .with_custom_certificate_verifier(verifier)
+                .with_custom_certificate_verifier(Arc::clone(&verifier) as Arc<dyn ServerCertVerifier>)
                 .with_client_auth_cert(chain.clone(), secret)
                 .with_context(apart)?;
             dials.resumption = Resumption::disabled();
-            Some(ForPeers { accepts: Arc::new(without_sessions(accepts)), dials: Arc::new(dials) })
+            Some(ForPeers { accepts: Arc::new(without_sessions(accepts)), dials: Arc::new(dials), verifier })
         }
     };
     let own = &chain[0];
@@ -217,21 +228,23 @@ fn of_clients(
 fn check_own(chain: &[CertificateDer<'static>], own: &NodeAddress, verifier: &OfNodes) -> Result<()> {
     let (certificate, others) = chain.split_first().context("it has no certificate")?;
     check_node(certificate, own.id, &own.host).map_err(|why| anyhow!("tls.peers: {why}"))?;
-    let nobody = ServerName::try_from("quorate.invalid").context("a name")?;
-    match verifier.verify_server_cert(certificate, others, &nobody, &[], UnixTime::now()) {
-        Ok(_) => Ok(()),
-        Err(Error::InvalidCertificate(
-            error @ (CertificateError::Expired
-            | CertificateError::ExpiredContext { .. }
-            | CertificateError::NotValidYet
-            | CertificateError::NotValidYetContext { .. }),
-        )) => {
+    match verifier.is_trusted(certificate, others) {
+        Ok(()) => Ok(()),
+        Err(Untrusted::ByTime(error)) => {
             tracing::warn!("other nodes take no new link of this one: {}", untrusted(&error));
             Ok(())
         }
-        Err(Error::InvalidCertificate(error)) => bail!("tls.peers: {}", untrusted(&error)),
-        Err(error) => Err(error.into()),
+        Err(Untrusted::Never(Error::InvalidCertificate(error))) => bail!("tls.peers: {}", untrusted(&error)),
+        Err(Untrusted::Never(error)) => Err(error.into()),
     }
+}
+
+/// Why a certificate is not trusted.
+enum Untrusted {
+    /// It is not valid now.
+    ByTime(CertificateError),
+    /// For another reason.
+    Never(Error),
 }
 
 /// Checks certificates of nodes that are dialled, but for their names: which node it has to be, only the worker knows.
@@ -242,6 +255,25 @@ impl OfNodes {
     fn new(roots: &Arc<RootCertStore>, provider: &Arc<CryptoProvider>) -> Result<OfNodes> {
         let verifier = WebPkiServerVerifier::builder_with_provider(Arc::clone(roots), Arc::clone(provider));
         Ok(OfNodes(verifier.build()?))
+    }
+
+    /// Checks a certificate that is not being shown now.
+    fn is_trusted(
+        &self,
+        certificate: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+    ) -> Result<(), Untrusted> {
+        let nobody = ServerName::IpAddress(IpAddr::from(Ipv4Addr::UNSPECIFIED).into());
+        match self.verify_server_cert(certificate, others, &nobody, &[], UnixTime::now()) {
+            Ok(_) => Ok(()),
+            Err(Error::InvalidCertificate(
+                error @ (CertificateError::Expired
+                | CertificateError::ExpiredContext { .. }
+                | CertificateError::NotValidYet
+                | CertificateError::NotValidYetContext { .. }),
+            )) => Err(Untrusted::ByTime(error)),
+            Err(error) => Err(Untrusted::Never(error)),
+        }
     }
 }
 

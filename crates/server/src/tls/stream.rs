@@ -57,9 +57,9 @@ impl TlsStream {
         stream
     }
 
-    /// The certificate that the other side has shown.
-    pub(crate) fn shown(&self) -> Option<&CertificateDer<'static>> {
-        self.session.peer_certificates()?.first()
+    /// The certificate that the other side has shown, with those between it and its authority.
+    pub(crate) fn shown(&self) -> &[CertificateDer<'static>] {
+        self.session.peer_certificates().unwrap_or_default()
     }
 
     /// Says that nothing more follows. What the other side still sends is read.
