@@ -81,12 +81,17 @@ func isPassing(err error) bool {
 
 // take moves a job to the worker's own list. One that is there already was moved by a command of unknown outcome.
 func (q *Quorate) take(queue, own string) (any, error) {
-	return q.untilKnown(func() (any, error) {
-		if job, err := q.once("LINDEX", own, -1); job != nil || err != nil {
+	for {
+		job, err := q.untilKnown(func() (any, error) {
+			if job, err := q.once("LINDEX", own, -1); job != nil || err != nil {
+				return job, err
+			}
+			return q.once("BLMOVE", queue, own, "RIGHT", "LEFT", 10)
+		})
+		if job != nil || err != nil {
 			return job, err
-		}
-		return q.once("BLMOVE", queue, own, "RIGHT", "LEFT", 10)
-	})
+		} // Else there was none for ten seconds.
+	}
 }
 
 func must(answer any, err error) any {

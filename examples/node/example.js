@@ -63,9 +63,12 @@ class Quorate {
   }
 
   /** Moves a job to the worker's own list. One that is there already was moved by a command of unknown outcome. */
-  take(queue, own) {
-    return this.untilKnown(async () =>
-      (await this.once('LINDEX', own, -1)) ?? (await this.once('BLMOVE', queue, own, 'RIGHT', 'LEFT', 10)));
+  async take(queue, own) {
+    for (;;) {
+      const job = await this.untilKnown(async () =>
+        (await this.once('LINDEX', own, -1)) ?? (await this.once('BLMOVE', queue, own, 'RIGHT', 'LEFT', 10)));
+      if (job !== null) return job; // Else there was none for ten seconds.
+    }
   }
 }
 

@@ -56,9 +56,10 @@ class Quorate:
 
     def take(self, queue, own):
         """Moves a job to the worker's own list. One that is there already was moved by a command of unknown outcome."""
-        return self.until_known(
-            lambda: self.once("LINDEX", own, -1) or self.once("BLMOVE", queue, own, "RIGHT", "LEFT", 10)
-        )
+        step = lambda: self.once("LINDEX", own, -1) or self.once("BLMOVE", queue, own, "RIGHT", "LEFT", 10)
+        while not (job := self.until_known(step)):
+            pass  # There was none for ten seconds.
+        return job
 
 
 def main():

@@ -66,11 +66,16 @@ impl Quorate {
     }
 
     /// Moves a job to the worker's own list. One that is there already was moved by a command of unknown outcome.
-    fn take(&mut self, queue: &str, own: &str) -> RedisResult<Option<String>> {
-        self.until_known(|quorate| match quorate.once(&["LINDEX", own, "-1"])? {
-            None => quorate.once(&["BLMOVE", queue, own, "RIGHT", "LEFT", "10"]),
-            job => Ok(job),
-        })
+    fn take(&mut self, queue: &str, own: &str) -> RedisResult<String> {
+        loop {
+            let taken = self.until_known(|quorate| match quorate.once(&["LINDEX", own, "-1"])? {
+                None => quorate.once(&["BLMOVE", queue, own, "RIGHT", "LEFT", "10"]),
+                job => Ok(job),
+            })?;
+            if let Some(job) = taken {
+                return Ok(job); // Else there was none for ten seconds.
+            }
+        }
     }
 }
 
@@ -109,7 +114,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // A queue. A job may be in it twice, since its LPUSH may have been repeated: what it does must bear that.
     let (queue, own) = (format!("{{queue:{me}}}"), format!("{{queue:{me}}}:own"));
     quorate.repeat(&["LPUSH", &queue, "job 1"])?;
-    let job = quorate.take(&queue, &own)?.ok_or("the queue is empty")?;
+    let job = quorate.take(&queue, &own)?;
     println!("taken: {job}");
     quorate.repeat(&["LREM", &own, "0", &job])?;
     quorate.repeat(&["DEL", &order, &state, &queue, &own])?;

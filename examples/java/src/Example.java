@@ -14,6 +14,54 @@ import redis.clients.jedis.exceptions.JedisConnectionException;
 import redis.clients.jedis.exceptions.JedisDataException;
 import redis.clients.jedis.util.SafeEncoder;
 
+public final class Example {
+    private static void check(boolean isSo, String what) {
+        if (!isSo) {
+            throw new IllegalStateException(what);
+        }
+    }
+
+    public static void main(String[] nodes) {
+        var quorate = new Quorate(
+                nodes.length > 0 ? List.of(nodes) : List.of("127.0.0.1:7000", "127.0.0.1:7001", "127.0.0.1:7002"));
+        var me = "worker-" + UUID.randomUUID();
+
+        // Write once. Whoever sets the order finds its own value there when it repeats.
+        var order = "order:" + UUID.randomUUID();
+        var before = quorate.repeat("SET", order, me, "NX", "GET");
+        check(before == null || before.equals(me), "the order is " + before + "'s");
+        check(me.equals(quorate.repeat("GET", order)), "the order is not ours");
+        System.out.println("the order is ours");
+
+        // A lock. To ask again with the same owner gives the same token.
+        var tag = "{job:" + UUID.randomUUID() + "}";
+        var lock = tag + ":lock";
+        var state = tag + ":state";
+        var token = quorate.repeat("LOCK", lock, me, "PX", 10_000, "WAIT", 60_000);
+        quorate.repeat("SET", state, "begun", "FENCE", lock, token);
+        System.out.println("written under the lock: " + quorate.repeat("GET", state));
+        quorate.repeat("UNLOCK", lock, token);
+        var newer = quorate.repeat("LOCK", lock, "another", "PX", 10_000, "WAIT", 60_000);
+        try {
+            quorate.repeat("SET", state, "too late", "FENCE", lock, token);
+            throw new IllegalStateException("a write with an old token was not refused");
+        } catch (JedisDataException refusal) {
+            System.out.println("a late write is refused: " + refusal.getMessage().split(" ")[0]);
+        }
+        quorate.repeat("UNLOCK", lock, newer);
+
+        // A queue. A job may be in it twice, since its LPUSH may have been repeated: what it does must bear that.
+        var queue = "{queue:" + me + "}";
+        var own = queue + ":own";
+        quorate.repeat("LPUSH", queue, "job 1");
+        var job = quorate.take(queue, own);
+        System.out.println("taken: " + job);
+        quorate.repeat("LREM", own, 0, job);
+        quorate.repeat("DEL", order, state, queue, own);
+        System.out.println("done");
+    }
+}
+
 /** A connection to one of several nodes: to the next one when it breaks. */
 final class Quorate {
     private final List<String> nodes;
@@ -78,57 +126,14 @@ final class Quorate {
 
     /** Moves a job to the worker's own list. One that is there already was moved by a command of unknown outcome. */
     String take(String queue, String own) {
-        return untilKnown(() -> {
-            var job = once("LINDEX", own, -1);
-            return job != null ? job : once("BLMOVE", queue, own, "RIGHT", "LEFT", 10);
-        });
-    }
-}
-
-public final class Example {
-    private static void check(boolean isSo, String what) {
-        if (!isSo) {
-            throw new IllegalStateException(what);
+        while (true) {
+            var taken = untilKnown(() -> {
+                var job = once("LINDEX", own, -1);
+                return job != null ? job : once("BLMOVE", queue, own, "RIGHT", "LEFT", 10);
+            });
+            if (taken != null) {
+                return taken; // Else there was none for ten seconds.
+            }
         }
-    }
-
-    public static void main(String[] nodes) {
-        var quorate = new Quorate(
-                nodes.length > 0 ? List.of(nodes) : List.of("127.0.0.1:7000", "127.0.0.1:7001", "127.0.0.1:7002"));
-        var me = "worker-" + UUID.randomUUID();
-
-        // Write once. Whoever sets the order finds its own value there when it repeats.
-        var order = "order:" + UUID.randomUUID();
-        var before = quorate.repeat("SET", order, me, "NX", "GET");
-        check(before == null || before.equals(me), "the order is " + before + "'s");
-        check(me.equals(quorate.repeat("GET", order)), "the order is not ours");
-        System.out.println("the order is ours");
-
-        // A lock. To ask again with the same owner gives the same token.
-        var tag = "{job:" + UUID.randomUUID() + "}";
-        var lock = tag + ":lock";
-        var state = tag + ":state";
-        var token = quorate.repeat("LOCK", lock, me, "PX", 10_000, "WAIT", 60_000);
-        quorate.repeat("SET", state, "begun", "FENCE", lock, token);
-        System.out.println("written under the lock: " + quorate.repeat("GET", state));
-        quorate.repeat("UNLOCK", lock, token);
-        var newer = quorate.repeat("LOCK", lock, "another", "PX", 10_000, "WAIT", 60_000);
-        try {
-            quorate.repeat("SET", state, "too late", "FENCE", lock, token);
-            throw new IllegalStateException("a write with an old token was not refused");
-        } catch (JedisDataException refusal) {
-            System.out.println("a late write is refused: " + refusal.getMessage().split(" ")[0]);
-        }
-        quorate.repeat("UNLOCK", lock, newer);
-
-        // A queue. A job may be in it twice, since its LPUSH may have been repeated: what it does must bear that.
-        var queue = "{queue:" + me + "}";
-        var own = queue + ":own";
-        quorate.repeat("LPUSH", queue, "job 1");
-        var job = quorate.take(queue, own);
-        System.out.println("taken: " + job);
-        quorate.repeat("LREM", own, 0, job);
-        quorate.repeat("DEL", order, state, queue, own);
-        System.out.println("done");
     }
 }
