@@ -326,7 +326,6 @@ pub enum ClusterCommand {
     Add,
     Info,
     KeySlot,
-    Level,
     Map,
     MyId,
     Nodes,

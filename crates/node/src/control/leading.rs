@@ -3,7 +3,6 @@
 
 use super::change::{Change, Step};
 use super::keeper::{Keeper, ProposalEnd};
-use super::level::Feature;
 use super::map::{CONTROL_GROUP, ClusterMap, Group, GroupId, Node, NodeState, Start};
 use super::message::Message;
 use super::positions::Positions;
@@ -382,7 +381,7 @@ impl Leading {
             }
         }
         // A node that is about to be registered with an older program holds the level back, since it comes before this.
-        if let Ok(map) = next.apply(&Change::RaiseLevel(next.next_level())) {
+        if let Ok(map) = next.apply(&Change::RaiseLevel(next.attainable_level())) {
             next = map;
         }
         if let Some(change) = members_of_control(turn, keeper, &next)
@@ -432,12 +431,6 @@ impl Leading {
         match change {
             Change::NodeStarted { .. } => refuse!("a node itself reports that it started"),
             Change::RaiseLevel(_) => refuse!("the level rises by itself"),
-            Change::HoldLevel(_) => {
-                if !turn.planted.has(Fault::FeatureUsedEarly) {
-                    map.require(Feature::LevelHeld)?;
-                }
-                map.apply(change)
-            }
             Change::RemoveNode { id, .. } | Change::ReplaceNode { id, .. } if is_fixed(id) => {
                 refuse!("node {id} is in the control group, whose members cannot be changed yet")
             }

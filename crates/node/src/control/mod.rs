@@ -112,7 +112,6 @@ use keeper::Keeper;
 use kv::codec::Malformed;
 use leading::{Leading, Turn};
 use lease::NodeLease;
-pub use level::Feature;
 pub(crate) use level::refusal_of_bytes as level_refusal;
 pub(crate) use map::MAP_GROUP;
 pub use map::{

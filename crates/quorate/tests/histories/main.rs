@@ -17,7 +17,6 @@ mod started;
 #[path = "../processes/support.rs"]
 #[allow(dead_code)] // Other tests use the rest.
 mod support;
-mod upgrade;
 
 use check::{History, Verdict};
 use rustix::process::Signal;
