@@ -75,6 +75,7 @@ impl Counted {
 }
 
 impl Durations {
+    /// Counts a duration, in microseconds.
     pub(crate) fn note(&mut self, us: u64) {
         self.count += 1;
         self.sum_us += us;

@@ -98,6 +98,7 @@ impl Table {
         let mut draws = self.draws_to_read();
         let mut item = std::mem::take(&mut self.item);
         let Ok((items, version)) = self.items_of(key, Kind::Set, now) else {
+            self.item = item;
             out.error(WRONG_KIND);
             return 0;
         };

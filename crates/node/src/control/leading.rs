@@ -381,7 +381,10 @@ impl Leading {
             }
         }
         // A node that is about to be registered with an older program holds the level back, since it comes before this.
-        if let Ok(map) = next.apply(&Change::RaiseLevel(next.attainable_level())) {
+        let attainable = next.attainable_level();
+        if attainable > next.level
+            && let Ok(map) = next.apply(&Change::RaiseLevel(attainable))
+        {
             next = map;
         }
         if let Some(change) = members_of_control(turn, keeper, &next)

@@ -10,32 +10,7 @@
 use super::map::ClusterMap;
 use super::refusal::{Refusal, refuse};
 use protocol::NodeId;
-use serde::Deserialize;
-use wire::release::{RELEASES, Release, Releases};
-
-/// The level of maps that do not say theirs: those from before there were levels.
-pub(super) fn first_level() -> Release {
-    1
-}
-
-/// The level at which a new cluster begins. It rises as soon as all nodes have been started.
-pub(super) fn level_of_new_cluster() -> Release {
-    RELEASES.oldest
-}
-
-/// The one part of a map that every program can read.
-#[derive(Deserialize)]
-struct Level {
-    #[serde(default = "first_level")]
-    level: Release,
-}
-
-/// Returns why a program that understands `releases` cannot take an encoded map, if that is because of its level.
-pub(crate) fn refusal_of_bytes(bytes: &[u8], releases: Releases) -> Option<String> {
-    let level = serde_json::from_slice::<Level>(bytes).ok()?.level;
-    // What says that it is of level 0 is no map.
-    releases.refusal(level).filter(|_| level > 0)
-}
+use wire::release::Release;
 
 impl ClusterMap {
     /// The highest level that every node's program knows, as far as it has started.

@@ -1,6 +1,5 @@
 //! The cluster map: nodes, keyspaces, groups and their members. Plain data.
 
-use super::level::{first_level, level_of_new_cluster, refusal_of_bytes};
 use super::quarantine::Quarantine;
 use super::refusal::Refusal;
 use crate::configuration::NodeAddress;
@@ -14,7 +13,7 @@ use protocol::registers::Replacement;
 use protocol::{Configuration, NodeId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use wire::release::{Release, Releases};
+use wire::release::{RELEASES, Release, Releases};
 
 /// A group's number. No number is ever used twice.
 pub type GroupId = u16;
@@ -226,6 +225,30 @@ pub fn control_members(nodes: usize) -> usize {
     if nodes < 5 { nodes.min(3) } else { 5 }
 }
 
+/// The level of maps that do not say theirs: those from before there were levels.
+fn first_level() -> Release {
+    1
+}
+
+/// The level at which a new cluster begins. It rises as soon as all nodes have been started.
+fn level_of_new_cluster() -> Release {
+    RELEASES.oldest
+}
+
+/// The one part of a map that every program can read.
+#[derive(Deserialize)]
+struct Level {
+    #[serde(default = "first_level")]
+    level: Release,
+}
+
+/// Returns why a program that understands `releases` cannot take an encoded map, if that is because of its level.
+pub(crate) fn level_refusal(bytes: &[u8], releases: Releases) -> Option<String> {
+    let level = serde_json::from_slice::<Level>(bytes).ok()?.level;
+    // What says that it is of level 0 is no map.
+    releases.refusal(level).filter(|_| level > 0)
+}
+
 impl ClusterMap {
     /// The map that all nodes of a new cluster begin with. It takes effect once the control group has committed it.
     ///
@@ -368,7 +391,7 @@ impl ClusterMap {
         if bytes.len() > MAP_BYTES_MAX {
             return Err(format!("a map of {} bytes is longer than {MAP_BYTES_MAX}", bytes.len()));
         }
-        if let Some(why) = refusal_of_bytes(bytes, releases) {
+        if let Some(why) = level_refusal(bytes, releases) {
             return Err(why);
         }
         let map: ClusterMap = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;

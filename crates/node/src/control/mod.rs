@@ -112,12 +112,11 @@ use keeper::Keeper;
 use kv::codec::Malformed;
 use leading::{Leading, Turn};
 use lease::NodeLease;
-pub(crate) use level::refusal_of_bytes as level_refusal;
-pub(crate) use map::MAP_GROUP;
 pub use map::{
     CONTROL_GROUP, ClusterMap, Group, GroupId, KeyspaceEntry, MAP_BYTES_MAX, Node, NodeState, Rejoin, Slots,
     Start, control_members,
 };
+pub(crate) use map::{MAP_GROUP, level_refusal};
 pub use message::Message;
 use positions::Positions;
 pub(crate) use positions::is_positions;

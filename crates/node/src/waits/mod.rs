@@ -156,6 +156,7 @@ impl Waits {
         let first = Reply::first(reply);
         wait.is_uncertain |= question == Question::Ask && result == Outcome::Unknown;
         if question == Question::Withdraw {
+            let lingers_until_us = wait.lingers_until_us.filter(|until_us| *until_us > now_us);
             return match result {
                 Outcome::Done { .. } if std::mem::take(&mut wait.leaves_again) => {
                     self.ask(cx, number, Question::Withdraw, false);
@@ -163,9 +164,9 @@ impl Waits {
                 Outcome::Done { .. } if wait.is_uncertain && wait.is_for_elements() => {
                     self.linger(cx, number);
                 }
-                Outcome::Done { .. } if wait.lingers_until_us.is_some_and(|until_us| until_us > now_us) => {
-                    let until_us = wait.lingers_until_us.unwrap_or_default();
-                    self.look_at(number, until_us);
+                // The record that it waits for may still come.
+                Outcome::Done { .. } if lingers_until_us.is_some() => {
+                    lingers_until_us.into_iter().for_each(|until_us| self.look_at(number, until_us));
                 }
                 Outcome::Done { .. } if wait.is_unknown => {
                     // What it has claimed is its client's.

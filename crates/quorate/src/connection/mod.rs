@@ -308,6 +308,6 @@ mod tests {
         let trust = completed(Trust::default(), Some(&asks));
         assert_eq!(trust.authority, Some("a".into()));
         assert_eq!(trust.own, Some(("c".into(), "k".into())));
-        assert!(completed(Trust::default(), Some(&sealed)).own.is_none(), "nobody asks for it");
+        assert!(completed(Trust::default(), Some(&sealed)).own.is_none(), "no node asks for a certificate");
     }
 }

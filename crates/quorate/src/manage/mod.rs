@@ -91,7 +91,7 @@ impl Manage {
         let cluster = self.connect.resolve(Role::Changes)?;
         let standing = stand(&cluster);
         if standing.map_version == 0 {
-            // If nobody answers, this says why not.
+            // Says why, if no node answers.
             cluster.open(ANSWER_WITHIN)?;
             let why = standing.risks.first().map(|risk| risk.what.clone()).unwrap_or_default();
             bail!("{why}");

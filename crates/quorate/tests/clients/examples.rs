@@ -38,6 +38,10 @@ fn programs(built: &Path) -> Vec<(&'static str, Vec<String>)> {
     let here = |path: &str| built.join(path).to_str().unwrap().to_owned();
     // Beside this test's own folder: cargo builds examples before it runs tests.
     let rust = std::env::current_exe().unwrap().with_file_name("../examples/client");
+    assert!(
+        rust.is_file(),
+        "build the example first: cargo test -p quorate --examples --test clients examples"
+    );
     let mut programs = vec![("Rust", vec![rust.to_str().unwrap().to_owned()])];
     if let Some(python) = python_with("redis", "redis") {
         programs.push(("Python", vec![python, file("python/example.py")]));

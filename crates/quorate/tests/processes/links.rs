@@ -310,7 +310,7 @@ fn stream_takes(stream: &mut TcpStream, bytes: &[u8]) {
 fn a_certificate_must_be_that_of_the_node() {
     let nodes = Nodes::start("required");
     let server = nodes.server(1);
-    // Whoever has the cluster's secret, and a certificate of the authority that is not the node's.
+    // A stranger has the cluster's secret, and a certificate of the authority that is another node's.
     let claims = |certs: &Certs, own: Option<&str>| {
         let mut stream = Sealed::connect(server.peer_port, certs, own).stream.into_inner();
         let identity = Identity::new("test", 2, SECRET.as_bytes()).unwrap();

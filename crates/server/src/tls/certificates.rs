@@ -224,7 +224,8 @@ fn of_clients(
     Ok(verifier.build()?)
 }
 
-/// Whether the other nodes would take this node's certificate. One that has expired is told and used: clients may take it.
+/// Checks that other nodes would accept this node's certificate. An expired one is logged and still used, since clients may
+/// accept it.
 fn check_own(chain: &[CertificateDer<'static>], own: &NodeAddress, verifier: &OfNodes) -> Result<()> {
     let (certificate, others) = chain.split_first().context("it has no certificate")?;
     check_node(certificate, own.id, &own.host).map_err(|why| anyhow!("tls.peers: {why}"))?;
@@ -263,8 +264,9 @@ impl OfNodes {
         certificate: &CertificateDer<'_>,
         others: &[CertificateDer<'_>],
     ) -> Result<(), Untrusted> {
-        let nobody = ServerName::IpAddress(IpAddr::from(Ipv4Addr::UNSPECIFIED).into());
-        match self.verify_server_cert(certificate, others, &nobody, &[], UnixTime::now()) {
+        // Names are checked by the worker.
+        let any_name = ServerName::IpAddress(IpAddr::from(Ipv4Addr::UNSPECIFIED).into());
+        match self.verify_server_cert(certificate, others, &any_name, &[], UnixTime::now()) {
             Ok(_) => Ok(()),
             Err(Error::InvalidCertificate(
                 error @ (CertificateError::Expired

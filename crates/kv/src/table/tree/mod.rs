@@ -32,7 +32,8 @@ const FANOUT: usize = if cfg!(test) { 4 } else { 32 };
 const NODES_ADDED: usize = 2;
 /// Room for children.
 const PLACES: usize = FANOUT + NODES_ADDED;
-/// More levels than a tree can have, since of two neighbours at least one has more than a third of [`FANOUT`] children.
+const _: () = assert!(PLACES <= u8::MAX as usize, "a path names places by bytes");
+/// Most levels of a tree. Each has at least about twice as many nodes as the one above it, so memory ends before.
 const LEVELS: usize = 40;
 /// Memory of a node beside what it holds: its counts, the allocator's overhead and its parent's part.
 const NODE_BYTES: usize = 64;
