@@ -107,17 +107,24 @@ impl Forwarding {
         asked: Asked,
         request: Request<'_>,
     ) {
-        if let Some(why) = self.cannot_forward(cx, group, to, &asked) {
+        let sender = match Origin::of(asked.ticket) {
+            Origin::Peer(from, _) => Some(from),
+            _ => None,
+        };
+        let goes_back = sender == Some(to);
+        let why = self.cannot_forward(cx, group, to, &asked);
+        if let Some(why) = why.or_else(|| goes_back.then(|| cx.nobody_leads(group))) {
             // Refuse: a sender without a replica can ask another member, and without a leader any other member is as
-            // good.
-            let is_passed_on = matches!(Origin::of(asked.ticket), Origin::Peer(..));
-            if is_passed_on && (!cx.is_admitted || !cx.groups[group].keyspace.has_leader()) {
+            // good. And a request must not go round: it would wait here for requests under way at its sender, which
+            // may wait there for this one.
+            let goes_round = goes_back || asked.hops > 1;
+            if sender.is_some() && (goes_round || !cx.is_admitted || !cx.groups[group].keyspace.has_leader()) {
                 return cx.complete_with_error(asked.ticket, group, Outcome::Refused, &why);
             }
             return self.keep(cx, group, asked, request, why);
         }
         cx.counters.forwarded += 1;
-        if let Origin::Peer(from, _) = Origin::of(asked.ticket) {
+        if let Some(from) = sender {
             let envelope = Envelope::Leader { group, leader: to };
             cx.peers[from].send(&envelope);
         }

@@ -138,7 +138,9 @@ impl Forwarding {
         }
         self.waiting.requests += 1;
         self.waiting.bytes += bytes.len() as u64;
-        let kept = Kept { asked: Asked { hops: 0, ..asked }, request: bytes, until_us, number, why };
+        // Meanwhile other nodes may lead: it starts over from here.
+        let hops = asked.hops.min(1);
+        let kept = Kept { asked: Asked { hops, ..asked }, request: bytes, until_us, number, why };
         let waiting = &mut cx.groups[group].waiting;
         if is_tried {
             self.waiting.waits_on = true;
